@@ -1,0 +1,35 @@
+# Everything Tandem is built on, from the distribution's packages (scripts/setup installs them).
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+
+if(TANDEM_OPENMP)
+  find_package(OpenMP COMPONENTS CXX)
+  if(NOT OpenMP_CXX_FOUND)
+    message(STATUS "Tandem: no OpenMP: kernels of our own use one thread each")
+  endif()
+endif()
+
+if(TANDEM_ONEDNN)
+  # Not by its CMake package: Debian's also asks for OpenCL, which Tandem does not use.
+  find_path(ONEDNN_INCLUDE dnnl.hpp)
+  find_library(ONEDNN_LIBRARY dnnl)
+  if(ONEDNN_INCLUDE AND ONEDNN_LIBRARY)
+    add_library(oneDNN::oneDNN INTERFACE IMPORTED)
+    target_include_directories(oneDNN::oneDNN INTERFACE ${ONEDNN_INCLUDE})
+    target_link_libraries(oneDNN::oneDNN INTERFACE ${ONEDNN_LIBRARY})
+  else()
+    message(STATUS "Tandem: no oneDNN: matrix products and convolutions run on the reference kernels, 10 to 100 times slower")
+  endif()
+endif()
+
+if(TANDEM_MPI)
+  find_package(MPI COMPONENTS CXX QUIET)
+  if(NOT MPI_CXX_FOUND)
+    message(STATUS "Tandem: no MPI: ranks are threads of one process only (--transport threads)")
+  endif()
+endif()
+
+if(TANDEM_TESTS)
+  find_package(GTest REQUIRED)
+endif()

@@ -1,0 +1,21 @@
+#pragma once
+#include <bit>
+#include <cstdint>
+
+#include <tandem/core/types.h>
+
+namespace tandem {
+
+/// bfloat16 is the upper half of a float; rounding is to nearest, ties to even.
+inline float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+inline std::uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>(bits >> 16 | 0x40u);  // NaN stays NaN
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+/// Element `index` of an array of any dtype, as double. One at a time: for tests, setup and printing.
+double load_element(DType dtype, const void* data, std::int64_t index);
+void store_element(DType dtype, void* data, std::int64_t index, double value);
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace tandem {
+
+/// Every failure Tandem reports. The message names the module path, the op, the shapes or the
+/// rank concerned, and the fix. The library never calls exit or abort.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
+};
+
+/// A run was told to stop because another rank or lane failed first; the other error is the cause.
+class Aborted : public Error {
+ public:
+  using Error::Error;
+};
+
+/// An op was asked for a rule it declares not to have.
+class NoRule : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The loss (or another watched result) of a batch is NaN or infinite.
+class NonFinite : public Error {
+ public:
+  NonFinite(const std::string& message, std::int64_t batch) : Error(message), batch(batch) {}
+  std::int64_t batch;
+};
+
+}  // namespace tandem

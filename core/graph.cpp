@@ -1,0 +1,121 @@
+#include <tandem/core/graph.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+
+namespace tandem {
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::backward: return "backward";
+    case Phase::update: return "update";
+  }
+  return "?";
+}
+
+NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
+  const Types in = types(inputs);
+  Types out;
+  try {
+    out = op->infer(in);
+  } catch (const NoRule&) {
+    throw;
+  } catch (const Error& e) {
+    std::string shapes;
+    for (const auto& t : in) shapes += (shapes.empty() ? "" : ", ") + to_string(t);
+    throw Error(fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->name(), shapes, e.what()));
+  }
+  const auto id = static_cast<NodeId>(nodes_.size());
+  Node node{std::move(op), std::move(inputs), {}, std::move(tag)};
+  for (auto& type : out) {
+    node.outputs.push_back(static_cast<ValueId>(values_.size()));
+    values_.push_back({std::move(type), id});
+  }
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+SlotId Graph::add_slot(StateSlot slot) {
+  if (find_slot(slot.path) >= 0) throw Error(fmt::format("state '{}' exists already", slot.path));
+  slots_.push_back(std::move(slot));
+  return static_cast<SlotId>(slots_.size()) - 1;
+}
+
+ValueId Graph::add_value(TensorType type) {
+  values_.push_back({std::move(type), -1});
+  return static_cast<ValueId>(values_.size()) - 1;
+}
+
+Types Graph::types(std::span<const ValueId> ids) const {
+  Types result;
+  for (ValueId id : ids) result.push_back(type(id));
+  return result;
+}
+
+SlotId Graph::find_slot(const std::string& path) const {
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const auto& s) { return s.path == path; });
+  return found == slots_.end() ? -1 : static_cast<SlotId>(found - slots_.begin());
+}
+
+std::vector<std::vector<NodeId>> Graph::readers() const {
+  std::vector<std::vector<NodeId>> result(values_.size());
+  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id)
+    for (ValueId v : node(id).inputs)
+      if (auto& r = result[static_cast<std::size_t>(v)]; r.empty() || r.back() != id) r.push_back(id);
+  return result;
+}
+
+void verify(const Graph& graph) {
+  const auto values = static_cast<ValueId>(graph.values().size());
+  std::vector<bool> made;  // values without a producer are arguments
+  for (const Value& v : graph.values()) made.push_back(v.producer < 0);
+  std::vector<bool> assigned(graph.slots().size(), false);
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+    const Node& node = graph.node(id);
+    const auto where = [&] { return fmt::format("node {} ({} at '{}')", id, node.op->name(), node.tag.path); };
+    for (ValueId v : node.inputs)
+      if (v < 0 || v >= values || !made[static_cast<std::size_t>(v)])
+        throw Error(fmt::format("{} reads value {} before it is made", where(), v));
+    for (ValueId v : node.outputs) {
+      if (v < 0 || v >= values || made[static_cast<std::size_t>(v)] || graph.value(v).producer != id)
+        throw Error(fmt::format("{} is not the one producer of value {}", where(), v));
+      made[static_cast<std::size_t>(v)] = true;
+    }
+    if (node.op->infer(graph.types(node.inputs)) != graph.types(node.outputs))
+      throw Error(fmt::format("{}: output types are not what infer gives", where()));
+    if (const auto* assign = dynamic_cast<const Assign*>(node.op.get())) {
+      const auto slot = static_cast<std::size_t>(assign->slot);
+      if (slot >= assigned.size()) throw Error(fmt::format("{} assigns to unknown state {}", where(), slot));
+      if (assigned[slot])
+        throw Error(fmt::format("{}: state '{}' is assigned twice in a batch", where(), graph.slot(assign->slot).path));
+      assigned[slot] = true;
+      if (graph.type(node.inputs[0]) != graph.slot(assign->slot).type)
+        throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(), graph.slot(assign->slot).path,
+                                to_string(graph.slot(assign->slot).type), to_string(graph.type(node.inputs[0]))));
+    }
+    if (const auto* read = dynamic_cast<const Read*>(node.op.get()))
+      if (static_cast<std::size_t>(read->slot) >= graph.slots().size() || graph.slot(read->slot).type != read->type)
+        throw Error(fmt::format("{} reads state {} with another type or none", where(), read->slot));
+  }
+}
+
+std::string to_string(const Graph& graph) {
+  std::string text;
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+    const Node& n = graph.node(id);
+    std::string types;
+    for (ValueId v : n.outputs) types += (types.empty() ? "" : ", ") + to_string(graph.type(v));
+    text += fmt::format("{} {} = {}{{{}}}({}) : {}  @{} {} stage {} mb {} lag {}\n", id, fmt::join(n.outputs, ","),
+                        n.op->name(), n.op->attributes(), fmt::join(n.inputs, ","), types, n.tag.path,
+                        name_of(n.tag.phase), n.tag.stage, n.tag.microbatch, n.tag.lag);
+  }
+  return text;
+}
+
+}  // namespace tandem

@@ -1,0 +1,94 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/core/op.h>
+#include <tandem/core/types.h>
+
+namespace tandem {
+
+using ValueId = std::int32_t;
+using NodeId = std::int32_t;
+using SlotId = std::int32_t;
+
+enum class Phase : std::uint8_t { forward, backward, update };
+std::string_view name_of(Phase phase);
+
+/// Where a node comes from and where it goes. Backward nodes inherit path, stage and rng_id from
+/// the forward node they differentiate.
+struct Tag {
+  Phase phase = Phase::forward;
+  std::string path;         ///< module path: "layer1.0.conv2"
+  int model = 0;            ///< sub-array of models
+  int stage = 0;            ///< pipeline stage = device
+  int microbatch = 0;
+  int lane = 0;             ///< compute lane of the stage
+  int lag = 0;              ///< in unit u the node works on batch u − lag
+  std::uint64_t rng_id = 0; ///< hash(path, call number)
+};
+
+/// Single assignment: a node is an op applied to values, giving new values. Nodes and values are
+/// named by id, and a node's inputs always precede it.
+struct Node {
+  OpPtr op;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Tag tag;
+};
+
+struct Value {
+  TensorType type;
+  NodeId producer = -1;
+};
+
+/// State that persists between batches, named by path: "layer1.0.conv2.weight".
+struct StateSlot {
+  std::string path;
+  TensorType type;
+  bool trained = false;  ///< receives a gradient and an update
+  int stage = 0;
+};
+
+/// Everything a training step does, as nodes: arithmetic, reads and assigns of state, inputs,
+/// results, collectives, transfers and copies alike. A plain value; passes take one and return one.
+class Graph {
+ public:
+  /// Appends a node; infers its output types. Throws Error naming path, op and shapes on mismatch.
+  NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
+  SlotId add_slot(StateSlot slot);
+  /// A value that no node makes: the argument of a graph that is evaluated by hand.
+  ValueId add_value(TensorType type);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<StateSlot>& slots() const { return slots_; }
+  const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
+  const Value& value(ValueId id) const { return values_[static_cast<std::size_t>(id)]; }
+  const TensorType& type(ValueId id) const { return value(id).type; }
+  Types types(std::span<const ValueId> ids) const;
+  Tag& tag(NodeId id) { return nodes_[static_cast<std::size_t>(id)].tag; }
+  StateSlot& slot(SlotId id) { return slots_[static_cast<std::size_t>(id)]; }
+  const StateSlot& slot(SlotId id) const { return slots_[static_cast<std::size_t>(id)]; }
+  /// −1 when there is no slot of that path.
+  SlotId find_slot(const std::string& path) const;
+
+  /// For each value, the nodes that read it, ascending.
+  std::vector<std::vector<NodeId>> readers() const;
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<StateSlot> slots_;
+};
+
+/// Checks what every pass must preserve: ids in range, inputs before their readers, one producer
+/// per value, types as `infer` gives them, each slot assigned at most once. Throws Error.
+void verify(const Graph& graph);
+
+/// One line a node: "12 %31 = matmul{...}(%4, %7) : f32[8, 16]  @layer1 forward".
+std::string to_string(const Graph& graph);
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+#include <tandem/core/kernel.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+class FunctionKernel final : public Kernel {
+ public:
+  FunctionKernel(std::function<void(const Launch&)> run, std::int64_t workspace)
+      : run_(std::move(run)), workspace_(workspace) {}
+  std::int64_t workspace() const override { return workspace_; }
+  void run(const Launch& launch) const override { run_(launch); }
+
+ private:
+  std::function<void(const Launch&)> run_;
+  std::int64_t workspace_;
+};
+}  // namespace
+
+KernelPtr make_kernel(std::function<void(const Launch&)> run, std::int64_t workspace) {
+  return std::make_unique<FunctionKernel>(std::move(run), workspace);
+}
+
+void KernelTable::add(std::string_view op, KernelFactory factory) { factories_[std::string(op)] = factory; }
+
+bool KernelTable::has(std::string_view op) const {
+  return factories_.contains(std::string(op)) || (fallback_ && fallback_->has(op));
+}
+
+KernelPtr KernelTable::make(const KernelSpec& spec) const {
+  for (const KernelTable* table = this; table; table = table->fallback_)
+    if (const auto found = table->factories_.find(std::string(spec.op.name())); found != table->factories_.end())
+      if (KernelPtr kernel = found->second(spec)) return kernel;
+  throw Error(fmt::format("{}: no {} kernel for {}", spec.tag.path.empty() ? "<top>" : spec.tag.path, backend_,
+                          signature(spec.op, spec.inputs)));
+}
+
+}  // namespace tandem

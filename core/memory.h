@@ -1,0 +1,48 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace tandem {
+
+/// Alignment of every buffer, block and workspace, in bytes.
+inline constexpr std::int64_t kAlignment = 64;
+inline std::int64_t align_up(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+/// 64-byte aligned memory, filled with a NaN pattern in debug builds. Throws Error with the size when
+/// there is none.
+std::shared_ptr<std::byte> allocate(std::int64_t bytes);
+
+/// Fills memory with a pattern that is NaN in every floating dtype.
+void poison(void* data, std::int64_t bytes);
+
+/// A fixed piece of memory with an owner.
+class Buffer {
+ public:
+  Buffer() = default;
+  explicit Buffer(std::int64_t bytes) : bytes_(bytes), data_(bytes > 0 ? allocate(bytes) : nullptr) {}
+  std::byte* data() const { return data_.get(); }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
+  std::shared_ptr<std::byte> data_;
+};
+
+/// Threads of the default team: TANDEM_THREADS, else the cores this process may use.
+int default_threads();
+
+/// Sets the OpenMP team size of the calling thread while it lives. Primitives are created and run
+/// under the same size.
+class TeamSize {
+ public:
+  explicit TeamSize(int threads);
+  ~TeamSize();
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+
+ private:
+  int outer_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,122 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph.h>
+#include <tandem/core/op.h>
+#include <tandem/core/types.h>
+
+namespace tandem {
+
+/// A cheap handle. Outside a trace an op on Tensors runs at once (eager) on the CPU kernels, and
+/// `backward()` (autograd/eager.h) works; inside a Trace the op adds a node to the trace's Graph and
+/// the Tensor names a value. A Tensor may also name a StateSlot (a parameter or buffer of a Module):
+/// it then holds the state's memory when eager and becomes a `read` node when traced.
+class Tensor {
+ public:
+  Tensor() = default;
+  bool defined() const { return impl_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+
+  const TensorType& type() const;
+  DType dtype() const { return type().dtype; }
+  const Shape& shape() const { return type().shape; }
+  /// Extent of `axis`; negative counts from the end.
+  std::int64_t size(int axis) const;
+  std::int64_t elements() const { return type().elements(); }
+
+  /// Uninitialised memory (poisoned in debug builds).
+  static Tensor empty(TensorType type);
+  static Tensor zeros(TensorType type);
+  static Tensor full(TensorType type, double value);
+  /// Converts `values` to `dtype`; there must be as many as the shape holds.
+  static Tensor from(const std::vector<double>& values, Shape shape, DType dtype = DType::f32);
+
+  /// The elements; eager Tensors only (throws inside a trace).
+  void* data();
+  const void* data() const;
+  template <class T> T* as() { return static_cast<T*>(data()); }
+  template <class T> const T* as() const { return static_cast<const T*>(data()); }
+  /// All elements as double, in order.
+  std::vector<double> values() const;
+  /// The only element.
+  double item() const;
+
+  /// Marks a leaf whose gradient `backward()` computes into `grad()`.
+  Tensor& requires_grad(bool on = true);
+  bool needs_grad() const;
+  Tensor grad() const;
+  void set_grad(Tensor grad);
+  /// Gradients of this scalar with respect to every leaf that requires one, added to their `grad()`.
+  /// Defined in autograd/.
+  void backward() const;
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Applies an op: adds a node inside a trace, runs the kernel outside. The one way ops are used.
+Tensors apply_op(OpPtr op, Tensors inputs);
+/// `apply_op` for ops with one output.
+Tensor apply_op1(OpPtr op, Tensors inputs);
+/// Runs one op at once on a given backend's kernels, keeping no history.
+Tensors evaluate(const class KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
+
+/// Gives a state Tensor a new value: a copy when eager, an `assign` node inside a trace.
+void assign(const Tensor& state, const Tensor& value);
+
+/// While it lives, eager ops on this thread belong to `batch`: random draws are those of that batch in a
+/// Program, and each module's calls are numbered from zero, as at the start of a trace.
+class EagerBatch {
+ public:
+  explicit EagerBatch(std::int64_t batch);
+  ~EagerBatch();
+  EagerBatch(const EagerBatch&) = delete;
+  EagerBatch& operator=(const EagerBatch&) = delete;
+  static std::int64_t current();
+
+ private:
+  std::int64_t outer_;
+};
+
+/// While it lives, eager ops on this thread keep no history.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool outer_;
+};
+
+/// How an eager Tensor came to be; kept only where a gradient may be asked for.
+struct History {
+  OpPtr op;
+  Tensors inputs;
+  std::vector<std::weak_ptr<Tensor::Impl>> outputs;
+  Tag tag;
+  std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
+};
+
+struct Tensor::Impl {
+  TensorType type;
+  std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements
+  const Graph* graph = nullptr;       // traced: the graph whose value this is
+  ValueId value = -1;
+  std::string slot;                   // a state's path; empty otherwise
+  bool trained = false;
+  bool requires_grad = false;
+  std::shared_ptr<History> history;
+  Tensor grad;
+};
+
+}  // namespace tandem

@@ -1,0 +1,94 @@
+#include <tandem/core/trace.h>
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/rng.h>
+
+namespace tandem {
+namespace {
+thread_local Trace* current_trace = nullptr;
+thread_local std::string current_path;
+}  // namespace
+
+Trace::Trace(Graph& graph) : graph_(graph), outer_(current_trace) { current_trace = this; }
+Trace::~Trace() { current_trace = outer_; }
+Trace* Trace::current() { return current_trace; }
+
+Tensor Trace::tensor(ValueId id) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->type = graph_.type(id);
+  impl->graph = &graph_;
+  impl->value = id;
+  return Tensor(std::move(impl));
+}
+
+ValueId Trace::value(const Tensor& tensor) {
+  if (!tensor.defined()) throw Error("an undefined Tensor is used in a trace");
+  const auto& impl = *tensor.impl();
+  if (impl.graph == &graph_) return impl.value;
+  if (impl.graph) throw Error("a Tensor of another trace is used in this one");
+  if (impl.slot.empty()) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(impl.type.bytes()));
+    if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());
+    return value(apply(std::make_shared<Constant>(impl.type, std::move(bytes)), {}).at(0));
+  }
+  SlotId slot = graph_.find_slot(impl.slot);
+  if (slot < 0) slot = graph_.add_slot({impl.slot, impl.type, impl.trained});
+  return value(read(slot));
+}
+
+Tensor Trace::input(const std::string& name, TensorType type) {
+  return apply(std::make_shared<Input>(name, std::move(type), false), {}).at(0);
+}
+
+void Trace::result(const std::string& name, const Tensor& tensor) {
+  apply(std::make_shared<Result>(name), {tensor});
+}
+
+Tensor Trace::read(SlotId slot, int age) {
+  const std::string key = fmt::format("{}@{}", slot, age);
+  if (const auto found = reads_.find(key); found != reads_.end()) return tensor(found->second);
+  Tag tag = next_tag();
+  tag.path = graph_.slot(slot).path;
+  const NodeId node = graph_.add(std::make_shared<Read>(slot, age, graph_.slot(slot).type), {}, tag);
+  reads_[key] = graph_.node(node).outputs[0];
+  return tensor(reads_[key]);
+}
+
+void Trace::assign(SlotId slot, const Tensor& value) { apply(std::make_shared<Assign>(slot), {value}); }
+
+Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
+  std::vector<ValueId> ids;
+  for (const auto& t : inputs) ids.push_back(value(t));
+  Tag tag = next_tag();
+  if (!has_tag_ && op->random()) tag.rng_id = fnv1a(fmt::format("{}#{}", tag.path, calls_[tag.path]++));
+  const NodeId node = graph_.add(std::move(op), std::move(ids), std::move(tag));
+  Tensors outputs;
+  for (ValueId v : graph_.node(node).outputs) outputs.push_back(tensor(v));
+  return outputs;
+}
+
+Tag Trace::next_tag() {
+  if (has_tag_) return tag_;
+  Tag tag;
+  tag.path = Scope::path();
+  return tag;
+}
+
+void Trace::set_tag(const Tag& tag) {
+  tag_ = tag;
+  has_tag_ = true;
+}
+void Trace::clear_tag() { has_tag_ = false; }
+
+Scope::Scope(const std::string& name) : outer_length_(current_path.size()) {
+  current_path += (current_path.empty() ? "" : ".") + name;
+}
+Scope::~Scope() { current_path.resize(outer_length_); }
+const std::string& Scope::path() { return current_path; }
+
+}  // namespace tandem

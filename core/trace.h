@@ -1,0 +1,66 @@
+#pragma once
+#include <string>
+#include <unordered_map>
+
+#include <tandem/core/graph.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+/// While a Trace lives, ops applied on this thread become nodes of `graph`. Traces nest; the inner
+/// one is current. Each op takes the module path of the Scopes around it, or `set_tag`'s tag.
+class Trace {
+ public:
+  explicit Trace(Graph& graph);
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  static Trace* current();
+
+  Graph& graph() { return graph_; }
+  /// The Tensor that names an existing value.
+  Tensor tensor(ValueId id);
+  /// The value a Tensor names in this graph. An eager Tensor with a slot becomes `read(slot, 1)`
+  /// (one read a slot); any other eager Tensor is copied in as a constant.
+  ValueId value(const Tensor& tensor);
+
+  /// Data that the host supplies per batch.
+  Tensor input(const std::string& name, TensorType type);
+  /// Delivers `tensor` to the host, by batch, under `name`.
+  void result(const std::string& name, const Tensor& tensor);
+  /// What batch b−age assigned to the slot.
+  Tensor read(SlotId slot, int age = 1);
+  /// The slot's new value, from this batch on. Once per slot and batch.
+  void assign(SlotId slot, const Tensor& value);
+
+  Tensors apply(OpPtr op, const Tensors& inputs);
+
+  /// The tag given to nodes from here on. Without one, tags come from the Scopes.
+  void set_tag(const Tag& tag);
+  void clear_tag();
+
+ private:
+  Tag next_tag();
+  Graph& graph_;
+  Trace* outer_;
+  Tag tag_;
+  bool has_tag_ = false;
+  std::unordered_map<std::string, ValueId> reads_;
+  std::unordered_map<std::string, int> calls_;
+};
+
+/// Names a module while it lives: ops inside get "outer.name" as their path, traced or eager.
+class Scope {
+ public:
+  explicit Scope(const std::string& name);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  /// The current path, "layer1.0.conv2".
+  static const std::string& path();
+
+ private:
+  std::size_t outer_length_;
+};
+
+}  // namespace tandem

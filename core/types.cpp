@@ -1,0 +1,56 @@
+#include <tandem/core/types.h>
+
+#include <array>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+struct DTypeInfo {
+  DType dtype;
+  std::string_view name;
+  std::int64_t size;
+};
+constexpr std::array<DTypeInfo, 8> kDTypes{{{DType::f32, "f32", 4},
+                                            {DType::bf16, "bf16", 2},
+                                            {DType::f16, "f16", 2},
+                                            {DType::f64, "f64", 8},
+                                            {DType::i32, "i32", 4},
+                                            {DType::i64, "i64", 8},
+                                            {DType::u8, "u8", 1},
+                                            {DType::b8, "bool", 1}}};
+const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
+}  // namespace
+
+std::int64_t size_of(DType d) { return info(d).size; }
+std::string_view name_of(DType d) { return info(d).name; }
+
+DType dtype_from_name(std::string_view name) {
+  std::string known;
+  for (const auto& i : kDTypes) {
+    if (i.name == name) return i.dtype;
+    known += (known.empty() ? "" : ", ") + std::string(i.name);
+  }
+  throw Error(fmt::format("unknown dtype '{}'; there are: {}", name, known));
+}
+
+bool is_floating(DType d) {
+  return d == DType::f32 || d == DType::f64 || d == DType::bf16 || d == DType::f16;
+}
+
+std::int64_t element_count(const Shape& shape) {
+  std::int64_t n = 1;
+  for (auto extent : shape) n *= extent;
+  return n;
+}
+
+std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string to_string(const TensorType& type) {
+  return fmt::format("{}{}", name_of(type.dtype), to_string(type.shape));
+}
+
+}  // namespace tandem

@@ -1,0 +1,139 @@
+#include <tandem/datasets/cifar_writer.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/draw.h>
+
+namespace tandem {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kTrainFiles = 5;
+constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt", kUnfinished = ".tmp";
+
+std::string train_file(int i) { return fmt::format("data_batch_{}.bin", i + 1); }
+
+std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
+
+/// A file that gets its name when `publish` is called; until then, and if it never is, it leaves nothing.
+class NewFile {
+ public:
+  explicit NewFile(const fs::path& path) : path_(path), unfinished_(path.string() + std::string(kUnfinished)) {
+    out_.open(unfinished_, std::ios::binary);
+    check("cannot be created");
+  }
+  NewFile(const NewFile&) = delete;
+  ~NewFile() {
+    std::error_code ignored;
+    fs::remove(unfinished_, ignored);
+  }
+  void write(const void* bytes, std::int64_t count) {
+    out_.write(static_cast<const char*>(bytes), count);
+    check("cannot be written");
+  }
+  void close() {
+    out_.close();
+    check("cannot be written");
+  }
+  void publish() {
+    std::error_code error;
+    fs::rename(unfinished_, path_, error);
+    if (error) throw Error(fmt::format("{}: cannot be put in place: {}", path_.string(), error.message()));
+  }
+
+ private:
+  void check(std::string_view what) {
+    if (!out_)
+      throw Error(fmt::format("{}: {}; check the directory's permissions and the free space", path_.string(), what));
+  }
+  fs::path path_, unfinished_;
+  std::ofstream out_;
+};
+
+/// The directory's content is ours if every name is, and the class names are those we write.
+void require_ours(const fs::path& dir) {
+  std::vector<std::string> names{std::string(kTestFile), std::string(kMetaFile)};
+  for (int i = 0; i < kTrainFiles; ++i) names.push_back(train_file(i));
+
+  bool holds_set = false;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const bool unfinished = entry.path().extension() == kUnfinished;
+    const fs::path name = unfinished ? entry.path().stem() : entry.path().filename();
+    if (std::ranges::find(names, name.string()) == names.end())
+      throw Error(fmt::format("{}: holds {}, which is no part of a drawn data set; choose an empty directory, or "
+                              "force the replacement of CIFAR-10's files",
+                              dir.string(), entry.path().filename().string()));
+    holds_set |= !unfinished;
+  }
+  if (!holds_set) return;
+  std::ifstream in(dir / kMetaFile, std::ios::binary);
+  if (std::string(std::istreambuf_iterator<char>(in), {}) != meta_text())
+    throw Error(fmt::format("{}: holds a CIFAR-10 that was not drawn by Tandem ({} names other classes); choose "
+                            "an empty directory, or force its replacement",
+                            dir.string(), kMetaFile));
+}
+
+void prepare_directory(const fs::path& dir, bool force) {
+  std::error_code error;
+  fs::create_directories(dir, error);
+  if (error || !fs::is_directory(dir))
+    throw Error(fmt::format("{}: cannot be made a directory ({}); choose another", dir.string(),
+                            error ? error.message() : "a file has this name"));
+  if (force) return;
+  try {
+    require_ours(dir);
+  } catch (const fs::filesystem_error& e) {
+    throw Error(fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
+  }
+}
+
+void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, std::int64_t count) {
+  constexpr std::int64_t kPlane = kCifarSide * kCifarSide;
+  std::array<std::uint8_t, kCifarImageBytes> image;
+  std::array<std::uint8_t, 1 + kCifarImageBytes> record;
+  for (std::int64_t i = 0; i < count; ++i) {
+    record[0] = static_cast<std::uint8_t>(draw_image(seed, first_index + i, image));
+    for (std::int64_t p = 0; p < kPlane; ++p)  // (H,W,C) -> (C,H,W)
+      for (std::int64_t c = 0; c < kCifarChannels; ++c) record[1 + c * kPlane + p] = image[p * kCifarChannels + c];
+    file.write(record.data(), std::ssize(record));
+  }
+  file.close();
+}
+
+}  // namespace
+
+void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t test_images, std::uint64_t seed,
+                   bool force) {
+  if (train_images <= 0 || train_images % kTrainFiles != 0 || test_images <= 0)
+    throw Error(fmt::format("write_cifar10: {} training and {} test images; both must be positive, and the first a "
+                            "multiple of {}, the number of files",
+                            train_images, test_images, kTrainFiles));
+  prepare_directory(dir, force);
+
+  std::deque<NewFile> files;
+  NewFile& meta = files.emplace_back(dir / kMetaFile);  // first to get its name: it marks the set as ours
+  const std::string text = meta_text();
+  meta.write(text.data(), std::ssize(text));
+  meta.close();
+  const std::int64_t share = train_images / kTrainFiles;
+  for (int i = 0; i < kTrainFiles; ++i)
+    write_records(files.emplace_back(dir / train_file(i)), seed, i * share, share);
+  write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images);
+  for (NewFile& file : files) file.publish();
+}
+
+}  // namespace tandem

@@ -1,0 +1,28 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <tandem/datasets/cifar.h>
+
+namespace tandem {
+
+/// The ten classes of drawn images: six shapes and four textures.
+inline constexpr int kDrawnClasses = 10;
+std::array<std::string_view, kDrawnClasses> drawn_class_names();
+
+/// Where test images start: no training set reaches this index.
+inline constexpr std::int64_t kFirstDrawnTestIndex = std::int64_t{1} << 40;
+
+/// Draws image `index` of the series `seed` into `pixels` (32,32,3) and returns its class. A pure
+/// function of (seed, index). The class decides the form alone; colours, place, size, rotation,
+/// lighting, background and noise are drawn from one distribution for all, and exchanging foreground
+/// with background leaves it unchanged: neither colour nor any fixed pixel tells a class. Images
+/// 10k … 10k+9 hold each class once, in a random order.
+int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, kCifarImageBytes> pixels);
+
+/// Images first_index … first_index+count-1 of the series. Throws Error on a negative argument.
+CifarData draw_cifar(std::int64_t count, std::uint64_t seed, std::int64_t first_index = 0);
+
+}  // namespace tandem

@@ -1,0 +1,161 @@
+#include <tandem/ops/mapped.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/trace.h>
+
+namespace tandem {
+namespace {
+
+TensorType without_models(TensorType type) {
+  type.shape.erase(type.shape.begin());
+  return type;
+}
+
+class MappedKernel final : public Kernel {
+ public:
+  MappedKernel(KernelPtr inner, const Mapped& op, const KernelSpec& spec) : inner_(std::move(inner)), models_(op.models) {
+    for (std::size_t i = 0; i < spec.inputs.size(); ++i)
+      in_strides_.push_back(op.batched[i] ? spec.inputs[i].bytes() / models_ : 0);
+    for (const auto& t : spec.outputs) out_strides_.push_back(t.bytes() / models_);
+    if (in_strides_.size() > kMaxOperands || out_strides_.size() > kMaxOperands)
+      throw Error(fmt::format("mapped {}: more than {} operands", op.inner->name(), kMaxOperands));
+  }
+  std::int64_t workspace() const override { return inner_->workspace(); }
+  void run(const Launch& l) const override {
+    const void* in[kMaxOperands];
+    void* out[kMaxOperands];
+    for (std::int64_t m = 0; m < models_; ++m) {
+      for (std::size_t i = 0; i < in_strides_.size(); ++i)
+        in[i] = static_cast<const std::byte*>(l.in[i]) + m * in_strides_[i];
+      for (std::size_t i = 0; i < out_strides_.size(); ++i)
+        out[i] = static_cast<std::byte*>(l.out[i]) + m * out_strides_[i];
+      inner_->run({in, out, l.workspace, l.batch, l.rank});
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMaxOperands = 16;
+  KernelPtr inner_;
+  std::int64_t models_;
+  std::vector<std::int64_t> in_strides_, out_strides_;
+};
+
+KernelPtr make_with(const KernelTable& table, const KernelSpec& spec) {
+  const auto& op = static_cast<const Mapped&>(spec.op);
+  const Types in = op.inner_types(spec.inputs);
+  Types out;
+  for (const auto& t : spec.outputs) out.push_back(without_models(t));
+  KernelSpec inner{*op.inner, in, out, spec.tag, spec.threads, spec.microbatches, spec.channel};
+  return std::make_unique<MappedKernel>(table.make(inner), op, spec);
+}
+
+}  // namespace
+
+Mapped::Mapped(OpPtr inner, std::vector<bool> batched, std::int64_t models)
+    : inner(std::move(inner)), batched(std::move(batched)), models(models) {}
+
+std::string Mapped::attributes() const {
+  std::string flags;
+  for (bool b : batched) flags += b ? '1' : '0';
+  return fmt::format("models={} batched={} {}{{{}}}", models, flags, inner->name(), inner->attributes());
+}
+
+Types Mapped::inner_types(std::span<const TensorType> inputs) const {
+  if (inputs.size() != batched.size()) throw Error(fmt::format("takes {} inputs", batched.size()));
+  Types types;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (batched[i] && (inputs[i].shape.empty() || inputs[i].shape[0] != models))
+      throw Error(fmt::format("input {} is {}, without a leading axis of {} models", i, to_string(inputs[i]), models));
+    types.push_back(batched[i] ? without_models(inputs[i]) : inputs[i]);
+  }
+  return types;
+}
+
+Types Mapped::infer(std::span<const TensorType> inputs) const {
+  Types types = inner->infer(inner_types(inputs));
+  for (auto& t : types) t.shape.insert(t.shape.begin(), models);
+  return types;
+}
+
+// The inner op's rule, traced on what one model sees, replayed on all models. Inputs shared by the models
+// get the sum of the models' gradients, which the caller's fan-in would need a reduction for: no use yet.
+Tensors Mapped::vjp(const VjpArgs& args) const {
+  Types types;
+  for (const auto& t : args.inputs) types.push_back(t.type());
+  types = inner_types(types);
+
+  Graph graph;
+  std::unordered_map<ValueId, Replayed> values;
+  Tensors inputs, outputs, grads;
+  std::vector<bool> needed = args.needed;
+  Tensors results;
+  {
+    Trace trace(graph);
+    const auto argument = [&](const TensorType& type, const Tensor& actual, bool is_batched) {
+      const ValueId id = graph.add_value(type);
+      values[id] = {actual, is_batched};
+      return trace.tensor(id);
+    };
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      if (needed[i] && !batched[i]) no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
+      inputs.push_back(argument(types[i], args.inputs[i], batched[i]));
+    }
+    for (const auto& t : args.outputs) outputs.push_back(argument(without_models(t.type()), t, true));
+    for (const auto& t : args.grads) grads.push_back(t ? argument(without_models(t.type()), t, true) : Tensor());
+    results = inner->vjp({inputs, outputs, grads, needed});
+  }
+  replay_batched(graph, models, values);
+  for (auto& r : results)
+    if (r) {
+      const Replayed& replayed = values.at(r.impl()->value);
+      if (!replayed.batched) no_rule(*this, "vjp", "a gradient does not depend on the model");
+      r = replayed.tensor;
+    }
+  return results;
+}
+
+Tensors Mapped::batch(const BatchArgs&) const { no_rule(*this, "batch", "models are batched once"); }
+
+Work Mapped::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Types out(outputs.begin(), outputs.end());
+  for (auto& t : out) t = without_models(t);
+  Work work = inner->cost(inner_types(inputs), out);
+  work.flops *= static_cast<double>(models);
+  work.bytes *= static_cast<double>(models);
+  return work;
+}
+
+std::vector<Alias> Mapped::may_alias(std::span<const TensorType> inputs) const {
+  std::vector<Alias> aliases;
+  for (const auto& a : inner->may_alias(inner_types(inputs)))
+    if (batched[static_cast<std::size_t>(a.input)]) aliases.push_back(a);
+  return aliases;
+}
+
+Tensors map_over_models(OpPtr op, const BatchArgs& args) {
+  return apply_op(std::make_shared<Mapped>(std::move(op), args.batched, args.models), args.inputs);
+}
+
+void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values) {
+  for (const Node& node : graph.nodes()) {
+    Tensors inputs;
+    std::vector<bool> batched;
+    for (ValueId v : node.inputs) {
+      inputs.push_back(values.at(v).tensor);
+      batched.push_back(values.at(v).batched);
+    }
+    const bool any = std::find(batched.begin(), batched.end(), true) != batched.end();
+    const Tensors outputs = any ? node.op->batch({inputs, batched, models}) : apply_op(node.op, inputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
+  }
+}
+
+KernelPtr make_mapped_reference(const KernelSpec& spec) { return make_with(reference_kernels(), spec); }
+KernelPtr make_mapped_cpu(const KernelSpec& spec) { return make_with(cpu_kernels(), spec); }
+
+}  // namespace tandem
