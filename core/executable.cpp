@@ -1,0 +1,158 @@
+#include <tandem/core/executable.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/accesses.h>
+#include <tandem/core/error.h>
+
+namespace tandem {
+
+void RankMemory::fit(const DeviceMemory& needed) {
+  if (needed.work > work_.bytes()) work_ = Buffer(needed.work);
+  if (needed.host > host_.bytes()) host_ = Buffer(needed.host);
+  if (needed.state > state_.bytes()) {
+    const Buffer larger(needed.state);
+    if (state_.bytes() > 0) std::memcpy(larger.data(), state_.data(), static_cast<std::size_t>(state_.bytes()));
+    state_ = larger;
+  }
+}
+
+std::byte* RankMemory::base(Arena arena) const {
+  switch (arena) {
+    case Arena::work: return work_.data();
+    case Arena::state: return state_.data();
+    case Arena::host: return host_.data();
+  }
+  return nullptr;
+}
+
+std::span<std::byte> RankMemory::state(const Program& program, const StateBlock& state) const {
+  const Block& block = program.blocks.at(static_cast<std::size_t>(state.block));
+  return {base(Arena::state) + block.offsets.at(0), static_cast<std::size_t>(block.bytes)};
+}
+
+Executable::Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels, int threads)
+    : program_(std::move(program)), rank_(rank), memory_(memory), threads_(threads), prepared_(program_.steps.size()) {
+  memory.fit(program_.memory.at(static_cast<std::size_t>(rank.stage)));
+  for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s) prepare(s, kernels);
+  find_last_uses();
+}
+
+int Executable::threads(LaneId lane) const {
+  return program_.lanes[static_cast<std::size_t>(lane)].kind == LaneKind::compute ? threads_ : 1;
+}
+
+std::byte* Executable::address(const Member& m, std::int64_t index) const {
+  const Block& b = program_.blocks[static_cast<std::size_t>(m.block)];
+  return memory_.base(b.arena) + b.offsets[static_cast<std::size_t>(b.slot(index))] + m.offset;
+}
+
+void Executable::touch(Prepared& p, const Member& m, std::int64_t index) const {
+  const Block& b = program_.blocks[static_cast<std::size_t>(m.block)];
+  const std::int64_t end = b.offsets[static_cast<std::size_t>(b.slot(index))] + align_up(m.offset + m.bytes);
+  if (b.arena == Arena::work) p.touched_work = std::max(p.touched_work, end);
+  if (b.arena == Arena::state) p.touched_state = std::max(p.touched_state, end);
+}
+
+void Executable::prepare(StepId s, const KernelTable& kernels) {
+  const Step& step = program_.steps[static_cast<std::size_t>(s)];
+  Prepared& p = prepared_[static_cast<std::size_t>(s)];
+  if (step.op) {
+    const TeamSize team(threads(step.lane));
+    p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane), program_.microbatches,
+                             static_cast<std::uint64_t>(step.channel)});
+  }
+  const auto add = [&](MemberId m, bool output) {
+    const Member& member = program_.members[static_cast<std::size_t>(m)];
+    const Block& block = program_.blocks[static_cast<std::size_t>(member.block)];
+    void* const first = address(member, 0);
+    const std::size_t operand = output ? p.out.size() : p.in.size();
+    if (output) p.out.push_back(first);
+    else p.in.push_back(first);
+    if (block.slots > 1) p.moving.push_back({operand, output, &member});
+  };
+  for (MemberId m : step.reads) add(m, false);
+  for (MemberId m : step.writes) add(m, true);
+  if (step.op && step.writes.size() > step.outputs.size()) p.workspace = p.out.back();
+}
+
+void Executable::execute(StepId s, std::int64_t batch) {
+  const Step& step = program_.steps[static_cast<std::size_t>(s)];
+  Prepared& p = prepared_[static_cast<std::size_t>(s)];
+  for (const Moving& m : p.moving) {
+    std::byte* const at = address(*m.member, m.member->index(batch));
+    if (m.output) p.out[m.operand] = at;
+    else p.in[m.operand] = at;
+    touch(p, *m.member, m.member->index(batch));
+  }
+  if (p.touched_work == 0 && p.touched_state == 0)  // the first time: what does not move
+    for (const auto* members : {&step.reads, &step.writes})
+      for (MemberId m : *members) {
+        const Member& member = program_.members[static_cast<std::size_t>(m)];
+        touch(p, member, member.index(batch));
+      }
+  if (!p.kernel) return;
+  if (p.workspace) p.workspace = p.out.back();
+  if (poison_) poison_before(step, p, batch);
+  p.kernel->run({p.in.data(), p.out.data(), p.workspace, first_batch_ + batch, &rank_});
+  if (poison_)
+    for (BlockId b : p.last_use) {
+      const Block& block = program_.blocks[static_cast<std::size_t>(b)];
+      tandem::poison(memory_.base(block.arena) + block.offsets[0], block.bytes);
+    }
+}
+
+void Executable::poison_before(const Step& step, const Prepared& p, std::int64_t) const {
+  for (std::size_t i = 0; i < p.out.size(); ++i) {
+    const Member& out = program_.members[static_cast<std::size_t>(step.writes[i])];
+    const bool replaces = std::any_of(step.reads.begin(), step.reads.end(), [&](MemberId m) {
+      return program_.members[static_cast<std::size_t>(m)].block == out.block &&
+             m != step.writes[i];
+    });
+    if (!replaces) tandem::poison(p.out[i], out.bytes);
+  }
+}
+
+// Blocks with one slot, used by one lane alone and in one unit: after the last use nobody may read them.
+void Executable::find_last_uses() {
+  const auto accesses = accesses_by_block(program_);
+  for (std::size_t b = 0; b < accesses.size(); ++b) {
+    if (accesses[b].empty() || program_.blocks[b].slots > 1 || program_.blocks[b].arena == Arena::state) continue;
+    const Access& last = accesses[b].back();
+    const LaneId lane = program_.steps[static_cast<std::size_t>(last.step)].lane;
+    const bool simple = std::all_of(accesses[b].begin(), accesses[b].end(), [&](const Access& a) {
+      return a.phase == last.phase && program_.steps[static_cast<std::size_t>(a.step)].lane == lane;
+    });
+    if (simple) prepared_[static_cast<std::size_t>(last.step)].last_use.push_back(static_cast<BlockId>(b));
+  }
+}
+
+void Executable::settle(std::int64_t batches) {
+  for (const StateBlock& state : program_.states) {
+    const Block& block = program_.blocks[static_cast<std::size_t>(state.block)];
+    if (block.device != rank_.stage) continue;
+    const bool assigned = std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& s) {
+      return std::any_of(s.writes.begin(), s.writes.end(), [&](MemberId m) {
+        return program_.members[static_cast<std::size_t>(m)].block == state.block;
+      });
+    });
+    const int slot = assigned ? block.slot(batches) : 0;
+    if (slot == 0) continue;
+    std::byte* const base = memory_.base(Arena::state);
+    std::memcpy(base + block.offsets[0], base + block.offsets[static_cast<std::size_t>(slot)], static_cast<std::size_t>(block.bytes));
+  }
+}
+
+std::int64_t Executable::executed_peak() const {
+  std::int64_t work = 0, state = 0;
+  for (const Prepared& p : prepared_) {
+    work = std::max(work, p.touched_work);
+    state = std::max(state, p.touched_state);
+  }
+  return work + state;
+}
+
+}  // namespace tandem

@@ -1,0 +1,85 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/core/kernel.h>
+#include <tandem/core/memory.h>
+#include <tandem/core/program.h>
+
+namespace tandem {
+
+/// The arenas of one rank. State outlives Programs; the work and host arenas are as large as the largest
+/// Program that uses them.
+class RankMemory {
+ public:
+  /// Grows what is too small. State contents are kept.
+  void fit(const DeviceMemory& needed);
+  std::byte* base(Arena arena) const;
+
+  /// The current value (version 0 while drained) of a state.
+  std::span<std::byte> state(const Program& program, const StateBlock& state) const;
+
+ private:
+  Buffer work_, state_, host_;
+};
+
+/// Prepared steps of one rank: kernels made, addresses resolved as far as they do not depend on the batch.
+class Executable {
+ public:
+  /// `program` is a projection on `rank.stage`. `threads` is the team size of each compute lane.
+  Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels, int threads);
+
+  const Program& program() const { return program_; }
+  const RankContext& rank() const { return rank_; }
+  int threads(LaneId lane) const;
+  /// Batch number of the run's first batch, for kernels that ask.
+  void start_at(std::int64_t first_batch) { first_batch_ = first_batch; }
+
+  /// Executes a step on the calling thread. `batch` counts from the start of the run.
+  void execute(StepId step, std::int64_t batch);
+
+  /// Fills outputs and scratch with NaN before a step, and blocks that a step is the last to use after it.
+  void poison(bool on) { poison_ = on; }
+
+  /// To be called when drained: makes the current version of every state version 0.
+  void settle(std::int64_t batches);
+
+  /// The highest byte of the work and state arenas that executed steps touched, added.
+  std::int64_t executed_peak() const;
+
+ private:
+  // An operand whose address depends on the batch.
+  struct Moving {
+    std::size_t operand;
+    bool output;
+    const Member* member;
+  };
+  struct Prepared {
+    KernelPtr kernel;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    void* workspace = nullptr;
+    std::vector<Moving> moving;
+    std::int64_t touched_work = 0, touched_state = 0;  // highest end, over all slots used so far
+    std::vector<BlockId> last_use;                     // blocks that may be poisoned afterwards
+  };
+
+  void prepare(StepId s, const KernelTable& kernels);
+  void touch(Prepared& p, const Member& m, std::int64_t index) const;
+  std::byte* address(const Member& m, std::int64_t index) const;
+  void poison_before(const Step& step, const Prepared& p, std::int64_t batch) const;
+  void find_last_uses();
+
+  Program program_;
+  RankContext rank_;
+  RankMemory& memory_;
+  int threads_;
+  std::int64_t first_batch_ = 0;
+  bool poison_ = false;
+  std::vector<Prepared> prepared_;
+};
+
+}  // namespace tandem

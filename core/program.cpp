@@ -1,0 +1,65 @@
+#include <tandem/core/program.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/rng.h>
+
+namespace tandem {
+
+std::string name_of(const Lane& lane, int devices) {
+  std::string name(name_of(lane.kind));
+  if (lane.kind == LaneKind::compute) name += fmt::format(" {}", lane.index);
+  if (lane.kind == LaneKind::send) name += fmt::format(" to {}", lane.index);
+  if (lane.kind == LaneKind::receive) name += fmt::format(" from {}", lane.index);
+  return devices > 1 ? fmt::format("stage {} {}", lane.device, name) : name;
+}
+
+std::string_view name_of(Arena arena) {
+  switch (arena) {
+    case Arena::work: return "work";
+    case Arena::state: return "state";
+    case Arena::host: return "host";
+  }
+  return "?";
+}
+
+Program project(const Program& program, int device) {
+  Program result = program;
+  result.steps.clear();
+  std::vector<StepId> renumbered(program.steps.size(), -1);
+  for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    if (program.lane_of(static_cast<StepId>(s)).device != device) continue;
+    renumbered[s] = static_cast<StepId>(result.steps.size());
+    result.steps.push_back(program.steps[s]);
+  }
+  for (Step& step : result.steps)
+    for (Wait& w : step.waits) w.step = renumbered[static_cast<std::size_t>(w.step)];
+  return result;
+}
+
+std::uint64_t hash(const Program& program) {
+  std::uint64_t h = fnv1a("tandem program");
+  const auto mix = [&h](const std::string& text) { h = fnv1a(text, h); };
+  mix(fmt::format("{} {} {}", program.devices, program.replicas, program.microbatches));
+  for (const Lane& l : program.lanes) mix(fmt::format("l{} {} {}", l.device, int(l.kind), l.index));
+  for (const Block& b : program.blocks) {
+    mix(fmt::format("b{} {} {} {}", b.device, int(b.arena), b.bytes, b.slots));
+    for (auto o : b.offsets) mix(fmt::format(" {}", o));
+  }
+  for (const Member& m : program.members) mix(fmt::format("m{} {} {} {}", m.block, m.offset, m.bytes, m.shift));
+  for (const Step& s : program.steps) {
+    mix(fmt::format("s{} {} {} {}", s.name, s.lane, s.lag, s.channel));
+    if (s.op) mix(signature(*s.op, s.inputs));
+    for (const Wait& w : s.waits) mix(fmt::format("w{} {}", w.step, w.back));
+    for (MemberId m : s.reads) mix(fmt::format("r{}", m));
+    for (MemberId m : s.writes) mix(fmt::format("o{}", m));
+  }
+  return h;
+}
+
+std::int64_t planned_peak(const Program& program, int device) {
+  const auto& m = program.memory.at(static_cast<std::size_t>(device));
+  return m.work + m.state;
+}
+
+}  // namespace tandem

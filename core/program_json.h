@@ -1,0 +1,31 @@
+#pragma once
+#include <string>
+
+#include <tandem/core/program.h>
+
+namespace tandem {
+
+/// A schedule written by hand or exported from a profile; ops and weights are not needed. Slots, waits and
+/// addresses are left to `planned`.
+///
+///     {"devices": 1, "corun": 1.0,
+///      "lanes":  [{"device": 0, "kind": "compute", "index": 0}, ...],
+///      "values": {"a": 1024, ...},                 bytes; values not listed have 64
+///      "states": {"w": {"device": 0, "bytes": 4096}, ...},
+///      "steps":  [{"name": "F", "lane": 0, "lag": 0, "seconds": 1.5,
+///                  "reads": ["a", "w@2"],          state by age: w@1 is what the last batch assigned
+///                  "writes": ["b", "w"],           writing a state assigns it
+///                  "in_place": false,              may overwrite the state that it reads
+///                  "channel": "x",                 the ends of a transfer or collective
+///                  "own_rate": 1, "others_rate": 1,
+///                  "after": [{"step": "G", "back": 1}]}, ...]}
+///
+/// `steps` is the list order. Throws Error naming the entry: unknown kind, lane, step or key, a value that
+/// no step makes, a cycle.
+Program schedule_from_json(const std::string& text);
+
+/// The whole Program, planned or not, in the same words, with what was derived beside them ("waits",
+/// "slots", "offsets"). Reading it back gives the schedule again.
+std::string to_json(const Program& program);
+
+}  // namespace tandem

@@ -1,0 +1,145 @@
+#include <tandem/core/sim_backend.h>
+
+#include <limits>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+constexpr double kForever = std::numeric_limits<double>::infinity();
+// Work left that is only rounding: relative to seconds of any size met here.
+constexpr double kDone = 1e-15;
+}  // namespace
+
+SimBackend::SimBackend(const Program& program)
+    : program_(program),
+      timeline_(empty_timeline(program)),
+      clocks_(program.lanes.size()),
+      ended_(program.steps.size(), 0),
+      other_ends_(program.steps.size()),
+      beside_(program.lanes.size()) {
+  std::map<std::int64_t, std::vector<StepId>> ends;
+  for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s)
+    if (const auto channel = program.steps[static_cast<std::size_t>(s)].channel; channel >= 0) ends[channel].push_back(s);
+  for (const auto& [channel, steps] : ends)
+    for (StepId s : steps)
+      for (StepId other : steps)
+        if (other != s) other_ends_[static_cast<std::size_t>(s)].push_back(other);
+  for (std::size_t a = 0; a < program.lanes.size(); ++a)
+    for (std::size_t b = 0; b < program.lanes.size(); ++b)
+      if (a != b && program.lanes[a].device == program.lanes[b].device) beside_[a].push_back(static_cast<LaneId>(b));
+}
+
+void SimBackend::wait(LaneId lane, StepId step, std::int64_t unit) {
+  clocks_[static_cast<std::size_t>(lane)].queue.push_back({-1 - step, unit, -1});
+}
+
+void SimBackend::issue(StepId step, std::int64_t unit, std::int64_t batch) {
+  const LaneId lane = program_.steps[static_cast<std::size_t>(step)].lane;
+  clocks_[static_cast<std::size_t>(lane)].queue.push_back({step, unit, batch});
+}
+
+// Passes the waits that are over; true when a step is at the head and the lane is idle.
+bool SimBackend::ready(Clock& clock) {
+  if (clock.running) return false;
+  for (; clock.next < clock.queue.size(); ++clock.next) {
+    const Command& c = clock.queue[clock.next];
+    if (c.step >= 0) return true;
+    if (ended_[static_cast<std::size_t>(-1 - c.step)] <= c.unit) return false;
+  }
+  return false;
+}
+
+bool SimBackend::start_ready() {
+  bool started = false;
+  for (Clock& clock : clocks_) {
+    if (!ready(clock)) continue;
+    const Command& c = clock.queue[clock.next];
+    const auto& others = other_ends_[static_cast<std::size_t>(c.step)];
+    const auto lane_of = [&](StepId s) -> Clock& {
+      return clocks_[static_cast<std::size_t>(program_.steps[static_cast<std::size_t>(s)].lane)];
+    };
+    bool all = true;
+    for (StepId other : others) {
+      Clock& end = lane_of(other);
+      all = all && ready(end) && end.queue[end.next].step == other && end.queue[end.next].unit == c.unit;
+    }
+    if (!all) continue;
+    const auto start = [&](Clock& end, StepId s) {
+      end.running = true;
+      end.begin = now_;
+      end.left = c.batch < 0 ? 0 : program_.steps[static_cast<std::size_t>(s)].cost.seconds;
+    };
+    start(clock, c.step);
+    for (StepId other : others) start(lane_of(other), other);
+    started = true;
+  }
+  return started;
+}
+
+double SimBackend::rate(LaneId lane) const {
+  const auto step_on = [&](LaneId l) -> const Step& {
+    const Clock& c = clocks_[static_cast<std::size_t>(l)];
+    return program_.steps[static_cast<std::size_t>(c.queue[c.next].step)];
+  };
+  const auto is_compute = [&](LaneId l) { return program_.lanes[static_cast<std::size_t>(l)].kind == LaneKind::compute; };
+  int computing = is_compute(lane) ? 1 : 0;
+  double slowed = 1;
+  for (LaneId other : beside_[static_cast<std::size_t>(lane)]) {
+    const Clock& c = clocks_[static_cast<std::size_t>(other)];
+    if (!c.running || c.left <= kDone) continue;
+    if (is_compute(other)) ++computing;
+    else slowed *= step_on(other).cost.others_rate;
+  }
+  if (!is_compute(lane)) return computing ? step_on(lane).cost.own_rate : 1;
+  return slowed * (computing > 1 ? 1 / (computing * program_.corun) : 1);
+}
+
+void SimBackend::finish(LaneId lane) {
+  Clock& clock = clocks_[static_cast<std::size_t>(lane)];
+  const Command& c = clock.queue[clock.next];
+  ++ended_[static_cast<std::size_t>(c.step)];
+  if (c.batch >= 0) timeline_.spans.push_back({program_.lanes[static_cast<std::size_t>(lane)].device, lane, c.step, c.unit, c.batch, clock.begin, now_});
+  clock.running = false;
+  ++clock.next;
+}
+
+void SimBackend::flush() {
+  std::vector<double> rates(clocks_.size());
+  for (;;) {
+    while (start_ready()) {
+      // Steps without work end at once, and may let others start at the same moment.
+      for (std::size_t l = 0; l < clocks_.size(); ++l)
+        if (clocks_[l].running && clocks_[l].left <= 0) finish(static_cast<LaneId>(l));
+    }
+    double step = kForever;
+    for (std::size_t l = 0; l < clocks_.size(); ++l) {
+      if (!clocks_[l].running) continue;
+      rates[l] = rate(static_cast<LaneId>(l));
+      // The ends of one transfer move together, at the slowest end's rate.
+      for (StepId other : other_ends_[static_cast<std::size_t>(clocks_[l].queue[clocks_[l].next].step)])
+        rates[l] = std::min(rates[l], rate(program_.steps[static_cast<std::size_t>(other)].lane));
+      step = std::min(step, clocks_[l].left / rates[l]);
+    }
+    if (step == kForever) break;
+    now_ += step;
+    for (std::size_t l = 0; l < clocks_.size(); ++l) {
+      Clock& c = clocks_[l];
+      if (!c.running) continue;
+      const double took = c.left / rates[l];
+      c.left = took <= step ? 0 : c.left - step * rates[l];
+    }
+    for (std::size_t l = 0; l < clocks_.size(); ++l)
+      if (clocks_[l].running && clocks_[l].left <= kDone * (1 + now_)) finish(static_cast<LaneId>(l));
+  }
+  for (Clock& c : clocks_) {
+    if (c.next < c.queue.size()) throw Error(fmt::format("deadlock in simulation at {} s", now_));
+    c.queue.clear();
+    c.next = 0;
+  }
+}
+
+}  // namespace tandem

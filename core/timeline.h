@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/program.h>
+
+namespace tandem {
+
+/// One execution of one step, in seconds from the start of the run.
+struct Span {
+  int rank = 0;
+  LaneId lane = -1;
+  StepId step = -1;
+  std::int64_t unit = 0;
+  std::int64_t batch = 0;
+  double begin = 0, end = 0;
+};
+
+/// What ran when. The same type measured (CpuBackend) and predicted (SimBackend), so that a prediction is
+/// compared by subtraction.
+struct Timeline {
+  std::vector<std::string> lane_names;
+  std::vector<std::string> step_names;
+  std::vector<std::string> categories;         ///< per step: forward, backward, update, collective, …
+  std::vector<Span> spans;
+  std::vector<std::int64_t> live;              ///< live work bytes at each list position, per unit
+  std::int64_t planned_bytes = 0;
+
+  /// Seconds from the first begin to the last end.
+  double seconds() const;
+  /// Seconds during which the lane is busy.
+  double busy(LaneId lane) const;
+};
+
+/// A Timeline with the names of a Program and no spans.
+Timeline empty_timeline(const Program& program);
+
+/// Chrome/Perfetto JSON (ui.perfetto.dev): a process per rank, a track per lane, counters for live and
+/// planned bytes.
+std::string to_perfetto(const Timeline& timeline);
+
+}  // namespace tandem

@@ -1,0 +1,213 @@
+#include <tandem/core/waits.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/accesses.h>
+#include <tandem/core/error.h>
+#include <tandem/core/happens_before.h>
+
+namespace tandem {
+
+std::vector<std::vector<Access>> accesses_by_block(const Program& program) {
+  std::vector<std::vector<Access>> result(program.blocks.size());
+  for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
+    const Step& step = program.steps[static_cast<std::size_t>(s)];
+    const auto add = [&](MemberId m, bool write) {
+      const Member& member = program.members[static_cast<std::size_t>(m)];
+      result[static_cast<std::size_t>(member.block)].push_back({s, m, write, step.lag - member.shift});
+    };
+    for (MemberId m : step.reads) add(m, false);
+    for (MemberId m : step.writes) add(m, true);
+  }
+  return result;
+}
+
+bool overlap(const Member& a, const Member& b) {
+  return a.block == b.block && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+namespace {
+
+const Step& step_of(const Program& p, StepId s) { return p.steps[static_cast<std::size_t>(s)]; }
+const Member& member_of(const Program& p, MemberId m) { return p.members[static_cast<std::size_t>(m)]; }
+const Block& block_of(const Program& p, const Member& m) { return p.blocks[static_cast<std::size_t>(m.block)]; }
+
+// For each member the step that writes it; a read of state counts as written by whoever assigns the state.
+std::vector<Access> writers(const Program& p) {
+  std::vector<Access> result(p.members.size());
+  std::vector<Access> assigns(p.blocks.size());
+  for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s)
+    for (MemberId m : step_of(p, s).writes) {
+      const Member& member = member_of(p, m);
+      auto& writer = result[static_cast<std::size_t>(m)];
+      if (writer.step >= 0)
+        throw Error(fmt::format("value '{}' is made twice, by '{}' and by '{}'", member.name,
+                                step_of(p, writer.step).name, step_of(p, s).name));
+      writer = {s, m, true, step_of(p, s).lag - member.shift};
+      if (block_of(p, member).arena == Arena::state) {
+        auto& assign = assigns[static_cast<std::size_t>(member.block)];
+        if (assign.step >= 0)
+          throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'", block_of(p, member).name,
+                                  step_of(p, assign.step).name, step_of(p, s).name));
+        assign = writer;
+      }
+    }
+  for (std::size_t m = 0; m < p.members.size(); ++m)
+    if (result[m].step < 0 && block_of(p, p.members[m]).arena == Arena::state)
+      result[m] = assigns[static_cast<std::size_t>(p.members[m].block)];
+  return result;
+}
+
+void check_ids(const Program& p) {
+  const auto in_range = [](auto id, const auto& v) { return id >= 0 && static_cast<std::size_t>(id) < v.size(); };
+  for (const Member& m : p.members) {
+    if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
+    if (m.offset < 0 || m.offset + m.bytes > block_of(p, m).bytes)
+      throw Error(fmt::format("value '{}' does not fit its block", m.name));
+  }
+  for (const Step& s : p.steps) {
+    if (!in_range(s.lane, p.lanes)) throw Error(fmt::format("step '{}' is on unknown lane {}", s.name, s.lane));
+    if (s.lag < 0) throw Error(fmt::format("step '{}' has lag {}; lags are ≥ 0", s.name, s.lag));
+    const int device = p.lanes[static_cast<std::size_t>(s.lane)].device;
+    if (device < 0 || device >= p.devices) throw Error(fmt::format("step '{}' is on unknown device {}", s.name, device));
+    for (const auto* members : {&s.reads, &s.writes})
+      for (MemberId m : *members) {
+        if (!in_range(m, p.members)) throw Error(fmt::format("step '{}' uses unknown value {}", s.name, m));
+        if (block_of(p, member_of(p, m)).device != device)
+          throw Error(fmt::format("step '{}' on device {} uses '{}' of device {}; a transfer must bring it", s.name,
+                                  device, member_of(p, m).name, block_of(p, member_of(p, m)).device));
+      }
+    for (const Wait& w : s.waits) {
+      if (!in_range(w.step, p.steps) || w.back < 0)
+        throw Error(fmt::format("step '{}' waits for step {} of {} units back", s.name, w.step, w.back));
+      if (p.lane_of(w.step).device != device)
+        throw Error(fmt::format("step '{}' waits for '{}' on another device; only transfers cross devices", s.name,
+                                step_of(p, w.step).name));
+    }
+  }
+}
+
+}  // namespace
+
+void check_schedule(const Program& p) {
+  check_ids(p);
+  const auto made_by = writers(p);
+  for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
+    const Step& step = step_of(p, s);
+    for (const Wait& w : step.waits)
+      if (w.back == 0 && w.step >= s)
+        throw Error(fmt::format("cycle: '{}' waits in the same unit for '{}', which is listed {}", step.name,
+                                step_of(p, w.step).name, w.step == s ? "as itself" : "after it"));
+    for (MemberId m : step.reads) {
+      const Member& member = member_of(p, m);
+      const Access& writer = made_by[static_cast<std::size_t>(m)];
+      if (writer.step < 0) {
+        if (block_of(p, member).arena == Arena::state) continue;  // never assigned: constant state
+        throw Error(fmt::format("missing value: '{}' reads '{}', which no step makes", step.name, member.name));
+      }
+      if (writer.step == s) continue;  // workspace, or an update reading what it replaces
+      const Access read{s, m, false, step.lag - member.shift};
+      if (!earlier(writer, read))
+        throw Error(fmt::format("cycle: '{}' (lag {}) reads '{}' before '{}' (lag {}) has made it", step.name, step.lag,
+                                member.name, step_of(p, writer.step).name, step_of(p, writer.step).lag));
+    }
+  }
+}
+
+Program with_slots(Program p) {
+  const auto accesses = accesses_by_block(p);
+  for (std::size_t b = 0; b < p.blocks.size(); ++b)
+    for (const Access& w : accesses[b]) {
+      if (!w.write) continue;
+      for (const Access& a : accesses[b]) {
+        if (!overlap(member_of(p, w.member), member_of(p, a.member))) continue;
+        // Index n is written again S units later: every use of it must come before that. An update that may
+        // work in place may read the old and write the new version at once.
+        const bool uses_after_write = a.step > w.step || (a.step == w.step && !a.write && !step_of(p, w.step).in_place &&
+                                                          a.member != w.member);
+        p.blocks[b].slots = std::max(p.blocks[b].slots, units_between(w, a) + (uses_after_write ? 1 : 0));
+      }
+    }
+  return p;
+}
+
+namespace {
+
+class WaitAdder {
+ public:
+  explicit WaitAdder(Program& p) : p_(p) {}
+  void add(const Access& before, const Access& after, int back) {
+    auto& step = p_.steps[static_cast<std::size_t>(after.step)];
+    if (step.lane == step_of(p_, before.step).lane) return;  // lane order does it
+    const Wait wait{before.step, back};
+    if (std::find(step.waits.begin(), step.waits.end(), wait) == step.waits.end()) step.waits.push_back(wait);
+  }
+
+ private:
+  Program& p_;
+};
+
+void add_data_waits(Program& p) {
+  WaitAdder adder(p);
+  const auto made_by = writers(p);
+  for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s)
+    for (MemberId m : step_of(p, s).reads) {
+      const Access& writer = made_by[static_cast<std::size_t>(m)];
+      const Access read{s, m, false, step_of(p, s).lag - member_of(p, m).shift};
+      if (writer.step >= 0 && writer.step != s) adder.add(writer, read, units_between(writer, read));
+    }
+}
+
+// A writer of index n follows every use of index n − slots, and every earlier use of index n itself (an
+// in-place successor follows the other readers of what it overwrites).
+void add_reuse_waits(Program& p) {
+  const HappensBefore known(p);
+  WaitAdder adder(p);
+  const auto accesses = accesses_by_block(p);
+  for (std::size_t b = 0; b < p.blocks.size(); ++b)
+    for (const Access& w : accesses[b]) {
+      if (!w.write) continue;
+      for (const Access& a : accesses[b]) {
+        if (a.step == w.step || !overlap(member_of(p, w.member), member_of(p, a.member))) continue;
+        const int back = p.blocks[b].slots + units_between(a, w);
+        if (!known.precedes(a.step, w.step, back)) adder.add(a, w, back);
+        if (a.member != w.member && earlier(a, w) && !known.precedes(a.step, w.step, units_between(a, w)))
+          adder.add(a, w, units_between(a, w));
+      }
+    }
+}
+
+// A wait is superfluous when an earlier step of the same lane already comes after what is awaited, or when
+// another wait of the same step does.
+void drop_implied_waits(Program& p) {
+  const HappensBefore all(p);
+  const auto n = static_cast<std::int64_t>(p.steps.size());
+  for (StepId s = 0; s < n; ++s) {
+    auto& waits = p.steps[static_cast<std::size_t>(s)].waits;
+    std::erase_if(waits, [&](const Wait& w) {
+      return all.first_after(w.step, step_of(p, s).lane) < w.back * n + s;
+    });
+    const std::vector<Wait> kept = waits;
+    std::erase_if(waits, [&](const Wait& w) {
+      return std::any_of(kept.begin(), kept.end(), [&](const Wait& other) {
+        return !(other == w) && all.precedes(w.step, other.step, w.back - other.back);
+      });
+    });
+    std::sort(waits.begin(), waits.end(), [](const Wait& x, const Wait& y) {
+      return x.back != y.back ? x.back < y.back : x.step < y.step;
+    });
+  }
+}
+
+}  // namespace
+
+Program with_waits(Program p) {
+  add_data_waits(p);
+  add_reuse_waits(p);
+  drop_implied_waits(p);
+  return p;
+}
+
+}  // namespace tandem

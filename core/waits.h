@@ -1,0 +1,20 @@
+#pragma once
+#include <tandem/core/program.h>
+
+namespace tandem {
+
+/// Checks what a schedule must satisfy before anything can be derived from it: ids in range, every value
+/// that is read has one producer, on the same device, at no greater lag and earlier in the list at equal
+/// lag. Throws Error naming steps and values ("cycle", "missing value").
+void check_schedule(const Program& program);
+
+/// Derives how many slots each block needs: as many as there are indices in use at one time.
+/// For state this is the number of weight versions held. Slots given in advance are kept if larger.
+Program with_slots(Program program);
+
+/// Derives the waits: for data (a use at lag d′ of what was made at lag d waits d′ − d units back), and for
+/// reuse (a slot's writer waits for whoever used it last). Leaves out what lane order or other waits
+/// already ensure; keeps waits given in advance.
+Program with_waits(Program program);
+
+}  // namespace tandem
