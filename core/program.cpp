@@ -31,6 +31,7 @@ Program project(const Program& program, int device) {
     if (program.lane_of(static_cast<StepId>(s)).device != device) continue;
     renumbered[s] = static_cast<StepId>(result.steps.size());
     result.steps.push_back(program.steps[s]);
+    result.steps.back().origin = static_cast<StepId>(s);
   }
   for (Step& step : result.steps)
     for (Wait& w : step.waits) w.step = renumbered[static_cast<std::size_t>(w.step)];

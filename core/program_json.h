@@ -11,21 +11,24 @@ namespace tandem {
 ///     {"devices": 1, "corun": 1.0,
 ///      "lanes":  [{"device": 0, "kind": "compute", "index": 0}, ...],
 ///      "values": {"a": 1024, ...},                 bytes; values not listed have 64
+///                 "g1": {"bytes": 64, "block": "group", "offset": 64}    part of a block
+///      "blocks": {"group": {"bytes": 128, "arena": "host", "slots": 2}, ...}   arena: work unless said;
+///                                                  slots: at least so many
 ///      "states": {"w": {"device": 0, "bytes": 4096}, ...},
 ///      "steps":  [{"name": "F", "lane": 0, "lag": 0, "seconds": 1.5,
 ///                  "reads": ["a", "w@2"],          state by age: w@1 is what the last batch assigned
 ///                  "writes": ["b", "w"],           writing a state assigns it
-///                  "in_place": false,              may overwrite the state that it reads
+///                  "in_place": false,              may overwrite what it reads
 ///                  "channel": "x",                 the ends of a transfer or collective
 ///                  "own_rate": 1, "others_rate": 1,
-///                  "after": [{"step": "G", "back": 1}]}, ...]}
+///                  "after": [{"step": "G", "back": 1}]}, ...]}    waits beside those that data needs
 ///
-/// `steps` is the list order. Throws Error naming the entry: unknown kind, lane, step or key, a value that
-/// no step makes, a cycle.
+/// `steps` is the list order. A value alone in its block need not name it. Throws Error naming the entry: unknown
+/// kind, lane, step or key, a value that no step makes, a cycle.
 Program schedule_from_json(const std::string& text);
 
 /// The whole Program, planned or not, in the same words, with what was derived beside them ("waits",
-/// "slots", "offsets"). Reading it back gives the schedule again.
+/// "slots", "offsets"). Reading it back gives the schedule again, without ops: planned, it is the same Program.
 std::string to_json(const Program& program);
 
 }  // namespace tandem

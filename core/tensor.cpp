@@ -47,9 +47,10 @@ Tensors apply_eager(OpPtr op, Tensors inputs) {
   if (record && grad_enabled) {
     auto history = std::make_shared<History>(History{std::move(op), std::move(inputs), {}, tag, creation_order++});
     for (const auto& t : outputs) {
-      history->outputs.push_back(t.impl());
-      t.impl()->history = history;
+      history->outputs.emplace_back(std::make_shared<Tensor::Impl>(*t.impl()));
+      t.impl()->output = history->outputs.size() - 1;
     }
+    for (const auto& t : outputs) t.impl()->history = history;
   }
   return outputs;
 }

@@ -98,11 +98,11 @@ class NoGrad {
   bool outer_;
 };
 
-/// How an eager Tensor came to be; kept only where a gradient may be asked for.
+/// How eager Tensors came to be; kept only where a gradient may be asked for.
 struct History {
   OpPtr op;
   Tensors inputs;
-  std::vector<std::weak_ptr<Tensor::Impl>> outputs;
+  Tensors outputs;  ///< the same buffers as the outputs', without their histories: no cycle
   Tag tag;
   std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
 };
@@ -116,6 +116,7 @@ struct Tensor::Impl {
   bool trained = false;
   bool requires_grad = false;
   std::shared_ptr<History> history;
+  std::size_t output = 0;             // which of the history's outputs this is
   Tensor grad;
 };
 

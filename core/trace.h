@@ -24,8 +24,9 @@ class Trace {
   /// (one read a slot); any other eager Tensor is copied in as a constant.
   ValueId value(const Tensor& tensor);
 
-  /// Data that the host supplies per batch.
-  Tensor input(const std::string& name, TensorType type);
+  /// Data that the host supplies per batch; the same Tensor each time a name is asked for. `per_model`
+  /// inputs (learning rates, seeds) become one value a model when the graph is batched.
+  Tensor input(const std::string& name, TensorType type, bool per_model = false);
   /// Delivers `tensor` to the host, by batch, under `name`.
   void result(const std::string& name, const Tensor& tensor);
   /// What batch b−age assigned to the slot.
@@ -46,6 +47,7 @@ class Trace {
   Tag tag_;
   bool has_tag_ = false;
   std::unordered_map<std::string, ValueId> reads_;
+  std::unordered_map<std::string, ValueId> inputs_;
   std::unordered_map<std::string, int> calls_;
 };
 

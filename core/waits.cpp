@@ -1,6 +1,7 @@
 #include <tandem/core/waits.h>
 
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
@@ -89,10 +90,56 @@ void check_ids(const Program& p) {
   }
 }
 
+std::int64_t bytes_of(const Program& p, const std::vector<MemberId>& members) {
+  std::int64_t sum = 0;
+  for (MemberId m : members) sum += member_of(p, m).bytes;
+  return sum;
+}
+
+void check_transfer(const Program& p, const std::vector<StepId>& ends) {
+  const auto has = [&](LaneKind kind) {
+    return std::any_of(ends.begin(), ends.end(), [&](StepId s) { return p.lane_of(s).kind == kind; });
+  };
+  const std::string& first = step_of(p, ends[0]).name;
+  if (ends.size() != 2 || !has(LaneKind::send) || !has(LaneKind::receive))
+    throw Error(fmt::format("missing end: '{}' is an end of a transfer, which needs one send and one receive; there are {} ends",
+                            first, ends.size()));
+  const Lane &a = p.lane_of(ends[0]), &b = p.lane_of(ends[1]);
+  if (a.device == b.device || a.index != b.device || b.index != a.device)
+    throw Error(fmt::format("'{}' ({}) and '{}' ({}) are ends of one transfer, but not of one link", first, name_of(a, p.devices),
+                            step_of(p, ends[1]).name, name_of(b, p.devices)));
+  const Step& send = step_of(p, a.kind == LaneKind::send ? ends[0] : ends[1]);
+  const Step& receive = step_of(p, a.kind == LaneKind::send ? ends[1] : ends[0]);
+  if (bytes_of(p, send.reads) != bytes_of(p, receive.writes))
+    throw Error(fmt::format("'{}' sends {} bytes, '{}' receives {}", send.name, bytes_of(p, send.reads), receive.name,
+                            bytes_of(p, receive.writes)));
+}
+
+// All ends of a transfer or collective meet in the same unit, for the same batch.
+void check_channels(const Program& p) {
+  std::map<std::int64_t, std::vector<StepId>> channels;
+  const auto is_transfer = [&](StepId s) {
+    return p.lane_of(s).kind == LaneKind::send || p.lane_of(s).kind == LaneKind::receive;
+  };
+  for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
+    if (step_of(p, s).channel >= 0) channels[step_of(p, s).channel].push_back(s);
+    else if (is_transfer(s)) throw Error(fmt::format("missing end: '{}' is on a {} lane but has no channel", step_of(p, s).name,
+                                                     name_of(p.lane_of(s).kind)));
+  }
+  for (const auto& [channel, ends] : channels) {
+    for (StepId s : ends)
+      if (step_of(p, s).lag != step_of(p, ends[0]).lag)
+        throw Error(fmt::format("'{}' (lag {}) and '{}' (lag {}) are ends of one transfer or collective: their lags must be equal",
+                                step_of(p, ends[0]).name, step_of(p, ends[0]).lag, step_of(p, s).name, step_of(p, s).lag));
+    if (std::any_of(ends.begin(), ends.end(), is_transfer)) check_transfer(p, ends);
+  }
+}
+
 }  // namespace
 
 void check_schedule(const Program& p) {
   check_ids(p);
+  check_channels(p);
   const auto made_by = writers(p);
   for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
     const Step& step = step_of(p, s);
@@ -187,7 +234,7 @@ void drop_implied_waits(Program& p) {
   for (StepId s = 0; s < n; ++s) {
     auto& waits = p.steps[static_cast<std::size_t>(s)].waits;
     std::erase_if(waits, [&](const Wait& w) {
-      return all.first_after(w.step, step_of(p, s).lane) < w.back * n + s;
+      return step_of(p, w.step).lane == step_of(p, s).lane || all.first_after(w.step, step_of(p, s).lane) < w.back * n + s;
     });
     const std::vector<Wait> kept = waits;
     std::erase_if(waits, [&](const Wait& w) {

@@ -5,7 +5,8 @@ namespace tandem {
 
 /// Checks what a schedule must satisfy before anything can be derived from it: ids in range, every value
 /// that is read has one producer, on the same device, at no greater lag and earlier in the list at equal
-/// lag. Throws Error naming steps and values ("cycle", "missing value").
+/// lag; the ends of a transfer or collective share one lag, and a transfer has both. Throws Error naming
+/// steps and values ("cycle", "missing value", "missing end").
 void check_schedule(const Program& program);
 
 /// Derives how many slots each block needs: as many as there are indices in use at one time.

@@ -31,21 +31,24 @@ struct Format {
   std::int64_t record_bytes() const { return std::ssize(label_bytes) + kCifarImageBytes; }
 };
 
-const Format kCifar10{"CIFAR-10",
-                      "cifar-10-batches-bin",
-                      {{"label", 10}},
-                      {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
-                       "data_batch_5.bin"},
-                      {"test_batch.bin"}};
-const Format kCifar100{
-    "CIFAR-100", "cifar-100-binary", {{"coarse label", 20}, {"fine label", 100}}, {"train.bin"}, {"test.bin"}};
+const Format kCifar10{
+    "CIFAR-10",
+    "cifar-10-batches-bin",
+    {{"label", 10}},
+    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
+    {"test_batch.bin"}};
+const Format kCifar100{"CIFAR-100",
+                       "cifar-100-binary",
+                       {{"coarse label", 20}, {"fine label", 100}},
+                       {"train.bin"},
+                       {"test.bin"}};
 
 void require_directory(const fs::path& dir) {
-  std::error_code ignored;
-  if (!fs::exists(dir, ignored))
-    throw Error(fmt::format("{}: no such directory; pass the one that holds CIFAR's .bin files", dir.string()));
-  if (!fs::is_directory(dir, ignored))
-    throw Error(fmt::format("{}: not a directory; pass the one that holds CIFAR's .bin files", dir.string()));
+  std::error_code error;
+  fs::directory_iterator(dir, error);
+  if (error)
+    throw Error(fmt::format("{}: {}; pass the directory that holds CIFAR's .bin files", dir.string(),
+                            error.message()));
 }
 
 bool holds_any_file(const fs::path& dir, const Format& format) {
@@ -68,8 +71,9 @@ std::vector<fs::path> find_files(const fs::path& dir, const Format& format, Cifa
     if (fs::exists(folder / name, ignored)) {
       found.push_back(folder / name);
     } else if (found.empty()) {
-      throw Error(fmt::format("{}: no {} here nor in {}/; unpack the binary version of {} into this directory",
-                              dir.string(), name, format.subfolder, format.name));
+      throw Error(
+          fmt::format("{}: no {} here nor in {}/; unpack the binary version of {} into this directory",
+                      dir.string(), name, format.subfolder, format.name));
     }
   }
   return found;
@@ -79,15 +83,16 @@ std::vector<std::uint8_t> read_file(const fs::path& file, const Format& format) 
   std::error_code error;
   const auto bytes = static_cast<std::int64_t>(fs::file_size(file, error));
   if (error)
-    throw Error(fmt::format("{}: cannot be read ({}); a readable file of {} records is needed", file.string(),
-                            error.message(), format.name));
+    throw Error(fmt::format("{}: cannot be read: {}; put {}'s file here", file.string(), error.message(),
+                            format.name));
   if (bytes == 0) throw Error(fmt::format("{}: the file is empty; fetch or write it again", file.string()));
 
   const std::int64_t record = format.record_bytes();
   if (const std::int64_t over = bytes % record; over != 0)
-    throw Error(fmt::format("{}: short or oversized: {} bytes are {} whole {}-byte {} records and {} bytes over, "
-                            "from offset {}; fetch or write it again",
-                            file.string(), bytes, bytes / record, record, format.name, over, bytes - over));
+    throw Error(
+        fmt::format("{}: short or oversized: {} bytes are {} whole {}-byte {} records and {} bytes over, "
+                    "from offset {}; fetch or write it again",
+                    file.string(), bytes, bytes / record, record, format.name, over, bytes - over));
 
   std::vector<std::uint8_t> content(static_cast<std::size_t>(bytes));
   std::ifstream in(file, std::ios::binary);
@@ -111,10 +116,10 @@ void append_file(CifarData& data, const fs::path& file, const Format& format) {
     const std::uint8_t* in = content.data() + r * record;
     for (const LabelByte& label : format.label_bytes) {
       if (*in >= label.classes)
-        throw Error(fmt::format("{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
-                                "not {}: fetch it again",
-                                file.string(), r, in - content.data(), label.name, *in, label.classes - 1,
-                                format.name));
+        throw Error(fmt::format(
+            "{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
+            "not {}: fetch it again",
+            file.string(), r, in - content.data(), label.name, *in, label.classes - 1, format.name));
       ++in;
     }
     data.labels.push_back(in[-1]);
@@ -159,9 +164,10 @@ CifarData load_cifar(const fs::path& dir, CifarSplit split) {
     throw Error(fmt::format("{}: holds both CIFAR-10 and CIFAR-100; pass the folder of the one you mean",
                             dir.string()));
   if (!ten && !hundred)
-    throw Error(fmt::format("{}: holds neither CIFAR-10 (data_batch_1.bin, …) nor CIFAR-100 (train.bin, …); "
-                            "unpack one of their binary versions here",
-                            dir.string()));
+    throw Error(
+        fmt::format("{}: holds neither CIFAR-10 (data_batch_1.bin, …) nor CIFAR-100 (train.bin, …); "
+                    "unpack one of their binary versions here",
+                    dir.string()));
   return load(dir, split, ten ? kCifar10 : kCifar100);
 }
 

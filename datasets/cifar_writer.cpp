@@ -32,7 +32,8 @@ std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names
 /// A file that gets its name when `publish` is called; until then, and if it never is, it leaves nothing.
 class NewFile {
  public:
-  explicit NewFile(const fs::path& path) : path_(path), unfinished_(path.string() + std::string(kUnfinished)) {
+  explicit NewFile(const fs::path& path)
+      : path_(path), unfinished_(path.string() + std::string(kUnfinished)) {
     out_.open(unfinished_, std::ios::binary);
     check("cannot be created");
   }
@@ -58,7 +59,8 @@ class NewFile {
  private:
   void check(std::string_view what) {
     if (!out_)
-      throw Error(fmt::format("{}: {}; check the directory's permissions and the free space", path_.string(), what));
+      throw Error(
+          fmt::format("{}: {}; check the directory's permissions and the free space", path_.string(), what));
   }
   fs::path path_, unfinished_;
   std::ofstream out_;
@@ -74,17 +76,19 @@ void require_ours(const fs::path& dir) {
     const bool unfinished = entry.path().extension() == kUnfinished;
     const fs::path name = unfinished ? entry.path().stem() : entry.path().filename();
     if (std::ranges::find(names, name.string()) == names.end())
-      throw Error(fmt::format("{}: holds {}, which is no part of a drawn data set; choose an empty directory, or "
-                              "force the replacement of CIFAR-10's files",
-                              dir.string(), entry.path().filename().string()));
+      throw Error(
+          fmt::format("{}: holds {}, which is no part of a drawn data set; choose an empty directory, or "
+                      "force the replacement of CIFAR-10's files",
+                      dir.string(), entry.path().filename().string()));
     holds_set |= !unfinished;
   }
   if (!holds_set) return;
   std::ifstream in(dir / kMetaFile, std::ios::binary);
   if (std::string(std::istreambuf_iterator<char>(in), {}) != meta_text())
-    throw Error(fmt::format("{}: holds a CIFAR-10 that was not drawn by Tandem ({} names other classes); choose "
-                            "an empty directory, or force its replacement",
-                            dir.string(), kMetaFile));
+    throw Error(
+        fmt::format("{}: holds a CIFAR-10 that was not drawn by Tandem ({} names other classes); choose "
+                    "an empty directory, or force its replacement",
+                    dir.string(), kMetaFile));
 }
 
 void prepare_directory(const fs::path& dir, bool force) {
@@ -97,7 +101,8 @@ void prepare_directory(const fs::path& dir, bool force) {
   try {
     require_ours(dir);
   } catch (const fs::filesystem_error& e) {
-    throw Error(fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
+    throw Error(
+        fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
   }
 }
 
@@ -108,7 +113,8 @@ void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, 
   for (std::int64_t i = 0; i < count; ++i) {
     record[0] = static_cast<std::uint8_t>(draw_image(seed, first_index + i, image));
     for (std::int64_t p = 0; p < kPlane; ++p)  // (H,W,C) -> (C,H,W)
-      for (std::int64_t c = 0; c < kCifarChannels; ++c) record[1 + c * kPlane + p] = image[p * kCifarChannels + c];
+      for (std::int64_t c = 0; c < kCifarChannels; ++c)
+        record[1 + c * kPlane + p] = image[p * kCifarChannels + c];
     file.write(record.data(), std::ssize(record));
   }
   file.close();
@@ -116,12 +122,13 @@ void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, 
 
 }  // namespace
 
-void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t test_images, std::uint64_t seed,
-                   bool force) {
+void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t test_images,
+                   std::uint64_t seed, bool force) {
   if (train_images <= 0 || train_images % kTrainFiles != 0 || test_images <= 0)
-    throw Error(fmt::format("write_cifar10: {} training and {} test images; both must be positive, and the first a "
-                            "multiple of {}, the number of files",
-                            train_images, test_images, kTrainFiles));
+    throw Error(
+        fmt::format("write_cifar10: {} training and {} test images; both must be positive, and the first a "
+                    "multiple of {}, the number of files",
+                    train_images, test_images, kTrainFiles));
   prepare_directory(dir, force);
 
   std::deque<NewFile> files;

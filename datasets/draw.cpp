@@ -74,18 +74,18 @@ struct Form {
   bool is_texture;             // covers the whole image
 };
 
-constexpr float kFullTurn = kPi, kSlight = kPi / 12;
+constexpr float kAnyTurn = kPi, kTurn = kPi / 7, kSlightTurn = kPi / 12;
 constexpr std::array<Form, kDrawnClasses> kForms{{
-    {"disc", disc, 6.5f, 13, 0, kFullTurn, false},
-    {"ring", ring, 6.5f, 13, 0, kFullTurn, false},
-    {"square", square, 6.5f, 13, 0, kFullTurn, false},
-    {"triangle", triangle, 7.5f, 14, 0, kFullTurn, false},
-    {"cross", cross, 6.5f, 13, 0, kFullTurn, false},
-    {"star", star, 8.5f, 14, 0, kFullTurn, false},
-    {"horizontal_stripes", stripes, 5, 12, 0, kSlight, true},
-    {"vertical_stripes", stripes, 5, 12, kPi / 2, kSlight, true},
-    {"checkerboard", checkerboard, 7, 14, 0, kFullTurn, true},
-    {"dots", dots, 6, 11, 0, kFullTurn, true},
+    {"disc", disc, 7.5f, 13, 0, kAnyTurn, false},
+    {"ring", ring, 7.5f, 13, 0, kAnyTurn, false},
+    {"square", square, 8, 13, 0, kTurn, false},
+    {"triangle", triangle, 8.5f, 15, 0, kTurn, false},
+    {"cross", cross, 8, 14, 0, kTurn, false},
+    {"star", star, 9, 15, 0, kTurn, false},
+    {"horizontal_stripes", stripes, 5, 12, 0, kSlightTurn, true},
+    {"vertical_stripes", stripes, 5, 12, kPi / 2, kSlightTurn, true},
+    {"checkerboard", checkerboard, 7, 14, 0, kTurn, true},
+    {"dots", dots, 6, 11, 0, kAnyTurn, true},
 }};
 
 // ---- one image ------------------------------------------------------------------------------------
@@ -131,21 +131,22 @@ struct Pose {
   }
 };
 
-/// Two colours at a random distance in a random direction, which of the two is the foreground being
-/// equally likely.
+/// Two colours, one brighter than the other in every channel; the foreground is either, equally likely.
 struct Colours {
   std::array<float, 3> background, foreground;
 
   explicit Colours(Draws& draws) {
     std::array<float, 3> direction;
-    for (auto& d : direction) d = draws.between(-1, 1);
-    const float length = std::max(0.1f, std::sqrt(direction[0] * direction[0] + direction[1] * direction[1] + direction[2] * direction[2]));
-    const float contrast = draws.between(0.25f, 0.8f);
+    for (auto& d : direction) d = draws.between(0.1f, 1);
+    const float length =
+        std::sqrt(direction[0] * direction[0] + direction[1] * direction[1] + direction[2] * direction[2]);
+    const float contrast = draws.between(0.35f, 0.9f);
     for (int c = 0; c < 3; ++c) {
       const float half = direction[c] / length * contrast / 2;
-      const float middle = draws.between(std::abs(half), 1 - std::abs(half));
+      const float middle = draws.between(half, 1 - half);
       background[c] = middle - half, foreground[c] = middle + half;
     }
+    if (draws.chance(0.5f)) std::swap(background, foreground);
   }
 };
 
@@ -155,7 +156,7 @@ float lerp(float a, float b, float t) { return a + t * (b - a); }
 class Clouds {
  public:
   explicit Clouds(Draws& draws) : cell_(draws.between(4.5f, 12)) {
-    const float amplitude = draws.chance(0.5f) ? draws.between(0.05f, 0.3f) : 0;
+    const float amplitude = draws.chance(0.5f) ? draws.between(0.05f, 0.2f) : 0;
     for (auto& row : lattice_)
       for (auto& value : row) value = amplitude * draws.between(-1, 1);
   }
@@ -188,7 +189,7 @@ int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, k
   const Colours colours(draws);
   const Clouds clouds(draws);
   const float slope_x = draws.between(-0.008f, 0.008f), slope_y = draws.between(-0.008f, 0.008f);
-  const float grain = draws.between(0.02f, 0.2f);
+  const float grain = draws.between(0.02f, 0.15f);
   const Draws noise(seed, index, "draw_cifar.noise");
 
   std::uint8_t* out = pixels.data();
@@ -196,7 +197,8 @@ int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, k
     for (std::int64_t column = 0; column < kCifarSide; ++column) {
       const float x = static_cast<float>(column) + 0.5f, y = static_cast<float>(row) + 0.5f;
       const float ink = std::clamp(0.5f - form.distance(pose(x, y)) * pose.scale, 0.0f, 1.0f);
-      const float light = slope_x * (x - kCifarSide / 2) + slope_y * (y - kCifarSide / 2) + clouds(x, y) * (1 - ink);
+      const float light =
+          slope_x * (x - kCifarSide / 2) + slope_y * (y - kCifarSide / 2) + clouds(x, y) * (1 - ink);
       const auto random = noise.four(static_cast<std::uint64_t>(row * kCifarSide + column));
       for (int c = 0; c < 3; ++c) {
         const float paint = colours.background[c] + ink * (colours.foreground[c] - colours.background[c]);
@@ -209,7 +211,8 @@ int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, k
 
 CifarData draw_cifar(std::int64_t count, std::uint64_t seed, std::int64_t first_index) {
   if (count < 0 || first_index < 0)
-    throw Error(fmt::format("draw_cifar: {} images from index {}; neither may be negative", count, first_index));
+    throw Error(
+        fmt::format("draw_cifar: {} images from index {}; neither may be negative", count, first_index));
   CifarData data;
   data.classes = kDrawnClasses;
   data.pixels.resize(static_cast<std::size_t>(count * kCifarImageBytes));

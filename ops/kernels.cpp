@@ -1,7 +1,11 @@
 // The two kernel tables, whole: every kernel is named here (static initialisers vanish from static archives).
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/kernel.h>
+#include <tandem/ops/collective.h>
+#include <tandem/ops/copy.h>
+#include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/mapped.h>
+#include <tandem/ops/reference/kernels.h>
 
 namespace tandem {
 namespace {
@@ -9,13 +13,58 @@ namespace {
 KernelTable make_reference_table() {
   KernelTable table("reference");
   add_graph_op_kernels(table);
+  add_collective_kernels(table);
+  add_copy_kernels(table);
   table.add("mapped", make_mapped_reference);
+  table.add("pointwise", make_pointwise_reference);
+  table.add("reduce", make_reduce_reference);
+  table.add("first_max", make_first_max_reference);
+  table.add("argmax", make_argmax_reference);
+  for (const char* movement : {"reshape", "transpose", "concat", "slice", "pad", "broadcast_to"})
+    table.add(movement, make_movement_reference);
+  table.add("softmax", make_softmax_reference);
+  table.add("cross_entropy", make_cross_entropy_reference);
+  table.add("cross_entropy_grad", make_cross_entropy_grad_reference);
+  table.add("dropout", make_dropout_reference);
+  table.add("sgd_update", make_sgd_update_reference);
+  table.add("predict", make_predict_reference);
+  table.add("matmul", make_matmul_reference);
+  table.add("conv2d", make_conv2d_reference);
+  table.add("conv2d_grad_input", make_conv2d_grad_input_reference);
+  table.add("conv2d_grad_weight", make_conv2d_grad_weight_reference);
+  table.add("max_pool2d", make_max_pool2d_reference);
+  table.add("max_pool2d_grad", make_max_pool2d_grad_reference);
+  table.add("max_pool2d_take", make_max_pool2d_take_reference);
+  table.add("avg_pool2d", make_avg_pool2d_reference);
+  table.add("avg_pool2d_grad", make_avg_pool2d_grad_reference);
+  table.add("batch_norm", make_batch_norm_reference);
+  table.add("batch_norm_grad", make_batch_norm_grad_reference);
   return table;
 }
 
 KernelTable make_cpu_table() {
   KernelTable table("cpu", &reference_kernels());
   table.add("mapped", make_mapped_cpu);
+  table.add("pointwise", make_pointwise_cpu);
+  table.add("reduce", make_reduce_cpu);
+  for (const char* movement : {"reshape", "transpose", "concat", "slice", "pad", "broadcast_to"})
+    table.add(movement, make_movement_cpu);
+  table.add("softmax", make_softmax_cpu);
+  table.add("cross_entropy", make_cross_entropy_cpu);
+  table.add("cross_entropy_grad", make_cross_entropy_grad_cpu);
+  table.add("dropout", make_dropout_cpu);
+  table.add("sgd_update", make_sgd_update_cpu);
+  table.add("predict", make_predict_cpu);
+  table.add("matmul", make_matmul_cpu);
+  table.add("conv2d", make_conv2d_cpu);
+  table.add("conv2d_grad_input", make_conv2d_grad_input_cpu);
+  table.add("conv2d_grad_weight", make_conv2d_grad_weight_cpu);
+  table.add("max_pool2d", make_max_pool2d_cpu);
+  table.add("max_pool2d_grad", make_max_pool2d_grad_cpu);
+  table.add("avg_pool2d", make_avg_pool2d_cpu);
+  table.add("avg_pool2d_grad", make_avg_pool2d_grad_cpu);
+  table.add("batch_norm", make_batch_norm_cpu);
+  table.add("batch_norm_grad", make_batch_norm_grad_cpu);
   return table;
 }
 

@@ -142,17 +142,19 @@ Tensors map_over_models(OpPtr op, const BatchArgs& args) {
 }
 
 void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values) {
-  for (const Node& node : graph.nodes()) {
-    Tensors inputs;
-    std::vector<bool> batched;
-    for (ValueId v : node.inputs) {
-      inputs.push_back(values.at(v).tensor);
-      batched.push_back(values.at(v).batched);
-    }
-    const bool any = std::find(batched.begin(), batched.end(), true) != batched.end();
-    const Tensors outputs = any ? node.op->batch({inputs, batched, models}) : apply_op(node.op, inputs);
-    for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
+  for (const Node& node : graph.nodes()) replay_batched(node, models, false, values);
+}
+
+void replay_batched(const Node& node, std::int64_t models, bool force, std::unordered_map<ValueId, Replayed>& values) {
+  Tensors inputs;
+  std::vector<bool> batched;
+  for (ValueId v : node.inputs) {
+    inputs.push_back(values.at(v).tensor);
+    batched.push_back(values.at(v).batched);
   }
+  const bool any = force || std::find(batched.begin(), batched.end(), true) != batched.end();
+  const Tensors outputs = any ? node.op->batch({inputs, batched, models}) : apply_op(node.op, inputs);
+  for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
 }
 
 KernelPtr make_mapped_reference(const KernelSpec& spec) { return make_with(reference_kernels(), spec); }

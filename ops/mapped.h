@@ -44,6 +44,8 @@ struct Replayed {
 /// Applies the nodes of `graph` in order, by their batching rules where an input is batched and as they
 /// are elsewhere. `values` holds what stands for the graph's arguments, and receives the rest.
 void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values);
+/// The same for one node; `force` batches it whatever its inputs are.
+void replay_batched(const Node& node, std::int64_t models, bool force, std::unordered_map<ValueId, Replayed>& values);
 
 /// Kernels whose inner kernels come from the reference table, and from the CPU table.
 std::unique_ptr<class Kernel> make_mapped_reference(const struct KernelSpec& spec);

@@ -1,0 +1,79 @@
+#include <tandem/autograd/differentiate.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+// Which values depend on one of `wrt`.
+std::vector<bool> dependents(const Graph& graph, std::span<const ValueId> wrt) {
+  std::vector<bool> depends(graph.values().size(), false);
+  for (ValueId v : wrt) depends[static_cast<std::size_t>(v)] = true;
+  for (const Node& n : graph.nodes())
+    for (ValueId in : n.inputs)
+      if (depends[static_cast<std::size_t>(in)])
+        for (ValueId out : n.outputs) depends[static_cast<std::size_t>(out)] = true;
+  return depends;
+}
+
+Tensors tensors(Trace& trace, const std::vector<ValueId>& ids) {
+  Tensors result;
+  for (ValueId v : ids) result.push_back(trace.tensor(v));
+  return result;
+}
+
+}  // namespace
+
+Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId> wrt) {
+  if (!is_floating(graph.type(loss).dtype))
+    throw Error(fmt::format("cannot differentiate a loss of type {}", to_string(graph.type(loss))));
+  const std::vector<bool> depends = dependents(graph, wrt);
+  std::vector<Tensor> grads(graph.values().size());
+  const auto grad = [&](ValueId v) -> Tensor& { return grads[static_cast<std::size_t>(v)]; };
+  std::vector<ValueId> result;
+  {
+    Trace trace(graph);
+    Tag seed = graph.value(loss).producer >= 0 ? graph.node(graph.value(loss).producer).tag : Tag{};
+    seed.phase = Phase::backward;
+    trace.set_tag(seed);
+    grad(loss) = trace.tensor(trace.value(Tensor::full(graph.type(loss), 1)));
+
+    const auto forward_nodes = static_cast<NodeId>(graph.nodes().size()) - 1;  // without the seed
+    for (NodeId id = forward_nodes; id-- > 0;) {
+      const Node node = graph.node(id);
+      std::vector<bool> needed;
+      bool any = false;
+      for (ValueId v : node.inputs) {
+        needed.push_back(depends[static_cast<std::size_t>(v)]);
+        any = any || needed.back();
+      }
+      Tensors out_grads;
+      bool reached = false;
+      for (ValueId v : node.outputs) {
+        out_grads.push_back(grad(v));
+        reached = reached || grad(v).defined();
+      }
+      if (!any || !reached) continue;
+      Tag tag = node.tag;
+      tag.phase = Phase::backward;
+      trace.set_tag(tag);
+      const Tensors in_grads = node.op->vjp({tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
+      for (std::size_t i = 0; i < in_grads.size(); ++i) {
+        if (!in_grads[i].defined() || !needed[i]) continue;
+        if (in_grads[i].type() != graph.type(node.inputs[i]))
+          throw Error(fmt::format("{}: the gradient of input {} of {} is {}, the input {}", node.tag.path, i, node.op->name(),
+                                  to_string(in_grads[i].type()), to_string(graph.type(node.inputs[i]))));
+        Tensor& sum = grad(node.inputs[i]);
+        sum = sum.defined() ? add(sum, in_grads[i]) : in_grads[i];
+      }
+    }
+    for (ValueId v : wrt) result.push_back(grad(v).defined() ? trace.value(grad(v)) : -1);
+  }
+  return {std::move(graph), std::move(result)};
+}
+
+}  // namespace tandem

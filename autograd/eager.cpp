@@ -1,0 +1,94 @@
+// The eager tape is a Graph whose values hold buffers: `backward` writes it down, differentiates it as a
+// trace would be, and runs the backward nodes.
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/differentiate.h>
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/tensor.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {
+  std::vector<std::shared_ptr<History>> tape, pending;
+  std::unordered_set<const History*> seen;
+  const auto visit = [&](const Tensor& t) {
+    if (t.impl()->history && seen.insert(t.impl()->history.get()).second) pending.push_back(t.impl()->history);
+  };
+  visit(loss);
+  while (!pending.empty()) {
+    const auto history = pending.back();
+    pending.pop_back();
+    tape.push_back(history);
+    for (const auto& input : history->inputs) visit(input);
+  }
+  std::sort(tape.begin(), tape.end(), [](const auto& a, const auto& b) { return a->order < b->order; });
+  return tape;
+}
+
+// The tape as a graph, with the Tensors that its values hold.
+struct Tape {
+  Graph graph;
+  std::vector<Tensor> held;  // per value
+  std::vector<ValueId> leaves;
+  std::unordered_map<const History*, std::vector<ValueId>> outputs;
+  std::unordered_map<const Tensor::Impl*, ValueId> arguments;
+
+  ValueId value_of(const Tensor& t) {
+    if (const auto& history = t.impl()->history) return outputs.at(history.get()).at(t.impl()->output);
+    const auto [found, fresh] = arguments.emplace(t.impl().get(), static_cast<ValueId>(graph.values().size()));
+    if (fresh) {
+      graph.add_value(t.type());
+      held.push_back(t);
+      if (t.impl()->requires_grad) leaves.push_back(found->second);
+    }
+    return found->second;
+  }
+
+  void record(const std::shared_ptr<History>& history) {
+    std::vector<ValueId> inputs;
+    for (const auto& t : history->inputs) inputs.push_back(value_of(t));
+    const NodeId id = graph.add(history->op, std::move(inputs), history->tag);
+    outputs[history.get()] = graph.node(id).outputs;
+    held.insert(held.end(), history->outputs.begin(), history->outputs.end());
+  }
+};
+
+}  // namespace
+
+void Tensor::backward() const {
+  if (Trace::current()) throw Error("backward() inside a trace: a Program is differentiated as a whole");
+  if (elements() != 1) throw Error(fmt::format("backward() of {}: a scalar is needed", to_string(type())));
+  if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
+  Tape tape;
+  for (const auto& history : tape_of(*this)) tape.record(history);
+  const ValueId loss = tape.value_of(*this);
+  const auto forward_nodes = static_cast<NodeId>(tape.graph.nodes().size());
+  const Differentiated d = differentiate(tape.graph, loss, tape.leaves);
+
+  const NoGrad no_history;
+  tape.held.resize(d.graph.values().size());
+  for (NodeId id = forward_nodes; id < static_cast<NodeId>(d.graph.nodes().size()); ++id) {
+    const Node& node = d.graph.node(id);
+    Tensors inputs;
+    for (ValueId v : node.inputs) inputs.push_back(tape.held[static_cast<std::size_t>(v)]);
+    const Tensors outputs = evaluate(cpu_kernels(), node.op, inputs, node.tag);
+    for (std::size_t i = 0; i < outputs.size(); ++i) tape.held[static_cast<std::size_t>(node.outputs[i])] = outputs[i];
+  }
+  for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
+    if (d.grads[i] < 0) continue;
+    Tensor& leaf = tape.held[static_cast<std::size_t>(tape.leaves[i])];
+    const Tensor& grad = tape.held[static_cast<std::size_t>(d.grads[i])];
+    leaf.set_grad(leaf.grad().defined() ? add(leaf.grad(), grad) : grad);
+  }
+}
+
+}  // namespace tandem

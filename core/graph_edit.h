@@ -1,0 +1,36 @@
+#pragma once
+#include <vector>
+
+#include <tandem/core/graph.h>
+
+namespace tandem {
+
+/// For passes that put nodes between others: nodes may be added and rewired in any order, and `finish`
+/// writes the graph down again with inputs before their readers. Value ids of the original stay valid
+/// during the edit.
+class GraphEdit {
+ public:
+  explicit GraphEdit(Graph graph) : graph_(std::move(graph)) {
+    for (const Node& n : graph_.nodes()) inputs_.push_back(n.inputs);
+  }
+
+  /// The original and all added nodes; their inputs are those of `inputs`.
+  const Graph& graph() const { return graph_; }
+  NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
+  const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[static_cast<std::size_t>(n)]; }
+  void rewire(NodeId reader, ValueId from, ValueId to);
+  void drop(NodeId n);
+  Graph& slots() { return graph_; }
+  Tag& tag(NodeId n) { return graph_.tag(n); }
+
+  /// Nodes keep their order where inputs allow; added ones come as late as their readers allow.
+  /// `renamed[v]`, if given, receives the new id of value v (−1: dropped).
+  Graph finish(std::vector<ValueId>* renamed = nullptr) const;
+
+ private:
+  Graph graph_;
+  std::vector<std::vector<ValueId>> inputs_;
+  std::vector<bool> dropped_;
+};
+
+}  // namespace tandem

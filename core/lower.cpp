@@ -1,0 +1,298 @@
+#include <tandem/core/lower.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/memory.h>
+
+namespace tandem {
+namespace {
+
+std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+// Where a value shall lie when that is not a block of its own.
+struct Home {
+  BlockId block = -1;
+  std::int64_t offset = 0;
+  int shift = 0;
+  explicit operator bool() const { return block >= 0; }
+};
+
+// Decides, before any step is made, which values share blocks.
+class Homes {
+ public:
+  Homes(const Graph& graph, std::span<const NodeId> order, Program& program)
+      : g_(graph), p_(program), position_(graph.nodes().size(), -1), root_(graph.values().size()), home_(graph.values().size()),
+        uses_(graph.values().size()) {
+    for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<int>(i);
+    for (NodeId n : order) {
+      const Node& node = g_.node(n);
+      for (ValueId v : node.outputs) root_[at(v)] = v;
+      if (const auto view = view_of(node)) root_[at(node.outputs[0])] = root_[at(*view)];
+      else
+        for (ValueId v : node.inputs) uses_[at(root_[at(v)])].push_back(n);
+    }
+    place_assigned();
+    place_reduced();
+    share_in_place(order);
+  }
+
+  ValueId root(ValueId v) const { return root_[at(v)]; }
+  const Home& home(ValueId v) const { return home_[at(v)]; }
+  bool assigned_in_place(NodeId assign) const { return direct_.contains(assign); }
+  static std::optional<ValueId> view_of(const Node& node, const Graph& g) {
+    for (const Alias& a : node.op->may_alias(g.types(node.inputs)))
+      if (a.kind == Alias::view) return node.inputs[static_cast<std::size_t>(a.input)];
+    return std::nullopt;
+  }
+  std::optional<ValueId> view_of(const Node& node) const { return view_of(node, g_); }
+  /// The value that output `o` of the node overwrites, if it does.
+  std::optional<ValueId> overwritten(const Node& node, std::size_t o) const {
+    const auto found = overwrites_.find(node.outputs[o]);
+    return found == overwrites_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  const Node* maker(ValueId v) const { return g_.value(v).producer < 0 ? nullptr : &g_.node(g_.value(v).producer); }
+  bool is_read(ValueId v) const { return maker(v) && dynamic_cast<const Read*>(maker(v)->op.get()); }
+  bool is_free(ValueId v) const { return root(v) == v && maker(v) && !is_read(v) && !home_[at(v)]; }
+
+  // assign(slot, v): v is made where the state lies, unless it lies elsewhere for another reason.
+  void place_assigned() {
+    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+      const Node& node = g_.node(n);
+      const auto* assign = dynamic_cast<const Assign*>(node.op.get());
+      if (!assign) continue;
+      const ValueId v = node.inputs[0];
+      if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
+      home_[at(v)] = {p_.states[at(assign->slot)].block, 0, 1};
+      direct_.insert(n);
+    }
+  }
+
+  // The tensors of one all-reduce side by side, in its order.
+  void place_reduced() {
+    for (const Node& node : g_.nodes()) {
+      if (node.op->lane() != LaneKind::collective || node.inputs.empty()) continue;
+      const auto block = static_cast<BlockId>(p_.blocks.size());
+      p_.blocks.push_back({fmt::format("{} group", node.tag.path), node.tag.stage, Arena::work, 0});
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId v = root(node.inputs[i]);
+        if (!is_free(v))
+          throw Error(fmt::format("{}: a value of the all-reduce is already part of something else; a copy must come between",
+                                  node.tag.path));
+        Block& b = p_.blocks.back();
+        home_[at(v)] = home_[at(node.outputs[i])] = {block, b.bytes, 0};
+        overwrites_[node.outputs[i]] = v;
+        b.bytes += align_up(g_.type(v).bytes());
+      }
+    }
+  }
+
+  bool may_overwrite(ValueId r, NodeId n) const {
+    const Node& node = g_.node(n);
+    if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag || maker(r)->op->lane() != LaneKind::compute) return false;
+    return std::all_of(uses_[at(r)].begin(), uses_[at(r)].end(), [&](NodeId use) {
+      const Tag& tag = g_.node(use).tag;
+      return use == n || (position_[at(use)] < position_[at(n)] && tag.lag == node.tag.lag && tag.lane == node.tag.lane &&
+                          g_.node(use).op->lane() == node.op->lane());
+    });
+  }
+
+  // From the last node to the first, so that a place reserved for an output passes on to what it overwrites.
+  void share_in_place(std::span<const NodeId> order) {
+    for (std::size_t i = order.size(); i-- > 0;) {
+      const NodeId n = order[i];
+      const Node& node = g_.node(n);
+      if (view_of(node) || node.op->lane() == LaneKind::collective) continue;
+      for (const Alias& a : node.op->may_alias(g_.types(node.inputs))) {
+        const ValueId out = node.outputs[static_cast<std::size_t>(a.output)];
+        const ValueId in = root(node.inputs[static_cast<std::size_t>(a.input)]);
+        if (overwrites_.contains(out) || taken_.contains(in) || root(out) != out) continue;
+        if (g_.type(in).bytes() != g_.type(out).bytes() || !may_overwrite(in, n)) continue;
+        if (home_[at(in)] || (home_[at(out)] && home_[at(out)].shift != 0)) continue;
+        overwrites_[out] = in;
+        taken_.insert(in);
+        home_[at(in)] = home_[at(out)];  // a reserved place passes on; otherwise `out` follows `in` when made
+      }
+    }
+  }
+
+  const Graph& g_;
+  Program& p_;
+  std::vector<int> position_;
+  std::vector<ValueId> root_;
+  std::vector<Home> home_;
+  std::vector<std::vector<NodeId>> uses_;  // of roots, by nodes that are not views
+  std::set<NodeId> direct_;
+  std::map<ValueId, ValueId> overwrites_;
+  std::set<ValueId> taken_;
+};
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, std::span<const NodeId> order, const LowerOptions& options)
+      : g_(graph), options_(options), p_(with_states()), homes_(graph, order, p_), members_(graph.values().size(), -1) {
+    for (NodeId n : order) add(n);
+  }
+  Program take() { return std::move(p_); }
+
+ private:
+  Program with_states() const {
+    Program p;
+    p.devices = options_.devices;
+    p.replicas = options_.replicas;
+    p.microbatches = options_.microbatches;
+    for (const StateSlot& s : g_.slots()) {
+      p.states.push_back({s.path, s.type, static_cast<BlockId>(p.blocks.size()), s.trained});
+      p.blocks.push_back({s.path, s.stage, Arena::state, s.type.bytes()});
+    }
+    return p;
+  }
+
+  MemberId add_member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes, int shift) {
+    p_.members.push_back({name, block, offset, bytes, shift});
+    return static_cast<MemberId>(p_.members.size()) - 1;
+  }
+
+  BlockId add_block(const std::string& name, int device, Arena arena, std::int64_t bytes) {
+    p_.blocks.push_back({name, device, arena, bytes});
+    return static_cast<BlockId>(p_.blocks.size()) - 1;
+  }
+
+  MemberId read_member(const Read& read) {
+    const auto [found, fresh] = reads_.try_emplace({read.slot, read.age}, -1);
+    if (fresh) {
+      const StateBlock& state = p_.states[at(read.slot)];
+      found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block, 0, state.type.bytes(), 1 - read.age);
+    }
+    return found->second;
+  }
+
+  MemberId output_member(const Node& node, std::size_t o, const std::string& name) {
+    const ValueId v = node.outputs[o];
+    const std::int64_t bytes = g_.type(v).bytes();
+    if (const auto in = homes_.overwritten(node, o)) {
+      const Member source = p_.members[at(members_[at(*in)])];
+      return add_member(name, source.block, source.offset, bytes, source.shift);
+    }
+    if (const Home& home = homes_.home(v)) return add_member(name, home.block, home.offset, bytes, home.shift);
+    const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
+    return add_member(name, add_block(name, node.tag.stage, arena, bytes), 0, bytes, 0);
+  }
+
+  LaneId lane_of(const Node& node) {
+    const LaneKind kind = node.op->lane();
+    const int index = kind == LaneKind::compute ? node.tag.lane : kind == LaneKind::send || kind == LaneKind::receive ? node.tag.peer : 0;
+    const auto [found, fresh] = lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
+    if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
+    return found->second;
+  }
+
+  static std::string name_of(const Node& node) {
+    std::string name = fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->name());
+    if (node.tag.phase == Phase::backward) name += "'";
+    if (node.tag.microbatch > 0) name += fmt::format(" mb{}", node.tag.microbatch);
+    return name;
+  }
+
+  void add(NodeId n) {
+    const Node& node = g_.node(n);
+    if (const auto* read = dynamic_cast<const Read*>(node.op.get())) {
+      members_[at(node.outputs[0])] = read_member(*read);
+    } else if (const auto source = homes_.view_of(node)) {
+      members_[at(node.outputs[0])] = members_[at(*source)];
+    } else if (!homes_.assigned_in_place(n)) {
+      add_step(node);
+    }
+  }
+
+  void add_step(const Node& node) {
+    Step step;
+    step.name = name_of(node);
+    step.lane = lane_of(node);
+    step.lag = node.tag.lag;
+    step.channel = node.tag.channel;
+    step.op = node.op;
+    step.tag = node.tag;
+    step.inputs = g_.types(node.inputs);
+    step.outputs = g_.types(node.outputs);
+    for (ValueId v : node.inputs) step.reads.push_back(members_[at(v)]);
+    if (const auto* assign = dynamic_cast<const Assign*>(node.op.get())) {  // a visible copy into the state
+      const StateBlock& state = p_.states[at(assign->slot)];
+      step.outputs = {state.type};
+      step.writes.push_back(add_member(state.path + "'", state.block, 0, state.type.bytes(), 1));
+    }
+    for (std::size_t o = 0; o < node.outputs.size(); ++o) {
+      const MemberId m = output_member(node, o, step.name + (node.outputs.size() > 1 ? fmt::format(".{}", o) : ""));
+      members_[at(node.outputs[o])] = m;
+      step.writes.push_back(m);
+    }
+    step.in_place = overlaps_only_as_declared(node, step);
+    if (const std::int64_t bytes = workspace_of(node, step); bytes > 0) {
+      const std::string name = step.name + " workspace";
+      const MemberId m = add_member(name, add_block(name, node.tag.stage, Arena::work, bytes), 0, bytes, 0);
+      step.reads.push_back(m);
+      step.writes.push_back(m);
+    }
+    if (options_.cost) step.cost = options_.cost(step);
+    p_.steps.push_back(std::move(step));
+  }
+
+  // May every output that lies in the block of an input lie there?
+  bool overlaps_only_as_declared(const Node& node, const Step& step) const {
+    const auto aliases = node.op->may_alias(step.inputs);
+    bool any = false;
+    for (std::size_t o = 0; o < step.writes.size(); ++o)
+      for (std::size_t i = 0; i < step.reads.size(); ++i) {
+        if (p_.members[at(step.reads[i])].block != p_.members[at(step.writes[o])].block) continue;
+        const Member &r = p_.members[at(step.reads[i])], &w = p_.members[at(step.writes[o])];
+        if (r.offset + r.bytes <= w.offset || w.offset + w.bytes <= r.offset) continue;
+        any = true;
+        if (std::none_of(aliases.begin(), aliases.end(), [&](const Alias& a) {
+              return a.output == static_cast<int>(o) && a.input == static_cast<int>(i);
+            }))
+          return false;
+      }
+    return any;
+  }
+
+  std::int64_t workspace_of(const Node& node, const Step& step) {
+    if (!options_.kernels) return 0;
+    const auto [found, fresh] = workspaces_.try_emplace(signature(*node.op, step.inputs), 0);
+    if (fresh) {
+      const int threads = node.op->lane() == LaneKind::compute ? options_.threads : 1;
+      const TeamSize team(threads);
+      found->second = options_.kernels->make({*node.op, step.inputs, step.outputs, node.tag, threads, options_.microbatches,
+                                              static_cast<std::uint64_t>(node.tag.channel)})->workspace();
+    }
+    return found->second;
+  }
+
+  const Graph& g_;
+  const LowerOptions& options_;
+  Program p_;
+  Homes homes_;
+  std::vector<MemberId> members_;  // per value
+  std::map<std::pair<SlotId, int>, MemberId> reads_;
+  std::map<std::tuple<int, LaneKind, int>, LaneId> lanes_;
+  std::unordered_map<std::string, std::int64_t> workspaces_;
+};
+
+}  // namespace
+
+Program lower(const Graph& graph, std::span<const NodeId> order, const LowerOptions& options) {
+  if (order.size() != graph.nodes().size())
+    throw Error(fmt::format("the list order has {} nodes, the graph {}", order.size(), graph.nodes().size()));
+  return Lowering(graph, order, options).take();
+}
+
+}  // namespace tandem

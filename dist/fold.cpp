@@ -1,0 +1,50 @@
+#include <tandem/dist/fold.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+// Block by block: the partial sum of a block stays in the first-level cache, each array is streamed once.
+template <class T>
+void fold(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations, std::int64_t first,
+          std::int64_t count) {
+  constexpr std::int64_t kBlock = 1024;
+  alignas(64) T sum[kBlock];
+  for (std::int64_t begin = first; begin < first + count; begin += kBlock) {
+    const auto length = static_cast<std::size_t>(std::min(kBlock, first + count - begin));
+    const auto offset = static_cast<std::size_t>(begin) * sizeof(T);
+    std::memcpy(sum, sources[0] + offset, length * sizeof(T));
+    for (std::size_t s = 1; s < sources.size(); ++s) {
+      const T* values = reinterpret_cast<const T*>(sources[s] + offset);
+      for (std::size_t i = 0; i < length; ++i) sum[i] += values[i];
+    }
+    for (std::byte* destination : destinations) std::memcpy(destination + offset, sum, length * sizeof(T));
+  }
+}
+
+}  // namespace
+
+bool can_sum(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64;
+}
+
+std::string_view summable_dtypes() { return "f32, f64, i32, i64"; }
+
+void fold_ranks(DType dtype, std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
+                std::int64_t first, std::int64_t count) {
+  switch (dtype) {
+    case DType::f32: return fold<float>(sources, destinations, first, count);
+    case DType::f64: return fold<double>(sources, destinations, first, count);
+    case DType::i32: return fold<std::uint32_t>(sources, destinations, first, count);  // unsigned: overflow wraps
+    case DType::i64: return fold<std::uint64_t>(sources, destinations, first, count);
+    default: throw Error(fmt::format("ranks cannot sum {}: only {}", name_of(dtype), summable_dtypes()));
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,17 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace tandem {
+
+/// "0, 2, 3"
+std::string join_ranks(std::span<const int> ranks);
+
+/// Where `rank` stands in `group`. Throws Error unless the group is ascending, within [0, size) and holds it.
+std::size_t index_in_group(std::span<const int> group, int rank, int size);
+
+/// Throws Error unless `peer` is another rank of [0, size). `call` is "send" or "receive".
+void check_peer(const char* call, int rank, int peer, int size);
+
+}  // namespace tandem

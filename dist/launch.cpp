@@ -1,0 +1,54 @@
+#include <tandem/dist/launch.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+struct Names {
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+};
+constexpr Names kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+                                {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+                                {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}};
+
+int number(const char* name, const char* text) {
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  if (const auto [rest, code] = std::from_chars(text, end, value); code != std::errc{} || rest != end || value < 0)
+    throw Error(fmt::format("environment variable {}='{}' is not a number", name, text));
+  return value;
+}
+
+}  // namespace
+
+LaunchEnvironment launch_environment(const std::function<const char*(const char*)>& get) {
+  for (const Names& names : kLaunchers) {
+    const char* rank = get(names.rank);
+    const char* size = get(names.size);
+    if (!rank || !size) continue;
+    LaunchEnvironment found;
+    found.launched = true;
+    found.rank = number(names.rank, rank);
+    found.size = number(names.size, size);
+    if (found.rank >= found.size)
+      throw Error(fmt::format("environment: {}={} is not below {}={}", names.rank, rank, names.size, size));
+    if (const char* local = get(names.local_rank)) found.local_rank = number(names.local_rank, local);
+    return found;
+  }
+  return {};
+}
+
+LaunchEnvironment launch_environment() {
+  return launch_environment([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+}  // namespace tandem

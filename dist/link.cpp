@@ -1,0 +1,87 @@
+#include <tandem/dist/link.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double factor;
+  bool is_bandwidth;
+};
+// Bits and bytes differ by the case of the b only, so units are matched exactly.
+constexpr Unit kUnits[] = {{"Gb/s", 1e9 / 8, true}, {"Mb/s", 1e6 / 8, true}, {"GB/s", 1e9, true}, {"MB/s", 1e6, true},
+                           {"kB/s", 1e3, true},     {"us", 1e-6, false},     {"ms", 1e-3, false}, {"s", 1.0, false}};
+
+[[noreturn]] void refuse(std::string_view text, std::string_view why) {
+  throw Error(fmt::format("link '{}': {}; write a bandwidth (10Gb/s, 100Mb/s, 1GB/s, 500MB/s, 800kB/s), a latency "
+                          "(50us, 1.5ms, 0.1s), or both: '1GB/s,50us'",
+                          text, why));
+}
+
+std::string_view trim(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+}  // namespace
+
+double transfer_seconds(const LinkModel& link, double bytes) {
+  return link.latency + (link.bandwidth > 0 ? bytes / link.bandwidth : 0);
+}
+
+double all_reduce_startup_seconds(const LinkModel& link, int ranks) {
+  return ranks > 1 ? 2.0 * (ranks - 1) * link.latency : 0;
+}
+
+double all_reduce_seconds(const LinkModel& link, double bytes, int ranks) {
+  if (ranks <= 1) return 0;
+  const double sent = 2.0 * (ranks - 1) / ranks * bytes;  // ĉ
+  return all_reduce_startup_seconds(link, ranks) + (link.bandwidth > 0 ? sent / link.bandwidth : 0);
+}
+
+double barrier_seconds(const LinkModel& link, int ranks) { return all_reduce_seconds(link, 0, ranks); }
+
+LinkModel parse_link(std::string_view text) {
+  LinkModel link;
+  bool seen[2] = {false, false};
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view part = trim(text.substr(begin, end - begin));
+    begin = end + 1;
+    if (part.empty()) refuse(text, "a part is empty");
+    double number = 0;
+    const auto [rest, code] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (code != std::errc{}) refuse(text, fmt::format("'{}' does not begin with a number", part));
+    const std::string_view name = trim({rest, static_cast<std::size_t>(part.data() + part.size() - rest)});
+    const Unit* unit = nullptr;
+    for (const Unit& u : kUnits)
+      if (u.name == name) unit = &u;
+    if (!unit) refuse(text, name.empty() ? fmt::format("'{}' has no unit", part) : fmt::format("unknown unit '{}'", name));
+    if (!std::isfinite(number) || number < 0 || (unit->is_bandwidth && number == 0))
+      refuse(text, fmt::format("'{}' is out of range", part));
+    if (std::exchange(seen[unit->is_bandwidth], true))
+      refuse(text, unit->is_bandwidth ? "two bandwidths" : "two latencies");
+    (unit->is_bandwidth ? link.bandwidth : link.latency) = number * unit->factor;
+  }
+  return link;
+}
+
+std::string to_string(const LinkModel& link) {
+  std::string text;
+  if (link.bandwidth >= 1e9) text = fmt::format("{:g}GB/s,", link.bandwidth / 1e9);
+  else if (link.bandwidth >= 1e6) text = fmt::format("{:g}MB/s,", link.bandwidth / 1e6);
+  else if (link.bandwidth > 0) text = fmt::format("{:g}kB/s,", link.bandwidth / 1e3);
+  return text + fmt::format("{:g}us", link.latency * 1e6);
+}
+
+}  // namespace tandem

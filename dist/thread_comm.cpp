@@ -1,0 +1,112 @@
+#include <tandem/dist/thread_comm.h>
+
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/dist/abort.h>
+#include <tandem/dist/fold.h>
+#include <tandem/dist/group.h>
+#include <tandem/dist/rendezvous.h>
+
+namespace tandem {
+
+struct ThreadWorld::State {
+  explicit State(int size) : size(size) {}
+
+  struct Route {
+    int from, to;
+    std::uint64_t channel;
+    bool operator==(const Route&) const = default;
+  };
+  struct RouteHash {
+    std::size_t operator()(const Route& r) const {
+      const std::uint64_t pair = static_cast<std::uint64_t>(r.from) << 32 | static_cast<std::uint32_t>(r.to);
+      return static_cast<std::size_t>((r.channel ^ pair * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu);
+    }
+  };
+
+  Mailbox& mailbox(int from, int to, std::uint64_t channel) {
+    const std::lock_guard lock(mutex);
+    auto& box = mailboxes[{from, to, channel}];
+    if (!box) box = std::make_unique<Mailbox>(from, to, channel);
+    return *box;
+  }
+  Meeting& meeting(std::uint64_t channel) {
+    const std::lock_guard lock(mutex);
+    auto& found = meetings[channel];
+    if (!found) found = std::make_unique<Meeting>(channel);
+    return *found;
+  }
+  void stop(const std::string& reason) {
+    if (!abort.raise(reason)) return;
+    const std::lock_guard lock(mutex);
+    for (const auto& [route, box] : mailboxes) box->wake();
+    for (const auto& [channel, m] : meetings) m->wake();
+  }
+
+  const int size;
+  AbortFlag abort;
+  std::mutex mutex;  // of the two tables; what they hold lives as long as the world
+  std::unordered_map<Route, std::unique_ptr<Mailbox>, RouteHash> mailboxes;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Meeting>> meetings;
+};
+
+namespace {
+
+class ThreadComm final : public Comm, public AbortAware {
+ public:
+  ThreadComm(std::shared_ptr<ThreadWorld::State> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return world_->size; }
+
+  void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                      std::uint64_t channel) override {
+    const std::size_t index = index_in_group(group, rank_, size());
+    if (!can_sum(dtype))
+      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank_, channel, name_of(dtype),
+                              summable_dtypes()));
+    world_->abort.check();
+    if (group.size() > 1) world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort);
+  }
+  void barrier(std::span<const int> group, std::uint64_t channel) override {
+    const std::size_t index = index_in_group(group, rank_, size());
+    world_->abort.check();
+    if (group.size() > 1) world_->meeting(channel).barrier(group, index, world_->abort);
+  }
+  void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    check_peer("send", rank_, peer, size());
+    world_->mailbox(rank_, peer, channel).send(data, bytes, world_->abort);
+  }
+  void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    check_peer("receive", rank_, peer, size());
+    world_->mailbox(peer, rank_, channel).receive(data, bytes, world_->abort);
+  }
+  void abort(const std::string& reason) override { world_->stop(reason); }
+  void throw_if_aborted() override { world_->abort.check(); }
+
+ private:
+  const std::shared_ptr<ThreadWorld::State> world_;
+  const int rank_;
+};
+
+}  // namespace
+
+ThreadWorld::ThreadWorld(int size) {
+  if (size < 1) throw Error(fmt::format("a world of {} ranks: there must be at least one", size));
+  state_ = std::make_shared<State>(size);
+}
+
+int ThreadWorld::size() const { return state_->size; }
+
+std::unique_ptr<Comm> ThreadWorld::comm(int rank) const {
+  if (rank < 0 || rank >= size()) throw Error(fmt::format("rank {} of a world of {}", rank, size()));
+  return std::make_unique<ThreadComm>(state_, rank);
+}
+
+void ThreadWorld::abort(const std::string& reason) const { state_->stop(reason); }
+
+}  // namespace tandem

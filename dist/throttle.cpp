@@ -1,0 +1,107 @@
+#include <tandem/dist/throttle.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/dist/abort.h>
+#include <tandem/dist/group.h>
+#include <tandem/dist/wait.h>
+
+namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class ThrottledComm final : public Comm, public AbortAware {
+ public:
+  ThrottledComm(std::unique_ptr<Comm> inner, const LinkModel& link)
+      : inner_(std::move(inner)),
+        abort_(dynamic_cast<AbortAware*>(inner_.get())),
+        link_(link),
+        out_free_(static_cast<std::size_t>(inner_->size())),
+        in_free_(static_cast<std::size_t>(inner_->size())) {}
+
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+
+  void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                      std::uint64_t channel) override {
+    inner_->barrier(group, channel);
+    const auto end = occupy_ring(group, all_reduce_seconds(link_, static_cast<double>(count * size_of(dtype)),
+                                                           static_cast<int>(group.size())));
+    inner_->all_reduce_sum(data, count, dtype, group, channel);
+    wait_until(end);
+  }
+  void barrier(std::span<const int> group, std::uint64_t channel) override {
+    inner_->barrier(group, channel);
+    wait_until(occupy_ring(group, barrier_seconds(link_, static_cast<int>(group.size()))));
+  }
+  void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    inner_->send(&bytes, sizeof bytes, peer, channel);
+    const auto end = occupy(out_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(bytes)));
+    inner_->send(data, bytes, peer, channel);
+    wait_until(end);
+  }
+  void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    std::int64_t sent = 0;  // also the meeting of both ends
+    inner_->receive(&sent, sizeof sent, peer, channel);
+    const auto end = occupy(in_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(sent)));
+    inner_->receive(data, bytes, peer, channel);
+    wait_until(end);
+  }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  void throw_if_aborted() override {
+    if (abort_) abort_->throw_if_aborted();
+  }
+
+ private:
+  // Takes the link from when it is free, at the earliest now, for `seconds`; returns when that ends.
+  Clock::time_point occupy(Clock::time_point& link_free, double seconds) {
+    const std::lock_guard lock(mutex_);
+    link_free = std::max(Clock::now(), link_free) + duration(seconds);
+    return link_free;
+  }
+  Clock::time_point occupy_ring(std::span<const int> group, double seconds) {
+    if (group.size() < 2) return Clock::now();
+    const std::size_t index = index_in_group(group, rank(), size());
+    auto& to_next = out_free_[static_cast<std::size_t>(group[(index + 1) % group.size()])];
+    auto& from_previous = in_free_[static_cast<std::size_t>(group[(index + group.size() - 1) % group.size()])];
+    const std::lock_guard lock(mutex_);
+    to_next = from_previous = std::max({Clock::now(), to_next, from_previous}) + duration(seconds);
+    return to_next;
+  }
+  static Clock::duration duration(double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  void wait_until(Clock::time_point end) {
+    constexpr auto kLook = std::chrono::milliseconds(20);  // how long an abort may go unnoticed
+    for (auto now = Clock::now(); now < end; now = Clock::now()) {
+      throw_if_aborted();
+      sleep_until(std::min(end, now + kLook));
+    }
+  }
+
+  const std::unique_ptr<Comm> inner_;
+  AbortAware* const abort_;  // inner_ again, or null
+  const LinkModel link_;
+  std::mutex mutex_;
+  std::vector<Clock::time_point> out_free_, in_free_;  // by peer: when the link to and from it is free
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> throttle(std::unique_ptr<Comm> inner, const LinkModel& link) {
+  const auto sound = [](double x) { return std::isfinite(x) && x >= 0; };
+  if (!sound(link.latency) || !sound(link.bandwidth))
+    throw Error(fmt::format("a link of {} s and {} bytes/s: both must be finite and not negative", link.latency,
+                            link.bandwidth));
+  return std::make_unique<ThrottledComm>(std::move(inner), link);
+}
+
+}  // namespace tandem

@@ -1,0 +1,39 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+
+#include <tandem/dist/doorbell.h>
+
+namespace tandem {
+
+/// Sleeps until `when` without spinning, to within some microseconds: the calling thread's timer slack is
+/// set to its minimum.
+void sleep_until(std::chrono::steady_clock::time_point when);
+
+/// Paces a loop that polls for progress: attentive at first, then asleep, longer and longer, until the bell
+/// rings. Where all peers ring, sleeps may grow fast; where some cannot (on other machines), a short sleep
+/// buys latency with a few percent of a core.
+class Backoff {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Backoff(Doorbell& bell, bool all_ring) : bell_(bell), all_ring_(all_ring), start_(Clock::now()) {}
+  /// Call before each poll.
+  void look() { seen_ = bell_.rings(); }
+  /// Call after a poll that found nothing: returns at once in the first 20 µs, and sleeps after that.
+  void pause();
+  /// Call after a poll that found something.
+  void reset() { start_ = Clock::now(); }
+  /// True once the wait is long enough for checks that cost more than a poll.
+  bool long_wait() const { return long_wait_; }
+
+ private:
+  Doorbell& bell_;
+  const bool all_ring_;
+  Clock::time_point start_;
+  std::uint32_t seen_ = 0;
+  int extra_looks_ = 0;
+  bool long_wait_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,34 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph.h>
+#include <tandem/core/program.h>
+
+namespace tandem {
+
+/// Which activations to take off the device, or to compute again. A name is "module op" ("block0 relu": that
+/// module's relu), or a module, meaning every activation in it; "*" means all. An activation is what
+/// forward makes on the compute lane and backward reads.
+using Selection = std::vector<std::string>;
+
+/// Views that forward makes and backward reads get made again by backward, so that what backward reads of
+/// forward is always a buffer of its own. Comes before the selection.
+Graph with_backward_views(const Graph& graph);
+
+/// Values of a differentiated graph that a selection names. Throws Error listing the activations when an entry
+/// names none.
+std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection);
+
+/// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
+Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
+
+/// Backward's readers get the values computed again, just before they need them, from what is kept. Draws the
+/// same random numbers; never repeats an update of statistics.
+Graph insert_recomputes(const Graph& graph, const std::vector<ValueId>& values);
+
+/// Bytes change at list positions only: a compute step soon after a copy-out waits for it, which frees the
+/// source there; a copy-in waits for the compute step listed before it, so that it may use what is free by then.
+void add_copy_waits(Program& schedule);
+
+}  // namespace tandem

@@ -1,0 +1,91 @@
+#include <tandem/nn/module.h>
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+
+namespace tandem::nn {
+namespace {
+thread_local DType parameter_dtype = DType::f32;
+thread_local std::uint64_t eager_seed = 0;
+}  // namespace
+
+DType default_dtype() { return parameter_dtype; }
+void set_default_dtype(DType dtype) { parameter_dtype = dtype; }
+void set_seed(std::uint64_t seed) { eager_seed = seed; }
+
+Tensor current_seed() {
+  if (Trace* trace = Trace::current()) return trace->input("seed", {DType::i64, {}}, /*per_model=*/true);
+  Tensor seed = Tensor::empty({DType::i64, {}});
+  seed.as<std::int64_t>()[0] = static_cast<std::int64_t>(eager_seed);
+  return seed;
+}
+
+Module::Module(Module& parent, std::string name) : name_(std::move(name)) { parent.children_.push_back(this); }
+
+Tensor Module::operator()(const Tensor& x) {
+  if (name_.empty()) return forward(x);
+  const Scope scope(name_);
+  return forward(x);
+}
+
+Tensor& Module::add_parameter(Parameter p) {
+  parameters_.push_back(std::make_unique<Parameter>(std::move(p)));
+  return parameters_.back()->tensor;
+}
+
+void Module::collect(const std::string& prefix, std::vector<std::pair<std::string, Parameter*>>& out) {
+  for (auto& p : parameters_) out.emplace_back(prefix + p->name, p.get());
+  for (Module* child : children_) child->collect(prefix + child->name_ + ".", out);
+}
+
+std::vector<std::pair<std::string, Parameter*>> Module::named_parameters() {
+  std::vector<std::pair<std::string, Parameter*>> result;
+  collect("", result);
+  return result;
+}
+
+void Module::initialise(std::uint64_t seed) {
+  for (auto& [path, p] : named_parameters()) {
+    const Tensor value = p->initialise(p->tensor.type(), path, seed);
+    auto& impl = *p->tensor.impl();
+    impl.slot = path;
+    impl.trained = impl.requires_grad = p->trained;
+    std::memcpy(p->tensor.data(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+  }
+}
+
+std::map<std::string, Tensor> Module::state() {
+  std::map<std::string, Tensor> result;
+  for (auto& [path, p] : named_parameters()) result.emplace(path, p->tensor);
+  return result;
+}
+
+void Module::load(const std::map<std::string, Tensor>& state) {
+  std::string problems;
+  std::map<std::string, Tensor> left = state;
+  for (auto& [path, p] : named_parameters()) {
+    const auto found = left.find(path);
+    if (found == left.end()) problems += fmt::format("\n  missing: {}", path);
+    else if (found->second.type() != p->tensor.type())
+      problems += fmt::format("\n  mismatched: {} is {}, the model's {}", path, to_string(found->second.type()), to_string(p->tensor.type()));
+    if (found != left.end()) left.erase(found);
+  }
+  for (const auto& [path, tensor] : left) problems += fmt::format("\n  unexpected: {}", path);
+  if (!problems.empty()) throw Error("the state does not fit the model:" + problems);
+  for (auto& [path, p] : named_parameters()) {
+    p->tensor.impl()->slot = path;
+    p->tensor.impl()->trained = p->tensor.impl()->requires_grad = p->trained;
+    std::memcpy(p->tensor.data(), state.at(path).data(), static_cast<std::size_t>(p->tensor.type().bytes()));
+  }
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (Module* child : children_) child->train(on);
+}
+
+}  // namespace tandem::nn

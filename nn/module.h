@@ -1,0 +1,82 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/core/tensor.h>
+
+namespace tandem::nn {
+
+/// A named tensor of a module: trained (parameter) or carried along (buffer). Its Tensor names a StateSlot,
+/// so the same module computes eagerly and inside a trace.
+struct Parameter {
+  std::string name;
+  Tensor tensor;
+  bool trained = true;
+  /// Initial contents, from the full path and the model's seed.
+  std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialise;
+};
+
+/// Part of a model. Children are members that name their parent, so a model is written as plain C++ members:
+///
+///     struct Net : nn::Module {
+///       nn::Linear hidden{*this, "hidden", {.in = 784, .out = 128}};
+///       nn::Linear head{*this, "head", {.in = 128, .out = 10}};
+///       Tensor forward(const Tensor& x) override { return head(relu(hidden(x))); }
+///     };
+///
+/// Modules stay where they are: they cannot be copied or moved.
+class Module {
+ public:
+  Module() = default;
+  Module(Module& parent, std::string name);
+  virtual ~Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  virtual Tensor forward(const Tensor& x) = 0;
+  /// `forward` under this module's name, so that nodes and errors carry its path.
+  Tensor operator()(const Tensor& x);
+
+  /// Names every parameter by its path and fills it: what is drawn depends on path and seed alone.
+  void initialise(std::uint64_t seed);
+
+  /// All parameters and buffers of this module and its children by path, in order of declaration.
+  std::vector<std::pair<std::string, Parameter*>> named_parameters();
+  /// Paths and values of all parameters and buffers.
+  std::map<std::string, Tensor> state();
+  /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
+  void load(const std::map<std::string, Tensor>& state);
+
+  /// Training or evaluation behaviour (dropout, batch norm) of this module and its children.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool training() const { return training_; }
+  const std::string& name() const { return name_; }
+
+ protected:
+  /// Declares a parameter; `*this` owns it.
+  Tensor& add_parameter(Parameter parameter);
+  const Tensor& parameter(std::size_t index) const { return parameters_[index]->tensor; }
+
+ private:
+  void collect(const std::string& prefix, std::vector<std::pair<std::string, Parameter*>>& out);
+  std::string name_;
+  std::vector<Module*> children_;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+  bool training_ = true;
+};
+
+/// dtype of parameters declared from here on, on this thread (default f32).
+DType default_dtype();
+void set_default_dtype(DType dtype);
+
+/// The seed of the model that is running, for layers that draw: an input of a trace (one per model under
+/// batching), or what `set_seed` gave when eager.
+Tensor current_seed();
+void set_seed(std::uint64_t seed);
+
+}  // namespace tandem::nn

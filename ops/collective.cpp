@@ -1,0 +1,94 @@
+#include <tandem/ops/collective.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+TensorType with_models(TensorType type, std::int64_t models) {
+  type.shape.insert(type.shape.begin(), models);
+  return type;
+}
+
+constexpr std::string_view kInsertedLater = "transfers are put in after differentiation, which gives them their own";
+
+}  // namespace
+
+AllReduce::AllReduce(int replicas) : replicas(replicas) {
+  if (replicas < 1) throw Error(fmt::format("all_reduce over {} replicas", replicas));
+}
+std::string AllReduce::attributes() const { return fmt::format("replicas={}", replicas); }
+Types AllReduce::infer(std::span<const TensorType> inputs) const {
+  if (inputs.empty()) throw Error("takes one value or more");
+  for (const TensorType& t : inputs) {
+    if (t.dtype != inputs[0].dtype)
+      throw Error(fmt::format("takes values of one element type, not {} and {}", to_string(inputs[0]), to_string(t)));
+    if (t.dtype != DType::f32 && t.dtype != DType::f64 && t.dtype != DType::i32 && t.dtype != DType::i64)
+      throw Error(fmt::format("ranks cannot sum {}: cast to f32 first", to_string(t)));
+  }
+  return {inputs.begin(), inputs.end()};
+}
+Tensors AllReduce::vjp(const VjpArgs& args) const {
+  Tensors wanted;
+  const auto is_wanted = [&](std::size_t i) { return args.needed[i] && args.grads[i].defined(); };
+  for (std::size_t i = 0; i < args.grads.size(); ++i)
+    if (is_wanted(i)) wanted.push_back(args.grads[i]);
+  Tensors result(args.inputs.size());
+  if (wanted.empty()) return result;
+  const Tensors sums = all_reduce(wanted, replicas);
+  for (std::size_t i = 0, next = 0; i < result.size(); ++i)
+    if (is_wanted(i)) result[i] = sums[next++];
+  return result;
+}
+Tensors AllReduce::batch(const BatchArgs& args) const {
+  if (std::ranges::count(args.batched, false) > 0)
+    no_rule(*this, "batch", "some of its values belong to all models together: reduce those in a group of their own");
+  return all_reduce(args.inputs, replicas);
+}
+Work AllReduce::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+  return streaming_work(in, out, replicas - 1);
+}
+std::vector<Alias> AllReduce::may_alias(std::span<const TensorType> inputs) const {
+  std::vector<Alias> aliases;
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) aliases.push_back({i, i, Alias::in_place});
+  return aliases;
+}
+
+std::string Send::attributes() const { return fmt::format("peer_stage={}", peer_stage); }
+Types Send::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != 1) throw Error("takes one value");
+  return {};
+}
+Tensors Send::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
+Tensors Send::batch(const BatchArgs& args) const { return apply_op(std::make_shared<Send>(peer_stage), args.inputs); }
+Work Send::cost(std::span<const TensorType> in, std::span<const TensorType> out) const { return streaming_work(in, out, 0); }
+
+std::string Receive::attributes() const { return fmt::format("peer_stage={} type={}", peer_stage, to_string(type)); }
+Types Receive::infer(std::span<const TensorType> inputs) const {
+  if (!inputs.empty()) throw Error("takes no value");
+  return {type};
+}
+Tensors Receive::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
+Tensors Receive::batch(const BatchArgs& args) const { return {receive(peer_stage, with_models(type, args.models))}; }
+Work Receive::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+  return streaming_work(in, out, 0);
+}
+
+Types Barrier::infer(std::span<const TensorType> inputs) const {
+  if (!inputs.empty()) throw Error("takes no value");
+  return {};
+}
+Tensors Barrier::batch(const BatchArgs&) const { return apply_op(std::make_shared<Barrier>(scope), {}); }
+
+Tensors all_reduce(const Tensors& values, int replicas) { return apply_op(std::make_shared<AllReduce>(replicas), values); }
+void send(const Tensor& value, int peer_stage) { apply_op(std::make_shared<Send>(peer_stage), {value}); }
+Tensor receive(int peer_stage, TensorType type) {
+  return apply_op1(std::make_shared<Receive>(peer_stage, std::move(type)), {});
+}
+void barrier(Barrier::Scope scope) { apply_op(std::make_shared<Barrier>(scope), {}); }
+
+}  // namespace tandem

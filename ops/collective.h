@@ -1,0 +1,99 @@
+#pragma once
+#include <string>
+
+#include <tandem/core/op.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+class KernelTable;
+
+/// Sums k values over the replicas of a stage: ranks replica · stages + stage, for every replica. All k are of
+/// one element type that ranks can sum (f32, f64, i32, i64), and lie one after the other in memory (the planner
+/// sees to that), so that they are reduced by one call. Every element is the left fold in replica order.
+class AllReduce final : public Op {
+ public:
+  explicit AllReduce(int replicas);
+  std::string_view name() const override { return "all_reduce"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  /// A sum over ranks, where every rank's loss counts: the gradients are summed over the same ranks.
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  /// flops: replicas − 1 additions an element; bytes: what memory sees. What the link sees: dist/link.h.
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  LaneKind lane() const override { return LaneKind::collective; }
+
+  const int replicas;
+};
+
+/// Sends its input to stage `peer_stage` of the same replica.
+class Send final : public Op {
+ public:
+  explicit Send(int peer_stage) : peer_stage(peer_stage) {}
+  std::string_view name() const override { return "send"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  LaneKind lane() const override { return LaneKind::send; }
+  bool has_effect() const override { return true; }
+
+  const int peer_stage;
+};
+
+/// The value that stage `peer_stage` of the same replica sends.
+class Receive final : public Op {
+ public:
+  Receive(int peer_stage, TensorType type) : peer_stage(peer_stage), type(std::move(type)) {}
+  std::string_view name() const override { return "receive"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  LaneKind lane() const override { return LaneKind::receive; }
+  bool has_effect() const override { return true; }  // the other end waits for it
+
+  const int peer_stage;
+  const TensorType type;
+};
+
+/// Returns when all ranks of its scope have entered it.
+class Barrier final : public Op {
+ public:
+  enum class Scope : std::uint8_t {
+    stages,    ///< the ranks of this replica
+    everyone,  ///< all ranks
+  };
+  explicit Barrier(Scope scope) : scope(scope) {}
+  std::string_view name() const override { return "barrier"; }
+  std::string attributes() const override { return scope == Scope::stages ? "scope=stages" : "scope=everyone"; }
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs&) const override { return {}; }
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  LaneKind lane() const override { return LaneKind::collective; }
+  bool has_effect() const override { return true; }
+
+  const Scope scope;
+};
+
+/// Applies AllReduce.
+Tensors all_reduce(const Tensors& values, int replicas);
+/// Applies Send.
+void send(const Tensor& value, int peer_stage);
+/// Applies Receive.
+Tensor receive(int peer_stage, TensorType type);
+/// Applies Barrier.
+void barrier(Barrier::Scope scope);
+
+/// Kernels of these ops over Launch.rank->comm: the same on every backend whose values lie in host memory.
+void add_collective_kernels(KernelTable& table);
+
+}  // namespace tandem

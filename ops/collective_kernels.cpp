@@ -1,0 +1,120 @@
+#include <array>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/comm.h>
+#include <tandem/core/error.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/memory.h>
+#include <tandem/ops/collective.h>
+
+namespace tandem {
+namespace {
+
+/// The ranks that take part, on the stack: `run` allocates nothing.
+class Group {
+ public:
+  void add(int rank) {
+    if (size_ == kMax) throw Error(fmt::format("a group of more than {} ranks", kMax));
+    ranks_[size_++] = rank;
+  }
+  operator std::span<const int>() const { return {ranks_.data(), size_}; }
+
+ private:
+  static constexpr std::size_t kMax = 4096;
+  std::array<int, kMax> ranks_;
+  std::size_t size_ = 0;
+};
+
+Comm& comm_of(const Launch& launch, const char* op) {
+  if (launch.rank->comm) return *launch.rank->comm;
+  throw Error(fmt::format("{} needs other ranks, but this is no distributed run: there is no Comm", op));
+}
+
+class AllReduceKernel final : public Kernel {
+ public:
+  explicit AllReduceKernel(const KernelSpec& spec)
+      : dtype_(spec.inputs[0].dtype), replicas_(static_cast<const AllReduce&>(spec.op).replicas), channel_(spec.channel) {
+    for (const TensorType& t : spec.inputs) bytes_.push_back(t.bytes());
+  }
+
+  void run(const Launch& l) const override {
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (l.in[i] != l.out[i] && bytes_[i] > 0) std::memcpy(l.out[i], l.in[i], static_cast<std::size_t>(bytes_[i]));
+    if (replicas_ == 1) return;
+    const RankContext& me = *l.rank;
+    Comm& comm = comm_of(l, "all_reduce");
+    if (me.replicas != replicas_)
+      throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run of {}", me.rank, replicas_, me.replicas));
+    Group group;
+    for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.stages + me.stage);
+    comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group, channel_);
+  }
+
+ private:
+  // From the first value to the end of the last, with the padding between, which is summed too: it is small.
+  std::int64_t span_bytes(const Launch& l, int rank) const {
+    const auto at = [&](std::size_t i) { return static_cast<const std::byte*>(l.out[i]); };
+    for (std::size_t i = 1; i < bytes_.size(); ++i) {
+      const std::ptrdiff_t gap = at(i) - (at(i - 1) + bytes_[i - 1]);
+      if (gap < 0 || gap >= kAlignment || gap % size_of(dtype_) != 0)
+        throw Error(fmt::format("rank {}: values {} and {} of an all_reduce are {} bytes apart; they must be placed one "
+                                "after the other, less than {} apart",
+                                rank, i - 1, i, gap, kAlignment));
+    }
+    return at(bytes_.size() - 1) + bytes_.back() - at(0);
+  }
+
+  DType dtype_;
+  int replicas_;
+  std::uint64_t channel_;
+  std::vector<std::int64_t> bytes_;  // of each value
+};
+
+KernelPtr make_all_reduce(const KernelSpec& spec) { return std::make_unique<AllReduceKernel>(spec); }
+
+int peer_rank(const RankContext& me, int stage, const char* op) {
+  if (stage < 0 || stage >= me.stages || stage == me.stage)
+    throw Error(fmt::format("rank {} (stage {} of {}): {} with stage {}", me.rank, me.stage, me.stages, op, stage));
+  return me.replica * me.stages + stage;
+}
+
+KernelPtr make_send(const KernelSpec& spec) {
+  const int stage = static_cast<const Send&>(spec.op).peer_stage;
+  return make_kernel([stage, bytes = spec.inputs[0].bytes(), channel = spec.channel](const Launch& l) {
+    comm_of(l, "send").send(l.in[0], bytes, peer_rank(*l.rank, stage, "send"), channel);
+  });
+}
+
+KernelPtr make_receive(const KernelSpec& spec) {
+  const int stage = static_cast<const Receive&>(spec.op).peer_stage;
+  return make_kernel([stage, bytes = spec.outputs[0].bytes(), channel = spec.channel](const Launch& l) {
+    comm_of(l, "receive").receive(l.out[0], bytes, peer_rank(*l.rank, stage, "receive"), channel);
+  });
+}
+
+KernelPtr make_barrier(const KernelSpec& spec) {
+  const auto scope = static_cast<const Barrier&>(spec.op).scope;
+  return make_kernel([scope, channel = spec.channel](const Launch& l) {
+    const RankContext& me = *l.rank;
+    const bool everyone = scope == Barrier::Scope::everyone;
+    const int first = everyone ? 0 : me.replica * me.stages;
+    const int ranks = everyone ? me.replicas * me.stages : me.stages;
+    if (ranks == 1) return;
+    Group group;
+    for (int i = 0; i < ranks; ++i) group.add(first + i);
+    comm_of(l, "barrier").barrier(group, channel);
+  });
+}
+
+}  // namespace
+
+void add_collective_kernels(KernelTable& table) {
+  table.add("all_reduce", make_all_reduce);
+  table.add("send", make_send);
+  table.add("receive", make_receive);
+  table.add("barrier", make_barrier);
+}
+
+}  // namespace tandem

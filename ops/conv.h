@@ -1,0 +1,93 @@
+#pragma once
+#include <tandem/core/op.h>
+#include <tandem/core/tensor.h>
+#include <tandem/ops/window.h>
+
+namespace tandem {
+
+struct Conv2dOptions {
+  Size2 stride = 1, padding = 0, dilation = 1;
+  std::int64_t groups = 1;  ///< output channels of group g see the input channels of group g only
+};
+
+/// Extents of a convolution: image (n,h,w,in), weights (out,kernel.h,kernel.w,in/groups), output (n,oh,ow,out).
+struct Conv2dSize {
+  std::int64_t n, in, out, groups;
+  Size2 image, output;
+  Window window;
+};
+
+/// What a convolution and its two derivatives share. The three are the partial derivatives of one trilinear
+/// form, so each one's derivatives are the other two.
+class Conv2dOp : public Op {
+ public:
+  explicit Conv2dOp(Conv2dOptions options) : options(options) {}
+  std::string attributes() const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  /// Throws Error where the inputs do not fit; the caller adds their shapes.
+  virtual Conv2dSize size(std::span<const TensorType> inputs) const = 0;
+  const Conv2dOptions options;
+
+ protected:
+  /// The same op again, for the batching rule.
+  virtual OpPtr clone() const = 0;
+};
+
+/// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). A cross-correlation, as everywhere
+/// in the field. The bias is part of the sum; where it is added in it, and so its rounding, is the kernel's.
+class Conv2d final : public Conv2dOp {
+ public:
+  using Conv2dOp::Conv2dOp;
+  std::string_view name() const override { return "conv2d"; }
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Conv2dSize size(std::span<const TensorType> inputs) const override;
+
+ protected:
+  OpPtr clone() const override { return std::make_shared<Conv2d>(options); }
+};
+
+/// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C); a transposed convolution.
+class Conv2dGradInput final : public Conv2dOp {
+ public:
+  Conv2dGradInput(Conv2dOptions options, Size2 image) : Conv2dOp(options), image(image) {}
+  std::string_view name() const override { return "conv2d_grad_input"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Conv2dSize size(std::span<const TensorType> inputs) const override;
+
+  const Size2 image;  ///< H, W: several fit one output where the stride skips pixels
+
+ protected:
+  OpPtr clone() const override { return std::make_shared<Conv2dGradInput>(options, image); }
+};
+
+/// image (N,H,W,C), grad_output (N,Ho,Wo,O) -> gradient of the weights (O,Kh,Kw,C/groups) [, of the bias (O)].
+class Conv2dGradWeight final : public Conv2dOp {
+ public:
+  Conv2dGradWeight(Conv2dOptions options, Size2 kernel, bool bias) : Conv2dOp(options), kernel(kernel), bias(bias) {}
+  std::string_view name() const override { return "conv2d_grad_weight"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Conv2dSize size(std::span<const TensorType> inputs) const override;
+
+  const Size2 kernel;
+  const bool bias;
+
+ protected:
+  OpPtr clone() const override { return std::make_shared<Conv2dGradWeight>(options, kernel, bias); }
+};
+
+/// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
+/// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dOptions& options = {});
+/// Its derivatives by `x`, an image of `image` pixels, and by the weights (second, if asked for, by the bias).
+Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image, const Conv2dOptions& options = {});
+Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias, const Conv2dOptions& options = {});
+
+}  // namespace tandem

@@ -1,0 +1,28 @@
+#pragma once
+#include <tandem/core/kernel.h>
+
+namespace tandem {
+
+/// Fast kernels for f32, run by a team of `spec.threads`. Each gives null for types it leaves to the reference
+/// kernels. Unless it says otherwise, a kernel's result does not depend on the size of the team.
+KernelPtr make_pointwise_cpu(const KernelSpec& spec);
+KernelPtr make_reduce_cpu(const KernelSpec& spec);
+KernelPtr make_movement_cpu(const KernelSpec& spec);
+KernelPtr make_softmax_cpu(const KernelSpec& spec);
+KernelPtr make_cross_entropy_cpu(const KernelSpec& spec);
+KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec);
+KernelPtr make_dropout_cpu(const KernelSpec& spec);
+KernelPtr make_sgd_update_cpu(const KernelSpec& spec);
+KernelPtr make_predict_cpu(const KernelSpec& spec);
+KernelPtr make_matmul_cpu(const KernelSpec& spec);
+KernelPtr make_conv2d_cpu(const KernelSpec& spec);
+KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec);
+KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec);
+KernelPtr make_max_pool2d_cpu(const KernelSpec& spec);
+KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec);
+KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec);
+KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec);
+KernelPtr make_batch_norm_cpu(const KernelSpec& spec);
+KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec);
+
+}  // namespace tandem

@@ -1,0 +1,129 @@
+#include <tandem/ops/loss.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <tandem/ops/cpu/clones.h>
+#include <tandem/ops/cpu/kernels.h>
+#include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/vector_math.h>
+#include <tandem/ops/label_check.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kLanes = 16;  // partial results of a row, always as many: sums do not depend on vector width
+constexpr std::int64_t kTile = 256;
+
+TANDEM_CLONES float row_max(const float* x, std::int64_t n) {
+  float lanes[kLanes];
+  std::fill_n(lanes, kLanes, -std::numeric_limits<float>::infinity());
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (std::int64_t k = 0; k < kLanes; ++k) lanes[k] = x[i + k] > lanes[k] ? x[i + k] : lanes[k];
+  for (; i < n; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+  return *std::max_element(lanes, lanes + kLanes);
+}
+
+// y = exp(x − shift), which may be in place; gives the sum.
+TANDEM_CLONES float exp_row(const float* x, float* y, std::int64_t n, float shift) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = VectorMath::exp(x[i] - shift);
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (std::int64_t k = 0; k < kLanes; ++k) lanes[k] += y[i + k];
+  for (; i < n; ++i) lanes[i % kLanes] += y[i];
+  float sum = 0;
+  for (float lane : lanes) sum += lane;
+  return sum;
+}
+
+TANDEM_CLONES void scale_row(float* y, std::int64_t n, float factor) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] *= factor;
+}
+
+TANDEM_CLONES void shift_row(const float* x, float* y, std::int64_t n, float shift) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] - shift;
+}
+
+// max + log Σ exp(x − max) without writing the exponentials.
+double log_sum_exp(const float* x, std::int64_t n) {
+  float exponentials[kTile];
+  const float largest = row_max(x, n);
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; i += kTile) sum += exp_row(x + i, exponentials, std::min(kTile, n - i), largest);
+  return largest + std::log(sum);
+}
+
+void softmax_row(const float* x, float* y, std::int64_t n, float factor) {
+  const float sum = exp_row(x, y, n, row_max(x, n));
+  scale_row(y, n, factor / sum);
+}
+
+struct Rows {
+  std::int64_t count, size;
+  int threads;
+  explicit Rows(const KernelSpec& spec)
+      : count(spec.inputs[0].elements() / spec.inputs[0].shape.back()),
+        size(spec.inputs[0].shape.back()),
+        threads(useful_threads(spec.threads, 4 * spec.inputs[0].bytes())) {}
+  /// `f(row)` for every row.
+  template <class F> void each(const F& f) const {
+    parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) f(r);
+    });
+  }
+};
+
+}  // namespace
+
+KernelPtr make_softmax_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  return make_kernel([rows = Rows(spec), logarithm = static_cast<const Softmax&>(spec.op).logarithm](const Launch& l) {
+    rows.each([&](std::int64_t r) {
+      const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
+      float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+      if (logarithm)
+        shift_row(x, y, rows.size, static_cast<float>(log_sum_exp(x, rows.size)));
+      else
+        softmax_row(x, y, rows.size, 1.0f);
+    });
+  });
+}
+
+KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  const Rows rows(spec);
+  const auto run = [rows](const Launch& l) {
+    const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+    auto* losses = static_cast<double*>(l.workspace);
+    check_labels(labels, rows.count, rows.size);
+    rows.each([&](std::int64_t r) {
+      const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
+      losses[r] = log_sum_exp(x, rows.size) - x[labels[r]];
+    });
+    double sum = 0;
+    for (std::int64_t r = 0; r < rows.count; ++r) sum += losses[r];
+    *static_cast<float*>(l.out[0]) = static_cast<float>(sum / static_cast<double>(rows.count));
+  };
+  return make_kernel(run, rows.count * static_cast<std::int64_t>(sizeof(double)));
+}
+
+KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  return make_kernel([rows = Rows(spec)](const Launch& l) {
+    const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+    check_labels(labels, rows.count, rows.size);
+    const float g = *static_cast<const float*>(l.in[2]) / static_cast<float>(rows.count);
+    rows.each([&](std::int64_t r) {
+      float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+      softmax_row(static_cast<const float*>(l.in[0]) + r * rows.size, y, rows.size, g);
+      y[labels[r]] -= g;
+    });
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,77 @@
+// Matrix products through oneDNN, one primitive for all products of a batch.
+#include <algorithm>
+#include <array>
+#include <atomic>
+
+#include <tandem/ops/cpu/kernels.h>
+#include <tandem/ops/cpu/onednn.h>
+#include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/matmul.h>
+
+namespace tandem {
+namespace {
+
+// Below this many floating-point operations two threads lose more in meeting each other than they gain
+// (64³: 247 GFLOP/s on one thread, 161 on two). Chosen from the size of one product alone, so that a product
+// has the same bits in a batch and by itself. The other choice is always the whole team: OpenMP starts
+// threads anew whenever a team of another size than the last one (but one) is asked for.
+constexpr double kTeamFlops = 1 << 20;
+
+onednn::Operand matrix(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed) {
+  return {dtype, {rows, columns}, transposed ? std::vector{std::int64_t{1}, rows} : std::vector{columns, std::int64_t{1}}};
+}
+
+class MatMulKernel final : public Kernel {
+ public:
+  MatMulKernel(onednn::PrimitivePtr product, const KernelSpec& spec, const MatMulSize& size, int callers)
+      : product_(std::move(product)), count_(size.count), callers_(callers), has_bias_(spec.inputs.size() == 3) {
+    const std::int64_t element = size_of(spec.inputs[0].dtype);
+    strides_ = {size.m * size.k * element, size.k * size.n * element, size.n * element, size.m * size.n * element};
+  }
+  std::int64_t workspace() const override { return callers_ * product_->workspace(); }
+
+  void run(const Launch& l) const override {
+    if (callers_ == 1) return run_products(l, 0, count_, l.workspace);
+    std::atomic<std::int64_t> next{0};
+    parallel_parts(callers_, count_, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t caller = next.fetch_add(1);
+      run_products(l, begin, end, static_cast<std::byte*>(l.workspace) + caller * product_->workspace());
+    });
+  }
+
+ private:
+  void run_products(const Launch& l, std::int64_t begin, std::int64_t end, void* workspace) const {
+    for (std::int64_t i = begin; i < end; ++i) {
+      void* operands[4];
+      std::size_t n = 0;
+      for (std::size_t in = 0; in < (has_bias_ ? 3u : 2u); ++in)
+        operands[n++] = static_cast<std::byte*>(const_cast<void*>(l.in[in])) + i * strides_[in];
+      operands[n++] = static_cast<std::byte*>(l.out[0]) + i * strides_[3];
+      product_->run({operands, n}, workspace);
+    }
+  }
+
+  onednn::PrimitivePtr product_;
+  std::int64_t count_;
+  int callers_;  // threads that take products of their own; 1: the team works on each product together
+  bool has_bias_;
+  std::array<std::int64_t, 4> strides_;  // bytes from product to product: a, b, bias, c
+};
+
+}  // namespace
+
+KernelPtr make_matmul_cpu(const KernelSpec& spec) {
+  const auto& op = static_cast<const MatMul&>(spec.op);
+  const MatMulSize s = matmul_size(op, spec.inputs);
+  const DType dtype = spec.inputs[0].dtype;
+  const bool alone = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n) < kTeamFlops;
+  const int callers = alone ? static_cast<int>(std::min<std::int64_t>(spec.threads, s.count)) : 1;
+  const auto bias = matrix(dtype, 1, s.n, false);
+  auto product = onednn::matmul(matrix(dtype, s.m, s.k, op.transpose_a), matrix(dtype, s.k, s.n, op.transpose_b),
+                                spec.inputs.size() == 3 ? &bias : nullptr, matrix(dtype, s.m, s.n, false),
+                                {alone ? 1 : spec.threads, std::max(4, callers)});
+  if (!product) return nullptr;
+  return std::make_unique<MatMulKernel>(std::move(product), spec, s, callers);
+}
+
+}  // namespace tandem

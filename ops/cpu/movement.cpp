@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <cstring>
+
+#include <tandem/ops/cpu/kernels.h>
+#include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kBlock = 32;         // side of the squares a transposition is done in
+constexpr std::int64_t kRow = 1 << 14;      // elements of a row that one unit copies
+
+// A region as outer loops around an inner box of `rows` × `columns`: for straight copies one row, for
+// transpositions a square whose rows are near each other in the input and whose columns are in the output.
+struct Box {
+  Shape extents;  // of the outer loops
+  Strides from, to;
+  std::int64_t rows = 1, columns = 1;
+  std::int64_t from_row = 0, from_column = 0, to_row = 0, to_column = 0;  // strides
+  std::int64_t row_block, column_block;
+  const CopyRegion region;
+
+  explicit Box(const CopyRegion& r) : region(r) {
+    const Loops loops = collapse({r.extents, {r.from, r.to}});
+    extents = loops.extents;
+    from = loops.strides[0];
+    to = loops.strides[1];
+    take(extents.size() - 1, columns, from_column, to_column);
+    const auto near = std::find(from.begin(), from.end(), 1);
+    const bool square = from_column > 1 && near != from.end();
+    if (square) take(static_cast<std::size_t>(near - from.begin()), rows, from_row, to_row);
+    row_block = square ? kBlock : 1;
+    column_block = square ? kBlock : kRow;
+  }
+
+  std::int64_t units() const { return element_count(extents) * blocks(rows, row_block) * blocks(columns, column_block); }
+  static std::int64_t blocks(std::int64_t n, std::int64_t block) { return (n + block - 1) / block; }
+
+ private:
+  // Moves loop `axis` into the inner box.
+  void take(std::size_t axis, std::int64_t& n, std::int64_t& from_stride, std::int64_t& to_stride) {
+    const auto at = static_cast<std::ptrdiff_t>(axis);
+    n = extents[axis];
+    from_stride = from[axis];
+    to_stride = to[axis];
+    extents.erase(extents.begin() + at);
+    from.erase(from.begin() + at);
+    to.erase(to.begin() + at);
+  }
+};
+
+template <class E> void copy_block(const Box& box, const E* from, E* to, std::int64_t rows, std::int64_t columns) {
+  if (rows == 1 && box.to_column == 1) {
+    if (box.from_column == 1 && from != to) std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(E));
+    if (box.from_column == 0) std::fill_n(to, columns, *from);
+    if (box.from_column <= 1) return;
+  }
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      to[r * box.to_row + c * box.to_column] = from[r * box.from_row + c * box.from_column];
+}
+
+template <class E> void copy_units(const Box& box, const E* from, E* to, std::int64_t begin, std::int64_t end) {
+  const std::int64_t across = Box::blocks(box.columns, box.column_block), down = Box::blocks(box.rows, box.row_block);
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    const std::int64_t column = unit % across * box.column_block, row = unit / across % down * box.row_block;
+    const std::int64_t outer = unit / across / down;
+    copy_block(box, from + position(box.extents, box.from, outer) + row * box.from_row + column * box.from_column,
+               to + position(box.extents, box.to, outer) + row * box.to_row + column * box.to_column,
+               std::min(box.row_block, box.rows - row), std::min(box.column_block, box.columns - column));
+  }
+}
+
+template <class E> KernelPtr make(const KernelSpec& spec) {
+  std::vector<Box> boxes;
+  for (const CopyRegion& r : static_cast<const Movement&>(spec.op).regions(spec.inputs))
+    if (element_count(r.extents) > 0) boxes.emplace_back(r);
+  return make_kernel([boxes, threads = spec.threads](const Launch& l) {
+    static constexpr E kZero{};
+    for (const Box& box : boxes) {
+      const E* from = (box.region.input < 0 ? &kZero : static_cast<const E*>(l.in[box.region.input])) + box.region.from_offset;
+      E* to = static_cast<E*>(l.out[0]) + box.region.to_offset;
+      const int team = useful_threads(threads, element_count(box.region.extents) * static_cast<std::int64_t>(2 * sizeof(E)));
+      parallel_parts(team, box.units(), [&](std::int64_t begin, std::int64_t end) { copy_units(box, from, to, begin, end); });
+    }
+  });
+}
+
+}  // namespace
+
+KernelPtr make_movement_cpu(const KernelSpec& spec) {
+  switch (size_of(spec.outputs[0].dtype)) {
+    case 1: return make<std::uint8_t>(spec);
+    case 2: return make<std::uint16_t>(spec);
+    case 4: return make<std::uint32_t>(spec);
+    case 8: return make<std::uint64_t>(spec);
+    default: return nullptr;
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,218 @@
+// Batch norm in f32. The rows are cut into blocks that fit into a core's cache: each block gives its own mean and
+// squares around it, and the blocks are combined in double, in order. So x comes from memory once for the
+// statistics and once to be normalised, and the result is the same for every team.
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/ops/cpu/clones.h>
+#include <tandem/ops/cpu/kernels.h>
+#include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/norm.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kLanes = 128;  // narrow rows are taken several at a time, to be this wide
+constexpr std::int64_t kBlockElements = 32 << 10;
+constexpr std::int64_t kBlocks = 64;  // worth having
+
+// sums[j] = Σ x[j + r·width] over `elements` in rows of `width`, the last one perhaps incomplete.
+TANDEM_CLONES void sum_rows(const float* x, std::int64_t elements, std::int64_t width, float* sums) {
+  std::fill_n(sums, width, 0.0f);
+  std::int64_t i = 0;
+  for (; i + 4 * width <= elements; i += 4 * width) {
+    const float *a = x + i, *b = a + width, *c = b + width, *d = c + width;
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < width; ++j) sums[j] += (a[j] + b[j]) + (c[j] + d[j]);
+  }
+  for (; i < elements; i += width)
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) sums[j] += x[i + j];
+}
+
+// The same of (x − mean)².
+TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64_t width, const float* mean, float* sums) {
+  std::fill_n(sums, width, 0.0f);
+  std::int64_t i = 0;
+  for (; i + 2 * width <= elements; i += 2 * width) {
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < width; ++j) {
+      const float a = x[i + j] - mean[j], b = x[i + width + j] - mean[j];
+      sums[j] += a * a + b * b;
+    }
+  }
+  for (; i < elements; i += width)
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
+}
+
+// The same of g and of g·(x − mean).
+TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t width, const float* mean,
+                                 float* sums, float* products) {
+  std::fill_n(sums, width, 0.0f);
+  std::fill_n(products, width, 0.0f);
+  std::int64_t i = 0;
+  for (; i + 2 * width <= elements; i += 2 * width) {
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < width; ++j) {
+      const float a = g[i + j], b = g[i + width + j];
+      sums[j] += a + b;
+      products[j] += a * (x[i + j] - mean[j]) + b * (x[i + width + j] - mean[j]);
+    }
+  }
+  for (; i < elements; i += width)
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) {
+      sums[j] += g[i + j];
+      products[j] += g[i + j] * (x[i + j] - mean[j]);
+    }
+}
+
+// y = (x − mean)·scale + beta; y may be x.
+TANDEM_CLONES void normalize(const float* x, std::int64_t elements, std::int64_t width, const float* mean, const float* scale,
+                             const float* beta, float* y) {
+  for (std::int64_t i = 0; i < elements; i += width)
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
+}
+
+// dx = (g − offset − (x − mean)·slope)·scale; dx may be x or g.
+TANDEM_CLONES void normalize_gradient(const float* x, const float* g, std::int64_t elements, std::int64_t width, const float* mean,
+                                      const float* offset, const float* slope, const float* scale, float* dx) {
+  for (std::int64_t i = 0; i < elements; i += width)
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
+      dx[i + j] = ((g[i + j] - offset[j]) - (x[i + j] - mean[j]) * slope[j]) * scale[j];
+}
+
+// How (rows, channels) is walked: `group` rows together as one of `width`, in blocks of whole groups.
+struct Blocks {
+  std::int64_t channels, elements, group, width, block, count;
+  int threads;
+
+  explicit Blocks(const KernelSpec& spec)
+      : channels(spec.inputs[0].shape.back()), elements(spec.inputs[0].elements()), group((kLanes + channels - 1) / channels),
+        width(group * channels), threads(useful_threads(spec.threads, 2 * spec.inputs[0].bytes())) {
+    const std::int64_t wanted = std::clamp(elements / kBlocks, kBlockElements / 8, kBlockElements);
+    block = std::max<std::int64_t>(4, wanted / width) * width;
+    count = (elements + block - 1) / block;
+  }
+  std::int64_t begin(std::int64_t b) const { return b * block; }
+  std::int64_t length(std::int64_t b) const { return std::min(block, elements - b * block); }
+  double rows(std::int64_t b) const { return static_cast<double>(length(b) / channels); }
+  double rows() const { return static_cast<double>(elements / channels); }
+
+  // Adds up the groups' sums, leaving one per channel.
+  void fold(float* sums) const {
+    for (std::int64_t j = channels; j < width; ++j) sums[j % channels] += sums[j];
+  }
+  // One value per channel to one per lane.
+  void spread(float* values) const {
+    for (std::int64_t j = channels; j < width; ++j) values[j] = values[j % channels];
+  }
+  // Each thread goes through its part forwards, or backwards to meet what it last had in cache.
+  template <class F> void each(bool backwards, const F& f) const {
+    parallel_parts(threads, count, [&](std::int64_t first, std::int64_t end) {
+      for (std::int64_t i = first; i < end; ++i) f(backwards ? first + end - 1 - i : i);
+    });
+  }
+  template <class F> void each_channel(const F& f) const {
+    parallel_parts(std::min<std::int64_t>(threads, (count * channels >> 16) + 1), channels, [&](std::int64_t first, std::int64_t end) {
+      for (std::int64_t c = first; c < end; ++c) f(c);
+    });
+  }
+};
+
+// The workspace: two rows of lanes per block, then `kParameters` rows for all.
+constexpr std::int64_t kParameters = 4;
+std::int64_t workspace_of(const Blocks& b) { return (2 * b.count + kParameters) * b.width * static_cast<std::int64_t>(sizeof(float)); }
+struct Scratch {
+  const Blocks& blocks;
+  float* data;
+  float* first(std::int64_t block) const { return data + 2 * block * blocks.width; }
+  float* second(std::int64_t block) const { return first(block) + blocks.width; }
+  float* parameter(std::int64_t i) const { return first(blocks.count) + i * blocks.width; }
+};
+
+KernelPtr make_batch_norm(const KernelSpec& spec) {
+  const auto run = [blocks = Blocks(spec), epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
+    const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
+    const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
+    const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
+    blocks.each(false, [&](std::int64_t b) {
+      const float* x = in(0) + blocks.begin(b);
+      float *mean = scratch.first(b), *squares = scratch.second(b);
+      sum_rows(x, blocks.length(b), blocks.width, mean);
+      blocks.fold(mean);
+      for (std::int64_t c = 0; c < blocks.channels; ++c) mean[c] /= static_cast<float>(blocks.rows(b));
+      blocks.spread(mean);
+      sum_squares(x, blocks.length(b), blocks.width, mean, squares);
+      blocks.fold(squares);
+    });
+    float *means = scratch.parameter(0), *scales = scratch.parameter(1), *betas = scratch.parameter(2);
+    blocks.each_channel([&](std::int64_t c) {
+      double sum = 0, squares = 0;
+      for (std::int64_t b = 0; b < blocks.count; ++b) sum += blocks.rows(b) * static_cast<double>(scratch.first(b)[c]);
+      const double mean = sum / blocks.rows();
+      for (std::int64_t b = 0; b < blocks.count; ++b) {
+        const double d = static_cast<double>(scratch.first(b)[c]) - mean;
+        squares += static_cast<double>(scratch.second(b)[c]) + blocks.rows(b) * d * d;
+      }
+      const double variance = squares / blocks.rows();
+      out(1)[c] = means[c] = static_cast<float>(mean);
+      out(2)[c] = static_cast<float>(variance);
+      out(3)[c] = static_cast<float>(1 / std::sqrt(variance + epsilon));
+      scales[c] = out(3)[c] * in(1)[c];
+      betas[c] = in(2)[c];
+    });
+    for (float* p : {means, scales, betas}) blocks.spread(p);
+    blocks.each(true, [&](std::int64_t b) {
+      normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas, out(0) + blocks.begin(b));
+    });
+  };
+  return make_kernel(run, workspace_of(Blocks(spec)));
+}
+
+KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
+  const auto run = [blocks = Blocks(spec)](const Launch& l) {
+    const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
+    const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
+    const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
+    const float *x = in(0), *g = in(4);
+    float *mean = scratch.parameter(0), *offset = scratch.parameter(1), *slope = scratch.parameter(2), *scale = scratch.parameter(3);
+    std::copy_n(in(2), blocks.channels, mean);
+    blocks.spread(mean);
+    blocks.each(false, [&](std::int64_t b) {
+      float *sums = scratch.first(b), *products = scratch.second(b);
+      sum_gradients(x + blocks.begin(b), g + blocks.begin(b), blocks.length(b), blocks.width, mean, sums, products);
+      blocks.fold(sums);
+      blocks.fold(products);
+    });
+    blocks.each_channel([&](std::int64_t c) {
+      double sum = 0, product = 0;
+      for (std::int64_t b = 0; b < blocks.count; ++b) {
+        sum += static_cast<double>(scratch.first(b)[c]);
+        product += static_cast<double>(scratch.second(b)[c]);
+      }
+      const double inv_std = static_cast<double>(in(3)[c]);
+      out(1)[c] = static_cast<float>(product * inv_std);
+      out(2)[c] = static_cast<float>(sum);
+      offset[c] = static_cast<float>(sum / blocks.rows());
+      slope[c] = static_cast<float>(product * inv_std * inv_std / blocks.rows());
+      scale[c] = in(1)[c] * in(3)[c];
+    });
+    for (float* p : {offset, slope, scale}) blocks.spread(p);
+    blocks.each(true, [&](std::int64_t b) {
+      const std::int64_t i = blocks.begin(b);
+      normalize_gradient(x + i, g + i, blocks.length(b), blocks.width, mean, offset, slope, scale, out(0) + i);
+    });
+  };
+  return make_kernel(run, workspace_of(Blocks(spec)));
+}
+
+}  // namespace
+
+KernelPtr make_batch_norm_cpu(const KernelSpec& spec) { return spec.inputs[0].dtype == DType::f32 ? make_batch_norm(spec) : nullptr; }
+KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec) { return spec.inputs[0].dtype == DType::f32 ? make_batch_norm_grad(spec) : nullptr; }
+
+}  // namespace tandem

@@ -1,0 +1,20 @@
+// Stands in for onednn.cpp in builds without the library: there are no primitives.
+#include <tandem/ops/cpu/onednn.h>
+
+namespace tandem::onednn {
+
+struct Primitive::Plan {};
+struct Primitive::Impl {};
+Primitive::~Primitive() = default;
+std::int64_t Primitive::workspace() const { return 0; }
+void Primitive::run(std::span<void* const>, void*) const {}
+const char* Primitive::implementation() const { return "none"; }
+
+PrimitivePtr matmul(const Operand&, const Operand&, const Operand*, const Operand&, Team) { return nullptr; }
+PrimitivePtr convolution(const Operand&, const Operand&, const Operand*, const Operand&, const Window&, Team) { return nullptr; }
+PrimitivePtr convolution_grad_input(const Operand&, const Operand&, const Operand&, const Window&, Team) { return nullptr; }
+PrimitivePtr convolution_grad_weight(const Operand&, const Operand&, const Operand&, const Operand*, const Window&, Team) {
+  return nullptr;
+}
+
+}  // namespace tandem::onednn

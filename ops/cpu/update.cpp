@@ -1,0 +1,65 @@
+#include <tandem/ops/cpu/clones.h>
+#include <tandem/ops/cpu/kernels.h>
+#include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/update_math.h>
+
+namespace tandem {
+namespace {
+
+TANDEM_CLONES void sgd_momentum(const SgdOptions& options, float lr, const float* w, const float* v, const float* g,
+                                float* new_w, float* new_v, std::int64_t n) {
+  sgd_elements(options, lr, w, v, g, new_w, new_v, n);
+}
+
+TANDEM_CLONES void sgd_plain(const SgdOptions& options, float lr, const float* w, const float* g, float* new_w, std::int64_t n) {
+  sgd_elements(options, lr, w, g, new_w, n);
+}
+
+TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* predicted, std::int64_t n) {
+  predict_elements(c, w, v, predicted, n);
+}
+
+// `f(coefficient, first, count)` over all elements, by a team.
+template <class F> void by_team(const Launch& l, int input, const Coefficient& coefficient, int threads, std::int64_t n, const F& f) {
+  parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
+    coefficient.visit<float>(l.in[input], begin, end, f);
+  });
+}
+
+const float* in(const Launch& l, int k, std::int64_t i) { return static_cast<const float*>(l.in[k]) + i; }
+float* out(const Launch& l, int k, std::int64_t i) { return static_cast<float*>(l.out[k]) + i; }
+
+}  // namespace
+
+KernelPtr make_sgd_update_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  const auto& op = static_cast<const SgdUpdate&>(spec.op);
+  const Coefficient lr(spec);
+  const std::int64_t n = spec.inputs[0].elements();
+  const int threads = useful_threads(spec.threads, 5 * spec.inputs[0].bytes());
+  if (!op.has_momentum())
+    return make_kernel([=, options = op.options](const Launch& l) {
+      by_team(l, 2, lr, threads, n, [&](float rate, std::int64_t i, std::int64_t count) {
+        sgd_plain(options, rate, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
+      });
+    });
+  return make_kernel([=, options = op.options](const Launch& l) {
+    by_team(l, 3, lr, threads, n, [&](float rate, std::int64_t i, std::int64_t count) {
+      sgd_momentum(options, rate, in(l, 0, i), in(l, 1, i), in(l, 2, i), out(l, 0, i), out(l, 1, i), count);
+    });
+  });
+}
+
+KernelPtr make_predict_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  const Coefficient c(spec);
+  const std::int64_t n = spec.inputs[0].elements();
+  const int threads = useful_threads(spec.threads, 3 * spec.inputs[0].bytes());
+  return make_kernel([=](const Launch& l) {
+    by_team(l, 2, c, threads, n, [&](float coefficient, std::int64_t i, std::int64_t count) {
+      predict_part(coefficient, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
+    });
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include <tandem/ops/broadcast.h>
+
+namespace tandem {
+
+/// The elements of a broadcast input in the order of the output's, in pieces: where the input's element for a
+/// given output element lies, and how far it goes on with one stride.
+class BroadcastWalk {
+ public:
+  static constexpr std::size_t kMaxLoops = 8;
+
+  /// Reads an array of `shape` as one of shape `out`.
+  BroadcastWalk(const Shape& shape, const Shape& out)
+      : loops_(collapse({out, {broadcast_strides(shape, out), dense_strides(out)}})) {}
+
+  bool fits() const { return loops_.extents.size() <= kMaxLoops; }
+  /// True where the input is walked like the output.
+  bool contiguous() const { return loops_.extents.size() == 1 && strides()[0] == 1; }
+  bool scalar() const { return loops_.extents.size() == 1 && strides()[0] == 0; }
+  /// After how many elements the walk repeats itself: the number of elements where it does not.
+  std::int64_t period() const {
+    std::int64_t n = 1;
+    for (std::size_t i = strides()[0] == 0 ? 1 : 0; i < strides().size(); ++i) n *= loops_.extents[i];
+    return n;
+  }
+
+  /// Calls `piece(done, count, offset, stride)` until `n` elements from output element `begin` on are done:
+  /// the `count` elements from the `done`-th lie at `offset`, `offset + stride`, … of the input.
+  template <class F> void visit(std::int64_t begin, std::int64_t n, const F& piece) const {
+    const std::size_t last = loops_.extents.size() - 1;
+    std::int64_t index[kMaxLoops], offset = 0;
+    for (std::size_t axis = last + 1; axis-- > 0;) {
+      index[axis] = begin % loops_.extents[axis];
+      begin /= loops_.extents[axis];
+      offset += index[axis] * strides()[axis];
+    }
+    for (std::int64_t done = 0; done < n;) {
+      const std::int64_t count = std::min(n - done, loops_.extents[last] - index[last]);
+      piece(done, count, offset, strides()[last]);
+      done += count;
+      offset += count * strides()[last];
+      index[last] += count;
+      for (std::size_t axis = last; axis > 0 && index[axis] == loops_.extents[axis]; --axis) {
+        index[axis] = 0;
+        ++index[axis - 1];
+        offset += strides()[axis - 1] - loops_.extents[axis] * strides()[axis];
+      }
+      if (index[0] == loops_.extents[0]) index[0] = offset = 0;  // a periodic input starts over
+    }
+  }
+
+ private:
+  const Strides& strides() const { return loops_.strides[0]; }
+  Loops loops_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+#include <tandem/ops/init.h>
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <tandem/core/convert.h>
+#include <tandem/core/error.h>
+#include <tandem/core/rng.h>
+
+namespace tandem {
+namespace {
+
+template <class Draw> Tensor fill(TensorType type, const std::string& path, std::uint64_t seed, Draw draw) {
+  if (!is_floating(type.dtype)) throw Error(fmt::format("{}: initial weights are floating, not {}", path, to_string(type)));
+  Tensor tensor = Tensor::empty(std::move(type));
+  const RngKey key{seed, 0, fnv1a(path)};
+  for (std::int64_t i = 0; i < tensor.elements(); ++i)
+    store_element(tensor.dtype(), tensor.data(), i, draw(key, static_cast<std::uint64_t>(i)));
+  return tensor;
+}
+
+double per_fan(double variance, std::int64_t fan, const std::string& path) {
+  if (fan <= 0) throw Error(fmt::format("{}: a fan of {} cannot scale initial weights", path, fan));
+  return variance / static_cast<double>(fan);
+}
+
+}  // namespace
+
+Tensor uniform(TensorType type, double low, double high, const std::string& path, std::uint64_t seed) {
+  return fill(std::move(type), path, seed, [=](const RngKey& key, std::uint64_t i) {
+    return low + (high - low) * static_cast<double>(uniform(key, 0, i));
+  });
+}
+
+Tensor normal(TensorType type, double mean, double deviation, const std::string& path, std::uint64_t seed) {
+  return fill(std::move(type), path, seed,
+              [=](const RngKey& key, std::uint64_t i) { return mean + deviation * normal(key, 0, i); });
+}
+
+Tensor kaiming_uniform(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed, double gain) {
+  const double bound = std::sqrt(per_fan(3 * gain * gain, fan_in, path));
+  return uniform(std::move(type), -bound, bound, path, seed);
+}
+
+Tensor kaiming_normal(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed, double gain) {
+  return normal(std::move(type), 0, std::sqrt(per_fan(gain * gain, fan_in, path)), path, seed);
+}
+
+Tensor xavier_uniform(TensorType type, std::int64_t fan_in, std::int64_t fan_out, const std::string& path,
+                      std::uint64_t seed) {
+  const double bound = std::sqrt(per_fan(6, fan_in + fan_out, path));
+  return uniform(std::move(type), -bound, bound, path, seed);
+}
+
+}  // namespace tandem

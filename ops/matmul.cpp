@@ -1,0 +1,89 @@
+#include <tandem/ops/matmul.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/ops/mapped.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+
+std::string MatMul::attributes() const {
+  return fmt::format("transpose_a={} transpose_b={}", int{transpose_a}, int{transpose_b});
+}
+
+MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs) {
+  if (inputs.size() != 2 && inputs.size() != 3) throw Error(fmt::format("takes a, b and perhaps a bias, not {} inputs", inputs.size()));
+  const TensorType &a = inputs[0], &b = inputs[1];
+  if (!is_floating(a.dtype) || b.dtype != a.dtype) throw Error("a and b need one floating dtype; cast one of them");
+  if (a.rank() < 2 || a.rank() != b.rank()) throw Error("a and b need the same number of axes, two or more; reshape one of them");
+  const auto end_a = a.shape.end(), end_b = b.shape.end();
+  if (!std::equal(a.shape.begin(), end_a - 2, b.shape.begin())) throw Error("leading axes differ; broadcast one operand");
+  MatMulSize s{1, end_a[-2], end_a[-1], end_b[-1]};
+  std::int64_t k = end_b[-2];
+  if (op.transpose_a) std::swap(s.m, s.k);
+  if (op.transpose_b) std::swap(k, s.n);
+  if (s.k != k) throw Error(fmt::format("{} columns of a meet {} rows of b ({})", s.k, k, op.attributes()));
+  for (auto extent = a.shape.begin(); extent != end_a - 2; ++extent) s.count *= *extent;
+  if (s.count * s.m * s.k * s.n == 0) throw Error("an operand is empty");
+  if (inputs.size() == 3) {
+    Shape bias(a.shape.begin(), end_a - 2);
+    bias.push_back(s.n);
+    if (inputs[2] != TensorType{a.dtype, bias}) throw Error(fmt::format("the bias must be {}", to_string(TensorType{a.dtype, bias})));
+  }
+  return s;
+}
+
+Types MatMul::infer(std::span<const TensorType> inputs) const {
+  const MatMulSize s = matmul_size(*this, inputs);
+  TensorType out = inputs[0];
+  out.shape.end()[-2] = s.m;
+  out.shape.end()[-1] = s.n;
+  return {out};
+}
+
+// With A, B as multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; an operand stored transposed gets the transpose of that.
+Tensors MatMul::vjp(const VjpArgs& args) const {
+  const Tensor &a = args.inputs[0], &b = args.inputs[1], &g = args.grads[0];
+  Tensors gradients(args.inputs.size());
+  if (args.needed[0])
+    gradients[0] = transpose_a ? matmul(b, g, {transpose_b, true}) : matmul(g, b, {false, !transpose_b});
+  if (args.needed[1])
+    gradients[1] = transpose_b ? matmul(g, a, {true, transpose_a}) : matmul(a, g, {!transpose_a, false});
+  if (gradients.size() == 3 && args.needed[2]) gradients[2] = sum(g, {-2});
+  return gradients;
+}
+
+Tensors MatMul::batch(const BatchArgs& args) const {
+  const bool all = std::find(args.batched.begin(), args.batched.end(), false) == args.batched.end();
+  const auto same = std::make_shared<MatMul>(MatMulOptions{transpose_a, transpose_b});
+  return all ? apply_op(same, args.inputs) : map_over_models(same, args);
+}
+
+Work MatMul::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  const MatMulSize s = matmul_size(*this, inputs);
+  Work work = streaming_work(inputs, outputs, inputs.size() == 3 ? 1 : 0);
+  work.flops += 2.0 * static_cast<double>(s.count) * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n);
+  return work;
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
+  return apply_op1(std::make_shared<MatMul>(options), {a, b});
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (x.type().rank() < 1 || weight.type().rank() != 2)
+    throw Error(fmt::format("linear: x {} and weight {}, not (…,in) and (out,in)", to_string(x.type()), to_string(weight.type())));
+  const Tensor rows = x.type().rank() == 2 ? x : reshape(x, {x.elements() / x.size(-1), x.size(-1)});
+  Tensors operands{rows, weight};
+  if (bias) operands.push_back(bias);
+  const Tensor y = apply_op1(std::make_shared<MatMul>(MatMulOptions{false, true}), std::move(operands));
+  Shape shape = x.shape();
+  shape.back() = weight.size(0);
+  return reshape(y, shape);
+}
+
+}  // namespace tandem

@@ -1,0 +1,176 @@
+#include <tandem/ops/pointwise.h>
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/ops/broadcast.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+using Code = PointwiseCode;
+
+Tensor unary(Code code, const Tensor& x) {
+  return apply_op1(std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {code, 0}}, x.dtype()), {x});
+}
+
+// The wider of two dtypes.
+DType wider(DType a, DType b) {
+  if (a == b) return a;
+  constexpr std::array order{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8, DType::b8};
+  const auto place = [&](DType d) { return std::find(order.begin(), order.end(), d); };
+  const DType wide = *std::min(place(a), place(b));
+  return wide == DType::f16 && std::max(a, b) == DType::f16 && std::min(a, b) == DType::bf16 ? DType::f32 : wide;
+}
+
+Tensor binary(Code code, const Tensor& a, const Tensor& b, DType dtype) {
+  return apply_op1(
+      std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {Code::input, 1}, {code, 0, 1}}, dtype), {a, b});
+}
+Tensor arithmetic(Code code, const Tensor& a, const Tensor& b) { return binary(code, a, b, wider(a.dtype(), b.dtype())); }
+Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(code, a, b, DType::b8); }
+
+// code(x, value), or code(value, x) where `value_first`.
+Tensor with_constant(Code code, const Tensor& x, double value, bool value_first = false) {
+  PointwiseProgram program{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
+  if (value_first) std::swap(program[2].a, program[2].b);
+  return apply_op1(std::make_shared<Pointwise>(std::move(program), x.dtype()), {x});
+}
+
+bool computes(Code code) { return code != Code::input && code != Code::constant; }
+
+}  // namespace
+
+DType pointwise_precision(std::span<const TensorType> inputs, DType output) {
+  const auto wide = [](DType d) { return d == DType::f64 || d == DType::i32 || d == DType::i64; };
+  return wide(output) || std::any_of(inputs.begin(), inputs.end(), [&](const auto& t) { return wide(t.dtype); })
+             ? DType::f64
+             : DType::f32;
+}
+
+Pointwise::Pointwise(PointwiseProgram program, DType dtype) : program(std::move(program)), dtype(dtype) {
+  check(this->program);
+}
+
+std::string Pointwise::attributes() const { return fmt::format("{} -> {}", to_string(program), name_of(dtype)); }
+
+Types Pointwise::infer(std::span<const TensorType> inputs) const {
+  if (static_cast<int>(inputs.size()) != input_count(program))
+    throw Error(fmt::format("[{}] takes {} inputs, not {}", to_string(program), input_count(program), inputs.size()));
+  return {{dtype, broadcast_shape(inputs)}};
+}
+
+Tensors Pointwise::vjp(const VjpArgs& args) const {
+  Tensors all = args.inputs;
+  all.push_back(args.outputs[0]);
+  all.push_back(args.grads[0]);
+  Tensors gradients(args.inputs.size());
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const TensorType& type = args.inputs[i].type();
+    PointwiseBuilder builder;
+    int result = -1;
+    if (!args.needed[i] || !is_floating(type.dtype) || !differentiate(program, static_cast<int>(i), builder, result)) continue;
+    std::vector<int> used;
+    PointwiseProgram gradient = builder.finish(result, used);
+    Tensors operands;
+    for (int k : used) operands.push_back(all[static_cast<std::size_t>(k)]);
+    const bool is_copy = gradient.size() == 1 && operands[0].dtype() == type.dtype;
+    const Tensor g = is_copy ? operands[0] : apply_op1(std::make_shared<Pointwise>(gradient, type.dtype), operands);
+    gradients[i] = sum_to(g, type.shape);
+  }
+  return gradients;
+}
+
+Tensors Pointwise::batch(const BatchArgs& args) const {
+  int rank = 0;  // of what one model computes
+  for (std::size_t i = 0; i < args.inputs.size(); ++i)
+    rank = std::max(rank, args.inputs[i].type().rank() - (args.batched[i] ? 1 : 0));
+  Tensors inputs = args.inputs;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Shape shape = inputs[i].shape();
+    const int missing = rank + 1 - static_cast<int>(shape.size());
+    if (!args.batched[i] || missing == 0) continue;
+    shape.insert(shape.begin() + 1, static_cast<std::size_t>(missing), 1);  // (M, …) -> (M, 1, …)
+    inputs[i] = reshape(inputs[i], shape);
+  }
+  return apply_op(std::make_shared<Pointwise>(program, dtype), inputs);
+}
+
+Work Pointwise::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  const auto flops = std::count_if(program.begin(), program.end(), [](const auto& i) { return computes(i.code); });
+  return streaming_work(inputs, outputs, static_cast<double>(flops));
+}
+
+std::vector<Alias> Pointwise::may_alias(std::span<const TensorType> inputs) const {
+  const TensorType output = infer(inputs)[0];
+  std::vector<Alias> aliases;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (inputs[i].shape == output.shape && size_of(inputs[i].dtype) == size_of(output.dtype))
+      aliases.push_back({0, static_cast<int>(i), Alias::in_place});
+  return aliases;
+}
+
+Tensor add(const Tensor& a, const Tensor& b) { return arithmetic(Code::add, a, b); }
+Tensor sub(const Tensor& a, const Tensor& b) { return arithmetic(Code::sub, a, b); }
+Tensor mul(const Tensor& a, const Tensor& b) { return arithmetic(Code::mul, a, b); }
+Tensor div(const Tensor& a, const Tensor& b) { return arithmetic(Code::div, a, b); }
+Tensor maximum(const Tensor& a, const Tensor& b) { return arithmetic(Code::max, a, b); }
+Tensor minimum(const Tensor& a, const Tensor& b) { return arithmetic(Code::min, a, b); }
+
+Tensor scale(const Tensor& x, double factor) { return with_constant(Code::mul, x, factor); }
+Tensor add_scalar(const Tensor& x, double addend) { return with_constant(Code::add, x, addend); }
+
+Tensor neg(const Tensor& x) { return unary(Code::neg, x); }
+Tensor abs(const Tensor& x) { return unary(Code::abs, x); }
+Tensor relu(const Tensor& x) { return unary(Code::relu, x); }
+Tensor exp(const Tensor& x) { return unary(Code::exp, x); }
+Tensor log(const Tensor& x) { return unary(Code::log, x); }
+Tensor sqrt(const Tensor& x) { return unary(Code::sqrt, x); }
+Tensor rsqrt(const Tensor& x) { return unary(Code::rsqrt, x); }
+Tensor tanh(const Tensor& x) { return unary(Code::tanh, x); }
+Tensor sigmoid(const Tensor& x) { return unary(Code::sigmoid, x); }
+Tensor erf(const Tensor& x) { return unary(Code::erf, x); }
+Tensor gelu(const Tensor& x) { return unary(Code::gelu, x); }
+
+Tensor equal(const Tensor& a, const Tensor& b) { return comparison(Code::eq, a, b); }
+Tensor not_equal(const Tensor& a, const Tensor& b) { return comparison(Code::ne, a, b); }
+Tensor less(const Tensor& a, const Tensor& b) { return comparison(Code::lt, a, b); }
+Tensor less_equal(const Tensor& a, const Tensor& b) { return comparison(Code::le, a, b); }
+Tensor greater(const Tensor& a, const Tensor& b) { return comparison(Code::gt, a, b); }
+Tensor greater_equal(const Tensor& a, const Tensor& b) { return comparison(Code::ge, a, b); }
+
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  const PointwiseProgram program{{Code::input, 0}, {Code::input, 1}, {Code::input, 2}, {Code::where, 0, 1, 2}};
+  return apply_op1(std::make_shared<Pointwise>(program, wider(a.dtype(), b.dtype())), {condition, a, b});
+}
+Tensor where(const Tensor& condition, const Tensor& a, double b) {
+  const PointwiseProgram program{
+      {Code::input, 0}, {Code::input, 1}, {Code::constant, -1, -1, -1, b}, {Code::where, 0, 1, 2}};
+  return apply_op1(std::make_shared<Pointwise>(program, a.dtype()), {condition, a});
+}
+
+Tensor cast(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return apply_op1(std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}}, dtype), {x});
+}
+
+Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+Tensor operator-(const Tensor& x) { return neg(x); }
+Tensor operator+(const Tensor& a, double b) { return add_scalar(a, b); }
+Tensor operator-(const Tensor& a, double b) { return with_constant(Code::sub, a, b); }
+Tensor operator*(const Tensor& a, double b) { return scale(a, b); }
+Tensor operator/(const Tensor& a, double b) { return with_constant(Code::div, a, b); }
+Tensor operator+(double a, const Tensor& b) { return add_scalar(b, a); }
+Tensor operator-(double a, const Tensor& b) { return with_constant(Code::sub, b, a, true); }
+Tensor operator*(double a, const Tensor& b) { return scale(b, a); }
+Tensor operator/(double a, const Tensor& b) { return with_constant(Code::div, b, a, true); }
+
+}  // namespace tandem

@@ -1,0 +1,93 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include <tandem/core/op.h>
+#include <tandem/core/tensor.h>
+#include <tandem/ops/pointwise_program.h>
+
+namespace tandem {
+
+/// An expression evaluated element by element. Every pointwise operation is one of these, so fusing is
+/// composing programs; the fast kernel evaluates tile by tile in cache, and a composed expression gives the
+/// bits of its parts (where an intermediate had a narrower dtype, the composed program has a `cast`).
+///
+/// Inputs broadcast to one shape by NumPy's rule, the output's. Arithmetic is in f32, or in f64 where an
+/// input or the output is f64, i32 or i64 (so i64 is exact to 2^53); the last register is stored as `dtype`.
+class Pointwise final : public Op {
+ public:
+  /// Throws Error on a malformed program.
+  Pointwise(PointwiseProgram program, DType dtype);
+  std::string_view name() const override { return "pointwise"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+
+  const PointwiseProgram program;
+  const DType dtype;
+};
+
+/// The type arithmetic is done in: f32 or f64. Expressions may be composed where theirs agree.
+DType pointwise_precision(std::span<const TensorType> inputs, DType output);
+
+/// Two operands broadcast (Error where they do not); mixed dtypes give the wider one: f64, f32, f16 and bf16
+/// (f32 from the two), i64, i32, u8, bool.
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor maximum(const Tensor& a, const Tensor& b);
+Tensor minimum(const Tensor& a, const Tensor& b);
+
+/// With a constant, in the Tensor's own dtype: x·factor, x + addend.
+Tensor scale(const Tensor& x, double factor);
+Tensor add_scalar(const Tensor& x, double addend);
+
+/// Same shape and dtype as `x`.
+Tensor neg(const Tensor& x);
+Tensor abs(const Tensor& x);
+Tensor relu(const Tensor& x);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor rsqrt(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor erf(const Tensor& x);
+/// x·Φ(x), exact: by the error function.
+Tensor gelu(const Tensor& x);
+
+/// Comparisons broadcast and give bool; they have no derivative.
+Tensor equal(const Tensor& a, const Tensor& b);
+Tensor not_equal(const Tensor& a, const Tensor& b);
+Tensor less(const Tensor& a, const Tensor& b);
+Tensor less_equal(const Tensor& a, const Tensor& b);
+Tensor greater(const Tensor& a, const Tensor& b);
+Tensor greater_equal(const Tensor& a, const Tensor& b);
+
+/// Elements of `a` where `condition` is not zero, of `b` elsewhere; all three broadcast.
+Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
+Tensor where(const Tensor& condition, const Tensor& a, double b);
+
+/// The same values as `dtype`: floats round to nearest, integers truncate towards zero and saturate. Its
+/// derivative is the cast back. `x` itself where it has that dtype.
+Tensor cast(const Tensor& x, DType dtype);
+
+Tensor operator+(const Tensor& a, const Tensor& b);
+Tensor operator-(const Tensor& a, const Tensor& b);
+Tensor operator*(const Tensor& a, const Tensor& b);
+Tensor operator/(const Tensor& a, const Tensor& b);
+Tensor operator-(const Tensor& x);
+Tensor operator+(const Tensor& a, double b);
+Tensor operator-(const Tensor& a, double b);
+Tensor operator*(const Tensor& a, double b);
+Tensor operator/(const Tensor& a, double b);
+Tensor operator+(double a, const Tensor& b);
+Tensor operator-(double a, const Tensor& b);
+Tensor operator*(double a, const Tensor& b);
+Tensor operator/(double a, const Tensor& b);
+
+}  // namespace tandem

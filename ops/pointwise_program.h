@@ -1,0 +1,75 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tandem/core/types.h>
+
+namespace tandem {
+
+/// What one instruction of a pointwise expression computes. Comparisons give 1 or 0.
+enum class PointwiseCode : std::uint8_t {
+  input,     ///< element of input number `a`
+  constant,  ///< `immediate`
+  cast,      ///< register `a` rounded as a store in dtype number `b` would: `b` is a DType, not a register
+  neg, exp, log, tanh, sqrt, rsqrt, sigmoid, erf, abs, relu,
+  gelu,      ///< x·Φ(x) by the error function
+  add, sub, mul, div,
+  max, min,  ///< NaN where either operand is
+  eq, ne, lt, le, gt, ge,
+  where,     ///< `a` ≠ 0 ? `b` : `c`
+};
+std::string_view name_of(PointwiseCode code);
+/// How many of `a`, `b`, `c` are registers.
+int operands_of(PointwiseCode code);
+
+/// Instruction i writes register i, and reads registers before it.
+struct PointwiseInstruction {
+  PointwiseCode code;
+  int a = -1;
+  int b = -1;
+  int c = -1;
+  double immediate = 0;
+  bool operator==(const PointwiseInstruction&) const = default;
+};
+
+/// The registers an instruction reads.
+std::vector<int> reads(const PointwiseInstruction& instruction);
+
+/// A straight-line program; its value is its last register.
+using PointwiseProgram = std::vector<PointwiseInstruction>;
+
+/// 1 + the highest input number.
+int input_count(const PointwiseProgram& program);
+/// Throws Error on an operand that does not precede its instruction.
+void check(const PointwiseProgram& program);
+/// "in0, 2, mul(0, 1)"
+std::string to_string(const PointwiseProgram& program);
+
+/// Writes a program instruction by instruction; an instruction it has already is not repeated.
+class PointwiseBuilder {
+ public:
+  int input(int index);
+  int constant(double value);
+  int cast(int register_, DType dtype);
+  int emit(const PointwiseInstruction& instruction);
+  /// Appends `program` with its inputs replaced by registers of this one; gives the register of its value.
+  int append(const PointwiseProgram& program, const std::vector<int>& inputs);
+
+  /// The program that ends in register `result`, without what that does not need. `inputs` receives the
+  /// input numbers that are left: input i of the program is what was input `inputs[i]`.
+  PointwiseProgram finish(int result, std::vector<int>& inputs) const;
+
+ private:
+  int push(const PointwiseInstruction& instruction);
+  PointwiseProgram program_;
+};
+
+/// The derivative of a program: one that gives the gradient of input `input` from the program's inputs, then
+/// its output (input number n), then the output's gradient (n+1). Returns false where it is zero everywhere.
+/// Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt), so that the
+/// input's memory is free. At a kink: relu and abs give 0, of equal operands max and min take the first.
+bool differentiate(const PointwiseProgram& program, int input, PointwiseBuilder& builder, int& result);
+
+}  // namespace tandem

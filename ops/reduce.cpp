@@ -1,0 +1,149 @@
+#include <tandem/ops/reduce.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+const TensorType& only(std::span<const TensorType> inputs) {
+  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
+  return inputs[0];
+}
+
+bool contains(const std::vector<int>& axes, int axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
+
+void check_axes(const std::vector<int>& axes, const TensorType& x) {
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes[i] < 0 || axes[i] >= x.rank() || (i > 0 && axes[i] <= axes[i - 1]))
+      throw Error(fmt::format("axes [{}] of {}", fmt::join(axes, ", "), to_string(x)));
+}
+
+Shape reduced(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
+  Shape out;
+  for (int a = 0; a < static_cast<int>(shape.size()); ++a)
+    if (!contains(axes, a))
+      out.push_back(shape[static_cast<std::size_t>(a)]);
+    else if (keep_dims)
+      out.push_back(1);
+  return out;
+}
+
+std::vector<int> shifted(std::vector<int> axes) {
+  for (int& a : axes) ++a;
+  return axes;
+}
+
+DType reduced_dtype(Reduction kind, DType dtype) {
+  if (kind == Reduction::mean && !is_floating(dtype))
+    throw Error(fmt::format("the mean of {}: cast to a floating dtype first", name_of(dtype)));
+  return kind == Reduction::sum && (dtype == DType::u8 || dtype == DType::b8) ? DType::i32 : dtype;
+}
+
+Tensor reduce(Reduction kind, const Tensor& x, std::vector<int> axes, bool keep_dims) {
+  for (int& a : axes) a = normalize_axis(a, x.type().rank());
+  std::sort(axes.begin(), axes.end());
+  return apply_op1(std::make_shared<Reduce>(kind, std::move(axes), keep_dims), {x});
+}
+
+std::vector<int> all_axes(const Tensor& x) {
+  std::vector<int> axes(x.shape().size());
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+}  // namespace
+
+std::string_view name_of(Reduction kind) {
+  switch (kind) {
+    case Reduction::sum: return "sum";
+    case Reduction::mean: return "mean";
+    case Reduction::max: return "max";
+  }
+  return "?";
+}
+
+std::string Reduce::attributes() const {
+  return fmt::format("{} axes={} keep_dims={}", name_of(kind), fmt::join(axes, ","), int{keep_dims});
+}
+Types Reduce::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = only(inputs);
+  check_axes(axes, x);
+  if (kind == Reduction::max && x.elements() == 0) throw Error(fmt::format("the maximum of {}", to_string(x)));
+  return {{reduced_dtype(kind, x.dtype), reduced(x.shape, axes, keep_dims)}};
+}
+Tensors Reduce::vjp(const VjpArgs& args) const {
+  const Tensor& x = args.inputs[0];
+  if (!is_floating(x.dtype())) return {Tensor()};
+  const Shape kept = reduced(x.shape(), axes, true);
+  Tensor g = reshape(args.grads[0], kept);
+  if (kind == Reduction::mean) g = scale(g, static_cast<double>(element_count(kept)) / static_cast<double>(x.elements()));
+  if (kind != Reduction::max) return {broadcast_to(g, x.shape())};
+  const Tensor first = apply_op1(std::make_shared<FirstMax>(axes), {x});
+  return {where(first, g, 0)};
+}
+Tensors Reduce::batch(const BatchArgs& args) const {
+  return apply_op(std::make_shared<Reduce>(kind, shifted(axes), keep_dims), args.inputs);
+}
+Work Reduce::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Work work = streaming_work(inputs, outputs, 0);
+  work.flops = static_cast<double>(inputs[0].elements());
+  return work;
+}
+
+std::string FirstMax::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
+Types FirstMax::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = only(inputs);
+  check_axes(axes, x);
+  return {{DType::b8, x.shape}};
+}
+Tensors FirstMax::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors FirstMax::batch(const BatchArgs& args) const {
+  return apply_op(std::make_shared<FirstMax>(shifted(axes)), args.inputs);
+}
+Work FirstMax::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streaming_work(inputs, outputs, 1);
+}
+
+Types ArgMax::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = only(inputs);
+  if (x.rank() == 0 || x.shape.back() == 0) throw Error(fmt::format("{} has no last axis to search", to_string(x)));
+  return {{DType::i32, Shape(x.shape.begin(), x.shape.end() - 1)}};
+}
+Tensors ArgMax::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors ArgMax::batch(const BatchArgs& args) const { return {argmax(args.inputs[0])}; }
+Work ArgMax::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Work work = streaming_work(inputs, outputs, 0);
+  work.flops = static_cast<double>(inputs[0].elements());
+  return work;
+}
+
+Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims) { return reduce(Reduction::sum, x, std::move(axes), keep_dims); }
+Tensor sum(const Tensor& x) { return sum(x, all_axes(x)); }
+Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims) { return reduce(Reduction::mean, x, std::move(axes), keep_dims); }
+Tensor mean(const Tensor& x) { return mean(x, all_axes(x)); }
+Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims) { return reduce(Reduction::max, x, std::move(axes), keep_dims); }
+Tensor max(const Tensor& x) { return max(x, all_axes(x)); }
+
+Tensor argmax(const Tensor& x) { return apply_op1(std::make_shared<ArgMax>(), {x}); }
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (shape == x.shape()) return x;
+  if (broadcast_shape(std::vector{x.type(), TensorType{x.dtype(), shape}}) != x.shape())
+    throw Error(fmt::format("sum_to: {} does not broadcast to {}", to_string(shape), to_string(x.type())));
+  const int leading = x.type().rank() - static_cast<int>(shape.size());
+  std::vector<int> axes;
+  for (int a = 0; a < x.type().rank(); ++a)
+    if (a < leading || (shape[static_cast<std::size_t>(a - leading)] == 1 && x.size(a) != 1)) axes.push_back(a);
+  if (axes.empty()) return x;
+  return reshape(sum(x, axes, leading == 0), shape);
+}
+
+}  // namespace tandem

@@ -1,0 +1,31 @@
+#pragma once
+#include <tandem/core/kernel.h>
+
+namespace tandem {
+
+/// Plain loops, one thread: the tests' oracle, and what runs where there is nothing faster.
+KernelPtr make_pointwise_reference(const KernelSpec& spec);
+KernelPtr make_reduce_reference(const KernelSpec& spec);
+KernelPtr make_first_max_reference(const KernelSpec& spec);
+KernelPtr make_argmax_reference(const KernelSpec& spec);
+/// Of every Movement: reshape, transpose, concat, slice, pad, broadcast_to.
+KernelPtr make_movement_reference(const KernelSpec& spec);
+KernelPtr make_softmax_reference(const KernelSpec& spec);
+KernelPtr make_cross_entropy_reference(const KernelSpec& spec);
+KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec);
+KernelPtr make_dropout_reference(const KernelSpec& spec);
+KernelPtr make_sgd_update_reference(const KernelSpec& spec);
+KernelPtr make_predict_reference(const KernelSpec& spec);
+KernelPtr make_matmul_reference(const KernelSpec& spec);
+KernelPtr make_conv2d_reference(const KernelSpec& spec);
+KernelPtr make_conv2d_grad_input_reference(const KernelSpec& spec);
+KernelPtr make_conv2d_grad_weight_reference(const KernelSpec& spec);
+KernelPtr make_max_pool2d_reference(const KernelSpec& spec);
+KernelPtr make_max_pool2d_grad_reference(const KernelSpec& spec);
+KernelPtr make_max_pool2d_take_reference(const KernelSpec& spec);
+KernelPtr make_avg_pool2d_reference(const KernelSpec& spec);
+KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec);
+KernelPtr make_batch_norm_reference(const KernelSpec& spec);
+KernelPtr make_batch_norm_grad_reference(const KernelSpec& spec);
+
+}  // namespace tandem

@@ -1,0 +1,78 @@
+#include <tandem/ops/loss.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/ops/label_check.h>
+#include <tandem/ops/reference/kernels.h>
+
+namespace tandem {
+namespace {
+
+// max + log Σ exp(x − max), in double.
+template <class T> double log_sum_exp(const T* x, std::int64_t n) {
+  const double largest = *std::max_element(x, x + n);
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - largest);
+  return largest + std::log(sum);
+}
+
+template <class F> KernelPtr for_precision(DType dtype, const F& make) {
+  return dtype == DType::f64 ? make(double{}) : make(float{});
+}
+
+}  // namespace
+
+KernelPtr make_softmax_reference(const KernelSpec& spec) {
+  const std::int64_t n = spec.inputs[0].shape.back(), rows = spec.inputs[0].elements() / n;
+  const bool logarithm = static_cast<const Softmax&>(spec.op).logarithm;
+  return for_precision(spec.inputs[0].dtype, [=](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([=](const Launch& l) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const T* x = static_cast<const T*>(l.in[0]) + r * n;
+        T* y = static_cast<T*>(l.out[0]) + r * n;
+        const double total = log_sum_exp(x, n);
+        for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(logarithm ? x[i] - total : std::exp(x[i] - total));
+      }
+    });
+  });
+}
+
+KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
+  const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
+  return for_precision(spec.inputs[0].dtype, [=](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([=](const Launch& l) {
+      const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+      check_labels(labels, samples, classes);
+      double sum = 0;
+      for (std::int64_t r = 0; r < samples; ++r) {
+        const T* x = static_cast<const T*>(l.in[0]) + r * classes;
+        sum += log_sum_exp(x, classes) - x[labels[r]];
+      }
+      *static_cast<T*>(l.out[0]) = static_cast<T>(sum / static_cast<double>(samples));
+    });
+  });
+}
+
+KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec) {
+  const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
+  return for_precision(spec.inputs[0].dtype, [=](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([=](const Launch& l) {
+      const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+      check_labels(labels, samples, classes);
+      const double g = *static_cast<const T*>(l.in[2]) / static_cast<double>(samples);
+      for (std::int64_t r = 0; r < samples; ++r) {
+        const T* x = static_cast<const T*>(l.in[0]) + r * classes;
+        T* y = static_cast<T*>(l.out[0]) + r * classes;
+        const double total = log_sum_exp(x, classes);
+        for (std::int64_t i = 0; i < classes; ++i)
+          y[i] = static_cast<T>((std::exp(x[i] - total) - (i == labels[r] ? 1 : 0)) * g);
+      }
+    });
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+// Pooling as plain loops on one thread. Averages sum in double and are rounded once.
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/ops/pool.h>
+#include <tandem/ops/reference/kernels.h>
+
+namespace tandem {
+namespace {
+
+// Calls f(tap, offset of the pixel in one image) for the window's taps that lie on the image, row by row.
+template <class F> void for_each_tap(const Pool2dSize& s, std::int64_t oh, std::int64_t ow, const F& f) {
+  const Window& w = s.window;
+  for (std::int64_t kh = 0; kh < w.kernel.h; ++kh)
+    for (std::int64_t kw = 0; kw < w.kernel.w; ++kw) {
+      const std::int64_t ih = oh * w.stride.h - w.padding.h + kh, iw = ow * w.stride.w - w.padding.w + kw;
+      if (ih >= 0 && ih < s.image.h && iw >= 0 && iw < s.image.w)
+        f(kh * w.kernel.w + kw, (ih * s.image.w + iw) * s.channels);
+    }
+}
+
+// Calls f(element of the output, offset of its channel in the batch's images, oh, ow).
+template <class F> void for_each_output(const Pool2dSize& s, const F& f) {
+  std::int64_t o = 0;
+  for (std::int64_t n = 0; n < s.n; ++n)
+    for (std::int64_t oh = 0; oh < s.output.h; ++oh)
+      for (std::int64_t ow = 0; ow < s.output.w; ++ow)
+        for (std::int64_t c = 0; c < s.channels; ++c) f(o++, n * s.image.h * s.image.w * s.channels + c, oh, ow);
+}
+
+template <class T, class I> void max_pool(const Pool2dSize& s, const T* x, T* y, I* index) {
+  for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
+    bool first = true;
+    for_each_tap(s, oh, ow, [&](std::int64_t tap, std::int64_t pixel) {
+      const T value = x[image + pixel];
+      if (!first && !(value > y[o]) && !std::isnan(value)) return;
+      if (!first && std::isnan(y[o])) return;
+      first = false;
+      y[o] = value;
+      index[o] = static_cast<I>(tap);
+    });
+  });
+}
+
+template <class T, class I> void max_pool_grad(const Pool2dSize& s, const T* grad_output, const I* index, T* grad_image) {
+  std::fill(grad_image, grad_image + s.n * s.image.h * s.image.w * s.channels, T{0});
+  for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
+    for_each_tap(s, oh, ow, [&](std::int64_t tap, std::int64_t pixel) {
+      if (index[o] == tap) grad_image[image + pixel] += grad_output[o];
+    });
+  });
+}
+
+template <class T, class I> void max_pool_take(const Pool2dSize& s, const T* x, const I* index, T* y) {
+  for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
+    y[o] = 0;  // an index that names no pixel
+    for_each_tap(s, oh, ow, [&](std::int64_t tap, std::int64_t pixel) {
+      if (index[o] == tap) y[o] = x[image + pixel];
+    });
+  });
+}
+
+template <class T> void avg_pool(const Pool2dSize& s, const T* x, T* y) {
+  for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
+    double sum = 0;
+    for_each_tap(s, oh, ow, [&](std::int64_t, std::int64_t pixel) { sum += static_cast<double>(x[image + pixel]); });
+    y[o] = static_cast<T>(sum / s.divisor(oh, ow));
+  });
+}
+
+// `sums`: one batch of images in double.
+template <class T> void avg_pool_grad(const Pool2dSize& s, const T* grad_output, T* grad_image, double* sums) {
+  const std::int64_t elements = s.n * s.image.h * s.image.w * s.channels;
+  std::fill(sums, sums + elements, 0.0);
+  for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
+    const double share = static_cast<double>(grad_output[o]) / s.divisor(oh, ow);
+    for_each_tap(s, oh, ow, [&](std::int64_t, std::int64_t pixel) { sums[image + pixel] += share; });
+  });
+  std::copy(sums, sums + elements, grad_image);
+}
+
+Pool2dSize size_of_pool(const KernelSpec& spec) {
+  const auto& options = static_cast<const Pool2dOp&>(spec.op).options;
+  const bool grad = spec.op.name().ends_with("_grad");
+  return pool2d_size(options, grad ? spec.outputs[0] : spec.inputs[0], grad ? spec.inputs[0] : spec.outputs[0]);
+}
+
+template <class F> KernelPtr for_dtype(DType dtype, const F& make) {
+  if (dtype == DType::f32) return make(float{});
+  if (dtype == DType::f64) return make(double{});
+  return nullptr;
+}
+// The same with the index's type.
+template <class F> KernelPtr for_dtypes(DType dtype, DType index, const F& make) {
+  return for_dtype(dtype, [&](auto x) { return index == DType::u8 ? make(x, std::uint8_t{}) : make(x, std::int32_t{}); });
+}
+
+}  // namespace
+
+KernelPtr make_max_pool2d_reference(const KernelSpec& spec) {
+  return for_dtypes(spec.inputs[0].dtype, spec.outputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
+    return make_kernel([s](const Launch& l) {
+      max_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]), static_cast<decltype(index)*>(l.out[1]));
+    });
+  });
+}
+KernelPtr make_max_pool2d_grad_reference(const KernelSpec& spec) {
+  return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
+    return make_kernel([s](const Launch& l) {
+      max_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]), static_cast<decltype(x)*>(l.out[0]));
+    });
+  });
+}
+KernelPtr make_max_pool2d_take_reference(const KernelSpec& spec) {
+  return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
+    return make_kernel([s](const Launch& l) {
+      max_pool_take(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]), static_cast<decltype(x)*>(l.out[0]));
+    });
+  });
+}
+KernelPtr make_avg_pool2d_reference(const KernelSpec& spec) {
+  return for_dtype(spec.inputs[0].dtype, [s = size_of_pool(spec)](auto x) {
+    return make_kernel([s](const Launch& l) { avg_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0])); });
+  });
+}
+KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec) {
+  return for_dtype(spec.inputs[0].dtype, [s = size_of_pool(spec), elements = spec.outputs[0].elements()](auto x) {
+    return make_kernel(
+        [s](const Launch& l) {
+          avg_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]), static_cast<double*>(l.workspace));
+        },
+        elements * static_cast<std::int64_t>(sizeof(double)));
+  });
+}
+
+}  // namespace tandem

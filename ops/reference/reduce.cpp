@@ -1,0 +1,103 @@
+#include <tandem/ops/reduce.h>
+
+#include <algorithm>
+
+#include <tandem/ops/broadcast.h>
+#include <tandem/ops/element.h>
+#include <tandem/ops/reference/kernels.h>
+
+namespace tandem {
+namespace {
+
+// A dense array split into the axes that go (`inner`) and those that stay (`outer`).
+struct Groups {
+  Loops outer, inner;
+
+  Groups(const Shape& shape, const std::vector<int>& axes) {
+    Loops kept{{}, {{}}}, gone{{}, {{}}};
+    const Strides dense = dense_strides(shape);
+    for (std::size_t a = 0; a < shape.size(); ++a) {
+      Loops& loops = std::find(axes.begin(), axes.end(), static_cast<int>(a)) != axes.end() ? gone : kept;
+      loops.extents.push_back(shape[a]);
+      loops.strides[0].push_back(dense[a]);
+    }
+    outer = collapse(kept);
+    inner = collapse(gone);
+  }
+  std::int64_t count() const { return element_count(outer.extents); }
+  std::int64_t size() const { return element_count(inner.extents); }
+  /// Where element `i` of group `g` lies.
+  std::int64_t at(std::int64_t g, std::int64_t i) const {
+    return position(outer.extents, outer.strides[0], g) + position(inner.extents, inner.strides[0], i);
+  }
+};
+
+// Sums of floats in double: the oracle's own error does not count.
+template <class In, class Out> void reduce(Reduction kind, const Groups& groups, const In* x, Out* y) {
+  using Sum = std::conditional_t<std::is_integral_v<Out>, std::int64_t, double>;
+  const std::int64_t n = groups.size();
+  for (std::int64_t g = 0; g < groups.count(); ++g) {
+    Sum sum = kind == Reduction::max ? static_cast<Sum>(x[groups.at(g, 0)]) : Sum{0};
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Sum value = static_cast<Sum>(x[groups.at(g, i)]);
+      if (kind != Reduction::max)
+        sum += value;
+      else if (value > sum || value != value)
+        sum = value;  // NaN wins, and nothing is greater than it
+    }
+    if constexpr (!std::is_integral_v<Sum>)
+      if (kind == Reduction::mean) sum /= static_cast<Sum>(n);
+    y[g] = convert_element<Out>(sum);
+  }
+}
+
+}  // namespace
+
+KernelPtr make_reduce_reference(const KernelSpec& spec) {
+  const auto& op = static_cast<const Reduce&>(spec.op);
+  return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind, in = spec.inputs[0].dtype,
+                      out = spec.outputs[0].dtype](const Launch& l) {
+    visit_dtype(in, [&](auto x) {
+      visit_dtype(out, [&](auto y) {
+        reduce(kind, groups, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(y)*>(l.out[0]));
+      });
+    });
+  });
+}
+
+KernelPtr make_first_max_reference(const KernelSpec& spec) {
+  const auto& op = static_cast<const FirstMax&>(spec.op);
+  return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), dtype = spec.inputs[0].dtype](const Launch& l) {
+    visit_dtype(dtype, [&](auto zero) {
+      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
+      auto* mask = static_cast<std::uint8_t*>(l.out[0]);
+      for (std::int64_t g = 0; g < groups.count(); ++g) {
+        std::int64_t best = groups.at(g, 0);
+        for (std::int64_t i = 0; i < groups.size(); ++i) {
+          const std::int64_t p = groups.at(g, i);
+          if (static_cast<double>(x[p]) > static_cast<double>(x[best])) best = p;
+          mask[p] = 0;
+        }
+        mask[best] = 1;
+      }
+    });
+  });
+}
+
+KernelPtr make_argmax_reference(const KernelSpec& spec) {
+  const std::int64_t classes = spec.inputs[0].shape.back(), rows = spec.outputs[0].elements();
+  return make_kernel([=, dtype = spec.inputs[0].dtype](const Launch& l) {
+    visit_dtype(dtype, [&](auto zero) {
+      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
+      auto* y = static_cast<std::int32_t*>(l.out[0]);
+      for (std::int64_t r = 0; r < rows; ++r, x += classes) {
+        std::int64_t best = 0;
+        for (std::int64_t c = 1; c < classes; ++c)
+          if (static_cast<double>(x[c]) > static_cast<double>(x[best])) best = c;
+        y[r] = static_cast<std::int32_t>(best);
+      }
+    });
+  });
+}
+
+}  // namespace tandem

@@ -1,0 +1,43 @@
+#include <algorithm>
+
+#include <tandem/ops/reference/kernels.h>
+#include <tandem/ops/update_math.h>
+
+namespace tandem {
+namespace {
+
+template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
+  const auto& op = static_cast<const SgdUpdate&>(spec.op);
+  return make_kernel([options = op.options, momentum = op.has_momentum(), n = spec.inputs[0].elements(),
+                      coefficient = Coefficient(spec)](const Launch& l) {
+    const auto in = [&](int k, std::int64_t i) { return static_cast<const T*>(l.in[k]) + i; };
+    const auto out = [&](int k, std::int64_t i) { return static_cast<T*>(l.out[k]) + i; };
+    coefficient.visit<T>(l.in[momentum ? 3 : 2], 0, n, [&](T lr, std::int64_t i, std::int64_t count) {
+      if (momentum)
+        sgd_elements(options, lr, in(0, i), in(1, i), in(2, i), out(0, i), out(1, i), count);
+      else
+        sgd_elements(options, lr, in(0, i), in(1, i), out(0, i), count);
+    });
+  });
+}
+
+template <class T> KernelPtr make_predict(const KernelSpec& spec) {
+  return make_kernel([n = spec.inputs[0].elements(), coefficient = Coefficient(spec)](const Launch& l) {
+    coefficient.visit<T>(l.in[2], 0, n, [&](T c, std::int64_t i, std::int64_t count) {
+      predict_elements(c, static_cast<const T*>(l.in[0]) + i, static_cast<const T*>(l.in[1]) + i,
+                       static_cast<T*>(l.out[0]) + i, count);
+    });
+  });
+}
+
+}  // namespace
+
+KernelPtr make_sgd_update_reference(const KernelSpec& spec) {
+  return spec.inputs[0].dtype == DType::f64 ? make_sgd<double>(spec) : make_sgd<float>(spec);
+}
+
+KernelPtr make_predict_reference(const KernelSpec& spec) {
+  return spec.inputs[0].dtype == DType::f64 ? make_predict<double>(spec) : make_predict<float>(spec);
+}
+
+}  // namespace tandem

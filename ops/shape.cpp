@@ -1,0 +1,237 @@
+#include <tandem/ops/shape.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/reduce.h>
+
+namespace tandem {
+namespace {
+
+const TensorType& only(std::span<const TensorType> inputs) {
+  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
+  return inputs[0];
+}
+
+std::int64_t& extent(Shape& shape, int axis) { return shape.at(static_cast<std::size_t>(axis)); }
+std::int64_t extent(const Shape& shape, int axis) { return shape.at(static_cast<std::size_t>(axis)); }
+
+void check_axis(int axis, const TensorType& type) {
+  if (axis < 0 || axis >= type.rank()) throw Error(fmt::format("axis {} of {}", axis, to_string(type)));
+}
+
+Shape with_models(const Shape& shape, std::int64_t models) {
+  Shape result = shape;
+  result.insert(result.begin(), models);
+  return result;
+}
+
+// One input, one output, as ops.
+template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... args) {
+  return apply_op1(std::make_shared<Op>(std::forward<Args>(args)...), {x});
+}
+
+}  // namespace
+
+int normalize_axis(int axis, int rank) {
+  const int a = axis < 0 ? axis + rank : axis;
+  if (a < 0 || a >= rank)
+    throw Error(fmt::format("{}: there is no axis {} among {}", Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
+  return a;
+}
+
+Work Movement::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  // What is moved is read once: less than the inputs of a slice, and of a broadcast less than the output.
+  const auto all = streaming_work(inputs, outputs, 0), written = streaming_work({}, outputs, 0);
+  return {0, std::min(all.bytes, 2 * written.bytes)};
+}
+
+std::string Reshape::attributes() const { return fmt::format("shape={}", to_string(shape)); }
+Types Reshape::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = only(inputs);
+  if (x.elements() != element_count(shape))
+    throw Error(fmt::format("{} does not reshape to {}: {} elements against {}", to_string(x), to_string(shape),
+                            x.elements(), element_count(shape)));
+  return {{x.dtype, shape}};
+}
+Tensors Reshape::vjp(const VjpArgs& args) const { return {reshape(args.grads[0], args.inputs[0].shape())}; }
+Tensors Reshape::batch(const BatchArgs& args) const { return {reshape(args.inputs[0], with_models(shape, args.models))}; }
+std::vector<CopyRegion> Reshape::regions(std::span<const TensorType> inputs) const {
+  return {{0, {inputs[0].elements()}, {1}, {1}}};
+}
+
+std::string Transpose::attributes() const { return fmt::format("perm={}", fmt::join(perm, ",")); }
+Types Transpose::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = only(inputs);
+  std::vector<int> sorted = perm;
+  std::sort(sorted.begin(), sorted.end());
+  bool fits = static_cast<int>(perm.size()) == x.rank();
+  for (std::size_t i = 0; i < sorted.size(); ++i) fits = fits && sorted[i] == static_cast<int>(i);
+  if (!fits) throw Error(fmt::format("[{}] is no permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
+  TensorType out{x.dtype, {}};
+  for (int axis : perm) out.shape.push_back(extent(x.shape, axis));
+  return {out};
+}
+Tensors Transpose::vjp(const VjpArgs& args) const {
+  std::vector<int> inverse(perm.size());
+  for (std::size_t i = 0; i < perm.size(); ++i) inverse[static_cast<std::size_t>(perm[i])] = static_cast<int>(i);
+  return {transpose(args.grads[0], inverse)};
+}
+Tensors Transpose::batch(const BatchArgs& args) const {
+  std::vector<int> shifted{0};
+  for (int axis : perm) shifted.push_back(axis + 1);
+  return {transpose(args.inputs[0], shifted)};
+}
+std::vector<CopyRegion> Transpose::regions(std::span<const TensorType> inputs) const {
+  const Shape out = infer(inputs)[0].shape;
+  const Strides dense = dense_strides(inputs[0].shape);
+  Strides from;
+  for (int axis : perm) from.push_back(dense[static_cast<std::size_t>(axis)]);
+  return {{0, out, from, dense_strides(out)}};
+}
+
+std::string Concat::attributes() const { return fmt::format("axis={}", axis); }
+Types Concat::infer(std::span<const TensorType> inputs) const {
+  if (inputs.empty()) throw Error("takes at least one input");
+  TensorType out = inputs[0];
+  check_axis(axis, out);
+  extent(out.shape, axis) = 0;
+  for (const auto& t : inputs) {
+    TensorType rest = t;
+    if (t.rank() == out.rank()) extent(rest.shape, axis) = extent(out.shape, axis);
+    if (rest != out)
+      throw Error(fmt::format("{} and {} differ beside axis {}", to_string(inputs[0]), to_string(t), axis));
+    extent(out.shape, axis) += extent(t.shape, axis);
+  }
+  return {out};
+}
+Tensors Concat::vjp(const VjpArgs& args) const {
+  Tensors grads;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < args.inputs.size(); ++i) {
+    const std::int64_t n = extent(args.inputs[i].shape(), axis);
+    grads.push_back(args.needed[i] ? slice(args.grads[0], axis, begin, begin + n) : Tensor());
+    begin += n;
+  }
+  return grads;
+}
+Tensors Concat::batch(const BatchArgs& args) const {
+  Tensors inputs;
+  for (std::size_t i = 0; i < args.inputs.size(); ++i)
+    inputs.push_back(with_model_axis(args.inputs[i], args.batched[i], args.models));
+  return {concat(inputs, axis + 1)};
+}
+std::vector<CopyRegion> Concat::regions(std::span<const TensorType> inputs) const {
+  const Strides to = dense_strides(infer(inputs)[0].shape);
+  std::vector<CopyRegion> regions;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Shape& shape = inputs[i].shape;
+    regions.push_back({static_cast<int>(i), shape, dense_strides(shape), to, 0, begin * to[static_cast<std::size_t>(axis)]});
+    begin += extent(shape, axis);
+  }
+  return regions;
+}
+
+std::string Slice::attributes() const { return fmt::format("axis={} begin={} end={}", axis, begin, end); }
+Types Slice::infer(std::span<const TensorType> inputs) const {
+  TensorType out = only(inputs);
+  check_axis(axis, out);
+  if (begin < 0 || begin >= end || end > extent(out.shape, axis))
+    throw Error(fmt::format("there are no elements {} … {} on axis {} of {}", begin, end - 1, axis, to_string(out)));
+  extent(out.shape, axis) = end - begin;
+  return {out};
+}
+Tensors Slice::vjp(const VjpArgs& args) const {
+  return {pad(args.grads[0], axis, begin, extent(args.inputs[0].shape(), axis) - end)};
+}
+Tensors Slice::batch(const BatchArgs& args) const { return {slice(args.inputs[0], axis + 1, begin, end)}; }
+std::vector<CopyRegion> Slice::regions(std::span<const TensorType> inputs) const {
+  const Shape out = infer(inputs)[0].shape;
+  const Strides from = dense_strides(inputs[0].shape);
+  return {{0, out, from, dense_strides(out), begin * from[static_cast<std::size_t>(axis)], 0}};
+}
+
+std::string Pad::attributes() const { return fmt::format("axis={} before={} after={}", axis, before, after); }
+Types Pad::infer(std::span<const TensorType> inputs) const {
+  TensorType out = only(inputs);
+  check_axis(axis, out);
+  if (before < 0 || after < 0) throw Error(fmt::format("cannot pad by {} and {}", before, after));
+  extent(out.shape, axis) += before + after;
+  return {out};
+}
+Tensors Pad::vjp(const VjpArgs& args) const {
+  return {slice(args.grads[0], axis, before, before + extent(args.inputs[0].shape(), axis))};
+}
+Tensors Pad::batch(const BatchArgs& args) const { return {pad(args.inputs[0], axis + 1, before, after)}; }
+std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
+  const Strides to = dense_strides(infer(inputs)[0].shape);
+  const std::int64_t stride = to[static_cast<std::size_t>(axis)], n = extent(inputs[0].shape, axis);
+  std::vector<CopyRegion> regions{{0, inputs[0].shape, dense_strides(inputs[0].shape), to, 0, before * stride}};
+  const auto zeros = [&](std::int64_t count, std::int64_t begin) {
+    Shape box = inputs[0].shape;
+    extent(box, axis) = count;
+    if (count > 0) regions.push_back({-1, box, Strides(box.size(), 0), to, 0, begin * stride});
+  };
+  zeros(before, 0);
+  zeros(after, before + n);
+  return regions;
+}
+
+std::string BroadcastTo::attributes() const { return fmt::format("shape={}", to_string(shape)); }
+Types BroadcastTo::infer(std::span<const TensorType> inputs) const {
+  const TensorType& x = only(inputs);
+  const TensorType target{x.dtype, shape};
+  if (broadcast_shape(std::vector{x, target}) != shape)
+    throw Error(fmt::format("{} does not broadcast to {}", to_string(x), to_string(shape)));
+  return {target};
+}
+Tensors BroadcastTo::vjp(const VjpArgs& args) const { return {sum_to(args.grads[0], args.inputs[0].shape())}; }
+Tensors BroadcastTo::batch(const BatchArgs& args) const {
+  Shape aligned = args.inputs[0].shape();  // (M, …) -> (M, 1, …, 1, …)
+  aligned.insert(aligned.begin() + 1, shape.size() + 1 - aligned.size(), 1);
+  return {broadcast_to(reshape(args.inputs[0], aligned), with_models(shape, args.models))};
+}
+std::vector<CopyRegion> BroadcastTo::regions(std::span<const TensorType> inputs) const {
+  return {{0, shape, broadcast_strides(inputs[0].shape, shape), dense_strides(shape)}};
+}
+
+Tensor reshape(const Tensor& x, Shape shape) {
+  if (const auto open = std::find(shape.begin(), shape.end(), -1); open != shape.end()) {
+    *open = 1;
+    const std::int64_t rest = element_count(shape);
+    *open = rest > 0 ? x.elements() / rest : 0;
+  }
+  if (shape == x.shape()) return x;
+  return apply_to<Reshape>(x, std::move(shape));
+}
+Tensor flatten(const Tensor& x, int axis) {
+  Shape shape(x.shape().begin(), x.shape().begin() + normalize_axis(axis, x.type().rank()));
+  shape.push_back(-1);
+  return reshape(x, std::move(shape));
+}
+Tensor transpose(const Tensor& x, const std::vector<int>& perm) { return apply_to<Transpose>(x, perm); }
+Tensor concat(const Tensors& inputs, int axis) {
+  if (inputs.empty()) throw Error("concat: takes at least one input");
+  return apply_op1(std::make_shared<Concat>(normalize_axis(axis, inputs[0].type().rank())), inputs);
+}
+Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end) {
+  axis = normalize_axis(axis, x.type().rank());
+  if (begin == 0 && end == extent(x.shape(), axis)) return x;
+  return apply_to<Slice>(x, axis, begin, end);
+}
+Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after) {
+  if (before == 0 && after == 0) return x;
+  return apply_to<Pad>(x, normalize_axis(axis, x.type().rank()), before, after);
+}
+Tensor broadcast_to(const Tensor& x, const Shape& shape) { return shape == x.shape() ? x : apply_to<BroadcastTo>(x, shape); }
+
+Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models) {
+  return batched ? x : broadcast_to(x, with_models(x.shape(), models));
+}
+
+}  // namespace tandem

@@ -1,0 +1,135 @@
+#pragma once
+#include <vector>
+
+#include <tandem/core/op.h>
+#include <tandem/core/tensor.h>
+#include <tandem/ops/broadcast.h>
+
+namespace tandem {
+
+/// A box of elements of the output, copied from an input.
+struct CopyRegion {
+  int input;  ///< −1: zeros
+  Shape extents;
+  Strides from, to;  ///< in elements
+  std::int64_t from_offset = 0, to_offset = 0;
+};
+
+/// An op that only moves elements: its kernels are one strided copy, fed by `regions`.
+class Movement : public Op {
+ public:
+  /// Boxes that make up the output.
+  virtual std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const = 0;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+};
+
+/// The same elements under another shape. Never computed in a Program: the output is the input's memory.
+class Reshape final : public Movement {
+ public:
+  explicit Reshape(Shape shape) : shape(std::move(shape)) {}
+  std::string_view name() const override { return "reshape"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::view}}; }
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const Shape shape;
+};
+
+/// Output axis i is input axis `perm[i]`.
+class Transpose final : public Movement {
+ public:
+  explicit Transpose(std::vector<int> perm) : perm(std::move(perm)) {}
+  std::string_view name() const override { return "transpose"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const std::vector<int> perm;
+};
+
+/// Inputs one after another along `axis`.
+class Concat final : public Movement {
+ public:
+  explicit Concat(int axis) : axis(axis) {}
+  std::string_view name() const override { return "concat"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const int axis;
+};
+
+/// Elements begin … end−1 of `axis`.
+class Slice final : public Movement {
+ public:
+  Slice(int axis, std::int64_t begin, std::int64_t end) : axis(axis), begin(begin), end(end) {}
+  std::string_view name() const override { return "slice"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const int axis;
+  const std::int64_t begin, end;
+};
+
+/// `before` zeros, the input, `after` zeros along `axis`: the derivative of Slice.
+class Pad final : public Movement {
+ public:
+  Pad(int axis, std::int64_t before, std::int64_t after) : axis(axis), before(before), after(after) {}
+  std::string_view name() const override { return "pad"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const int axis;
+  const std::int64_t before, after;
+};
+
+/// The input repeated to `shape` by the broadcasting rule.
+class BroadcastTo final : public Movement {
+ public:
+  explicit BroadcastTo(Shape shape) : shape(std::move(shape)) {}
+  std::string_view name() const override { return "broadcast_to"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const Shape shape;
+};
+
+/// One extent may be −1: what is left. `x` itself where the shape is its own. Throws Error where the numbers of
+/// elements differ.
+Tensor reshape(const Tensor& x, Shape shape);
+/// (d0, …, dk−1, dk, …) -> (d0, …, dk−1, dk·…): axes from `axis` on become one.
+Tensor flatten(const Tensor& x, int axis = 1);
+/// Throws Error where `perm` is not a permutation of the axes.
+Tensor transpose(const Tensor& x, const std::vector<int>& perm);
+/// One dtype, equal shapes but for `axis` (negative counts from the end).
+Tensor concat(const Tensors& inputs, int axis);
+/// 0 ≤ begin < end ≤ extent; `x` itself where that is all of it.
+Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end);
+Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
+/// `x` itself where the shape is its own. Throws Error where `x` does not broadcast to `shape`.
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+/// For batching rules: `x` with the model axis, repeated where it is shared by the models.
+Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models);
+/// `axis` as 0 … rank−1; negative counts from the end. Throws Error where there is no such axis.
+int normalize_axis(int axis, int rank);
+
+}  // namespace tandem

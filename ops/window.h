@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace tandem {
+
+/// Height and width; one number stands for both.
+struct Size2 {
+  std::int64_t h = 1, w = 1;
+  Size2(std::int64_t both) : h(both), w(both) {}
+  Size2(std::int64_t h, std::int64_t w) : h(h), w(w) {}
+  bool operator==(const Size2&) const = default;
+};
+/// "3x5"
+std::string to_string(const Size2& size);
+
+/// A kernel sliding over an image that is surrounded by `padding` on each side. Taps lie `dilation`
+/// pixels apart.
+struct Window {
+  Size2 kernel = 1, stride = 1, padding = 0, dilation = 1;
+  /// How often it fits, rounded down. Throws Error where that is not at all, or a number is out of range.
+  Size2 positions(const Size2& image) const;
+};
+
+}  // namespace tandem

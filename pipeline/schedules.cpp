@@ -1,0 +1,116 @@
+#include <tandem/pipeline/schedules.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kNames{{{ScheduleKind::plain, "plain"},
+                                                                           {ScheduleKind::gpipe, "gpipe"},
+                                                                           {ScheduleKind::one_f_one_b, "1f1b"},
+                                                                           {ScheduleKind::pipedream, "pipedream"},
+                                                                           {ScheduleKind::dualpipe, "dualpipe"}}};
+
+// What each stage does in turn, under a flush: `ahead(k)` forwards, then a backward for every further forward.
+template <class Ahead> std::vector<std::vector<Task>> per_stage(int stages, int microbatches, Ahead ahead) {
+  std::vector<std::vector<Task>> tasks(static_cast<std::size_t>(stages));
+  for (int k = 0; k < stages; ++k) {
+    auto& list = tasks[static_cast<std::size_t>(k)];
+    const int warm_up = std::min(microbatches, ahead(k));
+    for (int i = 0; i < warm_up; ++i) list.push_back({Phase::forward, k, i});
+    for (int b = 0; b < microbatches; ++b) {
+      list.push_back({Phase::backward, k, b});
+      if (warm_up + b < microbatches) list.push_back({Phase::forward, k, warm_up + b});
+    }
+  }
+  return tasks;
+}
+
+// One list from the stages' own: a task is listed once the one it takes its input from is.
+std::vector<Task> merged(const std::vector<std::vector<Task>>& stages) {
+  const int n = static_cast<int>(stages.size());
+  std::vector<Task> order;
+  std::vector<std::size_t> next(stages.size(), 0);
+  const auto listed = [&](const Task& t) { return std::find(order.begin(), order.end(), t) != order.end(); };
+  const auto ready = [&](const Task& t) {
+    if (t.phase == Phase::forward) return t.stage == 0 || listed({Phase::forward, t.stage - 1, t.microbatch});
+    return t.stage == n - 1 || listed({Phase::backward, t.stage + 1, t.microbatch});
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t k = 0; k < stages.size(); ++k)
+      if (next[k] < stages[k].size() && ready(stages[k][next[k]])) {
+        order.push_back(stages[k][next[k]++]);
+        moved = true;
+      }
+  }
+  return order;
+}
+
+void add_tasks(std::vector<Task>& order, Phase phase, int stage, int microbatches) {
+  for (int i = 0; i < microbatches; ++i) order.push_back({phase, stage, i});
+}
+
+PipelineSchedule flushed(std::vector<Task> order, int stages) {
+  for (int k = 0; k < stages; ++k) order.push_back({Phase::update, k, 0});
+  return {std::vector<StageTiming>(static_cast<std::size_t>(stages)), std::move(order)};
+}
+
+PipelineSchedule dualpipe(int n, int microbatches) {
+  PipelineSchedule s;
+  for (int k = 0; k < n; ++k) s.stages.push_back({k, 2 * n - 2 - k, 1, 2 * n - 1 - 2 * k, false});
+  for (Phase phase : {Phase::forward, Phase::backward})
+    for (int k = 0; k < n; ++k) add_tasks(s.order, phase, k, microbatches);
+  for (int k = 0; k < n; ++k) s.order.push_back({Phase::update, k, 0});
+  return s;
+}
+
+PipelineSchedule pipedream(int n, int microbatches) {
+  PipelineSchedule s;
+  for (int k = 0; k < n; ++k) s.stages.push_back({k / 2, (2 * n - 1 - k) / 2, 0, n - k, true});
+  for (int tick = 0; tick < 2; ++tick)  // even stages: F, then B and U; odd stages the other way round
+    for (int k = 0; k < n; ++k) {
+      if (k % 2 == tick) {
+        add_tasks(s.order, Phase::forward, k, microbatches);
+      } else {
+        add_tasks(s.order, Phase::backward, k, microbatches);
+        s.order.push_back({Phase::update, k, 0});
+      }
+    }
+  return s;
+}
+
+}  // namespace
+
+std::string_view name_of(ScheduleKind kind) {
+  return std::find_if(kNames.begin(), kNames.end(), [&](const auto& n) { return n.first == kind; })->second;
+}
+
+ScheduleKind schedule_from_name(std::string_view name) {
+  std::string known;
+  for (const auto& [kind, text] : kNames) {
+    if (text == name) return kind;
+    known += (known.empty() ? "" : ", ") + std::string(text);
+  }
+  throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, known));
+}
+
+PipelineSchedule make_schedule(ScheduleKind kind, int n, int microbatches) {
+  if (n < 1 || microbatches < 1) throw Error(fmt::format("a schedule of {} stages and {} micro-batches", n, microbatches));
+  switch (kind) {
+    case ScheduleKind::plain: return flushed(merged(per_stage(n, microbatches, [](int) { return 1; })), n);
+    case ScheduleKind::gpipe: return flushed(merged(per_stage(n, microbatches, [&](int) { return microbatches; })), n);
+    case ScheduleKind::one_f_one_b: return flushed(merged(per_stage(n, microbatches, [&](int k) { return n - k; })), n);
+    case ScheduleKind::pipedream: return pipedream(n, microbatches);
+    case ScheduleKind::dualpipe: return dualpipe(n, microbatches);
+  }
+  throw Error("unknown schedule");
+}
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include <tandem/core/graph.h>
+
+namespace tandem {
+
+enum class ScheduleKind : std::uint8_t { plain, gpipe, one_f_one_b, pipedream, dualpipe };
+/// "plain", "gpipe", "1f1b", "pipedream", "dualpipe".
+std::string_view name_of(ScheduleKind kind);
+/// Throws Error listing the names.
+ScheduleKind schedule_from_name(std::string_view name);
+
+/// When and where a stage does its forward (F), backward (B) and update (U), and which weights it uses.
+/// The table in docs/design.md ("Time") is this, row by row.
+struct StageTiming {
+  int forward_lag = 0, backward_lag = 0;  ///< U works at B's lag
+  int backward_lane = 0;                  ///< F is on compute lane 0
+  int forward_age = 1;                    ///< F of batch b reads what batch b − age assigned
+  bool backward_shares_read = true;       ///< B uses F's weights; otherwise it reads the latest itself
+};
+
+/// One stage's forward or backward of one micro-batch, or its update.
+struct Task {
+  Phase phase;
+  int stage;
+  int microbatch;
+  bool operator==(const Task&) const = default;
+};
+
+/// A schedule for N stages and m micro-batches: timing per stage and the list order of tasks.
+struct PipelineSchedule {
+  std::vector<StageTiming> stages;
+  std::vector<Task> order;
+};
+
+/// - gpipe: all forwards, all backwards, update. 1f1b: a stage keeps at most N − k micro-batches in flight.
+/// - pipedream (lockstep): a unit is two ticks; weights stashed, N − k versions on stage k.
+/// - dualpipe: F of one batch beside B of another on two compute lanes, update after both.
+/// The last two take one batch per unit; its micro-batches run one after the other within a task.
+PipelineSchedule make_schedule(ScheduleKind kind, int stages, int microbatches);
+
+}  // namespace tandem

@@ -1,0 +1,168 @@
+#include <tandem/pipeline/stages.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_edit.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/ops/collective.h>
+
+namespace tandem {
+namespace {
+
+bool is_source(const Node& n) {
+  return dynamic_cast<const Input*>(n.op.get()) || dynamic_cast<const Constant*>(n.op.get());
+}
+
+bool inside(const std::string& path, const std::string& module) {
+  return path == module || (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
+}
+
+std::string prefix_of(const std::string& path, int depth) {
+  std::size_t end = 0;
+  for (int i = 0; i < depth && end != std::string::npos; ++i) end = path.find('.', i == 0 ? 0 : end + 1);
+  return path.substr(0, end);
+}
+
+// Modules at a depth, in the order of their first node, with the work of their nodes.
+std::vector<std::pair<std::string, double>> modules(const Graph& g, int depth) {
+  std::vector<std::pair<std::string, double>> result;
+  for (const Node& n : g.nodes()) {
+    if (n.tag.path.empty() || dynamic_cast<const Read*>(n.op.get())) continue;
+    const std::string module = prefix_of(n.tag.path, depth);
+    const double flops = n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
+    const auto found = std::find_if(result.begin(), result.end(), [&](const auto& m) { return m.first == module; });
+    if (found == result.end()) result.emplace_back(module, flops);
+    else found->second += flops;
+  }
+  return result;
+}
+
+std::string names_of(const std::vector<std::pair<std::string, double>>& list) {
+  std::vector<std::string> names;
+  for (const auto& m : list) names.push_back(m.first);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The stage of each node that computes, walking along the cuts.
+std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>& cuts) {
+  std::vector<int> stage(g.nodes().size(), -1);
+  std::size_t current = 0;
+  for (std::size_t n = 0; n < stage.size(); ++n) {
+    const Node& node = g.nodes()[n];
+    if (is_source(node) || dynamic_cast<const Read*>(node.op.get())) continue;
+    for (std::size_t c = current; c < cuts.size(); ++c) {
+      if (!inside(node.tag.path, cuts[c])) continue;
+      if (c != current)
+        throw Error(fmt::format("impossible cut: '{}' is reached before '{}'; the modules are, in order: {}", cuts[c], cuts[current],
+                                names_of(modules(g, 1))));
+      ++current;
+    }
+    stage[n] = static_cast<int>(current);
+  }
+  if (current != cuts.size())
+    throw Error(fmt::format("impossible cut: there is no module '{}' after the ones before it; the modules are: {}", cuts[current],
+                            names_of(modules(g, 1))));
+  if (!cuts.empty() && std::find(stage.begin(), stage.end(), 0) == stage.end())
+    throw Error(fmt::format("impossible cut: '{}' is the first module, so stage 0 would be empty", cuts[0]));
+  return stage;
+}
+
+}  // namespace
+
+Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
+  const std::vector<int> stage = stages_of_nodes(graph, cuts);
+  std::vector<int> slot_stage(graph.slots().size(), -1);
+  const auto use_slot = [&](SlotId slot, int s) {
+    int& owner = slot_stage[static_cast<std::size_t>(slot)];
+    if (owner >= 0 && owner != s)
+      throw Error(fmt::format("impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay together",
+                              graph.slot(slot).path, owner, s));
+    owner = s;
+  };
+  GraphEdit edit(graph);
+  const auto readers = graph.readers();
+  for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+    const Node& node = graph.node(n);
+    if (stage[static_cast<std::size_t>(n)] >= 0) {
+      edit.tag(n).stage = stage[static_cast<std::size_t>(n)];
+      if (const auto* assign = dynamic_cast<const Assign*>(node.op.get())) use_slot(assign->slot, edit.tag(n).stage);
+      continue;
+    }
+    std::map<int, ValueId> on;  // a source on each stage that uses it; reads have one stage
+    for (NodeId r : readers[static_cast<std::size_t>(node.outputs[0])]) {
+      const int s = stage[static_cast<std::size_t>(r)];
+      if (const auto* read = dynamic_cast<const Read*>(node.op.get())) use_slot(read->slot, s);
+      if (on.empty()) {
+        edit.tag(n).stage = s;
+        on[s] = node.outputs[0];
+      } else if (!on.contains(s)) {
+        Tag tag = node.tag;
+        tag.stage = s;
+        on[s] = edit.graph().node(edit.add(node.op, {}, tag)).outputs[0];
+      }
+      edit.rewire(r, node.outputs[0], on[s]);
+    }
+  }
+  for (SlotId s = 0; s < static_cast<SlotId>(slot_stage.size()); ++s)
+    edit.slots().slot(s).stage = std::max(0, slot_stage[static_cast<std::size_t>(s)]);
+  return edit.finish();
+}
+
+std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
+  if (stages <= 1) return {};
+  auto list = modules(graph, 1);
+  for (int depth = 2; static_cast<int>(list.size()) < stages && depth < 8; ++depth) list = modules(graph, depth);
+  if (static_cast<int>(list.size()) < stages)
+    throw Error(fmt::format("impossible cut: {} stages, but only {} modules: {}", stages, list.size(), names_of(list)));
+  double total = 0;
+  for (const auto& m : list) total += m.second;
+  std::vector<std::string> cuts;
+  double before = 0;
+  for (std::size_t i = 1; i < list.size() && static_cast<int>(cuts.size()) < stages - 1; ++i) {
+    before += list[i - 1].second;
+    const auto wanted = static_cast<double>(cuts.size() + 1) / stages * total;
+    const std::size_t left = list.size() - i;  // modules that may still begin a stage
+    const std::size_t needed = static_cast<std::size_t>(stages) - 1 - cuts.size();
+    if (before + list[i].second / 2 >= wanted || left == needed) cuts.push_back(list[i].first);
+  }
+  return cuts;
+}
+
+Graph insert_transfers(Graph graph) {
+  GraphEdit edit(graph);
+  const auto readers = graph.readers();
+  std::int64_t channel = 0;
+  for (const Node& n : graph.nodes()) channel = std::max(channel, n.tag.channel + 1);
+  for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
+    const NodeId producer = graph.value(v).producer;
+    if (producer < 0) continue;
+    const Tag made = graph.node(producer).tag;
+    std::map<int, ValueId> arrived;
+    for (NodeId r : readers[static_cast<std::size_t>(v)]) {
+      const int to = graph.node(r).tag.stage;
+      if (to == made.stage) continue;
+      if (dynamic_cast<const Read*>(graph.node(producer).op.get()))
+        throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, to));
+      if (!arrived.contains(to)) {
+        Tag from = made;
+        from.channel = channel++;
+        from.peer = to;
+        edit.add(std::make_shared<Send>(to), {v}, from);
+        Tag at = from;
+        at.stage = to;
+        at.peer = made.stage;
+        arrived[to] = edit.graph().node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at)).outputs[0];
+      }
+      edit.rewire(r, v, arrived[to]);
+    }
+  }
+  return edit.finish();
+}
+
+}  // namespace tandem

@@ -1,0 +1,92 @@
+// Lags, lanes and weight ages: what a schedule says, written onto a graph's nodes.
+#include <map>
+
+#include <tandem/core/graph_edit.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/pipeline/stages.h>
+
+namespace tandem {
+namespace {
+
+class Timing {
+ public:
+  Timing(const Graph& graph, const std::vector<StageTiming>& stages) : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
+    for (const Node& n : g_.nodes()) {
+      bool only = !n.inputs.empty() || is_weight(n);
+      for (ValueId v : n.inputs) only = only && weights_only_[at(v)];
+      for (ValueId v : n.outputs) weights_only_[at(v)] = only;
+    }
+  }
+
+  Graph run() {
+    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+      const Node& node = g_.node(n);
+      set_timing(edit_.tag(n));
+      if (node.tag.phase == Phase::forward || timing(node.tag).backward_shares_read) {
+        if (node.tag.phase == Phase::update) use_latest(n);
+        continue;
+      }
+      use_latest(n);
+    }
+    age_forward_reads();
+    return edit_.finish();
+  }
+
+ private:
+  static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
+  const StageTiming& timing(const Tag& tag) const { return stages_.at(static_cast<std::size_t>(tag.stage)); }
+  bool is_weight(const Node& n) const {
+    const auto* read = dynamic_cast<const Read*>(n.op.get());
+    return read && g_.slot(read->slot).trained;
+  }
+  void set_timing(Tag& tag) const {
+    const StageTiming& t = timing(tag);
+    tag.lag = tag.phase == Phase::forward ? t.forward_lag : t.backward_lag;
+    tag.lane = tag.phase == Phase::forward ? 0 : t.backward_lane;
+  }
+
+  // Backward and update nodes read weights of their own, one batch old at their own lag.
+  void use_latest(NodeId n) {
+    const std::vector<ValueId> inputs = g_.node(n).inputs;
+    for (ValueId v : inputs)
+      if (weights_only_[at(v)] && g_.node(g_.value(v).producer).tag.phase == Phase::forward) edit_.rewire(n, v, own(v));
+  }
+
+  ValueId own(ValueId v) {
+    if (const auto found = own_.find(v); found != own_.end()) return found->second;
+    const Node node = g_.node(g_.value(v).producer);
+    Tag tag = node.tag;
+    tag.phase = Phase::backward;
+    set_timing(tag);
+    std::vector<ValueId> inputs;
+    for (ValueId in : node.inputs) inputs.push_back(own(in));
+    const NodeId copy = edit_.add(node.op, std::move(inputs), tag);
+    for (std::size_t o = 0; o < node.outputs.size(); ++o) own_[node.outputs[o]] = edit_.graph().node(copy).outputs[o];
+    return own_.at(v);
+  }
+
+  void age_forward_reads() {
+    const auto readers = g_.readers();
+    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+      const Node& node = g_.node(n);
+      const int age = timing(node.tag).forward_age;
+      if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
+      const auto& read = static_cast<const Read&>(*node.op);
+      Tag tag = edit_.graph().node(n).tag;
+      const ValueId aged = edit_.graph().node(edit_.add(std::make_shared<Read>(read.slot, age, read.type), {}, tag)).outputs[0];
+      for (NodeId r : readers[at(node.outputs[0])]) edit_.rewire(r, node.outputs[0], aged);
+    }
+  }
+
+  const Graph& g_;
+  const std::vector<StageTiming>& stages_;
+  GraphEdit edit_;
+  std::vector<bool> weights_only_;
+  std::map<ValueId, ValueId> own_;
+};
+
+}  // namespace
+
+Graph apply_timing(Graph graph, const std::vector<StageTiming>& stages) { return Timing(graph, stages).run(); }
+
+}  // namespace tandem

@@ -1,0 +1,138 @@
+#include <tandem/plan/build.h>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/batch.h>
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/lower.h>
+#include <tandem/core/placement.h>
+#include <tandem/core/trace.h>
+#include <tandem/core/verify.h>
+#include <tandem/dist/data_parallel.h>
+#include <tandem/memory/offload.h>
+#include <tandem/ops/update.h>
+#include <tandem/pipeline/stages.h>
+#include <tandem/plan/list_order.h>
+#include <tandem/plan/training_graph.h>
+
+namespace tandem {
+namespace {
+
+Graph checked(Graph graph) {
+#ifndef NDEBUG
+  verify(graph);
+#endif
+  return graph;
+}
+
+Tag update_tag(const StateSlot& slot) {
+  Tag tag;
+  tag.phase = Phase::update;
+  tag.path = slot.path;
+  tag.stage = slot.stage;
+  return tag;
+}
+
+// w and, with momentum, v = "optimizer.momentum.<path>" from the gradient.
+void add_updates(Graph& g, const std::map<SlotId, ValueId>& grads, const Strategy& strategy) {
+  std::map<int, ValueId> rates;  // one learning-rate input a stage
+  for (const auto& [id, grad] : grads) {
+    const StateSlot slot = g.slot(id);
+    Trace trace(g);
+    trace.set_tag(update_tag(slot));
+    if (!rates.contains(slot.stage)) {
+      Shape per_model;
+      if (strategy.models > 1) per_model = {strategy.models};
+      const DType dtype = slot.type.dtype == DType::f64 ? DType::f64 : DType::f32;
+      rates[slot.stage] = trace.value(trace.apply(std::make_shared<Input>("lr", TensorType{dtype, per_model}, true), {}).at(0));
+    }
+    const Tensor w = trace.read(id), lr = trace.tensor(rates[slot.stage]), gradient = trace.tensor(grad);
+    trace.set_tag(update_tag(slot));
+    if (strategy.sgd.momentum == 0) {
+      trace.assign(id, sgd_update(w, gradient, lr, strategy.sgd).at(0));
+      continue;
+    }
+    const SlotId moment = g.add_slot({"optimizer.momentum." + slot.path, slot.type, false, slot.stage});
+    const Tensor v = trace.read(moment);
+    trace.set_tag(update_tag(slot));
+    const Tensors updated = sgd_update(w, v, gradient, lr, strategy.sgd);
+    trace.assign(id, updated.at(0));
+    trace.assign(moment, updated.at(1));
+  }
+}
+
+void deliver(Graph& g, const std::map<std::string, ValueId>& results) {
+  for (const auto& [name, value] : results) {
+    Tag tag = g.node(g.value(value).producer).tag;
+    tag.channel = -1;
+    tag.path = name;
+    g.add(std::make_shared<Result>(name), {value}, tag);
+  }
+}
+
+Cost cost_of(const Step& step, const Strategy& strategy) {
+  Cost cost;
+  cost.work = step.op->cost(step.inputs, step.outputs);
+  double bytes = 0;
+  for (const auto& t : step.inputs.empty() ? step.outputs : step.inputs) bytes += static_cast<double>(t.bytes());
+  switch (step.op->lane()) {
+    case LaneKind::collective: cost.seconds = all_reduce_seconds(strategy.link, bytes, strategy.replicas); break;
+    case LaneKind::send: case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
+    default: cost.seconds = strategy.seconds ? strategy.seconds(step) : 0;
+  }
+  return cost;
+}
+
+void check_budget(const Program& p, std::int64_t budget) {
+  if (budget <= 0) return;
+  std::int64_t peak = 0;
+  for (int device = 0; device < p.devices; ++device) peak = std::max(peak, planned_peak(p, device));
+  if (peak > budget)
+    throw Error(fmt::format("the memory budget of {} bytes is too small for this plan, whose peak is {}; the smallest budget that works "
+                            "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
+                            budget, peak, peak));
+}
+
+Graph take_off_device(Graph g, const Strategy& strategy) {
+  if (strategy.swap.empty() && strategy.recompute.empty()) return g;
+  g = with_backward_views(g);
+  g = insert_recomputes(g, select_activations(g, strategy.recompute));
+  return insert_swaps(g, select_activations(g, strategy.swap));
+}
+
+}  // namespace
+
+Program build(const Graph& forward, const Strategy& strategy) {
+  const PipelineSchedule schedule = make_schedule(strategy.schedule, strategy.stages, strategy.train ? strategy.microbatches : 1);
+  Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
+  const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
+  if (static_cast<int>(cuts.size()) != strategy.stages - 1)
+    throw Error(fmt::format("{} stages need {} cuts, the plan gives {}", strategy.stages, strategy.stages - 1, cuts.size()));
+  g = checked(cut_into_stages(std::move(g), cuts));
+
+  TrainingGraph t = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
+  add_all_reduces(t.graph, strategy.train ? strategy.replicas : 1, strategy.fusion_groups, t.grads, t.results);
+  if (strategy.train) add_updates(t.graph, t.grads, strategy);
+  deliver(t.graph, t.results);
+  g = checked(apply_timing(checked(std::move(t.graph)), schedule.stages));
+  g = checked(take_off_device(std::move(g), strategy));
+  g = checked(insert_transfers(std::move(g)));
+
+  LowerOptions options;
+  options.devices = strategy.stages;
+  options.replicas = strategy.replicas;
+  options.microbatches = strategy.microbatches;
+  options.kernels = strategy.kernels ? strategy.kernels : &cpu_kernels();
+  options.threads = strategy.threads;
+  options.cost = [&](const Step& s) { return cost_of(s, strategy); };
+  Program program = lower(g, list_order(g, schedule.order), options);
+  program.corun = strategy.corun;
+  add_copy_waits(program);
+  program = planned(std::move(program));
+  check_budget(program, strategy.memory_budget);
+  if (strategy.verify) verify(program);
+  return program;
+}
+
+}  // namespace tandem

@@ -1,0 +1,16 @@
+#pragma once
+#include <tandem/core/graph.h>
+#include <tandem/core/program.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem {
+
+/// From a forward graph, traced for one replica's micro-batch, to the global Program of a training step (or of
+/// an evaluation): which passes, in which order. Verified unless the strategy says otherwise.
+///
+/// The Program asks the host for the graph's inputs and, when training, for "lr" (one scalar a model); it
+/// delivers the graph's results, means over the global batch, by batch.
+/// Throws Error for what the strategy cannot do, naming the decision and what would work.
+Program build(const Graph& forward, const Strategy& strategy);
+
+}  // namespace tandem

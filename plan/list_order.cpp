@@ -1,0 +1,119 @@
+#include <tandem/plan/list_order.h>
+
+#include <algorithm>
+#include <map>
+#include <queue>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+constexpr double kPrefetch = 2.5;  // nodes by which a copy-in is listed before its first reader
+
+using Key = std::tuple<std::size_t, double, NodeId>;  // task, place within it, node
+
+class Ordering {
+ public:
+  Ordering(const Graph& graph, const std::vector<Task>& tasks) : g_(graph), readers_(graph.readers()) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
+    keys_.resize(g_.nodes().size());
+    for (NodeId n = 0; n < count(); ++n) keys_[at(n)] = {task_of(g_.node(n).tag), static_cast<double>(n), n};
+    for (NodeId n = 0; n < count(); ++n) refine(n);
+  }
+
+  std::vector<NodeId> run() {
+    std::vector<int> missing(g_.nodes().size(), 0);
+    std::vector<std::vector<NodeId>> next(g_.nodes().size());
+    const auto edge = [&](NodeId from, NodeId to) {
+      next[at(from)].push_back(to);
+      ++missing[at(to)];
+    };
+    for (NodeId n = 0; n < count(); ++n)
+      for (ValueId v : g_.node(n).inputs) {
+        const NodeId from = g_.value(v).producer;
+        // A value from an earlier lag is there before the unit begins, wherever its maker is listed.
+        if (from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag) edge(from, n);
+      }
+    for (const auto& [channel, ends] : channels())
+      if (ends.first >= 0 && ends.second >= 0) edge(ends.first, ends.second);
+    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+    for (NodeId n = 0; n < count(); ++n)
+      if (missing[at(n)] == 0) ready.push(keys_[at(n)]);
+    std::vector<NodeId> order;
+    while (!ready.empty()) {
+      const NodeId n = std::get<2>(ready.top());
+      ready.pop();
+      order.push_back(n);
+      for (NodeId to : next[at(n)])
+        if (--missing[at(to)] == 0) ready.push(keys_[at(to)]);
+    }
+    if (order.size() != g_.nodes().size()) throw Error("the graph's transfers form a cycle");
+    return order;
+  }
+
+ private:
+  static std::size_t at(NodeId n) { return static_cast<std::size_t>(n); }
+  NodeId count() const { return static_cast<NodeId>(g_.nodes().size()); }
+
+  std::size_t task_of(const Tag& tag) const {
+    const int microbatch = tag.phase == Phase::update ? 0 : tag.microbatch;
+    const auto found = task_.find({tag.phase, tag.stage, microbatch});
+    if (found == task_.end())
+      throw Error(fmt::format("the schedule has no {} of micro-batch {} on stage {} ('{}')", name_of(tag.phase), microbatch, tag.stage, tag.path));
+    return found->second;
+  }
+
+  std::map<std::int64_t, std::pair<NodeId, NodeId>> channels() const {  // send, receive
+    std::map<std::int64_t, std::pair<NodeId, NodeId>> ends;
+    for (NodeId n = 0; n < count(); ++n) {
+      const Node& node = g_.node(n);
+      auto& end = ends.try_emplace(node.tag.channel, -1, -1).first->second;
+      if (node.op->lane() == LaneKind::send) end.first = n;
+      if (node.op->lane() == LaneKind::receive) end.second = n;
+    }
+    ends.erase(-1);
+    return ends;
+  }
+
+  Key after_inputs(NodeId n, double by) const {
+    Key latest{0, 0, n};
+    for (ValueId v : g_.node(n).inputs)
+      if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag)
+        latest = std::max(latest, keys_[at(from)]);
+    return {std::get<0>(latest), std::get<1>(latest) + by, n};
+  }
+
+  void refine(NodeId n) {
+    switch (g_.node(n).op->lane()) {
+      case LaneKind::collective: case LaneKind::copy_out:
+        if (!g_.node(n).inputs.empty()) keys_[at(n)] = after_inputs(n, 0.5);
+        break;
+      case LaneKind::send: keys_[at(n)] = after_inputs(n, 0.25); break;
+      case LaneKind::receive: keys_[at(n)] = {0, 0, n}; break;  // as soon as its send is listed
+      case LaneKind::copy_in: {
+        Key first = keys_[at(n)];
+        for (ValueId v : g_.node(n).outputs)
+          for (NodeId r : readers_[at(v)])
+            if (first == keys_[at(n)] || keys_[at(r)] < first) first = keys_[at(r)];
+        keys_[at(n)] = {std::get<0>(first), std::get<1>(first) - kPrefetch, n};
+        break;
+      }
+      case LaneKind::compute: break;
+    }
+  }
+
+  const Graph& g_;
+  std::vector<std::vector<NodeId>> readers_;
+  std::map<std::tuple<Phase, int, int>, std::size_t> task_;
+  std::vector<Key> keys_;
+};
+
+}  // namespace
+
+std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks) { return Ordering(graph, tasks).run(); }
+
+}  // namespace tandem

@@ -1,0 +1,173 @@
+#include <tandem/plan/session.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <thread>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+
+struct Session::Rank {
+  Rank(const Program& program, const RankContext& context, const SessionOptions& options)
+      : executable(project(program, context.stage), context, memory, options.kernels ? *options.kernels : cpu_kernels(), options.threads),
+        backend(executable, options.spans) {
+    executable.poison(options.poison);
+  }
+  RankMemory memory;
+  Executable executable;
+  CpuBackend backend;
+};
+
+namespace {
+
+constexpr std::uint64_t kHashChannel = ~std::uint64_t{0} - 1;
+
+template <class F> void on_each_rank(std::size_t ranks, F f) {
+  std::vector<std::exception_ptr> errors(ranks);
+  std::vector<std::thread> threads;
+  const auto guarded = [&](std::size_t i) {
+    try {
+      f(i);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  for (std::size_t i = 1; i < ranks; ++i) threads.emplace_back(guarded, i);
+  guarded(0);
+  for (auto& t : threads) t.join();
+  // The cause is the error that is not merely the echo of another rank's.
+  std::exception_ptr first;
+  for (const auto& error : errors) {
+    if (!error) continue;
+    if (!first) first = error;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Aborted&) {
+    } catch (...) {
+      throw;
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace
+
+Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options)
+    : program_(std::move(program)), comms_(std::move(comms)) {
+  const int size = program_.replicas * program_.devices;
+  if (comms_.empty() && size > 1) throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
+  for (const auto& comm : comms_)
+    if (comm->size() != size)
+      throw Error(fmt::format("the Program is for {} ranks ({} replicas of {} stages), the run has {}", size, program_.replicas,
+                              program_.devices, comm->size()));
+  if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i]); });
+  const auto context = [&](Comm* comm) {
+    const int rank = comm ? comm->rank() : 0;
+    return RankContext{rank, rank / program_.devices, program_.replicas, rank % program_.devices, program_.devices, comm, &host};
+  };
+  if (comms_.empty()) ranks_.push_back(std::make_unique<Rank>(program_, context(nullptr), options));
+  for (const auto& comm : comms_) ranks_.push_back(std::make_unique<Rank>(program_, context(comm.get()), options));
+}
+
+Session::~Session() = default;
+
+// Every rank tells rank 0 its Program's hash; rank 0 tells all who differs from it.
+void Session::agree(Comm& comm) const {
+  const std::uint64_t mine = hash(program_);
+  std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), 0);
+  const auto bytes = static_cast<std::int64_t>(differs.size() * sizeof(std::int32_t));
+  if (comm.rank() == 0) {
+    for (int r = 1; r < comm.size(); ++r) {
+      std::uint64_t theirs = 0;
+      comm.receive(&theirs, sizeof theirs, r, kHashChannel);
+      differs[static_cast<std::size_t>(r)] = theirs != mine;
+    }
+    for (int r = 1; r < comm.size(); ++r) comm.send(differs.data(), bytes, r, kHashChannel);
+  } else {
+    comm.send(&mine, sizeof mine, 0, kHashChannel);
+    comm.receive(differs.data(), bytes, 0, kHashChannel);
+  }
+  std::vector<int> ranks;
+  for (int r = 0; r < comm.size(); ++r)
+    if (differs[static_cast<std::size_t>(r)]) ranks.push_back(r);
+  if (!ranks.empty())
+    throw Error(fmt::format("rank {}: the ranks disagree on the Program: rank {} built another one than rank 0 (hash here {:016x}); start all "
+                            "ranks with the same arguments and the same build",
+                            comm.rank(), fmt::join(ranks, ", "), mine));
+}
+
+void Session::load(const std::map<std::string, Tensor>& state) {
+  for (auto& rank : ranks_)
+    for (const StateBlock& s : program_.states) {
+      if (program_.blocks[static_cast<std::size_t>(s.block)].device != rank->executable.rank().stage) continue;
+      const auto memory = rank->memory.state(program_, s);
+      const auto found = state.find(s.path);
+      if (found == state.end()) {
+        if (!s.path.starts_with("optimizer.")) throw Error(fmt::format("state '{}' is missing", s.path));
+        std::memset(memory.data(), 0, memory.size());
+        continue;
+      }
+      if (found->second.type() != s.type)
+        throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type), to_string(found->second.type())));
+      std::memcpy(memory.data(), found->second.data(), memory.size());
+    }
+}
+
+std::map<std::string, Tensor> Session::state() const {
+  std::map<std::string, Tensor> result;
+  for (const auto& rank : ranks_)
+    for (const StateBlock& s : program_.states) {
+      const RankContext& context = rank->executable.rank();
+      if (context.replica != 0 || program_.blocks[static_cast<std::size_t>(s.block)].device != context.stage) continue;
+      const auto memory = rank->memory.state(program_, s);
+      Tensor t = Tensor::empty(s.type);
+      std::memcpy(t.data(), memory.data(), memory.size());
+      result.emplace(s.path, std::move(t));
+    }
+  return result;
+}
+
+void Session::run(std::int64_t first_batch, std::int64_t batches) {
+  on_each_rank(ranks_.size(), [&](std::size_t i) {
+    Rank& rank = *ranks_[i];
+    rank.executable.start_at(first_batch);
+    tandem::run(rank.backend, batches);
+    rank.executable.settle(batches);
+  });
+}
+
+Timeline Session::timeline() {
+  Timeline all = empty_timeline(program_);
+  for (auto& rank : ranks_)
+    for (Span s : rank->backend.timeline().spans) {
+      s.step = rank->executable.program().steps[static_cast<std::size_t>(s.step)].origin;
+      all.spans.push_back(s);
+    }
+  return all;
+}
+
+std::int64_t Session::planned_peak() const {
+  std::int64_t peak = 0;
+  for (const auto& r : ranks_) peak = std::max(peak, tandem::planned_peak(program_, r->executable.rank().stage));
+  return peak;
+}
+
+std::int64_t Session::executed_peak() const {
+  std::int64_t peak = 0;
+  for (const auto& r : ranks_) peak = std::max(peak, r->executable.executed_peak());
+  return peak;
+}
+
+std::int64_t Session::live_peak() const {
+  std::int64_t peak = 0;
+  for (const auto& r : ranks_) peak = std::max(peak, program_.memory[static_cast<std::size_t>(r->executable.rank().stage)].live_peak);
+  return peak;
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/core/comm.h>
+#include <tandem/core/cpu_backend.h>
+#include <tandem/core/executable.h>
+#include <tandem/core/host.h>
+#include <tandem/core/program.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+struct SessionOptions {
+  const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
+  int threads = 1;                       ///< per compute lane; what the Program was built for
+  std::size_t spans = 0;                 ///< executions per lane that `timeline` holds
+  bool poison = false;                   ///< fill freed and fresh memory with NaN
+};
+
+/// A Program on the ranks of this process: their memory, their lanes, their state between runs.
+/// Ranks are threads when several Comms are given, and one of several processes when one is.
+class Session {
+ public:
+  /// `comms`: one for each rank of this process; none for a Program of one rank.
+  /// Throws Error when the ranks disagree on the Program, naming those that do.
+  Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options = {});
+  ~Session();
+
+  const Program& program() const { return program_; }
+
+  /// Sets state by path, on every local rank that holds it. What is not named and belongs to the optimiser
+  /// (path "optimizer.…") starts at zero; anything else missing or mismatched is an Error.
+  void load(const std::map<std::string, Tensor>& state);
+  /// The state that local ranks of replica 0 hold.
+  std::map<std::string, Tensor> state() const;
+
+  /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
+  /// first failing rank threw; the session cannot go on after that.
+  void run(std::int64_t first_batch, std::int64_t batches);
+
+  /// Spans measured since the last call, of all local ranks, by the global Program's steps.
+  Timeline timeline();
+  std::int64_t planned_peak() const;   ///< bytes: of the local rank that needs most
+  std::int64_t executed_peak() const;  ///< bytes touched: of the local rank that touched most
+  std::int64_t live_peak() const;      ///< live bytes of work memory, by lifetimes
+
+ private:
+  struct Rank;
+  void agree(Comm& comm) const;
+  Program program_;
+  std::vector<std::unique_ptr<Comm>> comms_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+}  // namespace tandem

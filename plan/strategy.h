@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <tandem/core/kernel.h>
+#include <tandem/core/program.h>
+#include <tandem/dist/link.h>
+#include <tandem/ops/update.h>
+#include <tandem/pipeline/schedules.h>
+
+namespace tandem {
+
+/// How a forward graph becomes a Program. Every field is one decision, each made by one pass; the defaults
+/// are plain training on one device.
+struct Strategy {
+  int models = 1;        ///< trained side by side, with a leading axis in every array
+  int replicas = 1;      ///< data-parallel copies; the graph is traced for one replica's micro-batch
+  int microbatches = 1;  ///< per batch, accumulated in order
+  int stages = 1;        ///< pipeline stages per replica
+  ScheduleKind schedule = ScheduleKind::plain;
+
+  /// First module of each stage but the first ("block1"); empty: stages of about equal work.
+  std::vector<std::string> cuts;
+  /// Parameters reduced together, by path; those not named are reduced one by one.
+  std::vector<std::vector<std::string>> fusion_groups;
+  /// Activations taken off the device between forward and backward, or computed again, by node:
+  /// "block0 relu" is the output of the relu in module block0; "block0" alone is every one in the module.
+  std::vector<std::string> swap, recompute;
+  std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
+
+  SgdOptions sgd;
+  bool train = true;  ///< false: forward and results only
+
+  // What plans are made for.
+  int threads = 1;  ///< per compute lane
+  LinkModel link;   ///< between ranks, for predictions
+  const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
+  /// Seconds of a compute or copy step alone; null: no predictions.
+  std::function<double(const Step&)> seconds;
+  double corun = 1;  ///< ρ of two compute lanes of a device
+  bool verify = true;
+};
+
+}  // namespace tandem

@@ -1,0 +1,144 @@
+#include <tandem/plan/training_graph.h>
+
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/differentiate.h>
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+std::map<std::string, ValueId> results_of(const Graph& g) {
+  std::map<std::string, ValueId> results;
+  for (const Node& n : g.nodes())
+    if (const auto* r = dynamic_cast<const Result*>(n.op.get()))
+      if (!results.emplace(r->result, n.inputs[0]).second) throw Error(fmt::format("result '{}' is delivered twice", r->result));
+  return results;
+}
+
+// The one place where the gradient scale is applied.
+std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
+  auto results = results_of(g);
+  if (factor == 1) return results;
+  Trace trace(g);
+  for (auto& [name, value] : results) {
+    Tag tag = g.node(g.value(value).producer).tag;
+    tag.path = "gradient_scale";
+    trace.set_tag(tag);
+    value = trace.value(scale(trace.tensor(value), factor));
+  }
+  return results;
+}
+
+// One micro-batch after another. A slot that a micro-batch assigns is read by the next; the last one's
+// assign stays.
+class Unrolling {
+ public:
+  Unrolling(const Graph& once, int microbatches) : once_(once), microbatches_(microbatches) {
+    for (const StateSlot& s : once.slots()) graph_.add_slot(s);
+    for (int i = 0; i < microbatches; ++i) add_copy(i);
+  }
+  Graph& graph() { return graph_; }
+
+  /// The left fold of a value over the micro-batches.
+  ValueId sum(ValueId v, Tag tag) {
+    ValueId total = values_[0].at(v);
+    Trace trace(graph_);
+    for (int i = 1; i < microbatches_; ++i) {
+      tag.microbatch = i;
+      trace.set_tag(tag);
+      total = trace.value(add(trace.tensor(total), trace.tensor(values_[static_cast<std::size_t>(i)].at(v))));
+    }
+    return total;
+  }
+
+ private:
+  void add_copy(int i) {
+    std::unordered_map<ValueId, ValueId> value;
+    std::unordered_map<SlotId, ValueId> assigned;
+    for (const Node& node : once_.nodes()) {
+      if (dynamic_cast<const Result*>(node.op.get())) continue;
+      if (const auto* assign = dynamic_cast<const Assign*>(node.op.get())) {
+        assigned[assign->slot] = value.at(node.inputs[0]);
+        if (i + 1 < microbatches_) continue;
+      }
+      const auto* read = dynamic_cast<const Read*>(node.op.get());
+      if (read && i > 0) {
+        const auto before = assigned_.find(read->slot);
+        value[node.outputs[0]] = before != assigned_.end() ? before->second : values_[0].at(node.outputs[0]);
+        continue;
+      }
+      std::vector<ValueId> inputs;
+      for (ValueId v : node.inputs) inputs.push_back(value.at(v));
+      Tag tag = node.tag;
+      tag.microbatch = i;
+      const NodeId copy = graph_.add(node.op, std::move(inputs), std::move(tag));
+      for (std::size_t o = 0; o < node.outputs.size(); ++o) value[node.outputs[o]] = graph_.node(copy).outputs[o];
+    }
+    values_.push_back(std::move(value));
+    assigned_ = std::move(assigned);
+  }
+
+  const Graph& once_;
+  int microbatches_;
+  Graph graph_;
+  std::vector<std::unordered_map<ValueId, ValueId>> values_;  // per micro-batch: of `once`, here
+  std::unordered_map<SlotId, ValueId> assigned_;              // by the micro-batch before
+};
+
+// What a trained slot is read as: trained slots without a read take no part.
+std::map<SlotId, ValueId> weights_of(const Graph& g) {
+  std::map<SlotId, ValueId> weights;
+  for (const Node& n : g.nodes())
+    if (const auto* read = dynamic_cast<const Read*>(n.op.get()); read && g.slot(read->slot).trained)
+      if (!weights.emplace(read->slot, n.outputs[0]).second)
+        throw Error(fmt::format("state '{}' is read twice in the forward graph", g.slot(read->slot).path));
+  return weights;
+}
+
+}  // namespace
+
+TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
+  Graph scaled = forward;
+  const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
+  if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
+  const auto weights = weights_of(scaled);
+  std::vector<ValueId> wrt;
+  for (const auto& [slot, value] : weights) wrt.push_back(value);
+  const Differentiated d = differentiate(scaled, results.at("loss"), wrt);
+
+  Unrolling unrolled(d.graph, strategy.microbatches);
+  TrainingGraph result;
+  std::size_t i = 0;
+  for (const auto& [slot, value] : weights) {
+    const ValueId grad = d.grads[i++];
+    if (grad < 0) continue;
+    Tag tag;
+    tag.phase = Phase::backward;
+    tag.path = d.graph.slot(slot).path;
+    tag.stage = d.graph.slot(slot).stage;
+    result.grads[slot] = unrolled.sum(grad, tag);
+  }
+  for (const auto& [name, value] : results) {
+    Tag tag = d.graph.node(d.graph.value(value).producer).tag;
+    tag.path = name;
+    result.results[name] = unrolled.sum(value, tag);
+  }
+  result.graph = std::move(unrolled.graph());
+  return result;
+}
+
+TrainingGraph evaluation_graph(const Graph& forward, const Strategy&) {
+  TrainingGraph result;
+  Unrolling once(forward, 1);
+  for (const auto& [name, value] : results_of(forward)) result.results[name] = once.sum(value, {});
+  result.graph = std::move(once.graph());
+  return result;
+}
+
+}  // namespace tandem

@@ -1,0 +1,453 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <random>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/core/error.h>
+#include <tandem/core/rng.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/cifar_writer.h>
+#include <tandem/datasets/draw.h>
+
+#include "seed.h"
+
+namespace tandem::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr std::int64_t kPlane = kCifarSide * kCifarSide;
+constexpr std::size_t kRecord10 = 3073, kRecord100 = 3074;
+
+Bytes read(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return Bytes(std::istreambuf_iterator<char>(in), {});
+}
+
+void write(const fs::path& file, const Bytes& bytes) {
+  fs::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+}
+
+/// One record: the label bytes, then 3072 pixel bytes counting up from `first`.
+Bytes record(Bytes labels, int first = 0) {
+  for (std::int64_t i = 0; i < kCifarImageBytes; ++i) labels.push_back(static_cast<std::uint8_t>(first + i));
+  return labels;
+}
+
+Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Runs `action`, which must throw an Error of one line that holds every one of `words`.
+void expect_error(const std::function<void()>& action, const std::vector<std::string>& words) {
+  try {
+    action();
+    ADD_FAILURE() << "no Error was thrown";
+  } catch (const Error& e) {
+    const std::string message = e.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    for (const auto& word : words)
+      EXPECT_NE(message.find(word), std::string::npos) << word << " is not in: " << message;
+  }
+}
+
+/// Each test has an empty directory of its own.
+class CifarFiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "tandem_datasets_XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override { fs::remove_all(dir_); }
+
+  void expect_train_error(const std::vector<std::string>& words) const {
+    expect_error([&] { load_cifar10(dir_, CifarSplit::train); }, words);
+  }
+  std::set<std::string> names() const {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(dir_)) found.insert(entry.path().filename().string());
+    return found;
+  }
+
+  const std::set<std::string> kSetNames{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                        "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin",
+                                        "batches.meta.txt"};
+  fs::path dir_;
+};
+
+using CifarReader = CifarFiles;
+using CifarReaderRefuses = CifarFiles;
+using CifarWriter = CifarFiles;
+using CifarWriterRefuses = CifarFiles;
+
+// ---- reading ----------------------------------------------------------------------------------------
+
+TEST_F(CifarReader, TurnsTheThreePlanesOfARecordIntoChannelsLastPixels) {
+  write(dir_ / "data_batch_1.bin", record({7}, 3) + record({2}, 100));
+  const CifarData data = load_cifar10(dir_, CifarSplit::train);
+  EXPECT_EQ(data.classes, 10);
+  EXPECT_EQ(data.labels, (std::vector<std::int32_t>{7, 2}));
+  ASSERT_EQ(std::ssize(data.pixels), 2 * kCifarImageBytes);
+  for (std::int64_t n = 0; n < 2; ++n)
+    for (std::int64_t p = 0; p < kPlane; ++p)
+      for (std::int64_t c = 0; c < 3; ++c)
+        ASSERT_EQ(data.pixels[(n * kPlane + p) * 3 + c],
+                  static_cast<std::uint8_t>((n ? 100 : 3) + c * kPlane + p));
+}
+
+TEST_F(CifarReader, TakesTheFineLabelOfCifar100) {
+  write(dir_ / "train.bin", record({19, 99}) + record({4, 30}));
+  write(dir_ / "test.bin", record({0, 1}));
+  const CifarData train = load_cifar100(dir_, CifarSplit::train);
+  EXPECT_EQ(train.classes, 100);
+  EXPECT_EQ(train.labels, (std::vector<std::int32_t>{99, 30}));
+  EXPECT_EQ(train.pixels[kCifarImageBytes], 0);  // the second image begins after its two label bytes
+  EXPECT_EQ(load_cifar100(dir_, CifarSplit::test).labels, (std::vector<std::int32_t>{1}));
+}
+
+TEST_F(CifarReader, JoinsTheTrainingFilesThatExistInTheirOrder) {
+  write(dir_ / "data_batch_3.bin", record({3}));
+  write(dir_ / "data_batch_1.bin", record({1}) + record({0}));
+  write(dir_ / "data_batch_2.bin", record({2}));
+  EXPECT_EQ(load_cifar10(dir_, CifarSplit::train).labels, (std::vector<std::int32_t>{1, 0, 2, 3}));
+}
+
+TEST_F(CifarReader, FindsTheFoldersTheArchivesUnpackTo) {
+  write(dir_ / "ten/cifar-10-batches-bin/test_batch.bin", record({5}));
+  write(dir_ / "hundred/cifar-100-binary/test.bin", record({2, 55}));
+  EXPECT_EQ(load_cifar(dir_ / "ten", CifarSplit::test).labels, (std::vector<std::int32_t>{5}));
+  EXPECT_EQ(load_cifar(dir_ / "hundred", CifarSplit::test).labels, (std::vector<std::int32_t>{55}));
+}
+
+TEST_F(CifarReader, TellsCifar10FromCifar100ByItsFiles) {
+  write(dir_ / "a/data_batch_1.bin", record({5}));
+  write(dir_ / "b/train.bin", record({5, 55}));
+  EXPECT_EQ(load_cifar(dir_ / "a", CifarSplit::train).classes, 10);
+  EXPECT_EQ(load_cifar(dir_ / "b", CifarSplit::train).classes, 100);
+}
+
+TEST_F(CifarReaderRefuses, AMissingDirectory) {
+  const fs::path missing = dir_ / "nowhere";
+  for (const auto& load : {load_cifar, load_cifar10, load_cifar100})
+    expect_error([&] { load(missing, CifarSplit::train); },
+                 {missing.string(), "No such file or directory", "pass"});
+}
+
+TEST_F(CifarReaderRefuses, AFileInPlaceOfTheDirectory) {
+  write(dir_ / "file", {1});
+  expect_error([&] { load_cifar(dir_ / "file", CifarSplit::test); },
+               {(dir_ / "file").string(), "Not a directory"});
+}
+
+TEST_F(CifarReaderRefuses, ADirectoryWithNeitherSetOrWithBoth) {
+  expect_error([&] { load_cifar(dir_, CifarSplit::train); },
+               {dir_.string(), "neither", "data_batch_1.bin", "train.bin"});
+  write(dir_ / "cifar-10-batches-bin/data_batch_1.bin", record({5}));
+  write(dir_ / "train.bin", record({5, 55}));
+  expect_error([&] { load_cifar(dir_, CifarSplit::train); }, {dir_.string(), "both CIFAR-10 and CIFAR-100"});
+}
+
+TEST_F(CifarReaderRefuses, ASplitWhoseFirstFileIsMissing) {
+  write(dir_ / "data_batch_2.bin", record({5}));
+  expect_train_error({dir_.string(), "no data_batch_1.bin", "cifar-10-batches-bin", "unpack"});
+  expect_error([&] { load_cifar10(dir_, CifarSplit::test); }, {"no test_batch.bin"});
+  expect_error([&] { load_cifar100(dir_, CifarSplit::test); }, {"no test.bin", "cifar-100-binary"});
+}
+
+TEST_F(CifarReaderRefuses, AnEmptyFile) {
+  write(dir_ / "data_batch_1.bin", {});
+  expect_train_error({(dir_ / "data_batch_1.bin").string(), "empty"});
+}
+
+TEST_F(CifarReaderRefuses, AFileThatCannotBeRead) {
+  fs::create_directories(dir_ / "data_batch_1.bin");
+  expect_train_error({(dir_ / "data_batch_1.bin").string(), "cannot be read", "Is a directory"});
+}
+
+TEST_F(CifarReaderRefuses, CifarRecordsOfTheOtherKind) {
+  write(dir_ / "data_batch_1.bin", record({5, 55}));
+  expect_train_error({"data_batch_1.bin", "oversized", "3074 bytes", "1 bytes over", "offset 3073"});
+}
+
+TEST_F(CifarReaderRefuses, ALabelOutOfRangeAndSaysWhereItIs) {
+  write(dir_ / "data_batch_1.bin", record({9}));
+  write(dir_ / "data_batch_2.bin", record({0}) + record({9}) + record({10}));
+  expect_train_error({(dir_ / "data_batch_2.bin").string(), "record 2", "offset 6146", "label 10", "0 … 9"});
+
+  write(dir_ / "train.bin", record({19, 99}) + record({19, 100}));
+  expect_error([&] { load_cifar100(dir_, CifarSplit::train); },
+               {"train.bin", "record 1", "offset 3075", "fine label 100", "0 … 99"});
+  write(dir_ / "train.bin", record({20, 99}));
+  expect_error([&] { load_cifar100(dir_, CifarSplit::train); },
+               {"train.bin", "record 0", "offset 0", "coarse label 20", "0 … 19"});
+}
+
+TEST_F(CifarReaderRefuses, EveryTruncationInsideARecord) {
+  std::mt19937_64 random = generator("truncated CIFAR-10");
+  const Bytes whole = record({1}) + record({2}) + record({3});
+  std::set<std::size_t> lengths{1, kRecord10 - 1, kRecord10, kRecord10 + 1, 2 * kRecord10, 3 * kRecord10 - 1};
+  while (lengths.size() < 60) lengths.insert(1 + random() % (whole.size() - 1));
+  for (const std::size_t length : lengths) {
+    SCOPED_TRACE(length);
+    write(dir_ / "data_batch_1.bin",
+          Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+    if (const std::size_t over = length % kRecord10; over == 0)
+      EXPECT_EQ(load_cifar10(dir_, CifarSplit::train).size(), static_cast<std::int64_t>(length / kRecord10));
+    else
+      expect_train_error({"data_batch_1.bin", "short or oversized", std::to_string(over) + " bytes over",
+                          "offset " + std::to_string(length - over)});
+  }
+}
+
+TEST_F(CifarReaderRefuses, RandomBytesExactlyWhenALabelIsOutOfRange) {
+  std::mt19937_64 random = generator("random CIFAR-100");
+  int refused = 0, read_well = 0;
+  for (int round = 0; round < 60; ++round) {
+    Bytes bytes(kRecord100 * (1 + random() % 3));
+    for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random());
+    bool valid = true;
+    for (std::size_t at = 0; at < bytes.size(); at += kRecord100) {
+      bytes[at] %= 22, bytes[at + 1] %= 110;  // out of range now and then
+      valid &= bytes[at] < 20 && bytes[at + 1] < 100;
+    }
+    write(dir_ / "test.bin", bytes);
+    if (valid) {
+      EXPECT_EQ(load_cifar100(dir_, CifarSplit::test).labels.back(), bytes[bytes.size() - kRecord100 + 1]);
+      ++read_well;
+    } else {
+      expect_error([&] { load_cifar100(dir_, CifarSplit::test); }, {"test.bin", "out of range"});
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(read_well, 0);
+}
+
+// ---- batches ----------------------------------------------------------------------------------------
+
+TEST(Normalise, GathersImagesWithMeanOneHalfAndStdOneQuarter) {
+  const CifarData data = draw_cifar(4, run_seed());
+  const std::vector<std::int64_t> indices{3, 0, 3};
+  std::vector<float> single(3 * kCifarImageBytes);
+  std::vector<double> exact(3 * kCifarImageBytes);
+  normalise(data, indices, std::span(single));
+  normalise(data, indices, std::span(exact));
+  for (std::int64_t n = 0; n < 3; ++n)
+    for (std::int64_t i = 0; i < kCifarImageBytes; ++i) {
+      const std::int64_t at = n * kCifarImageBytes + i;
+      const double want = (data.pixels[indices[n] * kCifarImageBytes + i] / 255.0 - 0.5) / 0.25;
+      ASSERT_DOUBLE_EQ(exact[at], want);
+      ASSERT_EQ(single[at], static_cast<float>(exact[at]));
+    }
+}
+
+TEST(Normalise, RefusesAnIndexOutOfRangeAndABatchOfAnotherSize) {
+  const CifarData data = draw_cifar(4, 0);
+  std::vector<float> out(kCifarImageBytes);
+  for (const std::int64_t index : {-1, 4})
+    expect_error([&] { normalise(data, std::array{index}, std::span(out)); },
+                 {"index " + std::to_string(index), "out of range", "4 images"});
+  expect_error([&] { normalise(data, std::array<std::int64_t, 2>{0, 1}, std::span(out)); }, {"6144", "3072"});
+}
+
+// ---- drawing ----------------------------------------------------------------------------------------
+
+TEST(DrawnImages, AreAFunctionOfSeedAndIndexAlone) {
+  const std::uint64_t seed = run_seed();
+  const CifarData whole = draw_cifar(50, seed), part = draw_cifar(13, seed, 29),
+                  other = draw_cifar(50, seed + 1);
+  for (std::int64_t i = 0; i < 13; ++i) EXPECT_EQ(part.labels[i], whole.labels[29 + i]);
+  EXPECT_TRUE(
+      std::equal(part.pixels.begin(), part.pixels.end(), whole.pixels.begin() + 29 * kCifarImageBytes));
+  EXPECT_NE(other.pixels, whole.pixels);
+  EXPECT_NE(other.labels, whole.labels);
+}
+
+// Accuracies in the documentation hold for these very images.
+TEST(DrawnImages, StayTheSameFromVersionToVersion) {
+  const CifarData data = draw_cifar(100, 1, 7);
+  EXPECT_EQ(fnv1a({reinterpret_cast<const char*>(data.pixels.data()), data.pixels.size()}),
+            11347393299433143881u);
+  EXPECT_EQ(std::vector(data.labels.begin(), data.labels.begin() + 5),
+            (std::vector<std::int32_t>{8, 2, 1, 0, 6}));
+}
+
+TEST(DrawnImages, HoldEveryClassOnceInTenImagesInVaryingOrder) {
+  const CifarData data = draw_cifar(300, run_seed());
+  std::set<std::vector<std::int32_t>> orders;
+  for (auto ten = data.labels.begin(); ten != data.labels.end(); ten += 10) {
+    orders.insert({ten, ten + 10});
+    EXPECT_EQ(std::set<std::int32_t>(ten, ten + 10).size(), 10u);
+  }
+  EXPECT_GT(orders.size(), 25u);
+  EXPECT_GE(*std::ranges::min_element(data.labels), 0);
+  EXPECT_LT(*std::ranges::max_element(data.labels), kDrawnClasses);
+}
+
+TEST(DrawnImages, RefuseNegativeCountsAndIndices) {
+  expect_error([] { draw_cifar(-1, 0); }, {"-1 images", "negative"});
+  expect_error([] { draw_cifar(1, 0, -5); }, {"index -5", "negative"});
+}
+
+/// Test accuracy of softmax regression on normalised pixels, trained by plain SGD, one image at a time.
+double linear_accuracy(const CifarData& train, const CifarData& test, int epochs) {
+  constexpr std::int64_t kClasses = kDrawnClasses;
+  constexpr float kRate = 1e-4f;
+  std::vector<float> weight(kCifarImageBytes * kClasses), image(kCifarImageBytes);  // (3072,10), (3072)
+  std::array<float, kClasses> bias{}, logits;
+  const auto forward = [&](const CifarData& data, std::int64_t n) {
+    normalise(data, std::array{n}, std::span(image));
+    logits = bias;
+    for (std::int64_t i = 0; i < kCifarImageBytes; ++i)
+      for (std::int64_t c = 0; c < kClasses; ++c) logits[c] += image[i] * weight[i * kClasses + c];
+  };
+  for (int epoch = 0; epoch < epochs; ++epoch)
+    for (std::int64_t n = 0; n < train.size(); ++n) {
+      forward(train, n);
+      const float largest = *std::ranges::max_element(logits);
+      float sum = 0;
+      for (float& logit : logits) sum += logit = std::exp(logit - largest);
+      std::array<float, kClasses> step;  // -rate · (softmax - one-hot)
+      for (std::int64_t c = 0; c < kClasses; ++c)
+        step[c] = kRate * ((c == train.labels[n]) - logits[c] / sum);
+      for (std::int64_t c = 0; c < kClasses; ++c) bias[c] += step[c];
+      for (std::int64_t i = 0; i < kCifarImageBytes; ++i)
+        for (std::int64_t c = 0; c < kClasses; ++c) weight[i * kClasses + c] += image[i] * step[c];
+    }
+  std::int64_t right = 0;
+  for (std::int64_t n = 0; n < test.size(); ++n) {
+    forward(test, n);
+    right += std::ranges::max_element(logits) - logits.begin() == test.labels[n];
+  }
+  return static_cast<double>(right) / static_cast<double>(test.size());
+}
+
+// What a linear model can do would need no convolution. It must stay below 60 %; it stays near chance.
+TEST(DrawnImages, CannotBeClassifiedByALinearModel) {
+  const std::uint64_t seed = run_seed();
+  CifarData train = draw_cifar(3000, seed), test = draw_cifar(1000, seed, kFirstDrawnTestIndex);
+  const double accuracy = linear_accuracy(train, test, 3);
+  RecordProperty("linear_accuracy", std::to_string(accuracy));
+  std::cout << "linear accuracy " << accuracy << '\n';
+  EXPECT_LT(accuracy, 0.3);
+
+  // The same model does learn what is linear: a bar whose column is the class.
+  for (CifarData* data : {&train, &test})
+    for (std::int64_t n = 0; n < data->size(); ++n)
+      for (std::int64_t row = 0; row < kCifarSide; ++row)
+        for (std::int64_t i = 0; i < 9; ++i)
+          data->pixels[n * kCifarImageBytes + row * kCifarSide * 3 + data->labels[n] * 9 + i] = 255;
+  EXPECT_GT(linear_accuracy(train, test, 3), 0.9);
+}
+
+// ---- writing ----------------------------------------------------------------------------------------
+
+TEST_F(CifarWriter, WritesCifar10sOwnLayoutToTheByte) {
+  const std::uint64_t seed = run_seed();
+  write_cifar10(dir_ / "new/folder", 20, 3, seed);
+  dir_ /= "new/folder";
+  EXPECT_EQ(names(), kSetNames);
+  const auto expect_records = [&](const std::string& file, std::int64_t first, std::int64_t count) {
+    Bytes want, image(kCifarImageBytes);
+    for (std::int64_t i = first; i < first + count; ++i) {
+      const int label = draw_image(seed, i, std::span(image).first<kCifarImageBytes>());
+      want.push_back(static_cast<std::uint8_t>(label));
+      for (std::int64_t c = 0; c < 3; ++c)
+        for (std::int64_t p = 0; p < kPlane; ++p) want.push_back(image[p * 3 + c]);
+    }
+    EXPECT_EQ(read(dir_ / file).size(), count * kRecord10) << file;
+    EXPECT_TRUE(read(dir_ / file) == want) << file;
+  };
+  for (int i = 0; i < 5; ++i) expect_records("data_batch_" + std::to_string(i + 1) + ".bin", 4 * i, 4);
+  expect_records("test_batch.bin", kFirstDrawnTestIndex, 3);
+
+  const Bytes meta = read(dir_ / "batches.meta.txt");
+  EXPECT_EQ(
+      std::string(meta.begin(), meta.end()),
+      "disc\nring\nsquare\ntriangle\ncross\nstar\nhorizontal_stripes\nvertical_stripes\ncheckerboard\ndots\n");
+}
+
+TEST_F(CifarWriter, WhatIsWrittenIsReadBack) {
+  const std::uint64_t seed = run_seed();
+  write_cifar10(dir_, 50, 20, seed);
+  const CifarData train = load_cifar(dir_, CifarSplit::train), test = load_cifar(dir_, CifarSplit::test);
+  const CifarData drawn_train = draw_cifar(50, seed), drawn_test = draw_cifar(20, seed, kFirstDrawnTestIndex);
+  EXPECT_EQ(train.labels, drawn_train.labels);
+  EXPECT_EQ(test.labels, drawn_test.labels);
+  EXPECT_TRUE(train.pixels == drawn_train.pixels);
+  EXPECT_TRUE(test.pixels == drawn_test.pixels);
+  EXPECT_EQ(train.classes, drawn_train.classes);
+}
+
+TEST_F(CifarWriter, ReplacesADrawnSetAndWhatAnInterruptedRunLeft) {
+  write_cifar10(dir_, 10, 5, 1);
+  write(dir_ / "data_batch_2.bin.tmp", {1, 2, 3});
+  write_cifar10(dir_, 5, 5, 2);
+  EXPECT_EQ(names(), kSetNames);
+  EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(5, 2).pixels);
+}
+
+TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
+  write(dir_ / "notes.txt", {'x'});
+  expect_error([&] { write_cifar10(dir_, 5, 5); }, {dir_.string(), "notes.txt", "empty directory", "force"});
+  EXPECT_EQ(names(), std::set<std::string>{"notes.txt"});
+  write_cifar10(dir_, 5, 5, 0, true);
+  EXPECT_EQ(names().size(), 8u);
+  EXPECT_EQ(read(dir_ / "notes.txt"), Bytes{'x'});
+}
+
+TEST_F(CifarWriterRefuses, ToReplaceTheRealCifar10) {
+  const std::string meta = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n";
+  write(dir_ / "data_batch_1.bin", record({6}));
+  for (const Bytes& text : {Bytes{}, Bytes(meta.begin(), meta.end())}) {
+    if (!text.empty()) write(dir_ / "batches.meta.txt", text);
+    expect_error([&] { write_cifar10(dir_, 5, 5); }, {dir_.string(), "not drawn", "batches.meta.txt"});
+  }
+  EXPECT_EQ(read(dir_ / "data_batch_1.bin"), record({6}));
+}
+
+TEST_F(CifarWriterRefuses, CountsThatDoNotFillFiveEqualFiles) {
+  expect_error([&] { write_cifar10(dir_, 12, 5); }, {"12 training", "multiple of 5"});
+  expect_error([&] { write_cifar10(dir_, 0, 5); }, {"0 training", "positive"});
+  expect_error([&] { write_cifar10(dir_, 5, -1); }, {"-1 test", "positive"});
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(CifarWriterRefuses, AFileInPlaceOfTheDirectory) {
+  write(dir_ / "file", {1});
+  for (const fs::path& target : {dir_ / "file", dir_ / "file" / "inside"})
+    expect_error([&] { write_cifar10(target, 5, 5); }, {target.string(), "directory", "choose another"});
+}
+
+TEST_F(CifarWriterRefuses, AFullDiskAndKeepsTheOldSet) {
+  write_cifar10(dir_, 5, 5, 1);
+  fs::create_symlink("/dev/full", dir_ / "data_batch_3.bin.tmp");
+  expect_error([&] { write_cifar10(dir_, 10, 5, 2); }, {"data_batch_3.bin", "cannot be written", "space"});
+  EXPECT_EQ(names(), kSetNames);
+  EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(5, 1).pixels);
+}
+
+TEST_F(CifarWriterRefuses, AFileThatCannotBeCreated) {
+  fs::create_directories(dir_ / "test_batch.bin.tmp");
+  expect_error([&] { write_cifar10(dir_, 5, 5); }, {"test_batch.bin", "cannot be created", "permissions"});
+  EXPECT_EQ(names(), std::set<std::string>{"test_batch.bin.tmp"});
+}
+
+}  // namespace
+}  // namespace tandem::test

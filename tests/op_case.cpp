@@ -1,0 +1,189 @@
+#include "op_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/convert.h>
+#include <tandem/core/error.h>
+#include <tandem/core/memory.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem::test {
+namespace {
+
+// All nodes of a case share one tag: random ops then draw alike in the plain and in the batched graph.
+Tag case_tag(Phase phase) {
+  Tag tag;
+  tag.phase = phase;
+  tag.path = "case";
+  tag.rng_id = 0x7a6e64656d;
+  return tag;
+}
+
+double draw_uniform(const InputSpec& spec, std::mt19937_64& rng) {
+  if (!is_floating(spec.type.dtype))
+    return static_cast<double>(std::uniform_int_distribution<std::int64_t>(
+        static_cast<std::int64_t>(spec.low), static_cast<std::int64_t>(spec.high))(rng));
+  std::uniform_real_distribution<double> uniform(spec.low, spec.high);
+  for (int attempt = 0; attempt < 1000; ++attempt)
+    if (const double x = uniform(rng); std::fabs(x) >= spec.gap) return x;
+  throw Error(fmt::format("no value in [{}, {}] is {} away from zero", spec.low, spec.high, spec.gap));
+}
+
+}  // namespace
+
+InputSpec f32(Shape shape, double low, double high, double gap) {
+  return {{DType::f32, std::move(shape)}, low, high, gap};
+}
+InputSpec f32_distinct(Shape shape, double low, double high) {
+  return {{DType::f32, std::move(shape)}, low, high, 0, Fill::distinct};
+}
+InputSpec i32(Shape shape, double low, double high) { return {{DType::i32, std::move(shape)}, low, high}; }
+InputSpec i64(Shape shape, double low, double high) { return {{DType::i64, std::move(shape)}, low, high}; }
+InputSpec b8(Shape shape) { return {{DType::b8, std::move(shape)}, 0, 1}; }
+
+std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.name; }
+
+std::string shape_name(const Shape& shape) { return shape.empty() ? "0d" : fmt::format("{}", fmt::join(shape, "x")); }
+
+Tensor draw(const InputSpec& spec, std::size_t index, std::size_t inputs, std::mt19937_64& rng) {
+  Tensor tensor = Tensor::empty(spec.type);
+  const std::int64_t n = tensor.elements();
+  if (spec.fill == Fill::uniform) {
+    for (std::int64_t i = 0; i < n; ++i) store_element(tensor.dtype(), tensor.data(), i, draw_uniform(spec, rng));
+    return tensor;
+  }
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), rng);
+  const double step = (spec.high - spec.low) / static_cast<double>(n);
+  const double phase = (static_cast<double>(index) + 0.5) / static_cast<double>(inputs);
+  for (std::int64_t i = 0; i < n; ++i)
+    store_element(tensor.dtype(), tensor.data(), i,
+                  spec.low + (static_cast<double>(order[static_cast<std::size_t>(i)]) + phase) * step);
+  return tensor;
+}
+
+TracedCase trace_case(const OpCase& c, DType precision, bool gradients) {
+  TracedCase traced;
+  Trace trace(traced.graph);
+  trace.set_tag(case_tag(Phase::forward));
+  const auto argument = [&](TensorType type, std::vector<ValueId>& list) {
+    list.push_back(traced.graph.add_value(std::move(type)));
+    return trace.tensor(list.back());
+  };
+  Tensors inputs, differentiable;
+  for (const InputSpec& spec : c.inputs) {
+    TensorType type = spec.type;
+    if (type.dtype == DType::f32) type.dtype = precision;
+    inputs.push_back(argument(type, traced.inputs));
+    if (spec.differentiable && is_floating(type.dtype)) differentiable.push_back(inputs.back());
+  }
+  const Tensors outputs = c.apply(inputs);
+  for (const auto& t : outputs) traced.outputs.push_back(trace.value(t));
+  if (!gradients || !c.no_gradient.empty()) return traced;
+
+  Tensors grads;
+  for (const auto& t : outputs)
+    grads.push_back(is_floating(t.dtype()) ? argument(t.type(), traced.cotangents) : Tensor());
+  trace.set_tag(case_tag(Phase::backward));
+  for (const auto& t : differentiate_here(0, differentiable, outputs, grads))
+    traced.gradients.push_back(t ? trace.value(t) : -1);
+  return traced;
+}
+
+Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& outputs, const Tensors& grads) {
+  Trace& trace = *Trace::current();
+  const NodeId end = static_cast<NodeId>(trace.graph().nodes().size());
+  std::map<ValueId, Tensor> gradient;
+  const auto accumulate = [&](ValueId v, const Tensor& g) {
+    if (!g) return;
+    EXPECT_EQ(to_string(g.type()), to_string(trace.graph().type(v))) << "a gradient's type is not its value's";
+    gradient[v] = gradient[v] ? add(gradient[v], g) : g;
+  };
+  std::vector<bool> reaches(trace.graph().values().size(), false);  // depends on an input
+  for (const auto& t : inputs) reaches[static_cast<std::size_t>(trace.value(t))] = true;
+  for (NodeId id = first; id < end; ++id)
+    for (ValueId in : trace.graph().node(id).inputs)
+      if (reaches[static_cast<std::size_t>(in)])
+        for (ValueId out : trace.graph().node(id).outputs) reaches[static_cast<std::size_t>(out)] = true;
+
+  for (std::size_t i = 0; i < outputs.size(); ++i) accumulate(trace.value(outputs[i]), grads[i]);
+  for (NodeId id = end; id-- > first;) {
+    const Node node = trace.graph().node(id);  // a copy: the graph grows
+    Tensors in, out, out_grads;
+    std::vector<bool> needed;
+    bool any = false;
+    for (ValueId v : node.inputs) {
+      in.push_back(trace.tensor(v));
+      needed.push_back(reaches[static_cast<std::size_t>(v)] && is_floating(trace.graph().type(v).dtype));
+    }
+    for (ValueId v : node.outputs) {
+      out.push_back(trace.tensor(v));
+      out_grads.push_back(gradient[v]);
+      any |= gradient[v].defined();
+    }
+    if (!any || std::find(needed.begin(), needed.end(), true) == needed.end()) continue;
+    const Tensors result = node.op->vjp({in, out, out_grads, needed});
+    EXPECT_EQ(result.size(), node.inputs.size()) << node.op->name() << "'s derivative rule";
+    for (std::size_t i = 0; i < result.size(); ++i)
+      if (needed[i]) accumulate(node.inputs[i], result[i]);
+  }
+  Tensors results;
+  for (const auto& t : inputs) results.push_back(gradient[trace.value(t)]);
+  return results;
+}
+
+OpCase derivative_of(const OpCase& c) {
+  OpCase d = c;
+  d.name += "_derivative";
+  // The outputs' types, for the cotangents that become inputs.
+  const TracedCase traced = trace_case(c, DType::f32, false);
+  for (ValueId v : traced.outputs) d.inputs.push_back({traced.graph.type(v)});
+  d.apply = [c](const Tensors& all) {
+    const auto split = all.begin() + static_cast<std::ptrdiff_t>(c.inputs.size());
+    const Tensors inputs(all.begin(), split), grads(split, all.end());
+    Tensors differentiable;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (c.inputs[i].differentiable && is_floating(inputs[i].dtype())) differentiable.push_back(inputs[i]);
+    const auto first = static_cast<NodeId>(Trace::current()->graph().nodes().size());
+    const Tensors outputs = c.apply(inputs);
+    Tensors defined;
+    for (const auto& t : differentiate_here(first, differentiable, outputs, grads))
+      if (t) defined.push_back(t);
+    return defined;
+  };
+  return d;
+}
+
+std::vector<double> to_doubles(DType dtype, const std::vector<std::byte>& bytes) {
+  std::vector<double> values(bytes.size() / static_cast<std::size_t>(size_of(dtype)));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = load_element(dtype, bytes.data(), static_cast<std::int64_t>(i));
+  return values;
+}
+
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) != std::isnan(b[i])) return std::numeric_limits<double>::infinity();
+    if (std::isnan(b[i]) || a[i] == b[i]) {
+      norm += std::isfinite(b[i]) ? b[i] * b[i] : 0;
+      continue;
+    }
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+  return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
+}
+
+}  // namespace tandem::test

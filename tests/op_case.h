@@ -1,0 +1,125 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/tensor.h>
+
+#include "seed.h"
+
+namespace tandem::test {
+
+/// How the elements of an input are drawn.
+enum class Fill : std::uint8_t {
+  uniform,   ///< independent, in [low, high]
+  distinct,  ///< shuffled equal steps over [low, high]: no two alike, nor alike in two inputs (max, argmax)
+};
+
+/// One input of a case. A floating type of f32 stands for "the precision under test": it becomes f64 where
+/// gradients are compared with finite differences. Integer inputs are drawn from low … high, both included.
+struct InputSpec {
+  TensorType type;
+  double low = -1;
+  double high = 1;
+  double gap = 0;  ///< elements keep |x| ≥ gap: clear of a kink at zero
+  Fill fill = Fill::uniform;
+  bool differentiable = true;  ///< a floating input with false gets no gradient
+};
+InputSpec f32(Shape shape, double low = -1, double high = 1, double gap = 0);
+InputSpec f32_distinct(Shape shape, double low = -1, double high = 1);
+InputSpec i32(Shape shape, double low, double high);
+InputSpec i64(Shape shape, double low, double high);
+/// Zeros and ones.
+InputSpec b8(Shape shape);
+
+/// One test case of an op, written once and used for everything op_case_checks.cpp checks: fast against
+/// reference, gradient against finite differences, batched against a loop over models, repeatability,
+/// bytes outside the outputs, in-place aliasing.
+struct OpCase {
+  std::string name;  ///< "relu_3x5": unique; letters, digits and underscores
+  std::vector<InputSpec> inputs;
+  /// The op by its public functions; may be several ops. Runs inside a trace.
+  std::function<Tensors(const Tensors&)> apply;
+  double tolerance = 1e-5;     ///< of f32 against the f64 reference, relative in norm
+  bool exact = false;          ///< the CPU kernels give the f32 reference's bits
+  bool any_team = false;       ///< the same bits for every team size
+  double batch_tolerance = 0;  ///< 0: batched equals the loop bit for bit. Otherwise say why beside it
+  std::string no_gradient;           ///< why the op has no derivative; empty where it has one
+  std::string no_finite_difference;  ///< why the derivative is not that of the values (rounding)
+  std::string no_batch;              ///< why there is no batching rule
+};
+using OpCases = std::vector<OpCase>;
+std::ostream& operator<<(std::ostream& out, const OpCase& c);
+
+/// "3x5x1"; "0d" of a scalar.
+std::string shape_name(const Shape& shape);
+
+/// The case of a case's derivative: its gradients as functions of its inputs and of its outputs' gradients.
+/// Checking it checks second derivatives.
+OpCase derivative_of(const OpCase& c);
+
+/// Every family's cases. A new family is declared here and listed in op_cases_test.cpp.
+OpCases pointwise_cases();
+OpCases reduce_cases();
+OpCases shape_cases();
+OpCases loss_cases();
+OpCases random_cases();
+OpCases update_cases();
+OpCases matmul_cases();
+OpCases conv_cases();
+OpCases pool_cases();
+OpCases norm_cases();
+
+/// Random contents of an input: number `index` of `inputs`.
+Tensor draw(const InputSpec& spec, std::size_t index, std::size_t inputs, std::mt19937_64& rng);
+
+/// A case as a graph: its forward nodes and, where it has a derivative, its backward nodes.
+struct TracedCase {
+  Graph graph;
+  std::vector<ValueId> inputs, cotangents;   ///< arguments; a cotangent is the gradient of a floating output
+  std::vector<ValueId> outputs, gradients;   ///< gradients of the differentiable inputs, −1 where there is none
+};
+/// Traces `c` with floating f32 inputs as `precision`.
+TracedCase trace_case(const OpCase& c, DType precision, bool gradients);
+
+/// Gradients of `inputs`, given those of `outputs`, by the derivative rules of the nodes `first` … of the
+/// current trace's graph, in reverse; a fan-in is added in reverse node order.
+Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& outputs, const Tensors& grads);
+
+/// Memory with guard bytes on both sides.
+class Fenced {
+ public:
+  Fenced(std::int64_t bytes, unsigned char fill);
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+  bool intact() const;
+
+ private:
+  std::int64_t bytes_;
+  std::shared_ptr<std::byte> memory_;
+  std::byte* data_;
+};
+
+struct RunOptions {
+  const KernelTable& kernels;
+  int threads = 2;
+  unsigned char poison = 0xff;  ///< what outputs and workspaces hold before
+  bool check_in_place = false;  ///< repeat each node in place, as its may_alias allows, and compare
+};
+using Contents = std::map<ValueId, std::vector<std::byte>>;
+/// Runs a graph node by node in fenced buffers; fails the current test when a kernel writes outside its
+/// outputs and workspace, changes an input, or differs in place. Returns the bytes of every value.
+Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& arguments, const RunOptions& options);
+
+/// Bytes as double.
+std::vector<double> to_doubles(DType dtype, const std::vector<std::byte>& bytes);
+/// ‖a − b‖ / max(‖b‖, tiny); infinite where one is NaN and the other is not.
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace tandem::test

@@ -1,0 +1,196 @@
+// What every op case must satisfy.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/convert.h>
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/mapped.h>
+
+#include "op_case_test.h"
+
+namespace tandem::test {
+namespace {
+
+constexpr std::int64_t kModels = 3;
+constexpr double kStep = 1e-6;  // of central differences in double
+
+Tensor convert(const Tensor& t, const TensorType& type) {
+  Tensor result = Tensor::empty(type);
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    store_element(type.dtype, result.data(), i, load_element(t.dtype(), t.data(), i));
+  return result;
+}
+
+InputSpec cotangent_spec(TensorType type) { return {std::move(type), -1, 1}; }
+
+// Random arguments of a traced case: inputs, then cotangents.
+std::map<ValueId, Tensor> draw_arguments(const OpCase& c, const TracedCase& t, std::mt19937_64& rng) {
+  std::map<ValueId, Tensor> arguments;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i)
+    arguments[t.inputs[i]] = convert(draw(c.inputs[i], i, c.inputs.size(), rng), t.graph.type(t.inputs[i]));
+  for (ValueId v : t.cotangents) arguments[v] = draw(cotangent_spec(t.graph.type(v)), 0, 1, rng);
+  return arguments;
+}
+
+std::map<ValueId, Tensor> as_types_of(const TracedCase& to, const TracedCase& from, const std::map<ValueId, Tensor>& args) {
+  std::map<ValueId, Tensor> result;
+  for (std::size_t i = 0; i < from.inputs.size(); ++i)
+    result[to.inputs[i]] = convert(args.at(from.inputs[i]), to.graph.type(to.inputs[i]));
+  for (std::size_t i = 0; i < from.cotangents.size(); ++i)
+    result[to.cotangents[i]] = convert(args.at(from.cotangents[i]), to.graph.type(to.cotangents[i]));
+  return result;
+}
+
+// Outputs, then the gradients there are.
+std::vector<ValueId> results_of(const TracedCase& t) {
+  std::vector<ValueId> results = t.outputs;
+  for (ValueId v : t.gradients)
+    if (v >= 0) results.push_back(v);
+  return results;
+}
+
+std::vector<double> values_of(const Graph& graph, const Contents& contents, ValueId v) {
+  return to_doubles(graph.type(v).dtype, contents.at(v));
+}
+
+}  // namespace
+
+TEST_P(OpCaseTest, FastKernelsMatchReference) {
+  const OpCase& c = GetParam();
+  auto rng = generator(c.name);
+  const TracedCase single = trace_case(c, DType::f32, true), twice = trace_case(c, DType::f64, true);
+  const auto arguments = draw_arguments(c, single, rng);
+  const Contents fast = run_graph(single.graph, arguments, {cpu_kernels()});
+  const Contents plain = run_graph(single.graph, arguments, {reference_kernels()});
+  const Contents oracle = run_graph(twice.graph, as_types_of(twice, single, arguments), {reference_kernels()});
+  const auto results = results_of(single), oracle_results = results_of(twice);
+  ASSERT_EQ(results.size(), oracle_results.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const auto expected = values_of(twice.graph, oracle, oracle_results[i]);
+    EXPECT_LE(relative_difference(values_of(single.graph, fast, results[i]), expected), c.tolerance) << "result " << i;
+    EXPECT_LE(relative_difference(values_of(single.graph, plain, results[i]), expected), c.tolerance)
+        << "result " << i << " of the reference kernels in f32";
+    if (!c.exact) continue;
+    EXPECT_EQ(fast.at(results[i]), plain.at(results[i])) << "result " << i << " is not bit for bit the reference's";
+  }
+}
+
+TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
+  const OpCase& c = GetParam();
+  const TracedCase t = trace_case(c, DType::f64, true);
+  if (!c.no_gradient.empty()) {
+    EXPECT_TRUE(t.gradients.empty());
+    EXPECT_TRUE(refuses_derivative(t.graph)) << "has a derivative, though the case says: " << c.no_gradient;
+    return;
+  }
+  if (!c.no_finite_difference.empty()) return;
+  auto rng = generator(c.name + "/gradient");
+  auto arguments = draw_arguments(c, t, rng);
+  const Contents at_point = run_graph(t.graph, arguments, {reference_kernels()});
+  const TracedCase forward = trace_case(c, DType::f64, false);
+  const auto loss = [&] {  // sum of outputs times cotangents
+    const Contents r = run_graph(forward.graph, as_types_of(forward, {{}, t.inputs, {}, {}, {}}, arguments), {reference_kernels()});
+    long double sum = 0;
+    std::size_t cotangent = 0;
+    for (ValueId v : forward.outputs) {
+      if (!is_floating(forward.graph.type(v).dtype)) continue;
+      const auto values = values_of(forward.graph, r, v);
+      const auto weights = arguments.at(t.cotangents[cotangent++]).values();
+      for (std::size_t i = 0; i < values.size(); ++i) sum += static_cast<long double>(values[i]) * weights[i];
+    }
+    return static_cast<double>(sum);
+  };
+  std::size_t g = 0, checked = 0;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    const TensorType& type = t.graph.type(t.inputs[i]);
+    if (!c.inputs[i].differentiable || !is_floating(type.dtype)) continue;
+    const ValueId gradient = t.gradients.at(g++);
+    const auto values = gradient < 0 ? std::vector<double>(static_cast<std::size_t>(type.elements()), 0.0)
+                                     : values_of(t.graph, at_point, gradient);
+    std::vector<std::size_t> picks(values.size());
+    for (std::size_t p = 0; p < picks.size(); ++p) picks[p] = p;
+    std::shuffle(picks.begin(), picks.end(), rng);
+    picks.resize(std::min<std::size_t>(picks.size(), 24));
+    double* data = arguments.at(t.inputs[i]).as<double>();
+    for (std::size_t p : picks) {
+      const double x = data[p];
+      data[p] = x + kStep;
+      const double above = loss();
+      data[p] = x - kStep;
+      const double below = loss();
+      data[p] = x;
+      const double difference = (above - below) / (2 * kStep);
+      EXPECT_NEAR(values[p], difference, 1e-5 + 1e-3 * std::fabs(difference)) << "input " << i << ", element " << p;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 0u) << "no input is differentiable: say why in no_gradient";
+}
+
+TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
+  const OpCase& c = GetParam();
+  const TracedCase t = trace_case(c, DType::f32, true);
+  if (!c.no_batch.empty()) {
+    EXPECT_THROW(batch_case(t, std::vector<bool>(t.inputs.size(), true), kModels), NoRule);
+    return;
+  }
+  auto rng = generator(c.name + "/batch");
+  std::vector<std::map<ValueId, Tensor>> separate;
+  for (int m = 0; m < kModels; ++m) separate.push_back(draw_arguments(c, t, rng));
+  for (const auto& mask : batching_masks(t.inputs.size())) {
+    auto arguments = separate;
+    for (std::size_t i = 0; i < mask.size(); ++i)
+      if (!mask[i])
+        for (auto& a : arguments) a[t.inputs[i]] = separate[0].at(t.inputs[i]);
+    const BatchedCase batched = batch_case(t, mask, kModels);
+    const Contents together = run_graph(batched.graph, stack_arguments(batched, arguments), {.kernels = cpu_kernels(), .check_in_place = true});
+    for (int m = 0; m < kModels; ++m) {
+      const Contents alone = run_graph(t.graph, arguments[static_cast<std::size_t>(m)], {cpu_kernels()});
+      for (ValueId v : results_of(t)) {
+        const TensorType& type = t.graph.type(v);
+        const auto& [value, has_models] = batched.values.at(v);
+        TensorType expected = type;
+        if (has_models) expected.shape.insert(expected.shape.begin(), kModels);
+        ASSERT_EQ(batched.graph.type(value), expected) << "batched inputs " << mask_name(mask);
+        const std::byte* data = together.at(value).data() + (has_models ? m * type.bytes() : 0);
+        const std::vector<std::byte> mine(data, data + type.bytes());
+        if (c.batch_tolerance == 0)
+          EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", batched inputs " << mask_name(mask);
+        else
+          EXPECT_LE(relative_difference(to_doubles(type.dtype, mine), values_of(t.graph, alone, v)), c.batch_tolerance);
+      }
+    }
+  }
+}
+
+TEST_P(OpCaseTest, RepeatsBitForBitWhateverMemoryHeld) {
+  const OpCase& c = GetParam();
+  auto rng = generator(c.name + "/repeat");
+  const TracedCase t = trace_case(c, DType::f32, true);
+  const auto arguments = draw_arguments(c, t, rng);
+  const Contents first = run_graph(t.graph, arguments, {.kernels = cpu_kernels(), .poison = 0xff});
+  EXPECT_EQ(first, run_graph(t.graph, arguments, {.kernels = cpu_kernels(), .poison = 0x3c}));
+  const Contents plain = run_graph(t.graph, arguments, {.kernels = reference_kernels(), .poison = 0xff});
+  EXPECT_EQ(plain, run_graph(t.graph, arguments, {.kernels = reference_kernels(), .poison = 0x3c}));
+  if (!c.any_team) return;
+  for (int threads : {1, 3})
+    EXPECT_EQ(first, run_graph(t.graph, arguments, {.kernels = cpu_kernels(), .threads = threads})) << threads << " threads";
+}
+
+TEST_P(OpCaseTest, InPlaceGivesTheSameBits) {
+  const OpCase& c = GetParam();
+  auto rng = generator(c.name + "/in_place");
+  for (DType precision : {DType::f32, DType::f64}) {
+    const TracedCase t = trace_case(c, precision, true);
+    const auto arguments = draw_arguments(c, t, rng);
+    run_graph(t.graph, arguments, {.kernels = cpu_kernels(), .check_in_place = true});
+    run_graph(t.graph, arguments, {.kernels = reference_kernels(), .check_in_place = true});
+  }
+}
+
+}  // namespace tandem::test

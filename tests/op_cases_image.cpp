@@ -1,0 +1,125 @@
+// Convolutions, pooling and batch norm.
+#include <fmt/format.h>
+
+#include <tandem/ops/conv.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+
+#include "op_case.h"
+
+namespace tandem::test {
+namespace {
+
+struct ConvCase {
+  Shape image;  // (N,H,W,C)
+  std::int64_t out;
+  Size2 kernel = 1;
+  Conv2dOptions options = {};
+};
+const std::vector<ConvCase> kConvolutions{
+    {{1, 1, 1, 1}, 1},
+    {{2, 5, 7, 3}, 4, 3, {.padding = 1}},
+    {{2, 8, 8, 4}, 6, 3, {.stride = 2, .padding = 1}},
+    {{1, 9, 6, 5}, 2, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}}},
+    {{2, 7, 7, 3}, 8, 3, {.padding = 2, .dilation = 2}},
+    {{1, 8, 9, 2}, 3, {3, 2}, {.stride = {1, 2}, .padding = {0, 2}, .dilation = {3, 2}}},
+    {{2, 6, 6, 16}, 32, 1},
+    {{3, 5, 5, 8}, 16, 1, {.stride = 2}},
+    {{2, 13, 11, 3}, 16, 7, {.stride = 2, .padding = 3}},
+    {{1, 4, 9, 17}, 5, {1, 7}, {.padding = {0, 3}}},
+    {{1, 3, 3, 2}, 3, 3},
+    {{2, 6, 5, 4}, 6, 3, {.padding = 1, .groups = 2}},
+    {{1, 5, 5, 8}, 8, 3, {.stride = 2, .padding = 1, .groups = 8}},
+    {{3, 8, 8, 64}, 32, 3, {.padding = 1}},
+};
+
+std::string name_of(const ConvCase& c) {
+  const auto& o = c.options;
+  return fmt::format("{}_to_{}_k{}_s{}_p{}_d{}_g{}", shape_name(c.image), c.out, to_string(c.kernel), to_string(o.stride),
+                     to_string(o.padding), to_string(o.dilation), o.groups);
+}
+
+struct PoolCase {
+  Shape image;
+  Pool2dOptions options;
+};
+const std::vector<PoolCase> kPools{{{1, 1, 1, 1}, {1}},
+                                   {{2, 4, 6, 3}, {2}},
+                                   {{2, 5, 7, 4}, {2}},
+                                   {{1, 7, 7, 65}, {3, 2, 1}},
+                                   {{2, 6, 5, 2}, {{3, 2}, {1, 2}, {1, 0}}},
+                                   {{1, 9, 8, 130}, {3, 1, 1}},
+                                   {{2, 7, 7, 3}, {{2, 3}, {3, 4}}},
+                                   {{1, 18, 17, 2}, {17, 1, 8}},
+                                   {{2, 32, 32, 64}, {2}}};
+
+std::string name_of(const PoolCase& c) {
+  return fmt::format("{}_k{}_s{}_p{}", shape_name(c.image), to_string(c.options.kernel), to_string(c.options.stride), to_string(c.options.padding));
+}
+
+}  // namespace
+
+OpCases conv_cases() {
+  OpCases cases;
+  for (const ConvCase& k : kConvolutions)
+    for (bool bias : {false, true}) {
+      OpCase c{fmt::format("conv2d_{}{}", name_of(k), bias ? "_bias" : ""),
+               {f32(k.image), f32({k.out, k.kernel.h, k.kernel.w, k.image[3] / k.options.groups})},
+               [o = k.options](const Tensors& in) { return Tensors{conv2d(in[0], in[1], in.size() == 3 ? in[2] : Tensor(), o)}; }};
+      if (bias) c.inputs.push_back(f32({k.out}));
+      cases.push_back(c);
+      if (element_count(k.image) < 300) cases.push_back(derivative_of(c));
+    }
+  return cases;
+}
+
+OpCases pool_cases() {
+  OpCases cases;
+  for (const PoolCase& k : kPools) {
+    const bool small = element_count(k.image) < 700;
+    OpCase m{"max_pool2d_" + name_of(k), {f32_distinct(k.image, -40, 40)},
+             [o = k.options](const Tensors& x) { return Tensors{max_pool2d(x[0], o)}; }};
+    m.exact = m.any_team = true;
+    cases.push_back(m);
+    if (small) cases.push_back(derivative_of(m));
+    for (bool count : {true, false}) {
+      if (!count && k.options.padding == Size2(0)) continue;
+      Pool2dOptions options(k.options.kernel, k.options.stride, k.options.padding, count);
+      OpCase a{fmt::format("avg_pool2d_{}_{}", name_of(k), count ? "all" : "covered"), {f32(k.image)},
+               [options](const Tensors& x) { return Tensors{avg_pool2d(x[0], options)}; }};
+      a.any_team = true;
+      cases.push_back(a);
+      if (small) cases.push_back(derivative_of(a));
+    }
+  }
+  OpCase equal{"max_pool2d_of_equals", {i32({2, 6, 6, 5}, 0, 2)},
+               [](const Tensors& x) { return apply_op(std::make_shared<MaxPool2d>(Pool2dOptions(3, 1, 1)), {cast(x[0], DType::f32)}); }};
+  equal.no_gradient = "integers have no derivative";
+  equal.exact = equal.any_team = true;
+  cases.push_back(equal);
+  OpCase global{"global_avg_pool2d", {f32({3, 5, 4, 7})}, [](const Tensors& x) { return Tensors{global_avg_pool2d(x[0])}; }};
+  global.any_team = true;
+  cases.push_back(global);
+  return cases;
+}
+
+OpCases norm_cases() {
+  OpCases cases;
+  for (const Shape& shape : {Shape{5, 1}, Shape{1, 3}, Shape{7, 3}, Shape{4, 3, 2, 5}, Shape{3, 5, 7, 130}, Shape{8, 16, 16, 16},
+                             Shape{2, 33, 17, 64}, Shape{6, 700}}) {
+    const InputSpec channels = f32({shape.back()}, 0.5, 2);
+    OpCase c{"batch_norm_" + shape_name(shape), {f32(shape, -1, 3), channels, channels},
+             [](const Tensors& in) { return apply_op(std::make_shared<BatchNorm>(1e-2), in); }};
+    c.any_team = true;
+    if (element_count(shape) < 200) cases.push_back(derivative_of(c));
+    cases.push_back(c);
+    OpCase i{"batch_norm_inference_" + shape_name(shape), {f32(shape), channels, channels, f32({shape.back()}), channels},
+             [](const Tensors& in) { return Tensors{batch_norm_inference(in[0], in[1], in[2], in[3], in[4])}; }};
+    i.any_team = true;
+    cases.push_back(i);
+  }
+  return cases;
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/ops/reduce.h>
+
+#include "op_case.h"
+
+namespace tandem::test {
+namespace {
+
+struct Axes {
+  Shape shape;
+  std::vector<int> axes;
+};
+// Leading axes (a bias gradient), the last, one in the middle, alternating, all; large, odd and single.
+const std::vector<Axes> kAxes{{{1}, {0}},          {{7}, {0}},           {{3, 5}, {0}},        {{3, 5}, {1}},
+                              {{4, 3, 5}, {1}},    {{4, 3, 5, 2}, {0, 2}}, {{6, 9, 11, 16}, {0, 1, 2}}, {{2, 3000}, {1}},
+                              {{67, 1030}, {0}},   {{3001, 3}, {0}},     {{70001}, {0}},       {{2, 257, 130}, {1}}};
+
+std::string axes_name(const Axes& a) { return fmt::format("{}_over_{}", shape_name(a.shape), fmt::join(a.axes, "_")); }
+
+bool is_large(const Axes& a) { return element_count(a.shape) > 20000; }
+
+}  // namespace
+
+OpCases reduce_cases() {
+  OpCases cases;
+  for (const Axes& a : kAxes)
+    for (bool keep : {false, true}) {
+      const std::string name = axes_name(a) + (keep ? "_kept" : "");
+      const auto add = [&](const char* op, InputSpec input, Tensor (*function)(const Tensor&, std::vector<int>, bool)) {
+        OpCase c{fmt::format("{}_{}", op, name), {std::move(input)},
+                 [=](const Tensors& x) { return Tensors{function(x[0], a.axes, keep)}; }};
+        c.any_team = true;
+        cases.push_back(c);
+        if (!keep && !is_large(a)) cases.push_back(derivative_of(c));
+      };
+      if (keep && is_large(a)) continue;
+      add("sum", f32(a.shape, -1, 2), sum);
+      add("mean", f32(a.shape, -1, 2), mean);
+      add("max", f32_distinct(a.shape, -40, 40), max);
+    }
+  for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{37, 61}})
+    for (DType dtype : {DType::i32, DType::u8, DType::b8, DType::bf16}) {
+      OpCase c{fmt::format("sum_{}_{}", name_of(dtype), shape_name(shape)), {{{dtype, shape}, 0, 1}},
+               [](const Tensors& x) { return Tensors{sum(x[0])}; }};
+      if (!is_floating(dtype)) c.no_gradient = "integers have no derivative";
+      c.no_finite_difference = "bf16 does not resolve the step";
+      c.exact = c.any_team = true;
+      cases.push_back(c);
+    }
+  for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 1}, Shape{3, 5}, Shape{2, 3, 10}, Shape{129, 1001}}) {
+    OpCase c{"argmax_" + shape_name(shape), {f32_distinct(shape)}, [](const Tensors& x) { return Tensors{argmax(x[0])}; }};
+    c.no_gradient = "an index is constant almost everywhere";
+    c.exact = c.any_team = true;
+    cases.push_back(c);
+  }
+  for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{
+           {{3, 5}, {5}}, {{3, 5}, {3, 1}}, {{2, 3, 5}, {3, 1}}, {{2, 3, 5}, {}}, {{4, 1, 6}, {1, 6}}, {{31, 47, 3}, {1, 1, 3}}}) {
+    OpCase c{fmt::format("sum_to_{}_{}", shape_name(from), shape_name(to)), {f32(from)},
+             [to = to](const Tensors& x) { return Tensors{sum_to(x[0], to)}; }};
+    c.any_team = true;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+}  // namespace tandem::test

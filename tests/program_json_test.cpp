@@ -1,0 +1,149 @@
+// Programs as JSON: schedules written by hand, and Programs written out and read back.
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/placement.h>
+#include <tandem/core/program_json.h>
+#include <tandem/core/verify.h>
+
+#include "random_programs.h"
+#include "schedule_builder.h"
+#include "schedules.h"
+#include "seed.h"
+
+namespace tandem::test {
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+std::string refusal(const std::string& text) {
+  try {
+    schedule_from_json(text);
+    return {};
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+void expect_refused(const std::string& text, std::initializer_list<const char*> mentions) {
+  const std::string why = refusal(text);
+  for (const char* m : mentions) EXPECT_NE(why.find(m), std::string::npos) << m << " is not in: " << why;
+}
+std::string one_lane(const std::string& steps, const std::string& rest = "") {
+  return R"({"lanes": [{}], )" + rest + R"("steps": [)" + steps + "]}";
+}
+
+TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
+  const Program p = schedule_from_json(R"({
+    "devices": 2, "corun": 0.75, "microbatches": 3,
+    "lanes": [{"device": 0}, {"device": 0, "kind": "compute", "index": 1}, {"device": 0, "kind": "send", "index": 1},
+              {"device": 1, "kind": "receive", "index": 0}, {"device": 1}],
+    "values": {"a": 1024, "g1": {"bytes": 32, "block": "group", "offset": 64}},
+    "blocks": {"group": {"bytes": 256, "arena": "host"}},
+    "states": {"z": {"bytes": 64}, "w": {"bytes": 4096, "trained": true}},
+    "steps": [
+      {"name": "F", "lane": 0, "lag": 1, "seconds": 1.5, "reads": ["w@2"], "writes": ["a", "g1"]},
+      {"name": "B", "lane": 1, "lag": 2, "phase": "backward", "reads": ["a", "w@2", "z@1"], "writes": ["g0"], "own_rate": 0.5, "others_rate": 0.25},
+      {"name": "send", "lane": 2, "lag": 2, "reads": ["g0"], "channel": "c"},
+      {"name": "receive", "lane": 3, "lag": 2, "writes": ["r"], "channel": "c"},
+      {"name": "U", "lane": 0, "lag": 2, "phase": "update", "reads": ["g0", "w@1"], "writes": ["w"], "in_place": true,
+       "after": [{"step": "send", "back": 1}]}
+    ]})");
+  EXPECT_EQ(p.devices, 2);
+  EXPECT_EQ(p.corun, 0.75);
+  EXPECT_EQ(p.microbatches, 3);
+  EXPECT_EQ(p.max_lag, 2);
+  EXPECT_EQ(p.states[0].path, "z") << "states keep the order in which they are written";
+  EXPECT_TRUE(p.states[1].trained);
+  EXPECT_EQ(p.blocks[at(find_block(p, "a"))].bytes, 1024);
+  const Block& group = p.blocks[at(find_block(p, "group"))];
+  EXPECT_EQ(group.bytes, 256);
+  EXPECT_EQ(group.arena, Arena::host);
+  EXPECT_EQ(p.members[at(find_member(p, "g1"))].offset, 64);
+  EXPECT_EQ(p.members[at(find_member(p, "w@2"))].shift, -1);
+  EXPECT_EQ(p.members[at(find_member(p, "w'"))].shift, 1);
+  EXPECT_EQ(p.blocks[at(find_block(p, "r"))].device, 1);
+  const Step& b = p.steps[1];
+  EXPECT_EQ(b.lag, 2);
+  EXPECT_EQ(b.tag.phase, Phase::backward);
+  EXPECT_EQ(b.cost.own_rate, 0.5);
+  EXPECT_EQ(b.cost.others_rate, 0.25);
+  EXPECT_EQ(p.steps[2].channel, p.steps[3].channel);
+  EXPECT_EQ(p.steps[4].waits, (std::vector<Wait>{{2, 1}}));
+  EXPECT_NO_THROW(verify(planned(p)));
+}
+
+TEST(ProgramJson, RefusesCyclesAndMissingValues) {
+  expect_refused(one_lane(R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"), {"cycle", "'A'", "'B'", "'b'"});
+  expect_refused(one_lane(R"({"name": "A", "lag": 1, "writes": ["a"]}, {"name": "B", "lag": 0, "reads": ["a"]})"), {"cycle", "'A' (lag 1)", "'B' (lag 0)"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["a"], "writes": ["a"]})"), {"cycle", "'A'"});
+  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "B"}]}, {"name": "B"})"), {"cycle", "'A'", "'B'"});
+  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A"}]})"), {"cycle", "'A'", "itself"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["x"]})"), {"missing value", "'A'", "'x'"});
+  expect_refused(one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "F", "lag": 1, "reads": ["w@1"]}, {"name": "G", "reads": ["w@0"]})",
+                          R"("states": {"w": {}},)"), {"w@0", "ages count from 1"});
+  expect_refused(one_lane(R"({"name": "F", "reads": ["w@1"]}, {"name": "U", "lag": 1, "writes": ["w"]})", R"("states": {"w": {}},)"),
+                 {"cycle", "'F'", "'U'"});
+}
+
+TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
+  expect_refused("{", {"Program"});
+  expect_refused(R"({"lanes": []})", {"steps"});
+  expect_refused(R"({"lanes": [{"kind": "gpu"}], "steps": []})", {"'gpu'", "compute", "copy-in"});
+  expect_refused(one_lane(R"({"name": "A", "lane": 1})"), {"'A'", "lane 1"});
+  expect_refused(one_lane(R"({"name": "A", "second": 1})"), {"'A'", "'second'"});
+  expect_refused(one_lane(R"({"name": "A", "seconds": -1})"), {"'A'", "seconds"});
+  expect_refused(one_lane(R"({"name": "A", "lag": -1})"), {"'A'", "lag -1"});
+  expect_refused(one_lane(R"({"name": "A", "phase": "sideways"})"), {"'sideways'"});
+  expect_refused(one_lane(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
+  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "Z"}]})"), {"'A'", "Z"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "writes": ["a"]})"), {"made twice", "'A'", "'B'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["w"]}, {"name": "B", "writes": ["w"]})", R"("states": {"w": {}},)"), {"'A'", "'B'", "'w"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["w"]})", R"("states": {"w": {}},)"), {"without an age", "w@1"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["v@1"]})", R"("states": {"w": {}},)"), {"unknown state 'v'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("values": {"a": {"bites": 1}},)"), {"'a'", "'bites'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("blocks": {"a": {"arena": "moon"}},)"), {"'moon'"});
+  expect_refused(R"({"lanes": [{"kind": "send", "index": 1}], "steps": [{"name": "S", "channel": "c"}]})", {"missing end", "'S'"});
+}
+
+// Written out and read back, a Program is the same one: the same plan follows from it.
+void expect_round_trip(const Program& schedule) {
+  const Program plan = planned(schedule);
+  const std::string text = to_json(plan);
+  EXPECT_TRUE(to_json(planned(schedule_from_json(text))) == text) << "read back from " << text;
+  EXPECT_TRUE(to_json(planned(schedule_from_json(to_json(schedule)))) == text) << "read back from " << to_json(schedule);
+  const std::string written = to_json(schedule_from_json(to_json(schedule)));
+  EXPECT_TRUE(to_json(schedule_from_json(written)) == written);
+}
+
+TEST(ProgramJson, RoundTripGivesTheSameProgram) {
+  for (int n = 1; n <= 3; ++n)
+    for (bool barriers : {false, true}) {
+      Pipeline p = equal_stages(n, {.forward = 1.25, .backward = 0.1}, 4);
+      p.hop = 0.3;
+      p.corun = 0.6;
+      p.barriers = barriers;
+      for (const auto schedule : {gpipe, one_f_one_b, double_buffered}) expect_round_trip(schedule(p));
+      p.microbatches = 1;
+      for (const auto schedule : {accumulation, dualpipe, spectrain, vertical_sync, pipedream, overlapped_all_reduce, mu_two})
+        expect_round_trip(schedule(p));
+    }
+}
+
+TEST(ProgramJson, RoundTripOfRandomPrograms) {
+  auto rng = generator("json");
+  for (int i = 0; i < 200; ++i) {
+    SCOPED_TRACE(i);
+    expect_round_trip(random_schedule(rng));
+  }
+}
+
+TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
+  ScheduleBuilder b;
+  const MemberId x = b.value("x", 0, 64), other = b.value("x", 0, 128);
+  b.add({.name = "relu", .lane = b.lane(0), .writes = {x}});
+  b.add({.name = "relu", .lane = b.lane(0), .reads = {x}, .writes = {other}});
+  expect_round_trip(b.take());
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,95 @@
+#include "schedule_builder.h"
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem::test {
+
+LaneId ScheduleBuilder::lane(int device, LaneKind kind, int index) {
+  const auto [found, fresh] = lanes_.try_emplace({device, kind, index}, static_cast<LaneId>(program_.lanes.size()));
+  if (fresh) program_.lanes.push_back({device, kind, index});
+  return found->second;
+}
+
+BlockId ScheduleBuilder::block(const std::string& name, int device, std::int64_t bytes, Arena arena) {
+  program_.blocks.push_back({name, device, arena, bytes});
+  return static_cast<BlockId>(program_.blocks.size()) - 1;
+}
+
+MemberId ScheduleBuilder::member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes, int shift) {
+  program_.members.push_back({name, block, offset, bytes, shift});
+  return static_cast<MemberId>(program_.members.size()) - 1;
+}
+
+MemberId ScheduleBuilder::value(const std::string& name, int device, std::int64_t bytes, Arena arena) {
+  return member(name, block(name, device, bytes, arena), 0, bytes, 0);
+}
+
+MemberId ScheduleBuilder::part(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes) {
+  return member(name, block, offset, bytes, 0);
+}
+
+MemberId ScheduleBuilder::over(const std::string& name, MemberId replaced) {
+  const Member other = program_.members[static_cast<std::size_t>(replaced)];
+  return member(name, other.block, other.offset, other.bytes, other.shift);
+}
+
+BlockId ScheduleBuilder::state(const std::string& path, int device, std::int64_t bytes) {
+  const BlockId id = block(path, device, bytes, Arena::state);
+  program_.states.push_back({path, {DType::u8, {bytes}}, id, true});
+  return id;
+}
+
+MemberId ScheduleBuilder::read(BlockId state, int age) {
+  const auto found = reads_.find({state, age});
+  if (found != reads_.end()) return found->second;
+  const Block& block = program_.blocks[static_cast<std::size_t>(state)];
+  const MemberId m = member(fmt::format("{}@{}", block.name, age), state, 0, block.bytes, 1 - age);
+  reads_[{state, age}] = m;
+  return m;
+}
+
+MemberId ScheduleBuilder::assign(BlockId state) {
+  const Block& block = program_.blocks[static_cast<std::size_t>(state)];
+  return member(block.name + "'", state, 0, block.bytes, 1);
+}
+
+StepId ScheduleBuilder::add(Step step) {
+  program_.steps.push_back(std::move(step));
+  return static_cast<StepId>(program_.steps.size()) - 1;
+}
+
+void ScheduleBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag, double seconds) {
+  const int from = device_of(sent), to = device_of(received);
+  const std::int64_t channel = new_channel();
+  add({.name = "send " + name, .lane = lane(from, LaneKind::send, to), .lag = lag, .reads = {sent}, .channel = channel,
+       .cost = {seconds}});
+  add({.name = "receive " + name, .lane = lane(to, LaneKind::receive, from), .lag = lag, .writes = {received},
+       .channel = channel, .cost = {seconds}});
+}
+
+namespace {
+template <class T> std::int32_t find(const std::vector<T>& all, const std::string& name, const char* what) {
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].name == name) return static_cast<std::int32_t>(i);
+  throw Error(fmt::format("there is no {} '{}'", what, name));
+}
+}  // namespace
+
+StepId find_step(const Program& program, const std::string& name) { return find(program.steps, name, "step"); }
+BlockId find_block(const Program& program, const std::string& name) { return find(program.blocks, name, "block"); }
+MemberId find_member(const Program& program, const std::string& name) { return find(program.members, name, "value"); }
+Step& step_named(Program& program, const std::string& name) {
+  return program.steps[static_cast<std::size_t>(find_step(program, name))];
+}
+Block& block_named(Program& program, const std::string& name) {
+  return program.blocks[static_cast<std::size_t>(find_block(program, name))];
+}
+
+bool is_state(const Program& program, MemberId member) {
+  const Member& m = program.members[static_cast<std::size_t>(member)];
+  return program.blocks[static_cast<std::size_t>(m.block)].arena == Arena::state;
+}
+
+}  // namespace tandem::test

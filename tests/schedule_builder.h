@@ -1,0 +1,61 @@
+#pragma once
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <tandem/core/program.h>
+
+namespace tandem::test {
+
+/// Writes a schedule down step by step, in list order: what `planned` is given.
+class ScheduleBuilder {
+ public:
+  explicit ScheduleBuilder(int devices = 1) { program_.devices = devices; }
+
+  /// Added when first asked for.
+  LaneId lane(int device, LaneKind kind = LaneKind::compute, int index = 0);
+
+  BlockId block(const std::string& name, int device, std::int64_t bytes, Arena arena = Arena::work);
+  /// A value in a block of its own.
+  MemberId value(const std::string& name, int device, std::int64_t bytes = 64, Arena arena = Arena::work);
+  /// A value that is part of a block, or takes the place of another one in it.
+  MemberId part(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes);
+  /// A value that takes another's place.
+  MemberId over(const std::string& name, MemberId replaced);
+
+  BlockId state(const std::string& path, int device, std::int64_t bytes = 64);
+  /// What batch b − age assigned.
+  MemberId read(BlockId state, int age);
+  MemberId assign(BlockId state);
+
+  StepId add(Step step);
+  /// A send and a receive of another device's value, which share a channel.
+  void transfer(const std::string& name, MemberId sent, MemberId received, int lag, double seconds);
+  std::int64_t new_channel() { return channels_++; }
+
+  Step& step(StepId s) { return program_.steps[static_cast<std::size_t>(s)]; }
+  BlockId block_of(MemberId m) const { return program_.members[static_cast<std::size_t>(m)].block; }
+  int device_of(MemberId m) const { return program_.blocks[static_cast<std::size_t>(block_of(m))].device; }
+  Program& program() { return program_; }
+  Program take() { return std::move(program_); }
+
+ private:
+  MemberId member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes, int shift);
+
+  Program program_;
+  std::map<std::tuple<int, LaneKind, int>, LaneId> lanes_;
+  std::map<std::pair<BlockId, int>, MemberId> reads_;
+  std::int64_t channels_ = 0;
+};
+
+/// Ids by name. Throws Error where there is none.
+StepId find_step(const Program& program, const std::string& name);
+BlockId find_block(const Program& program, const std::string& name);
+MemberId find_member(const Program& program, const std::string& name);
+Step& step_named(Program& program, const std::string& name);
+Block& block_named(Program& program, const std::string& name);
+
+bool is_state(const Program& program, MemberId member);
+
+}  // namespace tandem::test

@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/core/host.h>
+#include <tandem/core/tensor.h>
+#include <tandem/nn/module.h>
+#include <tandem/plan/session.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem::testing {
+
+/// A small training job on random data, to be run under many strategies and compared.
+struct Job {
+  std::function<std::unique_ptr<nn::Module>()> model;
+  Shape sample;                      ///< shape of one sample
+  int classes = 5;
+  DType dtype = DType::f32;
+  std::int64_t batch_size = 8;       ///< global
+  std::vector<std::int64_t> drains;  ///< batches of each run from empty to drained
+  std::vector<std::uint64_t> seeds = {1};  ///< per model
+  std::vector<double> rates = {0.05};      ///< per model
+  std::uint64_t data_seed = 7;
+  bool poison = true;
+  bool eager_kernels_only = false;
+};
+
+struct Outcome {
+  std::vector<std::vector<double>> losses;  ///< [batch][model]
+  std::map<std::string, Tensor> state;
+  std::int64_t planned_peak = 0, executed_peak = 0;
+  Program program;
+};
+
+/// Trains under a strategy, on threads; replicas, stages, models and so on are the strategy's.
+Outcome train(const Job& job, Strategy strategy);
+
+/// The job's forward graph for one replica's micro-batch.
+Graph trace_job(const Job& job, std::int64_t samples);
+
+/// Initial state, with a leading model axis where there are several models.
+std::map<std::string, Tensor> initial_state(const Job& job);
+
+/// One sample's pixels and label: functions of the data seed, the batch and the sample's number in it.
+double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element);
+std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample);
+
+/// A residual multi-layer perceptron small enough for hundreds of runs.
+Job small_residual_job(DType dtype = DType::f32);
+
+/// Both states hold the same names, types and bits; says which differ.
+void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);
+
+}  // namespace tandem::testing
