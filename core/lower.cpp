@@ -33,7 +33,7 @@ class Homes {
       : g_(graph), p_(program), position_(graph.nodes().size(), -1), root_(graph.values().size()), home_(graph.values().size()),
         uses_(graph.values().size()) {
     for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<int>(i);
-    for (NodeId n : order) {
+    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
       const Node& node = g_.node(n);
       for (ValueId v : node.outputs) root_[at(v)] = v;
       if (const auto view = view_of(node)) root_[at(node.outputs[0])] = root_[at(*view)];
@@ -141,7 +141,9 @@ class Lowering {
  public:
   Lowering(const Graph& graph, std::span<const NodeId> order, const LowerOptions& options)
       : g_(graph), options_(options), p_(with_states()), homes_(graph, order, p_), members_(graph.values().size(), -1) {
-    for (NodeId n : order) add(n);
+    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) add_members(n);  // a reader may be listed before its source
+    for (NodeId n : order)
+      if (has_step(n)) add_step(g_.node(n));
   }
   Program take() { return std::move(p_); }
 
@@ -204,14 +206,20 @@ class Lowering {
     return name;
   }
 
-  void add(NodeId n) {
+  bool has_step(NodeId n) const {
+    return !dynamic_cast<const Read*>(g_.node(n).op.get()) && !homes_.view_of(g_.node(n)) && !homes_.assigned_in_place(n);
+  }
+
+  void add_members(NodeId n) {
     const Node& node = g_.node(n);
     if (const auto* read = dynamic_cast<const Read*>(node.op.get())) {
       members_[at(node.outputs[0])] = read_member(*read);
     } else if (const auto source = homes_.view_of(node)) {
       members_[at(node.outputs[0])] = members_[at(*source)];
-    } else if (!homes_.assigned_in_place(n)) {
-      add_step(node);
+    } else {
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        members_[at(node.outputs[o])] =
+            output_member(node, o, name_of(node) + (node.outputs.size() > 1 ? fmt::format(".{}", o) : ""));
     }
   }
 
@@ -231,11 +239,7 @@ class Lowering {
       step.outputs = {state.type};
       step.writes.push_back(add_member(state.path + "'", state.block, 0, state.type.bytes(), 1));
     }
-    for (std::size_t o = 0; o < node.outputs.size(); ++o) {
-      const MemberId m = output_member(node, o, step.name + (node.outputs.size() > 1 ? fmt::format(".{}", o) : ""));
-      members_[at(node.outputs[o])] = m;
-      step.writes.push_back(m);
-    }
+    for (ValueId v : node.outputs) step.writes.push_back(members_[at(v)]);
     step.in_place = overlaps_only_as_declared(node, step);
     if (const std::int64_t bytes = workspace_of(node, step); bytes > 0) {
       const std::string name = step.name + " workspace";

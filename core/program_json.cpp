@@ -248,8 +248,10 @@ class Writer {
       const Block& b = p_.blocks[static_cast<std::size_t>(s.block)];
       j["states"][b.name] = {{"device", b.device}, {"bytes", b.bytes}, {"trained", s.trained}, {"slots", b.slots}, {"offsets", b.offsets}};
     }
+    std::vector<bool> holds(p_.blocks.size(), false);
+    for (const Member& m : p_.members) holds[static_cast<std::size_t>(m.block)] = true;
     for (std::size_t i = 0; i < p_.blocks.size(); ++i)
-      if (const Block& b = p_.blocks[i]; b.arena != Arena::state)
+      if (const Block& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
         j["blocks"][blocks_[i]] = {{"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
     for (std::size_t i = 0; i < p_.members.size(); ++i)
       if (const Member& m = p_.members[i]; block_of(m).arena != Arena::state)

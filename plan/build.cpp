@@ -94,6 +94,10 @@ void check_budget(const Program& p, std::int64_t budget) {
                             budget, peak, peak));
 }
 
+PipelineSchedule schedule_of(const Strategy& s) {
+  return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1);
+}
+
 Graph take_off_device(Graph g, const Strategy& strategy) {
   if (strategy.swap.empty() && strategy.recompute.empty()) return g;
   g = with_backward_views(g);
@@ -103,8 +107,7 @@ Graph take_off_device(Graph g, const Strategy& strategy) {
 
 }  // namespace
 
-Program build(const Graph& forward, const Strategy& strategy) {
-  const PipelineSchedule schedule = make_schedule(strategy.schedule, strategy.stages, strategy.train ? strategy.microbatches : 1);
+Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
@@ -115,10 +118,13 @@ Program build(const Graph& forward, const Strategy& strategy) {
   add_all_reduces(t.graph, strategy.train ? strategy.replicas : 1, strategy.fusion_groups, t.grads, t.results);
   if (strategy.train) add_updates(t.graph, t.grads, strategy);
   deliver(t.graph, t.results);
-  g = checked(apply_timing(checked(std::move(t.graph)), schedule.stages));
+  g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));
   g = checked(take_off_device(std::move(g), strategy));
-  g = checked(insert_transfers(std::move(g)));
+  return checked(insert_transfers(std::move(g)));
+}
 
+Program build(const Graph& forward, const Strategy& strategy) {
+  const Graph g = planned_graph(forward, strategy);
   LowerOptions options;
   options.devices = strategy.stages;
   options.replicas = strategy.replicas;
@@ -126,7 +132,7 @@ Program build(const Graph& forward, const Strategy& strategy) {
   options.kernels = strategy.kernels ? strategy.kernels : &cpu_kernels();
   options.threads = strategy.threads;
   options.cost = [&](const Step& s) { return cost_of(s, strategy); };
-  Program program = lower(g, list_order(g, schedule.order), options);
+  Program program = lower(g, list_order(g, schedule_of(strategy).order), options);
   program.corun = strategy.corun;
   add_copy_waits(program);
   program = planned(std::move(program));

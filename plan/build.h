@@ -13,4 +13,7 @@ namespace tandem {
 /// Throws Error for what the strategy cannot do, naming the decision and what would work.
 Program build(const Graph& forward, const Strategy& strategy);
 
+/// The graph that `build` lowers: after all passes, with complete tags.
+Graph planned_graph(const Graph& forward, const Strategy& strategy);
+
 }  // namespace tandem

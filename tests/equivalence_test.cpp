@@ -1,12 +1,16 @@
 // Rule 2: every pass on or off gives the same losses.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "interpret.h"
 #include "training_run.h"
 
 namespace tandem {
 namespace {
 
 using testing::expect_same_state;
+using testing::interpret;
 using testing::Job;
 using testing::Outcome;
 using testing::small_residual_job;
@@ -44,6 +48,116 @@ TEST(Equivalence, FlushSchedulesEqualAccumulationBitwise) {
           EXPECT_EQ(out.planned_peak, out.executed_peak);
         }
     }
+}
+
+TEST(Equivalence, LaggedSchedulesEqualAOneDeviceLoopThatKeepsOldWeightsBitwise) {
+  Job job = small_residual_job();
+  job.drains = {7, 1, 9};
+  for (ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {1, 2, 3, 4})
+      for (int microbatches : {1, 2}) {
+        SCOPED_TRACE(::testing::Message() << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
+        Strategy s = plain();
+        s.schedule = kind;
+        s.stages = stages;
+        s.microbatches = microbatches;
+        const Outcome loop = interpret(job, s);
+        const Outcome out = train(job, s);
+        EXPECT_EQ(loop.losses, out.losses);
+        expect_same_state(loop.state, out.state);
+        EXPECT_EQ(out.planned_peak, out.executed_peak);
+        if (stages == 1) EXPECT_EQ(train(job, [&] { Strategy p = plain(); p.microbatches = microbatches; return p; }()).losses, out.losses);
+      }
+}
+
+double largest_difference(const Outcome& a, const Outcome& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.losses.size(); ++i)
+    for (std::size_t m = 0; m < a.losses[i].size(); ++m) largest = std::max(largest, std::abs(a.losses[i][m] - b.losses.at(i).at(m)));
+  for (const auto& [path, tensor] : a.state) {
+    const auto x = tensor.values(), y = b.state.at(path).values();
+    for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x[i] - y[i]));
+  }
+  return largest;
+}
+
+TEST(Equivalence, ReplicasEqualTheBigBatch) {
+  const Job job = small_residual_job(DType::f64);
+  const Outcome one = train(job, plain());
+  for (int replicas : {2, 4})
+    for (int stages : {1, 2})
+      for (int microbatches : {1, 2})
+        for (bool grouped : {false, true}) {
+          SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << stages << " stages, " << microbatches << " micro-batches, grouped " << grouped);
+          Strategy s = plain();
+          s.replicas = replicas;
+          s.stages = stages;
+          s.microbatches = microbatches;
+          if (grouped) s.fusion_groups = {{"stem.weight", "stem.bias"}, {"head.weight", "head.bias"}};
+          const Outcome out = train(job, s);
+          EXPECT_LE(largest_difference(one, out), 1e-12);
+          EXPECT_EQ(out.planned_peak, out.executed_peak);
+        }
+}
+
+TEST(Equivalence, FusionGroupsChangeNoBit) {
+  const Job job = small_residual_job();
+  Strategy s = plain();
+  s.replicas = 2;
+  const Outcome separate = train(job, s);
+  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"}, {"stem.weight", "block0.first.bias", "stem.bias"}};
+  const Outcome fused = train(job, s);
+  EXPECT_EQ(separate.losses, fused.losses);
+  expect_same_state(separate.state, fused.state);
+}
+
+TEST(Equivalence, ModelsSideBySideEqualModelsAloneBitwise) {
+  Job job = small_residual_job();
+  job.seeds = {3, 8, 5};
+  job.rates = {0.1, 0.05, 0.02};
+  const Outcome together = train(job, plain());
+  for (std::size_t m = 0; m < job.seeds.size(); ++m) {
+    Job alone = job;
+    alone.seeds = {job.seeds[m]};
+    alone.rates = {job.rates[m]};
+    const Outcome out = train(alone, plain());
+    for (std::size_t b = 0; b < out.losses.size(); ++b) EXPECT_EQ(out.losses[b][0], together.losses[b][m]) << "model " << m << " batch " << b;
+  }
+}
+
+TEST(Equivalence, SwapAndRecomputeChangeNoBit) {
+  const Job job = small_residual_job();
+  const Outcome kept = train(job, plain());
+  for (const auto& [swap, recompute] : std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+           {{"*"}, {}}, {{}, {"block1", "block2"}}, {{"block0", "block3"}, {"block2"}}}) {
+    SCOPED_TRACE(::testing::Message() << swap.size() << " swaps, " << recompute.size() << " recomputes");
+    Strategy s = plain();
+    s.swap = swap;
+    s.recompute = recompute;
+    const Outcome out = train(job, s);
+    EXPECT_EQ(kept.losses, out.losses);
+    expect_same_state(kept.state, out.state);
+    EXPECT_EQ(out.planned_peak, out.executed_peak);
+  }
+}
+
+TEST(Equivalence, AllAtOnceTrainsAndEqualsItsParts) {
+  Job job = small_residual_job(DType::f64);
+  job.seeds = {3, 8};
+  job.rates = {0.1, 0.05};
+  const Outcome one = train(job, plain());
+  for (ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b}) {
+    Strategy s = plain();
+    s.replicas = 2;
+    s.stages = 2;
+    s.microbatches = 2;
+    s.schedule = kind;
+    s.swap = {"block0"};
+    s.recompute = {"block3"};
+    const Outcome out = train(job, s);
+    EXPECT_LE(largest_difference(one, out), 1e-12);
+    EXPECT_EQ(out.planned_peak, out.executed_peak);
+  }
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ class TilePlan {
       if (step.instruction.code == Code::constant)
         std::fill_n(to, tile_, static_cast<float>(step.instruction.immediate));
       else
-        load(step, l, 0, tile_, to);
+        load(step, l, 0, std::min(tile_, out_.elements()), to);
     }
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * tile_, n = std::min(tile_, out_.elements() - begin);
