@@ -11,6 +11,7 @@
 namespace tandem {
 
 void RankMemory::fit(const DeviceMemory& needed) {
+  if (needed.work > work_.bytes() || needed.host > host_.bytes() || needed.state > state_.bytes()) ++generation_;
   if (needed.work > work_.bytes()) work_ = Buffer(needed.work);
   if (needed.host > host_.bytes()) host_ = Buffer(needed.host);
   if (needed.state > state_.bytes()) {
@@ -65,39 +66,44 @@ void Executable::prepare(StepId s, const KernelTable& kernels) {
     p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane), program_.microbatches,
                              static_cast<std::uint64_t>(step.channel)});
   }
-  const auto add = [&](MemberId m, bool output) {
-    const Member& member = program_.members[static_cast<std::size_t>(m)];
-    const Block& block = program_.blocks[static_cast<std::size_t>(member.block)];
-    void* const first = address(member, 0);
-    const std::size_t operand = output ? p.out.size() : p.in.size();
-    if (output) p.out.push_back(first);
-    else p.in.push_back(first);
-    if (block.slots > 1) p.moving.push_back({operand, output, &member});
+  p.in.resize(step.reads.size());
+  p.out.resize(step.writes.size());
+  const auto add = [&](const std::vector<MemberId>& members, bool output) {
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const Member& member = program_.members[static_cast<std::size_t>(members[i])];
+      if (program_.blocks[static_cast<std::size_t>(member.block)].slots > 1) p.moving.push_back({i, output, &member});
+    }
   };
-  for (MemberId m : step.reads) add(m, false);
-  for (MemberId m : step.writes) add(m, true);
-  if (step.op && step.writes.size() > step.outputs.size()) p.workspace = p.out.back();
+  add(step.reads, false);
+  add(step.writes, true);
+}
+
+// The addresses that do not depend on the batch (of the others, those of index 0).
+void Executable::bind(const Step& step, Prepared& p) const {
+  const auto resolve = [&](MemberId m) {
+    const Member& member = program_.members[static_cast<std::size_t>(m)];
+    if (program_.blocks[static_cast<std::size_t>(member.block)].slots == 1) touch(p, member, 0);
+    return address(member, 0);
+  };
+  for (std::size_t i = 0; i < p.in.size(); ++i) p.in[i] = resolve(step.reads[i]);
+  for (std::size_t i = 0; i < p.out.size(); ++i) p.out[i] = resolve(step.writes[i]);
+  p.bound = memory_.generation();
 }
 
 void Executable::execute(StepId s, std::int64_t batch) {
   const Step& step = program_.steps[static_cast<std::size_t>(s)];
   Prepared& p = prepared_[static_cast<std::size_t>(s)];
+  if (p.bound != memory_.generation()) bind(step, p);
   for (const Moving& m : p.moving) {
     std::byte* const at = address(*m.member, m.member->index(batch));
     if (m.output) p.out[m.operand] = at;
     else p.in[m.operand] = at;
     touch(p, *m.member, m.member->index(batch));
   }
-  if (p.touched_work == 0 && p.touched_state == 0)  // the first time: what does not move
-    for (const auto* members : {&step.reads, &step.writes})
-      for (MemberId m : *members) {
-        const Member& member = program_.members[static_cast<std::size_t>(m)];
-        touch(p, member, member.index(batch));
-      }
   if (!p.kernel) return;
-  if (p.workspace) p.workspace = p.out.back();
-  if (poison_) poison_before(step, p, batch);
-  p.kernel->run({p.in.data(), p.out.data(), p.workspace, first_batch_ + batch, &rank_});
+  void* const workspace = step.writes.size() > step.outputs.size() ? p.out.back() : nullptr;
+  if (poison_) poison_before(step, p);
+  p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_});
   if (poison_)
     for (BlockId b : p.last_use) {
       const Block& block = program_.blocks[static_cast<std::size_t>(b)];
@@ -105,7 +111,7 @@ void Executable::execute(StepId s, std::int64_t batch) {
     }
 }
 
-void Executable::poison_before(const Step& step, const Prepared& p, std::int64_t) const {
+void Executable::poison_before(const Step& step, const Prepared& p) const {
   for (std::size_t i = 0; i < p.out.size(); ++i) {
     const Member& out = program_.members[static_cast<std::size_t>(step.writes[i])];
     const bool replaces = std::any_of(step.reads.begin(), step.reads.end(), [&](MemberId m) {

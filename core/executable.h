@@ -15,8 +15,10 @@ namespace tandem {
 /// Program that uses them.
 class RankMemory {
  public:
-  /// Grows what is too small. State contents are kept.
+  /// Grows what is too small. State contents are kept; addresses change.
   void fit(const DeviceMemory& needed);
+  /// Grows with every change of address.
+  std::int64_t generation() const { return generation_; }
   std::byte* base(Arena arena) const;
 
   /// The current value (version 0 while drained) of a state.
@@ -24,9 +26,11 @@ class RankMemory {
 
  private:
   Buffer work_, state_, host_;
+  std::int64_t generation_ = 0;
 };
 
-/// Prepared steps of one rank: kernels made, addresses resolved as far as they do not depend on the batch.
+/// Prepared steps of one rank: kernels made, addresses resolved as far as they do not depend on the batch. Several
+/// may share one RankMemory, and take turns.
 class Executable {
  public:
   /// `program` is a projection on `rank.stage`. `threads` is the team size of each compute lane.
@@ -61,16 +65,17 @@ class Executable {
     KernelPtr kernel;
     std::vector<const void*> in;
     std::vector<void*> out;
-    void* workspace = nullptr;
     std::vector<Moving> moving;
+    std::int64_t bound = -1;  // the memory's generation that the other addresses belong to
     std::int64_t touched_work = 0, touched_state = 0;  // highest end, over all slots used so far
     std::vector<BlockId> last_use;                     // blocks that may be poisoned afterwards
   };
 
   void prepare(StepId s, const KernelTable& kernels);
+  void bind(const Step& step, Prepared& p) const;
   void touch(Prepared& p, const Member& m, std::int64_t index) const;
   std::byte* address(const Member& m, std::int64_t index) const;
-  void poison_before(const Step& step, const Prepared& p, std::int64_t batch) const;
+  void poison_before(const Step& step, const Prepared& p) const;
   void find_last_uses();
 
   Program program_;

@@ -55,6 +55,8 @@ class LifeTable {
         written = std::min(written, at);
       }
     }
+    // Members side by side may follow each other at any distance; the block is taken all the time then.
+    life.end = std::min(life.end, life.begin + p_.blocks[static_cast<std::size_t>(b)].slots * steps);
     return life;
   }
 

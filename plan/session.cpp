@@ -26,7 +26,9 @@ struct Session::Rank {
 
 namespace {
 
-constexpr std::uint64_t kHashChannel = ~std::uint64_t{0} - 1;
+// Channels that no Program uses.
+constexpr std::uint64_t kHashChannel = (std::uint64_t{1} << 30) - 1;
+constexpr std::uint64_t kStateChannel = (std::uint64_t{1} << 30) - 2;
 
 template <class F> void on_each_rank(std::size_t ranks, F f) {
   std::vector<std::exception_ptr> errors(ranks);
@@ -119,7 +121,7 @@ void Session::load(const std::map<std::string, Tensor>& state) {
     }
 }
 
-std::map<std::string, Tensor> Session::state() const {
+std::map<std::string, Tensor> Session::state(int root) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program_.states) {
@@ -130,7 +132,21 @@ std::map<std::string, Tensor> Session::state() const {
       std::memcpy(t.data(), memory.data(), memory.size());
       result.emplace(s.path, std::move(t));
     }
+  if (comms_.size() == 1 && comms_[0]->size() > 1) collect(*comms_[0], root, result);
   return result;
+}
+
+// Rank k of replica 0 holds stage k.
+void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const {
+  for (const StateBlock& s : program_.states) {
+    const int holder = program_.blocks[static_cast<std::size_t>(s.block)].device;
+    if (holder == root) continue;
+    if (comm.rank() == holder) comm.send(state.at(s.path).data(), s.type.bytes(), root, kStateChannel);
+    if (comm.rank() != root) continue;
+    Tensor t = Tensor::empty(s.type);
+    comm.receive(t.data(), s.type.bytes(), holder, kStateChannel);
+    state.insert_or_assign(s.path, std::move(t));
+  }
 }
 
 void Session::run(std::int64_t first_batch, std::int64_t batches) {

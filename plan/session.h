@@ -34,8 +34,9 @@ class Session {
   /// Sets state by path, on every local rank that holds it. What is not named and belongs to the optimiser
   /// (path "optimizer.…") starts at zero; anything else missing or mismatched is an Error.
   void load(const std::map<std::string, Tensor>& state);
-  /// The state that local ranks of replica 0 hold.
-  std::map<std::string, Tensor> state() const;
+  /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root` alone
+  /// gets what is not its own.
+  std::map<std::string, Tensor> state(int root = 0) const;
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
   /// first failing rank threw; the session cannot go on after that.
@@ -50,6 +51,7 @@ class Session {
  private:
   struct Rank;
   void agree(Comm& comm) const;
+  void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
   Program program_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Rank>> ranks_;

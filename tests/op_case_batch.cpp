@@ -68,11 +68,19 @@ bool refuses_derivative(const Graph& original) {
   Trace trace(graph);
   for (NodeId id = 0; id < static_cast<NodeId>(original.nodes().size()); ++id) {
     const Node& node = original.node(id);
-    Tensors inputs, outputs;
-    for (ValueId v : node.inputs) inputs.push_back(trace.tensor(v));
-    for (ValueId v : node.outputs) outputs.push_back(trace.tensor(v));
+    Tensors inputs, outputs, grads;
+    std::vector<bool> needed;
+    for (ValueId v : node.inputs) {
+      inputs.push_back(trace.tensor(v));
+      needed.push_back(is_floating(inputs.back().dtype()));
+    }
+    for (ValueId v : node.outputs) {
+      outputs.push_back(trace.tensor(v));
+      if (is_floating(outputs.back().dtype())) grads = outputs;
+    }
+    if (grads.empty() || std::find(needed.begin(), needed.end(), true) == needed.end()) return true;  // integers
     try {
-      const Tensors grads = node.op->vjp({inputs, outputs, outputs, std::vector<bool>(inputs.size(), true)});
+      grads = node.op->vjp({inputs, outputs, grads, needed});
       if (std::none_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); })) return true;
     } catch (const NoRule&) {
       return true;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/ops/copy.h>
 #include <tandem/ops/shape.h>
 
 #include "op_case.h"
@@ -81,9 +82,12 @@ void add_broadcast(OpCases& cases) {
                                                                      {{3, 1}, {3, 5}},
                                                                      {{2, 1, 3}, {4, 2, 7, 3}},
                                                                      {{37, 1}, {37, 61}},
-                                                                     {{1, 300}, {9, 300}}})
-    add_moved(cases, fmt::format("broadcast_to_{}_{}", shape_name(from), shape_name(to)), {f32(from)},
-              [to = to](const Tensors& x) { return Tensors{broadcast_to(x[0], to)}; });
+                                                                     {{1, 300}, {9, 300}}}) {
+    OpCase c{fmt::format("broadcast_to_{}_{}", shape_name(from), shape_name(to)), {f32(from)},
+             [to = to](const Tensors& x) { return Tensors{broadcast_to(x[0], to)}; }};
+    c.any_team = true;
+    cases.push_back(c);  // not exact: the gradient is a sum
+  }
 }
 
 }  // namespace
@@ -95,6 +99,10 @@ OpCases shape_cases() {
   add_concat(cases);
   add_slice_and_pad(cases);
   add_broadcast(cases);
+  for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{129, 65}})
+    add_moved(cases, "copies_" + shape_name(shape), {f32(shape)}, [](const Tensors& x) {
+      return Tensors{copy_in(copy_out(x[0])), apply_op1(std::make_shared<Copy>(), {x[0]})};
+    });
   for (DType dtype : {DType::bf16, DType::u8, DType::i64}) {  // other element sizes
     OpCase c{fmt::format("move_{}", name_of(dtype)), {{{dtype, {33, 40}}, 0, 1}}, [](const Tensors& x) {
                return Tensors{concat({slice(x[0], 0, 1, 30), pad(x[0], 0, 2, 3)}, 0), transpose(x[0], {1, 0})};

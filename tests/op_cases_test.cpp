@@ -28,6 +28,10 @@ const std::map<std::string, std::string> kWithoutCase{
     {"input", "the host's data: executor and engine tests"},
     {"result", "the host's data: executor and engine tests"},
     {"constant", "fixed contents, nothing to differentiate: used by the cases of others"},
+    {"all_reduce", "needs ranks: collective_test"},
+    {"send", "needs ranks: collective_test"},
+    {"receive", "needs ranks: collective_test"},
+    {"barrier", "needs ranks: collective_test"},
     {"mapped", "made by the batching rules of others, and checked by their cases"},
 };
 

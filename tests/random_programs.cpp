@@ -189,7 +189,9 @@ class RandomSchedule {
   // Two blocks become one, side by side.
   void join_blocks() {
     Program& p = b_.program();
-    const BlockId a = draw_int(rng_, 0, static_cast<int>(p.blocks.size()) - 1), b = draw_int(rng_, 0, static_cast<int>(p.blocks.size()) - 1);
+    const int blocks = static_cast<int>(p.blocks.size());
+    if (blocks < 2) return;
+    const BlockId a = draw_int(rng_, 0, blocks - 1), b = draw_int(rng_, 0, blocks - 1);
     if (a == b || p.blocks[at(a)].device != p.blocks[at(b)].device) return;
     if (p.blocks[at(a)].arena == Arena::state || p.blocks[at(b)].arena == Arena::state) return;
     const std::int64_t shift = align_up(p.blocks[at(a)].bytes);

@@ -1,0 +1,75 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tandem/core/host.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/nn/module.h>
+
+#include "train_options.h"
+
+namespace tandem::apps {
+
+/// A network by name. Throws Error listing the names.
+std::unique_ptr<nn::Module> make_network(const std::string& arch, int classes);
+std::vector<std::string> network_names();
+
+/// The forward graph of a classifier on (n,32,32,3) images: results "loss" when training, "correct" (i32, how
+/// many of n) when not.
+Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool training);
+
+/// What a training Program asks for and delivers: samples in an order shuffled anew each epoch, the same for
+/// every number of ranks and micro-batches; learning rates by schedule; losses.
+class CifarTraining final : public Host {
+ public:
+  struct Batch {
+    std::vector<double> loss, lr;  ///< per model
+    double seconds = 0;            ///< when the loss arrived, on a steady clock
+  };
+  /// `arrived` is called with each batch whose loss is there, in order of batches.
+  CifarTraining(const CifarData& data, const TrainOptions& options, std::function<void(std::int64_t, const Batch&)> arrived);
+
+  std::int64_t batches_per_epoch() const { return data_.size() / options_.batch_size; }
+  std::int64_t total_batches() const;
+
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank, std::span<std::byte> out) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) override;
+
+  /// Makes the next request for data throw Aborted("interrupted"), on all lanes: for signal handlers.
+  static std::atomic<bool> interrupted;
+
+ private:
+  std::vector<std::int64_t> indices(std::int64_t batch, std::int64_t first, std::int64_t count);
+  double rate(std::size_t model, std::int64_t batch) const;
+  const CifarData& data_;
+  const TrainOptions& options_;
+  std::function<void(std::int64_t, const Batch&)> arrived_;
+  DType dtype_;
+  std::mutex mutex_;
+  std::int64_t shuffled_epoch_ = -1;
+  std::shared_ptr<const std::vector<std::int64_t>> order_;
+};
+
+/// Test images in order, the last batch filled up with label −1; counts what was right.
+class CifarEvaluation final : public Host {
+ public:
+  CifarEvaluation(const CifarData& data, const TrainOptions& options, std::int64_t batch_size);
+  std::int64_t batches() const { return (data_.size() + batch_size_ - 1) / batch_size_; }
+  std::vector<double> accuracy() const;  ///< per model, 0 … 1
+
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank, std::span<std::byte> out) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) override;
+
+ private:
+  const CifarData& data_;
+  const TrainOptions& options_;
+  std::int64_t batch_size_;
+  std::vector<std::int64_t> correct_;
+};
+
+}  // namespace tandem::apps

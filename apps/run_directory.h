@@ -1,0 +1,38 @@
+#pragma once
+#include <fstream>
+#include <string>
+
+#include "cifar_job.h"
+#include "train_options.h"
+
+namespace tandem::apps {
+
+struct Summary {
+  std::vector<double> train_loss;     ///< per model, mean over the last epoch
+  std::vector<double> test_accuracy;  ///< per model
+  double images_per_second = 0, step_ms = 0;
+  std::int64_t peak_bytes = 0, planned_peak_bytes = 0, live_peak_bytes = 0;
+  bool simulated = false;
+};
+
+/// What a run leaves behind: args.json, metrics.jsonl (an object per batch), summary.json. Without a directory
+/// it keeps nothing. With several models, per-model numbers are arrays.
+class RunDirectory {
+ public:
+  RunDirectory() = default;
+  /// Makes the directory. Throws Error naming it when that fails.
+  RunDirectory(const std::string& directory, const TrainOptions& options);
+  void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms, double images_per_second);
+  void summary(const Summary& summary);
+  std::string path(const std::string& file) const;
+  bool keeps() const { return !directory_.empty(); }
+
+ private:
+  std::string directory_;
+  std::ofstream metrics_;
+};
+
+/// Writes a whole file. Throws Error naming it.
+void write_file(const std::string& file, const std::string& text);
+
+}  // namespace tandem::apps

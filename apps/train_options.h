@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tandem::apps {
+
+/// What the command line of a training program says, with everything left open filled in.
+struct TrainOptions {
+  std::string arch = "mlp-residual";
+  std::string data = "synthetic";
+  std::int64_t synthetic_train = 10'000, synthetic_test = 2'000;
+  int epochs = 1;
+  std::int64_t steps = 0;  ///< 0: by epochs
+  std::int64_t batch_size = 128;
+  std::vector<double> lr = {0.05};
+  std::string sched = "constant";
+  double momentum = 0.9, weight_decay = 0;
+  std::vector<std::uint64_t> seed = {0};
+  int threads = 0;  ///< per compute lane; 0: the cores divided among the lanes of this machine
+  std::string parallel;  ///< none, data, pipeline; empty: none, or data under mpirun
+  int ranks = 0, stages = 0, microbatches = 1, models = 0;
+  std::string schedule = "1f1b";
+  std::string memory_budget;
+  std::string transport;  ///< threads, mpi; empty: mpi under mpirun
+  std::string link, trace, profile, plan, output;
+  std::string dtype = "f32";
+  bool simulate = false;
+  int print_every = 50;
+  std::string command_line;
+};
+
+/// Parses and checks. Returns false when there is nothing to run (--help), after printing.
+/// Throws Error naming the flag, what was given and what is accepted.
+bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs, TrainOptions& options);
+
+/// "512MB", "1.5GiB", "1000000" in bytes. Throws Error listing the forms.
+std::int64_t parse_bytes(const std::string& text);
+
+}  // namespace tandem::apps

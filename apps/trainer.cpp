@@ -1,0 +1,261 @@
+#include "trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <unordered_map>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/autograd/batch.h>
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/sim_backend.h>
+#include <tandem/core/trace.h>
+#include <tandem/datasets/draw.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/dist/throttle.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/plan_file.h>
+#include <tandem/plan/profile.h>
+
+#include "progress_line.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr std::int64_t kEvaluationBatch = 500;
+constexpr std::size_t kSpansPerLane = 200'000;
+constexpr std::int64_t kSimulatedBatches = 20;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+bool all_finite(const Tensor& t) {
+  if (!is_floating(t.dtype())) return true;
+  for (double v : t.values())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainOptions options, MpiSession* mpi) : options_(std::move(options)), mpi_(mpi) {}
+
+void Trainer::run() {
+  CifarData train_data, test_data;
+  if (options_.data == "synthetic") {
+    train_data = draw_cifar(options_.synthetic_train, options_.seed[0]);
+    test_data = draw_cifar(options_.synthetic_test, options_.seed[0], kFirstDrawnTestIndex);
+  } else {
+    train_data = load_cifar(options_.data, CifarSplit::train);
+    test_data = load_cifar(options_.data, CifarSplit::test);
+  }
+  classes_ = train_data.classes;
+  options_.simulate ? simulate(train_data) : train(train_data, test_data);
+}
+
+int Trainer::lane_threads() const {
+  if (options_.threads > 0) return options_.threads;
+  const int local = options_.ranks * options_.stages;  // ranks that share this machine's cores
+  const int lanes = options_.stages > 1 && options_.schedule == "dualpipe" ? 2 : 1;
+  return std::max(1, default_threads() / (local * lanes));
+}
+
+Strategy Trainer::strategy() const {
+  Strategy s;
+  s.models = options_.models;
+  s.replicas = options_.ranks;
+  s.stages = options_.stages;
+  s.microbatches = options_.microbatches;
+  s.schedule = options_.parallel == "pipeline" ? schedule_from_name(options_.schedule) : ScheduleKind::plain;
+  s.sgd = {.momentum = options_.momentum, .weight_decay = options_.weight_decay};
+  s.threads = lane_threads();
+  if (!options_.link.empty()) s.link = parse_link(options_.link);
+  if (!options_.memory_budget.empty()) s.memory_budget = parse_bytes(options_.memory_budget);
+  if (!options_.plan.empty()) read_plan(options_.plan, s);
+  return s;
+}
+
+Graph Trainer::forward_graph(std::int64_t samples, bool training) const {
+  nn::set_default_dtype(dtype_from_name(options_.dtype));
+  const auto network = make_network(options_.arch, classes_);
+  network->initialise(options_.seed[0]);
+  return trace_classifier(*network, samples, dtype_from_name(options_.dtype), training);
+}
+
+std::map<std::string, Tensor> Trainer::initial_state() const {
+  nn::set_default_dtype(dtype_from_name(options_.dtype));
+  std::map<std::string, Tensor> state;
+  for (std::size_t m = 0; m < options_.seed.size(); ++m) {
+    const auto network = make_network(options_.arch, classes_);
+    network->initialise(options_.seed[m]);
+    if (options_.models == 1) return network->state();
+    for (const auto& [path, tensor] : network->state()) {
+      TensorType type = tensor.type();
+      type.shape.insert(type.shape.begin(), options_.models);
+      auto& stacked = state.try_emplace(path).first->second;
+      if (!stacked) stacked = Tensor::empty(type);
+      std::memcpy(stacked.as<std::byte>() + static_cast<std::int64_t>(m) * tensor.type().bytes(), tensor.data(), static_cast<std::size_t>(tensor.type().bytes()));
+    }
+  }
+  return state;
+}
+
+std::vector<std::unique_ptr<Comm>> Trainer::comms() const {
+  std::vector<std::unique_ptr<Comm>> comms;
+  const int ranks = options_.ranks * options_.stages;
+  if (ranks == 1) return comms;
+  if (mpi_) {
+    comms.push_back(mpi_->comm());
+  } else {
+    const ThreadWorld world(ranks);
+    for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  }
+  if (!options_.link.empty())
+    for (auto& comm : comms) comm = throttle(std::move(comm), parse_link(options_.link));
+  return comms;
+}
+
+void Trainer::train(const CifarData& train, const CifarData& test) {
+  const Strategy s = strategy();
+  const Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
+  RunDirectory directory;
+  if (is_main()) directory = RunDirectory(options_.output, options_);
+  Summary summary;
+  double last = 0, first_second = 0;
+  std::int64_t done = 0;
+  std::vector<double> epoch_loss(static_cast<std::size_t>(options_.models), 0);
+  std::int64_t epoch_batches = 0, epoch = -1;
+  std::unique_ptr<ProgressLine> progress;
+  std::int64_t per_epoch = 1;
+  CifarTraining host(train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) {
+    const double step = b.seconds - last;
+    last = b.seconds;
+    if (done == 0) first_second = b.seconds;
+    ++done;
+    if (batch / per_epoch != epoch) {
+      epoch = batch / per_epoch;
+      std::fill(epoch_loss.begin(), epoch_loss.end(), 0);
+      epoch_batches = 0;
+    }
+    ++epoch_batches;
+    for (std::size_t m = 0; m < epoch_loss.size(); ++m) epoch_loss[m] += b.loss[m];
+    const double rate = static_cast<double>(options_.batch_size) / step;
+    directory.metrics(batch, epoch, b, step * 1e3, rate);
+    progress->update(batch, b.loss[0], rate);
+  });
+  per_epoch = host.batches_per_epoch();
+  progress = std::make_unique<ProgressLine>(host.total_batches(), options_.print_every);
+  Session session(program, comms(), host, {.threads = s.threads, .spans = options_.trace.empty() ? 0 : kSpansPerLane});
+  session.load(initial_state());
+  last = now();
+  std::int64_t batch = 0;
+  try {
+    while (batch < host.total_batches()) {
+      const std::int64_t next = std::min(host.total_batches(), (batch / per_epoch + 1) * per_epoch);
+      session.run(batch, next - batch);
+      batch = next;
+    }
+  } catch (const NonFinite& e) {
+    const bool whole = !mpi_ || options_.stages == 1;
+    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), whole ? first_non_finite(train, session.state(), e.batch) : ""), e.batch);
+  }
+  if (is_main()) progress->finish();
+  const auto state = session.state(main_rank());
+  if (!options_.trace.empty() && is_main()) write_file(options_.trace, to_perfetto(session.timeline()));
+  if (!is_main()) return;
+  summary.test_accuracy = evaluate(test, state);
+  for (double sum : epoch_loss) summary.train_loss.push_back(sum / static_cast<double>(std::max<std::int64_t>(epoch_batches, 1)));
+  if (done > 1) {
+    summary.step_ms = (last - first_second) / static_cast<double>(done - 1) * 1e3;
+    summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
+  }
+  summary.peak_bytes = session.executed_peak();
+  summary.planned_peak_bytes = session.planned_peak();
+  summary.live_peak_bytes = session.live_peak();
+  directory.summary(summary);
+  fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
+             fmt::join([&] { auto a = summary.test_accuracy; for (double& x : a) x *= 100; return a; }(), " "),
+             fmt::join(summary.train_loss, " "), summary.step_ms, summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
+}
+
+std::vector<double> Trainer::evaluate(const CifarData& test, const std::map<std::string, Tensor>& state) const {
+  Strategy s;
+  s.train = false;
+  s.models = options_.models;
+  s.threads = options_.threads > 0 ? options_.threads : default_threads();
+  const std::int64_t n = std::min(kEvaluationBatch, test.size());
+  CifarEvaluation host(test, options_, n);
+  Session session(build(forward_graph(n, false), s), {}, host, {.threads = s.threads});
+  session.load(state);
+  session.run(0, host.batches());
+  return host.accuracy();
+}
+
+// The forward graph of the batch once more, node by node.
+std::string Trainer::first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state, std::int64_t batch) const {
+  Graph graph = forward_graph(options_.batch_size, true);
+  if (options_.models > 1) graph = tandem::batch(graph, options_.models);
+  TrainOptions whole = options_;
+  whole.ranks = whole.microbatches = 1;
+  CifarTraining host(train, whole, [](std::int64_t, const CifarTraining::Batch&) {});
+  const EagerBatch scope(batch);
+  std::unordered_map<ValueId, Tensor> value;
+  for (const Node& n : graph.nodes()) {
+    if (const auto* read = dynamic_cast<const Read*>(n.op.get())) {
+      value[n.outputs[0]] = state.at(graph.slot(read->slot).path);
+      if (!all_finite(value[n.outputs[0]])) return fmt::format("; the first value that is not finite is the state '{}'", graph.slot(read->slot).path);
+    } else if (const auto* input = dynamic_cast<const Input*>(n.op.get())) {
+      Tensor t = Tensor::empty(input->type);
+      host.fill(input->input, batch, 0, {}, {t.as<std::byte>(), static_cast<std::size_t>(input->type.bytes())});
+      value[n.outputs[0]] = t;
+    } else if (!dynamic_cast<const Assign*>(n.op.get()) && !dynamic_cast<const Result*>(n.op.get())) {
+      Tensors in;
+      for (ValueId v : n.inputs) in.push_back(value.at(v));
+      const Tensors out = tandem::evaluate(cpu_kernels(), n.op, in, n.tag);
+      for (std::size_t o = 0; o < out.size(); ++o) {
+        value[n.outputs[o]] = out[o];
+        if (!all_finite(out[o]))
+          return fmt::format("; the first value that is not finite comes from {} in module '{}'", n.op->name(), n.tag.path);
+      }
+    }
+  }
+  return "";
+}
+
+void Trainer::simulate(const CifarData& train) {
+  if (!is_main()) return;
+  const Strategy s = strategy();
+  Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
+  Profile profile;
+  if (options_.profile.empty()) profile.measure(program, cpu_kernels(), s.threads);
+  else profile = Profile::read(options_.profile);
+  program = with_costs(std::move(program), profile, s.threads);
+  // Lanes with a core each do not disturb each other; with fewer cores they take turns.
+  const int computing = s.replicas * s.stages * (s.stages > 1 && s.schedule == ScheduleKind::dualpipe ? 2 : 1) * s.threads;
+  program.corun = computing <= default_threads() ? 0.5 : 1.0;
+  const std::int64_t batches = options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
+  SimBackend sim(program);
+  tandem::run(sim, batches);
+  RunDirectory directory(options_.output, options_);
+  if (directory.keeps()) profile.write(directory.path("profile.json"));
+  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(sim.timeline()));
+  Summary summary;
+  summary.simulated = true;
+  summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;
+  summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
+  for (int d = 0; d < program.devices; ++d) {
+    summary.planned_peak_bytes = std::max(summary.planned_peak_bytes, planned_peak(program, d));
+    summary.live_peak_bytes = std::max(summary.live_peak_bytes, program.memory[static_cast<std::size_t>(d)].live_peak);
+  }
+  directory.summary(summary);
+  fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n", summary.step_ms, summary.images_per_second,
+             static_cast<double>(summary.planned_peak_bytes) / 1e6);
+  for (std::size_t l = 0; l < program.lanes.size(); ++l)
+    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices), 100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+}
+
+}  // namespace tandem::apps

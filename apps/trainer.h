@@ -1,0 +1,44 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include <tandem/core/tensor.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/dist/mpi_comm.h>
+#include <tandem/plan/session.h>
+#include <tandem/plan/strategy.h>
+
+#include "run_directory.h"
+#include "train_options.h"
+
+namespace tandem::apps {
+
+/// A training run from options to summary: what train_cifar is.
+class Trainer {
+ public:
+  Trainer(TrainOptions options, MpiSession* mpi);
+  /// Trains, or predicts, and writes the run directory. Throws Error; NonFinite with the first module whose
+  /// output is not finite in its message.
+  void run();
+
+ private:
+  /// The rank that gets the losses: it prints, evaluates and writes the run directory.
+  int main_rank() const { return options_.stages - 1; }
+  bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
+  Strategy strategy() const;
+  int lane_threads() const;
+  std::map<std::string, Tensor> initial_state() const;
+  Graph forward_graph(std::int64_t samples, bool training) const;
+  std::vector<std::unique_ptr<Comm>> comms() const;
+  void train(const CifarData& train, const CifarData& test);
+  void simulate(const CifarData& train);
+  std::vector<double> evaluate(const CifarData& test, const std::map<std::string, Tensor>& state) const;
+  std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state, std::int64_t batch) const;
+
+  TrainOptions options_;
+  MpiSession* mpi_;
+  int classes_ = 10;
+};
+
+}  // namespace tandem::apps
