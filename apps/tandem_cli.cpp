@@ -38,6 +38,7 @@ void simulate(const std::string& file, std::int64_t batches, const std::string& 
   fmt::print("{} batches in {:.6g} s, {:.6g} s a batch\n", batches, sim.now(), sim.now() / static_cast<double>(batches));
   for (std::size_t l = 0; l < program.lanes.size(); ++l)
     fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices), 100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+  fmt::print("\n{}", to_text(sim.timeline(), 96));
   if (trace.empty()) return;
   std::ofstream out(trace);
   out << to_perfetto(sim.timeline());

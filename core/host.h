@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -18,6 +19,24 @@ class Host {
                     const RankContext& rank, std::span<std::byte> destination) = 0;
   virtual void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                        std::span<const std::byte> value) = 0;
+};
+
+/// A Host of two functions, for programs of one rank and one micro-batch.
+class FunctionHost final : public Host {
+ public:
+  using Fill = std::function<void(const std::string& name, std::int64_t batch, std::span<std::byte>)>;
+  using Deliver = std::function<void(const std::string& name, std::int64_t batch, std::span<const std::byte>)>;
+  FunctionHost(Fill fill, Deliver deliver) : fill_(std::move(fill)), deliver_(std::move(deliver)) {}
+  void fill(const std::string& name, std::int64_t batch, int, const RankContext&, std::span<std::byte> destination) override {
+    fill_(name, batch, destination);
+  }
+  void deliver(const std::string& name, std::int64_t batch, const RankContext&, std::span<const std::byte> value) override {
+    deliver_(name, batch, value);
+  }
+
+ private:
+  Fill fill_;
+  Deliver deliver_;
 };
 
 }  // namespace tandem

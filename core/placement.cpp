@@ -156,16 +156,6 @@ void place_state(Program& p, int device, std::int64_t& arena_bytes) {
   }
 }
 
-void mark_releases(Program& p) {
-  const auto n = static_cast<std::int64_t>(p.steps.size());
-  for (Step& s : p.steps) s.releases.clear();
-  for (BlockId b = 0; b < static_cast<BlockId>(p.blocks.size()); ++b) {
-    const Block& block = p.blocks[static_cast<std::size_t>(b)];
-    if (block.arena != Arena::state && block.end > block.begin)
-      p.steps[static_cast<std::size_t>(modulo(block.end, n))].releases.push_back(b);
-  }
-}
-
 }  // namespace
 
 Program placed(Program p) {
@@ -192,6 +182,7 @@ Program planned(Program schedule) {
 
 std::vector<std::int64_t> live_bytes(const Program& p, int device) {
   const auto n = static_cast<std::int64_t>(p.steps.size());
+  if (n == 0) return {};
   std::vector<std::int64_t> change(static_cast<std::size_t>(n) + 1, 0);
   for (const Block& block : p.blocks) {
     if (block.device != device || block.arena != Arena::work || block.end <= block.begin) continue;

@@ -26,16 +26,29 @@ std::string_view name_of(Arena arena) {
 Program project(const Program& program, int device) {
   Program result = program;
   result.steps.clear();
-  std::vector<StepId> renumbered(program.steps.size(), -1);
+  std::vector<StepId> renumbered;  // where the step, or the next one of this device, is now
   for (std::size_t s = 0; s < program.steps.size(); ++s) {
+    renumbered.push_back(static_cast<StepId>(result.steps.size()));
     if (program.lane_of(static_cast<StepId>(s)).device != device) continue;
-    renumbered[s] = static_cast<StepId>(result.steps.size());
     result.steps.push_back(program.steps[s]);
     result.steps.back().origin = static_cast<StepId>(s);
   }
   for (Step& step : result.steps)
     for (Wait& w : step.waits) w.step = renumbered[static_cast<std::size_t>(w.step)];
+
+  const auto before = static_cast<std::int64_t>(program.steps.size()), after = static_cast<std::int64_t>(result.steps.size());
+  for (Block& b : result.blocks)
+    for (std::int64_t* position : {&b.begin, &b.end})
+      *position = b.device == device && after > 0 ? *position / before * after + renumbered[static_cast<std::size_t>(*position % before)] : 0;
+  mark_releases(result);
   return result;
+}
+
+void mark_releases(Program& program) {
+  for (Step& s : program.steps) s.releases.clear();
+  for (BlockId b = 0; b < static_cast<BlockId>(program.blocks.size()); ++b)
+    if (const Block& block = program.blocks[static_cast<std::size_t>(b)]; block.end > block.begin)
+      program.steps[static_cast<std::size_t>(block.end) % program.steps.size()].releases.push_back(b);
 }
 
 std::uint64_t hash(const Program& program) {

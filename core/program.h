@@ -123,8 +123,11 @@ struct Program {
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };
 
-/// What one rank runs: the steps of its stage. Lanes, blocks and members keep their ids.
+/// What one rank runs: the steps of its stage. Lanes, blocks and members keep their ids; lifetimes count its own steps.
 Program project(const Program& program, int device);
+
+/// Sets every step's `releases` from the blocks' lifetimes.
+void mark_releases(Program& program);
 
 /// FNV-1a over everything that ranks must agree on: steps, lanes, waits, slots and placement.
 std::uint64_t hash(const Program& program);

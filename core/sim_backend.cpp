@@ -1,5 +1,6 @@
 #include <tandem/core/sim_backend.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -62,19 +63,26 @@ bool SimBackend::start_ready() {
     const auto lane_of = [&](StepId s) -> Clock& {
       return clocks_[static_cast<std::size_t>(program_.steps[static_cast<std::size_t>(s)].lane)];
     };
+    const auto start = [&](Clock& end, double seconds) {
+      end.running = true;
+      end.begin = now_;
+      end.left = seconds;
+    };
+    if (c.batch < 0) {  // nothing to meet for
+      start(clock, 0);
+      started = true;
+      continue;
+    }
     bool all = true;
+    double seconds = program_.steps[static_cast<std::size_t>(c.step)].cost.seconds;
     for (StepId other : others) {
       Clock& end = lane_of(other);
       all = all && ready(end) && end.queue[end.next].step == other && end.queue[end.next].unit == c.unit;
+      seconds = std::max(seconds, program_.steps[static_cast<std::size_t>(other)].cost.seconds);
     }
     if (!all) continue;
-    const auto start = [&](Clock& end, StepId s) {
-      end.running = true;
-      end.begin = now_;
-      end.left = c.batch < 0 ? 0 : program_.steps[static_cast<std::size_t>(s)].cost.seconds;
-    };
-    start(clock, c.step);
-    for (StepId other : others) start(lane_of(other), other);
+    start(clock, seconds);
+    for (StepId other : others) start(lane_of(other), seconds);
     started = true;
   }
   return started;
@@ -140,6 +148,7 @@ void SimBackend::flush() {
     c.queue.clear();
     c.next = 0;
   }
+  std::fill(ended_.begin(), ended_.end(), 0);  // the next run counts its units from 0
 }
 
 }  // namespace tandem

@@ -15,7 +15,8 @@ namespace tandem {
 ///   its `others_rate`. With own_rate = (q+a)/(p+a) and others_rate = α1 − α2·r this is LIBRA's model,
 ///   Eqs. (5)–(15).
 ///
-/// The ends of a transfer or collective start when all are ready, and end together.
+/// The ends of a transfer or collective start when all are ready, and end together: as late as the one that costs
+/// most. Inactive ends do not meet, as they do not when executed.
 class SimBackend final : public Backend {
  public:
   explicit SimBackend(const Program& program);
@@ -52,7 +53,7 @@ class SimBackend final : public Backend {
   Timeline timeline_;
   double now_ = 0;
   std::vector<Clock> clocks_;                    // per lane
-  std::vector<std::int64_t> ended_;              // per step: units
+  std::vector<std::int64_t> ended_;              // per step: units of this run
   std::vector<std::vector<StepId>> other_ends_;  // per step: the other ends of its channel
   std::vector<std::vector<LaneId>> beside_;      // per lane: the other lanes of its device
 };

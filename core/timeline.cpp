@@ -35,9 +35,13 @@ Timeline empty_timeline(const Program& program) {
     const LaneKind kind = program.lanes[static_cast<std::size_t>(s.lane)].kind;
     t.categories.emplace_back(kind == LaneKind::compute ? name_of(s.tag.phase) : name_of(kind));
   }
-  if (!program.memory.empty()) {
-    t.live = live_bytes(program, 0);
-    t.planned_bytes = program.memory[0].work;
+  if (program.memory.empty()) return t;  // not placed yet
+  std::vector<std::vector<std::int64_t>> live;
+  for (int device = 0; device < program.devices; ++device) live.push_back(live_bytes(program, device));
+  for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
+    const auto device = static_cast<std::size_t>(program.lane_of(s).device);
+    t.live.push_back(live[device][static_cast<std::size_t>(s)]);
+    t.planned.push_back(program.memory[device].work);
   }
   return t;
 }
@@ -61,9 +65,49 @@ std::string to_perfetto(const Timeline& t) {
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
     if (step < t.live.size())
       events.push_back({{"ph", "C"}, {"name", "bytes"}, {"pid", s.rank}, {"ts", s.begin * kMicroseconds},
-                        {"args", {{"live", t.live[step]}, {"planned", t.planned_bytes}}}});
+                        {"args", {{"live", t.live[step]}, {"planned", t.planned[step]}}}});
   }
   return json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+namespace {
+
+char symbol(const std::string& category, std::int64_t batch) {
+  if (category == "forward") return static_cast<char>('0' + batch % 10);
+  if (category == "backward") return static_cast<char>('a' + batch % 26);
+  if (category == "update") return '*';
+  if (category == "collective") return '=';
+  if (category == "send") return '>';
+  if (category == "receive") return '<';
+  return category == "copy-out" ? 'o' : 'i';
+}
+
+}  // namespace
+
+std::string to_text(const Timeline& t, int columns) {
+  double begin = 0;
+  for (const Span& s : t.spans) begin = &s == &t.spans[0] ? s.begin : std::min(begin, s.begin);
+  const double cell = t.seconds() / columns;
+  std::size_t width = 0;
+  for (const auto& name : t.lane_names) width = std::max(width, name.size());
+  std::string text;
+  for (LaneId lane = 0; lane < static_cast<LaneId>(t.lane_names.size()); ++lane) {
+    std::string row(static_cast<std::size_t>(columns), '.');
+    std::vector<double> longest(static_cast<std::size_t>(columns), 0);
+    for (const Span& s : t.spans) {
+      if (s.lane != lane) continue;
+      const auto first = static_cast<int>((s.begin - begin) / cell), last = static_cast<int>((s.end - begin) / cell);
+      for (int c = first; c <= std::min(last, columns - 1); ++c) {
+        const double covered = std::min(s.end - begin, (c + 1) * cell) - std::max(s.begin - begin, c * cell);
+        if (covered <= longest[static_cast<std::size_t>(c)]) continue;
+        longest[static_cast<std::size_t>(c)] = covered;
+        row[static_cast<std::size_t>(c)] = symbol(t.categories[static_cast<std::size_t>(s.step)], s.batch);
+      }
+    }
+    if (row.find_first_not_of('.') != std::string::npos)
+      text += fmt::format("{:<{}}  {}\n", t.lane_names[static_cast<std::size_t>(lane)], width, row);
+  }
+  return text;
 }
 
 }  // namespace tandem

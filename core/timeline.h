@@ -24,8 +24,8 @@ struct Timeline {
   std::vector<std::string> step_names;
   std::vector<std::string> categories;         ///< per step: forward, backward, update, collective, …
   std::vector<Span> spans;
-  std::vector<std::int64_t> live;              ///< live work bytes at each list position, per unit
-  std::int64_t planned_bytes = 0;
+  std::vector<std::int64_t> live;              ///< per step: work bytes live on its device while it runs
+  std::vector<std::int64_t> planned;           ///< per step: the extent of its device's work arena
 
   /// Seconds from the first begin to the last end.
   double seconds() const;
@@ -39,5 +39,10 @@ Timeline empty_timeline(const Program& program);
 /// Chrome/Perfetto JSON (ui.perfetto.dev): a process per rank, a track per lane, counters for live and
 /// planned bytes.
 std::string to_perfetto(const Timeline& timeline);
+
+/// A drawing in text, a row per lane: forwards of batch b as digit b mod 10, backwards as letter, updates *,
+/// all-reduces =, sends >, receives <, copies o and i, idle dots. Each of `columns` cells shows what
+/// ran longest in it.
+std::string to_text(const Timeline& timeline, int columns);
 
 }  // namespace tandem

@@ -106,26 +106,30 @@ class MpiComm final : public Comm, public AbortAware {
 
  private:
   enum class Step { finished, moved, idle };
+  struct Ends {  // whom a call exchanges messages with, and where
+    std::span<const int> peers;  // may hold this rank
+    std::uint64_t channel;
+  };
 
   void transfer(bool sending, std::byte* data, std::int64_t bytes, int peer, std::uint64_t channel);
   void collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group, std::size_t me,
                   std::uint64_t channel);
-  void exchange_first(Scratch& s, std::int64_t inline_bytes, std::span<const int> group, std::size_t me, int tag);
+  void exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me, int tag);
   void fold_short(Scratch& s, std::byte* data, std::size_t members, std::size_t me);
-  void reduce_long(Scratch& s, std::byte* data, std::span<const int> group, std::size_t me, int tag);
+  void reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag);
   void expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const;
   void listen_for_abort();
 
   /// Calls `step` until it is finished, asleep more and more while it is idle. Whatever moves may be what a peer
   /// waits for, so the peers are woken.
   template <class F>
-  void progress(std::span<const int> peers, F step) {
+  void progress(const Ends& ends, F step) {
     Bells& bells = *session_->bells;
-    Backoff backoff(bells.own(), std::ranges::all_of(peers, [&](int p) { return bells.has(p); }));
+    Backoff backoff(bells.own(ends.channel), std::ranges::all_of(ends.peers, [&](int p) { return bells.has(p); }));
     for (;;) {
       backoff.look();
       const Step result = step();
-      if (result != Step::idle) ring(peers);
+      if (result != Step::idle) ring(ends);
       if (result == Step::finished) return;
       if (result == Step::moved) {
         backoff.reset();
@@ -136,17 +140,17 @@ class MpiComm final : public Comm, public AbortAware {
       backoff.pause();
     }
   }
-  void wait_all(std::span<const int> peers, std::vector<MPI_Request>& requests) {
-    progress(peers, [&] {
+  void wait_all(const Ends& ends, std::vector<MPI_Request>& requests) {
+    progress(ends, [&] {
       int done = 1;  // not MPI_Testall: Open MPI's makes progress after it has looked
       for (MPI_Request& request : requests)
         if (done && request != MPI_REQUEST_NULL) check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done ? Step::finished : Step::idle;
     });
   }
-  void ring(std::span<const int> peers) {
-    for (int peer : peers)
-      if (peer != rank()) session_->bells->ring(peer);
+  void ring(const Ends& ends) {
+    for (int peer : ends.peers)
+      if (peer != rank()) session_->bells->ring(peer, ends.channel);
   }
   /// Runs a call with scratch of its own. After an error that scratch is not used again.
   template <class F>
@@ -177,7 +181,7 @@ class MpiComm final : public Comm, public AbortAware {
 void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int peer, std::uint64_t channel) {
   throw_if_aborted();
   const Route route{transfers_, peer, tags_.of(channel)};
-  const std::span<const int> peers(&peer, 1);
+  const Ends ends{{&peer, 1}, channel};
   with_scratch(1, [&](Scratch& s) {
     const bool is_short = bytes <= FirstMessage::kInlineBytes;
     FirstMessage& mine = s.out;
@@ -186,42 +190,44 @@ void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int pe
       if (is_short && bytes > 0) std::memcpy(mine.data, data, static_cast<std::size_t>(bytes));
       const auto length = static_cast<int>(kHeaderBytes) + static_cast<int>(is_short ? bytes : 0);
       check(MPI_Isend(&mine, length, MPI_BYTE, peer, route.tag, route.comm, &s.sends[0]), "MPI_Isend");
-      ring(peers);
+      ring(ends);
     } else {
       check(MPI_Irecv(&s.in[0], sizeof s.in[0], MPI_BYTE, peer, route.tag, route.comm, &s.receives[0]), "MPI_Irecv");
-      wait_all(peers, s.receives);
+      wait_all(ends, s.receives);
       expect_same(mine, s.in[0], peer);
       if (is_short && bytes > 0) std::memcpy(data, s.in[0].data, static_cast<std::size_t>(bytes));
     }
     if (!is_short) {
       Stream& stream = s.streams.emplace_back(route, sending, data, bytes, options_.message_bytes);
-      progress(peers, [&] {
+      progress(ends, [&] {
         const bool moved = stream.advance(stream.segments());
         return stream.finished() ? Step::finished : moved ? Step::moved : Step::idle;
       });
     }
-    wait_all(peers, s.sends);
+    wait_all(ends, s.sends);
   });
 }
 
 void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group,
                          std::size_t me, std::uint64_t channel) {
   const int tag = tags_.of(channel);
+  const Ends ends{group, channel};
   with_scratch(group.size(), [&](Scratch& s) {
     const std::int64_t bytes = count * size_of(dtype);
     const bool is_short = bytes <= FirstMessage::kInlineBytes;
     FirstMessage& mine = s.out;
     mine.channel = channel, mine.count = count, mine.kind = kind, mine.dtype = dtype;
     if (is_short && bytes > 0) std::memcpy(mine.data, data, static_cast<std::size_t>(bytes));
-    exchange_first(s, is_short ? bytes : 0, group, me, tag);
-    if (!is_short) reduce_long(s, data, group, me, tag);
+    exchange_first(s, is_short ? bytes : 0, ends, me, tag);
+    if (!is_short) reduce_long(s, data, ends, me, tag);
     else if (bytes > 0) fold_short(s, data, group.size(), me);
-    wait_all(group, s.sends);
+    wait_all(ends, s.sends);
   });
 }
 
 // Every member's first message to every other; all must say the same.
-void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, std::span<const int> group, std::size_t me, int tag) {
+void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me, int tag) {
+  const std::span<const int> group = ends.peers;
   const int length = static_cast<int>(kHeaderBytes) + static_cast<int>(inline_bytes);
   for (std::size_t i = 0; i < group.size(); ++i)
     if (i != me)
@@ -230,8 +236,8 @@ void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, std::span<co
     const std::size_t i = (me + step) % group.size();
     check(MPI_Isend(&s.out, length, MPI_BYTE, group[i], tag, scatters_, &s.sends[i]), "MPI_Isend");
   }
-  ring(group);
-  wait_all(group, s.receives);
+  ring(ends);
+  wait_all(ends, s.receives);
   for (std::size_t i = 0; i < group.size(); ++i)
     if (i != me) expect_same(s.out, s.in[i], group[i]);
 }
@@ -243,7 +249,8 @@ void MpiComm::fold_short(Scratch& s, std::byte* data, std::size_t members, std::
 
 // Member i owns slice i. Every other member sends it that slice; it folds the slice in rank order and sends
 // the sums to all. Both directions go segment by segment, so that sums travel while later segments arrive.
-void MpiComm::reduce_long(Scratch& s, std::byte* data, std::span<const int> group, std::size_t me, int tag) {
+void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag) {
+  const std::span<const int> group = ends.peers;
   const std::int64_t element = size_of(s.out.dtype), segment = options_.segment_bytes;
   const auto members = static_cast<std::int64_t>(group.size());
   const auto begin = [&](std::size_t i) { return static_cast<std::int64_t>(i) * s.out.count / members * element; };
@@ -269,7 +276,7 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, std::span<const int> grou
     fold_ranks(s.out.dtype, s.sources, {&sums, 1}, 0, own.bytes_of(k) / element);
   };
   std::int64_t folded = 0;
-  progress(group, [&] {
+  progress(ends, [&] {
     bool moved = false, finished = true;
     std::int64_t arrived = own.segments();
     for (std::size_t i = 0; i < s.streams.size(); i += 4) {
@@ -307,9 +314,9 @@ void MpiComm::abort(const std::string& reason) {
     MPI_Request request = MPI_REQUEST_NULL;  // short, so it leaves at once; a rank that is gone cannot be told
     if (MPI_Isend(abort_out_.data(), static_cast<int>(abort_out_.size()), MPI_BYTE, peer, 0, aborts_, &request) == MPI_SUCCESS)
       MPI_Request_free(&request);
-    session_->bells->ring(peer);
+    session_->bells->ring_all(peer);
   }
-  session_->bells->own().ring();
+  session_->bells->ring_all(rank());
 }
 
 void MpiComm::listen_for_abort() {

@@ -182,7 +182,8 @@ class Context {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// One doorbell per rank of this machine, in memory that they share.
+/// Doorbells of every rank of this machine, in memory that they share: several a rank, so that a lane is woken
+/// by its own channel's traffic and seldom by another's.
 class Bells {
  public:
   /// Collective over all ranks.
@@ -190,8 +191,10 @@ class Bells {
     MPI_Comm machine = MPI_COMM_NULL;
     check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine), "MPI_Comm_split_type");
     void* memory = nullptr;
-    check(MPI_Win_allocate_shared(kAlignment, 1, MPI_INFO_NULL, machine, &memory, &window_), "MPI_Win_allocate_shared");
-    own_ = new (memory) Doorbell;
+    check(MPI_Win_allocate_shared(kBells * sizeof(Padded), 1, MPI_INFO_NULL, machine, &memory, &window_),
+          "MPI_Win_allocate_shared");
+    own_ = static_cast<Padded*>(memory);
+    for (std::size_t b = 0; b < kBells; ++b) new (own_ + b) Padded;
     int size = 0, local_size = 0;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_size(machine, &local_size);
@@ -204,7 +207,7 @@ class Bells {
       MPI_Aint bytes = 0;
       MPI_Group_translate_ranks(local_group, 1, &local, world_group, &rank);
       check(MPI_Win_shared_query(window_, local, &bytes, &unit, &memory), "MPI_Win_shared_query");
-      bells_[static_cast<std::size_t>(rank)] = static_cast<Doorbell*>(memory);
+      bells_[static_cast<std::size_t>(rank)] = static_cast<Padded*>(memory);
     }
     MPI_Group_free(&world_group);
     MPI_Group_free(&local_group);
@@ -213,16 +216,25 @@ class Bells {
   }
   /// Collective too: call in the orderly end, and leave the memory to the process's end otherwise.
   void free() { MPI_Win_free(&window_); }
-  Doorbell& own() { return *own_; }
+  Doorbell& own(std::uint64_t channel) { return own_[place(channel)].bell; }
   bool has(int rank) const { return bells_[static_cast<std::size_t>(rank)] != nullptr; }
-  void ring(int rank) {
-    if (Doorbell* bell = bells_[static_cast<std::size_t>(rank)]) bell->ring();
+  void ring(int rank, std::uint64_t channel) {
+    if (has(rank)) bells_[static_cast<std::size_t>(rank)][place(channel)].bell.ring();
+  }
+  void ring_all(int rank) {
+    for (std::uint64_t b = 0; has(rank) && b < kBells; ++b) bells_[static_cast<std::size_t>(rank)][b].bell.ring();
   }
 
  private:
+  struct alignas(64) Padded {
+    Doorbell bell;
+  };
+  static constexpr std::size_t kBells = 64;
+  static std::size_t place(std::uint64_t channel) { return (channel * 0x9e3779b97f4a7c15u) >> 58; }
+
   MPI_Win window_ = MPI_WIN_NULL;
-  Doorbell* own_ = nullptr;
-  std::vector<Doorbell*> bells_;  // by rank; null on another machine
+  Padded* own_ = nullptr;
+  std::vector<Padded*> bells_;  // by rank; null on another machine
 };
 
 /// Channels to tags, without collisions.

@@ -31,7 +31,7 @@ struct DropoutMask {
     const std::int64_t before = std::int64_t{l.rank->replica} * microbatches + microbatch;
     return static_cast<std::uint64_t>(before * rows + row);
   }
-  bool keeps(float uniform) const { return uniform >= threshold; }
+  bool keeps(float draw) const { return draw >= threshold; }
 };
 
 }  // namespace tandem

@@ -118,8 +118,18 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   if (stages <= 1) return {};
   auto list = modules(graph, 1);
   for (int depth = 2; static_cast<int>(list.size()) < stages && depth < 8; ++depth) list = modules(graph, depth);
+  // A module that goes on after its children ("block" after "block.first") cannot begin a stage.
+  for (std::size_t i = 1; i < list.size();) {
+    const bool continues = std::any_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), [&](const auto& m) { return inside(m.first, list[i].first); });
+    if (!continues) {
+      ++i;
+      continue;
+    }
+    list[i - 1].second += list[i].second;
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
+  }
   if (static_cast<int>(list.size()) < stages)
-    throw Error(fmt::format("impossible cut: {} stages, but only {} modules: {}", stages, list.size(), names_of(list)));
+    throw Error(fmt::format("impossible cut: {} stages, but only {} modules can begin one: {}", stages, list.size(), names_of(list)));
   double total = 0;
   for (const auto& m : list) total += m.second;
   std::vector<std::string> cuts;

@@ -210,15 +210,11 @@ Record CpuRun::run(std::int64_t batches) {
 
 Timeline CpuRun::timeline() {
   Timeline all = empty_timeline(program_);
-  for (int device = 0; device < program_.devices; ++device) {
-    std::vector<StepId> global;  // of the stage's steps
-    for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s)
-      if (program_.lane_of(s).device == device) global.push_back(s);
-    for (Span span : stages_[at(device)]->backend.timeline().spans) {
-      span.step = global[at(span.step)];
+  for (auto& stage : stages_)
+    for (Span span : stage->backend.timeline().spans) {
+      span.step = stage->executable.program().steps[at(span.step)].origin;
       all.spans.push_back(span);
     }
-  }
   return all;
 }
 

@@ -56,9 +56,16 @@ template <class E> void copy_block(const Box& box, const E* from, E* to, std::in
     if (box.from_column == 0) std::fill_n(to, columns, *from);
     if (box.from_column <= 1) return;
   }
+  if (rows == 1) {
+    for (std::int64_t c = 0; c < columns; ++c) to[c * box.to_column] = from[c * box.from_column];
+    return;
+  }
+  // By way of a square in the first-level cache: columns far apart in memory would push each other out of it.
+  E square[kBlock][kBlock];
+  for (std::int64_t c = 0; c < columns; ++c)
+    for (std::int64_t r = 0; r < rows; ++r) square[r][c] = from[r * box.from_row + c * box.from_column];
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c)
-      to[r * box.to_row + c * box.to_column] = from[r * box.from_row + c * box.from_column];
+    for (std::int64_t c = 0; c < columns; ++c) to[r * box.to_row + c * box.to_column] = square[r][c];
 }
 
 template <class E> void copy_units(const Box& box, const E* from, E* to, std::int64_t begin, std::int64_t end) {

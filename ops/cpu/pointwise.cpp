@@ -75,7 +75,7 @@ struct Step {
   Place to;
 };
 
-// The program with a place for every register: what repeats from tile to tile is filled once, an input or the
+// The program with a place for every register: what repeats from tile to tile is computed once, an input or the
 // output that lies as the tile does is used where it is, and the rest share slots.
 class TilePlan {
  public:
@@ -83,7 +83,8 @@ class TilePlan {
     TilePlan plan(spec);
     for (const auto& walk : plan.walks_)
       if (!walk.fits()) return std::nullopt;
-    if (!plan.place()) return std::nullopt;
+    plan.find_repeating();
+    if (!plan.place_once() || !plan.place_each()) return std::nullopt;
     return plan;
   }
 
@@ -92,117 +93,144 @@ class TilePlan {
   // Tiles first … last−1, on one thread.
   void run(const Launch& l, std::int64_t first, std::int64_t last) const {
     alignas(64) float slots[kSlots * kTile];
-    for (const Step& step : once_) {
-      float* to = slots + step.to.index * kTile;
-      if (step.instruction.code == Code::constant)
-        std::fill_n(to, tile_, static_cast<float>(step.instruction.immediate));
-      else
-        load(step, l, 0, std::min(tile_, out_.elements()), to);
-    }
+    for (const Step& step : once_) run_step(step, l, slots, 0, std::min(tile_, out_.elements()));
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * tile_, n = std::min(tile_, out_.elements() - begin);
-      const auto at = [&](const Place& p) -> float* {
-        switch (p.kind) {
-          case Place::slot: return slots + p.index * kTile;
-          case Place::input: return const_cast<float*>(static_cast<const float*>(l.in[p.index]) + begin);
-          case Place::output: return static_cast<float*>(l.out[0]) + begin;
-          case Place::none: break;
-        }
-        return nullptr;
-      };
-      for (const Step& step : each_) {
-        const auto& i = step.instruction;
-        if (i.code == Code::input)
-          load(step, l, begin, n, at(step.to));
-        else if (i.code == Code::cast)
-          cast_tile(static_cast<DType>(i.b), at(step.from[0]), at(step.to), n);
-        else
-          compute_tile(i.code, at(step.to), at(step.from[0]), at(step.from[1]), at(step.from[2]), n);
-      }
-      if (result_.kind != Place::output) store_tile(out_.dtype, at(result_), l.out[0], begin, n);
+      for (const Step& step : each_) run_step(step, l, slots, begin, n);
+      const Place& result = places_.back();
+      if (result.kind != Place::output) store_tile(out_.dtype, at(result, l, slots, begin), l.out[0], begin, n);
     }
   }
 
  private:
   explicit TilePlan(const KernelSpec& spec)
-      : program_(static_cast<const Pointwise&>(spec.op).program), out_(spec.outputs[0]) {
+      : program_(static_cast<const Pointwise&>(spec.op).program), out_(spec.outputs[0]), places_(program_.size()) {
     for (const auto& t : spec.inputs) {
       walks_.emplace_back(t.shape, out_.shape);
       dtypes_.push_back(t.dtype);
     }
-    std::int64_t common = 1;  // of the periods that fit into a tile
+    for (int s = kSlots; s-- > 0;) free_.push_back(s);
+  }
+
+  static float* at(const Place& p, const Launch& l, float* slots, std::int64_t begin) {
+    switch (p.kind) {
+      case Place::slot: return slots + p.index * kTile;
+      case Place::input: return const_cast<float*>(static_cast<const float*>(l.in[p.index]) + begin);
+      case Place::output: return static_cast<float*>(l.out[0]) + begin;
+      case Place::none: break;
+    }
+    return nullptr;
+  }
+
+  void run_step(const Step& step, const Launch& l, float* slots, std::int64_t begin, std::int64_t n) const {
+    const PointwiseInstruction& i = step.instruction;
+    float* to = at(step.to, l, slots, begin);
+    const auto from = [&](std::size_t k) { return at(step.from[k], l, slots, begin); };
+    switch (i.code) {
+      case Code::input: {
+        const auto k = static_cast<std::size_t>(i.a);
+        return load_tile(dtypes_[k], walks_[k], l.in[k], begin, n, to);
+      }
+      case Code::constant: std::fill_n(to, n, static_cast<float>(i.immediate)); return;
+      case Code::cast: return cast_tile(static_cast<DType>(i.b), from(0), to, n);
+      default: return compute_tile(i.code, to, from(0), from(1), from(2), n);
+    }
+  }
+
+  // Chooses tiles that are a multiple of every short period, and the registers that are alike in all of them.
+  void find_repeating() {
+    std::int64_t common = 1;
+    std::vector<bool> repeats;
     for (const auto& walk : walks_) {
       const std::int64_t both = walk.contiguous() || walk.period() > kTile ? kTile + 1 : std::lcm(common, walk.period());
-      repeats_.push_back(both <= kTile);
-      if (both <= kTile) common = both;
+      repeats.push_back(both <= kTile);
+      if (repeats.back()) common = both;
     }
     tile_ = kTile / common * common;
-  }
-
-  void load(const Step& step, const Launch& l, std::int64_t begin, std::int64_t n, float* to) const {
-    const auto k = static_cast<std::size_t>(step.instruction.a);
-    load_tile(dtypes_[k], walks_[k], l.in[k], begin, n, to);
-  }
-
-  bool is_filled_once(const PointwiseInstruction& i) const {
-    return i.code == Code::constant || (i.code == Code::input && repeats_[static_cast<std::size_t>(i.a)]);
-  }
-
-  // Gives every register a place; false when the slots do not suffice.
-  bool place() {
-    const std::size_t count = program_.size();
-    std::vector<std::size_t> last_use(count, 0);
-    for (std::size_t r = 0; r < count; ++r)
-      for (int o : reads(program_[r])) last_use[static_cast<std::size_t>(o)] = r;
-    std::vector<int> free;
-    for (int s = kSlots; s-- > 0;) free.push_back(s);
-    std::vector<Place> places(count);
-    for (std::size_t r = 0; r < count; ++r) {
-      if (!is_filled_once(program_[r])) continue;
-      if (free.empty()) return false;
-      places[r] = {Place::slot, free.back()};
-      free.pop_back();
-      once_.push_back({program_[r], {}, places[r]});
+    for (const auto& i : program_) {
+      const std::vector<int> operands = reads(i);
+      repeats_.push_back(i.code == Code::input ? repeats[static_cast<std::size_t>(i.a)]
+                                               : std::all_of(operands.begin(), operands.end(), [&](int o) {
+                                                   return repeats_[static_cast<std::size_t>(o)];
+                                                 }));
     }
-    for (std::size_t r = 0; r < count; ++r) {
-      const auto& i = program_[r];
-      if (is_filled_once(i)) continue;
+    last_use_.assign(program_.size(), program_.size());  // of what is never read: the result
+    for (std::size_t r = 0; r < program_.size(); ++r)
+      for (int o : reads(program_[r])) last_use_[static_cast<std::size_t>(o)] = r;
+    for (std::size_t r = 0; r < program_.size(); ++r)
+      for (int o : reads(program_[r]))
+        if (!repeats_[r] && repeats_[static_cast<std::size_t>(o)]) last_use_[static_cast<std::size_t>(o)] = program_.size();
+  }
+
+  // A slot for register `r`, after those it is the last to read are free.
+  bool take_slot(std::size_t r) {
+    release_operands(r);
+    if (free_.empty()) return false;
+    places_[r] = {Place::slot, free_.back()};
+    free_.pop_back();
+    return true;
+  }
+
+  void release_operands(std::size_t r) {
+    std::vector<int> operands = reads(program_[r]);
+    std::sort(operands.begin(), operands.end());
+    operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
+    for (int o : operands)
+      if (const Place& p = places_[static_cast<std::size_t>(o)]; p.kind == Place::slot && last_use_[static_cast<std::size_t>(o)] == r)
+        free_.push_back(p.index);
+  }
+
+  Step step(std::size_t r, const std::vector<Place>& operands) const {
+    Step s{program_[r], {}, places_[r]};
+    std::copy(operands.begin(), operands.end(), s.from.begin());
+    return s;
+  }
+
+  std::vector<Place> operands_of_register(std::size_t r) const {
+    std::vector<Place> operands;
+    for (int o : reads(program_[r])) operands.push_back(places_[static_cast<std::size_t>(o)]);
+    return operands;
+  }
+
+  bool place_once() {
+    for (std::size_t r = 0; r < program_.size(); ++r) {
+      if (!repeats_[r]) continue;
+      const auto operands = operands_of_register(r);
+      if (!take_slot(r)) return false;
+      once_.push_back(step(r, operands));
+    }
+    return true;
+  }
+
+  bool place_each() {
+    for (std::size_t r = 0; r < program_.size(); ++r) {
+      const PointwiseInstruction& i = program_[r];
       const auto k = static_cast<std::size_t>(i.a);
+      if (repeats_[r]) continue;
       if (i.code == Code::input && walks_[k].contiguous() && dtypes_[k] == DType::f32) {
-        places[r] = {Place::input, i.a};
+        places_[r] = {Place::input, i.a};
         continue;
       }
-      Step step{i, {}, {}};
-      const std::vector<int> operands = reads(i);
-      for (std::size_t o = 0; o < operands.size(); ++o) step.from[o] = places[static_cast<std::size_t>(operands[o])];
-      for (int o : operands) {
-        const auto from = static_cast<std::size_t>(o);
-        const bool held = places[from].kind == Place::slot && !is_filled_once(program_[from]);
-        if (held && last_use[from] == r && std::find(free.begin(), free.end(), places[from].index) == free.end())
-          free.push_back(places[from].index);
-      }
-      if (r + 1 == count && out_.dtype == DType::f32) {
-        places[r] = {Place::output, 0};
-      } else {
-        if (free.empty()) return false;
-        places[r] = {Place::slot, free.back()};
-        free.pop_back();
-      }
-      step.to = places[r];
-      each_.push_back(step);
+      const auto operands = operands_of_register(r);
+      if (r + 1 == program_.size() && out_.dtype == DType::f32)
+        places_[r] = {Place::output, 0};
+      else if (!take_slot(r))
+        return false;
+      each_.push_back(step(r, operands));
     }
-    result_ = places.back();
     return true;
   }
 
   PointwiseProgram program_;
   TensorType out_;
-  std::vector<BroadcastWalk> walks_;
-  std::vector<DType> dtypes_;
-  std::vector<bool> repeats_;  // per input: the same in every tile
-  std::int64_t tile_;
+  std::vector<BroadcastWalk> walks_;  // per input
+  std::vector<DType> dtypes_;         // per input
+  std::int64_t tile_ = kTile;
+  std::vector<bool> repeats_;         // per register: alike in every tile
+  std::vector<std::size_t> last_use_; // per register: the one that frees its slot
+  std::vector<Place> places_;         // per register
+  std::vector<int> free_;
   std::vector<Step> once_, each_;
-  Place result_;
 };
 
 }  // namespace

@@ -1,28 +1,47 @@
 #include <tandem/ops/random.h>
 
+#include <tandem/ops/cpu/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/uniforms.h>
 #include <tandem/ops/dropout_mask.h>
 
 namespace tandem {
+namespace {
 
-// Four draws at a time; what is drawn is the reference kernel's.
+TANDEM_CLONES void drop(const float* draws, float threshold, float scale, const float* x, float* y, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float kept = x[i] * scale;
+    y[i] = draws[i] >= threshold ? kept : 0.0f;
+  }
+}
+
+}  // namespace
+
+// What is drawn is the reference kernel's.
 KernelPtr make_dropout_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const DropoutMask mask(spec);
   const float scale = static_cast<float>(1 / (1 - static_cast<const Dropout&>(spec.op).p));
-  const std::int64_t quads = (mask.row_elements + 3) / 4;
-  const int threads = useful_threads(spec.threads, 8 * spec.inputs[0].bytes());
+  const std::int64_t quads = (mask.row_elements + 3) / 4;  // of a row
+  const std::int64_t blocks = (mask.rows * quads + kQuads - 1) / kQuads;
+  const int threads = useful_threads(spec.threads, 4 * spec.inputs[0].bytes());
   return make_kernel([=](const Launch& l) {
+    const auto* x = static_cast<const float*>(l.in[0]);
+    auto* y = static_cast<float*>(l.out[0]);
     const RngKey key = mask.key(l);
-    parallel_parts(threads, mask.rows * quads, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t q = begin; q < end; ++q) {
-        const std::int64_t row = q / quads, first = q % quads * 4;
-        const auto draws = uniform4(key, mask.sample(l, row), static_cast<std::uint64_t>(q % quads));
-        const float* x = static_cast<const float*>(l.in[0]) + row * mask.row_elements + first;
-        float* y = static_cast<float*>(l.out[0]) + row * mask.row_elements + first;
-        for (std::int64_t k = 0; k < std::min<std::int64_t>(4, mask.row_elements - first); ++k)
-          y[k] = mask.keeps(draws[static_cast<std::size_t>(k)]) ? x[k] * scale : 0.0f;
+    parallel_parts(threads, blocks, [&](std::int64_t begin, std::int64_t end) {
+      float draws[4 * kQuads];
+      for (std::int64_t block = begin; block < end; ++block) {
+        const std::int64_t first = block * kQuads, last = std::min(first + kQuads, mask.rows * quads);
+        uniforms(key, mask.sample(l, 0), quads, first, draws);
+        for (std::int64_t q = first; q < last;) {  // the part of a row that lies in this block
+          const std::int64_t row = q / quads, in_row = q % quads * 4, n = std::min(last - q, quads - q % quads);
+          const std::int64_t i = row * mask.row_elements + in_row;
+          drop(draws + 4 * (q - first), mask.threshold, scale, x + i, y + i, std::min(4 * n, mask.row_elements - in_row));
+          q += n;
+        }
       }
     });
   });

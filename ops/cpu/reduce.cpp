@@ -1,6 +1,7 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <optional>
 
@@ -19,10 +20,12 @@ constexpr std::int64_t kUnitElements = 1 << 15;
 
 struct Sum {
   static constexpr float kStart = 0;
+  static constexpr bool kFourRows = true;
   template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) { return a + b; }
 };
 struct Max {
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
+  static constexpr bool kFourRows = false;  // four selects in a row are not vectorised
   template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) { return b > a || b != b ? b : a; }
 };
 
@@ -31,7 +34,7 @@ template <class F>
 [[gnu::always_inline]] inline void combine_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width, float* lanes) {
   std::fill_n(lanes, width, F::kStart);
   std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
+  for (; F::kFourRows && r + 4 <= rows; r += 4) {
     const float *a = x + r * stride, *b = a + stride, *c = b + stride, *d = c + stride;
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < width; ++j)
@@ -48,19 +51,28 @@ TANDEM_CLONES void max_rows(const float* x, std::int64_t rows, std::int64_t stri
   combine_rows<Max>(x, rows, stride, width, lanes);
 }
 
-// (rows, columns) with `stride` between rows -> (columns). A row narrower than kLanes is whole: stride = columns.
+// lanes[j] = combined lanes[k·width + j] of all k; `parts` is a power of two.
+template <class F> void fold(float* lanes, std::int64_t parts, std::int64_t width) {
+  for (std::int64_t n = parts / 2 * width; n >= width; n /= 2)
+#pragma GCC ivdep
+    for (std::int64_t j = 0; j < n; ++j) lanes[j] = F::combine(lanes[j], lanes[n + j]);
+}
+
+// (rows, columns) with `stride` between rows -> (columns). Narrow rows that lie side by side are taken several at
+// a time.
 template <class F> void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, double* result) {
   float lanes[kColumns];
-  const std::int64_t group = std::max<std::int64_t>(1, columns == stride ? kLanes / columns : 1);
-  const std::int64_t width = group * columns, groups = rows / group;
+  const bool side_by_side = columns == stride && 2 * columns <= kLanes;
+  const auto group = static_cast<std::int64_t>(side_by_side ? std::bit_floor(static_cast<std::uint64_t>(kLanes / columns)) : 1);
+  const std::int64_t groups = rows / group;
   std::fill_n(result, columns, static_cast<double>(F::kStart));
   std::int64_t done = 0;
   if (groups > 1) {
     for (std::int64_t g = 0; g < groups; g += kRows) {
       const std::int64_t n = std::min(kRows, groups - g);
-      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride, width, lanes);
-      for (std::int64_t k = 0; k < group; ++k)
-        for (std::int64_t j = 0; j < columns; ++j) result[j] = F::combine(result[j], static_cast<double>(lanes[k * columns + j]));
+      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride, group * columns, lanes);
+      fold<F>(lanes, group, columns);
+      for (std::int64_t j = 0; j < columns; ++j) result[j] = F::combine(result[j], static_cast<double>(lanes[j]));
     }
     done = groups * group;
   }

@@ -1,0 +1,125 @@
+// Eager and traced computation, and a Program's, give the same bits.
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/convert.h>
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/nn/models/convnet.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+
+#include "training_run.h"
+
+namespace tandem {
+namespace {
+
+using testing::Job;
+using testing::Outcome;
+
+Tensor images_of(const Job& job, std::int64_t batch) {
+  Shape shape = job.sample;
+  shape.insert(shape.begin(), job.batch_size);
+  Tensor t = Tensor::empty({job.dtype, shape});
+  const std::int64_t per_sample = element_count(job.sample);
+  for (std::int64_t i = 0; i < t.elements(); ++i) store_element(job.dtype, t.data(), i, testing::pixel(job, batch, i / per_sample, i % per_sample));
+  return t;
+}
+
+Tensor labels_of(const Job& job, std::int64_t batch) {
+  Tensor t = Tensor::empty({DType::i32, {job.batch_size}});
+  for (std::int64_t i = 0; i < t.elements(); ++i) t.as<std::int32_t>()[i] = testing::label(job, batch, i);
+  return t;
+}
+
+// The loop a user would write.
+std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Module& model) {
+  nn::set_seed(job.seeds[0]);
+  const Tensor lr = Tensor::full({job.dtype, {}}, job.rates[0]);
+  std::map<std::string, Tensor> momentum;
+  std::vector<double> losses;
+  std::int64_t batches = 0;
+  for (auto n : job.drains) batches += n;
+  for (std::int64_t b = 0; b < batches; ++b) {
+    const EagerBatch scope(b);
+    const Tensor loss = cross_entropy(model(images_of(job, b)), labels_of(job, b));
+    loss.backward();
+    losses.push_back(loss.item());
+    const NoGrad no_grad;
+    for (auto& [path, p] : model.named_parameters()) {
+      if (!p->trained) continue;
+      Tensor& v = momentum[path];
+      if (!v) v = Tensor::zeros(p->tensor.type());
+      const Tensors updated = sgd_update(p->tensor, v, p->tensor.grad(), lr, sgd);
+      assign(p->tensor, updated[0]);
+      v = updated[1];
+      p->tensor.set_grad({});
+    }
+  }
+  return losses;
+}
+
+void expect_eager_equals_program(const Job& job) {
+  Strategy s;
+  s.sgd = {.momentum = 0.9, .weight_decay = 1e-3};
+  s.threads = 2;
+  const Outcome program = testing::train(job, s);
+  nn::set_default_dtype(job.dtype);
+  const auto model = job.model();
+  model->initialise(job.seeds[0]);
+  const auto losses = train_eagerly(job, s.sgd, *model);
+  ASSERT_EQ(losses.size(), program.losses.size());
+  for (std::size_t b = 0; b < losses.size(); ++b) EXPECT_EQ(losses[b], program.losses[b][0]) << "batch " << b;
+  for (const auto& [path, p] : model->state())
+    EXPECT_EQ(0, std::memcmp(p.data(), program.state.at(path).data(), static_cast<std::size_t>(p.type().bytes()))) << path;
+}
+
+struct WithDropout final : nn::Module {
+  nn::Linear first{*this, "first", {.in = 12, .out = 16}};
+  nn::Dropout drop{*this, "drop", 0.3};
+  nn::Linear second{*this, "second", {.in = 16, .out = 5}};
+  Tensor forward(const Tensor& x) override { return second(drop(relu(first(flatten(x))))); }
+};
+
+TEST(Eager, TrainingEqualsTheProgramBitwise) {
+  setenv("TANDEM_THREADS", "2", 1);
+  for (DType dtype : {DType::f32, DType::f64}) expect_eager_equals_program(testing::small_residual_job(dtype));
+}
+
+TEST(Eager, DropoutDrawsTheProgramsNumbers) {
+  setenv("TANDEM_THREADS", "2", 1);
+  Job job = testing::small_residual_job();
+  job.model = [] { return std::make_unique<WithDropout>(); };
+  expect_eager_equals_program(job);
+}
+
+TEST(Eager, BatchNormAndConvolutionEqualTheProgramBitwise) {
+  setenv("TANDEM_THREADS", "2", 1);
+  Job job = testing::small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] { return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}}); };
+  expect_eager_equals_program(job);
+}
+
+TEST(Eager, GradientsAddUpOverUses) {
+  Tensor x = Tensor::from({1, 2, 3}, {3}, DType::f64);
+  x.requires_grad();
+  const Tensor y = sum(mul(x, add(x, x)));  // 2x²
+  y.backward();
+  EXPECT_EQ((std::vector<double>{4, 8, 12}), x.grad().values());
+  sum(x).backward();  // adds to what is there
+  EXPECT_EQ((std::vector<double>{5, 9, 13}), x.grad().values());
+}
+
+TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
+  Tensor x = Tensor::from({1, 2}, {2}, DType::f64);
+  EXPECT_THROW(sum(x).backward(), Error);
+  x.requires_grad();
+  EXPECT_THROW(add(x, x).backward(), Error);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,85 @@
+// Who may include whom: the table of docs/design.md, checked against the sources.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::map<std::string, std::set<std::string>> kMayInclude = {
+    {"core", {"core"}},
+    {"ops", {"core", "ops"}},
+    {"autograd", {"core", "ops", "autograd"}},
+    {"nn", {"core", "ops", "autograd", "nn"}},
+    {"dist", {"core", "ops", "autograd", "dist"}},
+    {"pipeline", {"core", "ops", "autograd", "pipeline"}},
+    {"memory", {"core", "ops", "autograd", "memory"}},
+    {"plan", {"core", "ops", "autograd", "dist", "pipeline", "memory", "plan"}},
+    {"datasets", {"core", "datasets"}},
+};
+
+// Vendor headers, and the files that may include them.
+const std::map<std::string, std::string> kVendor = {
+    {R"((dnnl|oneapi)[^>]*)", R"(ops/cpu/onednn.*)"},
+    {R"(mpi\.h)", R"(dist/mpi.*)"},
+    {R"((cuda|cudnn|cublas|nccl)[^>]*)", R"((ops/cuda/.*|core/cuda_backend.*|dist/nccl.*))"},
+};
+const std::regex kHeavyInHeaders(R"(fmt/.*|nlohmann/.*|CLI/.*|spdlog/.*|regex|iostream|filesystem)");
+
+std::vector<fs::path> sources(const std::string& folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(TANDEM_SOURCE) / folder))
+    if (const auto ext = entry.path().extension(); ext == ".h" || ext == ".cpp" || ext == ".cu" || ext == ".cuh") files.push_back(entry.path());
+  return files;
+}
+
+std::vector<std::string> includes(const fs::path& file) {
+  std::vector<std::string> result;
+  std::ifstream in(file);
+  const std::regex include(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"].*)");
+  std::smatch match;
+  for (std::string line; std::getline(in, line);)
+    if (std::regex_match(line, match, include)) result.push_back(match[1]);
+  return result;
+}
+
+TEST(Includes, FoldersIncludeOnlyWhatTheyMay) {
+  int seen = 0;
+  for (const auto& [folder, allowed] : kMayInclude)
+    for (const auto& file : sources(folder))
+      for (const std::string& name : includes(file)) {
+        if (!name.starts_with("tandem/")) continue;
+        ++seen;
+        const std::string other = name.substr(7, name.find('/', 7) - 7);
+        EXPECT_TRUE(allowed.contains(other)) << file << " includes <" << name << ">, but " << folder << " may not include " << other;
+      }
+  EXPECT_GT(seen, 100);
+}
+
+TEST(Includes, VendorHeadersStayInBackendFiles) {
+  for (const auto& [folder, allowed] : kMayInclude)
+    for (const auto& file : sources(folder))
+      for (const std::string& name : includes(file))
+        for (const auto& [vendor, where] : kVendor)
+          if (std::regex_match(name, std::regex(vendor))) {
+            const std::string path = fs::relative(file, TANDEM_SOURCE).generic_string();
+            EXPECT_TRUE(std::regex_match(path, std::regex(where))) << path << " includes <" << name << ">";
+          }
+}
+
+TEST(Includes, PublicHeadersPullInNoHeavyHeader) {
+  for (const auto& [folder, allowed] : kMayInclude)
+    for (const auto& file : sources(folder)) {
+      if (file.extension() != ".h") continue;
+      if (folder == "datasets") continue;  // paths are std::filesystem's
+      for (const std::string& name : includes(file)) EXPECT_FALSE(std::regex_match(name, kHeavyInHeaders)) << file << " includes <" << name << ">";
+    }
+}
+
+}  // namespace
