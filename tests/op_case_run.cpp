@@ -9,6 +9,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
 
+#include "allocations.h"
 #include "op_case.h"
 
 namespace tandem::test {
@@ -68,7 +69,9 @@ class NodeRun {
     for (const auto& f : outputs) out.push_back(f.data());
     const RankContext alone;
     const TeamSize team(options_.threads);
+    const long before = allocations();
     kernel_->run({in.data(), out.data(), workspace.data(), 3, &alone});
+    EXPECT_EQ(allocations(), before) << node_.op->name() << " allocated memory while it ran";
     EXPECT_TRUE(workspace.intact()) << node_.op->name() << " wrote outside its workspace";
     for (const auto& f : outputs) EXPECT_TRUE(f.intact()) << node_.op->name() << " wrote outside an output";
   }

@@ -105,7 +105,7 @@ std::map<std::string, Tensor> initial_state(const Job& job) {
   return state;
 }
 
-Outcome train(const Job& job, Strategy strategy) {
+Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
   strategy.models = static_cast<int>(job.seeds.size());
   Outcome outcome;
   outcome.program = build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
@@ -113,7 +113,8 @@ Outcome train(const Job& job, Strategy strategy) {
   std::vector<std::unique_ptr<Comm>> comms;
   const int ranks = strategy.replicas * strategy.stages;
   const ThreadWorld world(ranks);
-  if (ranks > 1)
+  if (process) comms.push_back(std::move(process));
+  else if (ranks > 1)
     for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
   Session session(outcome.program, std::move(comms), host, {.kernels = strategy.kernels, .threads = strategy.threads, .poison = job.poison});
   session.load(initial_state(job));
@@ -122,7 +123,7 @@ Outcome train(const Job& job, Strategy strategy) {
     session.run(first, batches);
     first += batches;
   }
-  outcome.state = session.state();
+  outcome.state = session.state(strategy.stages - 1);
   outcome.planned_peak = session.planned_peak();
   outcome.executed_peak = session.executed_peak();
   return outcome;

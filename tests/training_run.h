@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/core/comm.h>
 #include <tandem/core/host.h>
 #include <tandem/core/tensor.h>
 #include <tandem/nn/module.h>
@@ -26,7 +27,6 @@ struct Job {
   std::vector<double> rates = {0.05};      ///< per model
   std::uint64_t data_seed = 7;
   bool poison = true;
-  bool eager_kernels_only = false;
 };
 
 struct Outcome {
@@ -36,8 +36,10 @@ struct Outcome {
   Program program;
 };
 
-/// Trains under a strategy, on threads; replicas, stages, models and so on are the strategy's.
-Outcome train(const Job& job, Strategy strategy);
+/// Trains under a strategy; replicas, stages and so on are the strategy's. On threads, or, where a Comm is
+/// given, as the rank of several processes that it belongs to: losses then are the last stage's, and the
+/// state is whole there.
+Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process = nullptr);
 
 /// The job's forward graph for one replica's micro-batch.
 Graph trace_job(const Job& job, std::int64_t samples);

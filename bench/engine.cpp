@@ -1,0 +1,171 @@
+// What the engine itself costs: planning, proving and simulating a Program of 2,000 steps, a step's overhead when
+// nothing is computed, what a lane uses while it waits, and what is allocated. Prints a table.
+#include <ctime>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/cpu_backend.h>
+#include <tandem/core/executable.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/placement.h>
+#include <tandem/core/sim_backend.h>
+#include <tandem/core/verify.h>
+
+#include "allocations.h"
+#include "large_program.h"
+#include "schedule_builder.h"
+
+namespace tandem::bench {
+namespace {
+
+double seconds_of_clock(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+double wall() { return seconds_of_clock(CLOCK_MONOTONIC); }
+double thread_time() { return seconds_of_clock(CLOCK_THREAD_CPUTIME_ID); }
+
+/// Seconds of the fastest of `repeats` calls: what it costs when nothing else disturbs.
+double fastest(int repeats, const std::function<void()>& f) {
+  double best = 1e9;
+  for (int i = 0; i < repeats; ++i) {
+    const double begin = wall();
+    f();
+    best = std::min(best, wall() - begin);
+  }
+  return best;
+}
+
+void report(const std::string& what, double figure, const std::string& unit, double target) {
+  fmt::print("{:<58} {:>10.3f} {:<4} target {:>7.3f}  {}\n", what, figure, unit, target, figure <= target ? "met" : "MISSED");
+}
+
+/// Keeps a core busy for a while; with 0 seconds it does nothing.
+class Busy final : public Op {
+ public:
+  explicit Busy(double seconds, std::function<void()> also = {}) : seconds(seconds), also(std::move(also)) {}
+  std::string_view name() const override { return "busy"; }
+  Types infer(std::span<const TensorType>) const override { return {}; }
+  Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only takes time"); }
+  Tensors batch(const BatchArgs&) const override { no_rule(*this, "batch", "it only takes time"); }
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  const double seconds;
+  const std::function<void()> also;
+};
+
+const KernelTable& kernels() {
+  static const KernelTable table = [] {
+    KernelTable t("bench");
+    t.add("busy", [](const KernelSpec& spec) -> KernelPtr {
+      const auto& op = static_cast<const Busy&>(spec.op);
+      if (op.seconds == 0 && !op.also) return make_kernel([](const Launch&) {});
+      return make_kernel([&op](const Launch&) {
+        for (const double end = wall() + op.seconds; wall() < end;) {
+        }
+        if (op.also) op.also();
+      });
+    });
+    return t;
+  }();
+  return table;
+}
+
+Program with_op(Program p, const OpPtr& op) {
+  for (Step& s : p.steps) {
+    s.op = op;
+    for (MemberId m : s.reads) s.inputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
+    for (MemberId m : s.writes) s.outputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
+  }
+  return p;
+}
+
+/// A planned Program of one device, ready to run.
+struct Runner {
+  explicit Runner(Program p) : executable(std::move(p), {}, memory, kernels(), 1), backend(executable) {}
+  RankMemory memory;
+  Executable executable;
+  CpuBackend backend;
+};
+
+void report_planning(const std::string& what, const Program& schedule) {
+  Program plan;
+  const double planning = fastest(5, [&] { plan = planned(schedule); });
+  const double proving = fastest(5, [&] { verify(plan); });
+  constexpr std::int64_t kUnits = 10;
+  const double simulating = fastest(5, [&] {
+    SimBackend sim(plan);
+    run(sim, kUnits);
+  });
+  std::size_t waits = 0;
+  for (const Step& s : plan.steps) waits += s.waits.size();
+  fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.steps.size(), plan.lanes.size(), plan.blocks.size(), waits);
+  report("  plan", planning * 1e3, "ms", 100);
+  report("  verify", proving * 1e3, "ms", 200);
+  report("  simulate one unit", simulating / static_cast<double>(plan.units(kUnits)) * 1e3, "ms", 2);
+}
+
+void report_overhead(const std::string& what, const Program& plan) {
+  Runner r(with_op(plan, std::make_shared<Busy>(0)));
+  constexpr std::int64_t kBatches = 50;
+  run(r.backend, kBatches);
+  const long before = test::allocations();
+  const double seconds = fastest(10, [&] { run(r.backend, kBatches); });
+  report(what, seconds / static_cast<double>(kBatches * static_cast<std::int64_t>(plan.steps.size())) * 1e6, "us", 0.5);
+  report("  allocations while running", static_cast<double>(test::allocations() - before), "", 0);
+}
+
+/// One lane computes in 1,000 short steps, another waits for the last of them.
+void report_waiting() {
+  constexpr double kStep = 20e-6;
+  constexpr int kSteps = 1000, kUnits = 10;
+  test::ScheduleBuilder b;
+  StepId last = -1;
+  for (int i = 0; i < kSteps; ++i) last = b.add({.name = fmt::format("step {}", i), .lane = b.lane(0)});
+  b.add({.name = "wait", .lane = b.lane(0, LaneKind::compute, 1), .waits = {{last, 0}}});
+  Program p = with_op(planned(b.take()), std::make_shared<Busy>(kStep));
+  double first = 0, used = 0;
+  p.steps.back().op = std::make_shared<Busy>(0, [&] {
+    const double now = thread_time();
+    if (first == 0) first = now;
+    used = now - first;
+  });
+  Runner r(std::move(p));
+  const double main_before = thread_time(), begin = wall();
+  run(r.backend, kUnits);
+  const double elapsed = wall() - begin;
+  report("CPU share of a waiting lane", 100 * used / (elapsed * (kUnits - 1) / kUnits), "%", 2);
+  report("CPU share of the thread that issues and waits", 100 * (thread_time() - main_before) / elapsed, "%", 2);
+  report("1,000 steps of 20 us beside a waiting lane, relative", elapsed / (kUnits * kSteps * kStep), "", 1.02);
+}
+
+Program chain(int steps) {
+  test::ScheduleBuilder b;
+  MemberId before = -1;
+  for (int i = 0; i < steps; ++i) {
+    const MemberId x = b.value(fmt::format("x{}", i), 0, 1024);
+    Step s{.name = fmt::format("step {}", i), .lane = b.lane(0), .writes = {x}};
+    if (before >= 0) s.reads.push_back(before);
+    b.add(std::move(s));
+    before = x;
+  }
+  return planned(b.take());
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main() {
+  using namespace tandem::bench;
+  report_planning("one device", training_step(174));
+  report_planning("DualPipe on four devices", training_step(176, 4));
+  report_overhead("a step on one lane, nothing computed", chain(2000));
+  report_overhead("a step on four lanes, nothing computed", tandem::planned(training_step(174)));
+  report_waiting();
+}

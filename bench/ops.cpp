@@ -1,0 +1,135 @@
+// What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix products,
+// pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by its own cost rule, calls of
+// operator new per run (oneDNN makes a few for its argument table). `bench_ops [threads] [text in the signature]`.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/kernel.h>
+#include <tandem/core/memory.h>
+#include <tandem/ops/conv.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pool.h>
+
+#include "allocations.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Options {
+  int threads;
+  std::string only;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Seconds of the fastest run within a third of a second: what it costs when nothing disturbs.
+double fastest(const Kernel& kernel, const Launch& launch) {
+  double best = 1e9;
+  const double start = now();
+  for (int i = 0; i < 5 || now() - start < 0.3; ++i) {
+    const double begin = now();
+    kernel.run(launch);
+    best = std::min(best, now() - begin);
+  }
+  return best;
+}
+
+double measure(const Options& options, const Op& op, const Types& inputs) {
+  const std::string text = signature(op, inputs);
+  if (text.find(options.only) == std::string::npos) return 0;
+  const Types outputs = op.infer(inputs);
+  std::vector<Buffer> buffers;
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const auto& t : inputs) {
+    in.push_back(buffers.emplace_back(t.bytes()).data());
+    auto* data = reinterpret_cast<float*>(buffers.back().data());
+    for (std::int64_t i = 0; t.dtype == DType::f32 && i < t.elements(); ++i) data[i] = static_cast<float>(i * 7919 % 1000) / 1000 - 0.3f;
+    if (t.dtype != DType::f32) std::fill_n(buffers.back().data(), t.bytes(), std::byte{1});
+  }
+  for (const auto& t : outputs) out.push_back(buffers.emplace_back(t.bytes()).data());
+  const TeamSize team(options.threads);
+  const KernelPtr kernel = cpu_kernels().make({op, inputs, outputs, {}, options.threads});
+  const Buffer workspace(kernel->workspace());
+  const RankContext alone;
+  const Launch launch{in.data(), out.data(), workspace.data(), 0, &alone};
+  const double seconds = fastest(*kernel, launch);
+  const long before = test::allocations();
+  kernel->run(launch);
+  const Work work = op.cost(inputs, outputs);
+  fmt::print("{:9.3f} ms {:6.0f} GFLOP/s {:5.0f} GB/s {:3} new  {}\n", 1e3 * seconds, work.flops / seconds / 1e9,
+             work.bytes / seconds / 1e9, test::allocations() - before, text);
+  return seconds;
+}
+
+TensorType f32(Shape shape) { return {DType::f32, std::move(shape)}; }
+
+struct Layer {
+  std::int64_t pixels, in, out, stride, times;
+};
+
+// Forward and both gradients of 3×3 convolutions; the first layer's image needs none.
+void measure_convolutions(const Options& options, const char* network, const std::vector<Layer>& layers) {
+  double total = 0, flops = 0;
+  for (const Layer& l : layers) {
+    const Conv2dOptions o{.stride = l.stride, .padding = 1};
+    const TensorType x = f32({128, l.pixels, l.pixels, l.in}), w = f32({l.out, 3, 3, l.in});
+    const TensorType y = Conv2d(o).infer(std::vector{x, w})[0];
+    const auto times = static_cast<double>(l.times);
+    const double forward = measure(options, Conv2d(o), {x, w});
+    const double input = l.in > 3 ? measure(options, Conv2dGradInput(o, l.pixels), {y, w}) : 0;
+    const double weight = measure(options, Conv2dGradWeight(o, 3, false), {x, y});
+    total += times * (forward + input + weight);
+    flops += times * (l.in > 3 ? 3 : 2) * Conv2d(o).cost(std::vector{x, w}, std::vector{y}).flops;
+  }
+  if (options.only.empty()) fmt::print("{}: {:.1f} ms, {:.0f} GFLOP/s\n", network, 1e3 * total, flops / total / 1e9);
+}
+
+void measure_products(const Options& options) {
+  for (std::int64_t n : {8, 32, 64, 128, 256, 1024})
+    for (bool t : {false, true}) measure(options, MatMul({t, !t}), {f32({n, n}), f32({n, n})});
+  measure(options, MatMul({false, true}), {f32({128, 512}), f32({10, 512}), f32({10})});
+  measure(options, MatMul({false, true}), {f32({128, 4096}), f32({4096, 4096}), f32({4096})});
+  measure(options, MatMul({false, true}), {f32({256, 128, 64}), f32({256, 128, 64})});
+  measure(options, MatMul({}), {f32({512, 32, 64}), f32({512, 64, 32})});
+}
+
+void measure_images(const Options& options) {
+  for (const Shape& s : {Shape{128, 32, 32, 16}, Shape{128, 32, 32, 64}, Shape{128, 16, 16, 128}, Shape{128, 4, 4, 512}}) {
+    const TensorType x = f32(s), c = f32({s.back()});
+    measure(options, BatchNorm(1e-5), {x, c, c});
+    measure(options, BatchNormGrad(), {x, c, c, c, x});
+    for (const Pool2dOptions& o : {Pool2dOptions(2), Pool2dOptions(3, 2, 1)}) {
+      const Types y = MaxPool2d(o).infer(std::vector{x});
+      measure(options, MaxPool2d(o), {x});
+      measure(options, MaxPool2dGrad(o, s[1]), y);
+      measure(options, AvgPool2d(o), {x});
+      measure(options, AvgPool2dGrad(o, s[1]), {y[0]});
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options{argc > 1 ? std::atoi(argv[1]) : default_threads(), argc > 2 ? argv[2] : ""};
+  fmt::print("{} threads\n", options.threads);
+  measure_convolutions(options, "VGG16-CIFAR",
+                       {{32, 3, 64, 1, 1}, {32, 64, 64, 1, 1}, {16, 64, 128, 1, 1}, {16, 128, 128, 1, 1}, {8, 128, 256, 1, 1},
+                        {8, 256, 256, 1, 2}, {4, 256, 512, 1, 1}, {4, 512, 512, 1, 2}, {2, 512, 512, 1, 3}});
+  measure_convolutions(options, "ResNet-20",
+                       {{32, 3, 16, 1, 1}, {32, 16, 16, 1, 6}, {32, 16, 32, 2, 1}, {16, 32, 32, 1, 5}, {16, 32, 64, 2, 1}, {8, 64, 64, 1, 5}});
+  measure_products(options);
+  measure_images(options);
+  return 0;
+}
+
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) { return tandem::bench::main(argc, argv); }
