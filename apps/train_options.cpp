@@ -96,7 +96,7 @@ std::int64_t parse_bytes(const std::string& text) {
 
 bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs, TrainOptions& o) {
   CLI::App app{program};
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("-a,--arch", o.arch, fmt::format("network: {}", fmt::join(archs, ", ")));
   app.add_option("--data", o.data, "'synthetic', or a directory with CIFAR-10 or CIFAR-100 in binary format");
   app.add_option("--synthetic-train", o.synthetic_train, "training images of --data synthetic");
@@ -104,11 +104,11 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.add_option("--epochs", o.epochs, "passes over the training images");
   app.add_option("--steps", o.steps, "stop after this many batches (0: by --epochs)");
   app.add_option("-b,--batch-size", o.batch_size, "global batch: N ranks take 1/N each");
-  app.add_option("--lr", o.lr, "learning rate, or one per model: 0.1,0.05")->delimiter(',');
+  app.add_option("--lr", o.lr, "learning rate, or one per model: 0.1,0.05")->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--sched", o.sched, "learning-rate schedule: constant, cosine");
   app.add_option("--momentum", o.momentum, "SGD momentum");
   app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
-  app.add_option("--seed", o.seed, "seed of weights, order and dropout, or one per model: 1,2")->delimiter(',');
+  app.add_option("--seed", o.seed, "seed of weights, order and dropout, or one per model: 1,2")->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--threads", o.threads, "threads per compute lane (0: cores / lanes)");
   app.add_option("--parallel", o.parallel, "none, data, pipeline (pipeline with --ranks above 1 is both)");
   app.add_option("--ranks", o.ranks, "data-parallel copies (0: from mpirun)");

@@ -44,9 +44,8 @@ class CpuBackend final : public Backend {
   struct Worker {
     std::vector<Command> ring;
     Progress issued, taken, done;  // commands in, commands out, steps ended
-    std::uint64_t next_issued = 0;
-    std::uint64_t steps_issued = 0;
-    std::vector<Span> spans;
+    std::uint64_t next_issued = 0, steps_issued = 0;  // of the thread that issues
+    alignas(64) std::vector<Span> spans;              // of the lane's thread
     std::thread thread;
   };
 

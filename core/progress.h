@@ -24,7 +24,7 @@ class alignas(64) Progress {
     }
     for (;;) {
       const std::uint32_t seen = wakes_.load(std::memory_order_seq_cst);
-      std::uint64_t wanted = wanted_.load(std::memory_order_relaxed);
+      std::uint64_t wanted = wanted_.load(std::memory_order_seq_cst);
       while (target < wanted && !wanted_.compare_exchange_weak(wanted, target, std::memory_order_seq_cst)) {
       }
       if (value_.load(std::memory_order_seq_cst) >= target || stop.load(std::memory_order_seq_cst)) return;

@@ -19,6 +19,11 @@ bool is_source(const Node& n) {
   return dynamic_cast<const Input*>(n.op.get()) || dynamic_cast<const Constant*>(n.op.get());
 }
 
+bool is_view(const Graph& g, const Node& n) {
+  const auto aliases = n.op->may_alias(g.types(n.inputs));
+  return std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
+}
+
 bool inside(const std::string& path, const std::string& module) {
   return path == module || (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
 }
@@ -68,8 +73,11 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
   if (current != cuts.size())
     throw Error(fmt::format("impossible cut: there is no module '{}' after the ones before it; the modules are: {}", cuts[current],
                             names_of(modules(g, 1))));
-  if (!cuts.empty() && std::find(stage.begin(), stage.end(), 0) == stage.end())
-    throw Error(fmt::format("impossible cut: '{}' is the first module, so stage 0 would be empty", cuts[0]));
+  for (std::size_t s = 0; s <= cuts.size(); ++s) {
+    bool works = false;
+    for (std::size_t n = 0; n < stage.size(); ++n) works = works || (stage[n] == static_cast<int>(s) && !is_view(g, g.nodes()[n]));
+    if (!works) throw Error(fmt::format("impossible cut: nothing is left for stage {} to compute; the cuts are {}", s, fmt::join(cuts, ", ")));
+  }
   return stage;
 }
 

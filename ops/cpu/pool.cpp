@@ -1,6 +1,7 @@
 // Pooling in f32: rows of the output, or of the image for gradients, shared out among the team. Every element is
 // made by one thread in one order, so the result is the same for every team.
 #include <algorithm>
+#include <vector>
 
 #include <tandem/ops/cpu/clones.h>
 #include <tandem/ops/cpu/kernels.h>
@@ -10,188 +11,205 @@
 namespace tandem {
 namespace {
 
-constexpr std::int64_t kChunk = 64;  // channels kept in registers
+constexpr std::int64_t kChunk = 64;  // channels summed or compared at once
 
 // A half-open range of taps, or of positions.
 struct Range {
   std::int64_t begin, end;
 };
 
-// The taps of the window at `position` that lie on the image, along one axis.
-[[gnu::always_inline]] inline Range taps_at(std::int64_t position, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
-                                            std::int64_t padding) {
-  const std::int64_t origin = position * stride - padding;
-  return {std::max<std::int64_t>(0, -origin), std::min(kernel, extent - origin)};
-}
+// One axis, worked out beforehand: divisions cost as much as many channels.
+struct Axis {
+  std::int64_t stride, padding;
+  std::vector<Range> taps;     // per position of the window: its taps that lie on the image
+  std::vector<Range> windows;  // per pixel of the image: the positions whose window covers it
 
-// The positions whose window covers `pixel`, along one axis.
-[[gnu::always_inline]] inline Range positions_over(std::int64_t pixel, std::int64_t positions, std::int64_t kernel, std::int64_t stride,
-                                                   std::int64_t padding) {
-  const std::int64_t last = pixel + padding, first = last - kernel + 1;
-  return {first > 0 ? (first + stride - 1) / stride : 0, std::min(last / stride + 1, positions)};
-}
+  Axis(std::int64_t extent, std::int64_t positions, std::int64_t kernel, std::int64_t stride, std::int64_t padding)
+      : stride(stride), padding(padding), windows(static_cast<std::size_t>(extent), Range{0, 0}) {
+    for (std::int64_t o = 0; o < positions; ++o) {
+      const std::int64_t origin = o * stride - padding;
+      taps.push_back({std::max<std::int64_t>(0, -origin), std::min(kernel, extent - origin)});
+      for (std::int64_t t = taps.back().begin; t < taps.back().end; ++t) {
+        Range& covering = windows[static_cast<std::size_t>(origin + t)];
+        if (covering.end == 0) covering.begin = o;
+        covering.end = o + 1;
+      }
+    }
+  }
+  Range taps_at(std::int64_t position) const { return taps[static_cast<std::size_t>(position)]; }
+  Range windows_over(std::int64_t pixel) const { return windows[static_cast<std::size_t>(pixel)]; }
+};
+
+struct PoolPlan {
+  Pool2dSize s;
+  Axis h, w;
+  int threads;
+
+  PoolPlan(const KernelSpec& spec, const TensorType& image, const TensorType& output)
+      : s(pool2d_size(static_cast<const Pool2dOp&>(spec.op).options, image, output)),
+        h(s.image.h, s.output.h, s.window.kernel.h, s.window.stride.h, s.window.padding.h),
+        w(s.image.w, s.output.w, s.window.kernel.w, s.window.stride.w, s.window.padding.w),
+        threads(useful_threads(spec.threads, image.bytes() + output.bytes())) {}
+
+  // Calls f(row, element of the image where its batch entry starts, of the output) for all rows of all entries.
+  template <class F> void for_each_row(std::int64_t rows, const F& f) const {
+    parallel_parts(threads, s.n * rows, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        f(i % rows, i / rows * s.image.h * s.image.w * s.channels, i / rows * s.output.h * s.output.w * s.channels);
+    });
+  }
+};
 
 // Calls f(tap, pixel's offset in the image) for the taps of output pixel (oh,ow).
-template <class F>
-[[gnu::always_inline]] inline void for_each_tap(const Pool2dSize& s, std::int64_t oh, std::int64_t ow, const F& f) {
-  const Window& w = s.window;
-  const Range rows = taps_at(oh, s.image.h, w.kernel.h, w.stride.h, w.padding.h);
-  const Range columns = taps_at(ow, s.image.w, w.kernel.w, w.stride.w, w.padding.w);
+template <class F> [[gnu::always_inline]] inline void for_each_tap(const PoolPlan& p, std::int64_t oh, std::int64_t ow, const F& f) {
+  const Range rows = p.h.taps_at(oh), columns = p.w.taps_at(ow);
   for (std::int64_t kh = rows.begin; kh < rows.end; ++kh)
     for (std::int64_t kw = columns.begin; kw < columns.end; ++kw)
-      f(kh * w.kernel.w + kw,
-        ((oh * w.stride.h - w.padding.h + kh) * s.image.w + ow * w.stride.w - w.padding.w + kw) * s.channels);
+      f(static_cast<std::int32_t>(kh * p.s.window.kernel.w + kw),
+        ((oh * p.h.stride - p.h.padding + kh) * p.s.image.w + ow * p.w.stride - p.w.padding + kw) * p.s.channels);
 }
 
-// Calls f(tap, oh, ow) for the output pixels whose window covers image pixel (ih,iw).
-template <class F>
-[[gnu::always_inline]] inline void for_each_window(const Pool2dSize& s, std::int64_t ih, std::int64_t iw, const F& f) {
-  const Window& w = s.window;
-  const Range rows = positions_over(ih, s.output.h, w.kernel.h, w.stride.h, w.padding.h);
-  const Range columns = positions_over(iw, s.output.w, w.kernel.w, w.stride.w, w.padding.w);
+// Calls f(tap, oh, ow) for the output pixels whose window covers image pixel (ih,iw), row by row.
+template <class F> [[gnu::always_inline]] inline void for_each_window(const PoolPlan& p, std::int64_t ih, std::int64_t iw, const F& f) {
+  const Range rows = p.h.windows_over(ih), columns = p.w.windows_over(iw);
   for (std::int64_t oh = rows.begin; oh < rows.end; ++oh)
     for (std::int64_t ow = columns.begin; ow < columns.end; ++ow)
-      f((ih + w.padding.h - oh * w.stride.h) * w.kernel.w + iw + w.padding.w - ow * w.stride.w, oh, ow);
+      f(static_cast<std::int32_t>((ih + p.h.padding - oh * p.h.stride) * p.s.window.kernel.w + iw + p.w.padding - ow * p.w.stride), oh, ow);
 }
 
 // One row of the output from one image.
 template <class I>
-[[gnu::always_inline]] inline void max_row(const Pool2dSize& s, std::int64_t oh, const float* x, float* y, I* index) {
-  for (std::int64_t ow = 0; ow < s.output.w; ++ow)
-    for (std::int64_t c0 = 0; c0 < s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, s.channels - c0);
+[[gnu::always_inline]] inline void max_row(const PoolPlan& p, std::int64_t oh, const float* image, float* y, I* index) {
+  for (std::int64_t ow = 0; ow < p.s.output.w; ++ow)
+    for (std::int64_t c0 = 0; c0 < p.s.channels; c0 += kChunk) {
+      const std::int64_t n = std::min(kChunk, p.s.channels - c0);
       float best[kChunk];
       std::int32_t taps[kChunk];
       bool first = true;
-      for_each_tap(s, oh, ow, [&](std::int64_t tap, std::int64_t pixel) {
-        const float* p = x + pixel + c0;
+      for_each_tap(p, oh, ow, [&](std::int32_t tap, std::int64_t pixel) {
+        const float* x = image + pixel + c0;
         if (first) {
-          std::copy_n(p, n, best);
-          std::fill_n(taps, n, static_cast<std::int32_t>(tap));
+          for (std::int64_t c = 0; c < n; ++c) best[c] = x[c];
+          for (std::int64_t c = 0; c < n; ++c) taps[c] = tap;
           first = false;
           return;
         }
         for (std::int64_t c = 0; c < n; ++c) {
-          const bool larger = p[c] > best[c] || (p[c] != p[c] && best[c] == best[c]);
-          best[c] = larger ? p[c] : best[c];
-          taps[c] = larger ? static_cast<std::int32_t>(tap) : taps[c];
+          const bool larger = !(x[c] <= best[c]) & (best[c] == best[c]);
+          best[c] = larger ? x[c] : best[c];
+          taps[c] = larger ? tap : taps[c];
         }
       });
-      std::copy_n(best, n, y + ow * s.channels + c0);
-      for (std::int64_t c = 0; c < n; ++c) index[ow * s.channels + c0 + c] = static_cast<I>(taps[c]);
+      const std::int64_t at = ow * p.s.channels + c0;
+      for (std::int64_t c = 0; c < n; ++c) y[at + c] = best[c];
+      for (std::int64_t c = 0; c < n; ++c) index[at + c] = static_cast<I>(taps[c]);
     }
 }
 
-// One row of the gradient of one image.
-template <class I>
-[[gnu::always_inline]] inline void max_grad_row(const Pool2dSize& s, std::int64_t ih, const float* g, const I* index, float* dx) {
-  for (std::int64_t iw = 0; iw < s.image.w; ++iw)
-    for (std::int64_t c0 = 0; c0 < s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, s.channels - c0);
-      float sums[kChunk] = {};
-      for_each_window(s, ih, iw, [&](std::int64_t tap, std::int64_t oh, std::int64_t ow) {
-        const std::int64_t at = (oh * s.output.w + ow) * s.channels + c0;
-        for (std::int64_t c = 0; c < n; ++c) sums[c] += static_cast<std::int64_t>(index[at + c]) == tap ? g[at + c] : 0.0f;
+// One row of the gradient of one image: each window adds `share(tap, oh, ow, c, n, sums)` of its n channels from c on.
+template <class F> [[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, float* dx, const F& share) {
+  for (std::int64_t iw = 0; iw < p.s.image.w; ++iw)
+    for (std::int64_t c0 = 0; c0 < p.s.channels; c0 += kChunk) {
+      const std::int64_t n = std::min(kChunk, p.s.channels - c0);
+      float sums[kChunk];
+      for (std::int64_t c = 0; c < n; ++c) sums[c] = 0;
+      for_each_window(p, ih, iw, [&](std::int32_t tap, std::int64_t oh, std::int64_t ow) {
+        share(tap, oh, ow, (oh * p.s.output.w + ow) * p.s.channels + c0, n, sums);
       });
-      std::copy_n(sums, n, dx + iw * s.channels + c0);
+      float* to = dx + iw * p.s.channels + c0;
+      for (std::int64_t c = 0; c < n; ++c) to[c] = sums[c];
     }
 }
 
-TANDEM_CLONES void max_row_u8(const Pool2dSize& s, std::int64_t oh, const float* x, float* y, std::uint8_t* index) { max_row(s, oh, x, y, index); }
-TANDEM_CLONES void max_row_i32(const Pool2dSize& s, std::int64_t oh, const float* x, float* y, std::int32_t* index) { max_row(s, oh, x, y, index); }
-TANDEM_CLONES void max_grad_row_u8(const Pool2dSize& s, std::int64_t ih, const float* g, const std::uint8_t* index, float* dx) {
-  max_grad_row(s, ih, g, index, dx);
-}
-TANDEM_CLONES void max_grad_row_i32(const Pool2dSize& s, std::int64_t ih, const float* g, const std::int32_t* index, float* dx) {
-  max_grad_row(s, ih, g, index, dx);
+template <class I>
+[[gnu::always_inline]] inline void max_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, const I* index, float* dx) {
+  gradient_row(p, ih, dx, [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, std::int64_t n, float* sums) {
+    for (std::int64_t c = 0; c < n; ++c) sums[c] += static_cast<std::int32_t>(index[at + c]) == tap ? g[at + c] : 0.0f;
+  });
 }
 
-TANDEM_CLONES void avg_row(const Pool2dSize& s, std::int64_t oh, const float* x, float* y) {
-  for (std::int64_t ow = 0; ow < s.output.w; ++ow) {
-    const float share = static_cast<float>(1 / s.divisor(oh, ow));
-    for (std::int64_t c0 = 0; c0 < s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, s.channels - c0);
-      float sums[kChunk] = {};
-      for_each_tap(s, oh, ow, [&](std::int64_t, std::int64_t pixel) {
+TANDEM_CLONES void max_row_u8(const PoolPlan& p, std::int64_t oh, const float* x, float* y, std::uint8_t* index) { max_row(p, oh, x, y, index); }
+TANDEM_CLONES void max_row_i32(const PoolPlan& p, std::int64_t oh, const float* x, float* y, std::int32_t* index) { max_row(p, oh, x, y, index); }
+TANDEM_CLONES void max_gradient_row_u8(const PoolPlan& p, std::int64_t ih, const float* g, const std::uint8_t* index, float* dx) {
+  max_gradient_row(p, ih, g, index, dx);
+}
+TANDEM_CLONES void max_gradient_row_i32(const PoolPlan& p, std::int64_t ih, const float* g, const std::int32_t* index, float* dx) {
+  max_gradient_row(p, ih, g, index, dx);
+}
+
+TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const float* x, float* y) {
+  for (std::int64_t ow = 0; ow < p.s.output.w; ++ow) {
+    const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
+    for (std::int64_t c0 = 0; c0 < p.s.channels; c0 += kChunk) {
+      const std::int64_t n = std::min(kChunk, p.s.channels - c0);
+      float sums[kChunk];
+      for (std::int64_t c = 0; c < n; ++c) sums[c] = 0;
+      for_each_tap(p, oh, ow, [&](std::int32_t, std::int64_t pixel) {
         for (std::int64_t c = 0; c < n; ++c) sums[c] += x[pixel + c0 + c];
       });
-      for (std::int64_t c = 0; c < n; ++c) y[ow * s.channels + c0 + c] = sums[c] * share;
+      float* to = y + ow * p.s.channels + c0;
+      for (std::int64_t c = 0; c < n; ++c) to[c] = sums[c] * share;
     }
   }
 }
 
-TANDEM_CLONES void avg_grad_row(const Pool2dSize& s, std::int64_t ih, const float* g, float* dx) {
-  for (std::int64_t iw = 0; iw < s.image.w; ++iw)
-    for (std::int64_t c0 = 0; c0 < s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, s.channels - c0);
-      float sums[kChunk] = {};
-      for_each_window(s, ih, iw, [&](std::int64_t, std::int64_t oh, std::int64_t ow) {
-        const float share = static_cast<float>(1 / s.divisor(oh, ow));
-        const float* p = g + (oh * s.output.w + ow) * s.channels + c0;
-        for (std::int64_t c = 0; c < n; ++c) sums[c] += p[c] * share;
-      });
-      std::copy_n(sums, n, dx + iw * s.channels + c0);
-    }
-}
-
-// Calls f(row, element of the image where its batch entry starts, of the output) for all rows of images or outputs.
-template <class F> void for_each_row(const Pool2dSize& s, int threads, std::int64_t rows_of_one, const F& f) {
-  parallel_parts(threads, s.n * rows_of_one, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i)
-      f(i % rows_of_one, i / rows_of_one * s.image.h * s.image.w * s.channels, i / rows_of_one * s.output.h * s.output.w * s.channels);
+TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, float* dx) {
+  gradient_row(p, ih, dx, [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, std::int64_t n, float* sums) {
+    const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
+    for (std::int64_t c = 0; c < n; ++c) sums[c] += g[at + c] * share;
   });
 }
 
-template <class I, class Row> KernelPtr make_max(const Pool2dSize& s, int threads, Row row) {
-  return make_kernel([=](const Launch& l) {
-    for_each_row(s, threads, s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
-      const std::int64_t at = output + oh * s.output.w * s.channels;
-      row(s, oh, static_cast<const float*>(l.in[0]) + image, static_cast<float*>(l.out[0]) + at, static_cast<I*>(l.out[1]) + at);
-    });
-  });
-}
-template <class I, class Row> KernelPtr make_max_grad(const Pool2dSize& s, int threads, Row row) {
-  return make_kernel([=](const Launch& l) {
-    for_each_row(s, threads, s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
-      row(s, ih, static_cast<const float*>(l.in[0]) + output, static_cast<const I*>(l.in[1]) + output,
-          static_cast<float*>(l.out[0]) + image + ih * s.image.w * s.channels);
+template <class I, class Row> KernelPtr make_max(PoolPlan plan, Row row) {
+  return make_kernel([plan = std::move(plan), row](const Launch& l) {
+    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
+      const std::int64_t at = output + oh * plan.s.output.w * plan.s.channels;
+      row(plan, oh, static_cast<const float*>(l.in[0]) + image, static_cast<float*>(l.out[0]) + at, static_cast<I*>(l.out[1]) + at);
     });
   });
 }
 
-const Pool2dOptions& options_of(const KernelSpec& spec) { return static_cast<const Pool2dOp&>(spec.op).options; }
-int threads_of(const KernelSpec& spec) { return useful_threads(spec.threads, spec.inputs[0].bytes() + spec.outputs[0].bytes()); }
+template <class I, class Row> KernelPtr make_max_gradient(PoolPlan plan, Row row) {
+  return make_kernel([plan = std::move(plan), row](const Launch& l) {
+    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
+      row(plan, ih, static_cast<const float*>(l.in[0]) + output, static_cast<const I*>(l.in[1]) + output,
+          static_cast<float*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
+    });
+  });
+}
 
 }  // namespace
 
 KernelPtr make_max_pool2d_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const Pool2dSize s = pool2d_size(options_of(spec), spec.inputs[0], spec.outputs[0]);
-  if (spec.outputs[1].dtype == DType::u8) return make_max<std::uint8_t>(s, threads_of(spec), max_row_u8);
-  return make_max<std::int32_t>(s, threads_of(spec), max_row_i32);
+  PoolPlan plan(spec, spec.inputs[0], spec.outputs[0]);
+  if (spec.outputs[1].dtype == DType::u8) return make_max<std::uint8_t>(std::move(plan), max_row_u8);
+  return make_max<std::int32_t>(std::move(plan), max_row_i32);
 }
 
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const Pool2dSize s = pool2d_size(options_of(spec), spec.outputs[0], spec.inputs[0]);
-  if (spec.inputs[1].dtype == DType::u8) return make_max_grad<std::uint8_t>(s, threads_of(spec), max_grad_row_u8);
-  return make_max_grad<std::int32_t>(s, threads_of(spec), max_grad_row_i32);
+  PoolPlan plan(spec, spec.outputs[0], spec.inputs[0]);
+  if (spec.inputs[1].dtype == DType::u8) return make_max_gradient<std::uint8_t>(std::move(plan), max_gradient_row_u8);
+  return make_max_gradient<std::int32_t>(std::move(plan), max_gradient_row_i32);
 }
 
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([s = pool2d_size(options_of(spec), spec.inputs[0], spec.outputs[0]), threads = threads_of(spec)](const Launch& l) {
-    for_each_row(s, threads, s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
-      avg_row(s, oh, static_cast<const float*>(l.in[0]) + image, static_cast<float*>(l.out[0]) + output + oh * s.output.w * s.channels);
+  return make_kernel([plan = PoolPlan(spec, spec.inputs[0], spec.outputs[0])](const Launch& l) {
+    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
+      avg_row(plan, oh, static_cast<const float*>(l.in[0]) + image,
+              static_cast<float*>(l.out[0]) + output + oh * plan.s.output.w * plan.s.channels);
     });
   });
 }
 
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([s = pool2d_size(options_of(spec), spec.outputs[0], spec.inputs[0]), threads = threads_of(spec)](const Launch& l) {
-    for_each_row(s, threads, s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
-      avg_grad_row(s, ih, static_cast<const float*>(l.in[0]) + output, static_cast<float*>(l.out[0]) + image + ih * s.image.w * s.channels);
+  return make_kernel([plan = PoolPlan(spec, spec.outputs[0], spec.inputs[0])](const Launch& l) {
+    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
+      avg_gradient_row(plan, ih, static_cast<const float*>(l.in[0]) + output,
+                       static_cast<float*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
     });
   });
 }

@@ -1,0 +1,199 @@
+// What the op cases do not say of pointwise expressions.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/cpu/vector_math.h>
+#include <tandem/ops/pointwise.h>
+
+#include "seed.h"
+
+namespace tandem {
+namespace {
+
+using Code = PointwiseCode;
+
+Tensor random_tensor(const Shape& shape, std::mt19937_64& rng) {
+  Tensor t = Tensor::empty({DType::f32, shape});
+  for (std::int64_t i = 0; i < t.elements(); ++i) t.as<float>()[i] = static_cast<float>(test::draw_real(rng, 0.2, 2));
+  return t;
+}
+
+std::vector<std::byte> bytes(const Tensor& t) {
+  const auto* data = static_cast<const std::byte*>(t.data());
+  return {data, data + t.type().bytes()};
+}
+
+// A chain of random operations, done op by op and composed into one expression.
+struct Chain {
+  std::vector<Tensor> tensors;  // what each step gave, op by op
+  std::vector<int> registers;   // the same in the builder
+  PointwiseBuilder builder;
+
+  void add_input(const Tensor& x) {
+    registers.push_back(builder.input(static_cast<int>(tensors.size())));
+    tensors.push_back(x);
+  }
+  void apply(const PointwiseProgram& program, DType dtype, const std::vector<int>& operands) {
+    Tensors inputs;
+    std::vector<int> from;
+    for (int o : operands) {
+      inputs.push_back(tensors[static_cast<std::size_t>(o)]);
+      from.push_back(registers[static_cast<std::size_t>(o)]);
+    }
+    tensors.push_back(apply_op1(std::make_shared<Pointwise>(program, dtype), inputs));
+    int result = builder.append(program, from);
+    if (dtype != DType::f32) result = builder.cast(result, dtype);  // rounds where the op's output did
+    registers.push_back(result);
+  }
+  int pick(std::mt19937_64& rng) const { return test::draw_int(rng, 0, static_cast<int>(tensors.size()) - 1); }
+};
+
+TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
+  auto rng = test::generator("composed");
+  for (int round = 0; round < 60; ++round) {
+    Chain chain;
+    const Shape shape{test::draw_int(rng, 1, 5), test::draw_int(rng, 1, 40), test::draw_int(rng, 1, 30)};
+    for (const Shape& s : {shape, {shape[2]}, {shape[1], 1}, {}, {shape[0], 1, shape[2]}}) chain.add_input(random_tensor(s, rng));
+    const auto inputs = chain.tensors;
+    for (int step = 0; step < 8; ++step) {
+      const auto code = static_cast<Code>(test::draw_int(rng, static_cast<int>(Code::neg), static_cast<int>(Code::where)));
+      PointwiseProgram program;
+      std::vector<int> operands;
+      for (int k = 0; k < operands_of(code); ++k) {
+        program.push_back({Code::input, k});
+        operands.push_back(chain.pick(rng));
+      }
+      program.push_back({code, 0, operands_of(code) > 1 ? 1 : -1, operands_of(code) > 2 ? 2 : -1});
+      chain.apply(program, test::draw_bool(rng, 0.3) ? DType::bf16 : DType::f32, operands);
+    }
+    std::vector<int> used;
+    const PointwiseProgram fused = chain.builder.finish(chain.registers.back(), used);
+    Tensors operands;
+    for (int k : used) operands.push_back(inputs[static_cast<std::size_t>(k)]);
+    const Tensor result = apply_op1(std::make_shared<Pointwise>(fused, chain.tensors.back().dtype()), operands);
+    ASSERT_EQ(result.type(), chain.tensors.back().type()) << to_string(fused);
+    ASSERT_EQ(bytes(result), bytes(chain.tensors.back())) << to_string(fused) << " on " << to_string(shape);
+  }
+}
+
+TEST(PointwiseTest, ExpressionsWithMoreRegistersThanSlotsStillRun) {
+  PointwiseBuilder builder;
+  std::vector<int> constants;
+  for (int i = 0; i < 40; ++i) constants.push_back(builder.constant(i + 0.5));
+  int sum = builder.input(0);
+  for (int c : constants) sum = builder.emit({Code::add, sum, c});
+  std::vector<int> used;
+  const Tensor y = apply_op1(std::make_shared<Pointwise>(builder.finish(sum, used), DType::f32), {Tensor::full({DType::f32, {3}}, 1)});
+  EXPECT_EQ(y.values(), std::vector<double>(3, 801));
+}
+
+TEST(PointwiseTest, GradientsOfActivationsReadTheOutputNotTheInput) {
+  for (auto* f : {relu, tanh, sigmoid, exp, sqrt}) {
+    Graph graph;
+    Trace trace(graph);
+    const ValueId x = graph.add_value({DType::f32, {3}}), g = graph.add_value({DType::f32, {3}});
+    const Tensor y = f(trace.tensor(x));
+    const Node node = graph.node(0);
+    node.op->vjp({{trace.tensor(x)}, {y}, {trace.tensor(g)}, {true}});
+    ASSERT_EQ(graph.nodes().size(), 2u);
+    const auto& inputs = graph.node(1).inputs;
+    EXPECT_EQ(std::count(inputs.begin(), inputs.end(), x), 0) << node.op->attributes();
+  }
+}
+
+TEST(PointwiseTest, ShapesThatDoNotBroadcastAreNamed) {
+  const Tensor a = Tensor::zeros({DType::f32, {3, 4}}), b = Tensor::zeros({DType::f32, {5}});
+  try {
+    const Scope scope("layer1");
+    add(a, b);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    const std::string message = e.what();
+    for (const char* part : {"layer1", "[3, 4]", "[5]", "extents 5 and 4"})
+      EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+  }
+}
+
+TEST(PointwiseTest, MalformedProgramsAreRefused) {
+  EXPECT_THROW(Pointwise({}, DType::f32), Error);
+  EXPECT_THROW(Pointwise({{Code::input, 0}, {Code::add, 0, 1}}, DType::f32), Error);
+  EXPECT_THROW(Pointwise({{Code::input, 0}, {Code::neg, -1}}, DType::f32), Error);
+}
+
+TEST(PointwiseTest, NotANumberIsPassedOn) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (DType dtype : {DType::f32, DType::f64}) {
+    const Tensor x = Tensor::from({nan, 1}, {2}, dtype), y = Tensor::from({1, nan}, {2}, dtype);
+    EXPECT_TRUE(std::isnan(relu(x).values()[0]));
+    for (const Tensor& t : {maximum(x, y), minimum(x, y), add(x, y)})
+      for (double v : t.values()) EXPECT_TRUE(std::isnan(v));
+    EXPECT_EQ(equal(x, x).values(), (std::vector<double>{0, 1}));
+  }
+}
+
+TEST(PointwiseTest, CastsRoundTruncateAndSaturate) {
+  const Tensor x = Tensor::from({2.75, -2.75, 300, -300, 1e20, -1e20, NAN, 0}, {8});
+  EXPECT_EQ(cast(x, DType::i32).values(), (std::vector<double>{2, -2, 300, -300, 2147483647, -2147483648.0, 0, 0}));
+  EXPECT_EQ(cast(x, DType::u8).values(), (std::vector<double>{2, 0, 255, 0, 255, 0, 0, 0}));
+  EXPECT_EQ(cast(x, DType::b8).values(), (std::vector<double>{1, 1, 1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(cast(Tensor::from({1.00390625, 1.01171875}, {2}), DType::bf16).values(), (std::vector<double>{1, 1.015625}));
+  const Tensor large = Tensor::from({9007199254740991.0}, {1}, DType::i64);
+  EXPECT_EQ(add(large, Tensor::zeros({DType::i64, {}})).values(), large.values());
+}
+
+TEST(PointwiseTest, MixedDtypesGiveTheWider) {
+  const auto wide = [](DType a, DType b) { return add(Tensor::zeros({a, {2}}), Tensor::zeros({b, {2}})).dtype(); };
+  EXPECT_EQ(wide(DType::f32, DType::bf16), DType::f32);
+  EXPECT_EQ(wide(DType::f16, DType::bf16), DType::f32);
+  EXPECT_EQ(wide(DType::bf16, DType::i64), DType::bf16);
+  EXPECT_EQ(wide(DType::f32, DType::f64), DType::f64);
+  EXPECT_EQ(wide(DType::b8, DType::i32), DType::i32);
+}
+
+TEST(PointwiseTest, NoElementsNoWork) {
+  EXPECT_EQ(relu(Tensor::zeros({DType::f32, {0, 3}})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(add(Tensor::zeros({DType::f32, {0, 3}}), Tensor::zeros({DType::f32, {3}})).shape(), (Shape{0, 3}));
+}
+
+// Distance in units in the last place of the nearest float.
+double ulps(float value, double exact) {
+  if (std::isnan(exact)) return std::isnan(value) ? 0 : INFINITY;
+  const auto rounded = static_cast<float>(exact);
+  if (std::isinf(rounded) || rounded == value) return rounded == value ? 0 : INFINITY;
+  int exponent;
+  std::frexp(rounded, &exponent);
+  return std::fabs(value - exact) / std::ldexp(1.0, std::max(exponent - 24, -149));
+}
+
+TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
+  auto rng = test::generator("ulps");
+  const auto check = [&](const char* name, float (*fast)(float), double (*exact)(double), float x) {
+    EXPECT_LE(ulps(fast(x), exact(x)), 2.0) << name << "(" << x << ") = " << fast(x);
+  };
+  for (int i = 0; i < 400000; ++i) {
+    const auto x = i % 2 ? std::bit_cast<float>(static_cast<std::uint32_t>(rng()))  // every exponent, NaN
+                         : static_cast<float>(test::draw_real(rng, -8, 8));
+    check("exp", VectorMath::exp, std::exp, x);
+    check("log", VectorMath::log, std::log, x);
+    check("tanh", VectorMath::tanh, std::tanh, x);
+    check("erf", VectorMath::erf, std::erf, x);
+  }
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float x : {0.0f, -0.0f, 1.0f, infinity, -infinity, 88.73f, -103.98f, 1e-45f, 3.4e38f, -3.4e38f}) {
+    check("exp", VectorMath::exp, std::exp, x);
+    check("log", VectorMath::log, std::log, x);
+    check("tanh", VectorMath::tanh, std::tanh, x);
+    check("erf", VectorMath::erf, std::erf, x);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

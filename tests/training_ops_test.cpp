@@ -1,0 +1,231 @@
+// What the op cases do not say of reductions, losses, dropout, initial weights and updates.
+#include <cmath>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/rng.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/cpu/uniforms.h>
+#include <tandem/ops/init.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+#include <tandem/ops/update.h>
+
+#include "seed.h"
+
+namespace tandem {
+namespace {
+
+const std::vector<const KernelTable*>& both_backends() {
+  static const std::vector<const KernelTable*> tables{&reference_kernels(), &cpu_kernels()};
+  return tables;
+}
+
+TEST(ReduceTest, GradientOfAMaximumGoesToTheFirst) {
+  const Tensor x = Tensor::from({1, 3, 3, 3, 2, 3}, {2, 3});
+  EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{1}), {x}).values(), (std::vector<double>{0, 1, 0, 1, 0, 0}));
+  EXPECT_EQ(argmax(x).values(), (std::vector<double>{1, 0}));
+}
+
+TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
+  const Tensor x = Tensor::full({DType::f32, {1 << 20, 3}}, 0.1f);
+  const double exact = static_cast<double>(0.1f) * (1 << 20);
+  for (double v : sum(x, {0}).values()) EXPECT_NEAR(v, exact, 1e-6 * exact);
+  EXPECT_NEAR(mean(x).item(), static_cast<double>(0.1f), 1e-8);
+}
+
+TEST(ReduceTest, NotANumberIsTheMaximum) {
+  for (const Shape& shape : {Shape{5}, Shape{700}}) {
+    Tensor x = Tensor::zeros({DType::f32, shape});
+    x.as<float>()[3] = NAN;
+    EXPECT_TRUE(std::isnan(max(x).item()));
+  }
+}
+
+TEST(ReduceTest, MisuseIsNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {2, 3}});
+  EXPECT_THROW(sum(x, {2}), Error);
+  EXPECT_THROW(sum(x, {0, 0}), Error);
+  EXPECT_THROW(mean(Tensor::zeros({DType::i32, {2}})), Error);
+  EXPECT_THROW(max(Tensor::zeros({DType::f32, {0}})), Error);
+  EXPECT_THROW(sum_to(x, {2}), Error);
+  EXPECT_THROW(argmax(Tensor::zeros({DType::f32, {}})), Error);
+}
+
+TEST(ShapeTest, MisuseIsNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {2, 3}});
+  EXPECT_THROW(reshape(x, {4, 2}), Error);
+  EXPECT_THROW(reshape(x, {4, -1}), Error);
+  EXPECT_THROW(transpose(x, {0, 0}), Error);
+  EXPECT_THROW(concat({x, Tensor::zeros({DType::f32, {2, 3, 1}})}, 0), Error);
+  EXPECT_THROW(concat({x, Tensor::zeros({DType::f32, {3, 3}})}, 1), Error);
+  EXPECT_THROW(slice(x, 1, 2, 4), Error);
+  EXPECT_THROW(slice(x, 1, 1, 1), Error);
+  EXPECT_THROW(broadcast_to(x, {3, 3}), Error);
+  EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {2, 3, 4, 5}})).shape(), (Shape{2, 60}));
+}
+
+TEST(LossTest, CrossEntropyOfKnownLogits) {
+  const Tensor logits = Tensor::from({1, 2, 3, 1000, 0, -1000}, {2, 3}), labels = Tensor::from({2, 1}, {2}, DType::i32);
+  for (const KernelTable* table : both_backends()) {
+    const double loss = evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels})[0].item();
+    EXPECT_NEAR(loss, (0.40760596444438 + 1000) / 2, 1e-4);
+  }
+}
+
+TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
+  const Tensor logits = Tensor::zeros({DType::f32, {3, 10}}), g = Tensor::full({DType::f32, {}}, 1);
+  for (double bad : {10.0, -1.0, 2147483647.0})
+    for (const KernelTable* table : both_backends()) {
+      const Tensor labels = Tensor::from({0, bad, 9}, {3}, DType::i32);
+      EXPECT_THROW(evaluate(*table, std::make_shared<CrossEntropyGrad>(), {logits, labels, g}), Error);
+      try {
+        evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels});
+        FAIL() << "no error";
+      } catch (const Error& e) {
+        const std::string message = e.what();
+        for (const std::string& part : {std::string("sample 1"), std::to_string(static_cast<int>(bad)), std::string("10 classes")})
+          EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
+      }
+    }
+}
+
+TEST(LossTest, MisuseIsNamed) {
+  const Tensor labels = Tensor::zeros({DType::i32, {3}});
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {4, 10}}), labels), Error);
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::bf16, {3, 10}}), labels), Error);
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3}}), labels), Error);
+}
+
+// Runs dropout on rows as one replica and micro-batch of a Program would.
+std::vector<float> dropped(const KernelTable& table, double p, const Tensor& rows, std::int64_t seed, int replica,
+                           int microbatch, int microbatches, std::int64_t batch = 0, std::uint64_t rng_id = 5) {
+  const Dropout op(p);
+  Tag tag;
+  tag.rng_id = rng_id;
+  tag.microbatch = microbatch;
+  const Types in{rows.type(), {DType::i64, {}}}, out{rows.type()};
+  const KernelPtr kernel = table.make({op, in, out, tag, 2, microbatches});
+  RankContext rank;
+  rank.replica = replica;
+  std::vector<float> y(static_cast<std::size_t>(rows.elements()));
+  const void* inputs[] = {rows.data(), &seed};
+  void* outputs[] = {y.data()};
+  kernel->run({inputs, outputs, nullptr, batch, &rank});
+  return y;
+}
+
+TEST(DropoutTest, DrawsAreThoseOfTheSampleWhereverItIsProcessed) {
+  const Tensor x = Tensor::full({DType::f32, {8, 77}}, 1), part = Tensor::full({DType::f32, {2, 77}}, 1);
+  for (const KernelTable* table : both_backends()) {
+    const auto whole = dropped(*table, 0.4, x, 9, 0, 0, 1);
+    std::vector<float> parts;  // two replicas of two micro-batches of two samples
+    for (int replica : {0, 1})
+      for (int microbatch : {0, 1})
+        for (float v : dropped(*table, 0.4, part, 9, replica, microbatch, 2)) parts.push_back(v);
+    EXPECT_EQ(whole, parts);
+    EXPECT_NE(whole, dropped(*table, 0.4, x, 9, 0, 0, 1, 1)) << "another batch";
+    EXPECT_NE(whole, dropped(*table, 0.4, x, 10, 0, 0, 1)) << "another seed";
+    EXPECT_NE(whole, dropped(*table, 0.4, x, 9, 0, 0, 1, 0, 6)) << "another op";
+  }
+}
+
+TEST(DropoutTest, KeepsItsShareAndTheMean) {
+  auto rng = test::generator("dropout");
+  const Tensor x = Tensor::full({DType::f32, {500, 400}}, 1);
+  for (double p : {0.1, 0.5, 0.9}) {
+    const auto y = dropped(cpu_kernels(), p, x, static_cast<std::int64_t>(rng() >> 1), 0, 0, 1);
+    double kept = 0, total = 0;
+    for (float v : y) {
+      EXPECT_TRUE(v == 0 || std::fabs(v - 1 / (1 - p)) < 1e-5);
+      kept += v != 0;
+      total += v;
+    }
+    const double n = static_cast<double>(y.size()), deviation = std::sqrt(p * (1 - p) / n);
+    EXPECT_NEAR(kept / n, 1 - p, 6 * deviation);
+    EXPECT_NEAR(total / n, 1, 6 * deviation / (1 - p));
+  }
+}
+
+TEST(DropoutTest, ProbabilitiesOutsideZeroToOneAreRefused) {
+  const Tensor x = Tensor::zeros({DType::f32, {2}}), seed = Tensor::zeros({DType::i64, {}});
+  for (double p : {-0.1, 1.0, static_cast<double>(NAN)}) EXPECT_THROW(dropout(x, p, seed), Error);
+}
+
+TEST(UniformsTest, AreThoseOfTheGenerator) {
+  auto rng = test::generator("uniforms");
+  for (int round = 0; round < 50; ++round) {
+    const RngKey key{rng(), rng(), rng()};
+    const std::uint64_t sample = test::draw_bool(rng, 0.5) ? rng() % 100 : rng();
+    const std::int64_t quads = test::draw_int(rng, 1, 200), first = test::draw_int(rng, 0, 100000);
+    float draws[4 * kQuads];
+    uniforms(key, sample, quads, first, draws);
+    for (std::int64_t i = 0; i < 4 * kQuads; ++i) {
+      const std::int64_t q = first + i / 4;
+      ASSERT_EQ(draws[i], uniform(key, sample + static_cast<std::uint64_t>(q / quads), static_cast<std::uint64_t>(q % quads * 4 + i % 4)));
+    }
+  }
+}
+
+TEST(InitTest, MomentsAreThoseAskedFor) {
+  const std::uint64_t seed = test::run_seed();
+  const TensorType type{DType::f32, {200, 300}};
+  const auto check = [&](const Tensor& t, double mean, double variance) {
+    const auto v = t.values();
+    const double n = static_cast<double>(v.size()), m = std::accumulate(v.begin(), v.end(), 0.0) / n;
+    double square = 0;
+    for (double x : v) square += (x - m) * (x - m);
+    EXPECT_NEAR(m, mean, 6 * std::sqrt(variance / n));
+    EXPECT_NEAR(square / n, variance, 0.05 * variance);
+  };
+  check(uniform(type, -1, 3, "u", seed), 1, 16.0 / 12);
+  check(normal(type, 2, 0.5, "n", seed), 2, 0.25);
+  check(kaiming_uniform(type, 300, "ku", seed), 0, 2.0 / 300);
+  check(kaiming_normal(type, 300, "kn", seed), 0, 2.0 / 300);
+  check(xavier_uniform(type, 300, 200, "xu", seed), 0, 2.0 / 500);
+}
+
+TEST(InitTest, DependsOnPathAndSeedAlone) {
+  const TensorType type{DType::f32, {3, 4}};
+  const auto first = normal(type, 0, 1, "layer1.weight", 7).values();
+  EXPECT_EQ(first, normal(type, 0, 1, "layer1.weight", 7).values());
+  EXPECT_NE(first, normal(type, 0, 1, "layer2.weight", 7).values());
+  EXPECT_NE(first, normal(type, 0, 1, "layer1.weight", 8).values());
+  EXPECT_THROW(kaiming_normal(type, 0, "layer1.weight", 7), Error);
+  EXPECT_THROW(normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
+}
+
+// torch.optim.SGD on w = (1, −2) with gradients (0.5, 1), then (−0.25, 0.5): lr 0.1, momentum 0.9, decay 0.01.
+TEST(UpdateTest, TwoStepsGivePyTorchsNumbers) {
+  const auto pair = [](double a, double b) { return Tensor::from({a, b}, {2}, DType::f64); };
+  const Tensor lr = Tensor::from({0.1}, {}, DType::f64);
+  const auto two_steps = [&](bool nesterov) {
+    const SgdOptions options{0.9, 0.01, nesterov};
+    Tensors state = sgd_update(pair(1, -2), pair(0, 0), pair(0.5, 1), lr, options);
+    state = sgd_update(state[0], state[1], pair(-0.25, 0.5), lr, options);
+    return state[0].values();
+  };
+  EXPECT_NEAR(two_steps(false)[0], 0.927151, 1e-12);
+  EXPECT_NEAR(two_steps(false)[1], -2.234102, 1e-12);
+  EXPECT_NEAR(two_steps(true)[0], 0.90757411, 1e-12);
+  EXPECT_NEAR(two_steps(true)[1], -2.35642622, 1e-12);
+}
+
+TEST(UpdateTest, MisuseIsNamed) {
+  const Tensor w = Tensor::zeros({DType::f32, {2, 3}}), lr = Tensor::zeros({DType::f32, {}});
+  EXPECT_THROW(sgd_update(w, w, w, lr, {}), Error);
+  EXPECT_THROW(sgd_update(w, w, lr, {.momentum = 0.9}), Error);
+  EXPECT_THROW(sgd_update(w, w, lr, {.nesterov = true}), Error);
+  EXPECT_THROW(sgd_update(w, Tensor::zeros({DType::f32, {3, 2}}), lr), Error);
+  EXPECT_THROW(sgd_update(w, w, Tensor::zeros({DType::f32, {3}})), Error);
+  EXPECT_THROW(predict(w, w, Tensor::zeros({DType::i32, {}})), Error);
+}
+
+}  // namespace
+}  // namespace tandem
