@@ -33,6 +33,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -262,7 +263,8 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
     if (i == me) continue;
     const Route scatter{scatters_, group[i], tag}, gather{gathers_, group[i], tag};
     s.streams.emplace_back(scatter, true, data + begin(i), bytes(i), segment);
-    s.streams.emplace_back(scatter, false, s.ring.data() + static_cast<std::int64_t>(i) * ring_bytes, bytes(me), segment, true);
+    std::byte* const ring_of_peer = s.ring.data() + static_cast<std::int64_t>(i) * ring_bytes;
+    s.streams.emplace_back(scatter, false, ring_of_peer, bytes(me), segment, true);
     s.streams.emplace_back(gather, true, data + begin(me), bytes(me), segment);
     s.streams.emplace_back(gather, false, data + begin(i), bytes(i), segment);
   }
@@ -298,8 +300,8 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
 }
 
 void MpiComm::expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const {
-  if (mine.channel == theirs.channel && mine.count == theirs.count && mine.kind == theirs.kind && mine.dtype == theirs.dtype)
-    return;
+  const auto said = [](const FirstMessage& m) { return std::tuple(m.channel, m.count, m.kind, m.dtype); };
+  if (said(mine) == said(theirs)) return;
   throw Error(fmt::format("channel {}: rank {} {}, but rank {} {}{}: the ends of a channel must make the same call",
                           mine.channel, rank(), describe(mine, false), peer, describe(theirs, true),
                           mine.channel == theirs.channel ? "" : fmt::format(" in channel {}", theirs.channel)));
@@ -312,8 +314,8 @@ void MpiComm::abort(const std::string& reason) {
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     MPI_Request request = MPI_REQUEST_NULL;  // short, so it leaves at once; a rank that is gone cannot be told
-    if (MPI_Isend(abort_out_.data(), static_cast<int>(abort_out_.size()), MPI_BYTE, peer, 0, aborts_, &request) == MPI_SUCCESS)
-      MPI_Request_free(&request);
+    const auto length = static_cast<int>(abort_out_.size());
+    if (MPI_Isend(abort_out_.data(), length, MPI_BYTE, peer, 0, aborts_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
     session_->bells->ring_all(peer);
   }
   session_->bells->ring_all(rank());

@@ -52,8 +52,9 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
     const End& source = sending ? mine : theirs;
     const End& target = sending ? theirs : mine;
     if (source.bytes != target.bytes) {
-      mine.error = fmt::format("channel {}: rank {} sends {} bytes, rank {} receives {}: both ends of a transfer must agree",
-                               channel_, from_, source.bytes, to_, target.bytes);
+      mine.error = fmt::format(
+          "channel {}: rank {} sends {} bytes, rank {} receives {}: both ends of a transfer must agree", channel_, from_,
+          source.bytes, to_, target.bytes);
     } else if (source.bytes > 0) {
       std::memcpy(target.data, source.data, static_cast<std::size_t>(source.bytes));
     }

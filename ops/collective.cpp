@@ -65,7 +65,9 @@ Types Send::infer(std::span<const TensorType> inputs) const {
 }
 Tensors Send::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
 Tensors Send::batch(const BatchArgs& args) const { return apply_op(std::make_shared<Send>(peer_stage), args.inputs); }
-Work Send::cost(std::span<const TensorType> in, std::span<const TensorType> out) const { return streaming_work(in, out, 0); }
+Work Send::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+  return streaming_work(in, out, 0);
+}
 
 std::string Receive::attributes() const { return fmt::format("peer_stage={} type={}", peer_stage, to_string(type)); }
 Types Receive::infer(std::span<const TensorType> inputs) const {

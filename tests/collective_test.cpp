@@ -66,7 +66,9 @@ TEST(AllReduceOp, SumsEachStageOverItsReplicas) {
       from.fill(comm.rank());
       Placed& result = in_place ? from : to;
       const KernelPtr kernel = prepare(op, kThree, 11);
-      run(*kernel, {from.values[0], from.values[1], from.values[2]}, {result.values[0], result.values[1], result.values[2]}, rank);
+      const auto& in = from.values;
+      const auto& out = result.values;
+      run(*kernel, {in[0], in[1], in[2]}, {out[0], out[1], out[2]}, rank);
       std::vector<int> group;
       for (int replica = 0; replica < kReplicas; ++replica) group.push_back(replica * kStages + rank.stage);
       for (std::size_t i = 0; i < kThree.size(); ++i)
@@ -94,7 +96,8 @@ TEST(AllReduceOp, AloneItIsTheIdentityAndElsewhereItNeedsAComm) {
   EXPECT_NE(message_of<Error>([&] { all_reduce({}, 2); }).find("one value or more"), std::string::npos);
   EXPECT_NE(message_of<Error>([&] { all_reduce({x, Tensor::zeros({DType::f64, {1}})}, 2); }).find("one element type"),
             std::string::npos);
-  EXPECT_NE(message_of<Error>([&] { all_reduce({Tensor::zeros({DType::bf16, {1}})}, 2); }).find("cast to f32"), std::string::npos);
+  EXPECT_NE(message_of<Error>([&] { all_reduce({Tensor::zeros({DType::bf16, {1}})}, 2); }).find("cast to f32"),
+            std::string::npos);
   EXPECT_THROW(AllReduce(0), Error);
 }
 
@@ -188,8 +191,8 @@ TEST(TransferOps, AStageThatIsNotThereIsNamed) {
   const RankContext rank = context(*comm, 1, 2);
   float x = 0;
   const Types type = {{DType::f32, {}}};
-  EXPECT_NE(message_of<Error>([&] { run(*prepare(Send(2), type, 1), {&x}, {}, rank); }).find("rank 0 (stage 0 of 2): send with stage 2"),
-            std::string::npos);
+  EXPECT_EQ(message_of<Error>([&] { run(*prepare(Send(2), type, 1), {&x}, {}, rank); }),
+            "rank 0 (stage 0 of 2): send with stage 2");
   EXPECT_THROW(run(*prepare(Receive(0, type[0]), {}, 1), {}, {&x}, rank), Error) << "with itself";
 }
 

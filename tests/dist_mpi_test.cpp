@@ -87,7 +87,8 @@ TEST(MpiComm, LanesUseManyChannelsAtOnce) {
       }
     } else if (lane % 3 == 1) {
       auto data = values_of<float>(comm->rank(), count, seed);
-      for (int repeat = 0; repeat < 30; ++repeat) comm->send(data.data(), count * 4, next, 100 + static_cast<std::uint64_t>(lane));
+      for (int repeat = 0; repeat < 30; ++repeat)
+        comm->send(data.data(), count * 4, next, 100 + static_cast<std::uint64_t>(lane));
     } else {
       const std::int64_t sent = lane == 2 ? 14 : 30004;  // by the lane before
       const auto expected = values_of<float>(previous, sent, seed - 1);

@@ -249,7 +249,8 @@ TEST(ThreadComm, CrossedGroupsAreRefusedInsteadOfHanging) {
   ThreadWorld world(3);
   std::vector<float> a(4), b(4);
   std::thread waiting([&] {
-    EXPECT_EQ(message_of<Aborted>([&] { world.comm(0)->all_reduce_sum(a.data(), 4, DType::f32, std::vector{0, 1}, 9); }), "over");
+    const auto call = [&] { world.comm(0)->all_reduce_sum(a.data(), 4, DType::f32, std::vector{0, 1}, 9); };
+    EXPECT_EQ(message_of<Aborted>(call), "over");
   });
   std::this_thread::sleep_for(100ms);
   const std::string e =

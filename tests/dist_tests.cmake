@@ -9,13 +9,15 @@ if(MPI_CXX_FOUND)
   target_link_libraries(dist_mpi_test PRIVATE tandem GTest::gtest fmt::fmt)
   foreach(ranks 2 4)
     add_test(NAME dist_mpi_test_${ranks}
-             COMMAND ${MPIEXEC_EXECUTABLE} ${TANDEM_MPIRUN_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:dist_mpi_test>)
+             COMMAND ${MPIEXEC_EXECUTABLE} ${TANDEM_MPIRUN_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
+                     $<TARGET_FILE:dist_mpi_test>)
     set_tests_properties(dist_mpi_test_${ranks} PROPERTIES TIMEOUT 300 PROCESSORS ${ranks})
   endforeach()
 
   tandem_test(dist_mpi_end_test dist_mpi_end_test.cpp seed.cpp)
   # Open MPI never frees what it allocates once.
-  set_tests_properties(dist_mpi_test_2 dist_mpi_test_4 dist_mpi_end_test PROPERTIES ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+  set_tests_properties(dist_mpi_test_2 dist_mpi_test_4 dist_mpi_end_test PROPERTIES
+    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
   add_dependencies(dist_mpi_end_test dist_mpi_test)
   list(JOIN TANDEM_MPIRUN_FLAGS " " mpirun_flags)
   target_compile_definitions(dist_mpi_end_test PRIVATE

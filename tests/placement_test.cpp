@@ -140,6 +140,24 @@ TEST(Placement, LiveBytesOfGPipeAreItsActivations) {
   EXPECT_EQ(p.memory[0].live_peak, m * 6400 + 64) << "all micro-batches' activations and the first gradient";
 }
 
+// A rank sees of its own memory what the global Program says of it.
+TEST(Placement, LiveBytesAndReleasesOfAStageAreThoseOfTheWhole) {
+  for (const Program& whole : {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))), planned(pipedream(equal_stages(4)))})
+    for (int device = 0; device < whole.devices; ++device) {
+      const Program stage = project(whole, device);
+      const auto all = live_bytes(whole, device), own = live_bytes(stage, device);
+      std::size_t released = 0;
+      for (std::size_t s = 0; s < stage.steps.size(); ++s) {
+        EXPECT_EQ(own[s], all[at(stage.steps[s].origin)]) << stage.steps[s].name;
+        released += stage.steps[s].releases.size();
+      }
+      EXPECT_EQ(*std::max_element(own.begin(), own.end()), whole.memory[at(device)].live_peak);
+      EXPECT_EQ(released, at(std::count_if(whole.blocks.begin(), whole.blocks.end(), [&](const Block& b) {
+                  return b.device == device && b.arena != Arena::state;
+                })));
+    }
+}
+
 // ---- random Programs -----------------------------------------------------------------------------------
 
 // Waits that nobody asked for are needed, each of them.

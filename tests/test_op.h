@@ -37,6 +37,8 @@ class TestOp final : public Op {
 
 /// The kernels of TestOp.
 const KernelTable& test_kernels();
+/// Kernels for it that do nothing.
+const KernelTable& idle_kernels();
 
 /// Hash of some bytes.
 std::uint64_t hash_bytes(std::span<const std::byte> bytes);

@@ -116,7 +116,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   if (process) comms.push_back(std::move(process));
   else if (ranks > 1)
     for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  Session session(outcome.program, std::move(comms), host, {.kernels = strategy.kernels, .threads = strategy.threads, .poison = job.poison});
+  Session session(outcome.program, std::move(comms), host, {.kernels = strategy.kernels, .threads = strategy.threads, .spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));
   std::int64_t first = 0;
   for (std::int64_t batches : job.drains) {
@@ -126,6 +126,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   outcome.state = session.state(strategy.stages - 1);
   outcome.planned_peak = session.planned_peak();
   outcome.executed_peak = session.executed_peak();
+  outcome.timeline = session.timeline();
   return outcome;
 }
 

@@ -34,6 +34,7 @@ struct Outcome {
   std::map<std::string, Tensor> state;
   std::int64_t planned_peak = 0, executed_peak = 0;
   Program program;
+  Timeline timeline;  ///< executed
 };
 
 /// Trains under a strategy; replicas, stages and so on are the strategy's. On threads, or, where a Comm is

@@ -124,7 +124,10 @@ template <class F> [[gnu::always_inline]] inline void gradient_row(const PoolPla
 template <class I>
 [[gnu::always_inline]] inline void max_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, const I* index, float* dx) {
   gradient_row(p, ih, dx, [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, std::int64_t n, float* sums) {
-    for (std::int64_t c = 0; c < n; ++c) sums[c] += static_cast<std::int32_t>(index[at + c]) == tap ? g[at + c] : 0.0f;
+    for (std::int64_t c = 0; c < n; ++c) {
+      const float gradient = g[at + c];  // read whatever the index says: a select, not a branch
+      sums[c] += index[at + c] == tap ? gradient : 0.0f;
+    }
   });
 }
 
