@@ -33,10 +33,11 @@ class MpiSession {
   int size() const;
   int local_rank() const;
 
-  /// A Comm over all ranks; every rank makes as many, in the same order, with equal options. Calls wait by
-  /// polling with growing sleeps of at most 200 µs. `abort` wakes the lanes of this rank at once and tells
-  /// the others, who look for it while they wait. After Error or Aborted end the job (`end_mpi_job`): a
-  /// transfer that was under way may still touch the call's buffer.
+  /// A Comm over all ranks; every rank makes as many, in the same order, with equal options. A waiting call
+  /// sleeps: ranks of its machine wake it by a doorbell in shared memory, what others send is found by polling,
+  /// at least once a millisecond. `abort` wakes the lanes of this rank at once and tells the others, who look
+  /// for it while they wait. After Error or Aborted end the job (`end_mpi_job`): a transfer that was under way
+  /// may still touch the call's buffer.
   ///
   /// Channels below 2^30 (half of MPI's largest tag) have a tag each; larger ones are hashed, and one that
   /// meets the tag of another is refused with an Error.

@@ -4,6 +4,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/ops/mapped.h>
+#include <tandem/ops/label_check.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
@@ -95,5 +96,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   return apply_op1(std::make_shared<CrossEntropy>(), {logits, labels});
 }
 Tensor correct_count(const Tensor& logits, const Tensor& labels) { return sum(equal(argmax(logits), labels)); }
+
+void check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {
+  for (std::int64_t i = 0; i < samples; ++i)
+    if (labels[i] < 0 || labels[i] >= classes)
+      throw Error(fmt::format("the label of sample {} is {}, outside the {} classes", i, labels[i], classes));
+}
 
 }  // namespace tandem

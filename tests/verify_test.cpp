@@ -63,6 +63,7 @@ Program reducing() {
   ScheduleBuilder b;
   const LaneId compute = b.lane(0), other = b.lane(0, LaneKind::compute, 1), collective = b.lane(0, LaneKind::collective);
   const BlockId w = b.state("w", 0, 128), v = b.state("v", 0, 128), group = b.block("group", 0, 128);
+  const BlockId running = b.state("running", 0, 128);
   b.state("kept", 0, 128);
   const MemberId x = b.value("x", 0), y = b.over("y", x), z = b.value("z", 0);
   const MemberId g1 = b.part("g1", group, 0, 64), g0 = b.part("g0", group, 64, 64);
@@ -70,7 +71,7 @@ Program reducing() {
   const MemberId ws0 = b.value("ws0", 0, 256), ws1 = b.value("ws1", 0, 256), moment = b.value("moment", 0);
   b.add({.name = "F", .lane = compute, .reads = {b.read(w, 1)}, .writes = {x}});
   b.add({.name = "augment", .lane = compute, .reads = {ws0}, .writes = {ws0}});
-  b.add({.name = "monitor", .lane = other, .reads = {x, ws1}, .writes = {z, ws1}});
+  b.add({.name = "monitor", .lane = other, .reads = {x, ws1}, .writes = {z, b.assign(running), ws1}});
   b.add({.name = "relu", .lane = compute, .reads = {x}, .writes = {y}, .in_place = true});
   b.add({.name = "B1", .lane = compute, .reads = {y, b.read(w, 1)}, .writes = {g1}});
   b.add({.name = "B0", .lane = compute, .reads = {y}, .writes = {g0}});
@@ -166,6 +167,8 @@ std::vector<Fault> races_of_one_device() {
       {"WorkspaceOfTwoLanesAtOneAddress", reducing(), [](Program& p) { move_onto(p, "ws1", "ws0"); }, {"race", "'augment'", "'monitor'"}},
       {"TwoOutputsOfOneStepAtOneAddress", swapping(), [](Program& p) { move_onto(p, "c", "a"); }, {"'F'"}},
       {"UnusedStateOverwritten", reducing(), [](Program& p) { move_onto(p, "kept", "w"); }, {"lost value", "'kept'", "'w@1'", "'F'"}},
+      {"UnusedStateOverwrittenByOneThatNobodyReads", reducing(), [](Program& p) { move_onto(p, "running", "kept"); },
+       {"lost value", "after the run", "'kept'", "'monitor'"}},
       {"BlockBeyondTheArena", swapping(), [](Program& p) { block_named(p, "y").offsets[0] = p.memory[0].work; }, {"'y'", "outside"}},
       {"HostBlockBeyondTheArena", swapping(), [](Program& p) { p.memory[0].host -= 64; }, {"'h", "outside", "host"}},
       {"BlockOffItsAlignment", swapping(), [](Program& p) { block_named(p, "loss").offsets[0] = 8; }, {"'loss'", "aligned"}},
