@@ -9,7 +9,8 @@ namespace tandem {
 
 /// Communication between ranks. Calls block the lane that makes them, without spinning, and throw
 /// Aborted once any rank has called `abort`. Several lanes call at once; `channel` tells their
-/// messages apart, and messages of one channel arrive in order. Implementations: dist/.
+/// messages apart, and messages of one channel arrive in order. Channels should be small dense numbers: below
+/// 2^30 every transport keeps them apart. Implementations: dist/.
 class Comm {
  public:
   virtual ~Comm() = default;

@@ -226,6 +226,9 @@ class Lowering {
   void add_step(const Node& node) {
     Step step;
     step.name = name_of(node);
+    const LaneKind kind = node.op->lane();
+    if (node.tag.channel < 0 && (kind == LaneKind::collective || kind == LaneKind::send || kind == LaneKind::receive))
+      throw Error(fmt::format("'{}' has no channel", step.name));
     step.lane = lane_of(node);
     step.lag = node.tag.lag;
     step.channel = node.tag.channel;

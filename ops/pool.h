@@ -11,6 +11,7 @@ struct Pool2dOptions {
   Size2 padding = 0;  ///< at most half the kernel
   bool count_include_pad = true;  ///< averages divide by the kernel's area, not by the pixels it covers (PyTorch's default)
   Pool2dOptions(Size2 kernel, Size2 stride = 0, Size2 padding = 0, bool count_include_pad = true);
+  Pool2dOptions(std::int64_t kernel) : Pool2dOptions(Size2(kernel)) {}
   Window window() const { return {kernel, stride, padding, 1}; }
 };
 

@@ -4,3 +4,4 @@ tandem_test(op_cases_test
 target_compile_definitions(op_cases_test PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 tandem_test(pointwise_test pointwise_test.cpp seed.cpp)
 tandem_test(training_ops_test training_ops_test.cpp seed.cpp)
+tandem_test(cpu_kernels_test cpu_kernels_test.cpp op_case.cpp seed.cpp allocations.cpp)

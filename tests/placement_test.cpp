@@ -211,5 +211,52 @@ TEST(RandomPrograms, GiveTheResultsOfASequentialLoop) {
   }
 }
 
+// Changes a planned Program at one place, for better or worse.
+void disturb(Program& p, std::mt19937_64& rng) {
+  Step& step = p.steps[at(draw_int(rng, 0, static_cast<int>(p.steps.size()) - 1))];
+  const bool waits = !step.waits.empty();
+  switch (draw_int(rng, 0, 4)) {
+    case 0:
+      if (waits) step.waits.erase(step.waits.begin() + draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1));
+      break;
+    case 1:
+      if (waits) ++step.waits[at(draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1))].back;
+      break;
+    case 2:
+      step.in_place = !step.in_place;
+      break;
+    default: {  // a block somewhere else in its arena
+      if (p.blocks.empty()) return;
+      const int last = static_cast<int>(p.blocks.size()) - 1;
+      Block &one = p.blocks[at(draw_int(rng, 0, last))], &other = p.blocks[at(draw_int(rng, 0, last))];
+      if (one.device != other.device || one.arena != other.arena || one.slots != other.slots) return;
+      if (draw_bool(rng, 0.5)) one.offsets = other.offsets;
+      else std::swap(one.offsets, other.offsets);
+    }
+  }
+}
+
+TEST(RandomPrograms, WhatTheVerifierAcceptsGivesTheResultsOfASequentialLoop) {
+  auto rng = generator("disturbed");
+  int accepted = 0, refused = 0;
+  for (int i = 0; i < kRandomPrograms; ++i) {
+    SCOPED_TRACE(fmt::format("Program {}", i));
+    Program p = planned(random_schedule(rng));
+    for (int changes = draw_int(rng, 1, 3); changes > 0; --changes) disturb(p, rng);
+    try {
+      verify(p);
+      ++accepted;
+    } catch (const Error&) {
+      ++refused;
+      continue;
+    }
+    CpuRun cpu(p, {.poison = draw_bool(rng, 0.5), .spans = 1000});
+    for (const std::int64_t batches : {std::int64_t{1}, 2 * most_slots(p) + p.max_lag + 1}) ASSERT_NO_FATAL_FAILURE(expect_same_as_sequential(p, cpu, batches));
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(accepted, kRandomPrograms / 10);
+  EXPECT_GT(refused, kRandomPrograms / 10);
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -13,8 +13,8 @@ namespace {
 
 // Below this many floating-point operations two threads lose more in meeting each other than they gain
 // (64³: 247 GFLOP/s on one thread, 161 on two). Chosen from the size of one product alone, so that a product
-// has the same bits in a batch and by itself. The other choice is always the whole team: OpenMP starts
-// threads anew whenever a team of another size than the last one (but one) is asked for.
+// has the same bits in a batch and by itself. The other choice is always the whole team: OpenMP ends threads
+// when a smaller team is asked for, and starts new ones for the next larger one.
 constexpr double kTeamFlops = 1 << 20;
 
 onednn::Operand matrix(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed) {
@@ -64,8 +64,10 @@ KernelPtr make_matmul_cpu(const KernelSpec& spec) {
   const auto& op = static_cast<const MatMul&>(spec.op);
   const MatMulSize s = matmul_size(op, spec.inputs);
   const DType dtype = spec.inputs[0].dtype;
-  const bool alone = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n) < kTeamFlops;
-  const int callers = alone ? static_cast<int>(std::min<std::int64_t>(spec.threads, s.count)) : 1;
+  const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n);
+  const bool alone = flops < kTeamFlops;
+  const bool share = alone && s.count >= spec.threads && flops * static_cast<double>(s.count) >= kTeamFlops;
+  const int callers = share ? spec.threads : 1;
   const auto bias = matrix(dtype, 1, s.n, false);
   auto product = onednn::matmul(matrix(dtype, s.m, s.k, op.transpose_a), matrix(dtype, s.k, s.n, op.transpose_b),
                                 spec.inputs.size() == 3 ? &bias : nullptr, matrix(dtype, s.m, s.n, false),

@@ -117,7 +117,7 @@ struct Blocks {
     });
   }
   template <class F> void each_channel(const F& f) const {
-    parallel_parts(std::min<std::int64_t>(threads, (count * channels >> 16) + 1), channels, [&](std::int64_t first, std::int64_t end) {
+    parallel_parts(count * channels < kBlockElements ? 1 : threads, channels, [&](std::int64_t first, std::int64_t end) {
       for (std::int64_t c = first; c < end; ++c) f(c);
     });
   }

@@ -233,13 +233,15 @@ void Primitive::run(std::span<void* const> operands, void* workspace) const {
   const Plan& plan = impl_->plan;
   const TeamSize team(impl_->threads);
   ArgumentSet& set = impl_->take();
-  for (std::size_t i = 0; i < plan.operands; ++i) set.memories[i].set_data_handle(operands[i]);
-  for (std::size_t i = 0; i < plan.offsets.size(); ++i)
-    set.memories[plan.operands + i].set_data_handle(static_cast<std::byte*>(workspace) + plan.offsets[i]);
   dnnl_status_t status = dnnl_success;
+  const auto check = [&](dnnl_status_t s) { status = status == dnnl_success ? s : status; };
+  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
+    void* address = i < plan.operands ? operands[i] : static_cast<std::byte*>(workspace) + plan.offsets[i - plan.operands];
+    check(dnnl_memory_set_data_handle(set.memories[i].get(), address));
+  }
   for (std::size_t s = 0; s < plan.steps.size() && status == dnnl_success; ++s)
-    status = dnnl_primitive_execute(plan.steps[s].primitive.get(), set.stream.get(),
-                                    static_cast<int>(set.arguments[s].size()), set.arguments[s].data());
+    check(dnnl_primitive_execute(plan.steps[s].primitive.get(), set.stream.get(),
+                                 static_cast<int>(set.arguments[s].size()), set.arguments[s].data()));
   set.taken.store(false, std::memory_order_release);
   if (status != dnnl_success)
     throw Error(fmt::format("oneDNN: {} failed with status {}", plan.implementation, static_cast<int>(status)));

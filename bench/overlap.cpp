@@ -1,0 +1,89 @@
+// How much of what a link model says can be hidden does data-parallel training hide? Two ranks as threads, one
+// computing thread each, a throttled link.
+//
+//   serial     all gradients in one all-reduce, which cannot begin before backward is over (SynEASGD)
+//   overlapped one all-reduce a tensor, beside backward (WFBP)
+//   free       no link model: what computing alone takes
+//
+// can be hidden: serial − what the simulator predicts for the overlapped Program; hidden: serial − overlapped.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include <tandem/plan/profile.h>
+#include <tandem/tandem.h>
+
+using namespace tandem;
+
+namespace {
+
+constexpr std::int64_t kBatch = 256, kWidth = 1024;
+constexpr int kBatches = 12, kPairs = 5;
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+Graph forward_graph(nn::Module& net) {
+  Graph graph;
+  Trace trace(graph);
+  const Tensor x = trace.input("x", {DType::f32, {kBatch / 2, kWidth}}), y = trace.input("y", {DType::i32, {kBatch / 2}});
+  trace.result("loss", cross_entropy(net(x), y));
+  return graph;
+}
+
+double seconds_a_step(const Program& program, const std::map<std::string, Tensor>& state, const LinkModel* link) {
+  FunctionHost host([](const std::string&, std::int64_t, std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
+                    [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+  const ThreadWorld world(2);
+  std::vector<std::unique_ptr<Comm>> comms;
+  for (int r = 0; r < 2; ++r) comms.push_back(link ? throttle(world.comm(r), *link) : world.comm(r));
+  Session session(program, std::move(comms), host);
+  session.load(state);
+  session.run(0, 3);
+  const double begin = now();
+  session.run(3, kBatches);
+  return (now() - begin) / kBatches;
+}
+
+double predicted(const Program& program, const Profile& profile) {
+  const Program costed = with_costs(program, profile, 1);
+  SimBackend sim(costed);
+  run(sim, kBatches);
+  return sim.now() / kBatches;
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+}  // namespace
+
+int main() {
+  nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
+  net.initialise(1);
+  const Graph graph = forward_graph(net);
+  std::printf("%-22s %10s %10s %10s %10s %8s\n", "link", "free ms", "serial ms", "overlap ms", "sim ms", "hidden");
+  for (const char* text : {"4GB/s,20us", "2GB/s,20us", "1GB/s,20us"}) {
+    const LinkModel link = parse_link(text);
+    Strategy strategy{.replicas = 2, .link = link};
+    const Program overlapped = build(graph, strategy);
+    strategy.fusion_groups.emplace_back();
+    for (const auto& [path, tensor] : net.state()) strategy.fusion_groups[0].push_back(path);
+    const Program serial = build(graph, strategy);
+    Profile profile;
+    profile.measure(overlapped, cpu_kernels(), 1);
+    std::vector<double> t_free, t_serial, t_overlapped, ratios;
+    for (int i = 0; i < kPairs; ++i) {
+      t_free.push_back(seconds_a_step(overlapped, net.state(), nullptr));
+      t_serial.push_back(seconds_a_step(serial, net.state(), &link));
+      t_overlapped.push_back(seconds_a_step(overlapped, net.state(), &link));
+      // The simulator says how much the schedule can hide; the rest of its prediction cancels.
+      const double can = predicted(serial, profile) - predicted(overlapped, profile);
+      ratios.push_back((t_serial.back() - t_overlapped.back()) / can);
+    }
+    std::printf("%-22s %10.2f %10.2f %10.2f %10.2f %7.0f%%\n", text, 1e3 * median(t_free), 1e3 * median(t_serial), 1e3 * median(t_overlapped),
+                1e3 * predicted(overlapped, profile), 100 * median(ratios));
+  }
+}

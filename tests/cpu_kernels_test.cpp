@@ -1,0 +1,172 @@
+// What the CPU kernels promise beyond their values: one prepared kernel serves several lanes at once, running
+// allocates nothing, and sixteen-bit products are those of their operands.
+#include <array>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/memory.h>
+#include <tandem/ops/conv.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+
+#include "allocations.h"
+#include "op_case.h"
+#include "seed.h"
+
+namespace tandem::test {
+namespace {
+
+struct OpOnTypes {
+  std::shared_ptr<const Op> op;
+  Types inputs;
+};
+
+TensorType f32_type(Shape shape) { return {DType::f32, std::move(shape)}; }
+
+// Ops of oneDNN and of our own kernels, large enough for a team.
+std::vector<OpOnTypes> library_ops() {
+  const Conv2dOptions o{.padding = 1};
+  const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40});
+  return {{std::make_shared<MatMul>(MatMulOptions{false, true}), {f32_type({96, 300}), f32_type({160, 300}), f32_type({160})}},
+          {std::make_shared<MatMul>(MatMulOptions{}), {f32_type({64, 32, 32}), f32_type({64, 32, 32})}},
+          {std::make_shared<Conv2d>(o), {x, w, f32_type({40})}},
+          {std::make_shared<Conv2dGradInput>(o, 16), {y, w}},
+          {std::make_shared<Conv2dGradWeight>(o, 3, true), {x, y}}};
+}
+std::vector<OpOnTypes> own_ops() {
+  const TensorType x = f32_type({16, 32, 32, 64}), c = f32_type({64}), y = f32_type({16, 16, 16, 64});
+  return {{std::make_shared<BatchNorm>(1e-5), {x, c, c}},
+          {std::make_shared<BatchNormGrad>(), {x, c, c, c, x}},
+          {std::make_shared<MaxPool2d>(Pool2dOptions(2)), {x}},
+          {std::make_shared<MaxPool2dGrad>(Pool2dOptions(2), 32), {y, {DType::u8, y.shape}}},
+          {std::make_shared<AvgPool2d>(Pool2dOptions(2)), {x}},
+          {std::make_shared<AvgPool2dGrad>(Pool2dOptions(2), 32), {y}}};
+}
+
+// One execution of a prepared kernel: operands and workspace of its own.
+class Execution {
+ public:
+  Execution(const OpOnTypes& o, const Kernel& kernel, std::mt19937_64& rng) : kernel_(kernel), workspace_(kernel.workspace()) {
+    for (const auto& t : o.inputs) {
+      inputs_.push_back(t.dtype == DType::f32 ? draw({t, 0.1, 1}, 0, 1, rng) : Tensor::zeros(t));
+      in_.push_back(inputs_.back().data());
+    }
+    for (const auto& t : o.op->infer(o.inputs)) {
+      outputs_.push_back(Tensor::zeros(t));
+      out_.push_back(outputs_.back().data());
+    }
+  }
+  void run() { kernel_.run({in_.data(), out_.data(), workspace_.data(), 0, &alone_}); }
+  std::vector<std::byte> result() const {
+    std::vector<std::byte> all;
+    for (const auto& t : outputs_) {
+      const auto* bytes = static_cast<const std::byte*>(t.data());
+      all.insert(all.end(), bytes, bytes + t.type().bytes());
+    }
+    return all;
+  }
+
+ private:
+  const Kernel& kernel_;
+  Buffer workspace_;
+  RankContext alone_;
+  Tensors inputs_, outputs_;
+  std::vector<const void*> in_;
+  std::vector<void*> out_;
+};
+
+KernelPtr prepare(const OpOnTypes& o, int threads) {
+  const Types outputs = o.op->infer(o.inputs);
+  return cpu_kernels().make({*o.op, o.inputs, outputs, {}, threads});
+}
+
+TEST(CpuKernels, OneKernelServesManyLanesAtOnce) {
+  auto rng = generator("lanes");
+  std::vector<OpOnTypes> ops = library_ops();
+  for (const auto& o : own_ops()) ops.push_back(o);
+  for (const auto& o : ops) {
+    const KernelPtr kernel = prepare(o, 1);
+    constexpr std::size_t kLanes = 6;  // more than a primitive has argument sets
+    std::vector<Execution> lanes;
+    std::vector<std::vector<std::byte>> expected;
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      lanes.emplace_back(o, *kernel, rng);
+      const TeamSize team(1);
+      lanes.back().run();
+      expected.push_back(lanes.back().result());
+    }
+    std::vector<std::thread> threads;
+    for (auto& lane : lanes)
+      threads.emplace_back([&lane] {
+        const TeamSize team(1);
+        for (int i = 0; i < 20; ++i) lane.run();
+      });
+    for (auto& t : threads) t.join();
+    for (std::size_t i = 0; i < kLanes; ++i) EXPECT_EQ(lanes[i].result(), expected[i]) << o.op->name() << " on lane " << i;
+  }
+}
+
+long allocations_of_a_run(const OpOnTypes& o, std::mt19937_64& rng) {
+  const TeamSize team(2);
+  const KernelPtr kernel = prepare(o, 2);
+  Execution execution(o, *kernel, rng);
+  for (int i = 0; i < 3; ++i) execution.run();
+  const long before = allocations();
+  execution.run();
+  return allocations() - before;
+}
+
+TEST(CpuKernels, RunningAllocatesNothing) {
+  auto rng = generator("allocations");
+  for (const auto& o : own_ops()) EXPECT_EQ(allocations_of_a_run(o, rng), 0) << o.op->name();
+}
+
+// The library keeps the arguments of each execution in a small table of its own.
+TEST(CpuKernels, LibraryPrimitivesAllocateTheirArgumentTableAtMost) {
+  auto rng = generator("library allocations");
+  for (const auto& o : library_ops()) {
+    const long products = o.inputs[0].rank() == 3 ? o.inputs[0].shape[0] : 1;
+    EXPECT_LE(allocations_of_a_run(o, rng), 40 * products) << o.op->name();
+  }
+}
+
+TEST(CpuKernels, BiasOfAProductIsAddedToItsRoundedSum) {
+  auto rng = generator("bias");
+  for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{
+           {1, 1, 1}, {7, 3, 5}, {1, 300, 1}, {1, 512, 33}, {64, 64, 64}, {128, 512, 10}, {129, 1000, 257}, {32, 4096, 100}}) {
+    const Tensor x = draw(f32({m, k}), 0, 1, rng), w = draw(f32({n, k}), 0, 1, rng), b = draw(f32({n}, -30, 30), 0, 1, rng);
+    EXPECT_EQ(linear(x, w, b).values(), add(linear(x, w), b).values()) << m << "x" << k << "x" << n;
+  }
+}
+
+std::vector<double> as_f32(const Tensors& inputs, const OpPtr& op) {
+  Tensors wide;
+  for (const auto& t : inputs) wide.push_back(cast(t, DType::f32));
+  return apply_op(op, wide)[0].values();
+}
+
+TEST(CpuKernels, SixteenBitProductsAreThoseOfTheirOperands) {
+  auto rng = generator("bf16");
+  for (OpOnTypes o : library_ops()) {
+    Tensors inputs;
+    for (auto& t : o.inputs) {
+      t.dtype = DType::bf16;
+      inputs.push_back(draw({t, -1, 1}, 0, 1, rng));
+    }
+    std::vector<double> narrow;
+    try {
+      narrow = apply_op(o.op, inputs)[0].values();
+    } catch (const Error& e) {
+      GTEST_SKIP() << "this processor or build has no sixteen-bit kernels: " << e.what();
+    }
+    EXPECT_LE(relative_difference(narrow, as_f32(inputs, o.op)), 1.0 / 256) << o.op->name();
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test
