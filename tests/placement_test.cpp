@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/accesses.h>
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
 #include <tandem/core/placement.h>
@@ -196,8 +197,13 @@ void check_random_program(std::mt19937_64& rng) {
     SCOPED_TRACE(fmt::format("{} batches", batches));
     ASSERT_NO_FATAL_FAILURE(expect_same_as_sequential(plan, cpu, batches));
   }
+  const bool all_states_used = std::all_of(plan.states.begin(), plan.states.end(), [&](const StateBlock& s) {
+    const auto accesses = accesses_by_block(plan);
+    return !accesses[at(s.block)].empty();
+  });
   for (int device = 0; device < plan.devices; ++device) {
     EXPECT_LE(cpu.executed_peak(device), planned_peak(plan, device));
+    if (all_states_used) EXPECT_EQ(cpu.executed_peak(device), planned_peak(plan, device));
     EXPECT_LE(plan.memory[at(device)].live_peak, plan.memory[at(device)].work);
   }
 }

@@ -174,17 +174,20 @@ struct WindowDims {
 
 // The library's first choice, brgemm, is up to two times slower than its older direct kernels where a matrix has few
 // rows (pixels) or little depth (channels): measured with 2.6 and 3.2 on images of 4×4 and below, and of 3 channels.
-template <class P, class... Args, class... Hint>
-typename P::primitive_desc find_convolution(const Operand& image, const Operand& output, std::tuple<Args...> args, const Hint&... hint) {
+// Grouped and 1×1 convolutions have kernels of their own.
+bool direct_is_faster(const Operand& image, const Operand& weights, const Operand& output) {
   const auto pixels = [](const Operand& o) { return o.extents[2] * o.extents[3]; };
-  const bool direct = std::min(pixels(image), pixels(output)) <= 16 || image.extents[1] < 16;
-  return find_implementation<P>(direct ? "jit:avx512" : "", std::move(args), hint...);
+  if (weights.extents.size() != 4 || pixels(weights) == 1) return false;
+  return std::min(pixels(image), pixels(output)) <= 16 || image.extents[1] < 16;
+}
+std::string_view wanted_for(const Operand& image, const Operand& weights, const Operand& output) {
+  return direct_is_faster(image, weights, output) ? "jit:avx512" : "";
 }
 
 dnnl::convolution_forward::primitive_desc find_forward(const Operand& image, const Operand& weights, const Operand* bias,
                                                        const Operand& output, const WindowDims& w) {
-  return find_convolution<dnnl::convolution_forward>(
-      image, output,
+  return find_implementation<dnnl::convolution_forward>(
+      wanted_for(image, weights, output),
       std::tuple(dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, request(image), request(weights),
                  request(bias), request(output), w.stride, w.dilation, w.padding, w.padding));
 }
@@ -279,8 +282,8 @@ PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& w
     const WindowDims w(window);
     const auto forward = find_forward(grad_image, weights, nullptr, grad_output, w);
     if (!forward) return nullptr;
-    const auto pd = find_convolution<dnnl::convolution_backward_data>(
-        grad_image, grad_output,
+    const auto pd = find_implementation<dnnl::convolution_backward_data>(
+        wanted_for(grad_image, weights, grad_output),
         std::tuple(dnnl::algorithm::convolution_direct, request(grad_image), request(weights), request(grad_output),
                    w.stride, w.dilation, w.padding, w.padding),
         forward);
@@ -299,8 +302,8 @@ PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_o
     const WindowDims w(window);
     const auto forward = find_forward(image, grad_weights, grad_bias, grad_output, w);
     if (!forward) return nullptr;
-    const auto pd = find_convolution<dnnl::convolution_backward_weights>(
-        image, grad_output,
+    const auto pd = find_implementation<dnnl::convolution_backward_weights>(
+        wanted_for(image, grad_weights, grad_output),
         std::tuple(dnnl::algorithm::convolution_direct, request(image), request(grad_weights), request(grad_bias),
                    request(grad_output), w.stride, w.dilation, w.padding, w.padding),
         forward);
