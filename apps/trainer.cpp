@@ -1,10 +1,8 @@
 #include "trainer.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -22,7 +20,6 @@
 #include <tandem/plan/plan_file.h>
 #include <tandem/plan/profile.h>
 
-#include "progress_line.h"
 
 namespace tandem::apps {
 namespace {
@@ -30,8 +27,6 @@ namespace {
 constexpr std::int64_t kEvaluationBatch = 500;
 constexpr std::size_t kSpansPerLane = 200'000;
 constexpr std::int64_t kSimulatedBatches = 20;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 bool all_finite(const Tensor& t) {
   if (!is_floating(t.dtype())) return true;
@@ -122,63 +117,42 @@ std::vector<std::unique_ptr<Comm>> Trainer::comms() const {
 void Trainer::train(const CifarData& train, const CifarData& test) {
   const Strategy s = strategy();
   const Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
-  RunDirectory directory;
-  if (is_main()) directory = RunDirectory(options_.output, options_);
-  Summary summary;
-  double last = 0, first_second = 0;
-  std::int64_t done = 0;
-  std::vector<double> epoch_loss(static_cast<std::size_t>(options_.models), 0);
-  std::int64_t epoch_batches = 0, epoch = -1;
-  std::unique_ptr<ProgressLine> progress;
-  std::int64_t per_epoch = 1;
-  CifarTraining host(train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) {
-    const double step = b.seconds - last;
-    last = b.seconds;
-    if (done == 0) first_second = b.seconds;
-    ++done;
-    if (batch / per_epoch != epoch) {
-      epoch = batch / per_epoch;
-      std::fill(epoch_loss.begin(), epoch_loss.end(), 0);
-      epoch_batches = 0;
-    }
-    ++epoch_batches;
-    for (std::size_t m = 0; m < epoch_loss.size(); ++m) epoch_loss[m] += b.loss[m];
-    const double rate = static_cast<double>(options_.batch_size) / step;
-    directory.metrics(batch, epoch, b, step * 1e3, rate);
-    progress->update(batch, b.loss[0], rate);
-  });
-  per_epoch = host.batches_per_epoch();
-  progress = std::make_unique<ProgressLine>(host.total_batches(), options_.print_every);
+  std::unique_ptr<TrainingLog> log;
+  CifarTraining host(train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
+  const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
+  if (is_main()) log = std::make_unique<TrainingLog>(options_, per_epoch, total);
   Session session(program, comms(), host, {.threads = s.threads, .spans = options_.trace.empty() ? 0 : kSpansPerLane});
   session.load(initial_state());
-  last = now();
-  std::int64_t batch = 0;
+  if (log) log->start();
   try {
-    while (batch < host.total_batches()) {
-      const std::int64_t next = std::min(host.total_batches(), (batch / per_epoch + 1) * per_epoch);
+    for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
+      next = std::min(total, (batch / per_epoch + 1) * per_epoch);
       session.run(batch, next - batch);
-      batch = next;
     }
   } catch (const NonFinite& e) {
-    const bool whole = !mpi_ || options_.stages == 1;
+    const bool whole = !mpi_ || options_.stages == 1;  // this process holds all of the state
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), whole ? first_non_finite(train, session.state(), e.batch) : ""), e.batch);
   }
-  if (is_main()) progress->finish();
   const auto state = session.state(main_rank());
-  if (!options_.trace.empty() && is_main()) write_file(options_.trace, to_perfetto(session.timeline()));
-  if (!is_main()) return;
-  summary.test_accuracy = evaluate(test, state);
-  for (double sum : epoch_loss) summary.train_loss.push_back(sum / static_cast<double>(std::max<std::int64_t>(epoch_batches, 1)));
-  if (done > 1) {
-    summary.step_ms = (last - first_second) / static_cast<double>(done - 1) * 1e3;
-    summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
-  }
+  if (!log) return;
+  log->finish();
+  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(session.timeline()));
+  report(*log, session, evaluate(test, state));
+}
+
+void Trainer::report(TrainingLog& log, const Session& session, const std::vector<double>& accuracy) const {
+  Summary summary;
+  summary.test_accuracy = accuracy;
+  summary.train_loss = log.mean_loss();
+  summary.step_ms = log.mean_step_ms();
+  if (summary.step_ms > 0) summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
   summary.peak_bytes = session.executed_peak();
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
-  directory.summary(summary);
-  fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
-             fmt::join([&] { auto a = summary.test_accuracy; for (double& x : a) x *= 100; return a; }(), " "),
+  log.directory().summary(summary);
+  std::vector<double> percent;
+  for (double a : accuracy) percent.push_back(100 * a);
+  fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n", fmt::join(percent, " "),
              fmt::join(summary.train_loss, " "), summary.step_ms, summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
 }
 

@@ -12,7 +12,8 @@ namespace tandem {
 namespace {
 
 template <class Draw> Tensor fill(TensorType type, const std::string& path, std::uint64_t seed, Draw draw) {
-  if (!is_floating(type.dtype)) throw Error(fmt::format("{}: initial weights are floating, not {}", path, to_string(type)));
+  if (!is_floating(type.dtype))
+    throw Error(fmt::format("{}: initial weights are floating, not {}", path, to_string(type)));
   Tensor tensor = Tensor::empty(std::move(type));
   const RngKey key{seed, 0, fnv1a(path)};
   for (std::int64_t i = 0; i < tensor.elements(); ++i)
@@ -38,12 +39,14 @@ Tensor normal(TensorType type, double mean, double deviation, const std::string&
               [=](const RngKey& key, std::uint64_t i) { return mean + deviation * normal(key, 0, i); });
 }
 
-Tensor kaiming_uniform(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed, double gain) {
+Tensor kaiming_uniform(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed,
+                       double gain) {
   const double bound = std::sqrt(per_fan(3 * gain * gain, fan_in, path));
   return uniform(std::move(type), -bound, bound, path, seed);
 }
 
-Tensor kaiming_normal(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed, double gain) {
+Tensor kaiming_normal(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed,
+                      double gain) {
   return normal(std::move(type), 0, std::sqrt(per_fan(gain * gain, fan_in, path)), path, seed);
 }
 

@@ -25,7 +25,8 @@ void check_logits_and_labels(std::span<const TensorType> inputs, std::size_t cou
   if (logits.rank() != 2 || logits.elements() == 0)
     throw Error(fmt::format("logits are [samples, classes], not {}", to_string(logits)));
   if (labels != TensorType{DType::i32, {logits.shape[0]}})
-    throw Error(fmt::format("labels for {} are i32[{}], not {}", to_string(logits), logits.shape[0], to_string(labels)));
+    throw Error(
+        fmt::format("labels for {} are i32[{}], not {}", to_string(logits), logits.shape[0], to_string(labels)));
 }
 
 Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g) {
@@ -50,7 +51,9 @@ Tensors Softmax::vjp(const VjpArgs& args) const {
   if (!logarithm) return {softmax_vjp(y, g)};
   return {g - exp(y) * sum(g, {-1}, true)};
 }
-Tensors Softmax::batch(const BatchArgs& args) const { return apply_op(std::make_shared<Softmax>(logarithm), args.inputs); }
+Tensors Softmax::batch(const BatchArgs& args) const {
+  return apply_op(std::make_shared<Softmax>(logarithm), args.inputs);
+}
 Work Softmax::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, kFlopsPerLogit);
 }
@@ -62,7 +65,9 @@ Types CrossEntropy::infer(std::span<const TensorType> inputs) const {
 Tensors CrossEntropy::vjp(const VjpArgs& args) const {
   return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0]), Tensor()};
 }
-Tensors CrossEntropy::batch(const BatchArgs& args) const { return map_over_models(std::make_shared<CrossEntropy>(), args); }
+Tensors CrossEntropy::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<CrossEntropy>(), args);
+}
 Work CrossEntropy::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = kFlopsPerLogit * static_cast<double>(inputs[0].elements());
@@ -72,7 +77,8 @@ Work CrossEntropy::cost(std::span<const TensorType> inputs, std::span<const Tens
 Types CrossEntropyGrad::infer(std::span<const TensorType> inputs) const {
   check_logits_and_labels(inputs, 3);
   if (inputs[2] != TensorType{inputs[0].dtype, {}})
-    throw Error(fmt::format("the loss's gradient is {}, not {}", to_string(TensorType{inputs[0].dtype, {}}), to_string(inputs[2])));
+    throw Error(fmt::format("the loss's gradient is {}, not {}", to_string(TensorType{inputs[0].dtype, {}}),
+                            to_string(inputs[2])));
   return {inputs[0]};
 }
 // With p = softmax(logits): d/dlogits of Σ h·(p − onehot)·g/N is p·(h − Σ h·p)·g/N.

@@ -22,7 +22,8 @@ Tensor unary(Code code, const Tensor& x) {
 // The wider of two dtypes.
 DType wider(DType a, DType b) {
   if (a == b) return a;
-  constexpr std::array order{DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8, DType::b8};
+  constexpr std::array order{DType::f64, DType::f32, DType::f16, DType::bf16,
+                             DType::i64, DType::i32, DType::u8,  DType::b8};
   const auto place = [&](DType d) { return std::find(order.begin(), order.end(), d); };
   const DType wide = *std::min(place(a), place(b));
   return wide == DType::f16 && std::max(a, b) == DType::f16 && std::min(a, b) == DType::bf16 ? DType::f32 : wide;
@@ -32,7 +33,9 @@ Tensor binary(Code code, const Tensor& a, const Tensor& b, DType dtype) {
   return apply_op1(
       std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {Code::input, 1}, {code, 0, 1}}, dtype), {a, b});
 }
-Tensor arithmetic(Code code, const Tensor& a, const Tensor& b) { return binary(code, a, b, wider(a.dtype(), b.dtype())); }
+Tensor arithmetic(Code code, const Tensor& a, const Tensor& b) {
+  return binary(code, a, b, wider(a.dtype(), b.dtype()));
+}
 Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(code, a, b, DType::b8); }
 
 // code(x, value), or code(value, x) where `value_first`.
@@ -74,7 +77,8 @@ Tensors Pointwise::vjp(const VjpArgs& args) const {
     const TensorType& type = args.inputs[i].type();
     PointwiseBuilder builder;
     int result = -1;
-    if (!args.needed[i] || !is_floating(type.dtype) || !differentiate(program, static_cast<int>(i), builder, result)) continue;
+    if (!args.needed[i] || !is_floating(type.dtype) || !differentiate(program, static_cast<int>(i), builder, result))
+      continue;
     std::vector<int> used;
     PointwiseProgram gradient = builder.finish(result, used);
     Tensors operands;

@@ -64,9 +64,11 @@ template <class F, int... offset>
 }
 }  // namespace detail
 
-/// Calls `f` with `std::integral_constant<PointwiseCode, code>`; not for input, constant and cast, which do not compute.
+/// Calls `f` with `std::integral_constant<PointwiseCode, code>`; not for input, constant and cast, which do not
+/// compute.
 template <class F> [[gnu::always_inline]] inline void visit_code(PointwiseCode code, F&& f) {
-  detail::visit_code(code, f, std::make_integer_sequence<int, detail::kLastComputing - detail::kFirstComputing + 1>{});
+  detail::visit_code(code, f,
+                     std::make_integer_sequence<int, detail::kLastComputing - detail::kFirstComputing + 1>{});
 }
 
 }  // namespace tandem

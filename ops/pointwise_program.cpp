@@ -79,7 +79,8 @@ class Derivative {
   int gelu_slope(int x) {
     const int scaled = mul(x, number(1 / std::numbers::sqrt2));
     const int cumulative = mul(number(0.5), to_.emit({Code::add, one(), to_.emit({Code::erf, scaled})}));
-    const int density = mul(number(std::numbers::inv_sqrtpi / std::numbers::sqrt2), exp(mul(number(-0.5), mul(x, x))));
+    const int density =
+        mul(number(std::numbers::inv_sqrtpi / std::numbers::sqrt2), exp(mul(number(-0.5), mul(x, x))));
     return to_.emit({Code::add, cumulative, mul(x, density)});
   }
 
@@ -149,7 +150,9 @@ std::string to_string(const PointwiseProgram& program) {
 
 int PointwiseBuilder::input(int index) { return push({Code::input, index}); }
 int PointwiseBuilder::constant(double value) { return push({Code::constant, -1, -1, -1, value}); }
-int PointwiseBuilder::cast(int register_, DType dtype) { return push({Code::cast, register_, static_cast<int>(dtype)}); }
+int PointwiseBuilder::cast(int register_, DType dtype) {
+  return push({Code::cast, register_, static_cast<int>(dtype)});
+}
 int PointwiseBuilder::emit(const PointwiseInstruction& instruction) { return push(instruction); }
 
 int PointwiseBuilder::append(const PointwiseProgram& program, const std::vector<int>& inputs) {
@@ -160,7 +163,8 @@ int PointwiseBuilder::append(const PointwiseProgram& program, const std::vector<
 }
 
 int PointwiseBuilder::push(const PointwiseInstruction& instruction) {
-  const auto found = std::find_if(program_.begin(), program_.end(), [&](const auto& i) { return same(i, instruction); });
+  const auto found =
+      std::find_if(program_.begin(), program_.end(), [&](const auto& i) { return same(i, instruction); });
   const auto index = static_cast<int>(found - program_.begin());
   if (found == program_.end()) program_.push_back(instruction);
   return index;

@@ -18,7 +18,9 @@ const TensorType& only(std::span<const TensorType> inputs) {
   return inputs[0];
 }
 
-bool contains(const std::vector<int>& axes, int axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
+bool contains(const std::vector<int>& axes, int axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
 
 void check_axes(const std::vector<int>& axes, const TensorType& x) {
   for (std::size_t i = 0; i < axes.size(); ++i)
@@ -84,7 +86,8 @@ Tensors Reduce::vjp(const VjpArgs& args) const {
   if (!is_floating(x.dtype())) return {Tensor()};
   const Shape kept = reduced(x.shape(), axes, true);
   Tensor g = reshape(args.grads[0], kept);
-  if (kind == Reduction::mean) g = scale(g, static_cast<double>(element_count(kept)) / static_cast<double>(x.elements()));
+  if (kind == Reduction::mean)
+    g = scale(g, static_cast<double>(element_count(kept)) / static_cast<double>(x.elements()));
   if (kind != Reduction::max) return {broadcast_to(g, x.shape())};
   const Tensor first = apply_op1(std::make_shared<FirstMax>(axes), {x});
   return {where(first, g, 0)};
@@ -125,11 +128,17 @@ Work ArgMax::cost(std::span<const TensorType> inputs, std::span<const TensorType
   return work;
 }
 
-Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims) { return reduce(Reduction::sum, x, std::move(axes), keep_dims); }
+Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+  return reduce(Reduction::sum, x, std::move(axes), keep_dims);
+}
 Tensor sum(const Tensor& x) { return sum(x, all_axes(x)); }
-Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims) { return reduce(Reduction::mean, x, std::move(axes), keep_dims); }
+Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+  return reduce(Reduction::mean, x, std::move(axes), keep_dims);
+}
 Tensor mean(const Tensor& x) { return mean(x, all_axes(x)); }
-Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims) { return reduce(Reduction::max, x, std::move(axes), keep_dims); }
+Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+  return reduce(Reduction::max, x, std::move(axes), keep_dims);
+}
 Tensor max(const Tensor& x) { return max(x, all_axes(x)); }
 
 Tensor argmax(const Tensor& x) { return apply_op1(std::make_shared<ArgMax>(), {x}); }

@@ -13,7 +13,8 @@ std::string_view name_of(Reduction kind);
 class Reduce final : public Op {
  public:
   /// `axes` ascending, 0 … rank−1.
-  Reduce(Reduction kind, std::vector<int> axes, bool keep_dims) : kind(kind), axes(std::move(axes)), keep_dims(keep_dims) {}
+  Reduce(Reduction kind, std::vector<int> axes, bool keep_dims)
+      : kind(kind), axes(std::move(axes)), keep_dims(keep_dims) {}
   std::string_view name() const override { return "reduce"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;

@@ -40,7 +40,8 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 int normalize_axis(int axis, int rank) {
   const int a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
-    throw Error(fmt::format("{}: there is no axis {} among {}", Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
+    throw Error(
+        fmt::format("{}: there is no axis {} among {}", Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
   return a;
 }
 
@@ -59,7 +60,9 @@ Types Reshape::infer(std::span<const TensorType> inputs) const {
   return {{x.dtype, shape}};
 }
 Tensors Reshape::vjp(const VjpArgs& args) const { return {reshape(args.grads[0], args.inputs[0].shape())}; }
-Tensors Reshape::batch(const BatchArgs& args) const { return {reshape(args.inputs[0], with_models(shape, args.models))}; }
+Tensors Reshape::batch(const BatchArgs& args) const {
+  return {reshape(args.inputs[0], with_models(shape, args.models))};
+}
 std::vector<CopyRegion> Reshape::regions(std::span<const TensorType> inputs) const {
   return {{0, {inputs[0].elements()}, {1}, {1}}};
 }
@@ -71,7 +74,8 @@ Types Transpose::infer(std::span<const TensorType> inputs) const {
   std::sort(sorted.begin(), sorted.end());
   bool fits = static_cast<int>(perm.size()) == x.rank();
   for (std::size_t i = 0; i < sorted.size(); ++i) fits = fits && sorted[i] == static_cast<int>(i);
-  if (!fits) throw Error(fmt::format("[{}] is no permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
+  if (!fits)
+    throw Error(fmt::format("[{}] is no permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
   TensorType out{x.dtype, {}};
   for (int axis : perm) out.shape.push_back(extent(x.shape, axis));
   return {out};
@@ -131,7 +135,8 @@ std::vector<CopyRegion> Concat::regions(std::span<const TensorType> inputs) cons
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Shape& shape = inputs[i].shape;
-    regions.push_back({static_cast<int>(i), shape, dense_strides(shape), to, 0, begin * to[static_cast<std::size_t>(axis)]});
+    regions.push_back(
+        {static_cast<int>(i), shape, dense_strides(shape), to, 0, begin * to[static_cast<std::size_t>(axis)]});
     begin += extent(shape, axis);
   }
   return regions;
@@ -228,7 +233,9 @@ Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after) {
   if (before == 0 && after == 0) return x;
   return apply_to<Pad>(x, normalize_axis(axis, x.type().rank()), before, after);
 }
-Tensor broadcast_to(const Tensor& x, const Shape& shape) { return shape == x.shape() ? x : apply_to<BroadcastTo>(x, shape); }
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  return shape == x.shape() ? x : apply_to<BroadcastTo>(x, shape);
+}
 
 Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models) {
   return batched ? x : broadcast_to(x, with_models(x.shape(), models));

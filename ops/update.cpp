@@ -12,19 +12,22 @@ namespace {
 void check_update(std::span<const TensorType> inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
   const TensorType& w = inputs[0];
-  if (w.dtype != DType::f32 && w.dtype != DType::f64) throw Error(fmt::format("updates f32 or f64, not {}", to_string(w)));
+  if (w.dtype != DType::f32 && w.dtype != DType::f64)
+    throw Error(fmt::format("updates f32 or f64, not {}", to_string(w)));
   for (const auto& t : inputs.first(count - 1))
     if (t != w) throw Error(fmt::format("{} does not fit weights {}", to_string(t), to_string(w)));
   const TensorType& c = inputs.back();
   const bool one_a_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
   if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_a_model))
-    throw Error(fmt::format("the coefficient is a scalar or one a model, not {} for weights {}", to_string(c), to_string(w)));
+    throw Error(
+        fmt::format("the coefficient is a scalar or one a model, not {} for weights {}", to_string(c), to_string(w)));
 }
 
 // The weights' and moments' models side by side; the coefficient may stay shared.
 Tensors batched_update(const OpPtr& op, const BatchArgs& args) {
   Tensors inputs = args.inputs;
-  for (std::size_t i = 0; i + 1 < inputs.size(); ++i) inputs[i] = with_model_axis(inputs[i], args.batched[i], args.models);
+  for (std::size_t i = 0; i + 1 < inputs.size(); ++i)
+    inputs[i] = with_model_axis(inputs[i], args.batched[i], args.models);
   return apply_op(op, inputs);
 }
 
@@ -35,14 +38,17 @@ SgdUpdate::SgdUpdate(SgdOptions options) : options(options) {
 }
 
 std::string SgdUpdate::attributes() const {
-  return fmt::format("momentum={} weight_decay={} nesterov={}", options.momentum, options.weight_decay, int{options.nesterov});
+  return fmt::format("momentum={} weight_decay={} nesterov={}", options.momentum, options.weight_decay,
+                     int{options.nesterov});
 }
 Types SgdUpdate::infer(std::span<const TensorType> inputs) const {
   check_update(inputs, has_momentum() ? 4 : 3);
   return Types(has_momentum() ? 2 : 1, inputs[0]);
 }
 Tensors SgdUpdate::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
-Tensors SgdUpdate::batch(const BatchArgs& args) const { return batched_update(std::make_shared<SgdUpdate>(options), args); }
+Tensors SgdUpdate::batch(const BatchArgs& args) const {
+  return batched_update(std::make_shared<SgdUpdate>(options), args);
+}
 Work SgdUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
 }
@@ -56,7 +62,9 @@ Types Predict::infer(std::span<const TensorType> inputs) const {
   check_update(inputs, 3);
   return {inputs[0]};
 }
-Tensors Predict::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "gradients are taken with respect to predicted weights"); }
+Tensors Predict::vjp(const VjpArgs&) const {
+  no_rule(*this, "vjp", "gradients are taken with respect to predicted weights");
+}
 Tensors Predict::batch(const BatchArgs& args) const { return batched_update(std::make_shared<Predict>(), args); }
 Work Predict::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 2);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include <tandem/core/kernel.h>
@@ -23,7 +24,8 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void sgd_elements(const SgdOptions& options, T lr, const T* w, const T* g, T* new_w, std::int64_t n) {
+[[gnu::always_inline]] inline void sgd_elements(const SgdOptions& options, T lr, const T* w, const T* g, T* new_w,
+                                                std::int64_t n) {
   const T decay = static_cast<T>(options.weight_decay);
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) new_w[i] = w[i] - lr * (g[i] + decay * w[i]);
@@ -42,7 +44,8 @@ struct Coefficient {
 
   explicit Coefficient(const KernelSpec& spec)
       : dtype(spec.inputs.back().dtype),
-        per_model(spec.inputs.back().rank() == 0 ? spec.inputs[0].elements() : spec.inputs[0].elements() / spec.inputs[0].shape[0]) {}
+        per_model(spec.inputs.back().rank() == 0 ? spec.inputs[0].elements()
+                                                 : spec.inputs[0].elements() / std::max<std::int64_t>(1, spec.inputs[0].shape[0])) {}
   /// Of the model that holds element `i`.
   template <class T> T at(const void* data, std::int64_t i) const {
     const std::int64_t model = i / per_model;

@@ -30,7 +30,8 @@ BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::
   return batched;
 }
 
-std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched, const std::vector<std::map<ValueId, Tensor>>& models) {
+std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched,
+                                          const std::vector<std::map<ValueId, Tensor>>& models) {
   std::map<ValueId, Tensor> result;
   for (const auto& [v, to] : batched.arguments) {
     Tensor stacked = Tensor::empty(batched.graph.type(to.first));

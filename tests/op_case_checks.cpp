@@ -37,7 +37,8 @@ std::map<ValueId, Tensor> draw_arguments(const OpCase& c, const TracedCase& t, s
   return arguments;
 }
 
-std::map<ValueId, Tensor> as_types_of(const TracedCase& to, const TracedCase& from, const std::map<ValueId, Tensor>& args) {
+std::map<ValueId, Tensor> as_types_of(const TracedCase& to, const TracedCase& from,
+                                      const std::map<ValueId, Tensor>& args) {
   std::map<ValueId, Tensor> result;
   for (std::size_t i = 0; i < from.inputs.size(); ++i)
     result[to.inputs[i]] = convert(args.at(from.inputs[i]), to.graph.type(to.inputs[i]));
@@ -72,7 +73,8 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
   ASSERT_EQ(results.size(), oracle_results.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
     const auto expected = values_of(twice.graph, oracle, oracle_results[i]);
-    EXPECT_LE(relative_difference(values_of(single.graph, fast, results[i]), expected), c.tolerance) << "result " << i;
+    EXPECT_LE(relative_difference(values_of(single.graph, fast, results[i]), expected), c.tolerance)
+        << "result " << i;
     EXPECT_LE(relative_difference(values_of(single.graph, plain, results[i]), expected), c.tolerance)
         << "result " << i << " of the reference kernels in f32";
     if (!c.exact) continue;
@@ -94,7 +96,8 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
   const Contents at_point = run_graph(t.graph, arguments, {reference_kernels()});
   const TracedCase forward = trace_case(c, DType::f64, false);
   const auto loss = [&] {  // sum of outputs times cotangents
-    const Contents r = run_graph(forward.graph, as_types_of(forward, {{}, t.inputs, {}, {}, {}}, arguments), {reference_kernels()});
+    const Contents r =
+        run_graph(forward.graph, as_types_of(forward, {{}, t.inputs, {}, {}, {}}, arguments), {reference_kernels()});
     long double sum = 0;
     std::size_t cotangent = 0;
     for (ValueId v : forward.outputs) {
@@ -148,7 +151,8 @@ TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
       if (!mask[i])
         for (auto& a : arguments) a[t.inputs[i]] = separate[0].at(t.inputs[i]);
     const BatchedCase batched = batch_case(t, mask, kModels);
-    const Contents together = run_graph(batched.graph, stack_arguments(batched, arguments), {.kernels = cpu_kernels(), .check_in_place = true});
+    const Contents together = run_graph(batched.graph, stack_arguments(batched, arguments),
+                                        {.kernels = cpu_kernels(), .check_in_place = true});
     for (int m = 0; m < kModels; ++m) {
       const Contents alone = run_graph(t.graph, arguments[static_cast<std::size_t>(m)], {cpu_kernels()});
       for (ValueId v : results_of(t)) {
@@ -162,7 +166,8 @@ TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
         if (c.batch_tolerance == 0)
           EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", batched inputs " << mask_name(mask);
         else
-          EXPECT_LE(relative_difference(to_doubles(type.dtype, mine), values_of(t.graph, alone, v)), c.batch_tolerance);
+          EXPECT_LE(relative_difference(to_doubles(type.dtype, mine), values_of(t.graph, alone, v)),
+                    c.batch_tolerance);
       }
     }
   }
@@ -179,7 +184,8 @@ TEST_P(OpCaseTest, RepeatsBitForBitWhateverMemoryHeld) {
   EXPECT_EQ(plain, run_graph(t.graph, arguments, {.kernels = reference_kernels(), .poison = 0x3c}));
   if (!c.any_team) return;
   for (int threads : {1, 3})
-    EXPECT_EQ(first, run_graph(t.graph, arguments, {.kernels = cpu_kernels(), .threads = threads})) << threads << " threads";
+    EXPECT_EQ(first, run_graph(t.graph, arguments, {.kernels = cpu_kernels(), .threads = threads}))
+        << threads << " threads";
 }
 
 TEST_P(OpCaseTest, InPlaceGivesTheSameBits) {

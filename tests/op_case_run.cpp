@@ -31,7 +31,11 @@ std::vector<std::byte> bytes_of(const Fenced& f) { return {f.data(), f.data() + 
 class NodeRun {
  public:
   NodeRun(const Graph& graph, const Node& node, const Contents& values, const RunOptions& options)
-      : node_(node), values_(values), options_(options), in_(graph.types(node.inputs)), out_(graph.types(node.outputs)) {
+      : node_(node),
+        values_(values),
+        options_(options),
+        in_(graph.types(node.inputs)),
+        out_(graph.types(node.outputs)) {
     kernel_ = options.kernels.make({*node.op, in_, out_, node.tag, options.threads});
   }
 
@@ -47,7 +51,8 @@ class NodeRun {
     std::vector<Fenced> outputs;
     std::set<ValueId> overwritten;
     for (std::size_t o = 0; o < out_.size(); ++o) {
-      const auto alias = std::find_if(aliases.begin(), aliases.end(), [&](const Alias& a) { return a.output == static_cast<int>(o); });
+      const auto alias = std::find_if(aliases.begin(), aliases.end(),
+                                      [&](const Alias& a) { return a.output == static_cast<int>(o); });
       if (alias == aliases.end()) {
         outputs.emplace_back(out_[o].bytes(), options_.poison);
       } else {
@@ -78,7 +83,8 @@ class NodeRun {
     const TeamSize team(options_.threads);
     const long before = allocations();
     kernel_->run({in.data(), out.data(), workspace.data(), 3, &alone});
-    EXPECT_TRUE(allocations() == before || runs_a_library(*node_.op)) << node_.op->name() << " allocated memory while it ran";
+    EXPECT_TRUE(allocations() == before || runs_a_library(*node_.op))
+        << node_.op->name() << " allocated memory while it ran";
     EXPECT_TRUE(workspace.intact()) << node_.op->name() << " wrote outside its workspace";
     for (const auto& f : outputs) EXPECT_TRUE(f.intact()) << node_.op->name() << " wrote outside an output";
   }
@@ -137,7 +143,8 @@ Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& argument
   for (const Node& node : graph.nodes()) {
     const NodeRun run(graph, node, values, options);
     const auto results = run.launch({});
-    if (options.check_in_place) check_in_place(run, node, graph.types(node.inputs), graph.types(node.outputs), results);
+    if (options.check_in_place)
+      check_in_place(run, node, graph.types(node.inputs), graph.types(node.outputs), results);
     for (std::size_t o = 0; o < results.size(); ++o) values[node.outputs[o]] = results[o];
   }
   return values;

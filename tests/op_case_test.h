@@ -22,7 +22,8 @@ struct BatchedCase {
 /// Batches the inputs that `mask` names and, always, the cotangents.
 BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models);
 /// Arguments of a batched case from those of each model.
-std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched, const std::vector<std::map<ValueId, Tensor>>& models);
+std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched,
+                                          const std::vector<std::map<ValueId, Tensor>>& models);
 
 /// Which inputs to batch: every non-empty choice of up to three inputs; of more, each alone, all but each, and all.
 std::vector<std::vector<bool>> batching_masks(std::size_t inputs);

@@ -75,12 +75,15 @@ void add_binary(OpCases& cases) {
       cases.push_back(binary_case(op, a, b));
       if (a.size() == 3 && b.size() == 1) cases.push_back(derivative_of(binary_case(op, a, b)));
     }
-  const std::vector<Binary> comparisons{{"equal", equal}, {"not_equal", not_equal}, {"less", less},
-                                        {"less_equal", less_equal}, {"greater", greater}, {"greater_equal", greater_equal}};
+  const std::vector<Binary> comparisons{{"equal", equal},     {"not_equal", not_equal},
+                                        {"less", less},       {"less_equal", less_equal},
+                                        {"greater", greater}, {"greater_equal", greater_equal}};
   for (const Binary& op : comparisons)
     for (const auto& [a, b] : kPairs) {
-      OpCase c{fmt::format("{}_{}_{}", op.name, shape_name(a), shape_name(b)), {i32(a, -2, 2), i32(b, -2, 2)},
-               [f = op.function](const Tensors& x) { return Tensors{f(cast(x[0], DType::f32), cast(x[1], DType::f32))}; }};
+      OpCase c{
+          fmt::format("{}_{}_{}", op.name, shape_name(a), shape_name(b)),
+          {i32(a, -2, 2), i32(b, -2, 2)},
+          [f = op.function](const Tensors& x) { return Tensors{f(cast(x[0], DType::f32), cast(x[1], DType::f32))}; }};
       c.no_gradient = "a comparison is constant almost everywhere";
       c.exact = c.any_team = true;
       cases.push_back(c);
@@ -131,13 +134,16 @@ void add_expressions(OpCases& cases) {
                                    {input, 4}, {add, 9, 10}, {relu, 11}};
     return apply_op(std::make_shared<Pointwise>(program, x[0].dtype()), x);
   };
-  for (const auto& [image, channels] : {std::pair<Shape, Shape>{{2, 3, 3, 8}, {8}}, {{3, 7, 11, 13}, {13}}, {{5}, {5}}}) {
+  for (const auto& [image, channels] :
+       {std::pair<Shape, Shape>{{2, 3, 3, 8}, {8}}, {{3, 7, 11, 13}, {13}}, {{5}, {5}}}) {
     OpCase c{fmt::format("normalise_{}", shape_name(image)),
              {f32(image), f32(channels), f32(channels, 0.5, 2), f32(channels), f32(channels, 3, 4)}, normalise};
     c.any_team = true;
     cases.push_back(c);
   }
-  const auto narrow = [](const Tensors& x) { return Tensors{mul(add(cast(x[0], DType::bf16), cast(x[1], DType::f16)), x[2])}; };
+  const auto narrow = [](const Tensors& x) {
+    return Tensors{mul(add(cast(x[0], DType::bf16), cast(x[1], DType::f16)), x[2])};
+  };
   OpCase c{"mixed_dtypes", {f32({37, 61}), f32({61}), f32({37, 1})}, narrow};
   c.any_team = true;
   c.no_finite_difference = "bf16 does not resolve the step";

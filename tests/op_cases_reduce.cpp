@@ -13,11 +13,22 @@ struct Axes {
   std::vector<int> axes;
 };
 // Leading axes (a bias gradient), the last, one in the middle, alternating, all; large, odd and single.
-const std::vector<Axes> kAxes{{{1}, {0}},          {{7}, {0}},           {{3, 5}, {0}},        {{3, 5}, {1}},
-                              {{4, 3, 5}, {1}},    {{4, 3, 5, 2}, {0, 2}}, {{6, 9, 11, 16}, {0, 1, 2}}, {{2, 3000}, {1}},
-                              {{67, 1030}, {0}},   {{3001, 3}, {0}},     {{70001}, {0}},       {{2, 257, 130}, {1}}};
+const std::vector<Axes> kAxes{{{1}, {0}},
+                              {{7}, {0}},
+                              {{3, 5}, {0}},
+                              {{3, 5}, {1}},
+                              {{4, 3, 5}, {1}},
+                              {{4, 3, 5, 2}, {0, 2}},
+                              {{6, 9, 11, 16}, {0, 1, 2}},
+                              {{2, 3000}, {1}},
+                              {{67, 1030}, {0}},
+                              {{3001, 3}, {0}},
+                              {{70001}, {0}},
+                              {{2, 257, 130}, {1}}};
 
-std::string axes_name(const Axes& a) { return fmt::format("{}_over_{}", shape_name(a.shape), fmt::join(a.axes, "_")); }
+std::string axes_name(const Axes& a) {
+  return fmt::format("{}_over_{}", shape_name(a.shape), fmt::join(a.axes, "_"));
+}
 
 bool is_large(const Axes& a) { return element_count(a.shape) > 20000; }
 
@@ -28,7 +39,8 @@ OpCases reduce_cases() {
   for (const Axes& a : kAxes)
     for (bool keep : {false, true}) {
       const std::string name = axes_name(a) + (keep ? "_kept" : "");
-      const auto add = [&](const char* op, InputSpec input, Tensor (*function)(const Tensor&, std::vector<int>, bool)) {
+      const auto add = [&](const char* op, InputSpec input,
+                           Tensor (*function)(const Tensor&, std::vector<int>, bool)) {
         OpCase c{fmt::format("{}_{}", op, name), {std::move(input)},
                  [=](const Tensors& x) { return Tensors{function(x[0], a.axes, keep)}; }};
         c.any_team = true;
@@ -50,13 +62,18 @@ OpCases reduce_cases() {
       cases.push_back(c);
     }
   for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 1}, Shape{3, 5}, Shape{2, 3, 10}, Shape{129, 1001}}) {
-    OpCase c{"argmax_" + shape_name(shape), {f32_distinct(shape)}, [](const Tensors& x) { return Tensors{argmax(x[0])}; }};
+    OpCase c{
+        "argmax_" + shape_name(shape), {f32_distinct(shape)}, [](const Tensors& x) { return Tensors{argmax(x[0])}; }};
     c.no_gradient = "an index is constant almost everywhere";
     c.exact = c.any_team = true;
     cases.push_back(c);
   }
-  for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{
-           {{3, 5}, {5}}, {{3, 5}, {3, 1}}, {{2, 3, 5}, {3, 1}}, {{2, 3, 5}, {}}, {{4, 1, 6}, {1, 6}}, {{31, 47, 3}, {1, 1, 3}}}) {
+  for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{{{3, 5}, {5}},
+                                                                     {{3, 5}, {3, 1}},
+                                                                     {{2, 3, 5}, {3, 1}},
+                                                                     {{2, 3, 5}, {}},
+                                                                     {{4, 1, 6}, {1, 6}},
+                                                                     {{31, 47, 3}, {1, 1, 3}}}) {
     OpCase c{fmt::format("sum_to_{}_{}", shape_name(from), shape_name(to)), {f32(from)},
              [to = to](const Tensors& x) { return Tensors{sum_to(x[0], to)}; }};
     c.any_team = true;

@@ -10,7 +10,8 @@ namespace tandem::test {
 namespace {
 
 // Elements are only moved: every kernel gives the same bits.
-void add_moved(OpCases& cases, std::string name, std::vector<InputSpec> inputs, std::function<Tensors(const Tensors&)> apply) {
+void add_moved(OpCases& cases, std::string name, std::vector<InputSpec> inputs,
+               std::function<Tensors(const Tensors&)> apply) {
   OpCase c{std::move(name), std::move(inputs), std::move(apply)};
   c.exact = c.any_team = true;
   cases.push_back(c);
@@ -67,8 +68,9 @@ void add_slice_and_pad(OpCases& cases) {
                                                                  {{4, 6, 5}, 1, 2, 5},
                                                                  {{2, 3, 900}, -1, 13, 890}}) {
     const std::string name = fmt::format("{}_{}_{}", shape_name(shape), begin, end);
-    add_moved(cases, "slice_" + name, {f32(shape)},
-              [=, axis = axis, begin = begin, end = end](const Tensors& x) { return Tensors{slice(x[0], axis, begin, end)}; });
+    add_moved(cases, "slice_" + name, {f32(shape)}, [=, axis = axis, begin = begin, end = end](const Tensors& x) {
+      return Tensors{slice(x[0], axis, begin, end)};
+    });
     add_moved(cases, "pad_" + name, {f32(shape)}, [=, axis = axis, begin = begin, end = end](const Tensors& x) {
       return Tensors{pad(x[0], axis, begin, end - begin)};
     });

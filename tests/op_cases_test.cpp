@@ -15,8 +15,8 @@ namespace {
 
 OpCases all_cases() {
   OpCases all;
-  for (auto* family : {pointwise_cases, reduce_cases, shape_cases, loss_cases, random_cases, update_cases, matmul_cases, conv_cases,
-                       pool_cases, norm_cases})
+  for (auto* family : {pointwise_cases, reduce_cases, shape_cases, loss_cases, random_cases, update_cases,
+                       matmul_cases, conv_cases, pool_cases, norm_cases})
     for (auto& c : family()) all.push_back(std::move(c));
   return all;
 }
@@ -68,7 +68,8 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
   declared.merge(declared_ops(source / "ops"));
   EXPECT_GE(declared.size(), 20u) << "the headers were not read";
   for (const std::string& op : declared)
-    EXPECT_TRUE(covered.contains(op) || kWithoutCase.contains(op)) << "op '" << op << "' has neither a case nor a reason";
+    EXPECT_TRUE(covered.contains(op) || kWithoutCase.contains(op))
+        << "op '" << op << "' has neither a case nor a reason";
   for (const auto& [op, reason] : kWithoutCase) EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
 }
 

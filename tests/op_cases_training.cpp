@@ -19,8 +19,11 @@ OpCases loss_cases() {
   OpCases cases;
   for (const Shape& shape : kLogits) {
     const double last = static_cast<double>(shape[1] - 1);
-    OpCase s{"softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) { return Tensors{softmax(x[0])}; }};
-    OpCase l{"log_softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) { return Tensors{log_softmax(x[0])}; }};
+    OpCase s{
+        "softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) { return Tensors{softmax(x[0])}; }};
+    OpCase l{"log_softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) {
+               return Tensors{log_softmax(x[0])};
+             }};
     OpCase e{"cross_entropy_" + shape_name(shape), {f32(shape, -4, 4), i32({shape[0]}, 0, last)},
              [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1])}; }};
     // Of a single class the derivatives are zero but for rounding, which relative tolerances do not know.
@@ -50,7 +53,8 @@ OpCases random_cases() {
   OpCases cases;
   for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 5}, Shape{4, 2, 3}, Shape{2, 1023}, Shape{130, 517}})
     for (double p : {0.0, 0.3}) {
-      OpCase c{fmt::format("dropout_{}_p{}", shape_name(shape), static_cast<int>(p * 10)), {f32(shape), i64({}, 0, 1 << 30)},
+      OpCase c{fmt::format("dropout_{}_p{}", shape_name(shape), static_cast<int>(p * 10)),
+               {f32(shape), i64({}, 0, 1 << 30)},
                [p](const Tensors& x) { return Tensors{dropout(x[0], p, x[1])}; }};
       c.exact = c.any_team = true;
       cases.push_back(c);
@@ -60,7 +64,8 @@ OpCases random_cases() {
 
 OpCases update_cases() {
   OpCases cases;
-  const auto add = [&](std::string name, std::vector<InputSpec> inputs, std::function<Tensors(const Tensors&)> apply) {
+  const auto add = [&](std::string name, std::vector<InputSpec> inputs,
+                       std::function<Tensors(const Tensors&)> apply) {
     OpCase c{std::move(name), std::move(inputs), std::move(apply)};
     c.no_gradient = "updates are not differentiated";
     c.exact = c.any_team = true;
@@ -70,8 +75,8 @@ OpCases update_cases() {
     const std::string name = shape_name(shape);
     const InputSpec x = f32(shape), rate = f32({}, 0.01, 0.1);
     for (const SgdOptions& o : {SgdOptions{0.9}, SgdOptions{0.9, 1e-2}, SgdOptions{0.9, 1e-2, true}})
-      add(fmt::format("sgd_momentum_wd{}_nesterov{}_{}", int{o.weight_decay > 0}, int{o.nesterov}, name), {x, x, x, rate},
-          [o](const Tensors& t) { return sgd_update(t[0], t[1], t[2], t[3], o); });
+      add(fmt::format("sgd_momentum_wd{}_nesterov{}_{}", int{o.weight_decay > 0}, int{o.nesterov}, name),
+          {x, x, x, rate}, [o](const Tensors& t) { return sgd_update(t[0], t[1], t[2], t[3], o); });
     for (double decay : {0.0, 1e-2})
       add(fmt::format("sgd_wd{}_{}", int{decay > 0}, name), {x, x, rate},
           [decay](const Tensors& t) { return sgd_update(t[0], t[1], t[2], {.weight_decay = decay}); });

@@ -61,10 +61,12 @@ TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
   for (int round = 0; round < 60; ++round) {
     Chain chain;
     const Shape shape{test::draw_int(rng, 1, 5), test::draw_int(rng, 1, 40), test::draw_int(rng, 1, 30)};
-    for (const Shape& s : {shape, {shape[2]}, {shape[1], 1}, {}, {shape[0], 1, shape[2]}}) chain.add_input(random_tensor(s, rng));
+    for (const Shape& s : {shape, {shape[2]}, {shape[1], 1}, {}, {shape[0], 1, shape[2]}})
+      chain.add_input(random_tensor(s, rng));
     const auto inputs = chain.tensors;
     for (int step = 0; step < 8; ++step) {
-      const auto code = static_cast<Code>(test::draw_int(rng, static_cast<int>(Code::neg), static_cast<int>(Code::where)));
+      const auto code =
+          static_cast<Code>(test::draw_int(rng, static_cast<int>(Code::neg), static_cast<int>(Code::where)));
       PointwiseProgram program;
       std::vector<int> operands;
       for (int k = 0; k < operands_of(code); ++k) {
@@ -91,7 +93,8 @@ TEST(PointwiseTest, ExpressionsWithMoreRegistersThanSlotsStillRun) {
   int sum = builder.input(0);
   for (int c : constants) sum = builder.emit({Code::add, sum, c});
   std::vector<int> used;
-  const Tensor y = apply_op1(std::make_shared<Pointwise>(builder.finish(sum, used), DType::f32), {Tensor::full({DType::f32, {3}}, 1)});
+  const Tensor y = apply_op1(std::make_shared<Pointwise>(builder.finish(sum, used), DType::f32),
+                             {Tensor::full({DType::f32, {3}}, 1)});
   EXPECT_EQ(y.values(), std::vector<double>(3, 801));
 }
 
@@ -144,7 +147,8 @@ TEST(PointwiseTest, CastsRoundTruncateAndSaturate) {
   EXPECT_EQ(cast(x, DType::i32).values(), (std::vector<double>{2, -2, 300, -300, 2147483647, -2147483648.0, 0, 0}));
   EXPECT_EQ(cast(x, DType::u8).values(), (std::vector<double>{2, 0, 255, 0, 255, 0, 0, 0}));
   EXPECT_EQ(cast(x, DType::b8).values(), (std::vector<double>{1, 1, 1, 1, 1, 1, 1, 0}));
-  EXPECT_EQ(cast(Tensor::from({1.00390625, 1.01171875}, {2}), DType::bf16).values(), (std::vector<double>{1, 1.015625}));
+  EXPECT_EQ(cast(Tensor::from({1.00390625, 1.01171875}, {2}), DType::bf16).values(),
+            (std::vector<double>{1, 1.015625}));
   const Tensor large = Tensor::from({9007199254740991.0}, {1}, DType::i64);
   EXPECT_EQ(add(large, Tensor::zeros({DType::i64, {}})).values(), large.values());
 }

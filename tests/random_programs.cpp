@@ -193,7 +193,7 @@ class RandomSchedule {
     if (blocks < 2) return;
     const BlockId a = draw_int(rng_, 0, blocks - 1), b = draw_int(rng_, 0, blocks - 1);
     if (a == b || p.blocks[at(a)].device != p.blocks[at(b)].device) return;
-    if (p.blocks[at(a)].arena == Arena::state || p.blocks[at(b)].arena == Arena::state) return;
+    if (p.blocks[at(a)].arena == Arena::state || p.blocks[at(b)].arena == Arena::state || !holds(a) || !holds(b)) return;
     const std::int64_t shift = align_up(p.blocks[at(a)].bytes);
     for (Member& m : p.members)
       if (m.block == b) {
@@ -201,6 +201,11 @@ class RandomSchedule {
         m.offset += shift;
       }
     p.blocks[at(a)].bytes = shift + p.blocks[at(b)].bytes;
+  }
+
+  bool holds(BlockId block) {
+    const auto& members = b_.program().members;
+    return std::any_of(members.begin(), members.end(), [&](const Member& m) { return m.block == block; });
   }
 
   void add_workspaces() {

@@ -29,7 +29,8 @@ const std::vector<const KernelTable*>& both_backends() {
 
 TEST(ReduceTest, GradientOfAMaximumGoesToTheFirst) {
   const Tensor x = Tensor::from({1, 3, 3, 3, 2, 3}, {2, 3});
-  EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{1}), {x}).values(), (std::vector<double>{0, 1, 0, 1, 0, 0}));
+  EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{1}), {x}).values(),
+            (std::vector<double>{0, 1, 0, 1, 0, 0}));
   EXPECT_EQ(argmax(x).values(), (std::vector<double>{1, 0}));
 }
 
@@ -72,7 +73,8 @@ TEST(ShapeTest, MisuseIsNamed) {
 }
 
 TEST(LossTest, CrossEntropyOfKnownLogits) {
-  const Tensor logits = Tensor::from({1, 2, 3, 1000, 0, -1000}, {2, 3}), labels = Tensor::from({2, 1}, {2}, DType::i32);
+  const Tensor logits = Tensor::from({1, 2, 3, 1000, 0, -1000}, {2, 3}),
+               labels = Tensor::from({2, 1}, {2}, DType::i32);
   for (const KernelTable* table : both_backends()) {
     const double loss = evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels})[0].item();
     EXPECT_NEAR(loss, (0.40760596444438 + 1000) / 2, 1e-4);
@@ -90,7 +92,8 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
         FAIL() << "no error";
       } catch (const Error& e) {
         const std::string message = e.what();
-        for (const std::string& part : {std::string("sample 1"), std::to_string(static_cast<int>(bad)), std::string("10 classes")})
+        for (const std::string& part :
+             {std::string("sample 1"), std::to_string(static_cast<int>(bad)), std::string("10 classes")})
           EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
       }
     }
@@ -168,7 +171,8 @@ TEST(UniformsTest, AreThoseOfTheGenerator) {
     uniforms(key, sample, quads, first, draws);
     for (std::int64_t i = 0; i < 4 * kQuads; ++i) {
       const std::int64_t q = first + i / 4;
-      ASSERT_EQ(draws[i], uniform(key, sample + static_cast<std::uint64_t>(q / quads), static_cast<std::uint64_t>(q % quads * 4 + i % 4)));
+      ASSERT_EQ(draws[i], uniform(key, sample + static_cast<std::uint64_t>(q / quads),
+                                  static_cast<std::uint64_t>(q % quads * 4 + i % 4)));
     }
   }
 }
@@ -201,7 +205,8 @@ TEST(InitTest, DependsOnPathAndSeedAlone) {
   EXPECT_THROW(normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
 }
 
-// By the formula of torch.optim.SGD: w = (1, −2), gradients (0.5, 1), then (−0.25, 0.5): lr 0.1, momentum 0.9, decay 0.01.
+// By the formula of torch.optim.SGD: w = (1, −2), gradients (0.5, 1), then (−0.25, 0.5): lr 0.1, momentum 0.9, decay
+// 0.01.
 TEST(UpdateTest, TwoStepsFollowTheFormula) {
   const auto pair = [](double a, double b) { return Tensor::from({a, b}, {2}, DType::f64); };
   const Tensor lr = Tensor::from({0.1}, {}, DType::f64);

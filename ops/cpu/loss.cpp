@@ -82,7 +82,8 @@ struct Rows {
 
 KernelPtr make_softmax_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([rows = Rows(spec), logarithm = static_cast<const Softmax&>(spec.op).logarithm](const Launch& l) {
+  return make_kernel([rows = Rows(spec),
+                      logarithm = static_cast<const Softmax&>(spec.op).logarithm](const Launch& l) {
     rows.each([&](std::int64_t r) {
       const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
       float* y = static_cast<float*>(l.out[0]) + r * rows.size;

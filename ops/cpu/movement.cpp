@@ -34,7 +34,9 @@ struct Box {
     column_block = square ? kBlock : kRow;
   }
 
-  std::int64_t units() const { return element_count(extents) * blocks(rows, row_block) * blocks(columns, column_block); }
+  std::int64_t units() const {
+    return element_count(extents) * blocks(rows, row_block) * blocks(columns, column_block);
+  }
   static std::int64_t blocks(std::int64_t n, std::int64_t block) { return (n + block - 1) / block; }
 
  private:
@@ -86,10 +88,13 @@ template <class E> KernelPtr make(const KernelSpec& spec) {
   return make_kernel([boxes, threads = spec.threads](const Launch& l) {
     static constexpr E kZero{};
     for (const Box& box : boxes) {
-      const E* from = (box.region.input < 0 ? &kZero : static_cast<const E*>(l.in[box.region.input])) + box.region.from_offset;
+      const E* from =
+          (box.region.input < 0 ? &kZero : static_cast<const E*>(l.in[box.region.input])) + box.region.from_offset;
       E* to = static_cast<E*>(l.out[0]) + box.region.to_offset;
-      const int team = useful_threads(threads, element_count(box.region.extents) * static_cast<std::int64_t>(2 * sizeof(E)));
-      parallel_parts(team, box.units(), [&](std::int64_t begin, std::int64_t end) { copy_units(box, from, to, begin, end); });
+      const int team =
+          useful_threads(threads, element_count(box.region.extents) * static_cast<std::int64_t>(2 * sizeof(E)));
+      parallel_parts(team, box.units(),
+                     [&](std::int64_t begin, std::int64_t end) { copy_units(box, from, to, begin, end); });
     }
   });
 }

@@ -21,7 +21,8 @@ constexpr std::int64_t kTile = 1024;  // elements: a tile's registers stay in th
 constexpr int kSlots = 16;            // registers of a tile that live at once
 
 // One instruction on a tile. `to` may be an operand: every element is read before it is written.
-TANDEM_CLONES void compute_tile(Code code, float* to, const float* a, const float* b, const float* c, std::int64_t n) {
+TANDEM_CLONES void compute_tile(Code code, float* to, const float* a, const float* b, const float* c,
+                                std::int64_t n) {
   visit_code(code, [&](auto constant) __attribute__((always_inline)) {
     constexpr Code kCode = decltype(constant)::value;
     constexpr int kOperands = kCode == Code::where ? 3 : kCode >= Code::add ? 2 : 1;
@@ -35,7 +36,8 @@ TANDEM_CLONES void compute_tile(Code code, float* to, const float* a, const floa
 }
 
 // Elements begin … begin+n−1 of the output's order, from an input of any dtype.
-void load_tile(DType dtype, const BroadcastWalk& walk, const void* from, std::int64_t begin, std::int64_t n, float* to) {
+void load_tile(DType dtype, const BroadcastWalk& walk, const void* from, std::int64_t begin, std::int64_t n,
+               float* to) {
   visit_dtype(dtype, [&](auto zero) {
     using E = decltype(zero);
     walk.visit(begin, n, [&](std::int64_t done, std::int64_t count, std::int64_t offset, std::int64_t stride) {
@@ -142,7 +144,8 @@ class TilePlan {
     std::int64_t common = 1;
     std::vector<bool> repeats;
     for (const auto& walk : walks_) {
-      const std::int64_t both = walk.contiguous() || walk.period() > kTile ? kTile + 1 : std::lcm(common, walk.period());
+      const std::int64_t both =
+          walk.contiguous() || walk.period() > kTile ? kTile + 1 : std::lcm(common, walk.period());
       repeats.push_back(both <= kTile);
       if (repeats.back()) common = both;
     }
@@ -159,7 +162,8 @@ class TilePlan {
       for (int o : reads(program_[r])) last_use_[static_cast<std::size_t>(o)] = r;
     for (std::size_t r = 0; r < program_.size(); ++r)
       for (int o : reads(program_[r]))
-        if (!repeats_[r] && repeats_[static_cast<std::size_t>(o)]) last_use_[static_cast<std::size_t>(o)] = program_.size();
+        if (!repeats_[r] && repeats_[static_cast<std::size_t>(o)])
+          last_use_[static_cast<std::size_t>(o)] = program_.size();
   }
 
   // A slot for register `r`, after those it is the last to read are free.
@@ -176,7 +180,8 @@ class TilePlan {
     std::sort(operands.begin(), operands.end());
     operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
     for (int o : operands)
-      if (const Place& p = places_[static_cast<std::size_t>(o)]; p.kind == Place::slot && last_use_[static_cast<std::size_t>(o)] == r)
+      if (const Place& p = places_[static_cast<std::size_t>(o)];
+          p.kind == Place::slot && last_use_[static_cast<std::size_t>(o)] == r)
         free_.push_back(p.index);
   }
 

@@ -39,7 +39,8 @@ KernelPtr make_dropout_cpu(const KernelSpec& spec) {
         for (std::int64_t q = first; q < last;) {  // the part of a row that lies in this block
           const std::int64_t row = q / quads, in_row = q % quads * 4, n = std::min(last - q, quads - q % quads);
           const std::int64_t i = row * mask.row_elements + in_row;
-          drop(draws + 4 * (q - first), mask.threshold, scale, x + i, y + i, std::min(4 * n, mask.row_elements - in_row));
+          drop(draws + 4 * (q - first), mask.threshold, scale, x + i, y + i,
+               std::min(4 * n, mask.row_elements - in_row));
           q += n;
         }
       }

@@ -31,7 +31,8 @@ struct Max {
 
 // lanes[j] = combined x[r][j] of all rows.
 template <class F>
-[[gnu::always_inline]] inline void combine_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width, float* lanes) {
+[[gnu::always_inline]] inline void combine_rows(const float* x, std::int64_t rows, std::int64_t stride,
+                                                std::int64_t width, float* lanes) {
   std::fill_n(lanes, width, F::kStart);
   std::int64_t r = 0;
   for (; F::kFourRows && r + 4 <= rows; r += 4) {
@@ -44,10 +45,12 @@ template <class F>
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < width; ++j) lanes[j] = F::combine(lanes[j], x[r * stride + j]);
 }
-TANDEM_CLONES void add_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width, float* lanes) {
+TANDEM_CLONES void add_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
+                            float* lanes) {
   combine_rows<Sum>(x, rows, stride, width, lanes);
 }
-TANDEM_CLONES void max_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width, float* lanes) {
+TANDEM_CLONES void max_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
+                            float* lanes) {
   combine_rows<Max>(x, rows, stride, width, lanes);
 }
 
@@ -60,24 +63,28 @@ template <class F> void fold(float* lanes, std::int64_t parts, std::int64_t widt
 
 // (rows, columns) with `stride` between rows -> (columns). Narrow rows that lie side by side are taken several at
 // a time.
-template <class F> void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, double* result) {
+template <class F>
+void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, double* result) {
   float lanes[kColumns];
   const bool side_by_side = columns == stride && 2 * columns <= kLanes;
-  const auto group = static_cast<std::int64_t>(side_by_side ? std::bit_floor(static_cast<std::uint64_t>(kLanes / columns)) : 1);
+  const auto group =
+      static_cast<std::int64_t>(side_by_side ? std::bit_floor(static_cast<std::uint64_t>(kLanes / columns)) : 1);
   const std::int64_t groups = rows / group;
   std::fill_n(result, columns, static_cast<double>(F::kStart));
   std::int64_t done = 0;
   if (groups > 1) {
     for (std::int64_t g = 0; g < groups; g += kRows) {
       const std::int64_t n = std::min(kRows, groups - g);
-      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride, group * columns, lanes);
+      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride, group * columns,
+                                                     lanes);
       fold<F>(lanes, group, columns);
       for (std::int64_t j = 0; j < columns; ++j) result[j] = F::combine(result[j], static_cast<double>(lanes[j]));
     }
     done = groups * group;
   }
   for (std::int64_t r = done; r < rows; ++r)
-    for (std::int64_t j = 0; j < columns; ++j) result[j] = F::combine(result[j], static_cast<double>(x[r * stride + j]));
+    for (std::int64_t j = 0; j < columns; ++j)
+      result[j] = F::combine(result[j], static_cast<double>(x[r * stride + j]));
 }
 
 // (outer, rows, columns) -> (outer, columns), cut into units that depend on the shape alone.
@@ -99,13 +106,16 @@ struct Plan {
     if (plan.outer * plan.rows * plan.columns == 0) return std::nullopt;
     plan.column_blocks = (plan.columns + kColumns - 1) / kColumns;
     const std::int64_t wanted = kUnits / (plan.outer * plan.column_blocks);
-    plan.chunks = std::clamp<std::int64_t>(plan.rows * plan.columns / kUnitElements, 1, std::max<std::int64_t>(1, wanted));
+    plan.chunks =
+        std::clamp<std::int64_t>(plan.rows * plan.columns / kUnitElements, 1, std::max<std::int64_t>(1, wanted));
     plan.chunks = std::min(plan.chunks, plan.rows);
     return plan;
   }
 
   std::int64_t units() const { return outer * column_blocks * chunks; }
-  std::int64_t workspace() const { return chunks > 1 ? outer * chunks * columns * static_cast<std::int64_t>(sizeof(double)) : 0; }
+  std::int64_t workspace() const {
+    return chunks > 1 ? outer * chunks * columns * static_cast<std::int64_t>(sizeof(double)) : 0;
+  }
   float finish(double value) const { return static_cast<float>(mean ? value / static_cast<double>(rows) : value); }
 
   // One unit: its part of the output, or where the rows are cut its part of `partial` (outer, chunks, columns).

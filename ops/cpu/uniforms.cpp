@@ -11,7 +11,8 @@ constexpr std::int64_t kLanes = 16;
 TANDEM_CLONES void philox_lanes(std::uint32_t (*c)[kQuads], std::uint32_t k0, std::uint32_t k1) {
   for (std::int64_t first = 0; first < kQuads; first += kLanes) {
     std::uint32_t a[kLanes], b[kLanes], d[kLanes], e[kLanes];
-    for (std::int64_t i = 0; i < kLanes; ++i) a[i] = c[0][first + i], b[i] = c[1][first + i], d[i] = c[2][first + i], e[i] = c[3][first + i];
+    for (std::int64_t i = 0; i < kLanes; ++i)
+      a[i] = c[0][first + i], b[i] = c[1][first + i], d[i] = c[2][first + i], e[i] = c[3][first + i];
     std::uint32_t key0 = k0, key1 = k1;
     for (int round = 0; round < 10; ++round) {
       for (std::int64_t i = 0; i < kLanes; ++i) {
@@ -24,7 +25,8 @@ TANDEM_CLONES void philox_lanes(std::uint32_t (*c)[kQuads], std::uint32_t k0, st
       key0 += 0x9E3779B9u;
       key1 += 0xBB67AE85u;
     }
-    for (std::int64_t i = 0; i < kLanes; ++i) c[0][first + i] = a[i], c[1][first + i] = b[i], c[2][first + i] = d[i], c[3][first + i] = e[i];
+    for (std::int64_t i = 0; i < kLanes; ++i)
+      c[0][first + i] = a[i], c[1][first + i] = b[i], c[2][first + i] = d[i], c[3][first + i] = e[i];
   }
 }
 

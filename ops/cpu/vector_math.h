@@ -49,7 +49,8 @@ struct VectorMath {
     const float square = f * f;
     const float y = (f * square * p + e * -0x1.bd0106p-13f) - 0.5f * square;
     const float value = (f + y) + e * 0x1.63p-1f;
-    const float special = x == 0.0f ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+    const float special =
+        x == 0.0f ? -std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
     const float of_large = x > std::numeric_limits<float>::max() ? x : value;
     return x > 0.0f ? of_large : special;
   }
@@ -90,7 +91,9 @@ struct VectorMath {
   }
 
  private:
-  [[gnu::always_inline]] static inline float power_of_two(std::uint32_t n) { return std::bit_cast<float>((n + 127u) << 23); }
+  [[gnu::always_inline]] static inline float power_of_two(std::uint32_t n) {
+    return std::bit_cast<float>((n + 127u) << 23);
+  }
 };
 
 }  // namespace tandem

@@ -11,7 +11,8 @@ template <class T> T load_as(DType dtype, const void* data, std::int64_t i) {
 }
 
 template <class T> void store_from(DType dtype, void* data, std::int64_t i, T value) {
-  visit_dtype(dtype, [&](auto zero) { static_cast<decltype(zero)*>(data)[i] = convert_element<decltype(zero)>(value); });
+  visit_dtype(dtype,
+              [&](auto zero) { static_cast<decltype(zero)*>(data)[i] = convert_element<decltype(zero)>(value); });
 }
 
 template <class T> T round_to(DType dtype, T value) {
@@ -22,7 +23,9 @@ template <class T> T round_to(DType dtype, T value) {
 template <class T> class ReferencePointwise final : public Kernel {
  public:
   explicit ReferencePointwise(const KernelSpec& spec)
-      : program_(static_cast<const Pointwise&>(spec.op).program), types_(spec.inputs.begin(), spec.inputs.end()), out_(spec.outputs[0]) {
+      : program_(static_cast<const Pointwise&>(spec.op).program),
+        types_(spec.inputs.begin(), spec.inputs.end()),
+        out_(spec.outputs[0]) {
     for (const auto& t : types_) strides_.push_back(broadcast_strides(t.shape, out_.shape));
   }
   std::int64_t workspace() const override { return static_cast<std::int64_t>(program_.size() * sizeof(T)); }
@@ -49,7 +52,8 @@ template <class T> class ReferencePointwise final : public Kernel {
     }
     T result{};
     visit_code(instruction.code, [&](auto code) {
-      result = pointwise_element<decltype(code)::value, StandardMath>(in(instruction.a), in(instruction.b), in(instruction.c));
+      result = pointwise_element<decltype(code)::value, StandardMath>(in(instruction.a), in(instruction.b),
+                                                                      in(instruction.c));
     });
     return result;
   }

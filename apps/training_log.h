@@ -1,0 +1,37 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "cifar_job.h"
+#include "progress_line.h"
+#include "run_directory.h"
+#include "train_options.h"
+
+namespace tandem::apps {
+
+/// What is known of a run from its losses as they arrive: metrics to the run directory, a progress line, means.
+class TrainingLog {
+ public:
+  /// Opens the run directory that the options name.
+  TrainingLog(const TrainOptions& options, std::int64_t batches_per_epoch, std::int64_t total_batches);
+  void start();
+  void arrived(std::int64_t batch, const CifarTraining::Batch& result);
+  void finish() { progress_.finish(); }
+
+  /// Per model, over the last epoch.
+  std::vector<double> mean_loss() const;
+  /// Over all batches but the first, which warms up.
+  double mean_step_ms() const;
+  RunDirectory& directory() { return directory_; }
+
+ private:
+  const TrainOptions& options_;
+  std::int64_t per_epoch_;
+  RunDirectory directory_;
+  ProgressLine progress_;
+  double first_ = 0, last_ = 0;  // arrivals, seconds
+  std::int64_t count_ = 0, epoch_ = -1, in_epoch_ = 0;
+  std::vector<double> epoch_sum_;
+};
+
+}  // namespace tandem::apps
