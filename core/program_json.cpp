@@ -99,7 +99,9 @@ class Reader {
     only_keys(state, fmt::format("state '{}'", name), {"device", "bytes", "trained", "slots", "offsets"});
     const auto block = static_cast<BlockId>(p_.blocks.size());
     p_.blocks.push_back({name, state.value("device", 0), Arena::state, state.value("bytes", kDefaultBytes), state.value("slots", 1)});
-    p_.states.push_back({name, {DType::u8, {p_.blocks.back().bytes}}, block, state.value("trained", false)});
+    StateBlock entry{.path = name, .block = block, .trained = state.value("trained", false)};
+    entry.type = {DType::u8, Shape{p_.blocks.back().bytes}};
+    p_.states.push_back(std::move(entry));
     states_[name] = block;
   }
 

@@ -5,6 +5,9 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/sim_backend.h>
+#include <tandem/nn/models/convnet.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
 
 #include "interpret.h"
 #include "training_run.h"
@@ -188,6 +191,75 @@ TEST(Equivalence, AllAtOnceUnderLaggedSchedulesEqualsOneReplica) {
     --s.memory_budget;
     EXPECT_THROW(train(job, s), Error);
   }
+}
+
+Job convolutional_job() {
+  Job job = small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] { return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}}); };
+  return job;
+}
+
+TEST(Equivalence, BatchNormAndConvolutionThroughStagesSwapsAndRecomputesBitwise) {
+  const Job job = convolutional_job();
+  for (int microbatches : {1, 2}) {
+    Strategy s = plain();
+    s.microbatches = microbatches;
+    const Outcome reference = train(job, s);
+    for (int stages : {1, 2, 3}) {
+      SCOPED_TRACE(::testing::Message() << stages << " stages, " << microbatches << " micro-batches");
+      s.stages = stages;
+      s.schedule = ScheduleKind::one_f_one_b;
+      s.swap = {"block0"};
+      s.recompute = {"block1"};
+      const Outcome out = train(job, s);
+      EXPECT_EQ(reference.losses, out.losses);
+      expect_same_state(reference.state, out.state);
+      EXPECT_EQ(out.planned_peak, out.executed_peak);
+    }
+  }
+}
+
+TEST(Equivalence, BatchNormUnderLaggedSchedulesEqualsTheLoopBitwise) {
+  Job job = convolutional_job();
+  job.drains = {6, 2};
+  for (ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
+    Strategy s = plain();
+    s.schedule = kind;
+    s.stages = 3;
+    const Outcome loop = interpret(job, s), out = train(job, s);
+    EXPECT_EQ(loop.losses, out.losses) << name_of(kind);
+    expect_same_state(loop.state, out.state);
+  }
+}
+
+struct WithDropout final : nn::Module {
+  nn::Linear first{*this, "first", {.in = 12, .out = 16}};
+  nn::Dropout drop{*this, "drop", 0.4};
+  nn::Linear second{*this, "second", {.in = 16, .out = 5}};
+  Tensor forward(const Tensor& x) override { return second(drop(relu(first(flatten(x))))); }
+};
+
+TEST(Equivalence, DropoutDrawsTheSameWhateverTheRanksMicroBatchesModelsAndRecomputes) {
+  Job job = small_residual_job(DType::f64);
+  job.model = [] { return std::make_unique<WithDropout>(); };
+  const Outcome one = train(job, plain());
+  for (int replicas : {1, 2})
+    for (int microbatches : {1, 2})
+      for (int stages : {1, 2}) {
+        Strategy s = plain();
+        s.replicas = replicas;
+        s.microbatches = microbatches;
+        s.stages = stages;
+        s.schedule = ScheduleKind::gpipe;
+        s.recompute = {"drop"};
+        EXPECT_LE(largest_difference(one, train(job, s)), 1e-12) << replicas << " " << microbatches << " " << stages;
+      }
+  Job three = job;
+  three.seeds = {9, 1, 4};
+  three.rates = {0.05, 0.05, 0.05};
+  const Outcome together = train(three, plain());
+  for (std::size_t b = 0; b < one.losses.size(); ++b) EXPECT_EQ(one.losses[b][0], together.losses[b][1]);
 }
 
 std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t, int rank, const Program& p) {

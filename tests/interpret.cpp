@@ -1,7 +1,9 @@
 #include "interpret.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <unordered_map>
 
 #include <tandem/core/convert.h>
@@ -98,6 +100,7 @@ class Interpreter {
 }  // namespace
 
 Outcome interpret(const Job& job, const Strategy& strategy) {
+  setenv("TANDEM_THREADS", std::to_string(strategy.threads).c_str(), 1);  // the same team as the lanes'
   Strategy s = strategy;
   s.models = static_cast<int>(job.seeds.size());
   return Interpreter(job, s).run();

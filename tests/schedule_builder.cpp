@@ -37,7 +37,9 @@ MemberId ScheduleBuilder::over(const std::string& name, MemberId replaced) {
 
 BlockId ScheduleBuilder::state(const std::string& path, int device, std::int64_t bytes) {
   const BlockId id = block(path, device, bytes, Arena::state);
-  program_.states.push_back({path, {DType::u8, {bytes}}, id, true});
+  StateBlock state{.path = path, .block = id, .trained = true};
+  state.type = {DType::u8, Shape{bytes}};
+  program_.states.push_back(std::move(state));
   return id;
 }
 
