@@ -106,6 +106,9 @@ void report_planning(const std::string& what, const Program& schedule) {
   std::size_t waits = 0;
   for (const Step& s : plan.steps) waits += s.waits.size();
   fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.steps.size(), plan.lanes.size(), plan.blocks.size(), waits);
+  for (std::size_t device = 0; device < plan.memory.size(); ++device)
+    fmt::print("  device {}: work arena {:.1f} MB, {:.3f} of the live bytes' peak\n", device, static_cast<double>(plan.memory[device].work) / 1e6,
+               static_cast<double>(plan.memory[device].work) / static_cast<double>(plan.memory[device].live_peak));
   report("  plan", planning * 1e3, "ms", 100);
   report("  verify", proving * 1e3, "ms", 200);
   report("  simulate one unit", simulating / static_cast<double>(plan.units(kUnits)) * 1e3, "ms", 2);

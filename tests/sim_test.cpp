@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
 #include <tandem/core/placement.h>
@@ -314,6 +315,32 @@ TEST(Simulator, RunsOneAfterTheOtherAddUp) {
   const double first = sim.now();
   run(sim, 5);
   EXPECT_NEAR(sim.now(), 2 * first, 1e-9);
+}
+
+TEST(Timeline, PerfettoHoldsEverySpanOnItsTrackAndTheBytesLive) {
+  const Program plan = planned(dualpipe(equal_stages(2, {.forward = 0.5, .backward = 0.25, .activation = 1000})));
+  const Timeline t = simulate(plan, 3);
+  const auto events = nlohmann::json::parse(to_perfetto(t)).at("traceEvents");
+  std::size_t spans = 0, counters = 0;
+  for (const auto& e : events) {
+    if (e.at("ph") == "X") {
+      ++spans;
+      if (e.at("name") == "F1" && e.at("args").at("batch") == 1) {
+        EXPECT_EQ(e.at("pid"), 1);
+        EXPECT_DOUBLE_EQ(e.at("ts"), span_of(t, "F1", 1).begin * 1e6);
+        EXPECT_DOUBLE_EQ(e.at("dur"), 0.5e6);
+        EXPECT_EQ(e.at("cat"), "forward");
+      }
+    } else if (e.at("ph") == "C") {
+      ++counters;
+      const std::size_t device = e.at("pid");
+      EXPECT_EQ(e.at("args").at("planned"), plan.memory[device].work);
+      EXPECT_LE(e.at("args").at("live"), plan.memory[device].live_peak);
+      EXPECT_GT(e.at("args").at("live"), 0);
+    }
+  }
+  EXPECT_EQ(spans, t.spans.size());
+  EXPECT_EQ(counters, t.spans.size());
 }
 
 TEST(Simulator, SaysThatItCannotGoOn) {

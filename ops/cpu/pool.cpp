@@ -1,6 +1,7 @@
 // Pooling in f32: rows of the output, or of the image for gradients, shared out among the team. Every element is
 // made by one thread in one order, so the result is the same for every team.
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include <tandem/ops/cpu/clones.h>
@@ -10,6 +11,8 @@
 
 namespace tandem {
 namespace {
+
+#define TANDEM_INLINE __attribute__((always_inline))  // into the clones: outside them a lambda is compiled for the oldest processor
 
 constexpr std::int64_t kChunk = 64;  // channels summed or compared at once
 
@@ -77,16 +80,24 @@ template <class F> [[gnu::always_inline]] inline void for_each_window(const Pool
       f(static_cast<std::int32_t>((ih + p.h.padding - oh * p.h.stride) * p.s.window.kernel.w + iw + p.w.padding - ow * p.w.stride), oh, ow);
 }
 
+// Calls f(first channel, how many) for pieces of the channels; whole pieces have their length as a constant, so that
+// loops over them become straight vector code.
+template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_t channels, const F& f) {
+  std::int64_t c = 0;
+  for (; c + kChunk <= channels; c += kChunk) f(c, std::integral_constant<std::int64_t, kChunk>());
+  for (; c + kChunk / 4 <= channels; c += kChunk / 4) f(c, std::integral_constant<std::int64_t, kChunk / 4>());
+  if (c < channels) f(c, channels - c);
+}
+
 // One row of the output from one image.
 template <class I>
 [[gnu::always_inline]] inline void max_row(const PoolPlan& p, std::int64_t oh, const float* image, float* y, I* index) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow)
-    for (std::int64_t c0 = 0; c0 < p.s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, p.s.channels - c0);
+    for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float best[kChunk];
       std::int32_t taps[kChunk];
       bool first = true;
-      for_each_tap(p, oh, ow, [&](std::int32_t tap, std::int64_t pixel) {
+      for_each_tap(p, oh, ow, [&](std::int32_t tap, std::int64_t pixel) TANDEM_INLINE {
         const float* x = image + pixel + c0;
         if (first) {
           for (std::int64_t c = 0; c < n; ++c) best[c] = x[c];
@@ -103,27 +114,26 @@ template <class I>
       const std::int64_t at = ow * p.s.channels + c0;
       for (std::int64_t c = 0; c < n; ++c) y[at + c] = best[c];
       for (std::int64_t c = 0; c < n; ++c) index[at + c] = static_cast<I>(taps[c]);
-    }
+    });
 }
 
-// One row of the gradient of one image: each window adds `share(tap, oh, ow, c, n, sums)` of its n channels from c on.
+// One row of the gradient of one image: each window adds share(tap, oh, ow, first element, n, sums) for n channels.
 template <class F> [[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, float* dx, const F& share) {
   for (std::int64_t iw = 0; iw < p.s.image.w; ++iw)
-    for (std::int64_t c0 = 0; c0 < p.s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, p.s.channels - c0);
+    for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float sums[kChunk];
       for (std::int64_t c = 0; c < n; ++c) sums[c] = 0;
-      for_each_window(p, ih, iw, [&](std::int32_t tap, std::int64_t oh, std::int64_t ow) {
+      for_each_window(p, ih, iw, [&](std::int32_t tap, std::int64_t oh, std::int64_t ow) TANDEM_INLINE {
         share(tap, oh, ow, (oh * p.s.output.w + ow) * p.s.channels + c0, n, sums);
       });
       float* to = dx + iw * p.s.channels + c0;
       for (std::int64_t c = 0; c < n; ++c) to[c] = sums[c];
-    }
+    });
 }
 
 template <class I>
 [[gnu::always_inline]] inline void max_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, const I* index, float* dx) {
-  gradient_row(p, ih, dx, [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, std::int64_t n, float* sums) {
+  gradient_row(p, ih, dx, [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
     for (std::int64_t c = 0; c < n; ++c) {
       const float gradient = g[at + c];  // read whatever the index says: a select, not a branch
       sums[c] += index[at + c] == tap ? gradient : 0.0f;
@@ -143,21 +153,20 @@ TANDEM_CLONES void max_gradient_row_i32(const PoolPlan& p, std::int64_t ih, cons
 TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const float* x, float* y) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow) {
     const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
-    for (std::int64_t c0 = 0; c0 < p.s.channels; c0 += kChunk) {
-      const std::int64_t n = std::min(kChunk, p.s.channels - c0);
+    for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float sums[kChunk];
       for (std::int64_t c = 0; c < n; ++c) sums[c] = 0;
-      for_each_tap(p, oh, ow, [&](std::int32_t, std::int64_t pixel) {
+      for_each_tap(p, oh, ow, [&](std::int32_t, std::int64_t pixel) TANDEM_INLINE {
         for (std::int64_t c = 0; c < n; ++c) sums[c] += x[pixel + c0 + c];
       });
       float* to = y + ow * p.s.channels + c0;
       for (std::int64_t c = 0; c < n; ++c) to[c] = sums[c] * share;
-    }
+    });
   }
 }
 
 TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, float* dx) {
-  gradient_row(p, ih, dx, [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, std::int64_t n, float* sums) {
+  gradient_row(p, ih, dx, [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
     const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
     for (std::int64_t c = 0; c < n; ++c) sums[c] += g[at + c] * share;
   });
