@@ -22,7 +22,8 @@ class Stage {
       layer.momentum = b.state(name("momentum", l), k, kWeights);
       layer.scale = b.state(name("scale", l), k, kStatistics);
       layer.d_weight = b.part(name("d weight", l), groups_.back(), l % kGroup * kWeights, kWeights);
-      layer.d_scale = b.part(name("d scale", l), groups_.back(), std::min(kGroup, layers - l / kGroup * kGroup) * kWeights + l % kGroup * kStatistics, kStatistics);
+      const int in_group = std::min(kGroup, layers - l / kGroup * kGroup);
+      layer.d_scale = b.part(name("d scale", l), groups_.back(), in_group * kWeights + l % kGroup * kStatistics, kStatistics);
     }
   }
 
@@ -41,7 +42,8 @@ class Stage {
       x = layer.output = in_place("relu", l, false, z, {});
       if (parked(l)) {
         layer.host = b_.value(name("parked", l), k_, kActivation, Arena::host);
-        b_.add({.name = name("copy out", l), .lane = b_.lane(k_, LaneKind::copy_out), .reads = {layer.y}, .writes = {layer.host}, .cost = {20e-6}});
+        b_.add({.name = name("copy out", l), .lane = b_.lane(k_, LaneKind::copy_out), .reads = {layer.y}, .writes = {layer.host},
+                .cost = {20e-6}});
       }
     }
     return x;

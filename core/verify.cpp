@@ -266,7 +266,8 @@ class MemoryCheck {
     const std::int64_t index = is_state(mem) && !assigned_[at(mem.block)] ? 0 : mem.index(batch);
     for_each_segment(mem, mem.index(batch), [&](Segment& s) {
       if (s.holder != expected || s.index != index)
-        throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(moment), mem.name, index, contents(s, is_state(mem))));
+        throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(moment), mem.name, index,
+                                contents(s, is_state(mem))));
       if (s.writer.count && now[s.writer.lane] < s.writer.count) race(s.writer, moment, mem, "writes", "reads");
       for (Moment& r : s.readers)
         if (r.lane == moment.lane) {

@@ -66,6 +66,7 @@ void add_slice_and_pad(OpCases& cases) {
                                                                  {{3, 5}, 1, 2, 5},
                                                                  {{3, 5}, 0, 1, 2},
                                                                  {{4, 6, 5}, 1, 2, 5},
+                                                                 {{3, 20001}, 0, 1, 3},
                                                                  {{2, 3, 900}, -1, 13, 890}}) {
     const std::string name = fmt::format("{}_{}_{}", shape_name(shape), begin, end);
     add_moved(cases, "slice_" + name, {f32(shape)}, [=, axis = axis, begin = begin, end = end](const Tensors& x) {

@@ -101,7 +101,8 @@ TEST(Placement, StateLiesAtAddressesCommonToAllPrograms) {
     ScheduleBuilder b;
     for (int i = 0; i < 3; ++i) {
       const BlockId w = b.state(fmt::format("w{}", i), 0, 100);
-      b.add({.name = fmt::format("U{}", i), .lane = b.lane(0), .reads = {b.read(w, i == 1 ? ages : 1)}, .writes = {b.assign(w)}, .in_place = true});
+      b.add({.name = fmt::format("U{}", i), .lane = b.lane(0), .reads = {b.read(w, i == 1 ? ages : 1)}, .writes = {b.assign(w)},
+             .in_place = true});
     }
     return planned(b.take());
   };
@@ -143,7 +144,8 @@ TEST(Placement, LiveBytesOfGPipeAreItsActivations) {
 
 // A rank sees of its own memory what the global Program says of it.
 TEST(Placement, LiveBytesAndReleasesOfAStageAreThoseOfTheWhole) {
-  for (const Program& whole : {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))), planned(pipedream(equal_stages(4)))})
+  for (const Program& whole : {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))),
+                               planned(pipedream(equal_stages(4)))})
     for (int device = 0; device < whole.devices; ++device) {
       const Program stage = project(whole, device);
       const auto all = live_bytes(whole, device), own = live_bytes(stage, device);
@@ -259,7 +261,8 @@ TEST(RandomPrograms, WhatTheVerifierAcceptsGivesTheResultsOfASequentialLoop) {
       continue;
     }
     CpuRun cpu(p, {.poison = draw_bool(rng, 0.5), .spans = 1000});
-    for (const std::int64_t batches : {std::int64_t{1}, 2 * most_slots(p) + p.max_lag + 1}) ASSERT_NO_FATAL_FAILURE(expect_same_as_sequential(p, cpu, batches));
+    for (const std::int64_t batches : {std::int64_t{1}, 2 * most_slots(p) + p.max_lag + 1})
+      ASSERT_NO_FATAL_FAILURE(expect_same_as_sequential(p, cpu, batches));
     if (HasFailure()) return;
   }
   EXPECT_GT(accepted, kRandomPrograms / 10);

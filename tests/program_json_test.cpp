@@ -42,7 +42,8 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
     "states": {"z": {"bytes": 64}, "w": {"bytes": 4096, "trained": true}},
     "steps": [
       {"name": "F", "lane": 0, "lag": 1, "seconds": 1.5, "reads": ["w@2"], "writes": ["a", "g1"]},
-      {"name": "B", "lane": 1, "lag": 2, "phase": "backward", "reads": ["a", "w@2", "z@1"], "writes": ["g0"], "own_rate": 0.5, "others_rate": 0.25},
+      {"name": "B", "lane": 1, "lag": 2, "phase": "backward", "reads": ["a", "w@2", "z@1"], "writes": ["g0"],
+       "own_rate": 0.5, "others_rate": 0.25},
       {"name": "send", "lane": 2, "lag": 2, "reads": ["g0"], "channel": "c"},
       {"name": "receive", "lane": 3, "lag": 2, "writes": ["r"], "channel": "c"},
       {"name": "U", "lane": 0, "lag": 2, "phase": "update", "reads": ["g0", "w@1"], "writes": ["w"], "in_place": true,
@@ -73,14 +74,15 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
 }
 
 TEST(ProgramJson, RefusesCyclesAndMissingValues) {
-  expect_refused(one_lane(R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"), {"cycle", "'A'", "'B'", "'b'"});
-  expect_refused(one_lane(R"({"name": "A", "lag": 1, "writes": ["a"]}, {"name": "B", "lag": 0, "reads": ["a"]})"), {"cycle", "'A' (lag 1)", "'B' (lag 0)"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"),
+                 {"cycle", "'A'", "'B'", "'b'"});
+  expect_refused(one_lane(R"({"name": "A", "lag": 1, "writes": ["a"]}, {"name": "B", "lag": 0, "reads": ["a"]})"),
+                 {"cycle", "'A' (lag 1)", "'B' (lag 0)"});
   expect_refused(one_lane(R"({"name": "A", "reads": ["a"], "writes": ["a"]})"), {"cycle", "'A'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "B"}]}, {"name": "B"})"), {"cycle", "'A'", "'B'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A"}]})"), {"cycle", "'A'", "itself"});
   expect_refused(one_lane(R"({"name": "A", "reads": ["x"]})"), {"missing value", "'A'", "'x'"});
-  expect_refused(one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "F", "lag": 1, "reads": ["w@1"]}, {"name": "G", "reads": ["w@0"]})",
-                          R"("states": {"w": {}},)"), {"w@0", "ages count from 1"});
+  expect_refused(one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "G", "reads": ["w@0"]})", R"("states": {"w": {}},)"), {"w@0", "ages count from 1"});
   expect_refused(one_lane(R"({"name": "F", "reads": ["w@1"]}, {"name": "U", "lag": 1, "writes": ["w"]})", R"("states": {"w": {}},)"),
                  {"cycle", "'F'", "'U'"});
 }

@@ -58,7 +58,9 @@ struct StageTime {
 // Eqs. (8)–(15): the durations of stages 0 … K.
 std::vector<StageTime> libra_stages(const Overlap& m) {
   const std::size_t groups = m.b.size();
-  const auto rest = [&](std::size_t from) { return std::accumulate(m.b.begin() + static_cast<std::ptrdiff_t>(std::min(from, groups)), m.b.end(), 0.0); };
+  const auto rest = [&](std::size_t from) {  // Σ b_j from group `from` on, counted from 0
+    return std::accumulate(m.b.begin() + static_cast<std::ptrdiff_t>(std::min(from, groups)), m.b.end(), 0.0);
+  };
   std::vector<StageTime> stages{{0, m.b[0], 0}};
   double s = rest(1);  // unfinished computation at the start of the stage
   for (std::size_t i = 0; i < groups; ++i) {

@@ -85,7 +85,7 @@ template <class F> [[gnu::always_inline]] inline void for_each_window(const Pool
 template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_t channels, const F& f) {
   std::int64_t c = 0;
   for (; c + kChunk <= channels; c += kChunk) f(c, std::integral_constant<std::int64_t, kChunk>());
-  for (; c + kChunk / 4 <= channels; c += kChunk / 4) f(c, std::integral_constant<std::int64_t, kChunk / 4>());
+  for (; c + kChunk / 2 <= channels; c += kChunk / 2) f(c, std::integral_constant<std::int64_t, kChunk / 2>());
   if (c < channels) f(c, channels - c);
 }
 
