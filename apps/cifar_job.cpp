@@ -126,7 +126,7 @@ void CifarTraining::fill(const std::string& name, std::int64_t batch, int microb
 }
 
 void CifarTraining::deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) {
-  if (name != "loss") return;
+  if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
   Batch result;
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     result.loss.push_back(load_element(dtype_, value.data(), static_cast<std::int64_t>(m)));
@@ -136,7 +136,6 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
       throw NonFinite(fmt::format("the loss{} is {} at step {}", which, result.loss.back(), batch), batch);
     }
   }
-  if (rank.replica != 0) return;
   result.seconds = now();
   arrived_(batch, result);
 }

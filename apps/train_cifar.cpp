@@ -1,8 +1,10 @@
 // Trains an image classifier on CIFAR-10 or CIFAR-100, or on drawn images of the same form.
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -37,6 +39,10 @@ int main(int argc, char** argv) {
     std::signal(SIGINT, on_interrupt);
     apps::Trainer(std::move(options), mpi.get()).run();
     return 0;
+  } catch (const Aborted& e) {
+    if (apps::CifarTraining::interrupted) return fail(kInterrupted, "interrupted");
+    if (mpi) std::this_thread::sleep_for(std::chrono::seconds(1));  // the rank that failed first speaks, and ends the job
+    return fail(1, e.what());
   } catch (const std::exception& e) {
     if (apps::CifarTraining::interrupted) return fail(kInterrupted, "interrupted");
     return fail(1, e.what());

@@ -120,8 +120,11 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   std::unique_ptr<TrainingLog> log;
   CifarTraining host(train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
   const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
+  const int busy = s.threads * s.replicas * s.stages * (s.stages > 1 && s.schedule == ScheduleKind::dualpipe ? 2 : 1);
+  if (is_main() && busy > default_threads())
+    fmt::print("note: {} computing threads share {} cores\n", busy, default_threads());
   if (is_main()) log = std::make_unique<TrainingLog>(options_, per_epoch, total);
-  Session session(program, comms(), host, {.threads = s.threads, .spans = options_.trace.empty() ? 0 : kSpansPerLane});
+  Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
   session.load(initial_state());
   if (log) log->start();
   try {
@@ -130,23 +133,24 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
       session.run(batch, next - batch);
     }
   } catch (const NonFinite& e) {
-    const bool whole = !mpi_ || options_.stages == 1;  // this process holds all of the state
+    const bool whole = !mpi_ || (options_.stages == 1 && mpi_->rank() == 0);  // this process holds all of the state
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), whole ? first_non_finite(train, session.state(), e.batch) : ""), e.batch);
   }
   const auto state = session.state(main_rank());
+  const std::int64_t peak = session.executed_peak(main_rank());
   if (!log) return;
   log->finish();
   if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(session.timeline()));
-  report(*log, session, evaluate(test, state));
+  report(*log, session, peak, evaluate(test, state));
 }
 
-void Trainer::report(TrainingLog& log, const Session& session, const std::vector<double>& accuracy) const {
+void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak, const std::vector<double>& accuracy) const {
   Summary summary;
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
   summary.step_ms = log.mean_step_ms();
   if (summary.step_ms > 0) summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
-  summary.peak_bytes = session.executed_peak();
+  summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
   log.directory().summary(summary);
@@ -163,7 +167,7 @@ std::vector<double> Trainer::evaluate(const CifarData& test, const std::map<std:
   s.threads = options_.threads > 0 ? options_.threads : default_threads();
   const std::int64_t n = std::min(kEvaluationBatch, test.size());
   CifarEvaluation host(test, options_, n);
-  Session session(build(forward_graph(n, false), s), {}, host, {.threads = s.threads});
+  Session session(build(forward_graph(n, false), s), {}, host);
   session.load(state);
   session.run(0, host.batches());
   return host.accuracy();

@@ -13,7 +13,7 @@ TrainingLog::TrainingLog(const TrainOptions& options, std::int64_t batches_per_e
       epoch_sum_(static_cast<std::size_t>(options.models), 0) {}
 
 void TrainingLog::start() {
-  last_ = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  started_ = last_ = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result) {
@@ -38,6 +38,8 @@ std::vector<double> TrainingLog::mean_loss() const {
   return mean;
 }
 
-double TrainingLog::mean_step_ms() const { return count_ > 1 ? (last_ - first_) / static_cast<double>(count_ - 1) * 1e3 : 0; }
+double TrainingLog::mean_step_ms() const {
+  return 1e3 * (count_ > 1 ? (last_ - first_) / static_cast<double>(count_ - 1) : first_ - started_);
+}
 
 }  // namespace tandem::apps

@@ -20,7 +20,7 @@ class TrainingLog {
 
   /// Per model, over the last epoch.
   std::vector<double> mean_loss() const;
-  /// Over all batches but the first, which warms up.
+  /// Over all batches but the first, which warms up; of the first where it is the only one.
   double mean_step_ms() const;
   RunDirectory& directory() { return directory_; }
 
@@ -29,7 +29,7 @@ class TrainingLog {
   std::int64_t per_epoch_;
   RunDirectory directory_;
   ProgressLine progress_;
-  double first_ = 0, last_ = 0;  // arrivals, seconds
+  double started_ = 0, first_ = 0, last_ = 0;  // start and arrivals, seconds
   std::int64_t count_ = 0, epoch_ = -1, in_epoch_ = 0;
   std::vector<double> epoch_sum_;
 };

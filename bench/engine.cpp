@@ -88,7 +88,7 @@ Program with_op(Program p, const OpPtr& op) {
 
 /// A planned Program of one device, ready to run.
 struct Runner {
-  explicit Runner(Program p) : executable(std::move(p), {}, memory, kernels(), 1), backend(executable) {}
+  explicit Runner(Program p) : executable(std::move(p), {}, memory, kernels()), backend(executable) {}
   RankMemory memory;
   Executable executable;
   CpuBackend backend;

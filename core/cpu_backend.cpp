@@ -79,8 +79,8 @@ void CpuBackend::stop(std::exception_ptr why) {
   {
     const std::lock_guard lock(error_mutex_);
     if (!error_) error_ = std::move(why);
+    stopped_ = true;  // under the lock: `flush` takes error and flag together
   }
-  stopped_ = true;
   for (auto& w : workers_)
     if (w) w->done.wake();
 }

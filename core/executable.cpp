@@ -35,15 +35,15 @@ std::span<std::byte> RankMemory::state(const Program& program, const StateBlock&
   return {base(Arena::state) + block.offsets.at(0), static_cast<std::size_t>(block.bytes)};
 }
 
-Executable::Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels, int threads)
-    : program_(std::move(program)), rank_(rank), memory_(memory), threads_(threads), prepared_(program_.steps.size()) {
+Executable::Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels)
+    : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.steps.size()) {
   memory.fit(program_.memory.at(static_cast<std::size_t>(rank.stage)));
   for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s) prepare(s, kernels);
   find_last_uses();
 }
 
 int Executable::threads(LaneId lane) const {
-  return program_.lanes[static_cast<std::size_t>(lane)].kind == LaneKind::compute ? threads_ : 1;
+  return program_.lanes[static_cast<std::size_t>(lane)].kind == LaneKind::compute ? program_.threads : 1;
 }
 
 std::byte* Executable::address(const Member& m, std::int64_t index) const {
@@ -65,6 +65,11 @@ void Executable::prepare(StepId s, const KernelTable& kernels) {
     const TeamSize team(threads(step.lane));
     p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane), program_.microbatches,
                              static_cast<std::uint64_t>(step.channel)});
+    const bool has_workspace = step.writes.size() > step.outputs.size();
+    const std::int64_t planned = has_workspace ? program_.members[static_cast<std::size_t>(step.writes.back())].bytes : 0;
+    if (p.kernel->workspace() > planned)
+      throw Error(fmt::format("step '{}': the {} kernel needs {} bytes of scratch, {} were planned; plan and run with the same kernels",
+                              step.name, kernels.backend(), p.kernel->workspace(), planned));
   }
   p.in.resize(step.reads.size());
   p.out.resize(step.writes.size());

@@ -33,8 +33,9 @@ class RankMemory {
 /// may share one RankMemory, and take turns.
 class Executable {
  public:
-  /// `program` is a projection on `rank.stage`. `threads` is the team size of each compute lane.
-  Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels, int threads);
+  /// `program` is a projection on `rank.stage`; `memory` must outlive this. Throws Error where a kernel of
+  /// `kernels` needs more scratch than was planned for it.
+  Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels);
 
   const Program& program() const { return program_; }
   const RankContext& rank() const { return rank_; }
@@ -81,7 +82,6 @@ class Executable {
   Program program_;
   RankContext rank_;
   RankMemory& memory_;
-  int threads_;
   std::int64_t first_batch_ = 0;
   bool poison_ = false;
   std::vector<Prepared> prepared_;

@@ -153,6 +153,7 @@ class Lowering {
     p.devices = options_.devices;
     p.replicas = options_.replicas;
     p.microbatches = options_.microbatches;
+    p.threads = options_.threads;
     for (const StateSlot& s : g_.slots()) {
       p.states.push_back({s.path, s.type, static_cast<BlockId>(p.blocks.size()), s.trained});
       p.blocks.push_back({s.path, s.stage, Arena::state, s.type.bytes()});
@@ -200,7 +201,7 @@ class Lowering {
   }
 
   static std::string name_of(const Node& node) {
-    std::string name = fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->name());
+    std::string name = fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->label());
     if (node.tag.phase == Phase::backward) name += "'";
     if (node.tag.microbatch > 0) name += fmt::format(" mb{}", node.tag.microbatch);
     return name;

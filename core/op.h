@@ -58,6 +58,8 @@ class Op {
 
   /// The family's name, the key of the kernel tables: "matmul".
   virtual std::string_view name() const = 0;
+  /// What users call it: "relu" rather than "pointwise".
+  virtual std::string label() const { return std::string(name()); }
   /// Every attribute as text: "transpose_a=0 transpose_b=1". Equal text, equal op.
   virtual std::string attributes() const { return {}; }
 

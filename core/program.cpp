@@ -54,7 +54,7 @@ void mark_releases(Program& program) {
 std::uint64_t hash(const Program& program) {
   std::uint64_t h = fnv1a("tandem program");
   const auto mix = [&h](const std::string& text) { h = fnv1a(text, h); };
-  mix(fmt::format("{} {} {}", program.devices, program.replicas, program.microbatches));
+  mix(fmt::format("{} {} {} {}", program.devices, program.replicas, program.microbatches, program.threads));
   for (const Lane& l : program.lanes) mix(fmt::format("l{} {} {}", l.device, int(l.kind), l.index));
   for (const Block& b : program.blocks) {
     mix(fmt::format("b{} {} {} {}", b.device, int(b.arena), b.bytes, b.slots));
@@ -62,7 +62,8 @@ std::uint64_t hash(const Program& program) {
   }
   for (const Member& m : program.members) mix(fmt::format("m{} {} {} {}", m.block, m.offset, m.bytes, m.shift));
   for (const Step& s : program.steps) {
-    mix(fmt::format("s{} {} {} {}", s.name, s.lane, s.lag, s.channel));
+    mix(fmt::format("s{} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place));
+    for (const TensorType& t : s.outputs) mix(to_string(t));
     if (s.op) mix(signature(*s.op, s.inputs));
     for (const Wait& w : s.waits) mix(fmt::format("w{} {}", w.step, w.back));
     for (MemberId m : s.reads) mix(fmt::format("r{}", m));

@@ -110,6 +110,7 @@ struct Program {
   int devices = 1;
   int replicas = 1;
   int microbatches = 1;
+  int threads = 1;  ///< team size of a compute lane, for which workspaces were sized
   int max_lag = 0;
   double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
   std::vector<Lane> lanes;

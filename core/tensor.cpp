@@ -45,7 +45,7 @@ Tensors apply_eager(OpPtr op, Tensors inputs) {
   bool record = false;
   for (const auto& t : inputs) record |= wants_history(t);
   if (record && grad_enabled) {
-    auto history = std::make_shared<History>(History{std::move(op), std::move(inputs), {}, tag, creation_order++});
+    auto history = std::make_shared<History>(std::move(op), std::move(inputs), tag, creation_order++);
     for (const auto& t : outputs) {
       history->outputs.emplace_back(std::make_shared<Tensor::Impl>(*t.impl()));
       t.impl()->output = history->outputs.size() - 1;
@@ -154,6 +154,22 @@ Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inp
 }
 
 Tensor apply_op1(OpPtr op, Tensors inputs) { return apply_op(std::move(op), std::move(inputs)).at(0); }
+
+History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
+    : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), order(order) {}
+
+// Histories hold each other through their inputs, as long a chain as the tape: taken apart one by one, not by
+// recursion.
+History::~History() {
+  Tensors pending = std::move(inputs);
+  while (!pending.empty()) {
+    const Tensor t = std::move(pending.back());
+    pending.pop_back();
+    if (!t.impl() || t.impl().use_count() > 1 || !t.impl()->history || t.impl()->history.use_count() > 1) continue;
+    for (Tensor& input : t.impl()->history->inputs) pending.push_back(std::move(input));
+    t.impl()->history->inputs.clear();
+  }
+}
 
 void assign(const Tensor& state, const Tensor& value) {
   if (state.impl()->slot.empty()) throw Error("assign: the first Tensor is not a state");

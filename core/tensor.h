@@ -12,7 +12,7 @@
 namespace tandem {
 
 /// A cheap handle. Outside a trace an op on Tensors runs at once (eager) on the CPU kernels, and
-/// `backward()` (autograd/eager.h) works; inside a Trace the op adds a node to the trace's Graph and
+/// `backward()` (autograd/eager.cpp) works; inside a Trace the op adds a node to the trace's Graph and
 /// the Tensor names a value. A Tensor may also name a StateSlot (a parameter or buffer of a Module):
 /// it then holds the state's memory when eager and becomes a `read` node when traced.
 class Tensor {
@@ -100,6 +100,11 @@ class NoGrad {
 
 /// How eager Tensors came to be; kept only where a gradient may be asked for.
 struct History {
+  History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order);
+  ~History();
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
+
   OpPtr op;
   Tensors inputs;
   Tensors outputs;  ///< the same buffers as the outputs', without their histories: no cycle

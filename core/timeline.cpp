@@ -87,7 +87,7 @@ char symbol(const std::string& category, std::int64_t batch) {
 std::string to_text(const Timeline& t, int columns) {
   double begin = 0;
   for (const Span& s : t.spans) begin = &s == &t.spans[0] ? s.begin : std::min(begin, s.begin);
-  const double cell = t.seconds() / columns;
+  const double cell = t.seconds() > 0 ? t.seconds() / columns : 1;
   std::size_t width = 0;
   for (const auto& name : t.lane_names) width = std::max(width, name.size());
   std::string text;

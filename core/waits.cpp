@@ -31,6 +31,9 @@ bool overlap(const Member& a, const Member& b) {
 
 namespace {
 
+// More than any schedule has use for; what is larger is a slip of the pen, and would be unrolled for hours.
+constexpr int kMaxLag = 10'000, kMaxSlots = 10'000;
+
 const Step& step_of(const Program& p, StepId s) { return p.steps[static_cast<std::size_t>(s)]; }
 const Member& member_of(const Program& p, MemberId m) { return p.members[static_cast<std::size_t>(m)]; }
 const Block& block_of(const Program& p, const Member& m) { return p.blocks[static_cast<std::size_t>(m.block)]; }
@@ -63,6 +66,10 @@ std::vector<Access> writers(const Program& p) {
 
 void check_ids(const Program& p) {
   const auto in_range = [](auto id, const auto& v) { return id >= 0 && static_cast<std::size_t>(id) < v.size(); };
+  for (const Block& b : p.blocks)
+    if (b.bytes < 0 || b.slots < 1 || b.slots > kMaxSlots || b.device < 0 || b.device >= p.devices)
+      throw Error(fmt::format("block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, and there are {} devices",
+                              b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
   for (const Member& m : p.members) {
     if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
     if (m.offset < 0 || m.offset + m.bytes > block_of(p, m).bytes)
@@ -70,7 +77,7 @@ void check_ids(const Program& p) {
   }
   for (const Step& s : p.steps) {
     if (!in_range(s.lane, p.lanes)) throw Error(fmt::format("step '{}' is on unknown lane {}", s.name, s.lane));
-    if (s.lag < 0) throw Error(fmt::format("step '{}' has lag {}; lags are ≥ 0", s.name, s.lag));
+    if (s.lag < 0 || s.lag > kMaxLag) throw Error(fmt::format("step '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
     const int device = p.lanes[static_cast<std::size_t>(s.lane)].device;
     if (device < 0 || device >= p.devices) throw Error(fmt::format("step '{}' is on unknown device {}", s.name, device));
     for (const auto* members : {&s.reads, &s.writes})

@@ -16,7 +16,14 @@ namespace {
 class Reducer {
  public:
   Reducer(Graph& graph, int replicas) : g_(graph), replicas_(replicas) {
-    for (const Node& n : graph.nodes()) channel_ = std::max(channel_, n.tag.channel + 1);
+    for (const Node& n : graph.nodes()) {
+      channel_ = std::max(channel_, n.tag.channel + 1);
+      for (ValueId v : n.inputs) ++uses_[v];
+    }
+  }
+  /// To be called for every value before the first is reduced: one that is reduced twice is not its own.
+  void announce(ValueId v) {
+    if (!announced_.insert(v).second) ++uses_[v];
   }
 
   void reduce(const std::vector<ValueId*>& values, Tag tag) {
@@ -28,20 +35,21 @@ class Reducer {
   }
 
  private:
-  // A value that something else made in its own place, or that is reduced elsewhere too, is copied first.
+  // An all-reduce works in place: a value that anything else reads, or that lies in another's place, is copied.
   ValueId own(ValueId v, const Tag& tag) {
     const Node& maker = g_.node(g_.value(v).producer);
     const auto aliases = maker.op->may_alias(g_.types(maker.inputs));
     const bool view = std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
     const bool source = dynamic_cast<const Read*>(maker.op.get()) != nullptr;
-    if (!view && !source && taken_.insert(v).second) return v;
+    if (!view && !source && uses_[v] == 0 && taken_.insert(v).second) return v;
     return g_.node(g_.add(std::make_shared<Copy>(), {v}, tag)).outputs[0];
   }
 
   Graph& g_;
   int replicas_;
   std::int64_t channel_ = 0;
-  std::set<ValueId> taken_;
+  std::map<ValueId, int> uses_;  // other than by its own all-reduce
+  std::set<ValueId> announced_, taken_;
 };
 
 }  // namespace
@@ -75,6 +83,8 @@ void add_all_reduces(Graph& graph, int replicas, const std::vector<std::vector<s
     if (!grouped.contains(slot)) all.push_back({made_at(slot), {slot}});
   std::stable_sort(all.begin(), all.end(), [](const Group& a, const Group& b) { return a.ready < b.ready; });
 
+  for (const auto& [slot, value] : grads) reducer.announce(value);
+  for (const auto& [name, value] : results) reducer.announce(value);
   for (const Group& g : all) {
     Tag tag;
     tag.phase = Phase::backward;

@@ -30,7 +30,7 @@ std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vect
   return result;
 }
 
-std::string name_of(const Node& n) { return fmt::format("{} {}", n.tag.path, n.op->name()); }
+std::string name_of(const Node& n) { return fmt::format("{} {}", n.tag.path, n.op->label()); }
 
 bool named(const std::string& entry, const Node& n) {
   const std::string& path = n.tag.path;
@@ -67,12 +67,14 @@ Graph with_backward_views(const Graph& g) {
   return edit.finish();
 }
 
-std::vector<ValueId> select_activations(const Graph& g, const Selection& selection) {
+std::vector<ValueId> select_activations(const Graph& g, const Selection& selection, Takeoff how) {
   const auto readers = g.readers();
   std::vector<ValueId> candidates;
   std::set<std::string> names;
   for (const Node& n : g.nodes()) {
-    if (n.tag.phase != Phase::forward || n.op->lane() != LaneKind::compute || n.inputs.empty() || is_view(g, n)) continue;
+    const bool received = n.op->lane() == LaneKind::receive;
+    const bool computed = n.op->lane() == LaneKind::compute && !n.inputs.empty() && !is_view(g, n);
+    if (n.tag.phase != Phase::forward || !(computed || (received && how == Takeoff::swap))) continue;
     for (ValueId v : n.outputs)
       if (!backward_readers(g, readers, v).empty()) {
         candidates.push_back(v);
@@ -97,9 +99,12 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
   const auto readers = g.readers();
   for (ValueId v : values) {
     const auto users = backward_readers(g, readers, v);
-    const NodeId out = edit.add(std::make_shared<CopyOut>(), {v}, g.node(g.value(v).producer).tag);
+    Tag made = g.node(g.value(v).producer).tag;
+    made.channel = -1;  // of the transfer that brought it, if one did
+    made.peer = -1;
+    const NodeId out = edit.add(std::make_shared<CopyOut>(), {v}, made);
     Tag tag = g.node(users.front()).tag;
-    tag.path = g.node(g.value(v).producer).tag.path;
+    tag.path = made.path;
     const NodeId in = edit.add(std::make_shared<CopyIn>(), edit.graph().node(out).outputs, tag);
     for (NodeId r : users) edit.rewire(r, v, edit.graph().node(in).outputs[0]);
   }
@@ -134,17 +139,22 @@ void add_copy_waits(Program& p) {
   const auto kind = [&](StepId s) { return p.lane_of(s).kind; };
   const auto device = [&](StepId s) { return p.lane_of(s).device; };
   const auto count = static_cast<StepId>(p.steps.size());
+  // Steps in whose sequence the copy stands: of its lag, on the lane that made or will use the value.
+  const auto beside = [&](StepId c, StepId copy) {
+    const Step &step = p.steps[static_cast<std::size_t>(c)], &of = p.steps[static_cast<std::size_t>(copy)];
+    return kind(c) == LaneKind::compute && device(c) == device(copy) && p.lane_of(c).index == of.tag.lane && step.lag == of.lag;
+  };
   for (StepId s = 0; s < count; ++s) {
     if (kind(s) == LaneKind::copy_out) {
       int passed = 0;
       for (StepId c = s + 1; c < count; ++c)
-        if (kind(c) == LaneKind::compute && device(c) == device(s) && ++passed == kReleaseDistance) {
+        if (beside(c, s) && ++passed == kReleaseDistance) {
           p.steps[static_cast<std::size_t>(c)].waits.push_back({s, 0});
           break;
         }
     } else if (kind(s) == LaneKind::copy_in) {
       for (StepId c = s; c-- > 0;)
-        if (kind(c) == LaneKind::compute && device(c) == device(s)) {
+        if (beside(c, s)) {
           p.steps[static_cast<std::size_t>(s)].waits.push_back({c, 0});
           break;
         }

@@ -9,8 +9,9 @@ namespace tandem {
 
 /// Which activations to take off the device, or to compute again. A name is "module op" ("block0 relu": that
 /// module's relu), or a module, meaning every activation in it; "*" means all. An activation is what
-/// forward makes on the compute lane and backward reads.
+/// forward makes, or receives from another stage, and backward reads; what is received cannot be recomputed.
 using Selection = std::vector<std::string>;
+enum class Takeoff : std::uint8_t { swap, recompute };
 
 /// Views that forward makes and backward reads get made again by backward, so that what backward reads of
 /// forward is always a buffer of its own. Comes before the selection.
@@ -18,7 +19,7 @@ Graph with_backward_views(const Graph& graph);
 
 /// Values of a differentiated graph that a selection names. Throws Error listing the activations when an entry
 /// names none.
-std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection);
+std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how);
 
 /// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
 Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);

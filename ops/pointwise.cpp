@@ -60,6 +60,16 @@ Pointwise::Pointwise(PointwiseProgram program, DType dtype) : program(std::move(
   check(this->program);
 }
 
+std::string Pointwise::label() const {
+  const PointwiseInstruction* only = nullptr;
+  for (const auto& i : program) {
+    if (i.code == PointwiseCode::input || i.code == PointwiseCode::constant) continue;
+    if (only) return std::string(name());
+    only = &i;
+  }
+  return std::string(only ? name_of(only->code) : name());
+}
+
 std::string Pointwise::attributes() const { return fmt::format("{} -> {}", to_string(program), name_of(dtype)); }
 
 Types Pointwise::infer(std::span<const TensorType> inputs) const {

@@ -20,6 +20,8 @@ class Pointwise final : public Op {
   Pointwise(PointwiseProgram program, DType dtype);
   std::string_view name() const override { return "pointwise"; }
   std::string attributes() const override;
+  /// The instruction's name where there is just one: "relu".
+  std::string label() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;

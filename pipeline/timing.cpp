@@ -11,10 +11,18 @@ namespace {
 class Timing {
  public:
   Timing(const Graph& graph, const std::vector<StageTiming>& stages) : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
+    std::vector<bool> constant(graph.values().size(), false);  // a constant is neutral
     for (const Node& n : g_.nodes()) {
-      bool only = !n.inputs.empty() || is_weight(n);
-      for (ValueId v : n.inputs) only = only && weights_only_[at(v)];
-      for (ValueId v : n.outputs) weights_only_[at(v)] = only;
+      bool only = true, any_weight = is_weight(n);
+      for (ValueId v : n.inputs) {
+        any_weight = any_weight || weights_only_[at(v)];
+        only = only && (weights_only_[at(v)] || constant[at(v)]);
+      }
+      const bool fixed = dynamic_cast<const Constant*>(n.op.get()) || (!n.inputs.empty() && only && !any_weight);
+      for (ValueId v : n.outputs) {
+        weights_only_[at(v)] = only && any_weight;
+        constant[at(v)] = fixed;
+      }
     }
   }
 

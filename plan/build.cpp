@@ -101,8 +101,8 @@ PipelineSchedule schedule_of(const Strategy& s) {
 Graph take_off_device(Graph g, const Strategy& strategy) {
   if (strategy.swap.empty() && strategy.recompute.empty()) return g;
   g = with_backward_views(g);
-  g = insert_recomputes(g, select_activations(g, strategy.recompute));
-  return insert_swaps(g, select_activations(g, strategy.swap));
+  g = insert_recomputes(g, select_activations(g, strategy.recompute, Takeoff::recompute));
+  return insert_swaps(g, select_activations(g, strategy.swap, Takeoff::swap));
 }
 
 }  // namespace
@@ -119,8 +119,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   if (strategy.train) add_updates(t.graph, t.grads, strategy);
   deliver(t.graph, t.results);
   g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));
-  g = checked(take_off_device(std::move(g), strategy));
-  return checked(insert_transfers(std::move(g)));
+  g = checked(insert_transfers(std::move(g)));  // first: what a stage receives is an activation of its own
+  return checked(take_off_device(std::move(g), strategy));
 }
 
 Program build(const Graph& forward, const Strategy& strategy) {

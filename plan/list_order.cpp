@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
 
 namespace tandem {
 namespace {
@@ -23,6 +24,8 @@ class Ordering {
     keys_.resize(g_.nodes().size());
     for (NodeId n = 0; n < count(); ++n) keys_[at(n)] = {task_of(g_.node(n).tag), static_cast<double>(n), n};
     for (NodeId n = 0; n < count(); ++n) refine(n);
+    for (NodeId n = 0; n < count(); ++n) advance_update(n);
+    for (NodeId n = count(); n-- > 0;) advance_source(n);
   }
 
   std::vector<NodeId> run() {
@@ -38,6 +41,7 @@ class Ordering {
         // A value from an earlier lag is there before the unit begins, wherever its maker is listed.
         if (from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag) edge(from, n);
       }
+    for (const auto& [reader, update] : weight_uses()) edge(reader, update);
     for (const auto& [channel, ends] : channels())
       if (ends.first >= 0 && ends.second >= 0) edge(ends.first, ends.second);
     std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
@@ -85,6 +89,44 @@ class Ordering {
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag)
         latest = std::max(latest, keys_[at(from)]);
     return {std::get<0>(latest), std::get<1>(latest) + by, n};
+  }
+
+  // Nodes that use a weight at an update's lag, and the node that makes the weight's next value.
+  std::vector<std::pair<NodeId, NodeId>> weight_uses() const {
+    std::map<SlotId, NodeId> updates;
+    for (const Node& n : g_.nodes())
+      if (const auto* assign = dynamic_cast<const Assign*>(n.op.get()); assign && n.tag.phase == Phase::update)
+        updates[assign->slot] = g_.value(n.inputs[0]).producer;
+    std::vector<std::pair<NodeId, NodeId>> uses;
+    for (const Node& n : g_.nodes()) {
+      const auto* read = dynamic_cast<const Read*>(n.op.get());
+      if (!read || !updates.contains(read->slot)) continue;
+      const NodeId update = updates.at(read->slot);
+      for (NodeId r : readers_[at(n.outputs[0])])
+        if (r != update && g_.node(r).tag.phase != Phase::update && g_.node(r).tag.lag == g_.node(update).tag.lag) uses.emplace_back(r, update);
+    }
+    return uses;
+  }
+
+  void advance_update(NodeId n) {
+    const Node& node = g_.node(n);
+    if (node.tag.phase != Phase::update || node.inputs.empty()) return;
+    NodeId gradient = -1;
+    for (ValueId v : node.inputs)
+      if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.phase == Phase::backward) gradient = from;
+    if (gradient < 0) return;
+    const auto [task, place, id] = keys_[at(gradient)];
+    if (g_.node(gradient).op->lane() == LaneKind::collective)
+      keys_[at(n)] = {std::get<0>(keys_[at(n)]), static_cast<double>(task) * static_cast<double>(count()) + place, n};
+    else
+      keys_[at(n)] = {task, place + 0.6, n};
+  }
+
+  // What needs nothing comes just before whoever needs it first.
+  void advance_source(NodeId n) {
+    if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
+    for (ValueId v : g_.node(n).outputs)
+      for (NodeId r : readers_[at(v)]) keys_[at(n)] = std::min(keys_[at(n)], Key{std::get<0>(keys_[at(r)]), std::get<1>(keys_[at(r)]) - 0.1, n});
   }
 
   void refine(NodeId n) {

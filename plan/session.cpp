@@ -10,12 +10,13 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/verify.h>
 
 namespace tandem {
 
 struct Session::Rank {
   Rank(const Program& program, const RankContext& context, const SessionOptions& options)
-      : executable(project(program, context.stage), context, memory, options.kernels ? *options.kernels : cpu_kernels(), options.threads),
+      : executable(project(program, context.stage), context, memory, options.kernels ? *options.kernels : cpu_kernels()),
         backend(executable, options.spans) {
     executable.poison(options.poison);
   }
@@ -62,6 +63,7 @@ template <class F> void on_each_rank(std::size_t ranks, F f) {
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options)
     : program_(std::move(program)), comms_(std::move(comms)) {
+  verify(program_);
   const int size = program_.replicas * program_.devices;
   if (comms_.empty() && size > 1) throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
   for (const auto& comm : comms_)
@@ -170,19 +172,28 @@ Timeline Session::timeline() {
 
 std::int64_t Session::planned_peak() const {
   std::int64_t peak = 0;
-  for (const auto& r : ranks_) peak = std::max(peak, tandem::planned_peak(program_, r->executable.rank().stage));
+  for (int device = 0; device < program_.devices; ++device) peak = std::max(peak, tandem::planned_peak(program_, device));
   return peak;
 }
 
-std::int64_t Session::executed_peak() const {
+std::int64_t Session::executed_peak(int root) const {
   std::int64_t peak = 0;
   for (const auto& r : ranks_) peak = std::max(peak, r->executable.executed_peak());
+  if (comms_.size() != 1 || comms_[0]->size() == 1) return peak;
+  Comm& comm = *comms_[0];
+  if (comm.rank() != root) comm.send(&peak, sizeof peak, root, kStateChannel);
+  for (int r = 0; comm.rank() == root && r < comm.size(); ++r) {
+    if (r == root) continue;
+    std::int64_t theirs = 0;
+    comm.receive(&theirs, sizeof theirs, r, kStateChannel);
+    peak = std::max(peak, theirs);
+  }
   return peak;
 }
 
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
-  for (const auto& r : ranks_) peak = std::max(peak, program_.memory[static_cast<std::size_t>(r->executable.rank().stage)].live_peak);
+  for (const DeviceMemory& m : program_.memory) peak = std::max(peak, m.live_peak);
   return peak;
 }
 

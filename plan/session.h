@@ -15,7 +15,6 @@ namespace tandem {
 
 struct SessionOptions {
   const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
-  int threads = 1;                       ///< per compute lane; what the Program was built for
   std::size_t spans = 0;                 ///< executions per lane that `timeline` holds
   bool poison = false;                   ///< fill freed and fresh memory with NaN
 };
@@ -24,7 +23,7 @@ struct SessionOptions {
 /// Ranks are threads when several Comms are given, and one of several processes when one is.
 class Session {
  public:
-  /// `comms`: one for each rank of this process; none for a Program of one rank.
+  /// Verifies the Program. `host` must outlive the session. `comms`: one for each rank of this process; none for a Program of one rank.
   /// Throws Error when the ranks disagree on the Program, naming those that do.
   Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options = {});
   ~Session();
@@ -44,9 +43,11 @@ class Session {
 
   /// Spans measured since the last call, of all local ranks, by the global Program's steps.
   Timeline timeline();
-  std::int64_t planned_peak() const;   ///< bytes: of the local rank that needs most
-  std::int64_t executed_peak() const;  ///< bytes touched: of the local rank that touched most
-  std::int64_t live_peak() const;      ///< live bytes of work memory, by lifetimes
+  std::int64_t planned_peak() const;  ///< bytes, of the stage that needs most
+  std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage that needs most
+  /// Bytes touched, by the rank that touched most. Where ranks are processes all of them must call, and `root`
+  /// gets the maximum.
+  std::int64_t executed_peak(int root = 0) const;
 
  private:
   struct Rank;

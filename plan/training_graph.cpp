@@ -27,6 +27,8 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   if (factor == 1) return results;
   Trace trace(g);
   for (auto& [name, value] : results) {
+    if (!is_floating(g.type(value).dtype))
+      throw Error(fmt::format("result '{}' is {}: results are means over micro-batches and ranks, so cast it to a floating dtype", name, to_string(g.type(value))));
     Tag tag = g.node(g.value(value).producer).tag;
     tag.path = "gradient_scale";
     trace.set_tag(tag);

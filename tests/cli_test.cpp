@@ -89,7 +89,7 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--plan " + write("key.json", R"({"cutz": []})"), {"cutz", "cuts"});
   expect_refused(kTrain + "--plan " + write("text.json", "{"), {"text.json", "parse error"});
   expect_refused(kTrain + "--plan " + file("absent.json"), {"absent.json", "cannot be read"});
-  expect_refused(kTrain + "--plan " + write("swap.json", R"({"swap": ["attic"]})"), {"attic", "names no activation", "block0"});
+  expect_refused(kTrain + "--plan " + write("swap.json", R"({"swap": ["attic"]})"), {"attic", "names no activation", "block0 relu"});
   expect_refused(kTrain + "--parallel data --ranks 2 --plan " + write("group.json", R"({"fusion_groups": [["nobody.weight"]]})"), {"nobody.weight"});
 }
 
@@ -133,6 +133,11 @@ TEST_F(Cli, RefusesBadPrograms) {
   expect_refused(program(R"({"name": "s1", "lane": 1, "channel": "p"}, {"name": "s2", "lane": 1, "channel": "q"},
                             {"name": "r2", "lane": 2, "channel": "q"}, {"name": "r1", "lane": 2, "channel": "p"})"), {"deadlock", "s1", "r2"});
   expect_refused(program(R"({"name": "A", "lane": 9})"), {"lane 9"});
+  expect_refused(program(R"({"name": "A", "lag": 2000000000})"), {"lag 2000000000"});
+  const std::string lanes = R"({"devices": 1, "lanes": [{}], "steps": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
+  for (const char* state : {R"({"slots": 0})", R"({"slots": -3})", R"({"bytes": -576})", R"({"device": 5})"})
+    expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "1 devices"});
+  EXPECT_EQ(0, run(kTandem + "sim " + write("zero.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})")).status);
   expect_refused(program(R"({"name": "A", "colour": 1})"), {"colour"});
   expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
   expect_refused(kTandem + "verify " + write("q.json", "["), {"parse error"});

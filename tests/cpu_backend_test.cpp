@@ -68,7 +68,7 @@ Program three_steps() {
 
 struct Rank {
   Rank(Program p, const KernelTable& kernels, RankContext context = {}, std::size_t spans = 0)
-      : executable(std::move(p), context, memory, kernels, 1), backend(executable, spans) {}
+      : executable(std::move(p), context, memory, kernels), backend(executable, spans) {}
   RankMemory memory;
   Executable executable;
   CpuBackend backend;
@@ -258,7 +258,7 @@ Program counting(std::int64_t work_bytes, int age, std::int64_t* seen) {
 TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
   RankMemory memory;
   std::int64_t seen_small = -1, seen_large = -1;
-  Executable small(counting(64, 1, &seen_small), {}, memory, call_kernels(), 1);
+  Executable small(counting(64, 1, &seen_small), {}, memory, call_kernels());
   CpuBackend first(small);
   const auto state = [&](const Executable& e) {
     std::int64_t value = 0;
@@ -271,7 +271,7 @@ TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
   small.settle(5);
   EXPECT_EQ(state(small), 5);
 
-  Executable large(counting(1 << 20, 3, &seen_large), {}, memory, call_kernels(), 1);  // moves all arenas
+  Executable large(counting(1 << 20, 3, &seen_large), {}, memory, call_kernels());  // moves all arenas
   EXPECT_EQ(state(large), 5) << "the state survives that its arena grows";
   CpuBackend second(large);
   run(second, 4);

@@ -1,13 +1,17 @@
 // Rule 2: every pass on or off gives the same losses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include <tandem/core/error.h>
 #include <tandem/core/sim_backend.h>
 #include <tandem/nn/models/convnet.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
+#include <tandem/plan/build.h>
 
 #include "interpret.h"
 #include "training_run.h"
@@ -31,8 +35,10 @@ Strategy plain() {
 TEST(Equivalence, PlainTrainingLearns) {
   Job job = small_residual_job();
   job.drains = {40};
+  job.one_batch = true;
   const Outcome out = train(job, plain());
   ASSERT_EQ(40u, out.losses.size());
+  EXPECT_LT(out.losses.back()[0], 0.5 * out.losses.front()[0]);
   EXPECT_EQ(out.planned_peak, out.executed_peak);
 }
 
@@ -260,6 +266,98 @@ TEST(Equivalence, DropoutDrawsTheSameWhateverTheRanksMicroBatchesModelsAndRecomp
   three.rates = {0.05, 0.05, 0.05};
   const Outcome together = train(three, plain());
   for (std::size_t b = 0; b < one.losses.size(); ++b) EXPECT_EQ(one.losses[b][0], together.losses[b][1]);
+}
+
+// What each schedule must hold, from the table in docs/design.md written out by hand: rows are stages, entries
+// {age of F's read, age of B's read, weight versions held}.
+TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
+  using Row = std::array<int, 3>;
+  const std::map<std::pair<ScheduleKind, int>, std::vector<Row>> table = {
+      {{ScheduleKind::gpipe, 2}, {{1, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::one_f_one_b, 3}, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 1}, {{1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 2}, {{3, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 3}, {{5, 1, 1}, {3, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 4}, {{7, 1, 1}, {5, 1, 1}, {3, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::pipedream, 2}, {{2, 2, 2}, {1, 1, 1}}},
+      {{ScheduleKind::pipedream, 3}, {{3, 3, 3}, {2, 2, 2}, {1, 1, 1}}},
+      {{ScheduleKind::pipedream, 4}, {{4, 4, 4}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}}}};
+  for (const auto& [key, rows] : table) {
+    Strategy s = plain();
+    s.schedule = key.first;
+    s.stages = key.second;
+    const Program p = build(testing::trace_job(small_residual_job(), 8), s);
+    int weights = 0;
+    for (const Step& step : p.steps)
+      for (MemberId m : step.reads) {
+        const Member& member = p.members[static_cast<std::size_t>(m)];
+        const Block& block = p.blocks[static_cast<std::size_t>(member.block)];
+        if (block.arena != Arena::state || !block.name.ends_with(".weight") || step.tag.phase == Phase::update) continue;
+        const Row& row = rows[static_cast<std::size_t>(step.tag.stage)];
+        SCOPED_TRACE(::testing::Message() << name_of(key.first) << " N=" << key.second << " stage " << step.tag.stage << " " << step.name);
+        EXPECT_EQ(row[step.tag.phase == Phase::forward ? 0 : 1], 1 - member.shift);
+        // The first layer's weight is not read by backward, which wants no gradient of the data.
+        if (step.tag.phase == Phase::backward) EXPECT_EQ(row[2], block.slots);
+        ++weights;
+      }
+    EXPECT_GT(weights, 10);
+  }
+}
+
+TEST(Equivalence, RecomputingEverythingWorksUnderEverySchedule) {
+  const Job job = convolutional_job();
+  for (ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {2, 3})
+      for (bool swap : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << name_of(kind) << " " << stages << " stages, swap " << swap);
+        Strategy s = plain();
+        s.schedule = kind;
+        s.stages = stages;
+        const Outcome kept = train(job, s);
+        (swap ? s.swap : s.recompute) = {"*"};
+        const Outcome out = train(job, s);
+        EXPECT_EQ(kept.losses, out.losses);
+        expect_same_state(kept.state, out.state);
+        const auto sends = [](const Program& p) {
+          return std::count_if(p.steps.begin(), p.steps.end(), [&](const Step& x) { return p.lanes[static_cast<std::size_t>(x.lane)].kind == LaneKind::send; });
+        };
+        EXPECT_EQ(sends(kept.program), sends(out.program)) << "activations travel once";
+      }
+}
+
+// Layers whose activations dominate: taking them off the device must pay.
+TEST(Equivalence, SwapAndRecomputeLowerThePeak) {
+  Job job = convolutional_job();
+  job.batch_size = 64;
+  job.drains = {2};
+  const Outcome kept = train(job, plain());
+  Strategy s = plain();
+  s.swap = {"*"};
+  const Outcome swapped = train(job, s);
+  EXPECT_LT(swapped.planned_peak, kept.planned_peak);
+  EXPECT_EQ(kept.losses, swapped.losses);
+  s.swap = {};
+  s.recompute = {"block0"};
+  const Outcome recomputed = train(job, s);
+  EXPECT_LT(recomputed.planned_peak, kept.planned_peak);
+  EXPECT_EQ(kept.losses, recomputed.losses);
+}
+
+struct SharedGradient final : nn::Module {
+  nn::Linear a{*this, "a", {.in = 12, .out = 5, .bias = false}}, b{*this, "b", {.in = 12, .out = 5, .bias = false}};
+  Tensor forward(const Tensor& x) override {
+    const auto weights = named_parameters();
+    return linear(flatten(x), add(weights[0].second->tensor, weights[1].second->tensor));
+  }
+};
+
+TEST(Equivalence, ParametersThatShareAGradientTrainOnReplicas) {
+  Job job = small_residual_job(DType::f64);
+  job.model = [] { return std::make_unique<SharedGradient>(); };
+  Strategy s = plain();
+  const Outcome one = train(job, s);
+  s.replicas = 2;
+  EXPECT_LE(largest_difference(one, train(job, s)), 1e-12);
 }
 
 std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t, int rank, const Program& p) {

@@ -41,7 +41,7 @@ std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
   std::vector<std::unique_ptr<Comm>> comms;
   if (ranks > 1)
     for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  Session session(program, std::move(comms), host, {.threads = strategy.threads});
+  Session session(program, std::move(comms), host);
   session.load(testing::initial_state(job));
   const auto begin = std::chrono::steady_clock::now();
   try {

@@ -140,7 +140,7 @@ struct CpuRun::Stage {
   Stage(const Program& program, int device, std::shared_ptr<Comm> comm, const Options& options)
       : comm(std::move(comm)),
         executable(with_logs(project(program, device), logs),
-                   {.rank = device, .stage = device, .stages = program.devices, .comm = this->comm.get()}, memory, test_kernels(), 1),
+                   {.rank = device, .stage = device, .stages = program.devices, .comm = this->comm.get()}, memory, test_kernels()),
         backend(executable, options.spans) {
     executable.poison(options.poison);
   }

@@ -59,12 +59,12 @@ class JobHost final : public Host {
 }  // namespace
 
 double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element) {
-  const RngKey key{job.data_seed, static_cast<std::uint64_t>(batch), fnv1a("pixels")};
+  const RngKey key{job.data_seed, static_cast<std::uint64_t>(job.one_batch ? 0 : batch), fnv1a("pixels")};
   return 2.0 * uniform(key, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(element)) - 1;
 }
 
 std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample) {
-  const RngKey key{job.data_seed, static_cast<std::uint64_t>(batch), fnv1a("labels")};
+  const RngKey key{job.data_seed, static_cast<std::uint64_t>(job.one_batch ? 0 : batch), fnv1a("labels")};
   return static_cast<std::int32_t>(uniform(key, static_cast<std::uint64_t>(sample), 0) * static_cast<float>(job.classes));
 }
 
@@ -116,7 +116,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   if (process) comms.push_back(std::move(process));
   else if (ranks > 1)
     for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  Session session(outcome.program, std::move(comms), host, {.kernels = strategy.kernels, .threads = strategy.threads, .spans = 20'000, .poison = job.poison});
+  Session session(outcome.program, std::move(comms), host, {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));
   std::int64_t first = 0;
   for (std::int64_t batches : job.drains) {
@@ -125,7 +125,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   }
   outcome.state = session.state(strategy.stages - 1);
   outcome.planned_peak = session.planned_peak();
-  outcome.executed_peak = session.executed_peak();
+  outcome.executed_peak = session.executed_peak(strategy.stages - 1);
   outcome.timeline = session.timeline();
   return outcome;
 }

@@ -27,6 +27,7 @@ struct Job {
   std::vector<double> rates = {0.05};      ///< per model
   std::uint64_t data_seed = 7;
   bool poison = true;
+  bool one_batch = false;  ///< the same samples in every batch, so that the loss must fall
 };
 
 struct Outcome {
