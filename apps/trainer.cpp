@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -52,11 +53,14 @@ void Trainer::run() {
   options_.simulate ? simulate(train_data) : train(train_data, test_data);
 }
 
+int Trainer::compute_lanes() const {
+  const int lanes = options_.parallel == "pipeline" && options_.schedule == "dualpipe" ? 2 : 1;  // of a rank
+  const bool own_cores = mpi_ && default_threads() < static_cast<int>(std::thread::hardware_concurrency());  // mpirun bound us
+  return own_cores ? lanes : lanes * options_.ranks * options_.stages;
+}
+
 int Trainer::lane_threads() const {
-  if (options_.threads > 0) return options_.threads;
-  const int local = options_.ranks * options_.stages;  // ranks that share this machine's cores
-  const int lanes = options_.stages > 1 && options_.schedule == "dualpipe" ? 2 : 1;
-  return std::max(1, default_threads() / (local * lanes));
+  return options_.threads > 0 ? options_.threads : std::max(1, default_threads() / compute_lanes());
 }
 
 Strategy Trainer::strategy() const {
@@ -120,7 +124,7 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   std::unique_ptr<TrainingLog> log;
   CifarTraining host(train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
   const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
-  const int busy = s.threads * s.replicas * s.stages * (s.stages > 1 && s.schedule == ScheduleKind::dualpipe ? 2 : 1);
+  const int busy = s.threads * compute_lanes();
   if (is_main() && busy > default_threads())
     fmt::print("note: {} computing threads share {} cores\n", busy, default_threads());
   if (is_main()) log = std::make_unique<TrainingLog>(options_, per_epoch, total);
@@ -138,9 +142,10 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   }
   const auto state = session.state(main_rank());
   const std::int64_t peak = session.executed_peak(main_rank());
+  const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
   if (!log) return;
   log->finish();
-  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(session.timeline()));
+  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(timeline));
   report(*log, session, peak, evaluate(test, state));
 }
 
@@ -213,8 +218,7 @@ void Trainer::simulate(const CifarData& train) {
   else profile = Profile::read(options_.profile);
   program = with_costs(std::move(program), profile, s.threads);
   // Lanes with a core each do not disturb each other; with fewer cores they take turns.
-  const int computing = s.replicas * s.stages * (s.stages > 1 && s.schedule == ScheduleKind::dualpipe ? 2 : 1) * s.threads;
-  program.corun = computing <= default_threads() ? 0.5 : 1.0;
+  program.corun = s.threads * compute_lanes() <= default_threads() ? 0.5 : 1.0;
   const std::int64_t batches = options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
   SimBackend sim(program);
   tandem::run(sim, batches);

@@ -28,6 +28,7 @@ class Trainer {
   int main_rank() const { return options_.stages - 1; }
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
   Strategy strategy() const;
+  int compute_lanes() const;  ///< that share the cores this process may use
   int lane_threads() const;
   std::map<std::string, Tensor> initial_state() const;
   Graph forward_graph(std::int64_t samples, bool training) const;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <numeric>
 #include <thread>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -160,13 +161,28 @@ void Session::run(std::int64_t first_batch, std::int64_t batches) {
   });
 }
 
-Timeline Session::timeline() {
+Timeline Session::timeline(int root) {
   Timeline all = empty_timeline(program_);
   for (auto& rank : ranks_)
     for (Span s : rank->backend.timeline().spans) {
       s.step = rank->executable.program().steps[static_cast<std::size_t>(s.step)].origin;
       all.spans.push_back(s);
     }
+  if (comms_.size() != 1 || comms_[0]->size() == 1) return all;
+  Comm& comm = *comms_[0];
+  static_assert(std::is_trivially_copyable_v<Span>);
+  auto count = static_cast<std::int64_t>(all.spans.size());
+  if (comm.rank() != root) {
+    comm.send(&count, sizeof count, root, kStateChannel);
+    comm.send(all.spans.data(), count * static_cast<std::int64_t>(sizeof(Span)), root, kStateChannel);
+  }
+  for (int r = 0; comm.rank() == root && r < comm.size(); ++r) {
+    if (r == root) continue;
+    comm.receive(&count, sizeof count, r, kStateChannel);
+    std::vector<Span> theirs(static_cast<std::size_t>(count));
+    comm.receive(theirs.data(), count * static_cast<std::int64_t>(sizeof(Span)), r, kStateChannel);
+    all.spans.insert(all.spans.end(), theirs.begin(), theirs.end());
+  }
   return all;
 }
 

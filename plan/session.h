@@ -41,8 +41,9 @@ class Session {
   /// first failing rank threw; the session cannot go on after that.
   void run(std::int64_t first_batch, std::int64_t batches);
 
-  /// Spans measured since the last call, of all local ranks, by the global Program's steps.
-  Timeline timeline();
+  /// Spans measured since the last call, of all ranks, by the global Program's steps. Where ranks are processes all
+  /// of them must call, and `root` gets the whole; each rank's seconds count from its own start.
+  Timeline timeline(int root = 0);
   std::int64_t planned_peak() const;  ///< bytes, of the stage that needs most
   std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage that needs most
   /// Bytes touched, by the rank that touched most. Where ranks are processes all of them must call, and `root`
