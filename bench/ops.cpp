@@ -1,6 +1,7 @@
-// What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix products,
-// pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by its own cost rule, calls of
-// operator new per run (oneDNN makes a few for its argument table). `bench_ops [threads] [text in the signature]`.
+// What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
+// products, pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by its own
+// cost rule, calls of operator new per run (oneDNN makes a few for its argument table). `bench_ops [threads]
+// [text in the signature]`.
 #include <ctime>
 
 #include <algorithm>
@@ -57,7 +58,8 @@ double measure(const Options& options, const Op& op, const Types& inputs) {
   for (const auto& t : inputs) {
     in.push_back(buffers.emplace_back(t.bytes()).data());
     auto* data = reinterpret_cast<float*>(buffers.back().data());
-    for (std::int64_t i = 0; t.dtype == DType::f32 && i < t.elements(); ++i) data[i] = static_cast<float>(i * 7919 % 1000) / 1000 - 0.3f;
+    for (std::int64_t i = 0; t.dtype == DType::f32 && i < t.elements(); ++i)
+      data[i] = static_cast<float>(i * 7919 % 1000) / 1000 - 0.3f;
     if (t.dtype != DType::f32) std::fill_n(buffers.back().data(), t.bytes(), std::byte{1});
   }
   for (const auto& t : outputs) out.push_back(buffers.emplace_back(t.bytes()).data());
@@ -70,8 +72,8 @@ double measure(const Options& options, const Op& op, const Types& inputs) {
   const long before = test::allocations();
   kernel->run(launch);
   const Work work = op.cost(inputs, outputs);
-  fmt::print("{:9.3f} ms {:6.0f} GFLOP/s {:5.0f} GB/s {:3} new  {}\n", 1e3 * seconds, work.flops / seconds / 1e9,
-             work.bytes / seconds / 1e9, test::allocations() - before, text);
+  fmt::print("{:9.3f} ms {:6.0f} GFLOP/s {:5.0f} GB/s {:3} new  {}\n", 1e3 * seconds,
+             work.flops / seconds / 1e9, work.bytes / seconds / 1e9, test::allocations() - before, text);
   return seconds;
 }
 
@@ -95,7 +97,8 @@ void measure_convolutions(const Options& options, const char* network, const std
     total += times * (forward + input + weight);
     flops += times * (l.in > 3 ? 3 : 2) * Conv2d(o).cost(std::vector{x, w}, std::vector{y}).flops;
   }
-  if (options.only.empty()) fmt::print("{}: {:.1f} ms, {:.0f} GFLOP/s\n", network, 1e3 * total, flops / total / 1e9);
+  if (options.only.empty())
+    fmt::print("{}: {:.1f} ms, {:.0f} GFLOP/s\n", network, 1e3 * total, flops / total / 1e9);
 }
 
 void measure_products(const Options& options) {
@@ -108,7 +111,8 @@ void measure_products(const Options& options) {
 }
 
 void measure_images(const Options& options) {
-  for (const Shape& s : {Shape{128, 32, 32, 16}, Shape{128, 32, 32, 64}, Shape{128, 16, 16, 128}, Shape{128, 4, 4, 512}}) {
+  for (const Shape& s :
+       {Shape{128, 32, 32, 16}, Shape{128, 32, 32, 64}, Shape{128, 16, 16, 128}, Shape{128, 4, 4, 512}}) {
     const TensorType x = f32(s), c = f32({s.back()});
     measure(options, BatchNorm(1e-5), {x, c, c});
     measure(options, BatchNormGrad(), {x, c, c, c, x});
@@ -128,10 +132,22 @@ int main(int argc, char** argv) {
   const Options options{argc > 1 ? std::atoi(argv[1]) : default_threads(), argc > 2 ? argv[2] : ""};
   fmt::print("{} threads\n", options.threads);
   measure_convolutions(options, "VGG16-CIFAR",
-                       {{32, 3, 64, 1, 1}, {32, 64, 64, 1, 1}, {16, 64, 128, 1, 1}, {16, 128, 128, 1, 1}, {8, 128, 256, 1, 1},
-                        {8, 256, 256, 1, 2}, {4, 256, 512, 1, 1}, {4, 512, 512, 1, 2}, {2, 512, 512, 1, 3}});
+                       {{32, 3, 64, 1, 1},
+                        {32, 64, 64, 1, 1},
+                        {16, 64, 128, 1, 1},
+                        {16, 128, 128, 1, 1},
+                        {8, 128, 256, 1, 1},
+                        {8, 256, 256, 1, 2},
+                        {4, 256, 512, 1, 1},
+                        {4, 512, 512, 1, 2},
+                        {2, 512, 512, 1, 3}});
   measure_convolutions(options, "ResNet-20",
-                       {{32, 3, 16, 1, 1}, {32, 16, 16, 1, 6}, {32, 16, 32, 2, 1}, {16, 32, 32, 1, 5}, {16, 32, 64, 2, 1}, {8, 64, 64, 1, 5}});
+                       {{32, 3, 16, 1, 1},
+                        {32, 16, 16, 1, 6},
+                        {32, 16, 32, 2, 1},
+                        {16, 32, 32, 1, 5},
+                        {16, 32, 64, 2, 1},
+                        {8, 64, 64, 1, 5}});
   measure_products(options);
   measure_images(options);
   return 0;

@@ -13,28 +13,35 @@ void check_image(const char* what, const TensorType& type) {
 }
 
 void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::size_t most) {
-  if (inputs.size() < least || inputs.size() > most) throw Error(fmt::format("takes {} to {} inputs, not {}", least, most, inputs.size()));
+  if (inputs.size() < least || inputs.size() > most)
+    throw Error(fmt::format("takes {} to {} inputs, not {}", least, most, inputs.size()));
   for (const auto& t : inputs)
-    if (!is_floating(t.dtype) || t.dtype != inputs[0].dtype) throw Error("inputs need one floating dtype; cast them");
+    if (!is_floating(t.dtype) || t.dtype != inputs[0].dtype)
+      throw Error("inputs need one floating dtype; cast them");
 }
 
 // All extents from those of image, weights and output; each may come from an op's input or from its attributes.
-Conv2dSize make_size(const Conv2dOptions& options, std::int64_t n, Size2 image, std::int64_t in, std::int64_t out, Size2 kernel) {
+Conv2dSize make_size(const Conv2dOptions& options, std::int64_t n, Size2 image, std::int64_t in,
+                     std::int64_t out, Size2 kernel) {
   const Window window{kernel, options.stride, options.padding, options.dilation};
   if (n < 1 || in < 1 || out < 1) throw Error("an operand is empty");
   if (options.groups < 1 || in % options.groups || out % options.groups)
-    throw Error(fmt::format("{} input and {} output channels do not split into {} groups", in, out, options.groups));
+    throw Error(
+        fmt::format("{} input and {} output channels do not split into {} groups", in, out, options.groups));
   return {n, in, out, options.groups, image, window.positions(image), window};
 }
 
 void check_output(const Conv2dSize& s, const TensorType& grad_output) {
   const Shape expected{s.n, s.output.h, s.output.w, s.out};
   if (grad_output.shape != expected)
-    throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output.shape), to_string(expected)));
+    throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output.shape),
+                            to_string(expected)));
 }
 
 TensorType image_type(const Conv2dSize& s, DType dtype) { return {dtype, {s.n, s.image.h, s.image.w, s.in}}; }
-TensorType output_type(const Conv2dSize& s, DType dtype) { return {dtype, {s.n, s.output.h, s.output.w, s.out}}; }
+TensorType output_type(const Conv2dSize& s, DType dtype) {
+  return {dtype, {s.n, s.output.h, s.output.w, s.out}};
+}
 TensorType weight_type(const Conv2dSize& s, DType dtype) {
   return {dtype, {s.out, s.window.kernel.h, s.window.kernel.w, s.in / s.groups}};
 }
@@ -44,13 +51,14 @@ Size2 pixels(const TensorType& image) { return {image.shape[1], image.shape[2]};
 }  // namespace
 
 std::string Conv2dOp::attributes() const {
-  return fmt::format("stride={} padding={} dilation={} groups={}", to_string(options.stride), to_string(options.padding),
-                     to_string(options.dilation), options.groups);
+  return fmt::format("stride={} padding={} dilation={} groups={}", to_string(options.stride),
+                     to_string(options.padding), to_string(options.dilation), options.groups);
 }
 
 Tensors Conv2dOp::batch(const BatchArgs& args) const { return map_over_models(clone(), args); }
 
-// Each of the three multiplies every output pixel's channels with every tap of every input channel of its group.
+// Each of the three multiplies every output pixel's channels with every tap of every input channel of its
+// group.
 Work Conv2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const Conv2dSize s = size(inputs);
   Work work = streaming_work(inputs, outputs, 0);
@@ -64,12 +72,15 @@ Conv2dSize Conv2d::size(std::span<const TensorType> inputs) const {
   const TensorType &x = inputs[0], &w = inputs[1];
   check_image("input", x);
   if (w.rank() != 4 || w.shape[3] * options.groups != x.shape[3])
-    throw Error(fmt::format("weights {} are not (O,Kh,Kw,{}/{})", to_string(w.shape), x.shape[3], options.groups));
+    throw Error(
+        fmt::format("weights {} are not (O,Kh,Kw,{}/{})", to_string(w.shape), x.shape[3], options.groups));
   if (inputs.size() == 3 && inputs[2].shape != Shape{w.shape[0]})
     throw Error(fmt::format("the bias {} is not ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));
 }
-Types Conv2d::infer(std::span<const TensorType> inputs) const { return {output_type(size(inputs), inputs[0].dtype)}; }
+Types Conv2d::infer(std::span<const TensorType> inputs) const {
+  return {output_type(size(inputs), inputs[0].dtype)};
+}
 Tensors Conv2d::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &w = args.inputs[1], &g = args.grads[0];
   const bool bias = args.inputs.size() == 3 && args.needed[2];
@@ -83,17 +94,22 @@ Tensors Conv2d::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-std::string Conv2dGradInput::attributes() const { return fmt::format("{} image={}", Conv2dOp::attributes(), to_string(image)); }
+std::string Conv2dGradInput::attributes() const {
+  return fmt::format("{} image={}", Conv2dOp::attributes(), to_string(image));
+}
 Conv2dSize Conv2dGradInput::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &g = inputs[0], &w = inputs[1];
   check_image("gradient of the output", g);
   check_image("weights", w);
-  const Conv2dSize s = make_size(options, g.shape[0], image, w.shape[3] * options.groups, w.shape[0], pixels(w));
+  const Conv2dSize s =
+      make_size(options, g.shape[0], image, w.shape[3] * options.groups, w.shape[0], pixels(w));
   check_output(s, g);
   return s;
 }
-Types Conv2dGradInput::infer(std::span<const TensorType> inputs) const { return {image_type(size(inputs), inputs[0].dtype)}; }
+Types Conv2dGradInput::infer(std::span<const TensorType> inputs) const {
+  return {image_type(size(inputs), inputs[0].dtype)};
+}
 Tensors Conv2dGradInput::vjp(const VjpArgs& args) const {
   const Tensor &grad_output = args.inputs[0], &w = args.inputs[1], &g = args.grads[0];
   Tensors gradients(2);
@@ -126,7 +142,8 @@ Tensors Conv2dGradWeight::vjp(const VjpArgs& args) const {
   const Tensor by_bias = bias ? args.grads[1] : Tensor();
   const Tensor weights = args.grads[0] ? args.grads[0] : Tensor::zeros(args.outputs[0].type());
   Tensors gradients(2);
-  if (args.needed[0] && args.grads[0]) gradients[0] = conv2d_grad_input(grad_output, weights, pixels(x.type()), options);
+  if (args.needed[0] && args.grads[0])
+    gradients[0] = conv2d_grad_input(grad_output, weights, pixels(x.type()), options);
   if (args.needed[1]) gradients[1] = conv2d(x, weights, by_bias, options);
   return gradients;
 }
@@ -136,10 +153,12 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   if (bias) operands.push_back(bias);
   return apply_op1(std::make_shared<Conv2d>(options), std::move(operands));
 }
-Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image, const Conv2dOptions& options) {
+Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
+                         const Conv2dOptions& options) {
   return apply_op1(std::make_shared<Conv2dGradInput>(options, image), {grad_output, weight});
 }
-Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias, const Conv2dOptions& options) {
+Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,
+                           const Conv2dOptions& options) {
   return apply_op(std::make_shared<Conv2dGradWeight>(options, kernel, bias), {x, grad_output});
 }
 

@@ -50,7 +50,8 @@ class Conv2d final : public Conv2dOp {
   OpPtr clone() const override { return std::make_shared<Conv2d>(options); }
 };
 
-/// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C); a transposed convolution.
+/// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C); a transposed
+/// convolution.
 class Conv2dGradInput final : public Conv2dOp {
  public:
   Conv2dGradInput(Conv2dOptions options, Size2 image) : Conv2dOp(options), image(image) {}
@@ -69,7 +70,8 @@ class Conv2dGradInput final : public Conv2dOp {
 /// image (N,H,W,C), grad_output (N,Ho,Wo,O) -> gradient of the weights (O,Kh,Kw,C/groups) [, of the bias (O)].
 class Conv2dGradWeight final : public Conv2dOp {
  public:
-  Conv2dGradWeight(Conv2dOptions options, Size2 kernel, bool bias) : Conv2dOp(options), kernel(kernel), bias(bias) {}
+  Conv2dGradWeight(Conv2dOptions options, Size2 kernel, bool bias)
+      : Conv2dOp(options), kernel(kernel), bias(bias) {}
   std::string_view name() const override { return "conv2d_grad_weight"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -85,9 +87,12 @@ class Conv2dGradWeight final : public Conv2dOp {
 
 /// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
 /// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const Conv2dOptions& options = {});
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
 /// Its derivatives by `x`, an image of `image` pixels, and by the weights (second, if asked for, by the bias).
-Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image, const Conv2dOptions& options = {});
-Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias, const Conv2dOptions& options = {});
+Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
+                         const Conv2dOptions& options = {});
+Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,
+                           const Conv2dOptions& options = {});
 
 }  // namespace tandem

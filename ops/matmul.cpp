@@ -16,12 +16,16 @@ std::string MatMul::attributes() const {
 }
 
 MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs) {
-  if (inputs.size() != 2 && inputs.size() != 3) throw Error(fmt::format("takes a, b and perhaps a bias, not {} inputs", inputs.size()));
+  if (inputs.size() != 2 && inputs.size() != 3)
+    throw Error(fmt::format("takes a, b and perhaps a bias, not {} inputs", inputs.size()));
   const TensorType &a = inputs[0], &b = inputs[1];
-  if (!is_floating(a.dtype) || b.dtype != a.dtype) throw Error("a and b need one floating dtype; cast one of them");
-  if (a.rank() < 2 || a.rank() != b.rank()) throw Error("a and b need the same number of axes, two or more; reshape one of them");
+  if (!is_floating(a.dtype) || b.dtype != a.dtype)
+    throw Error("a and b need one floating dtype; cast one of them");
+  if (a.rank() < 2 || a.rank() != b.rank())
+    throw Error("a and b need the same number of axes, two or more; reshape one of them");
   const auto end_a = a.shape.end(), end_b = b.shape.end();
-  if (!std::equal(a.shape.begin(), end_a - 2, b.shape.begin())) throw Error("leading axes differ; broadcast one operand");
+  if (!std::equal(a.shape.begin(), end_a - 2, b.shape.begin()))
+    throw Error("leading axes differ; broadcast one operand");
   MatMulSize s{1, end_a[-2], end_a[-1], end_b[-1]};
   std::int64_t k = end_b[-2];
   if (op.transpose_a) std::swap(s.m, s.k);
@@ -32,7 +36,8 @@ MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs) {
   if (inputs.size() == 3) {
     Shape bias(a.shape.begin(), end_a - 2);
     bias.push_back(s.n);
-    if (inputs[2] != TensorType{a.dtype, bias}) throw Error(fmt::format("the bias must be {}", to_string(TensorType{a.dtype, bias})));
+    if (inputs[2] != TensorType{a.dtype, bias})
+      throw Error(fmt::format("the bias must be {}", to_string(TensorType{a.dtype, bias})));
   }
   return s;
 }
@@ -45,7 +50,8 @@ Types MatMul::infer(std::span<const TensorType> inputs) const {
   return {out};
 }
 
-// With A, B as multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; an operand stored transposed gets the transpose of that.
+// With A, B as multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; an operand stored transposed gets the transpose of
+// that.
 Tensors MatMul::vjp(const VjpArgs& args) const {
   const Tensor &a = args.inputs[0], &b = args.inputs[1], &g = args.grads[0];
   Tensors gradients(args.inputs.size());
@@ -66,7 +72,8 @@ Tensors MatMul::batch(const BatchArgs& args) const {
 Work MatMul::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const MatMulSize s = matmul_size(*this, inputs);
   Work work = streaming_work(inputs, outputs, inputs.size() == 3 ? 1 : 0);
-  work.flops += 2.0 * static_cast<double>(s.count) * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n);
+  work.flops += 2.0 * static_cast<double>(s.count) * static_cast<double>(s.m) * static_cast<double>(s.k) *
+                static_cast<double>(s.n);
   return work;
 }
 
@@ -76,7 +83,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.type().rank() < 1 || weight.type().rank() != 2)
-    throw Error(fmt::format("linear: x {} and weight {}, not (…,in) and (out,in)", to_string(x.type()), to_string(weight.type())));
+    throw Error(fmt::format("linear: x {} and weight {}, not (…,in) and (out,in)", to_string(x.type()),
+                            to_string(weight.type())));
   const Tensor rows = x.type().rank() == 2 ? x : reshape(x, {x.elements() / x.size(-1), x.size(-1)});
   Tensors operands{rows, weight};
   if (bias) operands.push_back(bias);

@@ -9,9 +9,9 @@ struct MatMulOptions {
   bool transpose_b = false;  ///< b is (…,N,K)
 };
 
-/// Matrix product with the transposes folded in: a (…,M,K) · b (…,K,N) [+ bias (…,N) over the rows] -> (…,M,N).
-/// Equal leading axes make it one product per leading index, each as it would be alone, bit for bit. The bias is
-/// added to the finished sum, rounded once more, as a separate `add` would.
+/// Matrix product with the transposes folded in: a (…,M,K) · b (…,K,N) [+ bias (…,N) over the rows] ->
+/// (…,M,N). Equal leading axes make it one product per leading index, each as it would be alone, bit for bit.
+/// The bias is added to the finished sum, rounded once more, as a separate `add` would.
 class MatMul final : public Op {
  public:
   explicit MatMul(MatMulOptions options) : transpose_a(options.transpose_a), transpose_b(options.transpose_b) {}
@@ -33,7 +33,8 @@ struct MatMulSize {
 /// Throws Error where the operands do not fit; the caller adds their shapes.
 MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs);
 
-/// a (…,M,K) · b (…,K,N) -> (…,M,N), leading axes equal (there may be none). Throws Error naming what differs.
+/// a (…,M,K) · b (…,K,N) -> (…,M,N), leading axes equal (there may be none). Throws Error naming what
+/// differs.
 Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options = {});
 /// x (…,in), weight (out,in), bias (out) or undefined -> (…,out): x·weightᵀ + bias.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});

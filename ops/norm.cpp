@@ -22,7 +22,8 @@ TensorType channel_type(const TensorType& x) {
 
 void check_channels(const TensorType& x, std::span<const TensorType> vectors) {
   for (const auto& t : vectors)
-    if (t != channel_type(x)) throw Error(fmt::format("{} per channel, not {}", to_string(channel_type(x)), to_string(t)));
+    if (t != channel_type(x))
+      throw Error(fmt::format("{} per channel, not {}", to_string(channel_type(x)), to_string(t)));
 }
 
 // Elements a statistic is taken over.
@@ -63,7 +64,9 @@ Tensors BatchNorm::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-Tensors BatchNorm::batch(const BatchArgs& args) const { return map_over_models(std::make_shared<BatchNorm>(epsilon), args); }
+Tensors BatchNorm::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<BatchNorm>(epsilon), args);
+}
 Work BatchNorm::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 7 * static_cast<double>(inputs[0].elements());
@@ -83,7 +86,8 @@ Types BatchNormGrad::infer(std::span<const TensorType> inputs) const {
 // dx is linear and self-adjoint in dy, so its gradient `u` passes through the same op, which also gives
 // Σ u·x̂ and Σ u. `v` and `w` are the gradients of dgamma and dbeta.
 Tensors BatchNormGrad::vjp(const VjpArgs& args) const {
-  const Tensor &x = args.inputs[0], &gamma = args.inputs[1], &mean = args.inputs[2], &inv_std = args.inputs[3], &dy = args.inputs[4];
+  const Tensor &x = args.inputs[0], &gamma = args.inputs[1], &mean = args.inputs[2],
+               &inv_std = args.inputs[3], &dy = args.inputs[4];
   const Tensor &dgamma = args.outputs[1], &dbeta = args.outputs[2];
   const Tensor &u = args.grads[0], &v = args.grads[1], &w = args.grads[2];
   const double n = rows(x);
@@ -92,7 +96,8 @@ Tensors BatchNormGrad::vjp(const VjpArgs& args) const {
     const Tensors same = apply_op(std::make_shared<BatchNormGrad>(), {x, gamma, mean, inv_std, u});
     const Tensor &sum_u_normal = same[1], &sum_u = same[2];
     const Tensor b = dgamma / n, q = sum_u_normal / n, s = gamma * inv_std;
-    const Tensor along = sum_rows(u * dy) - sum_u * (dbeta / n) - sum_u_normal * b;  // Σ u·(dy − dbeta/n − x̂·b)
+    const Tensor along =
+        sum_rows(u * dy) - sum_u * (dbeta / n) - sum_u_normal * b;  // Σ u·(dy − dbeta/n − x̂·b)
     by_dy = same[0];
     by_gamma = inv_std * along;
     by_x = (u * b + dy * q) * (-(s * inv_std));
@@ -111,7 +116,9 @@ Tensors BatchNormGrad::vjp(const VjpArgs& args) const {
   return {by_x, by_gamma, by_mean, by_inv_std, by_dy};
 }
 
-Tensors BatchNormGrad::batch(const BatchArgs& args) const { return map_over_models(std::make_shared<BatchNormGrad>(), args); }
+Tensors BatchNormGrad::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<BatchNormGrad>(), args);
+}
 Work BatchNormGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 9 * static_cast<double>(inputs[0].elements());

@@ -5,9 +5,9 @@
 namespace tandem {
 
 /// x (…,C), gamma (C), beta (C) -> y (…,C), mean (C), variance (C), inv_std (C), over all axes but the last:
-/// y = (x − mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon). The variance is the biased one, Σ(x − mean)²/n;
-/// running statistics, which take n/(n−1) of it, are updated by nodes of their own. Parameters and statistics
-/// are f64 where x is and f32 elsewhere.
+/// y = (x − mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon). The variance is the biased one,
+/// Σ(x − mean)²/n; running statistics, which take n/(n−1) of it, are updated by nodes of their own.
+/// Parameters and statistics are f64 where x is and f32 elsewhere.
 class BatchNorm final : public Op {
  public:
   explicit BatchNorm(double epsilon) : epsilon(epsilon) {}
@@ -21,8 +21,8 @@ class BatchNorm final : public Op {
   const double epsilon;
 };
 
-/// x (…,C), gamma, mean, inv_std (C), grad_y (…,C) -> gradients of x (…,C), gamma and beta (C), the statistics
-/// being those of x.
+/// x (…,C), gamma, mean, inv_std (C), grad_y (…,C) -> gradients of x (…,C), gamma and beta (C), the
+/// statistics being those of x.
 class BatchNormGrad final : public Op {
  public:
   std::string_view name() const override { return "batch_norm_grad"; }
@@ -40,8 +40,8 @@ struct BatchNormResult {
   Tensor y, mean, variance;
 };
 
-/// Normalises each channel of x (N,H,W,C) or (N,C) by the batch's mean and biased variance. Throws Error naming shapes that do
-/// not fit. (Ioffe & Szegedy, 2015.)
+/// Normalises each channel of x (N,H,W,C) or (N,C) by the batch's mean and biased variance. Throws Error
+/// naming shapes that do not fit. (Ioffe & Szegedy, 2015.)
 BatchNormResult batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
 /// The same with given statistics: (x − mean)·gamma/√(variance + epsilon) + beta, element by element.
 Tensor batch_norm_inference(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& mean,

@@ -18,7 +18,8 @@ void check_image(const char* what, const TensorType& type) {
 
 void check_count(std::span<const TensorType> inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
-  if (!is_floating(inputs[0].dtype)) throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
+  if (!is_floating(inputs[0].dtype))
+    throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
 }
 
 Size2 pixels(const TensorType& image) { return {image.shape[1], image.shape[2]}; }
@@ -34,7 +35,8 @@ TensorType unpooled(const Pool2dOptions& options, const TensorType& grad_output,
   check_image("gradient of the output", grad_output);
   const TensorType x{grad_output.dtype, {grad_output.shape[0], image.h, image.w, grad_output.shape[3]}};
   if (pooled(options, x) != grad_output)
-    throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output), to_string(pooled(options, x))));
+    throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output),
+                            to_string(pooled(options, x))));
   return x;
 }
 
@@ -44,11 +46,13 @@ TensorType index_type(const Pool2dOptions& options, const TensorType& output) {
 
 void check_index(const Pool2dOptions& options, const TensorType& index, const TensorType& output) {
   if (index != index_type(options, output))
-    throw Error(fmt::format("the index is {}, not {}", to_string(index), to_string(index_type(options, output))));
+    throw Error(
+        fmt::format("the index is {}, not {}", to_string(index), to_string(index_type(options, output))));
 }
 
 // Taps of the window at `position` that lie on the image, along one axis.
-std::int64_t covered(std::int64_t position, std::int64_t extent, std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+std::int64_t covered(std::int64_t position, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
+                     std::int64_t padding) {
   const std::int64_t begin = position * stride - padding;
   return std::min(begin + kernel, extent) - std::max<std::int64_t>(begin, 0);
 }
@@ -56,10 +60,14 @@ std::int64_t covered(std::int64_t position, std::int64_t extent, std::int64_t ke
 }  // namespace
 
 Pool2dOptions::Pool2dOptions(Size2 kernel, Size2 stride, Size2 padding, bool count_include_pad)
-    : kernel(kernel), stride(stride == Size2(0) ? kernel : stride), padding(padding), count_include_pad(count_include_pad) {
+    : kernel(kernel),
+      stride(stride == Size2(0) ? kernel : stride),
+      padding(padding),
+      count_include_pad(count_include_pad) {
   if (2 * padding.h > kernel.h || 2 * padding.w > kernel.w)
-    throw Error(fmt::format("pooling: padding {} is more than half the kernel {}: a window could miss the image",
-                            to_string(padding), to_string(kernel)));
+    throw Error(
+        fmt::format("pooling: padding {} is more than half the kernel {}: a window could miss the image",
+                    to_string(padding), to_string(kernel)));
 }
 
 double Pool2dSize::divisor(std::int64_t oh, std::int64_t ow) const {
@@ -69,12 +77,13 @@ double Pool2dSize::divisor(std::int64_t oh, std::int64_t ow) const {
 }
 
 Pool2dSize pool2d_size(const Pool2dOptions& options, const TensorType& image, const TensorType& output) {
-  return {image.shape[0], image.shape[3], pixels(image), pixels(output), options.window(), options.count_include_pad};
+  return {image.shape[0], image.shape[3],   pixels(image),
+          pixels(output), options.window(), options.count_include_pad};
 }
 
 std::string Pool2dOp::attributes() const {
-  return fmt::format("kernel={} stride={} padding={} count_include_pad={}", to_string(options.kernel), to_string(options.stride),
-                     to_string(options.padding), int{options.count_include_pad});
+  return fmt::format("kernel={} stride={} padding={} count_include_pad={}", to_string(options.kernel),
+                     to_string(options.stride), to_string(options.padding), int{options.count_include_pad});
 }
 Tensors Pool2dOp::batch(const BatchArgs& args) const { return map_over_models(clone(), args); }
 Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
@@ -90,10 +99,13 @@ Types MaxPool2d::infer(std::span<const TensorType> inputs) const {
   return {y, index_type(options, y)};
 }
 Tensors MaxPool2d::vjp(const VjpArgs& args) const {
-  return apply_op(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())), {args.grads[0], args.outputs[1]});
+  return apply_op(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())),
+                  {args.grads[0], args.outputs[1]});
 }
 
-std::string MaxPool2dGrad::attributes() const { return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image)); }
+std::string MaxPool2dGrad::attributes() const {
+  return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
+}
 Types MaxPool2dGrad::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_index(options, inputs[1], inputs[0]);
@@ -110,7 +122,8 @@ Types MaxPool2dTake::infer(std::span<const TensorType> inputs) const {
   return {y};
 }
 Tensors MaxPool2dTake::vjp(const VjpArgs& args) const {
-  return {apply_op1(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())), {args.grads[0], args.inputs[1]}),
+  return {apply_op1(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())),
+                    {args.grads[0], args.inputs[1]}),
           Tensor()};
 }
 
@@ -122,15 +135,21 @@ Tensors AvgPool2d::vjp(const VjpArgs& args) const {
   return apply_op(std::make_shared<AvgPool2dGrad>(options, pixels(args.inputs[0].type())), {args.grads[0]});
 }
 
-std::string AvgPool2dGrad::attributes() const { return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image)); }
+std::string AvgPool2dGrad::attributes() const {
+  return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
+}
 Types AvgPool2dGrad::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   return {unpooled(options, inputs[0], image)};
 }
 Tensors AvgPool2dGrad::vjp(const VjpArgs& args) const { return {avg_pool2d(args.grads[0], options)}; }
 
-Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) { return apply_op(std::make_shared<MaxPool2d>(options), {x})[0]; }
-Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) { return apply_op1(std::make_shared<AvgPool2d>(options), {x}); }
+Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
+  return apply_op(std::make_shared<MaxPool2d>(options), {x})[0];
+}
+Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
+  return apply_op1(std::make_shared<AvgPool2d>(options), {x});
+}
 Tensor global_avg_pool2d(const Tensor& x) { return mean(x, {1, 2}); }
 
 }  // namespace tandem

@@ -9,7 +9,8 @@ struct Pool2dOptions {
   Size2 kernel;
   Size2 stride = 0;   ///< 0: the kernel's size
   Size2 padding = 0;  ///< at most half the kernel
-  bool count_include_pad = true;  ///< averages divide by the kernel's area, not by the pixels it covers (PyTorch's default)
+  bool count_include_pad =
+      true;  ///< averages divide by the kernel's area, not by the pixels it covers (PyTorch's default)
   Pool2dOptions(Size2 kernel, Size2 stride = 0, Size2 padding = 0, bool count_include_pad = true);
   Pool2dOptions(std::int64_t kernel) : Pool2dOptions(Size2(kernel)) {}
   Window window() const { return {kernel, stride, padding, 1}; }
@@ -94,8 +95,9 @@ class AvgPool2dGrad final : public Pool2dOp {
   OpPtr clone() const override { return std::make_shared<AvgPool2dGrad>(options, image); }
 };
 
-/// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding never is the maximum; in
-/// a mean it counts as zero. The gradient of a maximum goes to the first of equals. Throws Error naming what does not fit.
+/// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding never is the maximum;
+/// in a mean it counts as zero. The gradient of a maximum goes to the first of equals. Throws Error naming
+/// what does not fit.
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
 /// x (N,H,W,C) -> (N,C): the mean of each channel's image.

@@ -10,11 +10,13 @@ namespace {
 std::int64_t positions_along(const char* axis, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                              std::int64_t padding, std::int64_t dilation) {
   if (extent < 1 || kernel < 1 || stride < 1 || dilation < 1 || padding < 0)
-    throw Error(fmt::format("{}: extent {}, kernel {}, stride {}, dilation {} must be at least 1 and padding {} at least 0",
-                            axis, extent, kernel, stride, dilation, padding));
+    throw Error(fmt::format(
+        "{}: extent {}, kernel {}, stride {}, dilation {} must be at least 1 and padding {} at least 0", axis,
+        extent, kernel, stride, dilation, padding));
   const std::int64_t reach = dilation * (kernel - 1) + 1, room = extent + 2 * padding - reach;
   if (room < 0)
-    throw Error(fmt::format("{}: a kernel reaching over {} does not fit into {} with padding {}", axis, reach, extent, padding));
+    throw Error(fmt::format("{}: a kernel reaching over {} does not fit into {} with padding {}", axis, reach,
+                            extent, padding));
   return room / stride + 1;
 }
 

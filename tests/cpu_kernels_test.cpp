@@ -32,7 +32,8 @@ TensorType f32_type(Shape shape) { return {DType::f32, std::move(shape)}; }
 std::vector<OpOnTypes> library_ops() {
   const Conv2dOptions o{.padding = 1};
   const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40});
-  return {{std::make_shared<MatMul>(MatMulOptions{false, true}), {f32_type({96, 300}), f32_type({160, 300}), f32_type({160})}},
+  return {{std::make_shared<MatMul>(MatMulOptions{false, true}),
+           {f32_type({96, 300}), f32_type({160, 300}), f32_type({160})}},
           {std::make_shared<MatMul>(MatMulOptions{}), {f32_type({64, 32, 32}), f32_type({64, 32, 32})}},
           {std::make_shared<Conv2d>(o), {x, w, f32_type({40})}},
           {std::make_shared<Conv2dGradInput>(o, 16), {y, w}},
@@ -51,7 +52,8 @@ std::vector<OpOnTypes> own_ops() {
 // One execution of a prepared kernel: operands and workspace of its own.
 class Execution {
  public:
-  Execution(const OpOnTypes& o, const Kernel& kernel, std::mt19937_64& rng) : kernel_(kernel), workspace_(kernel.workspace()) {
+  Execution(const OpOnTypes& o, const Kernel& kernel, std::mt19937_64& rng)
+      : kernel_(kernel), workspace_(kernel.workspace()) {
     for (const auto& t : o.inputs) {
       inputs_.push_back(t.dtype == DType::f32 ? draw({t, 0.1, 1}, 0, 1, rng) : Tensor::zeros(t));
       in_.push_back(inputs_.back().data());
@@ -107,7 +109,8 @@ TEST(CpuKernels, OneKernelServesManyLanesAtOnce) {
         for (int i = 0; i < 20; ++i) lane.run();
       });
     for (auto& t : threads) t.join();
-    for (std::size_t i = 0; i < kLanes; ++i) EXPECT_EQ(lanes[i].result(), expected[i]) << o.op->name() << " on lane " << i;
+    for (std::size_t i = 0; i < kLanes; ++i)
+      EXPECT_EQ(lanes[i].result(), expected[i]) << o.op->name() << " on lane " << i;
   }
 }
 
@@ -137,9 +140,16 @@ TEST(CpuKernels, LibraryPrimitivesAllocateTheirArgumentTableAtMost) {
 
 TEST(CpuKernels, BiasOfAProductIsAddedToItsRoundedSum) {
   auto rng = generator("bias");
-  for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{
-           {1, 1, 1}, {7, 3, 5}, {1, 300, 1}, {1, 512, 33}, {64, 64, 64}, {128, 512, 10}, {129, 1000, 257}, {32, 4096, 100}}) {
-    const Tensor x = draw(f32({m, k}), 0, 1, rng), w = draw(f32({n, k}), 0, 1, rng), b = draw(f32({n}, -30, 30), 0, 1, rng);
+  for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{{1, 1, 1},
+                                                                        {7, 3, 5},
+                                                                        {1, 300, 1},
+                                                                        {1, 512, 33},
+                                                                        {64, 64, 64},
+                                                                        {128, 512, 10},
+                                                                        {129, 1000, 257},
+                                                                        {32, 4096, 100}}) {
+    const Tensor x = draw(f32({m, k}), 0, 1, rng), w = draw(f32({n, k}), 0, 1, rng),
+                 b = draw(f32({n}, -30, 30), 0, 1, rng);
     EXPECT_EQ(linear(x, w, b).values(), add(linear(x, w), b).values()) << m << "x" << k << "x" << n;
   }
 }

@@ -36,8 +36,8 @@ const std::vector<ConvCase> kConvolutions{
 
 std::string name_of(const ConvCase& c) {
   const auto& o = c.options;
-  return fmt::format("{}_to_{}_k{}_s{}_p{}_d{}_g{}", shape_name(c.image), c.out, to_string(c.kernel), to_string(o.stride),
-                     to_string(o.padding), to_string(o.dilation), o.groups);
+  return fmt::format("{}_to_{}_k{}_s{}_p{}_d{}_g{}", shape_name(c.image), c.out, to_string(c.kernel),
+                     to_string(o.stride), to_string(o.padding), to_string(o.dilation), o.groups);
 }
 
 struct PoolCase {
@@ -55,7 +55,8 @@ const std::vector<PoolCase> kPools{{{1, 1, 1, 1}, {1}},
                                    {{2, 32, 32, 64}, {2}}};
 
 std::string name_of(const PoolCase& c) {
-  return fmt::format("{}_k{}_s{}_p{}", shape_name(c.image), to_string(c.options.kernel), to_string(c.options.stride), to_string(c.options.padding));
+  return fmt::format("{}_k{}_s{}_p{}", shape_name(c.image), to_string(c.options.kernel),
+                     to_string(c.options.stride), to_string(c.options.padding));
 }
 
 }  // namespace
@@ -66,7 +67,9 @@ OpCases conv_cases() {
     for (bool bias : {false, true}) {
       OpCase c{fmt::format("conv2d_{}{}", name_of(k), bias ? "_bias" : ""),
                {f32(k.image), f32({k.out, k.kernel.h, k.kernel.w, k.image[3] / k.options.groups})},
-               [o = k.options](const Tensors& in) { return Tensors{conv2d(in[0], in[1], in.size() == 3 ? in[2] : Tensor(), o)}; }};
+               [o = k.options](const Tensors& in) {
+                 return Tensors{conv2d(in[0], in[1], in.size() == 3 ? in[2] : Tensor(), o)};
+               }};
       if (bias) c.inputs.push_back(f32({k.out}));
       cases.push_back(c);
       if (element_count(k.image) < 300) cases.push_back(derivative_of(c));
@@ -93,12 +96,16 @@ OpCases pool_cases() {
       if (small) cases.push_back(derivative_of(a));
     }
   }
-  OpCase equal{"max_pool2d_of_equals", {i32({2, 6, 6, 5}, 0, 2)},
-               [](const Tensors& x) { return apply_op(std::make_shared<MaxPool2d>(Pool2dOptions(3, 1, 1)), {cast(x[0], DType::f32)}); }};
+  OpCase equal{"max_pool2d_of_equals", {i32({2, 6, 6, 5}, 0, 2)}, [](const Tensors& x) {
+                 return apply_op(std::make_shared<MaxPool2d>(Pool2dOptions(3, 1, 1)),
+                                 {cast(x[0], DType::f32)});
+               }};
   equal.no_gradient = "integers have no derivative";
   equal.exact = equal.any_team = true;
   cases.push_back(equal);
-  OpCase global{"global_avg_pool2d", {f32({3, 5, 4, 7})}, [](const Tensors& x) { return Tensors{global_avg_pool2d(x[0])}; }};
+  OpCase global{"global_avg_pool2d", {f32({3, 5, 4, 7})}, [](const Tensors& x) {
+                  return Tensors{global_avg_pool2d(x[0])};
+                }};
   global.any_team = true;
   cases.push_back(global);
   return cases;
@@ -106,16 +113,18 @@ OpCases pool_cases() {
 
 OpCases norm_cases() {
   OpCases cases;
-  for (const Shape& shape : {Shape{5, 1}, Shape{1, 3}, Shape{7, 3}, Shape{4, 3, 2, 5}, Shape{3, 5, 7, 130}, Shape{8, 16, 16, 16},
-                             Shape{2, 33, 17, 64}, Shape{6, 700}}) {
+  for (const Shape& shape : {Shape{5, 1}, Shape{1, 3}, Shape{7, 3}, Shape{4, 3, 2, 5}, Shape{3, 5, 7, 130},
+                             Shape{8, 16, 16, 16}, Shape{2, 33, 17, 64}, Shape{6, 700}}) {
     const InputSpec channels = f32({shape.back()}, 0.5, 2);
     OpCase c{"batch_norm_" + shape_name(shape), {f32(shape, -1, 3), channels, channels},
              [](const Tensors& in) { return apply_op(std::make_shared<BatchNorm>(1e-2), in); }};
     c.any_team = true;
     if (element_count(shape) < 200) cases.push_back(derivative_of(c));
     cases.push_back(c);
-    OpCase i{"batch_norm_inference_" + shape_name(shape), {f32(shape), channels, channels, f32({shape.back()}), channels},
-             [](const Tensors& in) { return Tensors{batch_norm_inference(in[0], in[1], in[2], in[3], in[4])}; }};
+    OpCase i{
+        "batch_norm_inference_" + shape_name(shape),
+        {f32(shape), channels, channels, f32({shape.back()}), channels},
+        [](const Tensors& in) { return Tensors{batch_norm_inference(in[0], in[1], in[2], in[3], in[4])}; }};
     i.any_team = true;
     cases.push_back(i);
   }

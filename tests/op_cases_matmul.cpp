@@ -11,7 +11,8 @@ struct Product {
   std::int64_t m, k, n;
 };
 // Single elements, vectors, odd numbers, whole tiles and one more, more work than one thread takes alone.
-const std::vector<Product> kProducts{{1, 1, 1}, {1, 7, 1}, {5, 1, 3}, {3, 5, 2}, {17, 31, 13}, {4, 129, 65}, {130, 257, 70}};
+const std::vector<Product> kProducts{{1, 1, 1},    {1, 7, 1},    {5, 1, 3},     {3, 5, 2},
+                                     {17, 31, 13}, {4, 129, 65}, {130, 257, 70}};
 
 Shape matrix(Shape leading, std::int64_t rows, std::int64_t columns, bool transposed) {
   if (transposed) std::swap(rows, columns);
@@ -21,10 +22,12 @@ Shape matrix(Shape leading, std::int64_t rows, std::int64_t columns, bool transp
 }
 
 OpCase matmul_case(const Shape& leading, const Product& p, MatMulOptions options, bool bias) {
-  OpCase c{fmt::format("matmul_{}_{}x{}x{}{}{}{}", shape_name(leading), p.m, p.k, p.n, options.transpose_a ? "_ta" : "",
-                       options.transpose_b ? "_tb" : "", bias ? "_bias" : ""),
-           {f32(matrix(leading, p.m, p.k, options.transpose_a)), f32(matrix(leading, p.k, p.n, options.transpose_b))},
-           [options](const Tensors& in) { return Tensors{apply_op1(std::make_shared<MatMul>(options), in)}; }};
+  OpCase c{
+      fmt::format("matmul_{}_{}x{}x{}{}{}{}", shape_name(leading), p.m, p.k, p.n,
+                  options.transpose_a ? "_ta" : "", options.transpose_b ? "_tb" : "", bias ? "_bias" : ""),
+      {f32(matrix(leading, p.m, p.k, options.transpose_a)),
+       f32(matrix(leading, p.k, p.n, options.transpose_b))},
+      [options](const Tensors& in) { return Tensors{apply_op1(std::make_shared<MatMul>(options), in)}; }};
   if (bias) {
     Shape shape = leading;
     shape.push_back(p.n);
@@ -51,8 +54,10 @@ OpCases matmul_cases() {
   cases.push_back(matmul_case({2}, {96, 160, 80}, {}, false));
 
   const auto linear_case = [](const Shape& x, std::int64_t out, bool bias) {
-    OpCase c{fmt::format("linear_{}_to_{}{}", shape_name(x), out, bias ? "_bias" : ""), {f32(x), f32({out, x.back()})},
-             [](const Tensors& in) { return Tensors{linear(in[0], in[1], in.size() == 3 ? in[2] : Tensor())}; }};
+    OpCase c{
+        fmt::format("linear_{}_to_{}{}", shape_name(x), out, bias ? "_bias" : ""),
+        {f32(x), f32({out, x.back()})},
+        [](const Tensors& in) { return Tensors{linear(in[0], in[1], in.size() == 3 ? in[2] : Tensor())}; }};
     if (bias) c.inputs.push_back(f32({out}));
     return c;
   };

@@ -62,7 +62,9 @@ struct Operands {
 
 KernelPtr make_conv2d_cpu(const KernelSpec& spec) {
   const Operands o(spec);
-  return finish(onednn::convolution(o.x, o.w, spec.inputs.size() == 3 ? &o.bias : nullptr, o.y, o.s.window, {spec.threads}), spec);
+  return finish(onednn::convolution(o.x, o.w, spec.inputs.size() == 3 ? &o.bias : nullptr, o.y, o.s.window,
+                                    {spec.threads}),
+                spec);
 }
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec) {
   const Operands o(spec);
@@ -70,7 +72,9 @@ KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec) {
 }
 KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {
   const Operands o(spec);
-  return finish(onednn::convolution_grad_weight(o.x, o.y, o.w, spec.outputs.size() == 2 ? &o.bias : nullptr, o.s.window, {spec.threads}), spec);
+  return finish(onednn::convolution_grad_weight(o.x, o.y, o.w, spec.outputs.size() == 2 ? &o.bias : nullptr,
+                                                o.s.window, {spec.threads}),
+                spec);
 }
 
 }  // namespace tandem

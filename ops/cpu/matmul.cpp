@@ -18,15 +18,21 @@ namespace {
 constexpr double kTeamFlops = 1 << 20;
 
 onednn::Operand matrix(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed) {
-  return {dtype, {rows, columns}, transposed ? std::vector{std::int64_t{1}, rows} : std::vector{columns, std::int64_t{1}}};
+  return {dtype,
+          {rows, columns},
+          transposed ? std::vector{std::int64_t{1}, rows} : std::vector{columns, std::int64_t{1}}};
 }
 
 class MatMulKernel final : public Kernel {
  public:
   MatMulKernel(onednn::PrimitivePtr product, const KernelSpec& spec, const MatMulSize& size, int callers)
-      : product_(std::move(product)), count_(size.count), callers_(callers), has_bias_(spec.inputs.size() == 3) {
+      : product_(std::move(product)),
+        count_(size.count),
+        callers_(callers),
+        has_bias_(spec.inputs.size() == 3) {
     const std::int64_t element = size_of(spec.inputs[0].dtype);
-    strides_ = {size.m * size.k * element, size.k * size.n * element, size.n * element, size.m * size.n * element};
+    strides_ = {size.m * size.k * element, size.k * size.n * element, size.n * element,
+                size.m * size.n * element};
   }
   std::int64_t workspace() const override { return callers_ * product_->workspace(); }
 
@@ -69,9 +75,10 @@ KernelPtr make_matmul_cpu(const KernelSpec& spec) {
   const bool share = alone && s.count >= spec.threads && flops * static_cast<double>(s.count) >= kTeamFlops;
   const int callers = share ? spec.threads : 1;
   const auto bias = matrix(dtype, 1, s.n, false);
-  auto product = onednn::matmul(matrix(dtype, s.m, s.k, op.transpose_a), matrix(dtype, s.k, s.n, op.transpose_b),
-                                spec.inputs.size() == 3 ? &bias : nullptr, matrix(dtype, s.m, s.n, false),
-                                {alone ? 1 : spec.threads, std::max(4, callers)});
+  auto product =
+      onednn::matmul(matrix(dtype, s.m, s.k, op.transpose_a), matrix(dtype, s.k, s.n, op.transpose_b),
+                     spec.inputs.size() == 3 ? &bias : nullptr, matrix(dtype, s.m, s.n, false),
+                     {alone ? 1 : spec.threads, std::max(4, callers)});
   if (!product) return nullptr;
   return std::make_unique<MatMulKernel>(std::move(product), spec, s, callers);
 }

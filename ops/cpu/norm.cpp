@@ -1,5 +1,5 @@
-// Batch norm in f32. The rows are cut into blocks that fit into a core's cache: each block gives its own mean and
-// squares around it, and the blocks are combined in double, in order. So x comes from memory once for the
+// Batch norm in f32. The rows are cut into blocks that fit into a core's cache: each block gives its own mean
+// and squares around it, and the blocks are combined in double, in order. So x comes from memory once for the
 // statistics and once to be normalised, and the result is the same for every team.
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,8 @@ TANDEM_CLONES void sum_rows(const float* x, std::int64_t elements, std::int64_t 
 }
 
 // The same of (x − mean)².
-TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64_t width, const float* mean, float* sums) {
+TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64_t width, const float* mean,
+                               float* sums) {
   std::fill_n(sums, width, 0.0f);
   std::int64_t i = 0;
   for (; i + 2 * width <= elements; i += 2 * width) {
@@ -43,12 +44,13 @@ TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64
   }
   for (; i < elements; i += width)
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
+      sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
 }
 
 // The same of g and of g·(x − mean).
-TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t width, const float* mean,
-                                 float* sums, float* products) {
+TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t width,
+                                 const float* mean, float* sums, float* products) {
   std::fill_n(sums, width, 0.0f);
   std::fill_n(products, width, 0.0f);
   std::int64_t i = 0;
@@ -69,16 +71,18 @@ TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t el
 }
 
 // y = (x − mean)·scale + beta; y may be x.
-TANDEM_CLONES void normalize(const float* x, std::int64_t elements, std::int64_t width, const float* mean, const float* scale,
-                             const float* beta, float* y) {
+TANDEM_CLONES void normalize(const float* x, std::int64_t elements, std::int64_t width, const float* mean,
+                             const float* scale, const float* beta, float* y) {
   for (std::int64_t i = 0; i < elements; i += width)
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
+    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
+      y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
 }
 
 // dx = (g − offset − (x − mean)·slope)·scale; dx may be x or g.
-TANDEM_CLONES void normalize_gradient(const float* x, const float* g, std::int64_t elements, std::int64_t width, const float* mean,
-                                      const float* offset, const float* slope, const float* scale, float* dx) {
+TANDEM_CLONES void normalize_gradient(const float* x, const float* g, std::int64_t elements,
+                                      std::int64_t width, const float* mean, const float* offset,
+                                      const float* slope, const float* scale, float* dx) {
   for (std::int64_t i = 0; i < elements; i += width)
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
@@ -91,8 +95,11 @@ struct Blocks {
   int threads;
 
   explicit Blocks(const KernelSpec& spec)
-      : channels(spec.inputs[0].shape.back()), elements(spec.inputs[0].elements()), group((kLanes + channels - 1) / channels),
-        width(group * channels), threads(useful_threads(spec.threads, 2 * spec.inputs[0].bytes())) {
+      : channels(spec.inputs[0].shape.back()),
+        elements(spec.inputs[0].elements()),
+        group((kLanes + channels - 1) / channels),
+        width(group * channels),
+        threads(useful_threads(spec.threads, 2 * spec.inputs[0].bytes())) {
     const std::int64_t wanted = std::clamp(elements / kBlocks, kBlockElements / 8, kBlockElements);
     block = std::max<std::int64_t>(4, wanted / width) * width;
     count = (elements + block - 1) / block;
@@ -117,15 +124,18 @@ struct Blocks {
     });
   }
   template <class F> void each_channel(const F& f) const {
-    parallel_parts(count * channels < kBlockElements ? 1 : threads, channels, [&](std::int64_t first, std::int64_t end) {
-      for (std::int64_t c = first; c < end; ++c) f(c);
-    });
+    parallel_parts(count * channels < kBlockElements ? 1 : threads, channels,
+                   [&](std::int64_t first, std::int64_t end) {
+                     for (std::int64_t c = first; c < end; ++c) f(c);
+                   });
   }
 };
 
 // The workspace: two rows of lanes per block, then `kParameters` rows for all.
 constexpr std::int64_t kParameters = 4;
-std::int64_t workspace_of(const Blocks& b) { return (2 * b.count + kParameters) * b.width * static_cast<std::int64_t>(sizeof(float)); }
+std::int64_t workspace_of(const Blocks& b) {
+  return (2 * b.count + kParameters) * b.width * static_cast<std::int64_t>(sizeof(float));
+}
 struct Scratch {
   const Blocks& blocks;
   float* data;
@@ -135,7 +145,8 @@ struct Scratch {
 };
 
 KernelPtr make_batch_norm(const KernelSpec& spec) {
-  const auto run = [blocks = Blocks(spec), epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
+  const auto run = [blocks = Blocks(spec),
+                    epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
     const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
@@ -152,7 +163,8 @@ KernelPtr make_batch_norm(const KernelSpec& spec) {
     float *means = scratch.parameter(0), *scales = scratch.parameter(1), *betas = scratch.parameter(2);
     blocks.each_channel([&](std::int64_t c) {
       double sum = 0, squares = 0;
-      for (std::int64_t b = 0; b < blocks.count; ++b) sum += blocks.rows(b) * static_cast<double>(scratch.first(b)[c]);
+      for (std::int64_t b = 0; b < blocks.count; ++b)
+        sum += blocks.rows(b) * static_cast<double>(scratch.first(b)[c]);
       const double mean = sum / blocks.rows();
       for (std::int64_t b = 0; b < blocks.count; ++b) {
         const double d = static_cast<double>(scratch.first(b)[c]) - mean;
@@ -167,7 +179,8 @@ KernelPtr make_batch_norm(const KernelSpec& spec) {
     });
     for (float* p : {means, scales, betas}) blocks.spread(p);
     blocks.each(true, [&](std::int64_t b) {
-      normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas, out(0) + blocks.begin(b));
+      normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
+                out(0) + blocks.begin(b));
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
@@ -179,12 +192,14 @@ KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
     const float *x = in(0), *g = in(4);
-    float *mean = scratch.parameter(0), *offset = scratch.parameter(1), *slope = scratch.parameter(2), *scale = scratch.parameter(3);
+    float *mean = scratch.parameter(0), *offset = scratch.parameter(1), *slope = scratch.parameter(2),
+          *scale = scratch.parameter(3);
     std::copy_n(in(2), blocks.channels, mean);
     blocks.spread(mean);
     blocks.each(false, [&](std::int64_t b) {
       float *sums = scratch.first(b), *products = scratch.second(b);
-      sum_gradients(x + blocks.begin(b), g + blocks.begin(b), blocks.length(b), blocks.width, mean, sums, products);
+      sum_gradients(x + blocks.begin(b), g + blocks.begin(b), blocks.length(b), blocks.width, mean, sums,
+                    products);
       blocks.fold(sums);
       blocks.fold(products);
     });
@@ -212,7 +227,11 @@ KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
 
 }  // namespace
 
-KernelPtr make_batch_norm_cpu(const KernelSpec& spec) { return spec.inputs[0].dtype == DType::f32 ? make_batch_norm(spec) : nullptr; }
-KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec) { return spec.inputs[0].dtype == DType::f32 ? make_batch_norm_grad(spec) : nullptr; }
+KernelPtr make_batch_norm_cpu(const KernelSpec& spec) {
+  return spec.inputs[0].dtype == DType::f32 ? make_batch_norm(spec) : nullptr;
+}
+KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec) {
+  return spec.inputs[0].dtype == DType::f32 ? make_batch_norm_grad(spec) : nullptr;
+}
 
 }  // namespace tandem

@@ -30,12 +30,13 @@ dnnl::primitive_attr attributes() {
   return attributes;
 }
 
-// The first implementation whose name starts with `wanted`, or the library's own choice where there is none; empty
-// where it cannot do it at all. `hint`: the forward's descriptor, for gradients. The two APIs differ in this: the
-// second describes an operation before it looks for implementations (and keeps pointing at that description), the
-// third does both at once.
+// The first implementation whose name starts with `wanted`, or the library's own choice where there is none;
+// empty where it cannot do it at all. `hint`: the forward's descriptor, for gradients. The two APIs differ in
+// this: the second describes an operation before it looks for implementations (and keeps pointing at that
+// description), the third does both at once.
 template <class P, class... Args, class... Hint>
-typename P::primitive_desc find_implementation(std::string_view wanted, std::tuple<Args...> args, const Hint&... hint) {
+typename P::primitive_desc find_implementation(std::string_view wanted, std::tuple<Args...> args,
+                                               const Hint&... hint) {
   return std::apply(
       [&](const auto&... a) {
         const dnnl::primitive_attr attr = attributes();
@@ -172,9 +173,9 @@ struct WindowDims {
         padding{w.padding.h, w.padding.w} {}
 };
 
-// The library's first choice, brgemm, is up to two times slower than its older direct kernels where a matrix has few
-// rows (pixels) or little depth (channels): measured with 2.6 and 3.2 on images of 4×4 and below, and of 3 channels.
-// Grouped and 1×1 convolutions have kernels of their own.
+// The library's first choice, brgemm, is up to two times slower than its older direct kernels where a matrix
+// has few rows (pixels) or little depth (channels): measured with 2.6 and 3.2 on images of 4×4 and below, and
+// of 3 channels. Grouped and 1×1 convolutions have kernels of their own.
 bool direct_is_faster(const Operand& image, const Operand& weights, const Operand& output) {
   const auto pixels = [](const Operand& o) { return o.extents[2] * o.extents[3]; };
   if (weights.extents.size() != 4 || pixels(weights) == 1) return false;
@@ -184,12 +185,14 @@ std::string_view wanted_for(const Operand& image, const Operand& weights, const 
   return direct_is_faster(image, weights, output) ? "jit:avx512" : "";
 }
 
-dnnl::convolution_forward::primitive_desc find_forward(const Operand& image, const Operand& weights, const Operand* bias,
-                                                       const Operand& output, const WindowDims& w) {
+dnnl::convolution_forward::primitive_desc find_forward(const Operand& image, const Operand& weights,
+                                                       const Operand* bias, const Operand& output,
+                                                       const WindowDims& w) {
   return find_implementation<dnnl::convolution_forward>(
       wanted_for(image, weights, output),
-      std::tuple(dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, request(image), request(weights),
-                 request(bias), request(output), w.stride, w.dilation, w.padding, w.padding));
+      std::tuple(dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, request(image),
+                 request(weights), request(bias), request(output), w.stride, w.dilation, w.padding,
+                 w.padding));
 }
 
 }  // namespace
@@ -211,7 +214,9 @@ struct Primitive::Impl {
   ArgumentSet& take() {
     for (;;) {
       for (auto& set : sets)
-        if (!set.taken.load(std::memory_order_relaxed) && !set.taken.exchange(true, std::memory_order_acquire)) return set;
+        if (!set.taken.load(std::memory_order_relaxed) &&
+            !set.taken.exchange(true, std::memory_order_acquire))
+          return set;
       std::this_thread::yield();
     }
   }
@@ -223,7 +228,8 @@ Primitive::Primitive(Plan plan, int threads, int callers)
     for (const auto& desc : impl_->plan.slots) set.memories.push_back(memory(desc, engine(), DNNL_MEMORY_NONE));
     for (const auto& step : impl_->plan.steps) {
       auto& list = set.arguments.emplace_back();
-      for (const auto& argument : step.arguments) list.push_back({argument.name, set.memories[argument.slot].get()});
+      for (const auto& argument : step.arguments)
+        list.push_back({argument.name, set.memories[argument.slot].get()});
     }
   }
 }
@@ -239,7 +245,8 @@ void Primitive::run(std::span<void* const> operands, void* workspace) const {
   dnnl_status_t status = dnnl_success;
   const auto check = [&](dnnl_status_t s) { status = status == dnnl_success ? s : status; };
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
-    void* address = i < plan.operands ? operands[i] : static_cast<std::byte*>(workspace) + plan.offsets[i - plan.operands];
+    void* address = i < plan.operands ? operands[i]
+                                      : static_cast<std::byte*>(workspace) + plan.offsets[i - plan.operands];
     check(dnnl_memory_set_data_handle(set.memories[i].get(), address));
   }
   for (std::size_t s = 0; s < plan.steps.size() && status == dnnl_success; ++s)
@@ -263,8 +270,8 @@ PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, con
   });
 }
 
-PrimitivePtr convolution(const Operand& image, const Operand& weights, const Operand* bias, const Operand& output,
-                         const Window& window, Team team) {
+PrimitivePtr convolution(const Operand& image, const Operand& weights, const Operand* bias,
+                         const Operand& output, const Window& window, Team team) {
   return prepare({&image, &weights, bias, &output}, team, [&]() -> PrimitivePtr {
     const auto pd = find_forward(image, weights, bias, output, WindowDims(window));
     if (!pd) return nullptr;
@@ -276,36 +283,37 @@ PrimitivePtr convolution(const Operand& image, const Operand& weights, const Ope
   });
 }
 
-PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& weights, const Operand& grad_image,
-                                    const Window& window, Team team) {
+PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& weights,
+                                    const Operand& grad_image, const Window& window, Team team) {
   return prepare({&grad_output, &weights, &grad_image}, team, [&]() -> PrimitivePtr {
     const WindowDims w(window);
     const auto forward = find_forward(grad_image, weights, nullptr, grad_output, w);
     if (!forward) return nullptr;
     const auto pd = find_implementation<dnnl::convolution_backward_data>(
         wanted_for(grad_image, weights, grad_output),
-        std::tuple(dnnl::algorithm::convolution_direct, request(grad_image), request(weights), request(grad_output),
-                   w.stride, w.dilation, w.padding, w.padding),
+        std::tuple(dnnl::algorithm::convolution_direct, request(grad_image), request(weights),
+                   request(grad_output), w.stride, w.dilation, w.padding, w.padding),
         forward);
     if (!pd) return nullptr;
-    return finish(
-        make_plan<dnnl::convolution_backward_data>(pd, {{DNNL_ARG_DIFF_DST, &grad_output, pd.diff_dst_desc()},
-                                                        {DNNL_ARG_WEIGHTS, &weights, pd.weights_desc()},
-                                                        {DNNL_ARG_DIFF_SRC, &grad_image, pd.diff_src_desc(), true}}),
-        team);
+    return finish(make_plan<dnnl::convolution_backward_data>(
+                      pd, {{DNNL_ARG_DIFF_DST, &grad_output, pd.diff_dst_desc()},
+                           {DNNL_ARG_WEIGHTS, &weights, pd.weights_desc()},
+                           {DNNL_ARG_DIFF_SRC, &grad_image, pd.diff_src_desc(), true}}),
+                  team);
   });
 }
 
-PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_output, const Operand& grad_weights,
-                                     const Operand* grad_bias, const Window& window, Team team) {
+PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_output,
+                                     const Operand& grad_weights, const Operand* grad_bias,
+                                     const Window& window, Team team) {
   return prepare({&image, &grad_output, &grad_weights, grad_bias}, team, [&]() -> PrimitivePtr {
     const WindowDims w(window);
     const auto forward = find_forward(image, grad_weights, grad_bias, grad_output, w);
     if (!forward) return nullptr;
     const auto pd = find_implementation<dnnl::convolution_backward_weights>(
         wanted_for(image, grad_weights, grad_output),
-        std::tuple(dnnl::algorithm::convolution_direct, request(image), request(grad_weights), request(grad_bias),
-                   request(grad_output), w.stride, w.dilation, w.padding, w.padding),
+        std::tuple(dnnl::algorithm::convolution_direct, request(image), request(grad_weights),
+                   request(grad_bias), request(grad_output), w.stride, w.dilation, w.padding, w.padding),
         forward);
     if (!pd) return nullptr;
     return finish(make_plan<dnnl::convolution_backward_weights>(

@@ -54,13 +54,14 @@ struct Team {
 /// c = a·b (+ bias over rows). Operands: a (M,K), b (K,N), bias (1,N) if not null, c (M,N).
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team);
 /// Operands: image, weights, bias (O) if not null, output.
-PrimitivePtr convolution(const Operand& image, const Operand& weights, const Operand* bias, const Operand& output,
-                         const Window& window, Team team);
+PrimitivePtr convolution(const Operand& image, const Operand& weights, const Operand* bias,
+                         const Operand& output, const Window& window, Team team);
 /// Operands: gradient of the output, weights, gradient of the image.
-PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& weights, const Operand& grad_image,
-                                    const Window& window, Team team);
+PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& weights,
+                                    const Operand& grad_image, const Window& window, Team team);
 /// Operands: image, gradient of the output, gradient of the weights, of the bias if not null.
-PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_output, const Operand& grad_weights,
-                                     const Operand* grad_bias, const Window& window, Team team);
+PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_output,
+                                     const Operand& grad_weights, const Operand* grad_bias,
+                                     const Window& window, Team team);
 
 }  // namespace tandem::onednn

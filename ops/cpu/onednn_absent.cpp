@@ -11,9 +11,15 @@ void Primitive::run(std::span<void* const>, void*) const {}
 const char* Primitive::implementation() const { return "none"; }
 
 PrimitivePtr matmul(const Operand&, const Operand&, const Operand*, const Operand&, Team) { return nullptr; }
-PrimitivePtr convolution(const Operand&, const Operand&, const Operand*, const Operand&, const Window&, Team) { return nullptr; }
-PrimitivePtr convolution_grad_input(const Operand&, const Operand&, const Operand&, const Window&, Team) { return nullptr; }
-PrimitivePtr convolution_grad_weight(const Operand&, const Operand&, const Operand&, const Operand*, const Window&, Team) {
+PrimitivePtr convolution(const Operand&, const Operand&, const Operand*, const Operand&, const Window&,
+                         Team) {
+  return nullptr;
+}
+PrimitivePtr convolution_grad_input(const Operand&, const Operand&, const Operand&, const Window&, Team) {
+  return nullptr;
+}
+PrimitivePtr convolution_grad_weight(const Operand&, const Operand&, const Operand&, const Operand*,
+                                     const Window&, Team) {
   return nullptr;
 }
 

@@ -1,5 +1,5 @@
-// Pooling in f32: rows of the output, or of the image for gradients, shared out among the team. Every element is
-// made by one thread in one order, so the result is the same for every team.
+// Pooling in f32: rows of the output, or of the image for gradients, shared out among the team. Every element
+// is made by one thread in one order, so the result is the same for every team.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -12,7 +12,9 @@
 namespace tandem {
 namespace {
 
-#define TANDEM_INLINE __attribute__((always_inline))  // into the clones: outside them a lambda is compiled for the oldest processor
+#define TANDEM_INLINE \
+  __attribute__((     \
+      always_inline))  // into the clones: outside them a lambda is compiled for the oldest processor
 
 constexpr std::int64_t kChunk = 64;  // channels summed or compared at once
 
@@ -27,7 +29,8 @@ struct Axis {
   std::vector<Range> taps;     // per position of the window: its taps that lie on the image
   std::vector<Range> windows;  // per pixel of the image: the positions whose window covers it
 
-  Axis(std::int64_t extent, std::int64_t positions, std::int64_t kernel, std::int64_t stride, std::int64_t padding)
+  Axis(std::int64_t extent, std::int64_t positions, std::int64_t kernel, std::int64_t stride,
+       std::int64_t padding)
       : stride(stride), padding(padding), windows(static_cast<std::size_t>(extent), Range{0, 0}) {
     for (std::int64_t o = 0; o < positions; ++o) {
       const std::int64_t origin = o * stride - padding;
@@ -58,30 +61,38 @@ struct PoolPlan {
   template <class F> void for_each_row(std::int64_t rows, const F& f) const {
     parallel_parts(threads, s.n * rows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        f(i % rows, i / rows * s.image.h * s.image.w * s.channels, i / rows * s.output.h * s.output.w * s.channels);
+        f(i % rows, i / rows * s.image.h * s.image.w * s.channels,
+          i / rows * s.output.h * s.output.w * s.channels);
     });
   }
 };
 
 // Calls f(tap, pixel's offset in the image) for the taps of output pixel (oh,ow).
-template <class F> [[gnu::always_inline]] inline void for_each_tap(const PoolPlan& p, std::int64_t oh, std::int64_t ow, const F& f) {
+template <class F>
+[[gnu::always_inline]] inline void for_each_tap(const PoolPlan& p, std::int64_t oh, std::int64_t ow,
+                                                const F& f) {
   const Range rows = p.h.taps_at(oh), columns = p.w.taps_at(ow);
   for (std::int64_t kh = rows.begin; kh < rows.end; ++kh)
     for (std::int64_t kw = columns.begin; kw < columns.end; ++kw)
       f(static_cast<std::int32_t>(kh * p.s.window.kernel.w + kw),
-        ((oh * p.h.stride - p.h.padding + kh) * p.s.image.w + ow * p.w.stride - p.w.padding + kw) * p.s.channels);
+        ((oh * p.h.stride - p.h.padding + kh) * p.s.image.w + ow * p.w.stride - p.w.padding + kw) *
+            p.s.channels);
 }
 
 // Calls f(tap, oh, ow) for the output pixels whose window covers image pixel (ih,iw), row by row.
-template <class F> [[gnu::always_inline]] inline void for_each_window(const PoolPlan& p, std::int64_t ih, std::int64_t iw, const F& f) {
+template <class F>
+[[gnu::always_inline]] inline void for_each_window(const PoolPlan& p, std::int64_t ih, std::int64_t iw,
+                                                   const F& f) {
   const Range rows = p.h.windows_over(ih), columns = p.w.windows_over(iw);
   for (std::int64_t oh = rows.begin; oh < rows.end; ++oh)
     for (std::int64_t ow = columns.begin; ow < columns.end; ++ow)
-      f(static_cast<std::int32_t>((ih + p.h.padding - oh * p.h.stride) * p.s.window.kernel.w + iw + p.w.padding - ow * p.w.stride), oh, ow);
+      f(static_cast<std::int32_t>((ih + p.h.padding - oh * p.h.stride) * p.s.window.kernel.w + iw +
+                                  p.w.padding - ow * p.w.stride),
+        oh, ow);
 }
 
-// Calls f(first channel, how many) for pieces of the channels; whole pieces have their length as a constant, so that
-// loops over them become straight vector code.
+// Calls f(first channel, how many) for pieces of the channels; whole pieces have their length as a constant,
+// so that loops over them become straight vector code.
 template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_t channels, const F& f) {
   std::int64_t c = 0;
   for (; c + kChunk <= channels; c += kChunk) f(c, std::integral_constant<std::int64_t, kChunk>());
@@ -91,7 +102,8 @@ template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_
 
 // One row of the output from one image.
 template <class I>
-[[gnu::always_inline]] inline void max_row(const PoolPlan& p, std::int64_t oh, const float* image, float* y, I* index) {
+[[gnu::always_inline]] inline void max_row(const PoolPlan& p, std::int64_t oh, const float* image, float* y,
+                                           I* index) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow)
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float best[kChunk];
@@ -117,8 +129,11 @@ template <class I>
     });
 }
 
-// One row of the gradient of one image: each window adds share(tap, oh, ow, first element, n, sums) for n channels.
-template <class F> [[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, float* dx, const F& share) {
+// One row of the gradient of one image: each window adds share(tap, oh, ow, first element, n, sums) for n
+// channels.
+template <class F>
+[[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, float* dx,
+                                                const F& share) {
   for (std::int64_t iw = 0; iw < p.s.image.w; ++iw)
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float sums[kChunk];
@@ -132,21 +147,32 @@ template <class F> [[gnu::always_inline]] inline void gradient_row(const PoolPla
 }
 
 template <class I>
-[[gnu::always_inline]] inline void max_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, const I* index, float* dx) {
-  gradient_row(p, ih, dx, [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
-    for (std::int64_t c = 0; c < n; ++c) {
-      const float gradient = g[at + c];  // read whatever the index says: a select, not a branch
-      sums[c] += index[at + c] == tap ? gradient : 0.0f;
-    }
-  });
+[[gnu::always_inline]] inline void max_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g,
+                                                    const I* index, float* dx) {
+  gradient_row(
+      p, ih, dx,
+      [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
+        for (std::int64_t c = 0; c < n; ++c) {
+          const float gradient = g[at + c];  // read whatever the index says: a select, not a branch
+          sums[c] += index[at + c] == tap ? gradient : 0.0f;
+        }
+      });
 }
 
-TANDEM_CLONES void max_row_u8(const PoolPlan& p, std::int64_t oh, const float* x, float* y, std::uint8_t* index) { max_row(p, oh, x, y, index); }
-TANDEM_CLONES void max_row_i32(const PoolPlan& p, std::int64_t oh, const float* x, float* y, std::int32_t* index) { max_row(p, oh, x, y, index); }
-TANDEM_CLONES void max_gradient_row_u8(const PoolPlan& p, std::int64_t ih, const float* g, const std::uint8_t* index, float* dx) {
+TANDEM_CLONES void max_row_u8(const PoolPlan& p, std::int64_t oh, const float* x, float* y,
+                              std::uint8_t* index) {
+  max_row(p, oh, x, y, index);
+}
+TANDEM_CLONES void max_row_i32(const PoolPlan& p, std::int64_t oh, const float* x, float* y,
+                               std::int32_t* index) {
+  max_row(p, oh, x, y, index);
+}
+TANDEM_CLONES void max_gradient_row_u8(const PoolPlan& p, std::int64_t ih, const float* g,
+                                       const std::uint8_t* index, float* dx) {
   max_gradient_row(p, ih, g, index, dx);
 }
-TANDEM_CLONES void max_gradient_row_i32(const PoolPlan& p, std::int64_t ih, const float* g, const std::int32_t* index, float* dx) {
+TANDEM_CLONES void max_gradient_row_i32(const PoolPlan& p, std::int64_t ih, const float* g,
+                                        const std::int32_t* index, float* dx) {
   max_gradient_row(p, ih, g, index, dx);
 }
 
@@ -166,17 +192,20 @@ TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const float* x, f
 }
 
 TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, float* dx) {
-  gradient_row(p, ih, dx, [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
-    const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
-    for (std::int64_t c = 0; c < n; ++c) sums[c] += g[at + c] * share;
-  });
+  gradient_row(p, ih, dx,
+               [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, auto n, float* sums)
+                   TANDEM_INLINE {
+                     const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
+                     for (std::int64_t c = 0; c < n; ++c) sums[c] += g[at + c] * share;
+                   });
 }
 
 template <class I, class Row> KernelPtr make_max(PoolPlan plan, Row row) {
   return make_kernel([plan = std::move(plan), row](const Launch& l) {
     plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
       const std::int64_t at = output + oh * plan.s.output.w * plan.s.channels;
-      row(plan, oh, static_cast<const float*>(l.in[0]) + image, static_cast<float*>(l.out[0]) + at, static_cast<I*>(l.out[1]) + at);
+      row(plan, oh, static_cast<const float*>(l.in[0]) + image, static_cast<float*>(l.out[0]) + at,
+          static_cast<I*>(l.out[1]) + at);
     });
   });
 }
@@ -202,7 +231,8 @@ KernelPtr make_max_pool2d_cpu(const KernelSpec& spec) {
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   PoolPlan plan(spec, spec.outputs[0], spec.inputs[0]);
-  if (spec.inputs[1].dtype == DType::u8) return make_max_gradient<std::uint8_t>(std::move(plan), max_gradient_row_u8);
+  if (spec.inputs[1].dtype == DType::u8)
+    return make_max_gradient<std::uint8_t>(std::move(plan), max_gradient_row_u8);
   return make_max_gradient<std::int32_t>(std::move(plan), max_gradient_row_i32);
 }
 

@@ -1,4 +1,5 @@
-// Convolutions as plain loops on one thread. Sums run in double whatever the operands are, and are rounded once.
+// Convolutions as plain loops on one thread. Sums run in double whatever the operands are, and are rounded
+// once.
 #include <algorithm>
 #include <array>
 
@@ -14,7 +15,8 @@ template <class T> double dot_lanes(std::int64_t n, const T* a, const T* b) {
   std::array<double, 8> lanes{};
   std::int64_t i = 0;
   for (; i + 8 <= n; i += 8)
-    for (std::int64_t j = 0; j < 8; ++j) lanes[j] += static_cast<double>(a[i + j]) * static_cast<double>(b[i + j]);
+    for (std::int64_t j = 0; j < 8; ++j)
+      lanes[j] += static_cast<double>(a[i + j]) * static_cast<double>(b[i + j]);
   for (; i < n; ++i) lanes[i % 8] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return ((lanes[0] + lanes[4]) + (lanes[1] + lanes[5])) + ((lanes[2] + lanes[6]) + (lanes[3] + lanes[7]));
 }
@@ -30,8 +32,8 @@ TANDEM_CLONES void add_scaled(std::int64_t n, double factor, const double* a, do
 }
 
 // Where output pixel `output` finds its tap `tap` along one axis of the image; −1 in the padding.
-std::int64_t source(std::int64_t output, std::int64_t tap, std::int64_t extent, std::int64_t stride, std::int64_t padding,
-                    std::int64_t dilation) {
+std::int64_t source(std::int64_t output, std::int64_t tap, std::int64_t extent, std::int64_t stride,
+                    std::int64_t padding, std::int64_t dilation) {
   const std::int64_t i = output * stride - padding + tap * dilation;
   return i >= 0 && i < extent ? i : -1;
 }
@@ -43,8 +45,12 @@ std::int64_t source_column(const Conv2dSize& s, std::int64_t output, std::int64_
 }
 
 // Offsets of a pixel's channels, and of the input channels of one tap of one output channel.
-std::int64_t image_at(const Conv2dSize& s, std::int64_t n, std::int64_t h, std::int64_t w) { return ((n * s.image.h + h) * s.image.w + w) * s.in; }
-std::int64_t output_at(const Conv2dSize& s, std::int64_t n, std::int64_t h, std::int64_t w) { return ((n * s.output.h + h) * s.output.w + w) * s.out; }
+std::int64_t image_at(const Conv2dSize& s, std::int64_t n, std::int64_t h, std::int64_t w) {
+  return ((n * s.image.h + h) * s.image.w + w) * s.in;
+}
+std::int64_t output_at(const Conv2dSize& s, std::int64_t n, std::int64_t h, std::int64_t w) {
+  return ((n * s.output.h + h) * s.output.w + w) * s.out;
+}
 std::int64_t weight_at(const Conv2dSize& s, std::int64_t o, std::int64_t kh, std::int64_t kw) {
   return ((o * s.window.kernel.h + kh) * s.window.kernel.w + kw) * (s.in / s.groups);
 }
@@ -60,7 +66,8 @@ template <class F> void for_each_tap(const Conv2dSize& s, const F& f) {
 }
 
 // `sums` (out) in double; `bias` may be null.
-template <class T> void forward(const Conv2dSize& s, const T* image, const T* weights, const T* bias, T* output, double* sums) {
+template <class T>
+void forward(const Conv2dSize& s, const T* image, const T* weights, const T* bias, T* output, double* sums) {
   const std::int64_t in = s.in / s.groups, out = s.out / s.groups;
   for_each_output(s, [&](std::int64_t n, std::int64_t h, std::int64_t w) {
     for (std::int64_t o = 0; o < s.out; ++o) sums[o] = bias ? static_cast<double>(bias[o]) : 0.0;
@@ -68,14 +75,16 @@ template <class T> void forward(const Conv2dSize& s, const T* image, const T* we
       const std::int64_t ih = source_row(s, h, kh), iw = source_column(s, w, kw);
       if (ih < 0 || iw < 0) return;
       const T* pixel = image + image_at(s, n, ih, iw);
-      for (std::int64_t o = 0; o < s.out; ++o) sums[o] += dot(in, pixel + o / out * in, weights + weight_at(s, o, kh, kw));
+      for (std::int64_t o = 0; o < s.out; ++o)
+        sums[o] += dot(in, pixel + o / out * in, weights + weight_at(s, o, kh, kw));
     });
     std::copy(sums, sums + s.out, output + output_at(s, n, h, w));
   });
 }
 
 // The gradient of a whole image at a time: `sums` (h,w,in) in double.
-template <class T> void grad_input(const Conv2dSize& s, const T* grad_output, const T* weights, T* grad_image, double* sums) {
+template <class T>
+void grad_input(const Conv2dSize& s, const T* grad_output, const T* weights, T* grad_image, double* sums) {
   const std::int64_t in = s.in / s.groups, out = s.out / s.groups, pixels = s.image.h * s.image.w * s.in;
   const auto finish = [&](std::int64_t n) {
     std::copy(sums, sums + pixels, grad_image + n * pixels);
@@ -89,7 +98,8 @@ template <class T> void grad_input(const Conv2dSize& s, const T* grad_output, co
       if (ih < 0 || iw < 0) return;
       double* pixel = sums + image_at(s, 0, ih, iw);
       for (std::int64_t o = 0; o < s.out; ++o)
-        add_scaled(in, static_cast<double>(gradient[o]), weights + weight_at(s, o, kh, kw), pixel + o / out * in);
+        add_scaled(in, static_cast<double>(gradient[o]), weights + weight_at(s, o, kh, kw),
+                   pixel + o / out * in);
     });
     if (h == s.output.h - 1 && w == s.output.w - 1) finish(n);
   });
@@ -97,7 +107,8 @@ template <class T> void grad_input(const Conv2dSize& s, const T* grad_output, co
 
 // One tap at a time: `sums` (out, in/groups) in double. `grad_bias` may be null.
 template <class T>
-void grad_weight(const Conv2dSize& s, const T* image, const T* grad_output, T* grad_weights, T* grad_bias, double* sums) {
+void grad_weight(const Conv2dSize& s, const T* image, const T* grad_output, T* grad_weights, T* grad_bias,
+                 double* sums) {
   const std::int64_t in = s.in / s.groups, out = s.out / s.groups;
   for_each_tap(s, [&](std::int64_t kh, std::int64_t kw) {
     std::fill(sums, sums + s.out * in, 0.0);
@@ -109,7 +120,8 @@ void grad_weight(const Conv2dSize& s, const T* image, const T* grad_output, T* g
       for (std::int64_t o = 0; o < s.out; ++o)
         add_scaled(in, static_cast<double>(gradient[o]), pixel + o / out * in, sums + o * in);
     });
-    for (std::int64_t o = 0; o < s.out; ++o) std::copy(sums + o * in, sums + (o + 1) * in, grad_weights + weight_at(s, o, kh, kw));
+    for (std::int64_t o = 0; o < s.out; ++o)
+      std::copy(sums + o * in, sums + (o + 1) * in, grad_weights + weight_at(s, o, kh, kw));
   });
   if (!grad_bias) return;
   std::fill(sums, sums + s.out, 0.0);
@@ -154,7 +166,11 @@ template <Direction direction> KernelPtr make_for_dtype(const KernelSpec& spec) 
 }  // namespace
 
 KernelPtr make_conv2d_reference(const KernelSpec& spec) { return make_for_dtype<Direction::forward>(spec); }
-KernelPtr make_conv2d_grad_input_reference(const KernelSpec& spec) { return make_for_dtype<Direction::grad_input>(spec); }
-KernelPtr make_conv2d_grad_weight_reference(const KernelSpec& spec) { return make_for_dtype<Direction::grad_weight>(spec); }
+KernelPtr make_conv2d_grad_input_reference(const KernelSpec& spec) {
+  return make_for_dtype<Direction::grad_input>(spec);
+}
+KernelPtr make_conv2d_grad_weight_reference(const KernelSpec& spec) {
+  return make_for_dtype<Direction::grad_weight>(spec);
+}
 
 }  // namespace tandem

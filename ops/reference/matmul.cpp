@@ -21,7 +21,8 @@ template <class T> struct MatrixView {
 // Of a tile: rows summed at once, rows, depth and columns. A tile of b is 64 KiB, as are its sums.
 constexpr std::int64_t kStrip = 4, kRows = 128, kDepth = 128, kColumns = 64;
 
-// sums (kStrip,kColumns) += a (depth,kStrip)ᵀ · b (depth,kColumns): loops of fixed length, which compilers vectorise.
+// sums (kStrip,kColumns) += a (depth,kStrip)ᵀ · b (depth,kColumns): loops of fixed length, which compilers
+// vectorise.
 TANDEM_CLONES void multiply_strip(std::int64_t depth, const double* a, const double* b, double* sums) {
   for (std::int64_t k = 0; k < depth; ++k)
     for (std::int64_t i = 0; i < kStrip; ++i) {
@@ -67,7 +68,9 @@ void multiply(const MatMulSize& s, MatrixView<T> a, MatrixView<T> b, const T* bi
     }
 }
 
-template <class T> MatrixView<T> view(const void* data, std::int64_t index, std::int64_t rows, std::int64_t columns, bool transposed) {
+template <class T>
+MatrixView<T> view(const void* data, std::int64_t index, std::int64_t rows, std::int64_t columns,
+                   bool transposed) {
   const T* matrix = static_cast<const T*>(data) + index * rows * columns;
   return transposed ? MatrixView<T>{matrix, 1, rows} : MatrixView<T>{matrix, columns, 1};
 }

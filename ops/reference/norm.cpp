@@ -43,8 +43,11 @@ template <class T> void batch_norm_grad(const BatchNormSize& s, const Launch& l)
   const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
   const T *x = in(0), *dy = in(4);
   for (std::int64_t c = 0; c < s.channels; ++c) {
-    const double gamma = static_cast<double>(in(1)[c]), mean = static_cast<double>(in(2)[c]), inv_std = static_cast<double>(in(3)[c]);
-    const auto normal = [&](std::int64_t r) { return (static_cast<double>(x[r * s.channels + c]) - mean) * inv_std; };
+    const double gamma = static_cast<double>(in(1)[c]), mean = static_cast<double>(in(2)[c]),
+                 inv_std = static_cast<double>(in(3)[c]);
+    const auto normal = [&](std::int64_t r) {
+      return (static_cast<double>(x[r * s.channels + c]) - mean) * inv_std;
+    };
     double dgamma = 0, dbeta = 0;
     for (std::int64_t r = 0; r < s.rows; ++r) {
       const double g = static_cast<double>(dy[r * s.channels + c]);

@@ -25,7 +25,8 @@ template <class F> void for_each_output(const Pool2dSize& s, const F& f) {
   for (std::int64_t n = 0; n < s.n; ++n)
     for (std::int64_t oh = 0; oh < s.output.h; ++oh)
       for (std::int64_t ow = 0; ow < s.output.w; ++ow)
-        for (std::int64_t c = 0; c < s.channels; ++c) f(o++, n * s.image.h * s.image.w * s.channels + c, oh, ow);
+        for (std::int64_t c = 0; c < s.channels; ++c)
+          f(o++, n * s.image.h * s.image.w * s.channels + c, oh, ow);
 }
 
 template <class T, class I> void max_pool(const Pool2dSize& s, const T* x, T* y, I* index) {
@@ -42,7 +43,8 @@ template <class T, class I> void max_pool(const Pool2dSize& s, const T* x, T* y,
   });
 }
 
-template <class T, class I> void max_pool_grad(const Pool2dSize& s, const T* grad_output, const I* index, T* grad_image) {
+template <class T, class I>
+void max_pool_grad(const Pool2dSize& s, const T* grad_output, const I* index, T* grad_image) {
   std::fill(grad_image, grad_image + s.n * s.image.h * s.image.w * s.channels, T{0});
   for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
     for_each_tap(s, oh, ow, [&](std::int64_t tap, std::int64_t pixel) {
@@ -63,7 +65,8 @@ template <class T, class I> void max_pool_take(const Pool2dSize& s, const T* x, 
 template <class T> void avg_pool(const Pool2dSize& s, const T* x, T* y) {
   for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
     double sum = 0;
-    for_each_tap(s, oh, ow, [&](std::int64_t, std::int64_t pixel) { sum += static_cast<double>(x[image + pixel]); });
+    for_each_tap(s, oh, ow,
+                 [&](std::int64_t, std::int64_t pixel) { sum += static_cast<double>(x[image + pixel]); });
     y[o] = static_cast<T>(sum / s.divisor(oh, ow));
   });
 }
@@ -92,45 +95,54 @@ template <class F> KernelPtr for_dtype(DType dtype, const F& make) {
 }
 // The same with the index's type.
 template <class F> KernelPtr for_dtypes(DType dtype, DType index, const F& make) {
-  return for_dtype(dtype, [&](auto x) { return index == DType::u8 ? make(x, std::uint8_t{}) : make(x, std::int32_t{}); });
+  return for_dtype(
+      dtype, [&](auto x) { return index == DType::u8 ? make(x, std::uint8_t{}) : make(x, std::int32_t{}); });
 }
 
 }  // namespace
 
 KernelPtr make_max_pool2d_reference(const KernelSpec& spec) {
-  return for_dtypes(spec.inputs[0].dtype, spec.outputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
-    return make_kernel([s](const Launch& l) {
-      max_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]), static_cast<decltype(index)*>(l.out[1]));
-    });
-  });
+  return for_dtypes(
+      spec.inputs[0].dtype, spec.outputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
+        return make_kernel([s](const Launch& l) {
+          max_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]),
+                   static_cast<decltype(index)*>(l.out[1]));
+        });
+      });
 }
 KernelPtr make_max_pool2d_grad_reference(const KernelSpec& spec) {
   return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
     return make_kernel([s](const Launch& l) {
-      max_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]), static_cast<decltype(x)*>(l.out[0]));
+      max_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]),
+                    static_cast<decltype(x)*>(l.out[0]));
     });
   });
 }
 KernelPtr make_max_pool2d_take_reference(const KernelSpec& spec) {
   return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
     return make_kernel([s](const Launch& l) {
-      max_pool_take(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]), static_cast<decltype(x)*>(l.out[0]));
+      max_pool_take(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]),
+                    static_cast<decltype(x)*>(l.out[0]));
     });
   });
 }
 KernelPtr make_avg_pool2d_reference(const KernelSpec& spec) {
   return for_dtype(spec.inputs[0].dtype, [s = size_of_pool(spec)](auto x) {
-    return make_kernel([s](const Launch& l) { avg_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0])); });
+    return make_kernel([s](const Launch& l) {
+      avg_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]));
+    });
   });
 }
 KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec) {
-  return for_dtype(spec.inputs[0].dtype, [s = size_of_pool(spec), elements = spec.outputs[0].elements()](auto x) {
-    return make_kernel(
-        [s](const Launch& l) {
-          avg_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]), static_cast<double*>(l.workspace));
-        },
-        elements * static_cast<std::int64_t>(sizeof(double)));
-  });
+  return for_dtype(
+      spec.inputs[0].dtype, [s = size_of_pool(spec), elements = spec.outputs[0].elements()](auto x) {
+        return make_kernel(
+            [s](const Launch& l) {
+              avg_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]),
+                            static_cast<double*>(l.workspace));
+            },
+            elements * static_cast<std::int64_t>(sizeof(double)));
+      });
 }
 
 }  // namespace tandem
