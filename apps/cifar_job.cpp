@@ -24,22 +24,37 @@ namespace {
 using NetworkMaker = std::unique_ptr<nn::Module> (*)(int classes);
 const std::vector<std::pair<std::string, NetworkMaker>>& networks() {
   static const std::vector<std::pair<std::string, NetworkMaker>> table = {
-      {"mlp", [](int c) -> std::unique_ptr<nn::Module> { return std::make_unique<nn::Mlp>(nn::MlpOptions{.hidden = 256, .classes = c, .blocks = 2}); }},
-      {"mlp-residual", [](int c) -> std::unique_ptr<nn::Module> { return std::make_unique<nn::MlpResidual>(nn::MlpOptions{.hidden = 256, .classes = c, .blocks = 4}); }},
-      {"convnet", [](int c) -> std::unique_ptr<nn::Module> { return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = c}); }},
+      {"mlp",
+       [](int c) -> std::unique_ptr<nn::Module> {
+         return std::make_unique<nn::Mlp>(nn::MlpOptions{.hidden = 256, .classes = c, .blocks = 2});
+       }},
+      {"mlp-residual",
+       [](int c) -> std::unique_ptr<nn::Module> {
+         return std::make_unique<nn::MlpResidual>(nn::MlpOptions{.hidden = 256, .classes = c, .blocks = 4});
+       }},
+      {"convnet",
+       [](int c) -> std::unique_ptr<nn::Module> {
+         return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = c});
+       }},
   };
   return table;
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
-void fill_images(const CifarData& data, std::span<const std::int64_t> which, DType dtype, std::span<std::byte> out) {
-  if (dtype == DType::f64) normalise(data, which, {reinterpret_cast<double*>(out.data()), out.size() / sizeof(double)});
-  else normalise(data, which, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+void fill_images(const CifarData& data, std::span<const std::int64_t> which, DType dtype,
+                 std::span<std::byte> out) {
+  if (dtype == DType::f64)
+    normalise(data, which, {reinterpret_cast<double*>(out.data()), out.size() / sizeof(double)});
+  else
+    normalise(data, which, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
 void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
-  for (std::size_t m = 0; m < options.seed.size(); ++m) reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(options.seed[m]);
+  for (std::size_t m = 0; m < options.seed.size(); ++m)
+    reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(options.seed[m]);
 }
 
 }  // namespace
@@ -66,15 +81,19 @@ Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool trai
   const Tensor labels = trace.input("labels", {DType::i32, {n}});
   const Tensor logits = model(images);
   const Scope scope("loss");
-  if (training) trace.result("loss", cross_entropy(logits, labels));
-  else trace.result("correct", correct_count(logits, labels));
+  if (training)
+    trace.result("loss", cross_entropy(logits, labels));
+  else
+    trace.result("correct", correct_count(logits, labels));
   return graph;
 }
 
-CifarTraining::CifarTraining(const CifarData& data, const TrainOptions& options, std::function<void(std::int64_t, const Batch&)> arrived)
+CifarTraining::CifarTraining(const CifarData& data, const TrainOptions& options,
+                             std::function<void(std::int64_t, const Batch&)> arrived)
     : data_(data), options_(options), arrived_(std::move(arrived)), dtype_(dtype_from_name(options.dtype)) {
   if (batches_per_epoch() == 0)
-    throw Error(fmt::format("--batch-size {} is larger than the {} training images", options.batch_size, data.size()));
+    throw Error(fmt::format("--batch-size {} is larger than the {} training images", options.batch_size,
+                            data.size()));
 }
 
 std::int64_t CifarTraining::total_batches() const {
@@ -111,21 +130,25 @@ double CifarTraining::rate(std::size_t model, std::int64_t batch) const {
   return options_.lr[model] * 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
-void CifarTraining::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank, std::span<std::byte> out) {
+void CifarTraining::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+                         std::span<std::byte> out) {
   if (interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
   if (name == "lr") {
-    for (std::size_t m = 0; m < options_.lr.size(); ++m) store_element(dtype_, out.data(), static_cast<std::int64_t>(m), rate(m, batch));
+    for (std::size_t m = 0; m < options_.lr.size(); ++m)
+      store_element(dtype_, out.data(), static_cast<std::int64_t>(m), rate(m, batch));
     return;
   }
   if (name == "seed") return fill_seeds(options_, out);
   const std::int64_t samples = options_.batch_size / rank.replicas / options_.microbatches;
-  const auto which = indices(batch, (std::int64_t{rank.replica} * options_.microbatches + microbatch) * samples, samples);
+  const auto which =
+      indices(batch, (std::int64_t{rank.replica} * options_.microbatches + microbatch) * samples, samples);
   if (name == "images") return fill_images(data_, which, dtype_, out);
   for (std::size_t i = 0; i < which.size(); ++i)
     reinterpret_cast<std::int32_t*>(out.data())[i] = data_.labels[static_cast<std::size_t>(which[i])];
 }
 
-void CifarTraining::deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) {
+void CifarTraining::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+                            std::span<const std::byte> value) {
   if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
   Batch result;
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
@@ -141,29 +164,39 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
 }
 
 CifarEvaluation::CifarEvaluation(const CifarData& data, const TrainOptions& options, std::int64_t batch_size)
-    : data_(data), options_(options), batch_size_(batch_size), correct_(static_cast<std::size_t>(options.models), 0) {}
+    : data_(data),
+      options_(options),
+      batch_size_(batch_size),
+      correct_(static_cast<std::size_t>(options.models), 0) {}
 
 std::vector<double> CifarEvaluation::accuracy() const {
   std::vector<double> result;
-  for (auto c : correct_) result.push_back(static_cast<double>(c) / static_cast<double>(std::max<std::int64_t>(data_.size(), 1)));
+  for (auto c : correct_)
+    result.push_back(static_cast<double>(c) / static_cast<double>(std::max<std::int64_t>(data_.size(), 1)));
   return result;
 }
 
-void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext&, std::span<std::byte> out) {
+void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext&,
+                           std::span<std::byte> out) {
   if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
   if (name == "seed") return fill_seeds(options_, out);
   std::vector<std::int64_t> which;
-  for (std::int64_t i = batch * batch_size_; i < (batch + 1) * batch_size_; ++i) which.push_back(std::min(i, data_.size() - 1));
+  for (std::int64_t i = batch * batch_size_; i < (batch + 1) * batch_size_; ++i)
+    which.push_back(std::min(i, data_.size() - 1));
   if (name == "images") return fill_images(data_, which, dtype_from_name(options_.dtype), out);
   for (std::size_t i = 0; i < which.size(); ++i) {
     const bool real = batch * batch_size_ + static_cast<std::int64_t>(i) < data_.size();
-    reinterpret_cast<std::int32_t*>(out.data())[i] = real ? data_.labels[static_cast<std::size_t>(which[i])] : -1;
+    reinterpret_cast<std::int32_t*>(out.data())[i] =
+        real ? data_.labels[static_cast<std::size_t>(which[i])] : -1;
   }
 }
 
-void CifarEvaluation::deliver(const std::string& name, std::int64_t, const RankContext&, std::span<const std::byte> value) {
+void CifarEvaluation::deliver(const std::string& name, std::int64_t, const RankContext&,
+                              std::span<const std::byte> value) {
   if (name != "correct") return;
-  for (std::size_t m = 0; m < correct_.size(); ++m) correct_[m] += static_cast<std::int64_t>(load_element(DType::i32, value.data(), static_cast<std::int64_t>(m)));
+  for (std::size_t m = 0; m < correct_.size(); ++m)
+    correct_[m] +=
+        static_cast<std::int64_t>(load_element(DType::i32, value.data(), static_cast<std::int64_t>(m)));
 }
 
 }  // namespace tandem::apps

@@ -32,13 +32,16 @@ class CifarTraining final : public Host {
     double seconds = 0;            ///< when the loss arrived, on a steady clock
   };
   /// `arrived` is called with each batch whose loss is there, in order of batches.
-  CifarTraining(const CifarData& data, const TrainOptions& options, std::function<void(std::int64_t, const Batch&)> arrived);
+  CifarTraining(const CifarData& data, const TrainOptions& options,
+                std::function<void(std::int64_t, const Batch&)> arrived);
 
   std::int64_t batches_per_epoch() const { return data_.size() / options_.batch_size; }
   std::int64_t total_batches() const;
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank, std::span<std::byte> out) override;
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) override;
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override;
 
   /// Makes the next request for data throw Aborted("interrupted"), on all lanes: for signal handlers.
   static std::atomic<bool> interrupted;
@@ -62,8 +65,10 @@ class CifarEvaluation final : public Host {
   std::int64_t batches() const { return (data_.size() + batch_size_ - 1) / batch_size_; }
   std::vector<double> accuracy() const;  ///< per model, 0 … 1
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank, std::span<std::byte> out) override;
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) override;
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override;
 
  private:
   const CifarData& data_;

@@ -11,7 +11,9 @@ namespace tandem::apps {
 namespace {
 constexpr int kWidth = 30;
 constexpr double kRedraw = 0.1;  // seconds
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 }  // namespace
 
 ProgressLine::ProgressLine(std::int64_t total, int every)
@@ -20,7 +22,8 @@ ProgressLine::ProgressLine(std::int64_t total, int every)
 void ProgressLine::update(std::int64_t step, double loss, double images_per_second) {
   const std::int64_t done = step + 1;
   const double left = (now() - started_) / static_cast<double>(done) * static_cast<double>(total_ - done);
-  const std::string numbers = fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left", done, total_, loss, images_per_second, left);
+  const std::string numbers = fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left", done, total_,
+                                          loss, images_per_second, left);
   if (!terminal_) {
     if (done % every_ == 0 || done == total_) fmt::print("{}\n", numbers);
     std::fflush(stdout);

@@ -12,14 +12,35 @@ namespace {
 
 using nlohmann::json;
 
-json per_model(const std::vector<double>& values) { return values.size() == 1 ? json(values[0]) : json(values); }
+json per_model(const std::vector<double>& values) {
+  return values.size() == 1 ? json(values[0]) : json(values);
+}
 
 json to_json(const TrainOptions& o) {
-  return {{"command_line", o.command_line}, {"arch", o.arch}, {"data", o.data}, {"epochs", o.epochs}, {"steps", o.steps},
-          {"batch_size", o.batch_size}, {"lr", o.lr}, {"sched", o.sched}, {"momentum", o.momentum}, {"weight_decay", o.weight_decay},
-          {"seed", o.seed}, {"threads", o.threads}, {"parallel", o.parallel}, {"ranks", o.ranks}, {"stages", o.stages},
-          {"microbatches", o.microbatches}, {"models", o.models}, {"schedule", o.schedule}, {"memory_budget", o.memory_budget},
-          {"transport", o.transport}, {"link", o.link}, {"plan", o.plan}, {"dtype", o.dtype}, {"simulate", o.simulate}};
+  return {{"command_line", o.command_line},
+          {"arch", o.arch},
+          {"data", o.data},
+          {"epochs", o.epochs},
+          {"steps", o.steps},
+          {"batch_size", o.batch_size},
+          {"lr", o.lr},
+          {"sched", o.sched},
+          {"momentum", o.momentum},
+          {"weight_decay", o.weight_decay},
+          {"seed", o.seed},
+          {"threads", o.threads},
+          {"parallel", o.parallel},
+          {"ranks", o.ranks},
+          {"stages", o.stages},
+          {"microbatches", o.microbatches},
+          {"models", o.models},
+          {"schedule", o.schedule},
+          {"memory_budget", o.memory_budget},
+          {"transport", o.transport},
+          {"link", o.link},
+          {"plan", o.plan},
+          {"dtype", o.dtype},
+          {"simulate", o.simulate}};
 }
 
 }  // namespace
@@ -30,7 +51,8 @@ void write_file(const std::string& file, const std::string& text) {
   if (!out.flush()) throw Error(fmt::format("'{}' cannot be written", file));
 }
 
-RunDirectory::RunDirectory(const std::string& directory, const TrainOptions& options) : directory_(directory) {
+RunDirectory::RunDirectory(const std::string& directory, const TrainOptions& options)
+    : directory_(directory) {
   if (!keeps()) return;
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -40,12 +62,19 @@ RunDirectory::RunDirectory(const std::string& directory, const TrainOptions& opt
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
 }
 
-std::string RunDirectory::path(const std::string& file) const { return (std::filesystem::path(directory_) / file).string(); }
+std::string RunDirectory::path(const std::string& file) const {
+  return (std::filesystem::path(directory_) / file).string();
+}
 
-void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms, double images_per_second) {
+void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch,
+                           double step_ms, double images_per_second) {
   if (!keeps()) return;
-  metrics_ << json{{"step", step}, {"epoch", epoch}, {"loss", per_model(batch.loss)}, {"lr", per_model(batch.lr)},
-                   {"step_ms", step_ms}, {"images_per_second", images_per_second}}
+  metrics_ << json{{"step", step},
+                   {"epoch", epoch},
+                   {"loss", per_model(batch.loss)},
+                   {"lr", per_model(batch.lr)},
+                   {"step_ms", step_ms},
+                   {"images_per_second", images_per_second}}
                   .dump()
            << '\n'
            << std::flush;
@@ -53,8 +82,11 @@ void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTra
 
 void RunDirectory::summary(const Summary& s) {
   if (!keeps()) return;
-  json j{{"images_per_second", s.images_per_second}, {"step_ms", s.step_ms}, {"peak_bytes", s.peak_bytes},
-         {"planned_peak_bytes", s.planned_peak_bytes}, {"live_peak_bytes", s.live_peak_bytes}};
+  json j{{"images_per_second", s.images_per_second},
+         {"step_ms", s.step_ms},
+         {"peak_bytes", s.peak_bytes},
+         {"planned_peak_bytes", s.planned_peak_bytes},
+         {"live_peak_bytes", s.live_peak_bytes}};
   if (s.simulated) j["simulated"] = true;
   if (!s.train_loss.empty()) j["train_loss"] = per_model(s.train_loss);
   if (!s.test_accuracy.empty()) j["test_accuracy"] = per_model(s.test_accuracy);

@@ -15,14 +15,15 @@ struct Summary {
   bool simulated = false;
 };
 
-/// What a run leaves behind: args.json, metrics.jsonl (an object per batch), summary.json. Without a directory
-/// it keeps nothing. With several models, per-model numbers are arrays.
+/// What a run leaves behind: args.json, metrics.jsonl (an object per batch), summary.json. Without a
+/// directory it keeps nothing. With several models, per-model numbers are arrays.
 class RunDirectory {
  public:
   RunDirectory() = default;
   /// Makes the directory. Throws Error naming it when that fails.
   RunDirectory(const std::string& directory, const TrainOptions& options);
-  void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms, double images_per_second);
+  void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms,
+               double images_per_second);
   void summary(const Summary& summary);
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }

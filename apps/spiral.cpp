@@ -26,13 +26,16 @@ int main() {
         float* const f = reinterpret_cast<float*>(out.data());
         for (int i = 0; i < 256; ++i) {
           const float turn = 0.04f * static_cast<float>(i / 2), radius = turn / 5, side = i % 2 ? 1.f : -1.f;
-          if (name == "x") f[2 * i] = side * radius * std::cos(turn), f[2 * i + 1] = side * radius * std::sin(turn);
+          if (name == "x")
+            f[2 * i] = side * radius * std::cos(turn), f[2 * i + 1] = side * radius * std::sin(turn);
           if (name == "y") reinterpret_cast<std::int32_t*>(out.data())[i] = i % 2;
         }
         if (name == "lr") f[0] = 0.1f;
       },
       [](const std::string&, std::int64_t batch, std::span<const std::byte> value) {
-        if (batch % 500 == 499) std::printf("batch %4lld  loss %.4f\n", static_cast<long long>(batch) + 1, *reinterpret_cast<const float*>(value.data()));
+        if (batch % 500 == 499)
+          std::printf("batch %4lld  loss %.4f\n", static_cast<long long>(batch) + 1,
+                      *reinterpret_cast<const float*>(value.data()));
       });
   Session session(program, {}, host);
   session.load(net.state());

@@ -3,8 +3,8 @@
 #include <fstream>
 #include <sstream>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <tandem/core/error.h>
 #include <tandem/core/placement.h>
@@ -35,9 +35,11 @@ void simulate(const std::string& file, std::int64_t batches, const std::string& 
   const Program program = program_from(file);
   SimBackend sim(program);
   run(sim, batches);
-  fmt::print("{} batches in {:.6g} s, {:.6g} s a batch\n", batches, sim.now(), sim.now() / static_cast<double>(batches));
+  fmt::print("{} batches in {:.6g} s, {:.6g} s a batch\n", batches, sim.now(),
+             sim.now() / static_cast<double>(batches));
   for (std::size_t l = 0; l < program.lanes.size(); ++l)
-    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices), 100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices),
+               100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
   fmt::print("\n{}", to_text(sim.timeline(), 96));
   if (trace.empty()) return;
   std::ofstream out(trace);
@@ -77,7 +79,8 @@ int main(int argc, char** argv) {
   sim->add_option("file", file)->required();
   sim->add_option("--batches", batches)->capture_default_str()->check(CLI::PositiveNumber);
   sim->add_option("--trace", trace, "write the timeline here, for ui.perfetto.dev");
-  auto* check = app.add_subcommand("verify", "plans a Program from a JSON file and proves it free of races and deadlocks");
+  auto* check = app.add_subcommand(
+      "verify", "plans a Program from a JSON file and proves it free of races and deadlocks");
   check->add_option("file", file)->required();
 
   CLI11_PARSE(app, argc, argv);

@@ -18,7 +18,8 @@ namespace {
 constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells report it
 
 extern "C" void on_interrupt(int) {
-  if (tandem::apps::CifarTraining::interrupted.exchange(true)) std::_Exit(kInterrupted);  // the second time, at once
+  if (tandem::apps::CifarTraining::interrupted.exchange(true))
+    std::_Exit(kInterrupted);  // the second time, at once
 }
 
 }  // namespace
@@ -34,14 +35,17 @@ int main(int argc, char** argv) {
   };
   try {
     apps::TrainOptions options;
-    if (!apps::parse(argc, argv, "Trains an image classifier on CIFAR.", apps::network_names(), options)) return 0;
+    if (!apps::parse(argc, argv, "Trains an image classifier on CIFAR.", apps::network_names(), options))
+      return 0;
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
     std::signal(SIGINT, on_interrupt);
     apps::Trainer(std::move(options), mpi.get()).run();
     return 0;
   } catch (const Aborted& e) {
     if (apps::CifarTraining::interrupted) return fail(kInterrupted, "interrupted");
-    if (mpi) std::this_thread::sleep_for(std::chrono::seconds(1));  // the rank that failed first speaks, and ends the job
+    if (mpi)
+      std::this_thread::sleep_for(
+          std::chrono::seconds(1));  // the rank that failed first speaks, and ends the job
     return fail(1, e.what());
   } catch (const std::exception& e) {
     if (apps::CifarTraining::interrupted) return fail(kInterrupted, "interrupted");

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include <tandem/core/error.h>
 #include <tandem/dist/launch.h>
@@ -27,7 +27,8 @@ void one_of(const char* flag, const std::string& value, const std::vector<std::s
 template <class T> void per_model(const char* flag, std::vector<T>& values, int models) {
   if (values.size() == 1) values.resize(static_cast<std::size_t>(models), values[0]);
   if (static_cast<int>(values.size()) != models)
-    throw Error(fmt::format("{}: {} values for {} models; give one, or one for each", flag, values.size(), models));
+    throw Error(
+        fmt::format("{}: {} values for {} models; give one, or one for each", flag, values.size(), models));
 }
 
 void settle_models(TrainOptions& o) {
@@ -47,14 +48,18 @@ void settle_ranks(TrainOptions& o) {
   const int world = o.transport == "mpi" ? env.size : 0;  // 0: as many as asked for
   if (o.parallel.empty()) o.parallel = o.stages > 1 ? "pipeline" : o.ranks > 1 || world > 1 ? "data" : "none";
   one_of("--parallel", o.parallel, {"none", "data", "pipeline"});
-  if (o.parallel != "pipeline" && o.stages > 1) throw Error(fmt::format("--stages {} needs --parallel pipeline", o.stages));
-  if (o.parallel == "none" && o.ranks > 1) throw Error(fmt::format("--ranks {} needs --parallel data or pipeline", o.ranks));
-  if (o.parallel == "pipeline" && o.stages == 0) o.stages = world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 2;
+  if (o.parallel != "pipeline" && o.stages > 1)
+    throw Error(fmt::format("--stages {} needs --parallel pipeline", o.stages));
+  if (o.parallel == "none" && o.ranks > 1)
+    throw Error(fmt::format("--ranks {} needs --parallel data or pipeline", o.ranks));
+  if (o.parallel == "pipeline" && o.stages == 0)
+    o.stages = world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 2;
   if (o.stages == 0) o.stages = 1;
   if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
   if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.stages) : 1;
   if (world > 0 && !o.simulate && o.ranks * o.stages != world)
-    throw Error(fmt::format("mpirun started {} ranks, but --ranks {} × --stages {} need {}", world, o.ranks, o.stages, o.ranks * o.stages));
+    throw Error(fmt::format("mpirun started {} ranks, but --ranks {} × --stages {} need {}", world, o.ranks,
+                            o.stages, o.ranks * o.stages));
 }
 
 void check(TrainOptions& o, const std::vector<std::string>& archs) {
@@ -73,8 +78,10 @@ void check(TrainOptions& o, const std::vector<std::string>& archs) {
   settle_ranks(o);
   const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
   if (o.batch_size % parts != 0)
-    throw Error(fmt::format("--batch-size {} is not divided by {} ranks × {} micro-batches; the nearest that are: {} and {}", o.batch_size,
-                            o.ranks, o.microbatches, std::max(parts, o.batch_size / parts * parts), (o.batch_size / parts + 1) * parts));
+    throw Error(fmt::format(
+        "--batch-size {} is not divided by {} ranks × {} micro-batches; the nearest that are: {} and {}",
+        o.batch_size, o.ranks, o.microbatches, std::max(parts, o.batch_size / parts * parts),
+        (o.batch_size / parts + 1) * parts));
 }
 
 }  // namespace
@@ -87,14 +94,22 @@ std::int64_t parse_bytes(const std::string& text) {
   } catch (const std::exception&) {
   }
   const std::string unit = text.substr(used);
-  const std::vector<std::pair<std::string, double>> units = {{"", 1}, {"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
-                                                             {"KiB", 1024.0}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}};
+  const std::vector<std::pair<std::string, double>> units = {{"", 1},
+                                                             {"B", 1},
+                                                             {"kB", 1e3},
+                                                             {"MB", 1e6},
+                                                             {"GB", 1e9},
+                                                             {"KiB", 1024.0},
+                                                             {"MiB", 1024.0 * 1024},
+                                                             {"GiB", 1024.0 * 1024 * 1024}};
   for (const auto& [name, factor] : units)
     if (name == unit && value >= 0) return static_cast<std::int64_t>(value * factor);
-  throw Error(fmt::format("'{}' is no amount of memory; write bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text));
+  throw Error(fmt::format(
+      "'{}' is no amount of memory; write bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text));
 }
 
-bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs, TrainOptions& o) {
+bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs,
+           TrainOptions& o) {
   CLI::App app{program};
   app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("-a,--arch", o.arch, fmt::format("network: {}", fmt::join(archs, ", ")));
@@ -104,11 +119,15 @@ bool parse(int argc, char** argv, const std::string& program, const std::vector<
   app.add_option("--epochs", o.epochs, "passes over the training images");
   app.add_option("--steps", o.steps, "stop after this many batches (0: by --epochs)");
   app.add_option("-b,--batch-size", o.batch_size, "global batch: N ranks take 1/N each");
-  app.add_option("--lr", o.lr, "learning rate, or one per model: 0.1,0.05")->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--lr", o.lr, "learning rate, or one per model: 0.1,0.05")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--sched", o.sched, "learning-rate schedule: constant, cosine");
   app.add_option("--momentum", o.momentum, "SGD momentum");
   app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
-  app.add_option("--seed", o.seed, "seed of weights, order and dropout, or one per model: 1,2")->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--seed", o.seed, "seed of weights, order and dropout, or one per model: 1,2")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--threads", o.threads, "threads per compute lane (0: cores / lanes)");
   app.add_option("--parallel", o.parallel, "none, data, pipeline (pipeline with --ranks above 1 is both)");
   app.add_option("--ranks", o.ranks, "data-parallel copies (0: from mpirun)");

@@ -17,7 +17,7 @@ struct TrainOptions {
   std::string sched = "constant";
   double momentum = 0.9, weight_decay = 0;
   std::vector<std::uint64_t> seed = {0};
-  int threads = 0;  ///< per compute lane; 0: the cores divided among the lanes of this machine
+  int threads = 0;       ///< per compute lane; 0: the cores divided among the lanes of this machine
   std::string parallel;  ///< none, data, pipeline; empty: none, or data under mpirun
   int ranks = 0, stages = 0, microbatches = 1, models = 0;
   std::string schedule = "1f1b";
@@ -32,7 +32,8 @@ struct TrainOptions {
 
 /// Parses and checks. Returns false when there is nothing to run (--help), after printing.
 /// Throws Error naming the flag, what was given and what is accepted.
-bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs, TrainOptions& options);
+bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs,
+           TrainOptions& options);
 
 /// "512MB", "1.5GiB", "1000000" in bytes. Throws Error listing the forms.
 std::int64_t parse_bytes(const std::string& text);

@@ -21,7 +21,6 @@
 #include <tandem/plan/plan_file.h>
 #include <tandem/plan/profile.h>
 
-
 namespace tandem::apps {
 namespace {
 
@@ -55,7 +54,8 @@ void Trainer::run() {
 
 int Trainer::compute_lanes() const {
   const int lanes = options_.parallel == "pipeline" && options_.schedule == "dualpipe" ? 2 : 1;  // of a rank
-  const bool own_cores = mpi_ && default_threads() < static_cast<int>(std::thread::hardware_concurrency());  // mpirun bound us
+  const bool own_cores =
+      mpi_ && default_threads() < static_cast<int>(std::thread::hardware_concurrency());  // mpirun bound us
   return own_cores ? lanes : lanes * options_.ranks * options_.stages;
 }
 
@@ -97,7 +97,8 @@ std::map<std::string, Tensor> Trainer::initial_state() const {
       type.shape.insert(type.shape.begin(), options_.models);
       auto& stacked = state.try_emplace(path).first->second;
       if (!stacked) stacked = Tensor::empty(type);
-      std::memcpy(stacked.as<std::byte>() + static_cast<std::int64_t>(m) * tensor.type().bytes(), tensor.data(), static_cast<std::size_t>(tensor.type().bytes()));
+      std::memcpy(stacked.as<std::byte>() + static_cast<std::int64_t>(m) * tensor.type().bytes(),
+                  tensor.data(), static_cast<std::size_t>(tensor.type().bytes()));
     }
   }
   return state;
@@ -122,7 +123,8 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   const Strategy s = strategy();
   const Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
   std::unique_ptr<TrainingLog> log;
-  CifarTraining host(train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
+  CifarTraining host(train, options_,
+                     [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
   const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
   const int busy = s.threads * compute_lanes();
   if (is_main() && busy > default_threads())
@@ -137,8 +139,11 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
       session.run(batch, next - batch);
     }
   } catch (const NonFinite& e) {
-    const bool whole = !mpi_ || (options_.stages == 1 && mpi_->rank() == 0);  // this process holds all of the state
-    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), whole ? first_non_finite(train, session.state(), e.batch) : ""), e.batch);
+    const bool whole =
+        !mpi_ || (options_.stages == 1 && mpi_->rank() == 0);  // this process holds all of the state
+    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(),
+                                whole ? first_non_finite(train, session.state(), e.batch) : ""),
+                    e.batch);
   }
   const auto state = session.state(main_rank());
   const std::int64_t peak = session.executed_peak(main_rank());
@@ -149,23 +154,27 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   report(*log, session, peak, evaluate(test, state));
 }
 
-void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak, const std::vector<double>& accuracy) const {
+void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak,
+                     const std::vector<double>& accuracy) const {
   Summary summary;
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
   summary.step_ms = log.mean_step_ms();
-  if (summary.step_ms > 0) summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
+  if (summary.step_ms > 0)
+    summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
   log.directory().summary(summary);
   std::vector<double> percent;
   for (double a : accuracy) percent.push_back(100 * a);
-  fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n", fmt::join(percent, " "),
-             fmt::join(summary.train_loss, " "), summary.step_ms, summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
+  fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
+             fmt::join(percent, " "), fmt::join(summary.train_loss, " "), summary.step_ms,
+             summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
 }
 
-std::vector<double> Trainer::evaluate(const CifarData& test, const std::map<std::string, Tensor>& state) const {
+std::vector<double> Trainer::evaluate(const CifarData& test,
+                                      const std::map<std::string, Tensor>& state) const {
   Strategy s;
   s.train = false;
   s.models = options_.models;
@@ -179,7 +188,8 @@ std::vector<double> Trainer::evaluate(const CifarData& test, const std::map<std:
 }
 
 // The forward graph of the batch once more, node by node.
-std::string Trainer::first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state, std::int64_t batch) const {
+std::string Trainer::first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+                                      std::int64_t batch) const {
   Graph graph = forward_graph(options_.batch_size, true);
   if (options_.models > 1) graph = tandem::batch(graph, options_.models);
   TrainOptions whole = options_;
@@ -190,10 +200,13 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
   for (const Node& n : graph.nodes()) {
     if (const auto* read = dynamic_cast<const Read*>(n.op.get())) {
       value[n.outputs[0]] = state.at(graph.slot(read->slot).path);
-      if (!all_finite(value[n.outputs[0]])) return fmt::format("; the first value that is not finite is the state '{}'", graph.slot(read->slot).path);
+      if (!all_finite(value[n.outputs[0]]))
+        return fmt::format("; the first value that is not finite is the state '{}'",
+                           graph.slot(read->slot).path);
     } else if (const auto* input = dynamic_cast<const Input*>(n.op.get())) {
       Tensor t = Tensor::empty(input->type);
-      host.fill(input->input, batch, 0, {}, {t.as<std::byte>(), static_cast<std::size_t>(input->type.bytes())});
+      host.fill(input->input, batch, 0, {},
+                {t.as<std::byte>(), static_cast<std::size_t>(input->type.bytes())});
       value[n.outputs[0]] = t;
     } else if (!dynamic_cast<const Assign*>(n.op.get()) && !dynamic_cast<const Result*>(n.op.get())) {
       Tensors in;
@@ -202,7 +215,8 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
       for (std::size_t o = 0; o < out.size(); ++o) {
         value[n.outputs[o]] = out[o];
         if (!all_finite(out[o]))
-          return fmt::format("; the first value that is not finite comes from {} in module '{}'", n.op->name(), n.tag.path);
+          return fmt::format("; the first value that is not finite comes from {} in module '{}'",
+                             n.op->name(), n.tag.path);
       }
     }
   }
@@ -214,12 +228,15 @@ void Trainer::simulate(const CifarData& train) {
   const Strategy s = strategy();
   Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
   Profile profile;
-  if (options_.profile.empty()) profile.measure(program, cpu_kernels(), s.threads);
-  else profile = Profile::read(options_.profile);
+  if (options_.profile.empty())
+    profile.measure(program, cpu_kernels(), s.threads);
+  else
+    profile = Profile::read(options_.profile);
   program = with_costs(std::move(program), profile, s.threads);
   // Lanes with a core each do not disturb each other; with fewer cores they take turns.
   program.corun = s.threads * compute_lanes() <= default_threads() ? 0.5 : 1.0;
-  const std::int64_t batches = options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
+  const std::int64_t batches =
+      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
   SimBackend sim(program);
   tandem::run(sim, batches);
   RunDirectory directory(options_.output, options_);
@@ -231,13 +248,16 @@ void Trainer::simulate(const CifarData& train) {
   summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
   for (int d = 0; d < program.devices; ++d) {
     summary.planned_peak_bytes = std::max(summary.planned_peak_bytes, planned_peak(program, d));
-    summary.live_peak_bytes = std::max(summary.live_peak_bytes, program.memory[static_cast<std::size_t>(d)].live_peak);
+    summary.live_peak_bytes =
+        std::max(summary.live_peak_bytes, program.memory[static_cast<std::size_t>(d)].live_peak);
   }
   directory.summary(summary);
-  fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n", summary.step_ms, summary.images_per_second,
+  fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
+             summary.step_ms, summary.images_per_second,
              static_cast<double>(summary.planned_peak_bytes) / 1e6);
   for (std::size_t l = 0; l < program.lanes.size(); ++l)
-    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices), 100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices),
+               100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
 }
 
 }  // namespace tandem::apps

@@ -35,9 +35,11 @@ class Trainer {
   std::vector<std::unique_ptr<Comm>> comms() const;
   void train(const CifarData& train, const CifarData& test);
   void simulate(const CifarData& train);
-  void report(TrainingLog& log, const Session& session, std::int64_t peak, const std::vector<double>& accuracy) const;
+  void report(TrainingLog& log, const Session& session, std::int64_t peak,
+              const std::vector<double>& accuracy) const;
   std::vector<double> evaluate(const CifarData& test, const std::map<std::string, Tensor>& state) const;
-  std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state, std::int64_t batch) const;
+  std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+                               std::int64_t batch) const;
 
   TrainOptions options_;
   MpiSession* mpi_;

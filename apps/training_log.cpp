@@ -5,7 +5,8 @@
 
 namespace tandem::apps {
 
-TrainingLog::TrainingLog(const TrainOptions& options, std::int64_t batches_per_epoch, std::int64_t total_batches)
+TrainingLog::TrainingLog(const TrainOptions& options, std::int64_t batches_per_epoch,
+                         std::int64_t total_batches)
     : options_(options),
       per_epoch_(batches_per_epoch),
       directory_(options.output, options),
@@ -13,7 +14,8 @@ TrainingLog::TrainingLog(const TrainOptions& options, std::int64_t batches_per_e
       epoch_sum_(static_cast<std::size_t>(options.models), 0) {}
 
 void TrainingLog::start() {
-  started_ = last_ = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  started_ = last_ =
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result) {
@@ -34,7 +36,8 @@ void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result
 
 std::vector<double> TrainingLog::mean_loss() const {
   std::vector<double> mean;
-  for (double sum : epoch_sum_) mean.push_back(sum / static_cast<double>(std::max<std::int64_t>(in_epoch_, 1)));
+  for (double sum : epoch_sum_)
+    mean.push_back(sum / static_cast<double>(std::max<std::int64_t>(in_epoch_, 1)));
   return mean;
 }
 

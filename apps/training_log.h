@@ -9,7 +9,8 @@
 
 namespace tandem::apps {
 
-/// What is known of a run from its losses as they arrive: metrics to the run directory, a progress line, means.
+/// What is known of a run from its losses as they arrive: metrics to the run directory, a progress line,
+/// means.
 class TrainingLog {
  public:
   /// Opens the run directory that the options name.

@@ -61,12 +61,14 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
       Tag tag = node.tag;
       tag.phase = Phase::backward;
       trace.set_tag(tag);
-      const Tensors in_grads = node.op->vjp({tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
+      const Tensors in_grads =
+          node.op->vjp({tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
       for (std::size_t i = 0; i < in_grads.size(); ++i) {
         if (!in_grads[i].defined() || !needed[i]) continue;
         if (in_grads[i].type() != graph.type(node.inputs[i]))
-          throw Error(fmt::format("{}: the gradient of input {} of {} is {}, the input {}", node.tag.path, i, node.op->name(),
-                                  to_string(in_grads[i].type()), to_string(graph.type(node.inputs[i]))));
+          throw Error(fmt::format("{}: the gradient of input {} of {} is {}, the input {}", node.tag.path, i,
+                                  node.op->name(), to_string(in_grads[i].type()),
+                                  to_string(graph.type(node.inputs[i]))));
         Tensor& sum = grad(node.inputs[i]);
         sum = sum.defined() ? add(sum, in_grads[i]) : in_grads[i];
       }

@@ -21,7 +21,8 @@ std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {
   std::vector<std::shared_ptr<History>> tape, pending;
   std::unordered_set<const History*> seen;
   const auto visit = [&](const Tensor& t) {
-    if (t.impl()->history && seen.insert(t.impl()->history.get()).second) pending.push_back(t.impl()->history);
+    if (t.impl()->history && seen.insert(t.impl()->history.get()).second)
+      pending.push_back(t.impl()->history);
   };
   visit(loss);
   while (!pending.empty()) {
@@ -44,7 +45,8 @@ struct Tape {
 
   ValueId value_of(const Tensor& t) {
     if (const auto& history = t.impl()->history) return outputs.at(history.get()).at(t.impl()->output);
-    const auto [found, fresh] = arguments.emplace(t.impl().get(), static_cast<ValueId>(graph.values().size()));
+    const auto [found, fresh] =
+        arguments.emplace(t.impl().get(), static_cast<ValueId>(graph.values().size()));
     if (fresh) {
       graph.add_value(t.type());
       held.push_back(t);
@@ -81,7 +83,8 @@ void Tensor::backward() const {
     Tensors inputs;
     for (ValueId v : node.inputs) inputs.push_back(tape.held[static_cast<std::size_t>(v)]);
     const Tensors outputs = evaluate(cpu_kernels(), node.op, inputs, node.tag);
-    for (std::size_t i = 0; i < outputs.size(); ++i) tape.held[static_cast<std::size_t>(node.outputs[i])] = outputs[i];
+    for (std::size_t i = 0; i < outputs.size(); ++i)
+      tape.held[static_cast<std::size_t>(node.outputs[i])] = outputs[i];
   }
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     if (d.grads[i] < 0) continue;

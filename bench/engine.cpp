@@ -1,5 +1,5 @@
-// What the engine itself costs: planning, proving and simulating a Program of 2,000 steps, a step's overhead when
-// nothing is computed, what a lane uses while it waits, and what is allocated. Prints a table.
+// What the engine itself costs: planning, proving and simulating a Program of 2,000 steps, a step's overhead
+// when nothing is computed, what a lane uses while it waits, and what is allocated. Prints a table.
 #include <ctime>
 
 #include <algorithm>
@@ -43,7 +43,8 @@ double fastest(int repeats, const std::function<void()>& f) {
 }
 
 void report(const std::string& what, double figure, const std::string& unit, double target) {
-  fmt::print("{:<58} {:>10.3f} {:<4} target {:>7.3f}  {}\n", what, figure, unit, target, figure <= target ? "met" : "MISSED");
+  fmt::print("{:<58} {:>10.3f} {:<4} target {:>7.3f}  {}\n", what, figure, unit, target,
+             figure <= target ? "met" : "MISSED");
 }
 
 /// Keeps a core busy for a while; with 0 seconds it does nothing.
@@ -80,8 +81,10 @@ const KernelTable& kernels() {
 Program with_op(Program p, const OpPtr& op) {
   for (Step& s : p.steps) {
     s.op = op;
-    for (MemberId m : s.reads) s.inputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
-    for (MemberId m : s.writes) s.outputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
+    for (MemberId m : s.reads)
+      s.inputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
+    for (MemberId m : s.writes)
+      s.outputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
   }
   return p;
 }
@@ -105,10 +108,13 @@ void report_planning(const std::string& what, const Program& schedule) {
   });
   std::size_t waits = 0;
   for (const Step& s : plan.steps) waits += s.waits.size();
-  fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.steps.size(), plan.lanes.size(), plan.blocks.size(), waits);
+  fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.steps.size(), plan.lanes.size(),
+             plan.blocks.size(), waits);
   for (std::size_t device = 0; device < plan.memory.size(); ++device)
-    fmt::print("  device {}: work arena {:.1f} MB, {:.3f} of the live bytes' peak\n", device, static_cast<double>(plan.memory[device].work) / 1e6,
-               static_cast<double>(plan.memory[device].work) / static_cast<double>(plan.memory[device].live_peak));
+    fmt::print(
+        "  device {}: work arena {:.1f} MB, {:.3f} of the live bytes' peak\n", device,
+        static_cast<double>(plan.memory[device].work) / 1e6,
+        static_cast<double>(plan.memory[device].work) / static_cast<double>(plan.memory[device].live_peak));
   report("  plan", planning * 1e3, "ms", 100);
   report("  verify", proving * 1e3, "ms", 200);
   report("  simulate one unit", simulating / static_cast<double>(plan.units(kUnits)) * 1e3, "ms", 2);
@@ -120,7 +126,8 @@ void report_overhead(const std::string& what, const Program& plan) {
   run(r.backend, kBatches);
   const long before = test::allocations();
   const double seconds = fastest(10, [&] { run(r.backend, kBatches); });
-  report(what, seconds / static_cast<double>(kBatches * static_cast<std::int64_t>(plan.steps.size())) * 1e6, "us", 0.5);
+  report(what, seconds / static_cast<double>(kBatches * static_cast<std::int64_t>(plan.steps.size())) * 1e6,
+         "us", 0.5);
   report("  allocations while running", static_cast<double>(test::allocations() - before), "", 0);
 }
 

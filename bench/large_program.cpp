@@ -14,16 +14,20 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // One stage: `layers` layers from `first` on.
 class Stage {
  public:
-  Stage(test::ScheduleBuilder& b, int k, int stages, int first, int layers) : b_(b), k_(k), stages_(stages), first_(first), layers_(at(layers)) {
+  Stage(test::ScheduleBuilder& b, int k, int stages, int first, int layers)
+      : b_(b), k_(k), stages_(stages), first_(first), layers_(at(layers)) {
     for (int l = 0; l < layers; ++l) {
-      if (l % kGroup == 0) groups_.push_back(b.block(name("gradients", l), k, std::min(kGroup, layers - l) * (kWeights + kStatistics)));
+      if (l % kGroup == 0)
+        groups_.push_back(
+            b.block(name("gradients", l), k, std::min(kGroup, layers - l) * (kWeights + kStatistics)));
       Layer& layer = layers_[at(l)];
       layer.weight = b.state(name("weight", l), k, kWeights);
       layer.momentum = b.state(name("momentum", l), k, kWeights);
       layer.scale = b.state(name("scale", l), k, kStatistics);
       layer.d_weight = b.part(name("d weight", l), groups_.back(), l % kGroup * kWeights, kWeights);
       const int in_group = std::min(kGroup, layers - l / kGroup * kGroup);
-      layer.d_scale = b.part(name("d scale", l), groups_.back(), in_group * kWeights + l % kGroup * kStatistics, kStatistics);
+      layer.d_scale = b.part(name("d scale", l), groups_.back(),
+                             in_group * kWeights + l % kGroup * kStatistics, kStatistics);
     }
   }
 
@@ -42,7 +46,10 @@ class Stage {
       x = layer.output = in_place("relu", l, false, z, {});
       if (parked(l)) {
         layer.host = b_.value(name("parked", l), k_, kActivation, Arena::host);
-        b_.add({.name = name("copy out", l), .lane = b_.lane(k_, LaneKind::copy_out), .reads = {layer.y}, .writes = {layer.host},
+        b_.add({.name = name("copy out", l),
+                .lane = b_.lane(k_, LaneKind::copy_out),
+                .reads = {layer.y},
+                .writes = {layer.host},
                 .cost = {20e-6}});
       }
     }
@@ -56,12 +63,18 @@ class Stage {
       MemberId y = layer.y;
       if (parked(l)) {
         y = value("y back", l, kActivation);
-        b_.add({.name = name("copy in", l), .lane = b_.lane(k_, LaneKind::copy_in), .reads = {layer.host}, .writes = {y}, .cost = {20e-6}});
+        b_.add({.name = name("copy in", l),
+                .lane = b_.lane(k_, LaneKind::copy_in),
+                .reads = {layer.host},
+                .writes = {y},
+                .cost = {20e-6}});
       }
-      const MemberId d_relu = value("d relu", l, kActivation), d_y = value("d y", l, kActivation), d_x = value("d x", l, kActivation);
+      const MemberId d_relu = value("d relu", l, kActivation), d_y = value("d y", l, kActivation),
+                     d_x = value("d x", l, kActivation);
       compute("relu'", l, true, {d, layer.output}, {d_relu});
       if (l % 2 == 1) skip = d_relu;
-      compute("normalise'", l, true, {d_relu, y, layer.statistics, b_.read(layer.scale, 1)}, {d_y, layer.d_scale});
+      compute("normalise'", l, true, {d_relu, y, layer.statistics, b_.read(layer.scale, 1)},
+              {d_y, layer.d_scale});
       compute("convolution weight'", l, true, {layer.input, d_y}, {layer.d_weight});
       compute("convolution data'", l, true, {d_y, b_.read(layer.weight, 1)}, {d_x});
       d = d_x;
@@ -74,11 +87,20 @@ class Stage {
   void update() {
     for (int l = size(); l-- > 0;) {
       const Layer& layer = layers_[at(l)];
-      b_.add({.name = name("update", l), .lane = b_.lane(k_), .lag = lag(true),
+      b_.add({.name = name("update", l),
+              .lane = b_.lane(k_),
+              .lag = lag(true),
               .reads = {layer.d_weight, b_.read(layer.weight, 1), b_.read(layer.momentum, 1)},
-              .writes = {b_.assign(layer.weight), b_.assign(layer.momentum)}, .cost = {5e-6}, .in_place = true});
-      b_.add({.name = name("update scale", l), .lane = b_.lane(k_), .lag = lag(true), .reads = {layer.d_scale, b_.read(layer.scale, 1)},
-              .writes = {b_.assign(layer.scale)}, .cost = {1e-6}, .in_place = true});
+              .writes = {b_.assign(layer.weight), b_.assign(layer.momentum)},
+              .cost = {5e-6},
+              .in_place = true});
+      b_.add({.name = name("update scale", l),
+              .lane = b_.lane(k_),
+              .lag = lag(true),
+              .reads = {layer.d_scale, b_.read(layer.scale, 1)},
+              .writes = {b_.assign(layer.scale)},
+              .cost = {1e-6},
+              .in_place = true});
     }
   }
 
@@ -94,9 +116,14 @@ class Stage {
   std::string name(const char* what, int l) const { return fmt::format("{} {}", what, first_ + l); }
   MemberId value(const char* what, int l, std::int64_t bytes) { return b_.value(name(what, l), k_, bytes); }
 
-  void compute(const char* what, int l, bool backward, std::vector<MemberId> reads, std::vector<MemberId> writes) {
-    b_.add({.name = name(what, l), .lane = b_.lane(k_, LaneKind::compute, backward && stages_ > 1 ? 1 : 0), .lag = lag(backward),
-            .reads = std::move(reads), .writes = std::move(writes), .cost = {50e-6}});
+  void compute(const char* what, int l, bool backward, std::vector<MemberId> reads,
+               std::vector<MemberId> writes) {
+    b_.add({.name = name(what, l),
+            .lane = b_.lane(k_, LaneKind::compute, backward && stages_ > 1 ? 1 : 0),
+            .lag = lag(backward),
+            .reads = std::move(reads),
+            .writes = std::move(writes),
+            .cost = {50e-6}});
   }
   MemberId in_place(const char* what, int l, bool backward, MemberId over, std::vector<MemberId> others) {
     const MemberId out = b_.over(name(what, l), over);
@@ -106,8 +133,12 @@ class Stage {
     return out;
   }
   void reduce(int first) {
-    Step s{.name = name("all-reduce", first), .lane = b_.lane(k_, LaneKind::collective), .lag = lag(true), .channel = b_.new_channel(),
-           .cost = {300e-6, 0.8, 0.9}, .in_place = true};
+    Step s{.name = name("all-reduce", first),
+           .lane = b_.lane(k_, LaneKind::collective),
+           .lag = lag(true),
+           .channel = b_.new_channel(),
+           .cost = {300e-6, 0.8, 0.9},
+           .in_place = true};
     for (int l = first; l < std::min(first + kGroup, size()); ++l)
       for (MemberId* grad : {&layers_[at(l)].d_weight, &layers_[at(l)].d_scale}) {
         s.reads.push_back(*grad);

@@ -34,8 +34,8 @@ double seconds_of_clock(clockid_t clock) {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Seconds of the fastest run within a third of a second: what it costs when nothing disturbs. One thread's own
-// time, where there is one, does not count what other programs take.
+// Seconds of the fastest run within a third of a second: what it costs when nothing disturbs. One thread's
+// own time, where there is one, does not count what other programs take.
 double fastest(const Kernel& kernel, const Launch& launch, int threads) {
   const clockid_t clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
   double best = 1e9;

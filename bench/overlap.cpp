@@ -1,13 +1,13 @@
-// How much of what a link model says can be hidden does data-parallel training hide? Two ranks as threads, one
-// computing thread each, a throttled link.
+// How much of what a link model says can be hidden does data-parallel training hide? Two ranks as threads,
+// one computing thread each, a throttled link.
 //
 //   serial     all gradients in one all-reduce, which cannot begin before backward is over (SynEASGD)
 //   overlapped one all-reduce a tensor, beside backward (WFBP)
 //   free       no link: what computing and moving the bytes in memory alone takes
 //
-// What can be hidden is what the link model allows: the difference between both Programs in the simulator, with
-// the link's seconds for the all-reduces and the computing steps scaled to take as long as measured without a link.
-// What is hidden is the measured difference.
+// What can be hidden is what the link model allows: the difference between both Programs in the simulator,
+// with the link's seconds for the all-reduces and the computing steps scaled to take as long as measured
+// without a link. What is hidden is the measured difference.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -24,18 +24,23 @@ namespace {
 constexpr std::int64_t kBatch = 256, kWidth = 1024;
 constexpr int kBatches = 12, kPairs = 7;
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 Graph forward_graph(nn::Module& net) {
   Graph graph;
   Trace trace(graph);
-  const Tensor x = trace.input("x", {DType::f32, {kBatch / 2, kWidth}}), y = trace.input("y", {DType::i32, {kBatch / 2}});
+  const Tensor x = trace.input("x", {DType::f32, {kBatch / 2, kWidth}}),
+               y = trace.input("y", {DType::i32, {kBatch / 2}});
   trace.result("loss", cross_entropy(net(x), y));
   return graph;
 }
 
-double seconds_a_step(const Program& program, const std::map<std::string, Tensor>& state, const LinkModel* link) {
-  FunctionHost host([](const std::string&, std::int64_t, std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
+double seconds_a_step(const Program& program, const std::map<std::string, Tensor>& state,
+                      const LinkModel* link) {
+  FunctionHost host([](const std::string&, std::int64_t,
+                       std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
                     [](const std::string&, std::int64_t, std::span<const std::byte>) {});
   const ThreadWorld world(2);
   std::vector<std::unique_ptr<Comm>> comms;
@@ -71,7 +76,8 @@ int main() {
   nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
   net.initialise(1);
   const Graph graph = forward_graph(net);
-  std::printf("%-22s %10s %10s %10s %10s %8s\n", "link", "free ms", "serial ms", "overlap ms", "sim ms", "hidden");
+  std::printf("%-22s %10s %10s %10s %10s %8s\n", "link", "free ms", "serial ms", "overlap ms", "sim ms",
+              "hidden");
   for (const char* text : {"4GB/s,20us", "2GB/s,20us", "1GB/s,20us"}) {
     const LinkModel link = parse_link(text);
     Strategy strategy{.replicas = 2, .link = link};
@@ -90,7 +96,8 @@ int main() {
     const double scale = median(t_free) / predicted(overlapped, profile, 1, false);
     const double can = predicted(serial, profile, scale, true) - predicted(overlapped, profile, scale, true);
     const double hidden = (median(t_serial) - median(t_overlapped)) / can;
-    std::printf("%-22s %10.2f %10.2f %10.2f %10.2f %7.0f%%\n", text, 1e3 * median(t_free), 1e3 * median(t_serial), 1e3 * median(t_overlapped),
+    std::printf("%-22s %10.2f %10.2f %10.2f %10.2f %7.0f%%\n", text, 1e3 * median(t_free),
+                1e3 * median(t_serial), 1e3 * median(t_overlapped),
                 1e3 * predicted(overlapped, profile, scale, true), 100 * hidden);
   }
 }

@@ -19,8 +19,8 @@ class Comm {
 
   /// Sums `count` elements in place over the ranks of `group` (ascending, containing this rank).
   /// Every element is the left fold in rank order, so all transports give the same bits.
-  virtual void all_reduce_sum(void* data, std::int64_t count, DType dtype,
-                              std::span<const int> group, std::uint64_t channel) = 0;
+  virtual void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                              std::uint64_t channel) = 0;
   /// Returns when `data` may be overwritten.
   virtual void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
   virtual void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;

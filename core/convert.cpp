@@ -7,7 +7,9 @@
 namespace tandem {
 namespace {
 template <class T> T at(const void* data, std::int64_t i) { return static_cast<const T*>(data)[i]; }
-template <class T> void put(void* data, std::int64_t i, double v) { static_cast<T*>(data)[i] = static_cast<T>(v); }
+template <class T> void put(void* data, std::int64_t i, double v) {
+  static_cast<T*>(data)[i] = static_cast<T>(v);
+}
 
 // IEEE binary16, subnormals included.
 double f16_to_double(std::uint16_t h) {
@@ -37,7 +39,8 @@ double load_element(DType dtype, const void* data, std::int64_t i) {
     case DType::f16: return f16_to_double(at<std::uint16_t>(data, i));
     case DType::i32: return at<std::int32_t>(data, i);
     case DType::i64: return static_cast<double>(at<std::int64_t>(data, i));
-    case DType::u8: case DType::b8: return at<std::uint8_t>(data, i);
+    case DType::u8:
+    case DType::b8: return at<std::uint8_t>(data, i);
   }
   throw Error("load_element: unknown dtype");
 }

@@ -31,7 +31,8 @@ CpuBackend::CpuBackend(Executable& executable, std::size_t spans)
     workers_[lane]->spans.reserve(spans);
   }
   for (std::size_t lane = 0; lane < workers_.size(); ++lane)
-    if (workers_[lane]) workers_[lane]->thread = std::thread([this, lane] { work(static_cast<LaneId>(lane)); });
+    if (workers_[lane])
+      workers_[lane]->thread = std::thread([this, lane] { work(static_cast<LaneId>(lane)); });
 }
 
 CpuBackend::~CpuBackend() {
@@ -51,7 +52,8 @@ void CpuBackend::push(Worker& worker, const Command& command) {
 void CpuBackend::wait(LaneId lane, StepId step, std::int64_t unit) {
   const LaneId awaited = program().steps[static_cast<std::size_t>(step)].lane;
   const auto l = static_cast<std::size_t>(awaited);
-  const std::uint64_t count = base_[l] + static_cast<std::uint64_t>(unit) * per_unit_[l] + number_[static_cast<std::size_t>(step)];
+  const std::uint64_t count =
+      base_[l] + static_cast<std::uint64_t>(unit) * per_unit_[l] + number_[static_cast<std::size_t>(step)];
   push(*workers_[static_cast<std::size_t>(lane)], {-1, awaited, static_cast<std::int64_t>(count), -1});
 }
 
@@ -95,7 +97,8 @@ void CpuBackend::work(LaneId lane) {
     const Command command = worker.ring[next % kRing];
     if (next % (kRing / 8) == kRing / 8 - 1) worker.taken.advance_to(next + 1);
     if (command.step < 0) {
-      workers_[static_cast<std::size_t>(command.awaited_lane)]->done.wait_for(static_cast<std::uint64_t>(command.unit), stopped_);
+      workers_[static_cast<std::size_t>(command.awaited_lane)]->done.wait_for(
+          static_cast<std::uint64_t>(command.unit), stopped_);
       continue;
     }
     if (command.batch >= 0 && !stopped_.load(std::memory_order_relaxed)) execute(lane, worker, command);
@@ -111,7 +114,8 @@ void CpuBackend::execute(LaneId lane, Worker& worker, const Command& command) {
     }
     const double begin = now();
     executable_.execute(command.step, command.batch);
-    worker.spans.push_back({executable_.rank().rank, lane, command.step, command.unit, command.batch, begin - origin_, now() - origin_});
+    worker.spans.push_back({executable_.rank().rank, lane, command.step, command.unit, command.batch,
+                            begin - origin_, now() - origin_});
   } catch (...) {
     const std::exception_ptr error = explain(command, std::current_exception());
     stop(error);

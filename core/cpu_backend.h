@@ -36,14 +36,14 @@ class CpuBackend final : public Backend {
 
  private:
   struct Command {
-    StepId step;          // −1: wait
+    StepId step;  // −1: wait
     LaneId awaited_lane;
-    std::int64_t unit;    // of the step; or the count awaited
+    std::int64_t unit;  // of the step; or the count awaited
     std::int64_t batch;
   };
   struct Worker {
     std::vector<Command> ring;
-    Progress issued, taken, done;  // commands in, commands out, steps ended
+    Progress issued, taken, done;                     // commands in, commands out, steps ended
     std::uint64_t next_issued = 0, steps_issued = 0;  // of the thread that issues
     alignas(64) std::vector<Span> spans;              // of the lane's thread
     std::thread thread;

@@ -11,12 +11,14 @@
 namespace tandem {
 
 void RankMemory::fit(const DeviceMemory& needed) {
-  if (needed.work > work_.bytes() || needed.host > host_.bytes() || needed.state > state_.bytes()) ++generation_;
+  if (needed.work > work_.bytes() || needed.host > host_.bytes() || needed.state > state_.bytes())
+    ++generation_;
   if (needed.work > work_.bytes()) work_ = Buffer(needed.work);
   if (needed.host > host_.bytes()) host_ = Buffer(needed.host);
   if (needed.state > state_.bytes()) {
     const Buffer larger(needed.state);
-    if (state_.bytes() > 0) std::memcpy(larger.data(), state_.data(), static_cast<std::size_t>(state_.bytes()));
+    if (state_.bytes() > 0)
+      std::memcpy(larger.data(), state_.data(), static_cast<std::size_t>(state_.bytes()));
     state_ = larger;
   }
 }
@@ -35,7 +37,8 @@ std::span<std::byte> RankMemory::state(const Program& program, const StateBlock&
   return {base(Arena::state) + block.offsets.at(0), static_cast<std::size_t>(block.bytes)};
 }
 
-Executable::Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels)
+Executable::Executable(Program program, const RankContext& rank, RankMemory& memory,
+                       const KernelTable& kernels)
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.steps.size()) {
   memory.fit(program_.memory.at(static_cast<std::size_t>(rank.stage)));
   for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s) prepare(s, kernels);
@@ -63,20 +66,23 @@ void Executable::prepare(StepId s, const KernelTable& kernels) {
   Prepared& p = prepared_[static_cast<std::size_t>(s)];
   if (step.op) {
     const TeamSize team(threads(step.lane));
-    p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane), program_.microbatches,
-                             static_cast<std::uint64_t>(step.channel)});
+    p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane),
+                             program_.microbatches, static_cast<std::uint64_t>(step.channel)});
     const bool has_workspace = step.writes.size() > step.outputs.size();
-    const std::int64_t planned = has_workspace ? program_.members[static_cast<std::size_t>(step.writes.back())].bytes : 0;
+    const std::int64_t planned =
+        has_workspace ? program_.members[static_cast<std::size_t>(step.writes.back())].bytes : 0;
     if (p.kernel->workspace() > planned)
-      throw Error(fmt::format("step '{}': the {} kernel needs {} bytes of scratch, {} were planned; plan and run with the same kernels",
-                              step.name, kernels.backend(), p.kernel->workspace(), planned));
+      throw Error(fmt::format(
+          "step '{}': the {} kernel needs {} bytes of scratch, {} were planned; plan and run with the same kernels",
+          step.name, kernels.backend(), p.kernel->workspace(), planned));
   }
   p.in.resize(step.reads.size());
   p.out.resize(step.writes.size());
   const auto add = [&](const std::vector<MemberId>& members, bool output) {
     for (std::size_t i = 0; i < members.size(); ++i) {
       const Member& member = program_.members[static_cast<std::size_t>(members[i])];
-      if (program_.blocks[static_cast<std::size_t>(member.block)].slots > 1) p.moving.push_back({i, output, &member});
+      if (program_.blocks[static_cast<std::size_t>(member.block)].slots > 1)
+        p.moving.push_back({i, output, &member});
     }
   };
   add(step.reads, false);
@@ -101,8 +107,10 @@ void Executable::execute(StepId s, std::int64_t batch) {
   if (p.bound != memory_.generation()) bind(step, p);
   for (const Moving& m : p.moving) {
     std::byte* const at = address(*m.member, m.member->index(batch));
-    if (m.output) p.out[m.operand] = at;
-    else p.in[m.operand] = at;
+    if (m.output)
+      p.out[m.operand] = at;
+    else
+      p.in[m.operand] = at;
     touch(p, *m.member, m.member->index(batch));
   }
   if (!p.kernel) return;
@@ -120,8 +128,7 @@ void Executable::poison_before(const Step& step, const Prepared& p) const {
   for (std::size_t i = 0; i < p.out.size(); ++i) {
     const Member& out = program_.members[static_cast<std::size_t>(step.writes[i])];
     const bool replaces = std::any_of(step.reads.begin(), step.reads.end(), [&](MemberId m) {
-      return program_.members[static_cast<std::size_t>(m)].block == out.block &&
-             m != step.writes[i];
+      return program_.members[static_cast<std::size_t>(m)].block == out.block && m != step.writes[i];
     });
     if (!replaces) tandem::poison(p.out[i], out.bytes);
   }
@@ -131,7 +138,8 @@ void Executable::poison_before(const Step& step, const Prepared& p) const {
 void Executable::find_last_uses() {
   const auto accesses = accesses_by_block(program_);
   for (std::size_t b = 0; b < accesses.size(); ++b) {
-    if (accesses[b].empty() || program_.blocks[b].slots > 1 || program_.blocks[b].arena == Arena::state) continue;
+    if (accesses[b].empty() || program_.blocks[b].slots > 1 || program_.blocks[b].arena == Arena::state)
+      continue;
     const Access& last = accesses[b].back();
     const LaneId lane = program_.steps[static_cast<std::size_t>(last.step)].lane;
     const bool simple = std::all_of(accesses[b].begin(), accesses[b].end(), [&](const Access& a) {
@@ -153,7 +161,8 @@ void Executable::settle(std::int64_t batches) {
     const int slot = assigned ? block.slot(batches) : 0;
     if (slot == 0) continue;
     std::byte* const base = memory_.base(Arena::state);
-    std::memcpy(base + block.offsets[0], base + block.offsets[static_cast<std::size_t>(slot)], static_cast<std::size_t>(block.bytes));
+    std::memcpy(base + block.offsets[0], base + block.offsets[static_cast<std::size_t>(slot)],
+                static_cast<std::size_t>(block.bytes));
   }
 }
 

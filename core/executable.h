@@ -29,8 +29,8 @@ class RankMemory {
   std::int64_t generation_ = 0;
 };
 
-/// Prepared steps of one rank: kernels made, addresses resolved as far as they do not depend on the batch. Several
-/// may share one RankMemory, and take turns.
+/// Prepared steps of one rank: kernels made, addresses resolved as far as they do not depend on the batch.
+/// Several may share one RankMemory, and take turns.
 class Executable {
  public:
   /// `program` is a projection on `rank.stage`; `memory` must outlive this. Throws Error where a kernel of

@@ -29,7 +29,8 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
   } catch (const Error& e) {
     std::string shapes;
     for (const auto& t : in) shapes += (shapes.empty() ? "" : ", ") + to_string(t);
-    throw Error(fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->name(), shapes, e.what()));
+    throw Error(
+        fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->name(), shapes, e.what()));
   }
   const auto id = static_cast<NodeId>(nodes_.size());
   Node node{std::move(op), std::move(inputs), {}, std::move(tag)};
@@ -59,7 +60,8 @@ Types Graph::types(std::span<const ValueId> ids) const {
 }
 
 SlotId Graph::find_slot(const std::string& path) const {
-  const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const auto& s) { return s.path == path; });
+  const auto found =
+      std::find_if(slots_.begin(), slots_.end(), [&](const auto& s) { return s.path == path; });
   return found == slots_.end() ? -1 : static_cast<SlotId>(found - slots_.begin());
 }
 
@@ -78,7 +80,9 @@ void verify(const Graph& graph) {
   std::vector<bool> assigned(graph.slots().size(), false);
   for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
     const Node& node = graph.node(id);
-    const auto where = [&] { return fmt::format("node {} ({} at '{}')", id, node.op->name(), node.tag.path); };
+    const auto where = [&] {
+      return fmt::format("node {} ({} at '{}')", id, node.op->name(), node.tag.path);
+    };
     for (ValueId v : node.inputs)
       if (v < 0 || v >= values || !made[static_cast<std::size_t>(v)])
         throw Error(fmt::format("{} reads value {} before it is made", where(), v));
@@ -93,14 +97,17 @@ void verify(const Graph& graph) {
       const auto slot = static_cast<std::size_t>(assign->slot);
       if (slot >= assigned.size()) throw Error(fmt::format("{} assigns to unknown state {}", where(), slot));
       if (assigned[slot])
-        throw Error(fmt::format("{}: state '{}' is assigned twice in a batch", where(), graph.slot(assign->slot).path));
+        throw Error(fmt::format("{}: state '{}' is assigned twice in a batch", where(),
+                                graph.slot(assign->slot).path));
       assigned[slot] = true;
       if (graph.type(node.inputs[0]) != graph.slot(assign->slot).type)
         throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(), graph.slot(assign->slot).path,
-                                to_string(graph.slot(assign->slot).type), to_string(graph.type(node.inputs[0]))));
+                                to_string(graph.slot(assign->slot).type),
+                                to_string(graph.type(node.inputs[0]))));
     }
     if (const auto* read = dynamic_cast<const Read*>(node.op.get()))
-      if (static_cast<std::size_t>(read->slot) >= graph.slots().size() || graph.slot(read->slot).type != read->type)
+      if (static_cast<std::size_t>(read->slot) >= graph.slots().size() ||
+          graph.slot(read->slot).type != read->type)
         throw Error(fmt::format("{} reads state {} with another type or none", where(), read->slot));
   }
 }
@@ -111,9 +118,9 @@ std::string to_string(const Graph& graph) {
     const Node& n = graph.node(id);
     std::string types;
     for (ValueId v : n.outputs) types += (types.empty() ? "" : ", ") + to_string(graph.type(v));
-    text += fmt::format("{} {} = {}{{{}}}({}) : {}  @{} {} stage {} mb {} lag {}\n", id, fmt::join(n.outputs, ","),
-                        n.op->name(), n.op->attributes(), fmt::join(n.inputs, ","), types, n.tag.path,
-                        name_of(n.tag.phase), n.tag.stage, n.tag.microbatch, n.tag.lag);
+    text += fmt::format("{} {} = {}{{{}}}({}) : {}  @{} {} stage {} mb {} lag {}\n", id,
+                        fmt::join(n.outputs, ","), n.op->name(), n.op->attributes(), fmt::join(n.inputs, ","),
+                        types, n.tag.path, name_of(n.tag.phase), n.tag.stage, n.tag.microbatch, n.tag.lag);
   }
   return text;
 }

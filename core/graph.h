@@ -21,15 +21,15 @@ std::string_view name_of(Phase phase);
 /// the forward node they differentiate.
 struct Tag {
   Phase phase = Phase::forward;
-  std::string path;         ///< module path: "layer1.0.conv2"
-  int model = 0;            ///< sub-array of models
-  int stage = 0;            ///< pipeline stage = device
+  std::string path;  ///< module path: "layer1.0.conv2"
+  int model = 0;     ///< sub-array of models
+  int stage = 0;     ///< pipeline stage = device
   int microbatch = 0;
-  int lane = 0;             ///< compute lane of the stage
-  int lag = 0;              ///< in unit u the node works on batch u − lag
-  std::uint64_t rng_id = 0; ///< hash(path, call number)
-  std::int64_t channel = -1;///< of a transfer or collective: unique, and the same at all its ends
-  int peer = -1;            ///< stage at the other end of a transfer
+  int lane = 0;               ///< compute lane of the stage
+  int lag = 0;                ///< in unit u the node works on batch u − lag
+  std::uint64_t rng_id = 0;   ///< hash(path, call number)
+  std::int64_t channel = -1;  ///< of a transfer or collective: unique, and the same at all its ends
+  int peer = -1;              ///< stage at the other end of a transfer
 };
 
 /// Single assignment: a node is an op applied to values, giving new values. Nodes and values are

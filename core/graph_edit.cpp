@@ -28,7 +28,9 @@ Graph GraphEdit::finish(std::vector<ValueId>* renamed) const {
   for (const StateSlot& s : graph_.slots()) result.add_slot(s);
   std::vector<ValueId> value(graph_.values().size(), -1);
   std::vector<char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
-  const auto dropped = [&](NodeId n) { return static_cast<std::size_t>(n) < dropped_.size() && dropped_[static_cast<std::size_t>(n)]; };
+  const auto dropped = [&](NodeId n) {
+    return static_cast<std::size_t>(n) < dropped_.size() && dropped_[static_cast<std::size_t>(n)];
+  };
 
   // Depth first, without recursion: a graph may be thousands of nodes deep.
   std::vector<std::pair<NodeId, std::size_t>> stack;
@@ -55,7 +57,8 @@ Graph GraphEdit::finish(std::vector<ValueId>* renamed) const {
       if (descended) continue;
       std::vector<ValueId> mapped;
       for (ValueId v : in) {
-        if (value[static_cast<std::size_t>(v)] < 0) value[static_cast<std::size_t>(v)] = result.add_value(graph_.type(v));
+        if (value[static_cast<std::size_t>(v)] < 0)
+          value[static_cast<std::size_t>(v)] = result.add_value(graph_.type(v));
         mapped.push_back(value[static_cast<std::size_t>(v)]);
       }
       const Node& node = graph_.node(n);

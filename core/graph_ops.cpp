@@ -37,9 +37,8 @@ KernelPtr make_result(const KernelSpec& spec) {
 
 KernelPtr make_constant(const KernelSpec& spec) {
   const auto* constant = static_cast<const Constant*>(&spec.op);
-  return make_kernel([bytes = constant->bytes](const Launch& l) {
-    std::memcpy(l.out[0], bytes.data(), bytes.size());
-  });
+  return make_kernel(
+      [bytes = constant->bytes](const Launch& l) { std::memcpy(l.out[0], bytes.data(), bytes.size()); });
 }
 
 // Where the planner could not place the value in the state's memory: input 0 is copied to output 0.
@@ -85,7 +84,9 @@ std::string Constant::attributes() const {
   return fmt::format("type={} hash={:016x}", to_string(type), fnv1a(contents));
 }
 Tensors Constant::vjp(const VjpArgs&) const { return {}; }
-Tensors Constant::batch(const BatchArgs&) const { no_rule(*this, "batch", "a constant is shared by all models"); }
+Tensors Constant::batch(const BatchArgs&) const {
+  no_rule(*this, "batch", "a constant is shared by all models");
+}
 Work Constant::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }

@@ -20,13 +20,16 @@ HappensBefore::HappensBefore(const Program& program)
     const auto lane = static_cast<std::size_t>(step.lane);
     const auto id = static_cast<StepId>(s);
     lane_of_.push_back(step.lane);
-    if (last_on[lane] >= 0) edges[static_cast<std::size_t>(last_on[lane])].push_back({id, 0});
-    else first_on[lane] = id;
+    if (last_on[lane] >= 0)
+      edges[static_cast<std::size_t>(last_on[lane])].push_back({id, 0});
+    else
+      first_on[lane] = id;
     last_on[lane] = id;
     for (const Wait& w : step.waits) edges[static_cast<std::size_t>(w.step)].push_back({id, w.back * steps_});
   }
   for (std::size_t lane = 0; lane < lanes_; ++lane)
-    if (last_on[lane] >= 0) edges[static_cast<std::size_t>(last_on[lane])].push_back({first_on[lane], steps_});
+    if (last_on[lane] >= 0)
+      edges[static_cast<std::size_t>(last_on[lane])].push_back({first_on[lane], steps_});
 
   // Shortest paths to every lane, by sweeps against the list order: one sweep settles a unit, waits that
   // reach over several units need a few more.

@@ -15,8 +15,8 @@ class Host {
  public:
   virtual ~Host() = default;
   /// Writes input `name` of `batch` for this rank and micro-batch into `destination`.
-  virtual void fill(const std::string& name, std::int64_t batch, int microbatch,
-                    const RankContext& rank, std::span<std::byte> destination) = 0;
+  virtual void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+                    std::span<std::byte> destination) = 0;
   virtual void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                        std::span<const std::byte> value) = 0;
 };
@@ -25,12 +25,15 @@ class Host {
 class FunctionHost final : public Host {
  public:
   using Fill = std::function<void(const std::string& name, std::int64_t batch, std::span<std::byte>)>;
-  using Deliver = std::function<void(const std::string& name, std::int64_t batch, std::span<const std::byte>)>;
+  using Deliver =
+      std::function<void(const std::string& name, std::int64_t batch, std::span<const std::byte>)>;
   FunctionHost(Fill fill, Deliver deliver) : fill_(std::move(fill)), deliver_(std::move(deliver)) {}
-  void fill(const std::string& name, std::int64_t batch, int, const RankContext&, std::span<std::byte> destination) override {
+  void fill(const std::string& name, std::int64_t batch, int, const RankContext&,
+            std::span<std::byte> destination) override {
     fill_(name, batch, destination);
   }
-  void deliver(const std::string& name, std::int64_t batch, const RankContext&, std::span<const std::byte> value) override {
+  void deliver(const std::string& name, std::int64_t batch, const RankContext&,
+               std::span<const std::byte> value) override {
     deliver_(name, batch, value);
   }
 

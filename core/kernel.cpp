@@ -31,10 +31,11 @@ bool KernelTable::has(std::string_view op) const {
 
 KernelPtr KernelTable::make(const KernelSpec& spec) const {
   for (const KernelTable* table = this; table; table = table->fallback_)
-    if (const auto found = table->factories_.find(std::string(spec.op.name())); found != table->factories_.end())
+    if (const auto found = table->factories_.find(std::string(spec.op.name()));
+        found != table->factories_.end())
       if (KernelPtr kernel = found->second(spec)) return kernel;
-  throw Error(fmt::format("{}: no {} kernel for {}", spec.tag.path.empty() ? "<top>" : spec.tag.path, backend_,
-                          signature(spec.op, spec.inputs)));
+  throw Error(fmt::format("{}: no {} kernel for {}", spec.tag.path.empty() ? "<top>" : spec.tag.path,
+                          backend_, signature(spec.op, spec.inputs)));
 }
 
 }  // namespace tandem

@@ -16,10 +16,10 @@ class Host;
 
 /// Who is running: filled in once per rank.
 struct RankContext {
-  int rank = 0;      ///< replica · stages + stage
-  int replica = 0;   ///< which data-parallel copy
+  int rank = 0;     ///< replica · stages + stage
+  int replica = 0;  ///< which data-parallel copy
   int replicas = 1;
-  int stage = 0;     ///< which pipeline stage (the Program's device)
+  int stage = 0;  ///< which pipeline stage (the Program's device)
   int stages = 1;
   Comm* comm = nullptr;  ///< null outside a distributed run
   Host* host = nullptr;  ///< supplies inputs, takes results
@@ -31,17 +31,17 @@ struct KernelSpec {
   std::span<const TensorType> inputs;
   std::span<const TensorType> outputs;
   const Tag& tag;
-  int threads = 1;       ///< team size of the lane it will run on
-  int microbatches = 1;  ///< of the Program
+  int threads = 1;            ///< team size of the lane it will run on
+  int microbatches = 1;       ///< of the Program
   std::uint64_t channel = 0;  ///< of a transfer or collective: unique in the Program, same at all ends
 };
 
 /// What changes from launch to launch.
 struct Launch {
-  const void* const* in;   ///< one address per input
-  void* const* out;        ///< one address per output
-  void* workspace;         ///< `Kernel::workspace()` bytes, 64-byte aligned, planned
-  std::int64_t batch;      ///< the batch this execution works on
+  const void* const* in;  ///< one address per input
+  void* const* out;       ///< one address per output
+  void* workspace;        ///< `Kernel::workspace()` bytes, 64-byte aligned, planned
+  std::int64_t batch;     ///< the batch this execution works on
   const RankContext* rank;
 };
 

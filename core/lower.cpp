@@ -30,13 +30,18 @@ struct Home {
 class Homes {
  public:
   Homes(const Graph& graph, std::span<const NodeId> order, Program& program)
-      : g_(graph), p_(program), position_(graph.nodes().size(), -1), root_(graph.values().size()), home_(graph.values().size()),
+      : g_(graph),
+        p_(program),
+        position_(graph.nodes().size(), -1),
+        root_(graph.values().size()),
+        home_(graph.values().size()),
         uses_(graph.values().size()) {
     for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<int>(i);
     for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
       const Node& node = g_.node(n);
       for (ValueId v : node.outputs) root_[at(v)] = v;
-      if (const auto view = view_of(node)) root_[at(node.outputs[0])] = root_[at(*view)];
+      if (const auto view = view_of(node))
+        root_[at(node.outputs[0])] = root_[at(*view)];
       else
         for (ValueId v : node.inputs) uses_[at(root_[at(v)])].push_back(n);
     }
@@ -61,7 +66,9 @@ class Homes {
   }
 
  private:
-  const Node* maker(ValueId v) const { return g_.value(v).producer < 0 ? nullptr : &g_.node(g_.value(v).producer); }
+  const Node* maker(ValueId v) const {
+    return g_.value(v).producer < 0 ? nullptr : &g_.node(g_.value(v).producer);
+  }
   bool is_read(ValueId v) const { return maker(v) && dynamic_cast<const Read*>(maker(v)->op.get()); }
   bool is_free(ValueId v) const { return root(v) == v && maker(v) && !is_read(v) && !home_[at(v)]; }
 
@@ -87,8 +94,9 @@ class Homes {
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueId v = root(node.inputs[i]);
         if (!is_free(v))
-          throw Error(fmt::format("{}: a value of the all-reduce is already part of something else; a copy must come between",
-                                  node.tag.path));
+          throw Error(fmt::format(
+              "{}: a value of the all-reduce is already part of something else; a copy must come between",
+              node.tag.path));
         Block& b = p_.blocks.back();
         home_[at(v)] = home_[at(node.outputs[i])] = {block, b.bytes, 0};
         overwrites_[node.outputs[i]] = v;
@@ -99,11 +107,13 @@ class Homes {
 
   bool may_overwrite(ValueId r, NodeId n) const {
     const Node& node = g_.node(n);
-    if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag || maker(r)->op->lane() != LaneKind::compute) return false;
+    if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag ||
+        maker(r)->op->lane() != LaneKind::compute)
+      return false;
     return std::all_of(uses_[at(r)].begin(), uses_[at(r)].end(), [&](NodeId use) {
       const Tag& tag = g_.node(use).tag;
-      return use == n || (position_[at(use)] < position_[at(n)] && tag.lag == node.tag.lag && tag.lane == node.tag.lane &&
-                          g_.node(use).op->lane() == node.op->lane());
+      return use == n || (position_[at(use)] < position_[at(n)] && tag.lag == node.tag.lag &&
+                          tag.lane == node.tag.lane && g_.node(use).op->lane() == node.op->lane());
     });
   }
 
@@ -140,8 +150,13 @@ class Homes {
 class Lowering {
  public:
   Lowering(const Graph& graph, std::span<const NodeId> order, const LowerOptions& options)
-      : g_(graph), options_(options), p_(with_states()), homes_(graph, order, p_), members_(graph.values().size(), -1) {
-    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) add_members(n);  // a reader may be listed before its source
+      : g_(graph),
+        options_(options),
+        p_(with_states()),
+        homes_(graph, order, p_),
+        members_(graph.values().size(), -1) {
+    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n)
+      add_members(n);  // a reader may be listed before its source
     for (NodeId n : order)
       if (has_step(n)) add_step(g_.node(n));
   }
@@ -161,7 +176,8 @@ class Lowering {
     return p;
   }
 
-  MemberId add_member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes, int shift) {
+  MemberId add_member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes,
+                      int shift) {
     p_.members.push_back({name, block, offset, bytes, shift});
     return static_cast<MemberId>(p_.members.size()) - 1;
   }
@@ -175,7 +191,8 @@ class Lowering {
     const auto [found, fresh] = reads_.try_emplace({read.slot, read.age}, -1);
     if (fresh) {
       const StateBlock& state = p_.states[at(read.slot)];
-      found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block, 0, state.type.bytes(), 1 - read.age);
+      found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block, 0,
+                                 state.type.bytes(), 1 - read.age);
     }
     return found->second;
   }
@@ -187,28 +204,34 @@ class Lowering {
       const Member source = p_.members[at(members_[at(*in)])];
       return add_member(name, source.block, source.offset, bytes, source.shift);
     }
-    if (const Home& home = homes_.home(v)) return add_member(name, home.block, home.offset, bytes, home.shift);
+    if (const Home& home = homes_.home(v))
+      return add_member(name, home.block, home.offset, bytes, home.shift);
     const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
     return add_member(name, add_block(name, node.tag.stage, arena, bytes), 0, bytes, 0);
   }
 
   LaneId lane_of(const Node& node) {
     const LaneKind kind = node.op->lane();
-    const int index = kind == LaneKind::compute ? node.tag.lane : kind == LaneKind::send || kind == LaneKind::receive ? node.tag.peer : 0;
-    const auto [found, fresh] = lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
+    const int index = kind == LaneKind::compute                             ? node.tag.lane
+                      : kind == LaneKind::send || kind == LaneKind::receive ? node.tag.peer
+                                                                            : 0;
+    const auto [found, fresh] =
+        lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
     if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
     return found->second;
   }
 
   static std::string name_of(const Node& node) {
-    std::string name = fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->label());
+    std::string name =
+        fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->label());
     if (node.tag.phase == Phase::backward) name += "'";
     if (node.tag.microbatch > 0) name += fmt::format(" mb{}", node.tag.microbatch);
     return name;
   }
 
   bool has_step(NodeId n) const {
-    return !dynamic_cast<const Read*>(g_.node(n).op.get()) && !homes_.view_of(g_.node(n)) && !homes_.assigned_in_place(n);
+    return !dynamic_cast<const Read*>(g_.node(n).op.get()) && !homes_.view_of(g_.node(n)) &&
+           !homes_.assigned_in_place(n);
   }
 
   void add_members(NodeId n) {
@@ -228,7 +251,8 @@ class Lowering {
     Step step;
     step.name = name_of(node);
     const LaneKind kind = node.op->lane();
-    if (node.tag.channel < 0 && (kind == LaneKind::collective || kind == LaneKind::send || kind == LaneKind::receive))
+    if (node.tag.channel < 0 &&
+        (kind == LaneKind::collective || kind == LaneKind::send || kind == LaneKind::receive))
       throw Error(fmt::format("'{}' has no channel", step.name));
     step.lane = lane_of(node);
     step.lag = node.tag.lag;
@@ -279,8 +303,10 @@ class Lowering {
     if (fresh) {
       const int threads = node.op->lane() == LaneKind::compute ? options_.threads : 1;
       const TeamSize team(threads);
-      found->second = options_.kernels->make({*node.op, step.inputs, step.outputs, node.tag, threads, options_.microbatches,
-                                              static_cast<std::uint64_t>(node.tag.channel)})->workspace();
+      found->second = options_.kernels
+                          ->make({*node.op, step.inputs, step.outputs, node.tag, threads,
+                                  options_.microbatches, static_cast<std::uint64_t>(node.tag.channel)})
+                          ->workspace();
     }
     return found->second;
   }

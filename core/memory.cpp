@@ -19,8 +19,10 @@ namespace tandem {
 std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
   if (bytes < 0) throw Error(fmt::format("allocation of {} bytes", bytes));
   const auto alignment = std::align_val_t{static_cast<std::size_t>(kAlignment)};
-  void* data = ::operator new(static_cast<std::size_t>(std::max(align_up(bytes), kAlignment)), alignment, std::nothrow);
-  if (!data) throw Error(fmt::format("out of memory: {:.1f} MB were asked for", static_cast<double>(bytes) / 1e6));
+  void* data = ::operator new(static_cast<std::size_t>(std::max(align_up(bytes), kAlignment)), alignment,
+                              std::nothrow);
+  if (!data)
+    throw Error(fmt::format("out of memory: {:.1f} MB were asked for", static_cast<double>(bytes) / 1e6));
 #ifndef NDEBUG
   poison(data, bytes);
 #endif

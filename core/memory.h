@@ -7,7 +7,9 @@ namespace tandem {
 
 /// Alignment of every buffer, block and workspace, in bytes.
 inline constexpr std::int64_t kAlignment = 64;
-inline std::int64_t align_up(std::int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+inline std::int64_t align_up(std::int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 /// 64-byte aligned memory, filled with a NaN pattern in debug builds. Throws Error with the size when
 /// there is none.

@@ -16,8 +16,8 @@ namespace {
 
 // What decides whether two blocks may share bytes; positions count on from unit 0, for index 0.
 struct Life {
-  std::int64_t begin = 0, end = 0;     // in the list order
-  std::vector<std::int64_t> free_on;   // per lane: the first position after all uses
+  std::int64_t begin = 0, end = 0;       // in the list order
+  std::vector<std::int64_t> free_on;     // per lane: the first position after all uses
   std::vector<std::int64_t> written_on;  // per lane: the first write, kNever if none
 };
 
@@ -36,7 +36,8 @@ class LifeTable {
     const Access* first = nullptr;
     for (const Access& a : accesses)
       if (a.write && (!first || earlier(a, *first))) first = &a;
-    if (!first) throw Error(fmt::format("block '{}' is never written", p_.blocks[static_cast<std::size_t>(b)].name));
+    if (!first)
+      throw Error(fmt::format("block '{}' is never written", p_.blocks[static_cast<std::size_t>(b)].name));
     const LaneId home = lane(*first);
     life.begin = life.end = first->phase * steps + first->step;
     for (const Access& a : accesses) {
@@ -48,8 +49,10 @@ class LifeTable {
       }
       // On its home lane a block lives until its last use; a use elsewhere holds it until that is awaited.
       const std::int64_t awaited = order_.first_after(a.step, home);
-      if (lane(a) == home) life.end = std::max(life.end, at + 1);
-      else if (awaited != HappensBefore::kNever) life.end = std::max(life.end, a.phase * steps + awaited);
+      if (lane(a) == home)
+        life.end = std::max(life.end, at + 1);
+      else if (awaited != HappensBefore::kNever)
+        life.end = std::max(life.end, a.phase * steps + awaited);
       if (a.write) {
         auto& written = life.written_on[static_cast<std::size_t>(lane(a))];
         written = std::min(written, at);
@@ -118,7 +121,8 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
   return extent;
 }
 
-void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena arena, std::int64_t& arena_bytes) {
+void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena arena,
+                       std::int64_t& arena_bytes) {
   std::map<int, std::vector<std::pair<BlockId, Life>>> regions;  // by slot count
   for (BlockId b = 0; b < static_cast<BlockId>(p.blocks.size()); ++b) {
     Block& block = p.blocks[static_cast<std::size_t>(b)];

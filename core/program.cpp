@@ -36,10 +36,13 @@ Program project(const Program& program, int device) {
   for (Step& step : result.steps)
     for (Wait& w : step.waits) w.step = renumbered[static_cast<std::size_t>(w.step)];
 
-  const auto before = static_cast<std::int64_t>(program.steps.size()), after = static_cast<std::int64_t>(result.steps.size());
+  const auto before = static_cast<std::int64_t>(program.steps.size()),
+             after = static_cast<std::int64_t>(result.steps.size());
   for (Block& b : result.blocks)
     for (std::int64_t* position : {&b.begin, &b.end})
-      *position = b.device == device && after > 0 ? *position / before * after + renumbered[static_cast<std::size_t>(*position % before)] : 0;
+      *position = b.device == device && after > 0
+                      ? *position / before * after + renumbered[static_cast<std::size_t>(*position % before)]
+                      : 0;
   mark_releases(result);
   return result;
 }
@@ -60,7 +63,8 @@ std::uint64_t hash(const Program& program) {
     mix(fmt::format("b{} {} {} {}", b.device, int(b.arena), b.bytes, b.slots));
     for (auto o : b.offsets) mix(fmt::format(" {}", o));
   }
-  for (const Member& m : program.members) mix(fmt::format("m{} {} {} {}", m.block, m.offset, m.bytes, m.shift));
+  for (const Member& m : program.members)
+    mix(fmt::format("m{} {} {} {}", m.block, m.offset, m.bytes, m.shift));
   for (const Step& s : program.steps) {
     mix(fmt::format("s{} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place));
     for (const TensorType& t : s.outputs) mix(to_string(t));

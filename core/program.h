@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-using StepId = std::int32_t;    ///< position in the list order
+using StepId = std::int32_t;  ///< position in the list order
 using LaneId = std::int32_t;
 using BlockId = std::int32_t;
 using MemberId = std::int32_t;
@@ -64,9 +64,9 @@ struct Wait {
 
 /// What a step costs the simulator (sim_backend.h).
 struct Cost {
-  double seconds = 0;     ///< alone on its device
-  double own_rate = 1;    ///< communication and copies: their rate beside a computation
-  double others_rate = 1; ///< communication and copies: the rate of a computation beside them
+  double seconds = 0;      ///< alone on its device
+  double own_rate = 1;     ///< communication and copies: their rate beside a computation
+  double others_rate = 1;  ///< communication and copies: the rate of a computation beside them
   Work work;
 };
 
@@ -76,10 +76,10 @@ struct Step {
   LaneId lane = -1;
   int lag = 0;
   std::vector<Wait> waits;
-  std::vector<MemberId> reads;   ///< one per op input, then the workspace
-  std::vector<MemberId> writes;  ///< one per op output, then the workspace
-  std::vector<BlockId> releases; ///< blocks whose lifetime ends at this list position
-  std::int64_t channel = -1;     ///< the ends of one transfer or collective share it; they run together
+  std::vector<MemberId> reads;    ///< one per op input, then the workspace
+  std::vector<MemberId> writes;   ///< one per op output, then the workspace
+  std::vector<BlockId> releases;  ///< blocks whose lifetime ends at this list position
+  std::int64_t channel = -1;      ///< the ends of one transfer or collective share it; they run together
   Cost cost;
   OpPtr op;  ///< null in a Program from JSON
   Types inputs, outputs;
@@ -120,11 +120,14 @@ struct Program {
   std::vector<StateBlock> states;
   std::vector<DeviceMemory> memory;  ///< per device
 
-  const Lane& lane_of(StepId s) const { return lanes[static_cast<std::size_t>(steps[static_cast<std::size_t>(s)].lane)]; }
+  const Lane& lane_of(StepId s) const {
+    return lanes[static_cast<std::size_t>(steps[static_cast<std::size_t>(s)].lane)];
+  }
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };
 
-/// What one rank runs: the steps of its stage. Lanes, blocks and members keep their ids; lifetimes count its own steps.
+/// What one rank runs: the steps of its stage. Lanes, blocks and members keep their ids; lifetimes count its
+/// own steps.
 Program project(const Program& program, int device);
 
 /// Sets every step's `releases` from the blocks' lifetimes.

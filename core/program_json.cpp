@@ -73,10 +73,13 @@ class Section {
 
 class Reader {
  public:
-  explicit Reader(const json& j) : j_(j), value_section_(j, "values"), block_section_(j, "blocks"), state_section_(j, "states") {}
+  explicit Reader(const json& j)
+      : j_(j), value_section_(j, "values"), block_section_(j, "blocks"), state_section_(j, "states") {}
 
   Program read() {
-    only_keys(j_, "the top level", {"devices", "replicas", "microbatches", "corun", "lanes", "values", "blocks", "states", "steps"});
+    only_keys(
+        j_, "the top level",
+        {"devices", "replicas", "microbatches", "corun", "lanes", "values", "blocks", "states", "steps"});
     p_.devices = j_.value("devices", 1);
     p_.replicas = j_.value("replicas", 1);
     p_.microbatches = j_.value("microbatches", 1);
@@ -84,7 +87,8 @@ class Reader {
     if (p_.devices < 1 || p_.corun <= 0) throw Error("Program: devices must be ≥ 1, corun > 0");
     for (const json& lane : j_.at("lanes")) {
       only_keys(lane, "a lane", {"device", "kind", "index"});
-      p_.lanes.push_back({lane.value("device", 0), kind_from_name(lane.value("kind", "compute")), lane.value("index", 0)});
+      p_.lanes.push_back(
+          {lane.value("device", 0), kind_from_name(lane.value("kind", "compute")), lane.value("index", 0)});
     }
     for (const auto& name : state_section_.order()) add_state(name, state_section_.get(name, {}));
     for (const json& step : j_.at("steps")) name_step(step);
@@ -94,11 +98,11 @@ class Reader {
   }
 
  private:
-
   void add_state(const std::string& name, const json& state) {
     only_keys(state, fmt::format("state '{}'", name), {"device", "bytes", "trained", "slots", "offsets"});
     const auto block = static_cast<BlockId>(p_.blocks.size());
-    p_.blocks.push_back({name, state.value("device", 0), Arena::state, state.value("bytes", kDefaultBytes), state.value("slots", 1)});
+    p_.blocks.push_back({name, state.value("device", 0), Arena::state, state.value("bytes", kDefaultBytes),
+                         state.value("slots", 1)});
     StateBlock entry{.path = name, .block = block, .trained = state.value("trained", false)};
     entry.type = {DType::u8, Shape{p_.blocks.back().bytes}};
     p_.states.push_back(std::move(entry));
@@ -112,9 +116,11 @@ class Reader {
       throw Error(fmt::format("Program: two steps are called '{}'", name));
     const int lane = step.value("lane", 0);
     if (lane < 0 || static_cast<std::size_t>(lane) >= p_.lanes.size())
-      throw Error(fmt::format("Program: step '{}' is on lane {}, but there are {}", name, lane, p_.lanes.size()));
+      throw Error(
+          fmt::format("Program: step '{}' is on lane {}, but there are {}", name, lane, p_.lanes.size()));
     for (const char* list : {"writes", "reads"})
-      for (const json& v : step.value(list, json::array())) devices_.emplace(v.get<std::string>(), p_.lanes[static_cast<std::size_t>(lane)].device);
+      for (const json& v : step.value(list, json::array()))
+        devices_.emplace(v.get<std::string>(), p_.lanes[static_cast<std::size_t>(lane)].device);
   }
 
   // Those listed, in the order of their blocks and their own.
@@ -130,7 +136,8 @@ class Reader {
       if (devices_.contains(name)) value(name);
   }
 
-  MemberId member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes, int shift) {
+  MemberId member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes,
+                  int shift) {
     const auto [found, fresh] = members_.emplace(name, static_cast<MemberId>(p_.members.size()));
     if (fresh) p_.members.push_back({name, block, offset, bytes, shift});
     return found->second;
@@ -139,7 +146,8 @@ class Reader {
   MemberId value(const std::string& name) {
     if (const auto found = members_.find(name); found != members_.end()) return found->second;
     const json v = value_section_.get(name, json(kDefaultBytes));
-    if (!v.is_object()) return member(name, block(name, name, v.get<std::int64_t>()), 0, v.get<std::int64_t>(), 0);
+    if (!v.is_object())
+      return member(name, block(name, name, v.get<std::int64_t>()), 0, v.get<std::int64_t>(), 0);
     only_keys(v, fmt::format("value '{}'", name), {"bytes", "block", "offset"});
     const std::int64_t bytes = v.value("bytes", kDefaultBytes), offset = v.value("offset", std::int64_t{0});
     return member(name, block(v.value("block", name), name, offset + bytes), offset, bytes, 0);
@@ -151,7 +159,8 @@ class Reader {
     if (fresh) {
       const json b = block_section_.get(name, json::object());
       only_keys(b, fmt::format("block '{}'", name), {"bytes", "arena", "slots", "offsets"});
-      p_.blocks.push_back({name, devices_.at(value), arena_from_name(b.value("arena", "work")), b.value("bytes", bytes), b.value("slots", 1)});
+      p_.blocks.push_back({name, devices_.at(value), arena_from_name(b.value("arena", "work")),
+                           b.value("bytes", bytes), b.value("slots", 1)});
     }
     auto& size = p_.blocks[static_cast<std::size_t>(found->second)].bytes;
     size = std::max(size, bytes);
@@ -161,7 +170,8 @@ class Reader {
   std::int64_t state_bytes(BlockId block) const { return p_.blocks[static_cast<std::size_t>(block)].bytes; }
 
   MemberId read_of(const std::string& text) {
-    if (states_.contains(text)) throw Error(fmt::format("Program: state '{0}' is read without an age; write {0}@1", text));
+    if (states_.contains(text))
+      throw Error(fmt::format("Program: state '{0}' is read without an age; write {0}@1", text));
     const auto at = text.rfind('@');
     if (at == std::string::npos || value_section_.contains(text)) return value(text);
     const auto state = states_.find(text.substr(0, at));
@@ -175,16 +185,20 @@ class Reader {
 
   MemberId write_of(const std::string& name) {
     const auto state = states_.find(name);
-    return state == states_.end() ? value(name) : member(name + "'", state->second, 0, state_bytes(state->second), 1);
+    return state == states_.end() ? value(name)
+                                  : member(name + "'", state->second, 0, state_bytes(state->second), 1);
   }
 
-  std::int64_t channel(const std::string& name) { return channels_.emplace(name, static_cast<std::int64_t>(channels_.size())).first->second; }
+  std::int64_t channel(const std::string& name) {
+    return channels_.emplace(name, static_cast<std::int64_t>(channels_.size())).first->second;
+  }
 
   void add_waits(Step& s, const json& waits) {
     for (const json& w : waits) {
       only_keys(w, fmt::format("a wait of step '{}'", s.name), {"step", "back"});
       const auto found = step_ids_.find(w.at("step").get<std::string>());
-      if (found == step_ids_.end()) throw Error(fmt::format("Program: step '{}' is after unknown step {}", s.name, w.at("step").dump()));
+      if (found == step_ids_.end())
+        throw Error(fmt::format("Program: step '{}' is after unknown step {}", s.name, w.at("step").dump()));
       s.waits.push_back({found->second, w.value("back", 0)});
     }
   }
@@ -193,7 +207,8 @@ class Reader {
     Step s;
     s.name = j.at("name");
     only_keys(j, fmt::format("step '{}'", s.name),
-              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "channel", "own_rate", "others_rate", "after", "waits", "phase"});
+              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "channel", "own_rate",
+               "others_rate", "after", "waits", "phase"});
     s.lane = j.value("lane", 0);
     s.lag = j.value("lag", 0);
     s.in_place = j.value("in_place", false);
@@ -237,27 +252,39 @@ class Writer {
     const auto unique = [](std::map<std::string, int>& count, const std::string& name, std::size_t id) {
       return count[name] == 1 ? name : fmt::format("{}#{}", name, id);
     };
-    for (std::size_t i = 0; i < p.members.size(); ++i) values_.push_back(unique(values, p.members[i].name, i));
+    for (std::size_t i = 0; i < p.members.size(); ++i)
+      values_.push_back(unique(values, p.members[i].name, i));
     for (std::size_t i = 0; i < p.blocks.size(); ++i)
-      blocks_.push_back(p.blocks[i].arena == Arena::state ? p.blocks[i].name : unique(blocks, p.blocks[i].name, i));
+      blocks_.push_back(p.blocks[i].arena == Arena::state ? p.blocks[i].name
+                                                          : unique(blocks, p.blocks[i].name, i));
     for (std::size_t i = 0; i < p.steps.size(); ++i) steps_.push_back(unique(steps, p.steps[i].name, i));
   }
 
   json write() {
-    json j{{"devices", p_.devices}, {"replicas", p_.replicas}, {"microbatches", p_.microbatches}, {"corun", p_.corun}};
-    for (const Lane& l : p_.lanes) j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
+    json j{{"devices", p_.devices},
+           {"replicas", p_.replicas},
+           {"microbatches", p_.microbatches},
+           {"corun", p_.corun}};
+    for (const Lane& l : p_.lanes)
+      j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
     for (const StateBlock& s : p_.states) {
       const Block& b = p_.blocks[static_cast<std::size_t>(s.block)];
-      j["states"][b.name] = {{"device", b.device}, {"bytes", b.bytes}, {"trained", s.trained}, {"slots", b.slots}, {"offsets", b.offsets}};
+      j["states"][b.name] = {{"device", b.device},
+                             {"bytes", b.bytes},
+                             {"trained", s.trained},
+                             {"slots", b.slots},
+                             {"offsets", b.offsets}};
     }
     std::vector<bool> holds(p_.blocks.size(), false);
     for (const Member& m : p_.members) holds[static_cast<std::size_t>(m.block)] = true;
     for (std::size_t i = 0; i < p_.blocks.size(); ++i)
       if (const Block& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
-        j["blocks"][blocks_[i]] = {{"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
+        j["blocks"][blocks_[i]] = {
+            {"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
     for (std::size_t i = 0; i < p_.members.size(); ++i)
       if (const Member& m = p_.members[i]; block_of(m).arena != Arena::state)
-        j["values"][values_[i]] = {{"bytes", m.bytes}, {"block", blocks_[static_cast<std::size_t>(m.block)]}, {"offset", m.offset}};
+        j["values"][values_[i]] = {
+            {"bytes", m.bytes}, {"block", blocks_[static_cast<std::size_t>(m.block)]}, {"offset", m.offset}};
     j["steps"] = json::array();
     for (std::size_t i = 0; i < p_.steps.size(); ++i) j["steps"].push_back(step(p_.steps[i], steps_[i]));
     return j;
@@ -273,14 +300,22 @@ class Writer {
   }
 
   json step(const Step& s, const std::string& name) {
-    json j{{"name", name}, {"lane", s.lane}, {"lag", s.lag}, {"seconds", s.cost.seconds}, {"own_rate", s.cost.own_rate},
-           {"others_rate", s.cost.others_rate}, {"phase", name_of(s.tag.phase)}, {"in_place", s.in_place}};
+    json j{{"name", name},
+           {"lane", s.lane},
+           {"lag", s.lag},
+           {"seconds", s.cost.seconds},
+           {"own_rate", s.cost.own_rate},
+           {"others_rate", s.cost.others_rate},
+           {"phase", name_of(s.tag.phase)},
+           {"in_place", s.in_place}};
     for (MemberId m : s.reads)  // workspace appears among the writes only
       if (std::find(s.writes.begin(), s.writes.end(), m) == s.writes.end()) j["reads"].push_back(operand(m));
     for (MemberId m : s.writes) j["writes"].push_back(operand(m));
     if (s.channel >= 0)
-      j["channel"] = std::to_string(channels_.emplace(s.channel, static_cast<int>(channels_.size())).first->second);
-    for (const Wait& w : s.waits) j["waits"].push_back({{"step", steps_[static_cast<std::size_t>(w.step)]}, {"back", w.back}});
+      j["channel"] =
+          std::to_string(channels_.emplace(s.channel, static_cast<int>(channels_.size())).first->second);
+    for (const Wait& w : s.waits)
+      j["waits"].push_back({{"step", steps_[static_cast<std::size_t>(w.step)]}, {"back", w.back}});
     return j;
   }
 

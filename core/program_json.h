@@ -23,12 +23,13 @@ namespace tandem {
 ///                  "own_rate": 1, "others_rate": 1,
 ///                  "after": [{"step": "G", "back": 1}]}, ...]}    waits beside those that data needs
 ///
-/// `steps` is the list order. A value alone in its block need not name it. Throws Error naming the entry: unknown
-/// kind, lane, step or key, a value that no step makes, a cycle.
+/// `steps` is the list order. A value alone in its block need not name it. Throws Error naming the entry:
+/// unknown kind, lane, step or key, a value that no step makes, a cycle.
 Program schedule_from_json(const std::string& text);
 
 /// The whole Program, planned or not, in the same words, with what was derived beside them ("waits",
-/// "slots", "offsets"). Reading it back gives the schedule again, without ops: planned, it is the same Program.
+/// "slots", "offsets"). Reading it back gives the schedule again, without ops: planned, it is the same
+/// Program.
 std::string to_json(const Program& program);
 
 }  // namespace tandem

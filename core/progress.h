@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-/// A counter that others wait for. Waiting spins for about two microseconds, then sleeps in the kernel until the
-/// value asked for is reached: the steps before it wake nobody.
+/// A counter that others wait for. Waiting spins for about two microseconds, then sleeps in the kernel until
+/// the value asked for is reached: the steps before it wake nobody.
 class alignas(64) Progress {
  public:
   std::uint64_t value() const { return value_.load(std::memory_order_acquire); }
@@ -34,7 +34,8 @@ class alignas(64) Progress {
 
   /// Makes all who sleep look again; those who sleep on ask anew.
   void wake() const {
-    wanted_.store(kNobody, std::memory_order_seq_cst);  // before the count: who asks in between does not go to sleep
+    wanted_.store(kNobody,
+                  std::memory_order_seq_cst);  // before the count: who asks in between does not go to sleep
     wakes_.fetch_add(1, std::memory_order_seq_cst);
     wakes_.notify_all();
   }

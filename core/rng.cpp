@@ -22,10 +22,11 @@ namespace {
 // into the key's words too, so that all 64 of its bits count.
 std::array<std::uint32_t, 4> words(const RngKey& key, std::uint64_t sample, std::uint64_t quad) {
   const std::uint64_t mixed = key.seed * 0x9E3779B97F4A7C15ull ^ key.rng_id ^ (key.batch >> 32 << 17);
-  return philox({static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(sample),
-                 static_cast<std::uint32_t>(key.batch),
-                 static_cast<std::uint32_t>(sample >> 32) ^ static_cast<std::uint32_t>(quad >> 32) * 0x85EBCA6Bu},
-                {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)});
+  return philox(
+      {static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(sample),
+       static_cast<std::uint32_t>(key.batch),
+       static_cast<std::uint32_t>(sample >> 32) ^ static_cast<std::uint32_t>(quad >> 32) * 0x85EBCA6Bu},
+      {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)});
 }
 float to_unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 }  // namespace

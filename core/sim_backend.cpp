@@ -24,14 +24,16 @@ SimBackend::SimBackend(const Program& program)
       beside_(program.lanes.size()) {
   std::map<std::int64_t, std::vector<StepId>> ends;
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s)
-    if (const auto channel = program.steps[static_cast<std::size_t>(s)].channel; channel >= 0) ends[channel].push_back(s);
+    if (const auto channel = program.steps[static_cast<std::size_t>(s)].channel; channel >= 0)
+      ends[channel].push_back(s);
   for (const auto& [channel, steps] : ends)
     for (StepId s : steps)
       for (StepId other : steps)
         if (other != s) other_ends_[static_cast<std::size_t>(s)].push_back(other);
   for (std::size_t a = 0; a < program.lanes.size(); ++a)
     for (std::size_t b = 0; b < program.lanes.size(); ++b)
-      if (a != b && program.lanes[a].device == program.lanes[b].device) beside_[a].push_back(static_cast<LaneId>(b));
+      if (a != b && program.lanes[a].device == program.lanes[b].device)
+        beside_[a].push_back(static_cast<LaneId>(b));
 }
 
 void SimBackend::wait(LaneId lane, StepId step, std::int64_t unit) {
@@ -93,14 +95,18 @@ double SimBackend::rate(LaneId lane) const {
     const Clock& c = clocks_[static_cast<std::size_t>(l)];
     return program_.steps[static_cast<std::size_t>(c.queue[c.next].step)];
   };
-  const auto is_compute = [&](LaneId l) { return program_.lanes[static_cast<std::size_t>(l)].kind == LaneKind::compute; };
+  const auto is_compute = [&](LaneId l) {
+    return program_.lanes[static_cast<std::size_t>(l)].kind == LaneKind::compute;
+  };
   int computing = is_compute(lane) ? 1 : 0;
   double slowed = 1;
   for (LaneId other : beside_[static_cast<std::size_t>(lane)]) {
     const Clock& c = clocks_[static_cast<std::size_t>(other)];
     if (!c.running || c.left <= kDone) continue;
-    if (is_compute(other)) ++computing;
-    else slowed *= step_on(other).cost.others_rate;
+    if (is_compute(other))
+      ++computing;
+    else
+      slowed *= step_on(other).cost.others_rate;
   }
   if (!is_compute(lane)) return computing ? step_on(lane).cost.own_rate : 1;
   return slowed * (computing > 1 ? 1 / (computing * program_.corun) : 1);
@@ -110,7 +116,9 @@ void SimBackend::finish(LaneId lane) {
   Clock& clock = clocks_[static_cast<std::size_t>(lane)];
   const Command& c = clock.queue[clock.next];
   ++ended_[static_cast<std::size_t>(c.step)];
-  if (c.batch >= 0) timeline_.spans.push_back({program_.lanes[static_cast<std::size_t>(lane)].device, lane, c.step, c.unit, c.batch, clock.begin, now_});
+  if (c.batch >= 0)
+    timeline_.spans.push_back({program_.lanes[static_cast<std::size_t>(lane)].device, lane, c.step, c.unit,
+                               c.batch, clock.begin, now_});
   clock.running = false;
   ++clock.next;
 }

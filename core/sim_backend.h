@@ -15,8 +15,8 @@ namespace tandem {
 ///   its `others_rate`. With own_rate = (q+a)/(p+a) and others_rate = α1 − α2·r this is LIBRA's model,
 ///   Eqs. (5)–(15).
 ///
-/// The ends of a transfer or collective start when all are ready, and end together: as late as the one that costs
-/// most. Inactive ends do not meet, as they do not when executed.
+/// The ends of a transfer or collective start when all are ready, and end together: as late as the one that
+/// costs most. Inactive ends do not meet, as they do not when executed.
 class SimBackend final : public Backend {
  public:
   explicit SimBackend(const Program& program);
@@ -32,7 +32,7 @@ class SimBackend final : public Backend {
 
  private:
   struct Command {
-    StepId step;        // −1 − step: a wait for it
+    StepId step;  // −1 − step: a wait for it
     std::int64_t unit;
     std::int64_t batch;
   };

@@ -89,7 +89,8 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
   Tensor t = empty({dtype, std::move(shape)});
   if (static_cast<std::int64_t>(values.size()) != t.elements())
     throw Error(fmt::format("{} values do not fill {}", values.size(), to_string(t.type())));
-  for (std::size_t i = 0; i < values.size(); ++i) store_element(dtype, t.data(), static_cast<std::int64_t>(i), values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    store_element(dtype, t.data(), static_cast<std::int64_t>(i), values[i]);
   return t;
 }
 
@@ -165,7 +166,8 @@ History::~History() {
   while (!pending.empty()) {
     const Tensor t = std::move(pending.back());
     pending.pop_back();
-    if (!t.impl() || t.impl().use_count() > 1 || !t.impl()->history || t.impl()->history.use_count() > 1) continue;
+    if (!t.impl() || t.impl().use_count() > 1 || !t.impl()->history || t.impl()->history.use_count() > 1)
+      continue;
     for (Tensor& input : t.impl()->history->inputs) pending.push_back(std::move(input));
     t.impl()->history->inputs.clear();
   }

@@ -67,7 +67,8 @@ Tensors apply_op(OpPtr op, Tensors inputs);
 /// `apply_op` for ops with one output.
 Tensor apply_op1(OpPtr op, Tensors inputs);
 /// Runs one op at once on a given backend's kernels, keeping no history.
-Tensors evaluate(const class KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
+Tensors evaluate(const class KernelTable& kernels, const OpPtr& op, const Tensors& inputs,
+                 const Tag& tag = {});
 
 /// Gives a state Tensor a new value: a copy when eager, an `assign` node inside a trace.
 void assign(const Tensor& state, const Tensor& value);
@@ -117,11 +118,11 @@ struct Tensor::Impl {
   std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements
   const Graph* graph = nullptr;       // traced: the graph whose value this is
   ValueId value = -1;
-  std::string slot;                   // a state's path; empty otherwise
+  std::string slot;  // a state's path; empty otherwise
   bool trained = false;
   bool requires_grad = false;
   std::shared_ptr<History> history;
-  std::size_t output = 0;             // which of the history's outputs this is
+  std::size_t output = 0;  // which of the history's outputs this is
   Tensor grad;
 };
 

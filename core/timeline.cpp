@@ -52,19 +52,37 @@ std::string to_perfetto(const Timeline& t) {
   std::set<std::pair<int, LaneId>> tracks;
   for (const Span& s : t.spans) tracks.emplace(s.rank, s.lane);
   for (const auto& [rank, lane] : tracks) {
-    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", rank}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
-    events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", rank}, {"tid", lane},
+    events.push_back({{"ph", "M"},
+                      {"name", "process_name"},
+                      {"pid", rank},
+                      {"args", {{"name", fmt::format("rank {}", rank)}}}});
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", rank},
+                      {"tid", lane},
                       {"args", {{"name", t.lane_names[static_cast<std::size_t>(lane)]}}}});
-    events.push_back({{"ph", "M"}, {"name", "thread_sort_index"}, {"pid", rank}, {"tid", lane}, {"args", {{"sort_index", lane}}}});
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_sort_index"},
+                      {"pid", rank},
+                      {"tid", lane},
+                      {"args", {{"sort_index", lane}}}});
   }
   constexpr double kMicroseconds = 1e6;
   for (const Span& s : t.spans) {
     const auto step = static_cast<std::size_t>(s.step);
-    events.push_back({{"ph", "X"}, {"name", t.step_names[step]}, {"cat", t.categories[step]}, {"pid", s.rank}, {"tid", s.lane},
-                      {"ts", s.begin * kMicroseconds}, {"dur", (s.end - s.begin) * kMicroseconds},
+    events.push_back({{"ph", "X"},
+                      {"name", t.step_names[step]},
+                      {"cat", t.categories[step]},
+                      {"pid", s.rank},
+                      {"tid", s.lane},
+                      {"ts", s.begin * kMicroseconds},
+                      {"dur", (s.end - s.begin) * kMicroseconds},
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
     if (step < t.live.size())
-      events.push_back({{"ph", "C"}, {"name", "bytes"}, {"pid", s.rank}, {"ts", s.begin * kMicroseconds},
+      events.push_back({{"ph", "C"},
+                        {"name", "bytes"},
+                        {"pid", s.rank},
+                        {"ts", s.begin * kMicroseconds},
                         {"args", {{"live", t.live[step]}, {"planned", t.planned[step]}}}});
   }
   return json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
@@ -96,7 +114,8 @@ std::string to_text(const Timeline& t, int columns) {
     std::vector<double> longest(static_cast<std::size_t>(columns), 0);
     for (const Span& s : t.spans) {
       if (s.lane != lane) continue;
-      const auto first = static_cast<int>((s.begin - begin) / cell), last = static_cast<int>((s.end - begin) / cell);
+      const auto first = static_cast<int>((s.begin - begin) / cell),
+                 last = static_cast<int>((s.end - begin) / cell);
       for (int c = first; c <= std::min(last, columns - 1); ++c) {
         const double covered = std::min(s.end - begin, (c + 1) * cell) - std::max(s.begin - begin, c * cell);
         if (covered <= longest[static_cast<std::size_t>(c)]) continue;

@@ -22,10 +22,10 @@ struct Span {
 struct Timeline {
   std::vector<std::string> lane_names;
   std::vector<std::string> step_names;
-  std::vector<std::string> categories;         ///< per step: forward, backward, update, collective, …
+  std::vector<std::string> categories;  ///< per step: forward, backward, update, collective, …
   std::vector<Span> spans;
-  std::vector<std::int64_t> live;              ///< per step: work bytes live on its device while it runs
-  std::vector<std::int64_t> planned;           ///< per step: the extent of its device's work arena
+  std::vector<std::int64_t> live;     ///< per step: work bytes live on its device while it runs
+  std::vector<std::int64_t> planned;  ///< per step: the extent of its device's work arena
 
   /// Seconds from the first begin to the last end.
   double seconds() const;

@@ -44,7 +44,8 @@ ValueId Trace::value(const Tensor& tensor) {
 Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
   if (const auto found = inputs_.find(name); found != inputs_.end()) {
     if (graph_.type(found->second) != type)
-      throw Error(fmt::format("input '{}' is {}, and is asked for as {}", name, to_string(graph_.type(found->second)), to_string(type)));
+      throw Error(fmt::format("input '{}' is {}, and is asked for as {}", name,
+                              to_string(graph_.type(found->second)), to_string(type)));
     return tensor(found->second);
   }
   const Tensor result = apply(std::make_shared<Input>(name, std::move(type), per_model), {}).at(0);

@@ -30,7 +30,8 @@ int max_slots(const Program& p) {
 
 class Lockstep {
  public:
-  Lockstep(const Program& p, std::int64_t units) : p_(p), units_(units), lanes_(p.lanes.size()), done_(p.steps.size(), 0) {
+  Lockstep(const Program& p, std::int64_t units)
+      : p_(p), units_(units), lanes_(p.lanes.size()), done_(p.steps.size(), 0) {
     for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
       lanes_[static_cast<std::size_t>(step(s).lane)].steps.push_back(s);
       if (step(s).channel >= 0) ends_[step(s).channel].push_back(s);
@@ -64,7 +65,8 @@ class Lockstep {
   bool at_head(StepId s, std::int64_t unit) const {
     const LaneState& lane = lanes_[static_cast<std::size_t>(step(s).lane)];
     if (finished(lane) || lane.unit != unit || lane.steps[lane.next] != s) return false;
-    return std::all_of(step(s).waits.begin(), step(s).waits.end(), [&](const Wait& w) { return awaited_done(w, unit); });
+    return std::all_of(step(s).waits.begin(), step(s).waits.end(),
+                       [&](const Wait& w) { return awaited_done(w, unit); });
   }
   void complete(StepId s) {
     LaneState& lane = lanes_[static_cast<std::size_t>(step(s).lane)];
@@ -90,13 +92,16 @@ class Lockstep {
   }
   std::string explain(const LaneState& lane) const {
     const StepId s = lane.steps[lane.next];
-    std::string text = fmt::format("{}: '{}' of unit {}", name_of(p_.lanes[static_cast<std::size_t>(step(s).lane)], p_.devices),
+    std::string text = fmt::format("{}: '{}' of unit {}",
+                                   name_of(p_.lanes[static_cast<std::size_t>(step(s).lane)], p_.devices),
                                    step(s).name, lane.unit);
     for (const Wait& w : step(s).waits)
-      if (!awaited_done(w, lane.unit)) return text + fmt::format(" waits for '{}' of unit {}", step(w.step).name, lane.unit - w.back);
+      if (!awaited_done(w, lane.unit))
+        return text + fmt::format(" waits for '{}' of unit {}", step(w.step).name, lane.unit - w.back);
     if (step(s).channel >= 0)
       for (StepId end : ends_.at(step(s).channel))
-        if (!at_head(end, lane.unit)) return text + fmt::format(" waits for its other end '{}'", step(end).name);
+        if (!at_head(end, lane.unit))
+          return text + fmt::format(" waits for its other end '{}'", step(end).name);
     return text;
   }
 
@@ -119,8 +124,8 @@ struct Moment {
 
 // A stretch of bytes that no access splits.
 struct Segment {
-  std::int32_t holder = -1;     // whose contents it holds: a member or, in the state arena, a block
-  std::int64_t index = -1;      // of which batch, or which version
+  std::int32_t holder = -1;  // whose contents it holds: a member or, in the state arena, a block
+  std::int64_t index = -1;   // of which batch, or which version
   Moment writer;
   std::vector<Moment> readers;  // the latest on each lane since the write
 };
@@ -128,7 +133,11 @@ struct Segment {
 class MemoryCheck {
  public:
   MemoryCheck(const Program& whole, int device)
-      : p_(project(whole, device)), device_(device), lanes_(p_.lanes.size()), used_(p_.members.size()), assigned_(p_.blocks.size()) {
+      : p_(project(whole, device)),
+        device_(device),
+        lanes_(p_.lanes.size()),
+        used_(p_.members.size()),
+        assigned_(p_.blocks.size()) {
     for (const Step& s : p_.steps) {
       number_.push_back(++on_lane_.try_emplace(s.lane, 0).first->second);
       for (MemberId m : s.reads) used_[at(m)] = true;
@@ -154,7 +163,9 @@ class MemoryCheck {
   const Member& member(MemberId m) const { return p_.members[at(m)]; }
   const Block& block(const Member& m) const { return p_.blocks[at(m.block)]; }
   bool is_state(const Member& m) const { return block(m).arena == Arena::state; }
-  std::uint32_t* clock_of(StepId s, std::int64_t u) { return &clocks_[(at(u) % window_ * p_.steps.size() + at(s)) * lanes_]; }
+  std::uint32_t* clock_of(StepId s, std::int64_t u) {
+    return &clocks_[(at(u) % window_ * p_.steps.size() + at(s)) * lanes_];
+  }
 
   // Every member that a step uses and every state, whole: what may cover bytes.
   std::vector<Member> covers() const {
@@ -185,7 +196,8 @@ class MemoryCheck {
       if (is_state(m)) for_each_segment(m, 0, [&](Segment& s) { s.index = 0, s.holder = m.block; });
   }
 
-  // Blocks share bytes only at equal slot count: the phases of unequal ones are too many to be met in the units unrolled.
+  // Blocks share bytes only at equal slot count: the phases of unequal ones are too many to be met in the
+  // units unrolled.
   void check_slot_counts() {
     std::vector<BlockId> owner[3];
     for (std::size_t a = 0; a < 3; ++a) owner[a].assign(segments_[a].size(), -1);
@@ -197,9 +209,10 @@ class MemoryCheck {
           if (first < 0) first = m.block;
           const Block& other = p_.blocks[at(first)];
           if (other.slots != block(m).slots)
-            throw Error(fmt::format("race: '{}' ({} slots, used by '{}') and '{}' ({} slots, used by '{}') share bytes; only blocks "
-                                    "with equally many slots may", other.name, other.slots, user_of(first), block(m).name,
-                                    block(m).slots, user_of(m.block)));
+            throw Error(fmt::format(
+                "race: '{}' ({} slots, used by '{}') and '{}' ({} slots, used by '{}') share bytes; only blocks "
+                "with equally many slots may",
+                other.name, other.slots, user_of(first), block(m).name, block(m).slots, user_of(m.block)));
         });
   }
   std::string user_of(BlockId b) const {
@@ -218,7 +231,9 @@ class MemoryCheck {
     auto i = at(std::lower_bound(cuts.begin(), cuts.end(), from) - cuts.begin());
     for (; i < cuts.size() && cuts[i] < from + m.bytes; ++i) f(segments[i]);
   }
-  std::int64_t address(const Member& m, std::int64_t index) const { return block(m).offsets[at(block(m).slot(index))] + m.offset; }
+  std::int64_t address(const Member& m, std::int64_t index) const {
+    return block(m).offsets[at(block(m).slot(index))] + m.offset;
+  }
 
   void execute(StepId s, std::int64_t unit, std::int64_t batches) {
     const auto lane = at(step(s).lane);
@@ -255,8 +270,9 @@ class MemoryCheck {
         const std::int64_t to = address(out, out.index(batch)), from = address(in, in.index(batch));
         if (to >= from + in.bytes || from >= to + out.bytes) continue;
         if (!s.in_place || in.block != out.block || to != from || in.bytes != out.bytes)
-          throw Error(fmt::format("race: {} writes '{}' over '{}', which it reads; it may not work in place there", describe(moment),
-                                  out.name, in.name));
+          throw Error(
+              fmt::format("race: {} writes '{}' over '{}', which it reads; it may not work in place there",
+                          describe(moment), out.name, in.name));
       }
   }
 
@@ -266,9 +282,10 @@ class MemoryCheck {
     const std::int64_t index = is_state(mem) && !assigned_[at(mem.block)] ? 0 : mem.index(batch);
     for_each_segment(mem, mem.index(batch), [&](Segment& s) {
       if (s.holder != expected || s.index != index)
-        throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(moment), mem.name, index,
-                                contents(s, is_state(mem))));
-      if (s.writer.count && now[s.writer.lane] < s.writer.count) race(s.writer, moment, mem, "writes", "reads");
+        throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(moment),
+                                mem.name, index, contents(s, is_state(mem))));
+      if (s.writer.count && now[s.writer.lane] < s.writer.count)
+        race(s.writer, moment, mem, "writes", "reads");
       for (Moment& r : s.readers)
         if (r.lane == moment.lane) {
           r = moment;
@@ -281,7 +298,8 @@ class MemoryCheck {
   void write(const Moment& moment, MemberId m, std::int64_t batch, const std::uint32_t* now) {
     const Member& mem = member(m);
     for_each_segment(mem, mem.index(batch), [&](Segment& s) {
-      if (s.writer.count && now[s.writer.lane] < s.writer.count) race(s.writer, moment, mem, "writes", "writes");
+      if (s.writer.count && now[s.writer.lane] < s.writer.count)
+        race(s.writer, moment, mem, "writes", "writes");
       for (const Moment& r : s.readers) {
         const bool self = r.step == moment.step && r.unit == moment.unit;  // in place, as checked before
         if (!self && now[r.lane] < r.count) race(r, moment, mem, "reads", "writes");
@@ -293,45 +311,50 @@ class MemoryCheck {
     });
   }
 
-  // What a run leaves behind: the current version of every state, also of those that this Program does not use.
+  // What a run leaves behind: the current version of every state, also of those that this Program does not
+  // use.
   void check_drained(std::int64_t batches) {
     for (const Member& m : covers()) {
       if (!is_state(m)) continue;
       const std::int64_t version = assigned_[at(m.block)] ? batches : 0;
       for_each_segment(m, version, [&](Segment& s) {
         if (s.holder != m.block || s.index != version)
-          throw Error(fmt::format("lost value: after the run, state '{}' should have version {} but {} is there", block(m).name, version,
-                                  contents(s, true)));
+          throw Error(
+              fmt::format("lost value: after the run, state '{}' should have version {} but {} is there",
+                          block(m).name, version, contents(s, true)));
       });
     }
   }
 
   std::string describe(const Moment& m) const {
-    return fmt::format("'{}' (unit {}, {})", step(m.step).name, m.unit, name_of(p_.lanes[at(m.lane)], p_.devices));
+    return fmt::format("'{}' (unit {}, {})", step(m.step).name, m.unit,
+                       name_of(p_.lanes[at(m.lane)], p_.devices));
   }
   std::string contents(const Segment& s, bool in_state) const {
     if (s.holder < 0) return "nothing written yet";
-    const std::string what = in_state ? fmt::format("version {} of '{}'", s.index, p_.blocks[at(s.holder)].name)
-                                      : fmt::format("'{}' of index {}", member(s.holder).name, s.index);
+    const std::string what = in_state
+                                 ? fmt::format("version {} of '{}'", s.index, p_.blocks[at(s.holder)].name)
+                                 : fmt::format("'{}' of index {}", member(s.holder).name, s.index);
     return s.writer.count ? fmt::format("{}, written by {}", what, describe(s.writer)) : what;
   }
-  [[noreturn]] void race(const Moment& first, const Moment& second, const Member& m, const char* did, const char* does) const {
-    throw Error(fmt::format("race: {} {} bytes that {} {} ('{}'), and nothing orders them", describe(first), did,
-                            describe(second), does, m.name));
+  [[noreturn]] void race(const Moment& first, const Moment& second, const Member& m, const char* did,
+                         const char* does) const {
+    throw Error(fmt::format("race: {} {} bytes that {} {} ('{}'), and nothing orders them", describe(first),
+                            did, describe(second), does, m.name));
   }
 
   Program p_;
   int device_;
   std::size_t lanes_;
-  std::vector<bool> used_;                        // per member: by a step of this device
-  std::vector<bool> assigned_;                    // per block: written by such a step
-  std::vector<std::uint32_t> number_;             // of a step on its lane, from 1
-  std::map<LaneId, std::uint32_t> on_lane_;       // steps a lane runs in a unit
-  std::vector<std::int64_t> bounds_[3];           // per arena
+  std::vector<bool> used_;                   // per member: by a step of this device
+  std::vector<bool> assigned_;               // per block: written by such a step
+  std::vector<std::uint32_t> number_;        // of a step on its lane, from 1
+  std::map<LaneId, std::uint32_t> on_lane_;  // steps a lane runs in a unit
+  std::vector<std::int64_t> bounds_[3];      // per arena
   std::vector<Segment> segments_[3];
-  std::size_t window_ = 1;                        // units of clocks kept
-  std::vector<std::uint32_t> clocks_;             // [unit mod window][step][lane]
-  std::vector<std::uint32_t> lane_clock_;         // [lane][lane]
+  std::size_t window_ = 1;                 // units of clocks kept
+  std::vector<std::uint32_t> clocks_;      // [unit mod window][step][lane]
+  std::vector<std::uint32_t> lane_clock_;  // [lane][lane]
 };
 
 }  // namespace
@@ -350,12 +373,16 @@ void verify_extents(const Program& p) {
     const Block& b = p.blocks[id];
     if (accesses[id].empty() && b.arena != Arena::state) continue;  // never addressed
     const DeviceMemory& memory = p.memory.at(static_cast<std::size_t>(b.device));
-    const std::int64_t extent = b.arena == Arena::work ? memory.work : b.arena == Arena::state ? memory.state : memory.host;
-    if (static_cast<int>(b.offsets.size()) != b.slots) throw Error(fmt::format("block '{}' is not placed", b.name));
+    const std::int64_t extent = b.arena == Arena::work    ? memory.work
+                                : b.arena == Arena::state ? memory.state
+                                                          : memory.host;
+    if (static_cast<int>(b.offsets.size()) != b.slots)
+      throw Error(fmt::format("block '{}' is not placed", b.name));
     for (auto offset : b.offsets)
       if (offset < 0 || offset % kAlignment != 0 || offset + b.bytes > extent)
-        throw Error(fmt::format("block '{}' at {} + {} is not aligned, or lies outside the {} arena of {} bytes", b.name, offset, b.bytes,
-                                name_of(b.arena), extent));
+        throw Error(
+            fmt::format("block '{}' at {} + {} is not aligned, or lies outside the {} arena of {} bytes",
+                        b.name, offset, b.bytes, name_of(b.arena), extent));
   }
 }
 
@@ -363,7 +390,8 @@ void verify(const Program& p) {
   check_schedule(p);
   for (const Step& s : p.steps)
     if (s.lag > p.max_lag)
-      throw Error(fmt::format("the Program drains for {} units, but '{}' has lag {}", p.max_lag, s.name, s.lag));
+      throw Error(
+          fmt::format("the Program drains for {} units, but '{}' has lag {}", p.max_lag, s.name, s.lag));
   verify_extents(p);
   verify_progress(p);
   verify_memory(p);

@@ -10,9 +10,9 @@ namespace tandem {
 ///   collective as a rendezvous; whoever is stuck is listed.
 /// - `verify_memory`: no race and no lost value. Warm-up, max lag + 2·max slots units and the drain are
 ///   unrolled; two executions touching common bytes, one of them writing, need a happens-before path, and
-///   every read must find the value and the batch (the state and the version) that it is meant to read. A step
-///   overwrites its own inputs only in place, blocks share bytes only at equal slot count, and after the run
-///   every state, used or not, has its current version.
+///   every read must find the value and the batch (the state and the version) that it is meant to read. A
+///   step overwrites its own inputs only in place, blocks share bytes only at equal slot count, and after the
+///   run every state, used or not, has its current version.
 /// - `verify_extents`: every address is aligned and lies inside the planned arenas.
 void verify(const Program& program);
 void verify_progress(const Program& program);

@@ -36,7 +36,9 @@ constexpr int kMaxLag = 10'000, kMaxSlots = 10'000;
 
 const Step& step_of(const Program& p, StepId s) { return p.steps[static_cast<std::size_t>(s)]; }
 const Member& member_of(const Program& p, MemberId m) { return p.members[static_cast<std::size_t>(m)]; }
-const Block& block_of(const Program& p, const Member& m) { return p.blocks[static_cast<std::size_t>(m.block)]; }
+const Block& block_of(const Program& p, const Member& m) {
+  return p.blocks[static_cast<std::size_t>(m.block)];
+}
 
 // For each member the step that writes it; a read of state counts as written by whoever assigns the state.
 std::vector<Access> writers(const Program& p) {
@@ -53,8 +55,9 @@ std::vector<Access> writers(const Program& p) {
       if (block_of(p, member).arena == Arena::state) {
         auto& assign = assigns[static_cast<std::size_t>(member.block)];
         if (assign.step >= 0)
-          throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'", block_of(p, member).name,
-                                  step_of(p, assign.step).name, step_of(p, s).name));
+          throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'",
+                                  block_of(p, member).name, step_of(p, assign.step).name,
+                                  step_of(p, s).name));
         assign = writer;
       }
     }
@@ -65,34 +68,40 @@ std::vector<Access> writers(const Program& p) {
 }
 
 void check_ids(const Program& p) {
-  const auto in_range = [](auto id, const auto& v) { return id >= 0 && static_cast<std::size_t>(id) < v.size(); };
+  const auto in_range = [](auto id, const auto& v) {
+    return id >= 0 && static_cast<std::size_t>(id) < v.size();
+  };
   for (const Block& b : p.blocks)
     if (b.bytes < 0 || b.slots < 1 || b.slots > kMaxSlots || b.device < 0 || b.device >= p.devices)
-      throw Error(fmt::format("block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, and there are {} devices",
-                              b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
+      throw Error(fmt::format(
+          "block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, and there are {} devices",
+          b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
   for (const Member& m : p.members) {
     if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
     if (m.offset < 0 || m.offset + m.bytes > block_of(p, m).bytes)
       throw Error(fmt::format("value '{}' does not fit its block", m.name));
   }
   for (const Step& s : p.steps) {
-    if (!in_range(s.lane, p.lanes)) throw Error(fmt::format("step '{}' is on unknown lane {}", s.name, s.lane));
-    if (s.lag < 0 || s.lag > kMaxLag) throw Error(fmt::format("step '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
+    if (!in_range(s.lane, p.lanes))
+      throw Error(fmt::format("step '{}' is on unknown lane {}", s.name, s.lane));
+    if (s.lag < 0 || s.lag > kMaxLag)
+      throw Error(fmt::format("step '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
     const int device = p.lanes[static_cast<std::size_t>(s.lane)].device;
-    if (device < 0 || device >= p.devices) throw Error(fmt::format("step '{}' is on unknown device {}", s.name, device));
+    if (device < 0 || device >= p.devices)
+      throw Error(fmt::format("step '{}' is on unknown device {}", s.name, device));
     for (const auto* members : {&s.reads, &s.writes})
       for (MemberId m : *members) {
         if (!in_range(m, p.members)) throw Error(fmt::format("step '{}' uses unknown value {}", s.name, m));
         if (block_of(p, member_of(p, m)).device != device)
-          throw Error(fmt::format("step '{}' on device {} uses '{}' of device {}; a transfer must bring it", s.name,
-                                  device, member_of(p, m).name, block_of(p, member_of(p, m)).device));
+          throw Error(fmt::format("step '{}' on device {} uses '{}' of device {}; a transfer must bring it",
+                                  s.name, device, member_of(p, m).name, block_of(p, member_of(p, m)).device));
       }
     for (const Wait& w : s.waits) {
       if (!in_range(w.step, p.steps) || w.back < 0)
         throw Error(fmt::format("step '{}' waits for step {} of {} units back", s.name, w.step, w.back));
       if (p.lane_of(w.step).device != device)
-        throw Error(fmt::format("step '{}' waits for '{}' on another device; only transfers cross devices", s.name,
-                                step_of(p, w.step).name));
+        throw Error(fmt::format("step '{}' waits for '{}' on another device; only transfers cross devices",
+                                s.name, step_of(p, w.step).name));
     }
   }
 }
@@ -109,17 +118,18 @@ void check_transfer(const Program& p, const std::vector<StepId>& ends) {
   };
   const std::string& first = step_of(p, ends[0]).name;
   if (ends.size() != 2 || !has(LaneKind::send) || !has(LaneKind::receive))
-    throw Error(fmt::format("missing end: '{}' is an end of a transfer, which needs one send and one receive; there are {} ends",
-                            first, ends.size()));
+    throw Error(fmt::format(
+        "missing end: '{}' is an end of a transfer, which needs one send and one receive; there are {} ends",
+        first, ends.size()));
   const Lane &a = p.lane_of(ends[0]), &b = p.lane_of(ends[1]);
   if (a.device == b.device || a.index != b.device || b.index != a.device)
-    throw Error(fmt::format("'{}' ({}) and '{}' ({}) are ends of one transfer, but not of one link", first, name_of(a, p.devices),
-                            step_of(p, ends[1]).name, name_of(b, p.devices)));
+    throw Error(fmt::format("'{}' ({}) and '{}' ({}) are ends of one transfer, but not of one link", first,
+                            name_of(a, p.devices), step_of(p, ends[1]).name, name_of(b, p.devices)));
   const Step& send = step_of(p, a.kind == LaneKind::send ? ends[0] : ends[1]);
   const Step& receive = step_of(p, a.kind == LaneKind::send ? ends[1] : ends[0]);
   if (bytes_of(p, send.reads) != bytes_of(p, receive.writes))
-    throw Error(fmt::format("'{}' sends {} bytes, '{}' receives {}", send.name, bytes_of(p, send.reads), receive.name,
-                            bytes_of(p, receive.writes)));
+    throw Error(fmt::format("'{}' sends {} bytes, '{}' receives {}", send.name, bytes_of(p, send.reads),
+                            receive.name, bytes_of(p, receive.writes)));
 }
 
 // All ends of a transfer or collective meet in the same unit, for the same batch.
@@ -129,15 +139,18 @@ void check_channels(const Program& p) {
     return p.lane_of(s).kind == LaneKind::send || p.lane_of(s).kind == LaneKind::receive;
   };
   for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
-    if (step_of(p, s).channel >= 0) channels[step_of(p, s).channel].push_back(s);
-    else if (is_transfer(s)) throw Error(fmt::format("missing end: '{}' is on a {} lane but has no channel", step_of(p, s).name,
-                                                     name_of(p.lane_of(s).kind)));
+    if (step_of(p, s).channel >= 0)
+      channels[step_of(p, s).channel].push_back(s);
+    else if (is_transfer(s))
+      throw Error(fmt::format("missing end: '{}' is on a {} lane but has no channel", step_of(p, s).name,
+                              name_of(p.lane_of(s).kind)));
   }
   for (const auto& [channel, ends] : channels) {
     for (StepId s : ends)
       if (step_of(p, s).lag != step_of(p, ends[0]).lag)
-        throw Error(fmt::format("'{}' (lag {}) and '{}' (lag {}) are ends of one transfer or collective: their lags must be equal",
-                                step_of(p, ends[0]).name, step_of(p, ends[0]).lag, step_of(p, s).name, step_of(p, s).lag));
+        throw Error(fmt::format(
+            "'{}' (lag {}) and '{}' (lag {}) are ends of one transfer or collective: their lags must be equal",
+            step_of(p, ends[0]).name, step_of(p, ends[0]).lag, step_of(p, s).name, step_of(p, s).lag));
     if (std::any_of(ends.begin(), ends.end(), is_transfer)) check_transfer(p, ends);
   }
 }
@@ -159,13 +172,15 @@ void check_schedule(const Program& p) {
       const Access& writer = made_by[static_cast<std::size_t>(m)];
       if (writer.step < 0) {
         if (block_of(p, member).arena == Arena::state) continue;  // never assigned: constant state
-        throw Error(fmt::format("missing value: '{}' reads '{}', which no step makes", step.name, member.name));
+        throw Error(
+            fmt::format("missing value: '{}' reads '{}', which no step makes", step.name, member.name));
       }
       if (writer.step == s) continue;  // workspace, or an update reading what it replaces
       const Access read{s, m, false, step.lag - member.shift};
       if (!earlier(writer, read))
-        throw Error(fmt::format("cycle: '{}' (lag {}) reads '{}' before '{}' (lag {}) has made it", step.name, step.lag,
-                                member.name, step_of(p, writer.step).name, step_of(p, writer.step).lag));
+        throw Error(fmt::format("cycle: '{}' (lag {}) reads '{}' before '{}' (lag {}) has made it", step.name,
+                                step.lag, member.name, step_of(p, writer.step).name,
+                                step_of(p, writer.step).lag));
     }
   }
 }
@@ -179,8 +194,9 @@ Program with_slots(Program p) {
         if (!overlap(member_of(p, w.member), member_of(p, a.member))) continue;
         // Index n is written again S units later: every use of it must come before that. An update that may
         // work in place may read the old and write the new version at once.
-        const bool uses_after_write = a.step > w.step || (a.step == w.step && !a.write && !step_of(p, w.step).in_place &&
-                                                          a.member != w.member);
+        const bool uses_after_write =
+            a.step > w.step ||
+            (a.step == w.step && !a.write && !step_of(p, w.step).in_place && a.member != w.member);
         p.blocks[b].slots = std::max(p.blocks[b].slots, units_between(w, a) + (uses_after_write ? 1 : 0));
       }
     }
@@ -241,7 +257,8 @@ void drop_implied_waits(Program& p) {
   for (StepId s = 0; s < n; ++s) {
     auto& waits = p.steps[static_cast<std::size_t>(s)].waits;
     std::erase_if(waits, [&](const Wait& w) {
-      return step_of(p, w.step).lane == step_of(p, s).lane || all.first_after(w.step, step_of(p, s).lane) < w.back * n + s;
+      return step_of(p, w.step).lane == step_of(p, s).lane ||
+             all.first_after(w.step, step_of(p, s).lane) < w.back * n + s;
     });
     const std::vector<Wait> kept = waits;
     std::erase_if(waits, [&](const Wait& w) {

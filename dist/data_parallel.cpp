@@ -35,11 +35,13 @@ class Reducer {
   }
 
  private:
-  // An all-reduce works in place: a value that anything else reads, or that lies in another's place, is copied.
+  // An all-reduce works in place: a value that anything else reads, or that lies in another's place, is
+  // copied.
   ValueId own(ValueId v, const Tag& tag) {
     const Node& maker = g_.node(g_.value(v).producer);
     const auto aliases = maker.op->may_alias(g_.types(maker.inputs));
-    const bool view = std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
+    const bool view =
+        std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
     const bool source = dynamic_cast<const Read*>(maker.op.get()) != nullptr;
     if (!view && !source && uses_[v] == 0 && taken_.insert(v).second) return v;
     return g_.node(g_.add(std::make_shared<Copy>(), {v}, tag)).outputs[0];
@@ -69,11 +71,14 @@ void add_all_reduces(Graph& graph, int replicas, const std::vector<std::vector<s
     Group g{-1, {}};
     for (const std::string& path : group) {
       const SlotId s = graph.find_slot(path);
-      if (s < 0 || !grads.contains(s)) throw Error(fmt::format("fusion group: there is no trained parameter '{}'", path));
-      if (!grouped.insert(s).second) throw Error(fmt::format("fusion group: parameter '{}' is in two groups", path));
+      if (s < 0 || !grads.contains(s))
+        throw Error(fmt::format("fusion group: there is no trained parameter '{}'", path));
+      if (!grouped.insert(s).second)
+        throw Error(fmt::format("fusion group: parameter '{}' is in two groups", path));
       const StateSlot &slot = graph.slot(s), &first = graph.slot(g.slots.empty() ? s : g.slots[0]);
       if (slot.stage != first.stage || slot.type.dtype != first.type.dtype)
-        throw Error(fmt::format("fusion group: '{}' and '{}' differ in stage or dtype", slot.path, first.path));
+        throw Error(
+            fmt::format("fusion group: '{}' and '{}' differ in stage or dtype", slot.path, first.path));
       g.slots.push_back(s);
       g.ready = std::max(g.ready, made_at(s));
     }
@@ -89,7 +94,8 @@ void add_all_reduces(Graph& graph, int replicas, const std::vector<std::vector<s
     Tag tag;
     tag.phase = Phase::backward;
     tag.stage = graph.slot(g.slots[0]).stage;
-    tag.path = graph.slot(g.slots[0]).path + (g.slots.size() > 1 ? fmt::format(" +{}", g.slots.size() - 1) : "");
+    tag.path =
+        graph.slot(g.slots[0]).path + (g.slots.size() > 1 ? fmt::format(" +{}", g.slots.size() - 1) : "");
     std::vector<ValueId*> values;
     for (SlotId s : g.slots) values.push_back(&grads.at(s));
     reducer.reduce(values, tag);

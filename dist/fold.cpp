@@ -12,8 +12,8 @@ namespace {
 
 // Block by block: the partial sum of a block stays in the first-level cache, each array is streamed once.
 template <class T>
-void fold(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations, std::int64_t first,
-          std::int64_t count) {
+void fold(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
+          std::int64_t first, std::int64_t count) {
   constexpr std::int64_t kBlock = 1024;
   alignas(64) T sum[kBlock];
   for (std::int64_t begin = first; begin < first + count; begin += kBlock) {
@@ -36,12 +36,13 @@ bool can_sum(DType dtype) {
 
 std::string_view summable_dtypes() { return "f32, f64, i32, i64"; }
 
-void fold_ranks(DType dtype, std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
-                std::int64_t first, std::int64_t count) {
+void fold_ranks(DType dtype, std::span<const std::byte* const> sources,
+                std::span<std::byte* const> destinations, std::int64_t first, std::int64_t count) {
   switch (dtype) {
     case DType::f32: return fold<float>(sources, destinations, first, count);
     case DType::f64: return fold<double>(sources, destinations, first, count);
-    case DType::i32: return fold<std::uint32_t>(sources, destinations, first, count);  // unsigned: overflow wraps
+    case DType::i32:
+      return fold<std::uint32_t>(sources, destinations, first, count);  // unsigned: overflow wraps
     case DType::i64: return fold<std::uint64_t>(sources, destinations, first, count);
     default: throw Error(fmt::format("ranks cannot sum {}: only {}", name_of(dtype), summable_dtypes()));
   }

@@ -16,7 +16,7 @@ std::string_view summable_dtypes();
 /// The left fold in rank order that every transport computes: for `first` <= i < `first` + `count`,
 /// ((sources[0][i] + sources[1][i]) + sources[2][i]) + ... is written to destinations[*][i]. A source and a
 /// destination are the same array or do not overlap. Counts are of elements.
-void fold_ranks(DType dtype, std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
-                std::int64_t first, std::int64_t count);
+void fold_ranks(DType dtype, std::span<const std::byte* const> sources,
+                std::span<std::byte* const> destinations, std::int64_t first, std::int64_t count);
 
 }  // namespace tandem

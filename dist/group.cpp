@@ -12,7 +12,8 @@ std::size_t index_in_group(std::span<const int> group, int rank, int size) {
   std::size_t index = group.size();
   for (std::size_t i = 0; i < group.size(); ++i) {
     if (group[i] < 0 || group[i] >= size || (i > 0 && group[i] <= group[i - 1]))
-      throw Error(fmt::format("rank {}: the group [{}] is not ascending ranks below {}", rank, join_ranks(group), size));
+      throw Error(fmt::format("rank {}: the group [{}] is not ascending ranks below {}", rank,
+                              join_ranks(group), size));
     if (group[i] == rank) index = i;
   }
   if (index == group.size())
@@ -22,7 +23,8 @@ std::size_t index_in_group(std::span<const int> group, int rank, int size) {
 
 void check_peer(const char* call, int rank, int peer, int size) {
   if (peer < 0 || peer >= size || peer == rank)
-    throw Error(fmt::format("rank {}: {} with rank {}, which is not another rank of the {}", rank, call, peer, size));
+    throw Error(
+        fmt::format("rank {}: {} with rank {}, which is not another rank of the {}", rank, call, peer, size));
 }
 
 }  // namespace tandem

@@ -16,14 +16,16 @@ struct Names {
   const char* size;
   const char* local_rank;
 };
-constexpr Names kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-                                {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-                                {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}};
+constexpr Names kLaunchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}};
 
 int number(const char* name, const char* text) {
   int value = 0;
   const char* end = text + std::strlen(text);
-  if (const auto [rest, code] = std::from_chars(text, end, value); code != std::errc{} || rest != end || value < 0)
+  if (const auto [rest, code] = std::from_chars(text, end, value);
+      code != std::errc{} || rest != end || value < 0)
     throw Error(fmt::format("environment variable {}='{}' is not a number", name, text));
   return value;
 }

@@ -18,13 +18,15 @@ struct Unit {
   bool is_bandwidth;
 };
 // Bits and bytes differ by the case of the b only, so units are matched exactly.
-constexpr Unit kUnits[] = {{"Gb/s", 1e9 / 8, true}, {"Mb/s", 1e6 / 8, true}, {"GB/s", 1e9, true}, {"MB/s", 1e6, true},
-                           {"kB/s", 1e3, true},     {"us", 1e-6, false},     {"ms", 1e-3, false}, {"s", 1.0, false}};
+constexpr Unit kUnits[] = {{"Gb/s", 1e9 / 8, true}, {"Mb/s", 1e6 / 8, true}, {"GB/s", 1e9, true},
+                           {"MB/s", 1e6, true},     {"kB/s", 1e3, true},     {"us", 1e-6, false},
+                           {"ms", 1e-3, false},     {"s", 1.0, false}};
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
-  throw Error(fmt::format("link '{}': {}; write a bandwidth (10Gb/s, 100Mb/s, 1GB/s, 500MB/s, 800kB/s), a latency "
-                          "(50us, 1.5ms, 0.1s), or both: '1GB/s,50us'",
-                          text, why));
+  throw Error(
+      fmt::format("link '{}': {}; write a bandwidth (10Gb/s, 100Mb/s, 1GB/s, 500MB/s, 800kB/s), a latency "
+                  "(50us, 1.5ms, 0.1s), or both: '1GB/s,50us'",
+                  text, why));
 }
 
 std::string_view trim(std::string_view text) {
@@ -66,7 +68,9 @@ LinkModel parse_link(std::string_view text) {
     const Unit* unit = nullptr;
     for (const Unit& u : kUnits)
       if (u.name == name) unit = &u;
-    if (!unit) refuse(text, name.empty() ? fmt::format("'{}' has no unit", part) : fmt::format("unknown unit '{}'", name));
+    if (!unit)
+      refuse(text,
+             name.empty() ? fmt::format("'{}' has no unit", part) : fmt::format("unknown unit '{}'", name));
     if (!std::isfinite(number) || number < 0 || (unit->is_bandwidth && number == 0))
       refuse(text, fmt::format("'{}' is out of range", part));
     if (std::exchange(seen[unit->is_bandwidth], true))
@@ -78,9 +82,12 @@ LinkModel parse_link(std::string_view text) {
 
 std::string to_string(const LinkModel& link) {
   std::string text;
-  if (link.bandwidth >= 1e9) text = fmt::format("{:g}GB/s,", link.bandwidth / 1e9);
-  else if (link.bandwidth >= 1e6) text = fmt::format("{:g}MB/s,", link.bandwidth / 1e6);
-  else if (link.bandwidth > 0) text = fmt::format("{:g}kB/s,", link.bandwidth / 1e3);
+  if (link.bandwidth >= 1e9)
+    text = fmt::format("{:g}GB/s,", link.bandwidth / 1e9);
+  else if (link.bandwidth >= 1e6)
+    text = fmt::format("{:g}MB/s,", link.bandwidth / 1e6);
+  else if (link.bandwidth > 0)
+    text = fmt::format("{:g}kB/s,", link.bandwidth / 1e3);
   return text + fmt::format("{:g}us", link.latency * 1e6);
 }
 

@@ -11,8 +11,9 @@ namespace tandem {
 struct MpiSession::State {};
 bool has_mpi() { return false; }
 MpiSession::MpiSession() {
-  throw Error("this Tandem was built without MPI: install it (Debian: libopenmpi-dev openmpi-bin) and configure again with "
-              "-DTANDEM_MPI=ON, or let ranks be threads of one process");
+  throw Error(
+      "this Tandem was built without MPI: install it (Debian: libopenmpi-dev openmpi-bin) and configure again with "
+      "-DTANDEM_MPI=ON, or let ranks be threads of one process");
 }
 MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return 0; }
@@ -65,8 +66,9 @@ class MpiComm final : public Comm, public AbortAware {
       : session_(std::move(session)), options_(options) {
     options_.segment_bytes = std::clamp<std::int64_t>(align_up(options.segment_bytes), kAlignment, 1 << 30);
     options_.message_bytes = std::clamp<std::int64_t>(options.message_bytes, 1, 1 << 30);
-    check(MPI_Irecv(abort_in_.data(), static_cast<int>(abort_in_.size()), MPI_BYTE, MPI_ANY_SOURCE, 0, aborts_,
-                    &abort_request_), "MPI_Irecv");
+    check(MPI_Irecv(abort_in_.data(), static_cast<int>(abort_in_.size()), MPI_BYTE, MPI_ANY_SOURCE, 0,
+                    aborts_, &abort_request_),
+          "MPI_Irecv");
   }
   ~MpiComm() override {
     if (abort_request_ == MPI_REQUEST_NULL) return;
@@ -80,10 +82,11 @@ class MpiComm final : public Comm, public AbortAware {
                       std::uint64_t channel) override {
     const std::size_t me = index_in_group(group, rank(), size());
     if (!can_sum(dtype))
-      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank(), channel, name_of(dtype),
-                              summable_dtypes()));
+      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank(), channel,
+                              name_of(dtype), summable_dtypes()));
     throw_if_aborted();
-    if (group.size() > 1) collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel);
+    if (group.size() > 1)
+      collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t me = index_in_group(group, rank(), size());
@@ -107,26 +110,26 @@ class MpiComm final : public Comm, public AbortAware {
 
  private:
   enum class Step { finished, moved, idle };
-  struct Ends {  // whom a call exchanges messages with, and where
+  struct Ends {                  // whom a call exchanges messages with, and where
     std::span<const int> peers;  // may hold this rank
     std::uint64_t channel;
   };
 
   void transfer(bool sending, std::byte* data, std::int64_t bytes, int peer, std::uint64_t channel);
-  void collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group, std::size_t me,
-                  std::uint64_t channel);
+  void collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group,
+                  std::size_t me, std::uint64_t channel);
   void exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me, int tag);
   void fold_short(Scratch& s, std::byte* data, std::size_t members, std::size_t me);
   void reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag);
   void expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const;
   void listen_for_abort();
 
-  /// Calls `step` until it is finished, asleep more and more while it is idle. Whatever moves may be what a peer
-  /// waits for, so the peers are woken.
-  template <class F>
-  void progress(const Ends& ends, F step) {
+  /// Calls `step` until it is finished, asleep more and more while it is idle. Whatever moves may be what a
+  /// peer waits for, so the peers are woken.
+  template <class F> void progress(const Ends& ends, F step) {
     Bells& bells = *session_->bells;
-    Backoff backoff(bells.own(ends.channel), std::ranges::all_of(ends.peers, [&](int p) { return bells.has(p); }));
+    Backoff backoff(bells.own(ends.channel),
+                    std::ranges::all_of(ends.peers, [&](int p) { return bells.has(p); }));
     for (;;) {
       backoff.look();
       const Step result = step();
@@ -145,7 +148,8 @@ class MpiComm final : public Comm, public AbortAware {
     progress(ends, [&] {
       int done = 1;  // not MPI_Testall: Open MPI's makes progress after it has looked
       for (MPI_Request& request : requests)
-        if (done && request != MPI_REQUEST_NULL) check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        if (done && request != MPI_REQUEST_NULL)
+          check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
       return done ? Step::finished : Step::idle;
     });
   }
@@ -154,8 +158,7 @@ class MpiComm final : public Comm, public AbortAware {
       if (peer != rank()) session_->bells->ring(peer, ends.channel);
   }
   /// Runs a call with scratch of its own. After an error that scratch is not used again.
-  template <class F>
-  void with_scratch(std::size_t members, F call) {
+  template <class F> void with_scratch(std::size_t members, F call) {
     Scratch& scratch = pool_.take();
     scratch.fit(members);
     try {
@@ -193,7 +196,8 @@ void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int pe
       check(MPI_Isend(&mine, length, MPI_BYTE, peer, route.tag, route.comm, &s.sends[0]), "MPI_Isend");
       ring(ends);
     } else {
-      check(MPI_Irecv(&s.in[0], sizeof s.in[0], MPI_BYTE, peer, route.tag, route.comm, &s.receives[0]), "MPI_Irecv");
+      check(MPI_Irecv(&s.in[0], sizeof s.in[0], MPI_BYTE, peer, route.tag, route.comm, &s.receives[0]),
+            "MPI_Irecv");
       wait_all(ends, s.receives);
       expect_same(mine, s.in[0], peer);
       if (is_short && bytes > 0) std::memcpy(data, s.in[0].data, static_cast<std::size_t>(bytes));
@@ -209,8 +213,8 @@ void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int pe
   });
 }
 
-void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group,
-                         std::size_t me, std::uint64_t channel) {
+void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType dtype,
+                         std::span<const int> group, std::size_t me, std::uint64_t channel) {
   const int tag = tags_.of(channel);
   const Ends ends{group, channel};
   with_scratch(group.size(), [&](Scratch& s) {
@@ -220,19 +224,23 @@ void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType d
     mine.channel = channel, mine.count = count, mine.kind = kind, mine.dtype = dtype;
     if (is_short && bytes > 0) std::memcpy(mine.data, data, static_cast<std::size_t>(bytes));
     exchange_first(s, is_short ? bytes : 0, ends, me, tag);
-    if (!is_short) reduce_long(s, data, ends, me, tag);
-    else if (bytes > 0) fold_short(s, data, group.size(), me);
+    if (!is_short)
+      reduce_long(s, data, ends, me, tag);
+    else if (bytes > 0)
+      fold_short(s, data, group.size(), me);
     wait_all(ends, s.sends);
   });
 }
 
 // Every member's first message to every other; all must say the same.
-void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me, int tag) {
+void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me,
+                             int tag) {
   const std::span<const int> group = ends.peers;
   const int length = static_cast<int>(kHeaderBytes) + static_cast<int>(inline_bytes);
   for (std::size_t i = 0; i < group.size(); ++i)
     if (i != me)
-      check(MPI_Irecv(&s.in[i], sizeof s.in[i], MPI_BYTE, group[i], tag, scatters_, &s.receives[i]), "MPI_Irecv");
+      check(MPI_Irecv(&s.in[i], sizeof s.in[i], MPI_BYTE, group[i], tag, scatters_, &s.receives[i]),
+            "MPI_Irecv");
   for (std::size_t step = 1; step < group.size(); ++step) {  // the next member first: not all to one
     const std::size_t i = (me + step) % group.size();
     check(MPI_Isend(&s.out, length, MPI_BYTE, group[i], tag, scatters_, &s.sends[i]), "MPI_Isend");
@@ -254,7 +262,9 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
   const std::span<const int> group = ends.peers;
   const std::int64_t element = size_of(s.out.dtype), segment = options_.segment_bytes;
   const auto members = static_cast<std::int64_t>(group.size());
-  const auto begin = [&](std::size_t i) { return static_cast<std::int64_t>(i) * s.out.count / members * element; };
+  const auto begin = [&](std::size_t i) {
+    return static_cast<std::int64_t>(i) * s.out.count / members * element;
+  };
   const auto bytes = [&](std::size_t i) { return begin(i + 1) - begin(i); };
   const std::int64_t ring_bytes = Stream::kWindow * segment;
   if (s.ring.bytes() < members * ring_bytes) s.ring = Buffer(members * ring_bytes);
@@ -302,9 +312,10 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
 void MpiComm::expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const {
   const auto said = [](const FirstMessage& m) { return std::tuple(m.channel, m.count, m.kind, m.dtype); };
   if (said(mine) == said(theirs)) return;
-  throw Error(fmt::format("channel {}: rank {} {}, but rank {} {}{}: the ends of a channel must make the same call",
-                          mine.channel, rank(), describe(mine, false), peer, describe(theirs, true),
-                          mine.channel == theirs.channel ? "" : fmt::format(" in channel {}", theirs.channel)));
+  throw Error(
+      fmt::format("channel {}: rank {} {}, but rank {} {}{}: the ends of a channel must make the same call",
+                  mine.channel, rank(), describe(mine, false), peer, describe(theirs, true),
+                  mine.channel == theirs.channel ? "" : fmt::format(" in channel {}", theirs.channel)));
 }
 
 void MpiComm::abort(const std::string& reason) {
@@ -313,9 +324,11 @@ void MpiComm::abort(const std::string& reason) {
   abort_out_ = reason.substr(0, abort_in_.size());
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    MPI_Request request = MPI_REQUEST_NULL;  // short, so it leaves at once; a rank that is gone cannot be told
+    MPI_Request request =
+        MPI_REQUEST_NULL;  // short, so it leaves at once; a rank that is gone cannot be told
     const auto length = static_cast<int>(abort_out_.size());
-    if (MPI_Isend(abort_out_.data(), length, MPI_BYTE, peer, 0, aborts_, &request) == MPI_SUCCESS) MPI_Request_free(&request);
+    if (MPI_Isend(abort_out_.data(), length, MPI_BYTE, peer, 0, aborts_, &request) == MPI_SUCCESS)
+      MPI_Request_free(&request);
     session_->bells->ring_all(peer);
   }
   session_->bells->ring_all(rank());
@@ -339,7 +352,8 @@ MpiSession::State::State() : launch(launch_environment()) {
   int initialised = 0, finalised = 0, provided = 0;
   MPI_Initialized(&initialised);
   MPI_Finalized(&finalised);
-  if (finalised) throw Error("MPI was finalised in this process and cannot start again: keep one MpiSession in main()");
+  if (finalised)
+    throw Error("MPI was finalised in this process and cannot start again: keep one MpiSession in main()");
   if (initialised) {
     check(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
@@ -349,10 +363,13 @@ MpiSession::State::State() : launch(launch_environment()) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   std::string problem;
-  if (provided < MPI_THREAD_MULTIPLE) problem = "this MPI does not allow calls from several threads (MPI_THREAD_MULTIPLE)";
+  if (provided < MPI_THREAD_MULTIPLE)
+    problem = "this MPI does not allow calls from several threads (MPI_THREAD_MULTIPLE)";
   if (launch.launched && launch.size != size)
-    problem = fmt::format("the launcher announced rank {} of {}, but MPI sees rank {} of {}: start with the mpirun of the "
-                          "MPI that Tandem was built with", launch.rank, launch.size, rank, size);
+    problem = fmt::format(
+        "the launcher announced rank {} of {}, but MPI sees rank {} of {}: start with the mpirun of the "
+        "MPI that Tandem was built with",
+        launch.rank, launch.size, rank, size);
   if (problem.empty()) {
     bells.emplace();
     return;
@@ -374,7 +391,9 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->launch.local_rank; }
-std::unique_ptr<Comm> MpiSession::comm(const MpiOptions& options) { return std::make_unique<MpiComm>(state_, options); }
+std::unique_ptr<Comm> MpiSession::comm(const MpiOptions& options) {
+  return std::make_unique<MpiComm>(state_, options);
+}
 
 void end_mpi_job(int code) {
   int initialised = 0, finalised = 0;

@@ -22,8 +22,8 @@ bool has_mpi();
 class MpiSession {
  public:
   /// Initialises MPI for calls from several threads at once, or joins an MPI that the program initialised.
-  /// Throws Error when built without MPI, when MPI lacks thread support, was finalised before, or does not see
-  /// the ranks that the launcher announced.
+  /// Throws Error when built without MPI, when MPI lacks thread support, was finalised before, or does not
+  /// see the ranks that the launcher announced.
   MpiSession();
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
@@ -34,10 +34,10 @@ class MpiSession {
   int local_rank() const;
 
   /// A Comm over all ranks; every rank makes as many, in the same order, with equal options. A waiting call
-  /// sleeps: ranks of its machine wake it by a doorbell in shared memory, what others send is found by polling,
-  /// at least once a millisecond. `abort` wakes the lanes of this rank at once and tells the others, who look
-  /// for it while they wait. After Error or Aborted end the job (`end_mpi_job`): a transfer that was under way
-  /// may still touch the call's buffer.
+  /// sleeps: ranks of its machine wake it by a doorbell in shared memory, what others send is found by
+  /// polling, at least once a millisecond. `abort` wakes the lanes of this rank at once and tells the others,
+  /// who look for it while they wait. After Error or Aborted end the job (`end_mpi_job`): a transfer that was
+  /// under way may still touch the call's buffer.
   ///
   /// Channels below 2^30 (half of MPI's largest tag) have a tag each; larger ones are hashed, and one that
   /// meets the tag of another is refused with an Error.

@@ -40,7 +40,8 @@ enum class Kind : std::uint32_t { transfer, all_reduce, barrier };
 
 // What both ends must agree on, and the data itself where it is short: the first message of every call.
 struct FirstMessage {
-  static constexpr std::int64_t kInlineBytes = 16 << 10;  // copied; beyond, moving it in place pays for the extra message
+  static constexpr std::int64_t kInlineBytes =
+      16 << 10;  // copied; beyond, moving it in place pays for the extra message
   std::uint64_t channel;
   std::int64_t count;  // elements, or bytes of a transfer
   Kind kind;
@@ -70,8 +71,14 @@ class Stream {
   static constexpr std::int64_t kWindow = 2;
 
   /// `ring`: the buffer holds only kWindow segments, used in turn.
-  Stream(Route route, bool sending, std::byte* base, std::int64_t bytes, std::int64_t segment, bool ring = false)
-      : route_(route), sending_(sending), ring_(ring), base_(base), bytes_(bytes), segment_(segment),
+  Stream(Route route, bool sending, std::byte* base, std::int64_t bytes, std::int64_t segment,
+         bool ring = false)
+      : route_(route),
+        sending_(sending),
+        ring_(ring),
+        base_(base),
+        bytes_(bytes),
+        segment_(segment),
         segments_((bytes + segment - 1) / segment) {
     requests_.fill(MPI_REQUEST_NULL);
   }
@@ -86,7 +93,8 @@ class Stream {
     const std::int64_t before = posted_ + completed_;
     for (; posted_ < std::min({limit, segments_, completed_ + kWindow}); ++posted_) post(posted_);
     for (int flag = 1; completed_ < posted_; ++completed_) {
-      check(MPI_Test(&requests_[static_cast<std::size_t>(completed_ % kWindow)], &flag, MPI_STATUS_IGNORE), "MPI_Test");
+      check(MPI_Test(&requests_[static_cast<std::size_t>(completed_ % kWindow)], &flag, MPI_STATUS_IGNORE),
+            "MPI_Test");
       if (!flag) break;
     }
     return posted_ + completed_ != before;
@@ -97,8 +105,10 @@ class Stream {
   void post(std::int64_t s) {
     MPI_Request& request = requests_[static_cast<std::size_t>(s % kWindow)];
     const int length = static_cast<int>(bytes_of(s));
-    if (sending_) check(MPI_Isend(at(s), length, MPI_BYTE, route_.peer, route_.tag, route_.comm, &request), "MPI_Isend");
-    else check(MPI_Irecv(at(s), length, MPI_BYTE, route_.peer, route_.tag, route_.comm, &request), "MPI_Irecv");
+    if (sending_)
+      check(MPI_Isend(at(s), length, MPI_BYTE, route_.peer, route_.tag, route_.comm, &request), "MPI_Isend");
+    else
+      check(MPI_Irecv(at(s), length, MPI_BYTE, route_.peer, route_.tag, route_.comm, &request), "MPI_Irecv");
   }
 
   Route route_;
@@ -112,11 +122,11 @@ class Stream {
 /// What one call needs beside the caller's buffer; kept for later calls.
 struct Scratch {
   FirstMessage out;
-  std::vector<FirstMessage> in;                // by member of the group; a transfer has one
-  std::vector<MPI_Request> sends, receives;    // of the first messages, by member
+  std::vector<FirstMessage> in;              // by member of the group; a transfer has one
+  std::vector<MPI_Request> sends, receives;  // of the first messages, by member
   std::vector<Stream> streams;
-  std::vector<const std::byte*> sources;       // of the fold, by member
-  Buffer ring;                                 // segments that were received and not yet folded
+  std::vector<const std::byte*> sources;  // of the fold, by member
+  Buffer ring;                            // segments that were received and not yet folded
 
   void fit(std::size_t members) {
     if (in.size() < members) in.resize(members);
@@ -135,7 +145,9 @@ struct Scratch {
       if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
     int all = 0;
     for (int attempt = 0; attempt < 100 && !all; ++attempt) {
-      if (MPI_Testall(static_cast<int>(pending.size()), pending.data(), &all, MPI_STATUSES_IGNORE) != MPI_SUCCESS) return;
+      if (MPI_Testall(static_cast<int>(pending.size()), pending.data(), &all, MPI_STATUSES_IGNORE) !=
+          MPI_SUCCESS)
+        return;
       if (!all) sleep_until(std::chrono::steady_clock::now() + std::chrono::milliseconds(1));
     }
   }
@@ -182,14 +194,15 @@ class Context {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Doorbells of every rank of this machine, in memory that they share: several a rank, so that a lane is woken
-/// by its own channel's traffic and seldom by another's.
+/// Doorbells of every rank of this machine, in memory that they share: several a rank, so that a lane is
+/// woken by its own channel's traffic and seldom by another's.
 class Bells {
  public:
   /// Collective over all ranks.
   Bells() {
     MPI_Comm machine = MPI_COMM_NULL;
-    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine), "MPI_Comm_split_type");
+    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
+          "MPI_Comm_split_type");
     void* memory = nullptr;
     check(MPI_Win_allocate_shared(kBells * sizeof(Padded), 1, MPI_INFO_NULL, machine, &memory, &window_),
           "MPI_Win_allocate_shared");
@@ -222,7 +235,8 @@ class Bells {
     if (has(rank)) bells_[static_cast<std::size_t>(rank)][place(channel)].bell.ring();
   }
   void ring_all(int rank) {
-    for (std::uint64_t b = 0; has(rank) && b < kBells; ++b) bells_[static_cast<std::size_t>(rank)][b].bell.ring();
+    for (std::uint64_t b = 0; has(rank) && b < kBells; ++b)
+      bells_[static_cast<std::size_t>(rank)][b].bell.ring();
   }
 
  private:
@@ -252,8 +266,8 @@ class Tags {
     const std::lock_guard lock(mutex_);
     const auto [entry, fresh] = hashed_.try_emplace(tag, channel);
     if (entry->second != channel)
-      throw Error(fmt::format("channels {} and {} share MPI tag {}: number the channels below {}", entry->second, channel,
-                              tag, direct_));
+      throw Error(fmt::format("channels {} and {} share MPI tag {}: number the channels below {}",
+                              entry->second, channel, tag, direct_));
     return static_cast<int>(tag);
   }
 

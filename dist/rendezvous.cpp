@@ -34,7 +34,8 @@ void Mailbox::wake() {
 
 void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag& abort) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !my_place || abort.raised(); });  // an earlier call of this rank comes first
+  changed_.wait(lock,
+                [&] { return !my_place || abort.raised(); });  // an earlier call of this rank comes first
   abort.check();
   if (!their_place) {
     my_place = &mine;
@@ -53,8 +54,8 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
     const End& target = sending ? theirs : mine;
     if (source.bytes != target.bytes) {
       mine.error = fmt::format(
-          "channel {}: rank {} sends {} bytes, rank {} receives {}: both ends of a transfer must agree", channel_, from_,
-          source.bytes, to_, target.bytes);
+          "channel {}: rank {} sends {} bytes, rank {} receives {}: both ends of a transfer must agree",
+          channel_, from_, source.bytes, to_, target.bytes);
     } else if (source.bytes > 0) {
       std::memcpy(target.data, source.data, static_cast<std::size_t>(source.bytes));
     }
@@ -67,8 +68,8 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
   if (!mine.error.empty()) throw Error(mine.error);
 }
 
-void Meeting::all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count, DType dtype,
-                         const AbortFlag& abort) {
+void Meeting::all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count,
+                         DType dtype, const AbortFlag& abort) {
   Member member{Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, Progress::gathering, nullptr};
   join(group, index, member, abort);
 }
@@ -87,7 +88,8 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
   std::unique_lock lock(mutex_);
   Round& round = round_of(group);
   Member*& place = round.members[index];
-  round.changed.wait(lock, [&] { return !place || abort.raised(); });  // an earlier call of this rank comes first
+  round.changed.wait(lock,
+                     [&] { return !place || abort.raised(); });  // an earlier call of this rank comes first
   abort.check();
   refuse_crossed_groups(round, group[index]);
   place = &mine;
@@ -109,7 +111,8 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
     work(round);
     lock.lock();
     // Whoever finds the last chunk folded tells the others; members leave only then.
-    if (round.folded_chunks.load(std::memory_order_acquire) == round.chunks && mine.progress == Progress::working)
+    if (round.folded_chunks.load(std::memory_order_acquire) == round.chunks &&
+        mine.progress == Progress::working)
       finish(round, nullptr);
     round.changed.wait(lock, [&] { return mine.progress == Progress::done; });
   }
@@ -130,11 +133,13 @@ Meeting::Round& Meeting::round_of(std::span<const int> group) {
 // A rank that waits in this channel for `rank`, over another group that both belong to, would wait for ever.
 void Meeting::refuse_crossed_groups(const Round& mine, int rank) const {
   for (const auto& other : rounds_) {
-    if (other.get() == &mine || other->arrived == 0 || !std::ranges::binary_search(other->group, rank)) continue;
+    if (other.get() == &mine || other->arrived == 0 || !std::ranges::binary_search(other->group, rank))
+      continue;
     for (std::size_t i = 0; i < other->group.size(); ++i)
       if (other->members[i] && std::ranges::binary_search(mine.group, other->group[i]))
-        throw Error(fmt::format("channel {}: rank {} calls over ranks [{}] while rank {} waits for it over ranks [{}]",
-                                channel_, rank, join_ranks(mine.group), other->group[i], join_ranks(other->group)));
+        throw Error(fmt::format(
+            "channel {}: rank {} calls over ranks [{}] while rank {} waits for it over ranks [{}]", channel_,
+            rank, join_ranks(mine.group), other->group[i], join_ranks(other->group)));
   }
 }
 
@@ -148,8 +153,9 @@ std::shared_ptr<const std::string> Meeting::disagreement(const Round& round) con
   for (std::size_t i = 0; i < round.group.size(); ++i) {
     const Member& m = *round.members[i];
     calls += fmt::format("{}rank {}: {}", i ? ", " : "", round.group[i],
-                         m.kind == Kind::barrier ? std::string("a barrier")
-                                                 : fmt::format("an all-reduce of {} {}", m.count, name_of(m.dtype)));
+                         m.kind == Kind::barrier
+                             ? std::string("a barrier")
+                             : fmt::format("an all-reduce of {} {}", m.count, name_of(m.dtype)));
   }
   return std::make_shared<const std::string>(
       fmt::format("channel {}: the ranks of a group must make the same call, but {}", channel_, calls));
@@ -175,9 +181,11 @@ void Meeting::start(Round& round) {
 }
 
 void Meeting::work(Round& round) {
-  const std::int64_t chunk = round.chunks == 1 ? round.count : kChunkBytes / size_of(round.dtype);  // elements
+  const std::int64_t chunk =
+      round.chunks == 1 ? round.count : kChunkBytes / size_of(round.dtype);  // elements
   const std::span<std::byte* const> buffers(round.buffers);
-  const std::span<const std::byte* const> sources(const_cast<const std::byte* const*>(buffers.data()), buffers.size());
+  const std::span<const std::byte* const> sources(const_cast<const std::byte* const*>(buffers.data()),
+                                                  buffers.size());
   for (;;) {
     const std::int64_t claimed = round.next_chunk.fetch_add(1, std::memory_order_relaxed);
     if (claimed >= round.chunks) return;

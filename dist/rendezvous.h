@@ -40,7 +40,7 @@ class Mailbox {
   const std::uint64_t channel_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  End* sender_ = nullptr;    // waiting, not yet matched
+  End* sender_ = nullptr;  // waiting, not yet matched
   End* receiver_ = nullptr;
 };
 

@@ -67,10 +67,11 @@ class ThreadComm final : public Comm, public AbortAware {
                       std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());
     if (!can_sum(dtype))
-      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank_, channel, name_of(dtype),
-                              summable_dtypes()));
+      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank_, channel,
+                              name_of(dtype), summable_dtypes()));
     world_->abort.check();
-    if (group.size() > 1) world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort);
+    if (group.size() > 1)
+      world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());

@@ -44,14 +44,16 @@ class ThrottledComm final : public Comm, public AbortAware {
   }
   void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     inner_->send(&bytes, sizeof bytes, peer, channel);
-    const auto end = occupy(out_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(bytes)));
+    const auto end = occupy(out_free_[static_cast<std::size_t>(peer)],
+                            transfer_seconds(link_, static_cast<double>(bytes)));
     inner_->send(data, bytes, peer, channel);
     wait_until(end);
   }
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     std::int64_t sent = 0;  // also the meeting of both ends
     inner_->receive(&sent, sizeof sent, peer, channel);
-    const auto end = occupy(in_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(sent)));
+    const auto end =
+        occupy(in_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(sent)));
     inner_->receive(data, bytes, peer, channel);
     wait_until(end);
   }
@@ -71,7 +73,8 @@ class ThrottledComm final : public Comm, public AbortAware {
     if (group.size() < 2) return Clock::now();
     const std::size_t index = index_in_group(group, rank(), size());
     auto& to_next = out_free_[static_cast<std::size_t>(group[(index + 1) % group.size()])];
-    auto& from_previous = in_free_[static_cast<std::size_t>(group[(index + group.size() - 1) % group.size()])];
+    auto& from_previous =
+        in_free_[static_cast<std::size_t>(group[(index + group.size() - 1) % group.size()])];
     const std::lock_guard lock(mutex_);
     to_next = from_previous = std::max({Clock::now(), to_next, from_previous}) + duration(seconds);
     return to_next;
@@ -99,8 +102,8 @@ class ThrottledComm final : public Comm, public AbortAware {
 std::unique_ptr<Comm> throttle(std::unique_ptr<Comm> inner, const LinkModel& link) {
   const auto sound = [](double x) { return std::isfinite(x) && x >= 0; };
   if (!sound(link.latency) || !sound(link.bandwidth))
-    throw Error(fmt::format("a link of {} s and {} bytes/s: both must be finite and not negative", link.latency,
-                            link.bandwidth));
+    throw Error(fmt::format("a link of {} s and {} bytes/s: both must be finite and not negative",
+                            link.latency, link.bandwidth));
   return std::make_unique<ThrottledComm>(std::move(inner), link);
 }
 

@@ -23,7 +23,8 @@ bool is_view(const Graph& g, const Node& n) {
   return std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
 }
 
-std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers, ValueId v) {
+std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
+                                     ValueId v) {
   std::vector<NodeId> result;
   for (NodeId r : readers[static_cast<std::size_t>(v)])
     if (g.node(r).tag.phase == Phase::backward) result.push_back(r);
@@ -52,7 +53,10 @@ Graph with_backward_views(const Graph& g) {
     if (users.empty() && source == again.end()) {
       // A view of a view that backward reads is met later; make this one too where one of those follows.
       const auto& next = readers[static_cast<std::size_t>(node.outputs[0])];
-      if (std::none_of(next.begin(), next.end(), [&](NodeId r) { return g.node(r).tag.phase == Phase::forward && is_view(g, g.node(r)); })) continue;
+      if (std::none_of(next.begin(), next.end(), [&](NodeId r) {
+            return g.node(r).tag.phase == Phase::forward && is_view(g, g.node(r));
+          }))
+        continue;
     }
     Tag tag = node.tag;
     tag.phase = Phase::backward;
@@ -89,7 +93,9 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
         chosen.insert(v);
         any = true;
       }
-    if (!any) throw Error(fmt::format("plan: '{}' names no activation; there are: {}", entry, fmt::join(names, ", ")));
+    if (!any)
+      throw Error(
+          fmt::format("plan: '{}' names no activation; there are: {}", entry, fmt::join(names, ", ")));
   }
   return {chosen.begin(), chosen.end()};
 }
@@ -128,7 +134,8 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
       std::vector<ValueId> inputs;
       for (ValueId in : node.inputs) inputs.push_back(copies.contains(in) ? copies.at(in) : in);
       const NodeId copy = edit.add(node.op, std::move(inputs), tag);
-      for (std::size_t o = 0; o < node.outputs.size(); ++o) copies[node.outputs[o]] = edit.graph().node(copy).outputs[o];
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        copies[node.outputs[o]] = edit.graph().node(copy).outputs[o];
     }
     for (NodeId r : backward_readers(g, readers, v)) edit.rewire(r, v, copies.at(v));
   }
@@ -142,7 +149,8 @@ void add_copy_waits(Program& p) {
   // Steps in whose sequence the copy stands: of its lag, on the lane that made or will use the value.
   const auto beside = [&](StepId c, StepId copy) {
     const Step &step = p.steps[static_cast<std::size_t>(c)], &of = p.steps[static_cast<std::size_t>(copy)];
-    return kind(c) == LaneKind::compute && device(c) == device(copy) && p.lane_of(c).index == of.tag.lane && step.lag == of.lag;
+    return kind(c) == LaneKind::compute && device(c) == device(copy) && p.lane_of(c).index == of.tag.lane &&
+           step.lag == of.lag;
   };
   for (StepId s = 0; s < count; ++s) {
     if (kind(s) == LaneKind::copy_out) {

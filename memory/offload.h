@@ -17,8 +17,8 @@ enum class Takeoff : std::uint8_t { swap, recompute };
 /// forward is always a buffer of its own. Comes before the selection.
 Graph with_backward_views(const Graph& graph);
 
-/// Values of a differentiated graph that a selection names. Throws Error listing the activations when an entry
-/// names none.
+/// Values of a differentiated graph that a selection names. Throws Error listing the activations when an
+/// entry names none.
 std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how);
 
 /// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
@@ -29,7 +29,8 @@ Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
 Graph insert_recomputes(const Graph& graph, const std::vector<ValueId>& values);
 
 /// Bytes change at list positions only: a compute step soon after a copy-out waits for it, which frees the
-/// source there; a copy-in waits for the compute step listed before it, so that it may use what is free by then.
+/// source there; a copy-in waits for the compute step listed before it, so that it may use what is free by
+/// then.
 void add_copy_waits(Program& schedule);
 
 }  // namespace tandem

@@ -16,7 +16,9 @@ namespace {
 Parameter drawn(const std::string& name, Shape shape, std::int64_t fan_in) {
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
   return {name, Tensor::zeros({default_dtype(), std::move(shape)}), true,
-          [bound](const TensorType& t, const std::string& path, std::uint64_t seed) { return uniform(t, -bound, bound, path, seed); }};
+          [bound](const TensorType& t, const std::string& path, std::uint64_t seed) {
+            return uniform(t, -bound, bound, path, seed);
+          }};
 }
 
 Parameter filled(const std::string& name, Shape shape, double value, bool trained) {
@@ -26,22 +28,28 @@ Parameter filled(const std::string& name, Shape shape, double value, bool traine
 
 }  // namespace
 
-Linear::Linear(Module& parent, const std::string& name, LinearOptions options) : Module(parent, name), options_(options) {
+Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
+    : Module(parent, name), options_(options) {
   add_parameter(drawn("weight", {options.out, options.in}, options.in));
   if (options.bias) add_parameter(drawn("bias", {options.out}, options.in));
 }
-Tensor Linear::forward(const Tensor& x) { return linear(x, parameter(0), options_.bias ? parameter(1) : Tensor()); }
+Tensor Linear::forward(const Tensor& x) {
+  return linear(x, parameter(0), options_.bias ? parameter(1) : Tensor());
+}
 
-Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options) : Module(parent, name), options_(options) {
+Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options)
+    : Module(parent, name), options_(options) {
   const std::int64_t fan_in = options.kernel * options.kernel * options.in;
   add_parameter(drawn("weight", {options.out, options.kernel, options.kernel, options.in}, fan_in));
   if (options.bias) add_parameter(drawn("bias", {options.out}, fan_in));
 }
 Tensor Conv2d::forward(const Tensor& x) {
-  return conv2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(), {.stride = options_.stride, .padding = options_.padding});
+  return conv2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),
+                {.stride = options_.stride, .padding = options_.padding});
 }
 
-BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions options) : Module(parent, name), options_(options) {
+BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions options)
+    : Module(parent, name), options_(options) {
   add_parameter(filled("weight", {options.channels}, 1, true));
   add_parameter(filled("bias", {options.channels}, 0, true));
   add_parameter(filled("running_mean", {options.channels}, 0, false));
@@ -49,7 +57,8 @@ BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions o
 }
 
 Tensor BatchNorm::forward(const Tensor& x) {
-  if (!training()) return batch_norm_inference(x, parameter(0), parameter(1), parameter(2), parameter(3), options_.eps);
+  if (!training())
+    return batch_norm_inference(x, parameter(0), parameter(1), parameter(2), parameter(3), options_.eps);
   const BatchNormResult r = batch_norm(x, parameter(0), parameter(1), options_.eps);
   const double count = static_cast<double>(x.elements() / x.size(-1));
   const double m = options_.momentum;

@@ -24,7 +24,9 @@ Tensor current_seed() {
   return seed;
 }
 
-Module::Module(Module& parent, std::string name) : name_(std::move(name)) { parent.children_.push_back(this); }
+Module::Module(Module& parent, std::string name) : name_(std::move(name)) {
+  parent.children_.push_back(this);
+}
 
 Tensor Module::operator()(const Tensor& x) {
   if (name_.empty()) return forward(x);
@@ -69,9 +71,11 @@ void Module::load(const std::map<std::string, Tensor>& state) {
   std::map<std::string, Tensor> left = state;
   for (auto& [path, p] : named_parameters()) {
     const auto found = left.find(path);
-    if (found == left.end()) problems += fmt::format("\n  missing: {}", path);
+    if (found == left.end())
+      problems += fmt::format("\n  missing: {}", path);
     else if (found->second.type() != p->tensor.type())
-      problems += fmt::format("\n  mismatched: {} is {}, the model's {}", path, to_string(found->second.type()), to_string(p->tensor.type()));
+      problems += fmt::format("\n  mismatched: {} is {}, the model's {}", path,
+                              to_string(found->second.type()), to_string(p->tensor.type()));
     if (found != left.end()) left.erase(found);
   }
   for (const auto& [path, tensor] : left) problems += fmt::format("\n  unexpected: {}", path);

@@ -18,8 +18,9 @@ Shape broadcast_shape(std::span<const TensorType> types) {
       std::int64_t& result = out[out.size() - i];
       if (extent == result || extent == 1) continue;
       if (result != 1)
-        throw Error(fmt::format("{} does not broadcast against {}: extents {} and {} of axis {} from the last",
-                                to_string(shape), to_string(out), extent, result, i));
+        throw Error(
+            fmt::format("{} does not broadcast against {}: extents {} and {} of axis {} from the last",
+                        to_string(shape), to_string(out), extent, result, i));
       result = extent;
     }
   }
@@ -65,7 +66,8 @@ Loops collapse(const Loops& loops) {
       merges = result.strides[o].back() == loops.strides[o][axis] * extent;
     if (!merges) {
       result.extents.push_back(extent);
-      for (std::size_t o = 0; o < loops.strides.size(); ++o) result.strides[o].push_back(loops.strides[o][axis]);
+      for (std::size_t o = 0; o < loops.strides.size(); ++o)
+        result.strides[o].push_back(loops.strides[o][axis]);
       continue;
     }
     result.extents.back() *= extent;

@@ -14,7 +14,8 @@ TensorType with_models(TensorType type, std::int64_t models) {
   return type;
 }
 
-constexpr std::string_view kInsertedLater = "transfers are put in after differentiation, which gives them their own";
+constexpr std::string_view kInsertedLater =
+    "transfers are put in after differentiation, which gives them their own";
 
 }  // namespace
 
@@ -26,7 +27,8 @@ Types AllReduce::infer(std::span<const TensorType> inputs) const {
   if (inputs.empty()) throw Error("takes one value or more");
   for (const TensorType& t : inputs) {
     if (t.dtype != inputs[0].dtype)
-      throw Error(fmt::format("takes values of one element type, not {} and {}", to_string(inputs[0]), to_string(t)));
+      throw Error(
+          fmt::format("takes values of one element type, not {} and {}", to_string(inputs[0]), to_string(t)));
     if (t.dtype != DType::f32 && t.dtype != DType::f64 && t.dtype != DType::i32 && t.dtype != DType::i64)
       throw Error(fmt::format("ranks cannot sum {}: cast to f32 first", to_string(t)));
   }
@@ -46,7 +48,8 @@ Tensors AllReduce::vjp(const VjpArgs& args) const {
 }
 Tensors AllReduce::batch(const BatchArgs& args) const {
   if (std::ranges::count(args.batched, false) > 0)
-    no_rule(*this, "batch", "some of its values belong to all models together: reduce those in a group of their own");
+    no_rule(*this, "batch",
+            "some of its values belong to all models together: reduce those in a group of their own");
   return all_reduce(args.inputs, replicas);
 }
 Work AllReduce::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
@@ -64,18 +67,24 @@ Types Send::infer(std::span<const TensorType> inputs) const {
   return {};
 }
 Tensors Send::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
-Tensors Send::batch(const BatchArgs& args) const { return apply_op(std::make_shared<Send>(peer_stage), args.inputs); }
+Tensors Send::batch(const BatchArgs& args) const {
+  return apply_op(std::make_shared<Send>(peer_stage), args.inputs);
+}
 Work Send::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
 
-std::string Receive::attributes() const { return fmt::format("peer_stage={} type={}", peer_stage, to_string(type)); }
+std::string Receive::attributes() const {
+  return fmt::format("peer_stage={} type={}", peer_stage, to_string(type));
+}
 Types Receive::infer(std::span<const TensorType> inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {type};
 }
 Tensors Receive::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
-Tensors Receive::batch(const BatchArgs& args) const { return {receive(peer_stage, with_models(type, args.models))}; }
+Tensors Receive::batch(const BatchArgs& args) const {
+  return {receive(peer_stage, with_models(type, args.models))};
+}
 Work Receive::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
@@ -86,7 +95,9 @@ Types Barrier::infer(std::span<const TensorType> inputs) const {
 }
 Tensors Barrier::batch(const BatchArgs&) const { return apply_op(std::make_shared<Barrier>(scope), {}); }
 
-Tensors all_reduce(const Tensors& values, int replicas) { return apply_op(std::make_shared<AllReduce>(replicas), values); }
+Tensors all_reduce(const Tensors& values, int replicas) {
+  return apply_op(std::make_shared<AllReduce>(replicas), values);
+}
 void send(const Tensor& value, int peer_stage) { apply_op(std::make_shared<Send>(peer_stage), {value}); }
 Tensor receive(int peer_stage, TensorType type) {
   return apply_op1(std::make_shared<Receive>(peer_stage, std::move(type)), {});

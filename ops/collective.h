@@ -8,9 +8,10 @@ namespace tandem {
 
 class KernelTable;
 
-/// Sums k values over the replicas of a stage: ranks replica · stages + stage, for every replica. All k are of
-/// one element type that ranks can sum (f32, f64, i32, i64), and lie one after the other in memory (the planner
-/// sees to that), so that they are reduced by one call. Every element is the left fold in replica order.
+/// Sums k values over the replicas of a stage: ranks replica · stages + stage, for every replica. All k are
+/// of one element type that ranks can sum (f32, f64, i32, i64), and lie one after the other in memory (the
+/// planner sees to that), so that they are reduced by one call. Every element is the left fold in replica
+/// order.
 class AllReduce final : public Op {
  public:
   explicit AllReduce(int replicas);
@@ -72,7 +73,9 @@ class Barrier final : public Op {
   };
   explicit Barrier(Scope scope) : scope(scope) {}
   std::string_view name() const override { return "barrier"; }
-  std::string attributes() const override { return scope == Scope::stages ? "scope=stages" : "scope=everyone"; }
+  std::string attributes() const override {
+    return scope == Scope::stages ? "scope=stages" : "scope=everyone";
+  }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs&) const override { return {}; }
   Tensors batch(const BatchArgs& args) const override;

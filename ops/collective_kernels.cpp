@@ -35,18 +35,22 @@ Comm& comm_of(const Launch& launch, const char* op) {
 class AllReduceKernel final : public Kernel {
  public:
   explicit AllReduceKernel(const KernelSpec& spec)
-      : dtype_(spec.inputs[0].dtype), replicas_(static_cast<const AllReduce&>(spec.op).replicas), channel_(spec.channel) {
+      : dtype_(spec.inputs[0].dtype),
+        replicas_(static_cast<const AllReduce&>(spec.op).replicas),
+        channel_(spec.channel) {
     for (const TensorType& t : spec.inputs) bytes_.push_back(t.bytes());
   }
 
   void run(const Launch& l) const override {
     for (std::size_t i = 0; i < bytes_.size(); ++i)
-      if (l.in[i] != l.out[i] && bytes_[i] > 0) std::memcpy(l.out[i], l.in[i], static_cast<std::size_t>(bytes_[i]));
+      if (l.in[i] != l.out[i] && bytes_[i] > 0)
+        std::memcpy(l.out[i], l.in[i], static_cast<std::size_t>(bytes_[i]));
     if (replicas_ == 1) return;
     const RankContext& me = *l.rank;
     Comm& comm = comm_of(l, "all_reduce");
     if (me.replicas != replicas_)
-      throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run of {}", me.rank, replicas_, me.replicas));
+      throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run of {}", me.rank, replicas_,
+                              me.replicas));
     Group group;
     for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.stages + me.stage);
     comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group, channel_);
@@ -59,9 +63,10 @@ class AllReduceKernel final : public Kernel {
     for (std::size_t i = 1; i < bytes_.size(); ++i) {
       const std::ptrdiff_t gap = at(i) - (at(i - 1) + bytes_[i - 1]);
       if (gap < 0 || gap >= kAlignment || gap % size_of(dtype_) != 0)
-        throw Error(fmt::format("rank {}: values {} and {} of an all_reduce are {} bytes apart; they must be placed one "
-                                "after the other, less than {} apart",
-                                rank, i - 1, i, gap, kAlignment));
+        throw Error(fmt::format(
+            "rank {}: values {} and {} of an all_reduce are {} bytes apart; they must be placed one "
+            "after the other, less than {} apart",
+            rank, i - 1, i, gap, kAlignment));
     }
     return at(bytes_.size() - 1) + bytes_.back() - at(0);
   }
@@ -76,7 +81,8 @@ KernelPtr make_all_reduce(const KernelSpec& spec) { return std::make_unique<AllR
 
 int peer_rank(const RankContext& me, int stage, const char* op) {
   if (stage < 0 || stage >= me.stages || stage == me.stage)
-    throw Error(fmt::format("rank {} (stage {} of {}): {} with stage {}", me.rank, me.stage, me.stages, op, stage));
+    throw Error(
+        fmt::format("rank {} (stage {} of {}): {} with stage {}", me.rank, me.stage, me.stages, op, stage));
   return me.replica * me.stages + stage;
 }
 

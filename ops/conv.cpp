@@ -20,7 +20,8 @@ void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::si
       throw Error("inputs need one floating dtype; cast them");
 }
 
-// All extents from those of image, weights and output; each may come from an op's input or from its attributes.
+// All extents from those of image, weights and output; each may come from an op's input or from its
+// attributes.
 Conv2dSize make_size(const Conv2dOptions& options, std::int64_t n, Size2 image, std::int64_t in,
                      std::int64_t out, Size2 kernel) {
   const Window window{kernel, options.stride, options.padding, options.dilation};

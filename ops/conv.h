@@ -10,7 +10,8 @@ struct Conv2dOptions {
   std::int64_t groups = 1;  ///< output channels of group g see the input channels of group g only
 };
 
-/// Extents of a convolution: image (n,h,w,in), weights (out,kernel.h,kernel.w,in/groups), output (n,oh,ow,out).
+/// Extents of a convolution: image (n,h,w,in), weights (out,kernel.h,kernel.w,in/groups), output
+/// (n,oh,ow,out).
 struct Conv2dSize {
   std::int64_t n, in, out, groups;
   Size2 image, output;
@@ -36,8 +37,9 @@ class Conv2dOp : public Op {
   virtual OpPtr clone() const = 0;
 };
 
-/// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). A cross-correlation, as everywhere
-/// in the field. The bias is part of the sum; where it is added in it, and so its rounding, is the kernel's.
+/// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). A cross-correlation, as
+/// everywhere in the field. The bias is part of the sum; where it is added in it, and so its rounding, is the
+/// kernel's.
 class Conv2d final : public Conv2dOp {
  public:
   using Conv2dOp::Conv2dOp;
@@ -67,7 +69,8 @@ class Conv2dGradInput final : public Conv2dOp {
   OpPtr clone() const override { return std::make_shared<Conv2dGradInput>(options, image); }
 };
 
-/// image (N,H,W,C), grad_output (N,Ho,Wo,O) -> gradient of the weights (O,Kh,Kw,C/groups) [, of the bias (O)].
+/// image (N,H,W,C), grad_output (N,Ho,Wo,O) -> gradient of the weights (O,Kh,Kw,C/groups) [, of the bias
+/// (O)].
 class Conv2dGradWeight final : public Conv2dOp {
  public:
   Conv2dGradWeight(Conv2dOptions options, Size2 kernel, bool bias)
@@ -89,7 +92,8 @@ class Conv2dGradWeight final : public Conv2dOp {
 /// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
-/// Its derivatives by `x`, an image of `image` pixels, and by the weights (second, if asked for, by the bias).
+/// Its derivatives by `x`, an image of `image` pixels, and by the weights (second, if asked for, by the
+/// bias).
 Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
                          const Conv2dOptions& options = {});
 Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,

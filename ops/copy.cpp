@@ -34,7 +34,9 @@ Work CopyIn::cost(std::span<const TensorType> in, std::span<const TensorType> ou
 }
 
 Types Copy::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
-Tensors Copy::batch(const BatchArgs& args) const { return {apply_op1(std::make_shared<Copy>(), args.inputs)}; }
+Tensors Copy::batch(const BatchArgs& args) const {
+  return {apply_op1(std::make_shared<Copy>(), args.inputs)};
+}
 Work Copy::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }

@@ -10,7 +10,8 @@
 
 namespace tandem {
 
-/// Sixteen-bit floats as they lie in memory: kernels templated on the element type load and store them as float.
+/// Sixteen-bit floats as they lie in memory: kernels templated on the element type load and store them as
+/// float.
 struct BFloat16 {
   std::uint16_t bits;
   BFloat16() = default;
@@ -28,8 +29,8 @@ struct Bool8 {
   operator float() const { return value; }
 };
 
-/// `value` as it is after having been stored as `To`: floats round to nearest, integers truncate towards zero and
-/// saturate (NaN gives 0), booleans are "not zero".
+/// `value` as it is after having been stored as `To`: floats round to nearest, integers truncate towards zero
+/// and saturate (NaN gives 0), booleans are "not zero".
 template <class To, class From> inline To convert_element(From value) {
   if constexpr (std::is_same_v<To, Bool8>) {
     return {static_cast<std::uint8_t>(value != 0)};

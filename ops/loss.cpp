@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/label_check.h>
+#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
@@ -25,8 +25,8 @@ void check_logits_and_labels(std::span<const TensorType> inputs, std::size_t cou
   if (logits.rank() != 2 || logits.elements() == 0)
     throw Error(fmt::format("logits are [samples, classes], not {}", to_string(logits)));
   if (labels != TensorType{DType::i32, {logits.shape[0]}})
-    throw Error(
-        fmt::format("labels for {} are i32[{}], not {}", to_string(logits), logits.shape[0], to_string(labels)));
+    throw Error(fmt::format("labels for {} are i32[{}], not {}", to_string(logits), logits.shape[0],
+                            to_string(labels)));
 }
 
 Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g) {
@@ -101,7 +101,9 @@ Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<Softmax>
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
   return apply_op1(std::make_shared<CrossEntropy>(), {logits, labels});
 }
-Tensor correct_count(const Tensor& logits, const Tensor& labels) { return sum(equal(argmax(logits), labels)); }
+Tensor correct_count(const Tensor& logits, const Tensor& labels) {
+  return sum(equal(argmax(logits), labels));
+}
 
 void check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {
   for (std::int64_t i = 0; i < samples; ++i)

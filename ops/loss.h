@@ -14,7 +14,9 @@ class Softmax final : public Op {
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::in_place}}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
+    return {{0, 0, Alias::in_place}};
+  }
 
   const bool logarithm;
 };
@@ -38,7 +40,9 @@ class CrossEntropyGrad final : public Op {
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::in_place}}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
+    return {{0, 0, Alias::in_place}};
+  }
 };
 
 /// Over the last axis; f32 or f64.

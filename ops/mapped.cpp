@@ -18,7 +18,8 @@ TensorType without_models(TensorType type) {
 
 class MappedKernel final : public Kernel {
  public:
-  MappedKernel(KernelPtr inner, const Mapped& op, const KernelSpec& spec) : inner_(std::move(inner)), models_(op.models) {
+  MappedKernel(KernelPtr inner, const Mapped& op, const KernelSpec& spec)
+      : inner_(std::move(inner)), models_(op.models) {
     for (std::size_t i = 0; i < spec.inputs.size(); ++i)
       in_strides_.push_back(op.batched[i] ? spec.inputs[i].bytes() / models_ : 0);
     for (const auto& t : spec.outputs) out_strides_.push_back(t.bytes() / models_);
@@ -70,7 +71,8 @@ Types Mapped::inner_types(std::span<const TensorType> inputs) const {
   Types types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (batched[i] && (inputs[i].shape.empty() || inputs[i].shape[0] != models))
-      throw Error(fmt::format("input {} is {}, without a leading axis of {} models", i, to_string(inputs[i]), models));
+      throw Error(fmt::format("input {} is {}, without a leading axis of {} models", i, to_string(inputs[i]),
+                              models));
     types.push_back(batched[i] ? without_models(inputs[i]) : inputs[i]);
   }
   return types;
@@ -102,11 +104,13 @@ Tensors Mapped::vjp(const VjpArgs& args) const {
       return trace.tensor(id);
     };
     for (std::size_t i = 0; i < types.size(); ++i) {
-      if (needed[i] && !batched[i]) no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
+      if (needed[i] && !batched[i])
+        no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
       inputs.push_back(argument(types[i], args.inputs[i], batched[i]));
     }
     for (const auto& t : args.outputs) outputs.push_back(argument(without_models(t.type()), t, true));
-    for (const auto& t : args.grads) grads.push_back(t ? argument(without_models(t.type()), t, true) : Tensor());
+    for (const auto& t : args.grads)
+      grads.push_back(t ? argument(without_models(t.type()), t, true) : Tensor());
     results = inner->vjp({inputs, outputs, grads, needed});
   }
   replay_batched(graph, models, values);
@@ -145,7 +149,8 @@ void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<
   for (const Node& node : graph.nodes()) replay_batched(node, models, false, values);
 }
 
-void replay_batched(const Node& node, std::int64_t models, bool force, std::unordered_map<ValueId, Replayed>& values) {
+void replay_batched(const Node& node, std::int64_t models, bool force,
+                    std::unordered_map<ValueId, Replayed>& values) {
   Tensors inputs;
   std::vector<bool> batched;
   for (ValueId v : node.inputs) {

@@ -45,7 +45,8 @@ struct Replayed {
 /// are elsewhere. `values` holds what stands for the graph's arguments, and receives the rest.
 void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values);
 /// The same for one node; `force` batches it whatever its inputs are.
-void replay_batched(const Node& node, std::int64_t models, bool force, std::unordered_map<ValueId, Replayed>& values);
+void replay_batched(const Node& node, std::int64_t models, bool force,
+                    std::unordered_map<ValueId, Replayed>& values);
 
 /// Kernels whose inner kernels come from the reference table, and from the CPU table.
 std::unique_ptr<class Kernel> make_mapped_reference(const struct KernelSpec& spec);

@@ -14,7 +14,8 @@ struct MatMulOptions {
 /// The bias is added to the finished sum, rounded once more, as a separate `add` would.
 class MatMul final : public Op {
  public:
-  explicit MatMul(MatMulOptions options) : transpose_a(options.transpose_a), transpose_b(options.transpose_b) {}
+  explicit MatMul(MatMulOptions options)
+      : transpose_a(options.transpose_a), transpose_b(options.transpose_b) {}
   std::string_view name() const override { return "matmul"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;

@@ -54,13 +54,15 @@ Tensors BatchNorm::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &mean = args.outputs[1], &inv_std = args.outputs[3];
   Tensors gradients(3);
   if (args.grads[0])
-    gradients = apply_op(std::make_shared<BatchNormGrad>(), {x, args.inputs[1], mean, inv_std, args.grads[0]});
+    gradients =
+        apply_op(std::make_shared<BatchNormGrad>(), {x, args.inputs[1], mean, inv_std, args.grads[0]});
   Tensor by_variance = args.grads[2];
   if (args.grads[3]) by_variance = plus(by_variance, args.grads[3] * inv_std * inv_std * inv_std * -0.5);
   Tensor by_statistics;
   if (by_variance) by_statistics = (x - mean) * (by_variance * (2 / rows(x)));
   if (args.grads[1]) by_statistics = plus(by_statistics, args.grads[1] / rows(x));
-  if (by_statistics) gradients[0] = cast(broadcast_to(plus(gradients[0], by_statistics), x.shape()), x.dtype());
+  if (by_statistics)
+    gradients[0] = cast(broadcast_to(plus(gradients[0], by_statistics), x.shape()), x.dtype());
   return gradients;
 }
 

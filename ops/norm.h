@@ -17,7 +17,9 @@ class BatchNorm final : public Op {
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::in_place}}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
+    return {{0, 0, Alias::in_place}};
+  }
   const double epsilon;
 };
 

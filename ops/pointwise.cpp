@@ -16,7 +16,8 @@ namespace {
 using Code = PointwiseCode;
 
 Tensor unary(Code code, const Tensor& x) {
-  return apply_op1(std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {code, 0}}, x.dtype()), {x});
+  return apply_op1(std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {code, 0}}, x.dtype()),
+                   {x});
 }
 
 // The wider of two dtypes.
@@ -26,12 +27,14 @@ DType wider(DType a, DType b) {
                              DType::i64, DType::i32, DType::u8,  DType::b8};
   const auto place = [&](DType d) { return std::find(order.begin(), order.end(), d); };
   const DType wide = *std::min(place(a), place(b));
-  return wide == DType::f16 && std::max(a, b) == DType::f16 && std::min(a, b) == DType::bf16 ? DType::f32 : wide;
+  return wide == DType::f16 && std::max(a, b) == DType::f16 && std::min(a, b) == DType::bf16 ? DType::f32
+                                                                                             : wide;
 }
 
 Tensor binary(Code code, const Tensor& a, const Tensor& b, DType dtype) {
   return apply_op1(
-      std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {Code::input, 1}, {code, 0, 1}}, dtype), {a, b});
+      std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {Code::input, 1}, {code, 0, 1}}, dtype),
+      {a, b});
 }
 Tensor arithmetic(Code code, const Tensor& a, const Tensor& b) {
   return binary(code, a, b, wider(a.dtype(), b.dtype()));
@@ -51,7 +54,8 @@ bool computes(Code code) { return code != Code::input && code != Code::constant;
 
 DType pointwise_precision(std::span<const TensorType> inputs, DType output) {
   const auto wide = [](DType d) { return d == DType::f64 || d == DType::i32 || d == DType::i64; };
-  return wide(output) || std::any_of(inputs.begin(), inputs.end(), [&](const auto& t) { return wide(t.dtype); })
+  return wide(output) ||
+                 std::any_of(inputs.begin(), inputs.end(), [&](const auto& t) { return wide(t.dtype); })
              ? DType::f64
              : DType::f32;
 }
@@ -70,11 +74,14 @@ std::string Pointwise::label() const {
   return std::string(only ? name_of(only->code) : name());
 }
 
-std::string Pointwise::attributes() const { return fmt::format("{} -> {}", to_string(program), name_of(dtype)); }
+std::string Pointwise::attributes() const {
+  return fmt::format("{} -> {}", to_string(program), name_of(dtype));
+}
 
 Types Pointwise::infer(std::span<const TensorType> inputs) const {
   if (static_cast<int>(inputs.size()) != input_count(program))
-    throw Error(fmt::format("[{}] takes {} inputs, not {}", to_string(program), input_count(program), inputs.size()));
+    throw Error(
+        fmt::format("[{}] takes {} inputs, not {}", to_string(program), input_count(program), inputs.size()));
   return {{dtype, broadcast_shape(inputs)}};
 }
 
@@ -87,14 +94,16 @@ Tensors Pointwise::vjp(const VjpArgs& args) const {
     const TensorType& type = args.inputs[i].type();
     PointwiseBuilder builder;
     int result = -1;
-    if (!args.needed[i] || !is_floating(type.dtype) || !differentiate(program, static_cast<int>(i), builder, result))
+    if (!args.needed[i] || !is_floating(type.dtype) ||
+        !differentiate(program, static_cast<int>(i), builder, result))
       continue;
     std::vector<int> used;
     PointwiseProgram gradient = builder.finish(result, used);
     Tensors operands;
     for (int k : used) operands.push_back(all[static_cast<std::size_t>(k)]);
     const bool is_copy = gradient.size() == 1 && operands[0].dtype() == type.dtype;
-    const Tensor g = is_copy ? operands[0] : apply_op1(std::make_shared<Pointwise>(gradient, type.dtype), operands);
+    const Tensor g =
+        is_copy ? operands[0] : apply_op1(std::make_shared<Pointwise>(gradient, type.dtype), operands);
     gradients[i] = sum_to(g, type.shape);
   }
   return gradients;
@@ -116,7 +125,8 @@ Tensors Pointwise::batch(const BatchArgs& args) const {
 }
 
 Work Pointwise::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  const auto flops = std::count_if(program.begin(), program.end(), [](const auto& i) { return computes(i.code); });
+  const auto flops =
+      std::count_if(program.begin(), program.end(), [](const auto& i) { return computes(i.code); });
   return streaming_work(inputs, outputs, static_cast<double>(flops));
 }
 
@@ -159,7 +169,8 @@ Tensor greater(const Tensor& a, const Tensor& b) { return comparison(Code::gt, a
 Tensor greater_equal(const Tensor& a, const Tensor& b) { return comparison(Code::ge, a, b); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const PointwiseProgram program{{Code::input, 0}, {Code::input, 1}, {Code::input, 2}, {Code::where, 0, 1, 2}};
+  const PointwiseProgram program{
+      {Code::input, 0}, {Code::input, 1}, {Code::input, 2}, {Code::where, 0, 1, 2}};
   return apply_op1(std::make_shared<Pointwise>(program, wider(a.dtype(), b.dtype())), {condition, a, b});
 }
 Tensor where(const Tensor& condition, const Tensor& a, double b) {

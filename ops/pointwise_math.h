@@ -20,7 +20,8 @@ struct StandardMath {
 
 /// One instruction on one element, the same for every CPU kernel but for the transcendental functions `Math`.
 /// Written without branches, so that loops over it vectorise.
-template <PointwiseCode code, class Math, class T> [[gnu::always_inline]] inline T pointwise_element(T a, T b, T c) {
+template <PointwiseCode code, class Math, class T>
+[[gnu::always_inline]] inline T pointwise_element(T a, T b, T c) {
   using enum PointwiseCode;
   if constexpr (code == neg) return -a;
   if constexpr (code == exp) return Math::exp(a);
@@ -53,19 +54,21 @@ namespace detail {
 inline constexpr int kFirstComputing = static_cast<int>(PointwiseCode::neg);
 inline constexpr int kLastComputing = static_cast<int>(PointwiseCode::where);
 template <class F, int... offset>
-[[gnu::always_inline]] inline void visit_code(PointwiseCode code, F& f, std::integer_sequence<int, offset...>) {
+[[gnu::always_inline]] inline void visit_code(PointwiseCode code, F& f,
+                                              std::integer_sequence<int, offset...>) {
   const auto visit = [&](auto constant) __attribute__((always_inline)) {
     if (code != constant.value) return false;
     f(constant);
     return true;
   };
   static_cast<void>(
-      (visit(std::integral_constant<PointwiseCode, static_cast<PointwiseCode>(kFirstComputing + offset)>{}) || ...));
+      (visit(std::integral_constant<PointwiseCode, static_cast<PointwiseCode>(kFirstComputing + offset)>{}) ||
+       ...));
 }
 }  // namespace detail
 
-/// Calls `f` with `std::integral_constant<PointwiseCode, code>`; not for input, constant and cast, which do not
-/// compute.
+/// Calls `f` with `std::integral_constant<PointwiseCode, code>`; not for input, constant and cast, which do
+/// not compute.
 template <class F> [[gnu::always_inline]] inline void visit_code(PointwiseCode code, F&& f) {
   detail::visit_code(code, f,
                      std::make_integer_sequence<int, detail::kLastComputing - detail::kFirstComputing + 1>{});

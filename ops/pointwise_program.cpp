@@ -19,10 +19,10 @@ struct CodeInfo {
   int operands;
 };
 constexpr std::array<CodeInfo, 26> kCodes{{
-    {"input", 0}, {"constant", 0}, {"cast", 1},  {"neg", 1},     {"exp", 1},  {"log", 1},  {"tanh", 1},
-    {"sqrt", 1},  {"rsqrt", 1},    {"sigmoid", 1}, {"erf", 1},   {"abs", 1},  {"relu", 1}, {"gelu", 1},
-    {"add", 2},   {"sub", 2},      {"mul", 2},   {"div", 2},     {"max", 2},  {"min", 2},  {"eq", 2},
-    {"ne", 2},    {"lt", 2},       {"le", 2},    {"gt", 2},      {"ge", 2},
+    {"input", 0}, {"constant", 0}, {"cast", 1},    {"neg", 1}, {"exp", 1}, {"log", 1},  {"tanh", 1},
+    {"sqrt", 1},  {"rsqrt", 1},    {"sigmoid", 1}, {"erf", 1}, {"abs", 1}, {"relu", 1}, {"gelu", 1},
+    {"add", 2},   {"sub", 2},      {"mul", 2},     {"div", 2}, {"max", 2}, {"min", 2},  {"eq", 2},
+    {"ne", 2},    {"lt", 2},       {"le", 2},      {"gt", 2},  {"ge", 2},
 }};
 
 CodeInfo info(Code code) {
@@ -73,7 +73,9 @@ class Derivative {
   int gt(int a, int b) { return to_.emit({Code::gt, a, b}); }
   int lt(int a, int b) { return to_.emit({Code::lt, a, b}); }
   int where(int a, int b, int c) { return to_.emit({Code::where, a, b, c}); }
-  std::array<int, 3> choose(int first, int g) { return {where(first, g, zero()), where(first, zero(), g), -1}; }
+  std::array<int, 3> choose(int first, int g) {
+    return {where(first, g, zero()), where(first, zero(), g), -1};
+  }
 
   // d/dx x·Φ(x) = Φ(x) + x·φ(x)
   int gelu_slope(int x) {
@@ -125,7 +127,8 @@ void check(const PointwiseProgram& program) {
     const auto& i = program[static_cast<std::size_t>(r)];
     for (int o : reads(i))
       if (o < 0 || o >= r)
-        throw Error(fmt::format("pointwise program {}: instruction {} reads register {}", to_string(program), r, o));
+        throw Error(
+            fmt::format("pointwise program {}: instruction {} reads register {}", to_string(program), r, o));
     if (i.code == Code::input && i.a < 0) throw Error("pointwise program: a negative input number");
   }
 }
@@ -186,7 +189,8 @@ PointwiseProgram PointwiseBuilder::finish(int result, std::vector<int>& inputs) 
   for (std::size_t r = 0; r <= static_cast<std::size_t>(result); ++r) {
     if (!needed[r]) continue;
     PointwiseInstruction i = renumbered(program_[r], to);
-    if (i.code == Code::input) i.a = static_cast<int>(std::find(inputs.begin(), inputs.end(), i.a) - inputs.begin());
+    if (i.code == Code::input)
+      i.a = static_cast<int>(std::find(inputs.begin(), inputs.end(), i.a) - inputs.begin());
     to[r] = packed.push(i);
   }
   return packed.program_;

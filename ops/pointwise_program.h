@@ -13,12 +13,30 @@ enum class PointwiseCode : std::uint8_t {
   input,     ///< element of input number `a`
   constant,  ///< `immediate`
   cast,      ///< register `a` rounded as a store in dtype number `b` would: `b` is a DType, not a register
-  neg, exp, log, tanh, sqrt, rsqrt, sigmoid, erf, abs, relu,
-  gelu,      ///< x·Φ(x) by the error function
-  add, sub, mul, div,
-  max, min,  ///< NaN where either operand is
-  eq, ne, lt, le, gt, ge,
-  where,     ///< `a` ≠ 0 ? `b` : `c`
+  neg,
+  exp,
+  log,
+  tanh,
+  sqrt,
+  rsqrt,
+  sigmoid,
+  erf,
+  abs,
+  relu,
+  gelu,  ///< x·Φ(x) by the error function
+  add,
+  sub,
+  mul,
+  div,
+  max,
+  min,  ///< NaN where either operand is
+  eq,
+  ne,
+  lt,
+  le,
+  gt,
+  ge,
+  where,  ///< `a` ≠ 0 ? `b` : `c`
 };
 std::string_view name_of(PointwiseCode code);
 /// How many of `a`, `b`, `c` are registers.

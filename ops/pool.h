@@ -31,7 +31,8 @@ class Pool2dOp : public Op {
 };
 
 /// x (N,H,W,C) -> y (N,Ho,Wo,C), index (N,Ho,Wo,C): the largest pixel of each window, and which tap it is,
-/// numbered row by row; the first of equals, a NaN before all. The index is u8, or i32 for more than 256 taps.
+/// numbered row by row; the first of equals, a NaN before all. The index is u8, or i32 for more than 256
+/// taps.
 class MaxPool2d final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;

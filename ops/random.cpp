@@ -11,7 +11,8 @@ constexpr double kFlopsPerDraw = 20;  // ten rounds of two multiplications give 
 }
 
 Dropout::Dropout(double p) : p(p) {
-  if (!(p >= 0 && p < 1)) throw Error(fmt::format("dropout: the probability of dropping is {}, not in [0, 1)", p));
+  if (!(p >= 0 && p < 1))
+    throw Error(fmt::format("dropout: the probability of dropping is {}, not in [0, 1)", p));
 }
 
 std::string Dropout::attributes() const { return fmt::format("p={}", p); }
@@ -23,8 +24,12 @@ Types Dropout::infer(std::span<const TensorType> inputs) const {
     throw Error(fmt::format("the seed is i64[], not {}", to_string(inputs[1])));
   return {inputs[0]};
 }
-Tensors Dropout::vjp(const VjpArgs& args) const { return {dropout(args.grads[0], p, args.inputs[1]), Tensor()}; }
-Tensors Dropout::batch(const BatchArgs& args) const { return map_over_models(std::make_shared<Dropout>(p), args); }
+Tensors Dropout::vjp(const VjpArgs& args) const {
+  return {dropout(args.grads[0], p, args.inputs[1]), Tensor()};
+}
+Tensors Dropout::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<Dropout>(p), args);
+}
 Work Dropout::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, kFlopsPerDraw);
 }

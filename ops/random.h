@@ -4,9 +4,10 @@
 
 namespace tandem {
 
-/// (x [N, …], seed i64 []) -> x/(1−p) where an element is kept, 0 elsewhere; each is kept with probability 1−p.
-/// What is kept is a function of the model's seed, the batch, the node's rng_id, the sample's number in the whole
-/// batch (over replicas and micro-batches) and the element's number in the sample, so the gradient is this same op.
+/// (x [N, …], seed i64 []) -> x/(1−p) where an element is kept, 0 elsewhere; each is kept with probability
+/// 1−p. What is kept is a function of the model's seed, the batch, the node's rng_id, the sample's number in
+/// the whole batch (over replicas and micro-batches) and the element's number in the sample, so the gradient
+/// is this same op.
 class Dropout final : public Op {
  public:
   /// Throws Error unless 0 ≤ p < 1.
@@ -17,13 +18,16 @@ class Dropout final : public Op {
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::in_place}}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
+    return {{0, 0, Alias::in_place}};
+  }
   bool random() const override { return true; }
 
   const double p;
 };
 
-/// `x` is f32 or f64 with a leading axis of samples; `seed` the model's own, an i64 scalar. `x` itself for p = 0.
+/// `x` is f32 or f64 with a leading axis of samples; `seed` the model's own, an i64 scalar. `x` itself for p
+/// = 0.
 Tensor dropout(const Tensor& x, double p, const Tensor& seed);
 
 }  // namespace tandem

@@ -78,7 +78,8 @@ std::string Reduce::attributes() const {
 Types Reduce::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
-  if (kind == Reduction::max && x.elements() == 0) throw Error(fmt::format("the maximum of {}", to_string(x)));
+  if (kind == Reduction::max && x.elements() == 0)
+    throw Error(fmt::format("the maximum of {}", to_string(x)));
   return {{reduced_dtype(kind, x.dtype), reduced(x.shape, axes, keep_dims)}};
 }
 Tensors Reduce::vjp(const VjpArgs& args) const {
@@ -117,7 +118,8 @@ Work FirstMax::cost(std::span<const TensorType> inputs, std::span<const TensorTy
 
 Types ArgMax::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
-  if (x.rank() == 0 || x.shape.back() == 0) throw Error(fmt::format("{} has no last axis to search", to_string(x)));
+  if (x.rank() == 0 || x.shape.back() == 0)
+    throw Error(fmt::format("{} has no last axis to search", to_string(x)));
   return {{DType::i32, Shape(x.shape.begin(), x.shape.end() - 1)}};
 }
 Tensors ArgMax::vjp(const VjpArgs&) const { return {Tensor()}; }
@@ -150,7 +152,8 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   const int leading = x.type().rank() - static_cast<int>(shape.size());
   std::vector<int> axes;
   for (int a = 0; a < x.type().rank(); ++a)
-    if (a < leading || (shape[static_cast<std::size_t>(a - leading)] == 1 && x.size(a) != 1)) axes.push_back(a);
+    if (a < leading || (shape[static_cast<std::size_t>(a - leading)] == 1 && x.size(a) != 1))
+      axes.push_back(a);
   if (axes.empty()) return x;
   return reshape(sum(x, axes, leading == 0), shape);
 }

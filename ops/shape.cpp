@@ -40,8 +40,8 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 int normalize_axis(int axis, int rank) {
   const int a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
-    throw Error(
-        fmt::format("{}: there is no axis {} among {}", Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
+    throw Error(fmt::format("{}: there is no axis {} among {}",
+                            Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
   return a;
 }
 
@@ -55,8 +55,8 @@ std::string Reshape::attributes() const { return fmt::format("shape={}", to_stri
 Types Reshape::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   if (x.elements() != element_count(shape))
-    throw Error(fmt::format("{} does not reshape to {}: {} elements against {}", to_string(x), to_string(shape),
-                            x.elements(), element_count(shape)));
+    throw Error(fmt::format("{} does not reshape to {}: {} elements against {}", to_string(x),
+                            to_string(shape), x.elements(), element_count(shape)));
   return {{x.dtype, shape}};
 }
 Tensors Reshape::vjp(const VjpArgs& args) const { return {reshape(args.grads[0], args.inputs[0].shape())}; }
@@ -82,7 +82,8 @@ Types Transpose::infer(std::span<const TensorType> inputs) const {
 }
 Tensors Transpose::vjp(const VjpArgs& args) const {
   std::vector<int> inverse(perm.size());
-  for (std::size_t i = 0; i < perm.size(); ++i) inverse[static_cast<std::size_t>(perm[i])] = static_cast<int>(i);
+  for (std::size_t i = 0; i < perm.size(); ++i)
+    inverse[static_cast<std::size_t>(perm[i])] = static_cast<int>(i);
   return {transpose(args.grads[0], inverse)};
 }
 Tensors Transpose::batch(const BatchArgs& args) const {
@@ -135,8 +136,8 @@ std::vector<CopyRegion> Concat::regions(std::span<const TensorType> inputs) cons
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Shape& shape = inputs[i].shape;
-    regions.push_back(
-        {static_cast<int>(i), shape, dense_strides(shape), to, 0, begin * to[static_cast<std::size_t>(axis)]});
+    regions.push_back({static_cast<int>(i), shape, dense_strides(shape), to, 0,
+                       begin * to[static_cast<std::size_t>(axis)]});
     begin += extent(shape, axis);
   }
   return regions;
@@ -147,7 +148,8 @@ Types Slice::infer(std::span<const TensorType> inputs) const {
   TensorType out = only(inputs);
   check_axis(axis, out);
   if (begin < 0 || begin >= end || end > extent(out.shape, axis))
-    throw Error(fmt::format("there are no elements {} … {} on axis {} of {}", begin, end - 1, axis, to_string(out)));
+    throw Error(
+        fmt::format("there are no elements {} … {} on axis {} of {}", begin, end - 1, axis, to_string(out)));
   extent(out.shape, axis) = end - begin;
   return {out};
 }
@@ -176,7 +178,8 @@ Tensors Pad::batch(const BatchArgs& args) const { return {pad(args.inputs[0], ax
 std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
   const Strides to = dense_strides(infer(inputs)[0].shape);
   const std::int64_t stride = to[static_cast<std::size_t>(axis)], n = extent(inputs[0].shape, axis);
-  std::vector<CopyRegion> regions{{0, inputs[0].shape, dense_strides(inputs[0].shape), to, 0, before * stride}};
+  std::vector<CopyRegion> regions{
+      {0, inputs[0].shape, dense_strides(inputs[0].shape), to, 0, before * stride}};
   const auto zeros = [&](std::int64_t count, std::int64_t begin) {
     Shape box = inputs[0].shape;
     extent(box, axis) = count;
@@ -195,7 +198,9 @@ Types BroadcastTo::infer(std::span<const TensorType> inputs) const {
     throw Error(fmt::format("{} does not broadcast to {}", to_string(x), to_string(shape)));
   return {target};
 }
-Tensors BroadcastTo::vjp(const VjpArgs& args) const { return {sum_to(args.grads[0], args.inputs[0].shape())}; }
+Tensors BroadcastTo::vjp(const VjpArgs& args) const {
+  return {sum_to(args.grads[0], args.inputs[0].shape())};
+}
 Tensors BroadcastTo::batch(const BatchArgs& args) const {
   Shape aligned = args.inputs[0].shape();  // (M, …) -> (M, 1, …, 1, …)
   aligned.insert(aligned.begin() + 1, shape.size() + 1 - aligned.size(), 1);

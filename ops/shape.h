@@ -112,8 +112,8 @@ class BroadcastTo final : public Movement {
   const Shape shape;
 };
 
-/// One extent may be −1: what is left. `x` itself where the shape is its own. Throws Error where the numbers of
-/// elements differ.
+/// One extent may be −1: what is left. `x` itself where the shape is its own. Throws Error where the numbers
+/// of elements differ.
 Tensor reshape(const Tensor& x, Shape shape);
 /// (d0, …, dk−1, dk, …) -> (d0, …, dk−1, dk·…): axes from `axis` on become one.
 Tensor flatten(const Tensor& x, int axis = 1);

@@ -19,8 +19,8 @@ void check_update(std::span<const TensorType> inputs, std::size_t count) {
   const TensorType& c = inputs.back();
   const bool one_a_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
   if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_a_model))
-    throw Error(
-        fmt::format("the coefficient is a scalar or one a model, not {} for weights {}", to_string(c), to_string(w)));
+    throw Error(fmt::format("the coefficient is a scalar or one a model, not {} for weights {}", to_string(c),
+                            to_string(w)));
 }
 
 // The weights' and moments' models side by side; the coefficient may stay shared.
@@ -53,7 +53,7 @@ Work SgdUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorT
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
 }
 std::vector<Alias> SgdUpdate::may_alias(std::span<const TensorType>) const {
-  std::vector<Alias> aliases{{0, 0, Alias::in_place}};  // w -> w'
+  std::vector<Alias> aliases{{0, 0, Alias::in_place}};             // w -> w'
   if (has_momentum()) aliases.push_back({1, 1, Alias::in_place});  // v -> v'
   return aliases;
 }
@@ -65,7 +65,9 @@ Types Predict::infer(std::span<const TensorType> inputs) const {
 Tensors Predict::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "gradients are taken with respect to predicted weights");
 }
-Tensors Predict::batch(const BatchArgs& args) const { return batched_update(std::make_shared<Predict>(), args); }
+Tensors Predict::batch(const BatchArgs& args) const {
+  return batched_update(std::make_shared<Predict>(), args);
+}
 Work Predict::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 2);
 }
@@ -73,7 +75,8 @@ std::vector<Alias> Predict::may_alias(std::span<const TensorType>) const {
   return {{0, 0, Alias::in_place}, {0, 1, Alias::in_place}};
 }
 
-Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr, const SgdOptions& options) {
+Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
+                   const SgdOptions& options) {
   if (options.momentum == 0) throw Error("sgd_update: without momentum there is no v to update");
   return apply_op(std::make_shared<SgdUpdate>(options), {w, v, g, lr});
 }

@@ -42,7 +42,8 @@ class Predict final : public Op {
 };
 
 /// {w', v'}. `w`, `v` and `g` are f32 or f64 of one type; `lr` is f32 or f64. Throws Error with momentum 0.
-Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr, const SgdOptions& options);
+Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
+                   const SgdOptions& options);
 /// {w'}, for momentum 0.
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {});
 

@@ -11,13 +11,15 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kNames{{{ScheduleKind::plain, "plain"},
-                                                                           {ScheduleKind::gpipe, "gpipe"},
-                                                                           {ScheduleKind::one_f_one_b, "1f1b"},
-                                                                           {ScheduleKind::pipedream, "pipedream"},
-                                                                           {ScheduleKind::dualpipe, "dualpipe"}}};
+constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kNames{
+    {{ScheduleKind::plain, "plain"},
+     {ScheduleKind::gpipe, "gpipe"},
+     {ScheduleKind::one_f_one_b, "1f1b"},
+     {ScheduleKind::pipedream, "pipedream"},
+     {ScheduleKind::dualpipe, "dualpipe"}}};
 
-// What each stage does in turn, under a flush: `ahead(k)` forwards, then a backward for every further forward.
+// What each stage does in turn, under a flush: `ahead(k)` forwards, then a backward for every further
+// forward.
 template <class Ahead> std::vector<std::vector<Task>> per_stage(int stages, int microbatches, Ahead ahead) {
   std::vector<std::vector<Task>> tasks(static_cast<std::size_t>(stages));
   for (int k = 0; k < stages; ++k) {
@@ -102,11 +104,14 @@ ScheduleKind schedule_from_name(std::string_view name) {
 }
 
 PipelineSchedule make_schedule(ScheduleKind kind, int n, int microbatches) {
-  if (n < 1 || microbatches < 1) throw Error(fmt::format("a schedule of {} stages and {} micro-batches", n, microbatches));
+  if (n < 1 || microbatches < 1)
+    throw Error(fmt::format("a schedule of {} stages and {} micro-batches", n, microbatches));
   switch (kind) {
     case ScheduleKind::plain: return flushed(merged(per_stage(n, microbatches, [](int) { return 1; })), n);
-    case ScheduleKind::gpipe: return flushed(merged(per_stage(n, microbatches, [&](int) { return microbatches; })), n);
-    case ScheduleKind::one_f_one_b: return flushed(merged(per_stage(n, microbatches, [&](int k) { return n - k; })), n);
+    case ScheduleKind::gpipe:
+      return flushed(merged(per_stage(n, microbatches, [&](int) { return microbatches; })), n);
+    case ScheduleKind::one_f_one_b:
+      return flushed(merged(per_stage(n, microbatches, [&](int k) { return n - k; })), n);
     case ScheduleKind::pipedream: return pipedream(n, microbatches);
     case ScheduleKind::dualpipe: return dualpipe(n, microbatches);
   }

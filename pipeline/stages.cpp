@@ -25,7 +25,8 @@ bool is_view(const Graph& g, const Node& n) {
 }
 
 bool inside(const std::string& path, const std::string& module) {
-  return path == module || (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
+  return path == module ||
+         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
 }
 
 std::string prefix_of(const std::string& path, int depth) {
@@ -41,9 +42,12 @@ std::vector<std::pair<std::string, double>> modules(const Graph& g, int depth) {
     if (n.tag.path.empty() || dynamic_cast<const Read*>(n.op.get())) continue;
     const std::string module = prefix_of(n.tag.path, depth);
     const double flops = n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
-    const auto found = std::find_if(result.begin(), result.end(), [&](const auto& m) { return m.first == module; });
-    if (found == result.end()) result.emplace_back(module, flops);
-    else found->second += flops;
+    const auto found =
+        std::find_if(result.begin(), result.end(), [&](const auto& m) { return m.first == module; });
+    if (found == result.end())
+      result.emplace_back(module, flops);
+    else
+      found->second += flops;
   }
   return result;
 }
@@ -64,19 +68,23 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
     for (std::size_t c = current; c < cuts.size(); ++c) {
       if (!inside(node.tag.path, cuts[c])) continue;
       if (c != current)
-        throw Error(fmt::format("impossible cut: '{}' is reached before '{}'; the modules are, in order: {}", cuts[c], cuts[current],
-                                names_of(modules(g, 1))));
+        throw Error(fmt::format("impossible cut: '{}' is reached before '{}'; the modules are, in order: {}",
+                                cuts[c], cuts[current], names_of(modules(g, 1))));
       ++current;
     }
     stage[n] = static_cast<int>(current);
   }
   if (current != cuts.size())
-    throw Error(fmt::format("impossible cut: there is no module '{}' after the ones before it; the modules are: {}", cuts[current],
-                            names_of(modules(g, 1))));
+    throw Error(
+        fmt::format("impossible cut: there is no module '{}' after the ones before it; the modules are: {}",
+                    cuts[current], names_of(modules(g, 1))));
   for (std::size_t s = 0; s <= cuts.size(); ++s) {
     bool works = false;
-    for (std::size_t n = 0; n < stage.size(); ++n) works = works || (stage[n] == static_cast<int>(s) && !is_view(g, g.nodes()[n]));
-    if (!works) throw Error(fmt::format("impossible cut: nothing is left for stage {} to compute; the cuts are {}", s, fmt::join(cuts, ", ")));
+    for (std::size_t n = 0; n < stage.size(); ++n)
+      works = works || (stage[n] == static_cast<int>(s) && !is_view(g, g.nodes()[n]));
+    if (!works)
+      throw Error(fmt::format("impossible cut: nothing is left for stage {} to compute; the cuts are {}", s,
+                              fmt::join(cuts, ", ")));
   }
   return stage;
 }
@@ -89,8 +97,9 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
   const auto use_slot = [&](SlotId slot, int s) {
     int& owner = slot_stage[static_cast<std::size_t>(slot)];
     if (owner >= 0 && owner != s)
-      throw Error(fmt::format("impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay together",
-                              graph.slot(slot).path, owner, s));
+      throw Error(fmt::format(
+          "impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay together",
+          graph.slot(slot).path, owner, s));
     owner = s;
   };
   GraphEdit edit(graph);
@@ -99,7 +108,8 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
     const Node& node = graph.node(n);
     if (stage[static_cast<std::size_t>(n)] >= 0) {
       edit.tag(n).stage = stage[static_cast<std::size_t>(n)];
-      if (const auto* assign = dynamic_cast<const Assign*>(node.op.get())) use_slot(assign->slot, edit.tag(n).stage);
+      if (const auto* assign = dynamic_cast<const Assign*>(node.op.get()))
+        use_slot(assign->slot, edit.tag(n).stage);
       continue;
     }
     std::map<int, ValueId> on;  // a source on each stage that uses it; reads have one stage
@@ -125,10 +135,12 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
 std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   if (stages <= 1) return {};
   auto list = modules(graph, 1);
-  for (int depth = 2; static_cast<int>(list.size()) < stages && depth < 8; ++depth) list = modules(graph, depth);
+  for (int depth = 2; static_cast<int>(list.size()) < stages && depth < 8; ++depth)
+    list = modules(graph, depth);
   // A module that goes on after its children ("block" after "block.first") cannot begin a stage.
   for (std::size_t i = 1; i < list.size();) {
-    const bool continues = std::any_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i), [&](const auto& m) { return inside(m.first, list[i].first); });
+    const bool continues = std::any_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i),
+                                       [&](const auto& m) { return inside(m.first, list[i].first); });
     if (!continues) {
       ++i;
       continue;
@@ -137,7 +149,8 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
     list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
   }
   if (static_cast<int>(list.size()) < stages)
-    throw Error(fmt::format("impossible cut: {} stages, but only {} modules can begin one: {}", stages, list.size(), names_of(list)));
+    throw Error(fmt::format("impossible cut: {} stages, but only {} modules can begin one: {}", stages,
+                            list.size(), names_of(list)));
   double total = 0;
   for (const auto& m : list) total += m.second;
   std::vector<std::string> cuts;
@@ -175,7 +188,9 @@ Graph insert_transfers(Graph graph) {
         Tag at = from;
         at.stage = to;
         at.peer = made.stage;
-        arrived[to] = edit.graph().node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at)).outputs[0];
+        arrived[to] = edit.graph()
+                          .node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at))
+                          .outputs[0];
       }
       edit.rewire(r, v, arrived[to]);
     }

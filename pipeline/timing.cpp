@@ -10,7 +10,8 @@ namespace {
 
 class Timing {
  public:
-  Timing(const Graph& graph, const std::vector<StageTiming>& stages) : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
+  Timing(const Graph& graph, const std::vector<StageTiming>& stages)
+      : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
     std::vector<bool> constant(graph.values().size(), false);  // a constant is neutral
     for (const Node& n : g_.nodes()) {
       bool only = true, any_weight = is_weight(n);
@@ -18,7 +19,8 @@ class Timing {
         any_weight = any_weight || weights_only_[at(v)];
         only = only && (weights_only_[at(v)] || constant[at(v)]);
       }
-      const bool fixed = dynamic_cast<const Constant*>(n.op.get()) || (!n.inputs.empty() && only && !any_weight);
+      const bool fixed =
+          dynamic_cast<const Constant*>(n.op.get()) || (!n.inputs.empty() && only && !any_weight);
       for (ValueId v : n.outputs) {
         weights_only_[at(v)] = only && any_weight;
         constant[at(v)] = fixed;
@@ -57,7 +59,8 @@ class Timing {
   void use_latest(NodeId n) {
     const std::vector<ValueId> inputs = g_.node(n).inputs;
     for (ValueId v : inputs)
-      if (weights_only_[at(v)] && g_.node(g_.value(v).producer).tag.phase == Phase::forward) edit_.rewire(n, v, own(v));
+      if (weights_only_[at(v)] && g_.node(g_.value(v).producer).tag.phase == Phase::forward)
+        edit_.rewire(n, v, own(v));
   }
 
   ValueId own(ValueId v) {
@@ -69,7 +72,8 @@ class Timing {
     std::vector<ValueId> inputs;
     for (ValueId in : node.inputs) inputs.push_back(own(in));
     const NodeId copy = edit_.add(node.op, std::move(inputs), tag);
-    for (std::size_t o = 0; o < node.outputs.size(); ++o) own_[node.outputs[o]] = edit_.graph().node(copy).outputs[o];
+    for (std::size_t o = 0; o < node.outputs.size(); ++o)
+      own_[node.outputs[o]] = edit_.graph().node(copy).outputs[o];
     return own_.at(v);
   }
 
@@ -81,7 +85,9 @@ class Timing {
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
       const auto& read = static_cast<const Read&>(*node.op);
       Tag tag = edit_.graph().node(n).tag;
-      const ValueId aged = edit_.graph().node(edit_.add(std::make_shared<Read>(read.slot, age, read.type), {}, tag)).outputs[0];
+      const ValueId aged = edit_.graph()
+                               .node(edit_.add(std::make_shared<Read>(read.slot, age, read.type), {}, tag))
+                               .outputs[0];
       for (NodeId r : readers[at(node.outputs[0])]) edit_.rewire(r, node.outputs[0], aged);
     }
   }
@@ -95,6 +101,8 @@ class Timing {
 
 }  // namespace
 
-Graph apply_timing(Graph graph, const std::vector<StageTiming>& stages) { return Timing(graph, stages).run(); }
+Graph apply_timing(Graph graph, const std::vector<StageTiming>& stages) {
+  return Timing(graph, stages).run();
+}
 
 }  // namespace tandem

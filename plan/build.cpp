@@ -45,7 +45,8 @@ void add_updates(Graph& g, const std::map<SlotId, ValueId>& grads, const Strateg
       Shape per_model;
       if (strategy.models > 1) per_model = {strategy.models};
       const DType dtype = slot.type.dtype == DType::f64 ? DType::f64 : DType::f32;
-      rates[slot.stage] = trace.value(trace.apply(std::make_shared<Input>("lr", TensorType{dtype, per_model}, true), {}).at(0));
+      rates[slot.stage] = trace.value(
+          trace.apply(std::make_shared<Input>("lr", TensorType{dtype, per_model}, true), {}).at(0));
     }
     const Tensor w = trace.read(id), lr = trace.tensor(rates[slot.stage]), gradient = trace.tensor(grad);
     trace.set_tag(update_tag(slot));
@@ -75,10 +76,14 @@ Cost cost_of(const Step& step, const Strategy& strategy) {
   Cost cost;
   cost.work = step.op->cost(step.inputs, step.outputs);
   double bytes = 0;
-  for (const auto& t : step.inputs.empty() ? step.outputs : step.inputs) bytes += static_cast<double>(t.bytes());
+  for (const auto& t : step.inputs.empty() ? step.outputs : step.inputs)
+    bytes += static_cast<double>(t.bytes());
   switch (step.op->lane()) {
-    case LaneKind::collective: cost.seconds = all_reduce_seconds(strategy.link, bytes, strategy.replicas); break;
-    case LaneKind::send: case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
+    case LaneKind::collective:
+      cost.seconds = all_reduce_seconds(strategy.link, bytes, strategy.replicas);
+      break;
+    case LaneKind::send:
+    case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
     default: cost.seconds = strategy.seconds ? strategy.seconds(step) : 0;
   }
   return cost;
@@ -89,9 +94,10 @@ void check_budget(const Program& p, std::int64_t budget) {
   std::int64_t peak = 0;
   for (int device = 0; device < p.devices; ++device) peak = std::max(peak, planned_peak(p, device));
   if (peak > budget)
-    throw Error(fmt::format("the memory budget of {} bytes is too small for this plan, whose peak is {}; the smallest budget that works "
-                            "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
-                            budget, peak, peak));
+    throw Error(fmt::format(
+        "the memory budget of {} bytes is too small for this plan, whose peak is {}; the smallest budget that works "
+        "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
+        budget, peak, peak));
 }
 
 PipelineSchedule schedule_of(const Strategy& s) {
@@ -111,11 +117,13 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
-    throw Error(fmt::format("{} stages need {} cuts, the plan gives {}", strategy.stages, strategy.stages - 1, cuts.size()));
+    throw Error(fmt::format("{} stages need {} cuts, the plan gives {}", strategy.stages, strategy.stages - 1,
+                            cuts.size()));
   g = checked(cut_into_stages(std::move(g), cuts));
 
   TrainingGraph t = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
-  add_all_reduces(t.graph, strategy.train ? strategy.replicas : 1, strategy.fusion_groups, t.grads, t.results);
+  add_all_reduces(t.graph, strategy.train ? strategy.replicas : 1, strategy.fusion_groups, t.grads,
+                  t.results);
   if (strategy.train) add_updates(t.graph, t.grads, strategy);
   deliver(t.graph, t.results);
   g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));

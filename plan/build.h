@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-/// From a forward graph, traced for one replica's micro-batch, to the global Program of a training step (or of
-/// an evaluation): which passes, in which order. Verified unless the strategy says otherwise.
+/// From a forward graph, traced for one replica's micro-batch, to the global Program of a training step (or
+/// of an evaluation): which passes, in which order. Verified unless the strategy says otherwise.
 ///
 /// The Program asks the host for the graph's inputs and, when training, for "lr" (one scalar a model); it
 /// delivers the graph's results, means over the global batch, by batch.

@@ -20,7 +20,8 @@ using Key = std::tuple<std::size_t, double, NodeId>;  // task, place within it, 
 class Ordering {
  public:
   Ordering(const Graph& graph, const std::vector<Task>& tasks) : g_(graph), readers_(graph.readers()) {
-    for (std::size_t i = 0; i < tasks.size(); ++i) task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
+    for (std::size_t i = 0; i < tasks.size(); ++i)
+      task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
     keys_.resize(g_.nodes().size());
     for (NodeId n = 0; n < count(); ++n) keys_[at(n)] = {task_of(g_.node(n).tag), static_cast<double>(n), n};
     for (NodeId n = 0; n < count(); ++n) refine(n);
@@ -67,7 +68,8 @@ class Ordering {
     const int microbatch = tag.phase == Phase::update ? 0 : tag.microbatch;
     const auto found = task_.find({tag.phase, tag.stage, microbatch});
     if (found == task_.end())
-      throw Error(fmt::format("the schedule has no {} of micro-batch {} on stage {} ('{}')", name_of(tag.phase), microbatch, tag.stage, tag.path));
+      throw Error(fmt::format("the schedule has no {} of micro-batch {} on stage {} ('{}')",
+                              name_of(tag.phase), microbatch, tag.stage, tag.path));
     return found->second;
   }
 
@@ -95,7 +97,8 @@ class Ordering {
   std::vector<std::pair<NodeId, NodeId>> weight_uses() const {
     std::map<SlotId, NodeId> updates;
     for (const Node& n : g_.nodes())
-      if (const auto* assign = dynamic_cast<const Assign*>(n.op.get()); assign && n.tag.phase == Phase::update)
+      if (const auto* assign = dynamic_cast<const Assign*>(n.op.get());
+          assign && n.tag.phase == Phase::update)
         updates[assign->slot] = g_.value(n.inputs[0]).producer;
     std::vector<std::pair<NodeId, NodeId>> uses;
     for (const Node& n : g_.nodes()) {
@@ -103,7 +106,9 @@ class Ordering {
       if (!read || !updates.contains(read->slot)) continue;
       const NodeId update = updates.at(read->slot);
       for (NodeId r : readers_[at(n.outputs[0])])
-        if (r != update && g_.node(r).tag.phase != Phase::update && g_.node(r).tag.lag == g_.node(update).tag.lag) uses.emplace_back(r, update);
+        if (r != update && g_.node(r).tag.phase != Phase::update &&
+            g_.node(r).tag.lag == g_.node(update).tag.lag)
+          uses.emplace_back(r, update);
     }
     return uses;
   }
@@ -113,11 +118,13 @@ class Ordering {
     if (node.tag.phase != Phase::update || node.inputs.empty()) return;
     NodeId gradient = -1;
     for (ValueId v : node.inputs)
-      if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.phase == Phase::backward) gradient = from;
+      if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.phase == Phase::backward)
+        gradient = from;
     if (gradient < 0) return;
     const auto [task, place, id] = keys_[at(gradient)];
     if (g_.node(gradient).op->lane() == LaneKind::collective)
-      keys_[at(n)] = {std::get<0>(keys_[at(n)]), static_cast<double>(task) * static_cast<double>(count()) + place, n};
+      keys_[at(n)] = {std::get<0>(keys_[at(n)]),
+                      static_cast<double>(task) * static_cast<double>(count()) + place, n};
     else
       keys_[at(n)] = {task, place + 0.6, n};
   }
@@ -126,12 +133,15 @@ class Ordering {
   void advance_source(NodeId n) {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
-      for (NodeId r : readers_[at(v)]) keys_[at(n)] = std::min(keys_[at(n)], Key{std::get<0>(keys_[at(r)]), std::get<1>(keys_[at(r)]) - 0.1, n});
+      for (NodeId r : readers_[at(v)])
+        keys_[at(n)] =
+            std::min(keys_[at(n)], Key{std::get<0>(keys_[at(r)]), std::get<1>(keys_[at(r)]) - 0.1, n});
   }
 
   void refine(NodeId n) {
     switch (g_.node(n).op->lane()) {
-      case LaneKind::collective: case LaneKind::copy_out:
+      case LaneKind::collective:
+      case LaneKind::copy_out:
         if (!g_.node(n).inputs.empty()) keys_[at(n)] = after_inputs(n, 0.5);
         break;
       case LaneKind::send: keys_[at(n)] = after_inputs(n, 0.25); break;
@@ -156,6 +166,8 @@ class Ordering {
 
 }  // namespace
 
-std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks) { return Ordering(graph, tasks).run(); }
+std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks) {
+  return Ordering(graph, tasks).run();
+}
 
 }  // namespace tandem

@@ -8,9 +8,10 @@ namespace tandem {
 
 /// The list order of a graph with complete tags: tasks in the schedule's order, nodes within a task in the
 /// graph's. Collectives, sends and copy-outs come right after what they wait for, a receive right after
-/// its send, copy-ins a few nodes before their first reader. An update comes as soon as its gradient is there and its
-/// weight has been read, so that the gradient's memory is free again; where the gradient comes from an
-/// all-reduce it comes at the end instead, in the order of the reductions, since the lane would wait for it.
+/// its send, copy-ins a few nodes before their first reader. An update comes as soon as its gradient is there
+/// and its weight has been read, so that the gradient's memory is free again; where the gradient comes from
+/// an all-reduce it comes at the end instead, in the order of the reductions, since the lane would wait for
+/// it.
 std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks);
 
 }  // namespace tandem

@@ -17,14 +17,19 @@ namespace {
 
 constexpr int kRuns = 5;
 
-std::string key_of(const Step& s, int threads) { return fmt::format("{} {}", threads, signature(*s.op, s.inputs)); }
+std::string key_of(const Step& s, int threads) {
+  return fmt::format("{} {}", threads, signature(*s.op, s.inputs));
+}
 
 bool is_measured(const Step& s, LaneKind kind) {
-  if (!s.op || dynamic_cast<const Input*>(s.op.get()) || dynamic_cast<const Result*>(s.op.get())) return false;
+  if (!s.op || dynamic_cast<const Input*>(s.op.get()) || dynamic_cast<const Result*>(s.op.get()))
+    return false;
   return kind == LaneKind::compute || kind == LaneKind::copy_out || kind == LaneKind::copy_in;
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double measure_step(const Step& s, const KernelTable& kernels, int threads, int microbatches) {
   const TeamSize team(threads);
@@ -64,7 +69,9 @@ void Profile::measure(const Program& program, const KernelTable& kernels, int th
 
 double Profile::seconds(const Step& step, int threads) const {
   const auto found = seconds_.find(key_of(step, threads));
-  if (found == seconds_.end()) throw Error(fmt::format("the profile does not know '{}' with {} threads", signature(*step.op, step.inputs), threads));
+  if (found == seconds_.end())
+    throw Error(fmt::format("the profile does not know '{}' with {} threads",
+                            signature(*step.op, step.inputs), threads));
   return found->second;
 }
 

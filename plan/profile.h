@@ -11,8 +11,8 @@ namespace tandem {
 /// What a simulation costs its compute and copy steps with.
 class Profile {
  public:
-  /// Measures what the Program's compute and copy steps need and is not known yet: the median of a few runs of
-  /// each kernel on memory of its own. Steps that wait for the host or for other ranks cost nothing.
+  /// Measures what the Program's compute and copy steps need and is not known yet: the median of a few runs
+  /// of each kernel on memory of its own. Steps that wait for the host or for other ranks cost nothing.
   void measure(const Program& program, const KernelTable& kernels, int threads);
   /// Throws Error naming the op when it was not measured.
   double seconds(const Step& step, int threads) const;

@@ -17,7 +17,8 @@ namespace tandem {
 
 struct Session::Rank {
   Rank(const Program& program, const RankContext& context, const SessionOptions& options)
-      : executable(project(program, context.stage), context, memory, options.kernels ? *options.kernels : cpu_kernels()),
+      : executable(project(program, context.stage), context, memory,
+                   options.kernels ? *options.kernels : cpu_kernels()),
         backend(executable, options.spans) {
     executable.poison(options.poison);
   }
@@ -62,22 +63,27 @@ template <class F> void on_each_rank(std::size_t ranks, F f) {
 
 }  // namespace
 
-Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options)
+Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
+                 SessionOptions options)
     : program_(std::move(program)), comms_(std::move(comms)) {
   verify(program_);
   const int size = program_.replicas * program_.devices;
-  if (comms_.empty() && size > 1) throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
+  if (comms_.empty() && size > 1)
+    throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
   for (const auto& comm : comms_)
     if (comm->size() != size)
-      throw Error(fmt::format("the Program is for {} ranks ({} replicas of {} stages), the run has {}", size, program_.replicas,
-                              program_.devices, comm->size()));
+      throw Error(fmt::format("the Program is for {} ranks ({} replicas of {} stages), the run has {}", size,
+                              program_.replicas, program_.devices, comm->size()));
   if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i]); });
   const auto context = [&](Comm* comm) {
     const int rank = comm ? comm->rank() : 0;
-    return RankContext{rank, rank / program_.devices, program_.replicas, rank % program_.devices, program_.devices, comm, &host};
+    return RankContext{
+        rank, rank / program_.devices, program_.replicas, rank % program_.devices, program_.devices, comm,
+        &host};
   };
   if (comms_.empty()) ranks_.push_back(std::make_unique<Rank>(program_, context(nullptr), options));
-  for (const auto& comm : comms_) ranks_.push_back(std::make_unique<Rank>(program_, context(comm.get()), options));
+  for (const auto& comm : comms_)
+    ranks_.push_back(std::make_unique<Rank>(program_, context(comm.get()), options));
 }
 
 Session::~Session() = default;
@@ -102,15 +108,17 @@ void Session::agree(Comm& comm) const {
   for (int r = 0; r < comm.size(); ++r)
     if (differs[static_cast<std::size_t>(r)]) ranks.push_back(r);
   if (!ranks.empty())
-    throw Error(fmt::format("rank {}: the ranks disagree on the Program: rank {} built another one than rank 0 (hash here {:016x}); start all "
-                            "ranks with the same arguments and the same build",
-                            comm.rank(), fmt::join(ranks, ", "), mine));
+    throw Error(fmt::format(
+        "rank {}: the ranks disagree on the Program: rank {} built another one than rank 0 (hash here {:016x}); start all "
+        "ranks with the same arguments and the same build",
+        comm.rank(), fmt::join(ranks, ", "), mine));
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
   for (auto& rank : ranks_)
     for (const StateBlock& s : program_.states) {
-      if (program_.blocks[static_cast<std::size_t>(s.block)].device != rank->executable.rank().stage) continue;
+      if (program_.blocks[static_cast<std::size_t>(s.block)].device != rank->executable.rank().stage)
+        continue;
       const auto memory = rank->memory.state(program_, s);
       const auto found = state.find(s.path);
       if (found == state.end()) {
@@ -119,7 +127,8 @@ void Session::load(const std::map<std::string, Tensor>& state) {
         continue;
       }
       if (found->second.type() != s.type)
-        throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type), to_string(found->second.type())));
+        throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type),
+                                to_string(found->second.type())));
       std::memcpy(memory.data(), found->second.data(), memory.size());
     }
 }
@@ -129,7 +138,8 @@ std::map<std::string, Tensor> Session::state(int root) const {
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program_.states) {
       const RankContext& context = rank->executable.rank();
-      if (context.replica != 0 || program_.blocks[static_cast<std::size_t>(s.block)].device != context.stage) continue;
+      if (context.replica != 0 || program_.blocks[static_cast<std::size_t>(s.block)].device != context.stage)
+        continue;
       const auto memory = rank->memory.state(program_, s);
       Tensor t = Tensor::empty(s.type);
       std::memcpy(t.data(), memory.data(), memory.size());
@@ -188,7 +198,8 @@ Timeline Session::timeline(int root) {
 
 std::int64_t Session::planned_peak() const {
   std::int64_t peak = 0;
-  for (int device = 0; device < program_.devices; ++device) peak = std::max(peak, tandem::planned_peak(program_, device));
+  for (int device = 0; device < program_.devices; ++device)
+    peak = std::max(peak, tandem::planned_peak(program_, device));
   return peak;
 }
 

@@ -23,8 +23,8 @@ struct SessionOptions {
 /// Ranks are threads when several Comms are given, and one of several processes when one is.
 class Session {
  public:
-  /// Verifies the Program. `host` must outlive the session. `comms`: one for each rank of this process; none for a Program of one rank.
-  /// Throws Error when the ranks disagree on the Program, naming those that do.
+  /// Verifies the Program. `host` must outlive the session. `comms`: one for each rank of this process; none
+  /// for a Program of one rank. Throws Error when the ranks disagree on the Program, naming those that do.
   Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options = {});
   ~Session();
 
@@ -33,21 +33,22 @@ class Session {
   /// Sets state by path, on every local rank that holds it. What is not named and belongs to the optimiser
   /// (path "optimizer.…") starts at zero; anything else missing or mismatched is an Error.
   void load(const std::map<std::string, Tensor>& state);
-  /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root` alone
-  /// gets what is not its own.
+  /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
+  /// alone gets what is not its own.
   std::map<std::string, Tensor> state(int root = 0) const;
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
   /// first failing rank threw; the session cannot go on after that.
   void run(std::int64_t first_batch, std::int64_t batches);
 
-  /// Spans measured since the last call, of all ranks, by the global Program's steps. Where ranks are processes all
-  /// of them must call, and `root` gets the whole; each rank's seconds count from its own start.
+  /// Spans measured since the last call, of all ranks, by the global Program's steps. Where ranks are
+  /// processes all of them must call, and `root` gets the whole; each rank's seconds count from its own
+  /// start.
   Timeline timeline(int root = 0);
   std::int64_t planned_peak() const;  ///< bytes, of the stage that needs most
   std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage that needs most
-  /// Bytes touched, by the rank that touched most. Where ranks are processes all of them must call, and `root`
-  /// gets the maximum.
+  /// Bytes touched, by the rank that touched most. Where ranks are processes all of them must call, and
+  /// `root` gets the maximum.
   std::int64_t executed_peak(int root = 0) const;
 
  private:

@@ -34,8 +34,8 @@ struct Strategy {
   bool train = true;  ///< false: forward and results only
 
   // What plans are made for.
-  int threads = 1;  ///< per compute lane
-  LinkModel link;   ///< between ranks, for predictions
+  int threads = 1;                       ///< per compute lane
+  LinkModel link;                        ///< between ranks, for predictions
   const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
   /// Seconds of a compute or copy step alone; null: no predictions.
   std::function<double(const Step&)> seconds;

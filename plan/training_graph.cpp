@@ -17,7 +17,8 @@ std::map<std::string, ValueId> results_of(const Graph& g) {
   std::map<std::string, ValueId> results;
   for (const Node& n : g.nodes())
     if (const auto* r = dynamic_cast<const Result*>(n.op.get()))
-      if (!results.emplace(r->result, n.inputs[0]).second) throw Error(fmt::format("result '{}' is delivered twice", r->result));
+      if (!results.emplace(r->result, n.inputs[0]).second)
+        throw Error(fmt::format("result '{}' is delivered twice", r->result));
   return results;
 }
 
@@ -28,7 +29,9 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   Trace trace(g);
   for (auto& [name, value] : results) {
     if (!is_floating(g.type(value).dtype))
-      throw Error(fmt::format("result '{}' is {}: results are means over micro-batches and ranks, so cast it to a floating dtype", name, to_string(g.type(value))));
+      throw Error(fmt::format(
+          "result '{}' is {}: results are means over micro-batches and ranks, so cast it to a floating dtype",
+          name, to_string(g.type(value))));
     Tag tag = g.node(g.value(value).producer).tag;
     tag.path = "gradient_scale";
     trace.set_tag(tag);
@@ -80,7 +83,8 @@ class Unrolling {
       Tag tag = node.tag;
       tag.microbatch = i;
       const NodeId copy = graph_.add(node.op, std::move(inputs), std::move(tag));
-      for (std::size_t o = 0; o < node.outputs.size(); ++o) value[node.outputs[o]] = graph_.node(copy).outputs[o];
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        value[node.outputs[o]] = graph_.node(copy).outputs[o];
     }
     values_.push_back(std::move(value));
     assigned_ = std::move(assigned);

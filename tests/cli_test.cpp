@@ -13,8 +13,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 namespace {
 
@@ -59,7 +59,8 @@ void expect_refused(const std::string& command, const std::vector<std::string>& 
   SCOPED_TRACE(command);
   const Ended e = run(command);
   EXPECT_EQ(1, e.status) << e.output;
-  for (const auto& w : words) EXPECT_NE(std::string::npos, e.output.find(w)) << "no '" << w << "' in: " << e.output;
+  for (const auto& w : words)
+    EXPECT_NE(std::string::npos, e.output.find(w)) << "no '" << w << "' in: " << e.output;
 }
 
 TEST_F(Cli, RefusesBadFlags) {
@@ -82,15 +83,23 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--memory-budget 1MB", {"1000000", "smallest budget that works"});
   expect_refused(kTrain + "--parallel pipeline --stages 40", {"impossible cut", "40 stages", "head"});
   const std::string pipeline = kTrain + "--parallel pipeline --stages 2 --plan ";
-  expect_refused(pipeline + write("unknown.json", R"({"cuts": ["block9"]})"), {"impossible cut", "block9", "block0, block1"});
-  expect_refused(pipeline + write("first.json", R"({"cuts": ["stem"]})"), {"impossible cut", "stem", "stage 0"});
-  expect_refused(pipeline + write("many.json", R"({"cuts": ["block1", "block2"]})"), {"2 stages need 1 cuts", "2"});
-  expect_refused(kTrain + "--parallel pipeline --stages 3 --plan " + write("order.json", R"({"cuts": ["block2", "block1"]})"), {"impossible cut", "block1"});
+  expect_refused(pipeline + write("unknown.json", R"({"cuts": ["block9"]})"),
+                 {"impossible cut", "block9", "block0, block1"});
+  expect_refused(pipeline + write("first.json", R"({"cuts": ["stem"]})"),
+                 {"impossible cut", "stem", "stage 0"});
+  expect_refused(pipeline + write("many.json", R"({"cuts": ["block1", "block2"]})"),
+                 {"2 stages need 1 cuts", "2"});
+  expect_refused(kTrain + "--parallel pipeline --stages 3 --plan " +
+                     write("order.json", R"({"cuts": ["block2", "block1"]})"),
+                 {"impossible cut", "block1"});
   expect_refused(kTrain + "--plan " + write("key.json", R"({"cutz": []})"), {"cutz", "cuts"});
   expect_refused(kTrain + "--plan " + write("text.json", "{"), {"text.json", "parse error"});
   expect_refused(kTrain + "--plan " + file("absent.json"), {"absent.json", "cannot be read"});
-  expect_refused(kTrain + "--plan " + write("swap.json", R"({"swap": ["attic"]})"), {"attic", "names no activation", "block0 relu"});
-  expect_refused(kTrain + "--parallel data --ranks 2 --plan " + write("group.json", R"({"fusion_groups": [["nobody.weight"]]})"), {"nobody.weight"});
+  expect_refused(kTrain + "--plan " + write("swap.json", R"({"swap": ["attic"]})"),
+                 {"attic", "names no activation", "block0 relu"});
+  expect_refused(kTrain + "--parallel data --ranks 2 --plan " +
+                     write("group.json", R"({"fusion_groups": [["nobody.weight"]]})"),
+                 {"nobody.weight"});
 }
 
 TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
@@ -114,30 +123,42 @@ TEST_F(Cli, RefusesBadData) {
   };
   expect_refused(data_with("short", std::string(3072, '\0')), {"data_batch_1.bin", "3072"});
   expect_refused(data_with("long", std::string(3074, '\0')), {"data_batch_1.bin", "3074"});
-  expect_refused(data_with("label", std::string(1, '\x0b') + std::string(3072, '\0')), {"data_batch_1.bin", "label", "11"});
+  expect_refused(data_with("label", std::string(1, '\x0b') + std::string(3072, '\0')),
+                 {"data_batch_1.bin", "label", "11"});
 }
 
 TEST_F(Cli, NamesStepAndModuleOfANonFiniteLoss) {
   expect_refused(kTrain + "--lr 1e12 --steps 20", {"nan at step ", "module 'block"});
-  expect_refused(kTrain + "--lr 1e12 --steps 20 --parallel data --ranks 2", {"nan at step ", "module 'block"});
+  expect_refused(kTrain + "--lr 1e12 --steps 20 --parallel data --ranks 2",
+                 {"nan at step ", "module 'block"});
   expect_refused(kTrain + "--lr 0.01,1e12 --steps 20", {"of model 1", "nan at step "});
 }
 
 TEST_F(Cli, RefusesBadPrograms) {
   const auto program = [&](const std::string& steps) {
-    return kTandem + "verify " + write("p.json", R"({"devices": 2, "lanes": [{"device": 0}, {"device": 0, "kind": "send", "index": 1},
-      {"device": 1, "kind": "receive", "index": 0}, {"device": 1}], "steps": [)" + steps + "]}");
+    return kTandem + "verify " +
+           write("p.json",
+                 R"({"devices": 2, "lanes": [{"device": 0}, {"device": 0, "kind": "send", "index": 1},
+      {"device": 1, "kind": "receive", "index": 0}, {"device": 1}], "steps": [)" +
+                     steps + "]}");
   };
-  expect_refused(program(R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"), {"cycle", "'A'", "'B'"});
+  expect_refused(
+      program(
+          R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"),
+      {"cycle", "'A'", "'B'"});
   expect_refused(program(R"({"name": "A", "reads": ["x"]})"), {"missing value", "'x'"});
-  expect_refused(program(R"({"name": "s1", "lane": 1, "channel": "p"}, {"name": "s2", "lane": 1, "channel": "q"},
-                            {"name": "r2", "lane": 2, "channel": "q"}, {"name": "r1", "lane": 2, "channel": "p"})"), {"deadlock", "s1", "r2"});
+  expect_refused(
+      program(R"({"name": "s1", "lane": 1, "channel": "p"}, {"name": "s2", "lane": 1, "channel": "q"},
+                            {"name": "r2", "lane": 2, "channel": "q"}, {"name": "r1", "lane": 2, "channel": "p"})"),
+      {"deadlock", "s1", "r2"});
   expect_refused(program(R"({"name": "A", "lane": 9})"), {"lane 9"});
   expect_refused(program(R"({"name": "A", "lag": 2000000000})"), {"lag 2000000000"});
-  const std::string lanes = R"({"devices": 1, "lanes": [{}], "steps": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
+  const std::string lanes =
+      R"({"devices": 1, "lanes": [{}], "steps": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
   for (const char* state : {R"({"slots": 0})", R"({"slots": -3})", R"({"bytes": -576})", R"({"device": 5})"})
     expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "1 devices"});
-  EXPECT_EQ(0, run(kTandem + "sim " + write("zero.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})")).status);
+  EXPECT_EQ(
+      0, run(kTandem + "sim " + write("zero.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})")).status);
   expect_refused(program(R"({"name": "A", "colour": 1})"), {"colour"});
   expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
   expect_refused(kTandem + "verify " + write("q.json", "["), {"parse error"});
@@ -150,7 +171,8 @@ TEST_F(Cli, InterruptEndsWith130) {
   if (child == 0) {
     dup2(output, 1);
     dup2(output, 2);
-    execl(TANDEM_BIN "/train_cifar", "train_cifar", "--synthetic-train", "640", "--synthetic-test", "10", "--epochs", "100000", nullptr);
+    execl(TANDEM_BIN "/train_cifar", "train_cifar", "--synthetic-train", "640", "--synthetic-test", "10",
+          "--epochs", "100000", nullptr);
     _exit(99);
   }
   close(output);
@@ -163,7 +185,8 @@ TEST_F(Cli, InterruptEndsWith130) {
 }
 
 TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
-  const Ended e = run(kTrain + "--steps 12 --lr 0.02 --output " + file("run") + " --trace " + file("trace.json"));
+  const Ended e =
+      run(kTrain + "--steps 12 --lr 0.02 --output " + file("run") + " --trace " + file("trace.json"));
   ASSERT_EQ(0, e.status) << e.output;
   EXPECT_EQ(64, read("run/args.json").at("batch_size"));
   std::ifstream metrics(file("run/metrics.jsonl"));
@@ -172,11 +195,13 @@ TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
     const json m = json::parse(line);
     EXPECT_EQ(lines, m.at("step"));
     EXPECT_EQ(lines / 10, m.at("epoch"));
-    for (const char* key : {"loss", "lr", "step_ms", "images_per_second"}) EXPECT_TRUE(m.at(key).is_number()) << key;
+    for (const char* key : {"loss", "lr", "step_ms", "images_per_second"})
+      EXPECT_TRUE(m.at(key).is_number()) << key;
   }
   EXPECT_EQ(12, lines);
   const json s = read("run/summary.json");
-  for (const char* key : {"train_loss", "test_accuracy", "images_per_second", "step_ms", "peak_bytes", "planned_peak_bytes", "live_peak_bytes"})
+  for (const char* key : {"train_loss", "test_accuracy", "images_per_second", "step_ms", "peak_bytes",
+                          "planned_peak_bytes", "live_peak_bytes"})
     EXPECT_TRUE(s.at(key).is_number()) << key;
   EXPECT_EQ(s.at("planned_peak_bytes"), s.at("peak_bytes"));
   EXPECT_FALSE(read("trace.json").at("traceEvents").empty());
@@ -189,12 +214,14 @@ TEST_F(Cli, SeveralModelsGiveArrays) {
 }
 
 TEST_F(Cli, SimulatePredictsWithoutTraining) {
-  const Ended e = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --output " + file("run") + " --trace " + file("t.json"));
+  const Ended e = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --output " +
+                      file("run") + " --trace " + file("t.json"));
   ASSERT_EQ(0, e.status) << e.output;
   EXPECT_NE(std::string::npos, e.output.find("predicted")) << e.output;
   EXPECT_GT(read("run/summary.json").at("step_ms"), 0);
   EXPECT_FALSE(read("t.json").at("traceEvents").empty());
-  const Ended again = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --profile " + file("run/profile.json"));
+  const Ended again = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --profile " +
+                          file("run/profile.json"));
   EXPECT_EQ(0, again.status) << again.output;
 }
 

@@ -85,7 +85,8 @@ TEST(AllReduceOp, RefusesValuesThatDoNotLieSideBySide) {
   const auto error = [&](std::vector<void*> at) {
     return message_of<Error>([&] { run(*kernel, {at[0], at[1], at[2]}, at, rank); });
   };
-  EXPECT_NE(error({a.values[0], a.values[2], a.values[1]}).find("must be placed one after the other"), std::string::npos);
+  EXPECT_NE(error({a.values[0], a.values[2], a.values[1]}).find("must be placed one after the other"),
+            std::string::npos);
   EXPECT_NE(error({a.values[0], a.values[1], b.values[2]}).find("rank 0: values 1 and 2"), std::string::npos);
 }
 
@@ -94,9 +95,13 @@ TEST(AllReduceOp, AloneItIsTheIdentityAndElsewhereItNeedsAComm) {
   EXPECT_EQ(all_reduce({x, x}, 1)[1].values(), x.values());
   EXPECT_NE(message_of<Error>([&] { all_reduce({x}, 2); }).find("no distributed run"), std::string::npos);
   EXPECT_NE(message_of<Error>([&] { all_reduce({}, 2); }).find("one value or more"), std::string::npos);
-  EXPECT_NE(message_of<Error>([&] { all_reduce({x, Tensor::zeros({DType::f64, {1}})}, 2); }).find("one element type"),
+  EXPECT_NE(message_of<Error>([&] {
+              all_reduce({x, Tensor::zeros({DType::f64, {1}})}, 2);
+            }).find("one element type"),
             std::string::npos);
-  EXPECT_NE(message_of<Error>([&] { all_reduce({Tensor::zeros({DType::bf16, {1}})}, 2); }).find("cast to f32"),
+  EXPECT_NE(message_of<Error>([&] {
+              all_reduce({Tensor::zeros({DType::bf16, {1}})}, 2);
+            }).find("cast to f32"),
             std::string::npos);
   EXPECT_THROW(AllReduce(0), Error);
 }
@@ -145,7 +150,9 @@ TEST(TransferOps, StagesOfOneReplicaExchangeValues) {
     std::vector<float> value = values_of<float>(rank.rank, 210, run_seed()), next(210);
     // Every stage sends on to the next one; both replicas use the same channels.
     const auto channel = [](int from) { return static_cast<std::uint64_t>(20 + from); };
-    const auto send_on = [&] { run(*prepare(Send(rank.stage + 1), type, channel(rank.stage)), {value.data()}, {}, rank); };
+    const auto send_on = [&] {
+      run(*prepare(Send(rank.stage + 1), type, channel(rank.stage)), {value.data()}, {}, rank);
+    };
     const auto take = [&] {
       run(*prepare(Receive(rank.stage - 1, type[0]), {}, channel(rank.stage - 1)), {}, {next.data()}, rank);
     };
@@ -176,7 +183,8 @@ TEST(TransferOps, DeclareWhatTheyAre) {
   EXPECT_EQ(Send(1).lane(), LaneKind::send);
   EXPECT_EQ(Receive(1, type).lane(), LaneKind::receive);
   EXPECT_EQ(Barrier(Barrier::Scope::everyone).lane(), LaneKind::collective);
-  EXPECT_TRUE(Send(1).has_effect() && Receive(1, type).has_effect() && Barrier(Barrier::Scope::stages).has_effect());
+  EXPECT_TRUE(Send(1).has_effect() && Receive(1, type).has_effect() &&
+              Barrier(Barrier::Scope::stages).has_effect());
   EXPECT_EQ(Receive(2, type).attributes(), "peer_stage=2 type=f32[4]");
   Graph graph;
   Trace trace(graph);

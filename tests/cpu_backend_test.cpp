@@ -44,7 +44,9 @@ class Call final : public Op {
 const KernelTable& call_kernels() {
   static const KernelTable table = [] {
     KernelTable t("call");
-    t.add("call", [](const KernelSpec& spec) -> KernelPtr { return make_kernel(static_cast<const Call&>(spec.op).function); });
+    t.add("call", [](const KernelSpec& spec) -> KernelPtr {
+      return make_kernel(static_cast<const Call&>(spec.op).function);
+    });
     return t;
   }();
   return table;
@@ -61,7 +63,11 @@ Program three_steps() {
   ScheduleBuilder b;
   const MemberId x = b.value("x", 0), y = b.value("y", 0);
   b.add({.name = "A", .lane = b.lane(0), .writes = {x}, .tag = {.path = "net.first"}});
-  b.add({.name = "B", .lane = b.lane(0, LaneKind::compute, 1), .reads = {x}, .writes = {y}, .tag = {.path = "net.second"}});
+  b.add({.name = "B",
+         .lane = b.lane(0, LaneKind::compute, 1),
+         .reads = {x},
+         .writes = {y},
+         .tag = {.path = "net.second"}});
   b.add({.name = "C", .lane = b.lane(0), .reads = {y}});
   return planned(b.take());
 }
@@ -75,7 +81,8 @@ struct Rank {
 };
 
 TEST(CpuBackend, AllocatesNothingWhileRunning) {
-  for (const Program& p : {planned(mu_two(equal_stages(8))), planned(overlapped_all_reduce(equal_stages(8))), planned(dualpipe(equal_stages(1)))}) {
+  for (const Program& p : {planned(mu_two(equal_stages(8))), planned(overlapped_all_reduce(equal_stages(8))),
+                           planned(dualpipe(equal_stages(1)))}) {
     Rank rank(with_test_ops(p), idle_kernels(), {}, 100'000);
     run(rank.backend, 20);
     const long before = allocations();
@@ -165,7 +172,8 @@ TEST(CpuBackend, NonFiniteKeepsItsTypeAndBatch) {
 
 TEST(CpuBackend, StopFromAnotherThreadEndsTheRun) {
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
+  for (Step& s : p.steps)
+    set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   Rank rank(std::move(p), call_kernels());
   std::thread stopper([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -173,7 +181,8 @@ TEST(CpuBackend, StopFromAnotherThreadEndsTheRun) {
   });
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_THROW(run(rank.backend, 60'000), Aborted);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30)) << "60,000 batches would take minutes";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30))
+      << "60,000 batches would take minutes";
   stopper.join();
 }
 
@@ -197,7 +206,8 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
         log.made.resize(20);
         mine.steps[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &log);
       }
-      Rank rank(std::move(mine), test_kernels(), {.rank = k, .stage = k, .stages = 3, .comm = comms[at(k)].get()});
+      Rank rank(std::move(mine), test_kernels(),
+                {.rank = k, .stage = k, .stages = 3, .comm = comms[at(k)].get()});
       try {
         run(rank.backend, 20);
       } catch (const Aborted& e) {
@@ -210,20 +220,23 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
   EXPECT_NE(errors[1].find("rank 1, batch 4, step 'B1'"), std::string::npos) << errors[1];
   for (int k : {0, 2}) {
     EXPECT_TRUE(errors[at(k)].starts_with("aborted")) << errors[at(k)];
-    EXPECT_NE(errors[at(k)].find("'B1'"), std::string::npos) << "the cause is told everywhere: " << errors[at(k)];
+    EXPECT_NE(errors[at(k)].find("'B1'"), std::string::npos)
+        << "the cause is told everywhere: " << errors[at(k)];
   }
 }
 
 TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
+  for (Step& s : p.steps)
+    set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
   Rank rank(std::move(p), call_kernels(), {}, 100);
   run(rank.backend, 10);
   const Timeline t = rank.backend.timeline();
   ASSERT_EQ(t.spans.size(), 30u);
   for (const Span& s : t.spans) EXPECT_GE(s.end - s.begin, 200e-6);
   const auto span = [&](StepId step, std::int64_t batch) {
-    return *std::find_if(t.spans.begin(), t.spans.end(), [&](const Span& s) { return s.step == step && s.batch == batch; });
+    return *std::find_if(t.spans.begin(), t.spans.end(),
+                         [&](const Span& s) { return s.step == step && s.batch == batch; });
   };
   for (std::int64_t b = 0; b < 10; ++b) {
     EXPECT_LE(span(0, b).end, span(1, b).begin);
@@ -242,7 +255,11 @@ Program counting(std::int64_t work_bytes, int age, std::int64_t* seen) {
   const BlockId w = b.state("w", 0, 64);
   const MemberId x = b.value("x", 0, work_bytes);
   b.add({.name = "copy", .lane = b.lane(0), .reads = {b.read(w, age)}, .writes = {x}});
-  b.add({.name = "add", .lane = b.lane(0), .reads = {x, b.read(w, 1)}, .writes = {b.assign(w)}, .in_place = true});
+  b.add({.name = "add",
+         .lane = b.lane(0),
+         .reads = {x, b.read(w, 1)},
+         .writes = {b.assign(w)},
+         .in_place = true});
   Program p = planned(b.take());
   set_call(p.steps[0], [](const Launch& l) { std::memcpy(l.out[0], l.in[0], 8); });
   set_call(p.steps[1], [seen](const Launch& l) {

@@ -18,15 +18,16 @@ namespace {
 using namespace std::chrono_literals;
 
 struct Ended {
-  int status = 0;        ///< exit status of mpirun
-  double seconds = 0;    ///< from rank 1's end to mpirun's
-  double ended_at = 0;   ///< steady clock
+  int status = 0;       ///< exit status of mpirun
+  double seconds = 0;   ///< from rank 1's end to mpirun's
+  double ended_at = 0;  ///< steady clock
   std::string output;
   std::vector<int> pids;
 };
 
 Ended run_job(int ranks, const std::string& scene) {
-  const std::string command = fmt::format("{} -np {} {} {} 2>&1", TANDEM_MPIRUN, ranks, TANDEM_MPI_PROGRAM, scene);
+  const std::string command =
+      fmt::format("{} -np {} {} {} 2>&1", TANDEM_MPIRUN, ranks, TANDEM_MPI_PROGRAM, scene);
   Ended ended;
   FILE* pipe = popen(command.c_str(), "r");
   char line[4096];
@@ -55,8 +56,9 @@ void expect_all_gone(const Ended& ended, int ranks) {
   EXPECT_GT(ended.ended_at, 0) << ended.output;
   EXPECT_LE(ended.seconds, 3.0) << ended.output;
   EXPECT_EQ(ended.pids.size(), static_cast<std::size_t>(ranks)) << ended.output;
-  const auto limit = std::chrono::steady_clock::time_point(3s) + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                                                     std::chrono::duration<double>(ended.ended_at));
+  const auto limit =
+      std::chrono::steady_clock::time_point(3s) +
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(ended.ended_at));
   for (const int pid : ended.pids) {
     while (runs(pid) && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(10ms);
     EXPECT_FALSE(runs(pid)) << "process " << pid << " is left";
@@ -88,7 +90,8 @@ TEST(MpiJob, TransferSizesThatDifferAreNamedAndTheSenderIsFreed) {
   expect_all_gone(ended, 2);
   const std::string told = "channel 4: rank 1 receives 200000 bytes, but rank 0 sends 300000 bytes";
   EXPECT_NE(ended.output.find("told: " + told), std::string::npos) << ended.output;
-  EXPECT_NE(ended.output.find(": " + told, ended.output.find("rank 0 aborted")), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find(": " + told, ended.output.find("rank 0 aborted")), std::string::npos)
+      << ended.output;
 }
 
 }  // namespace

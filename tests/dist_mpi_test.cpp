@@ -1,10 +1,10 @@
 // Run by mpirun, on every rank. Without arguments: the MPI transport gives the bits of the thread transport.
 // With one: a scene of a run's end, watched from outside by dist_mpi_end_test.cpp.
+#include <unistd.h>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <unistd.h>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -36,8 +36,7 @@ std::vector<T> by_threads(int rank, int size, std::int64_t count, DType dtype, s
   return result;
 }
 
-template <class T>
-void expect_thread_bits(Comm& comm, DType dtype, std::uint64_t channel) {
+template <class T> void expect_thread_bits(Comm& comm, DType dtype, std::uint64_t channel) {
   for (const std::int64_t count : {0, 1, 2, 3, 5, 1000, 4095, 4097, 100003, 1 << 20}) {
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(count);
     auto data = values_of<T>(comm.rank(), count, seed);
@@ -75,7 +74,8 @@ TEST(MpiComm, LanesUseManyChannelsAtOnce) {
   const auto comm = session->comm({.message_bytes = 5000});
   const int n = comm->size(), next = (comm->rank() + 1) % n, previous = (comm->rank() + n - 1) % n;
   run_lanes(6, [&](int lane) {
-    const auto channel = static_cast<std::uint64_t>(lane / 2);  // transfers and sums of one number do not meet
+    const auto channel =
+        static_cast<std::uint64_t>(lane / 2);  // transfers and sums of one number do not meet
     const std::int64_t count = lane < 3 ? 13 + lane : 30000 + lane;
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(lane);
     if (lane % 3 == 0) {
@@ -102,7 +102,9 @@ TEST(MpiComm, LanesUseManyChannelsAtOnce) {
   comm->barrier(all_ranks(n), 77);
 }
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 TEST(MpiComm, AWaitingRankUsesLittleOfACoreAndIsWokenSoon) {
   const auto comm = session->comm();
@@ -184,8 +186,10 @@ int play(const std::string& scene) {
   }
   std::vector<char> data(300'000);
   const std::string reason = message_of<Aborted>([&] {
-    if (comm->rank() == 0) comm->send(data.data(), 300'000, 1, 4);
-    else comm->all_reduce_sum(data.data(), 50'000, DType::f32, everyone, 5);
+    if (comm->rank() == 0)
+      comm->send(data.data(), 300'000, 1, 4);
+    else
+      comm->all_reduce_sum(data.data(), 50'000, DType::f32, everyone, 5);
   });
   std::printf("rank %d aborted at %.3f: %s\n", comm->rank(), seconds_now(), reason.c_str());
   std::fflush(stdout);

@@ -16,18 +16,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-template <class T>
-constexpr DType dtype_of = std::is_same_v<T, float> ? DType::f32 : DType::f64;
+template <class T> constexpr DType dtype_of = std::is_same_v<T, float> ? DType::f32 : DType::f64;
 
-template <class T>
-void expect_left_folds(int ranks) {
+template <class T> void expect_left_folds(int ranks) {
   for (const std::int64_t count : {0, 1, 2, 3, 5, 1000, 8191, 8193, 100003, 1 << 19}) {
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(count);
     const auto expected = left_fold<T>(all_ranks(ranks), count, seed);
     run_ranks(ranks, [&](Comm& comm) {
       auto data = values_of<T>(comm.rank(), count, seed);
       comm.all_reduce_sum(data.data(), count, dtype_of<T>, all_ranks(ranks), 7);
-      EXPECT_TRUE(same_bits(data, expected)) << "rank " << comm.rank() << " of " << ranks << ", count " << count;
+      EXPECT_TRUE(same_bits(data, expected))
+          << "rank " << comm.rank() << " of " << ranks << ", count " << count;
     });
   }
 }
@@ -60,7 +59,8 @@ TEST(ThreadComm, GroupsAreIndependentAlsoWithinOneChannel) {
         if (std::find(group.begin(), group.end(), comm.rank()) == group.end()) continue;
         const std::int64_t count = repeat % 2 ? 11 : 30001;
         auto data = values_of<float>(comm.rank(), count, run_seed() + g);
-        comm.all_reduce_sum(data.data(), count, DType::f32, group, g < 2 ? 0 : g);  // {0,2} and {1,3} share channel 0
+        comm.all_reduce_sum(data.data(), count, DType::f32, group,
+                            g < 2 ? 0 : g);  // {0,2} and {1,3} share channel 0
         EXPECT_TRUE(same_bits(data, left_fold<float>(group, count, run_seed() + g)));
       }
   });
@@ -75,7 +75,8 @@ TEST(ThreadComm, LanesReduceInManyChannelsAtOnce) {
       const auto expected = left_fold<double>(all_ranks(kRanks), count, seed);
       for (int repeat = 0; repeat < 50; ++repeat) {
         auto data = values_of<double>(comm.rank(), count, seed);
-        comm.all_reduce_sum(data.data(), count, DType::f64, all_ranks(kRanks), static_cast<std::uint64_t>(lane));
+        comm.all_reduce_sum(data.data(), count, DType::f64, all_ranks(kRanks),
+                            static_cast<std::uint64_t>(lane));
         ASSERT_TRUE(same_bits(data, expected)) << "lane " << lane << " repeat " << repeat;
       }
     });
@@ -162,8 +163,7 @@ TEST(ThreadComm, AbortWakesEveryBlockedCallWithItsReason) {
   std::vector<float> data(8);
   const std::vector<std::function<void(Comm&)>> calls = {
       [&](Comm& c) { c.all_reduce_sum(data.data(), 8, DType::f32, all_ranks(4), 1); },
-      [&](Comm& c) { c.barrier(all_ranks(4), 2); },
-      [&](Comm& c) { c.send(data.data(), 8, 3, 3); },
+      [&](Comm& c) { c.barrier(all_ranks(4), 2); }, [&](Comm& c) { c.send(data.data(), 8, 3, 3); },
       [&](Comm& c) { c.receive(data.data(), 8, 3, 4); }};
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank)
@@ -181,7 +181,8 @@ TEST(ThreadComm, AbortWakesEveryBlockedCallWithItsReason) {
   EXPECT_EQ(woken.load(), 12);
   EXPECT_LT(used.wall, 1.0);
   for (const auto& call : calls)
-    EXPECT_EQ(message_of<Aborted>([&] { call(*world.comm(2)); }), "rank 3: out of memory") << "after the abort";
+    EXPECT_EQ(message_of<Aborted>([&] { call(*world.comm(2)); }), "rank 3: out of memory")
+        << "after the abort";
 }
 
 TEST(ThreadComm, AbortInTheMiddleOfTrafficLeavesNoOneBehind) {
@@ -196,8 +197,8 @@ TEST(ThreadComm, AbortInTheMiddleOfTrafficLeavesNoOneBehind) {
           const std::string reason = message_of<Aborted>([&] {
             for (;;) {  // buffers die with each round: a late writer would be seen by the sanitizers
               std::vector<float> data(lane ? 30 : 40000, 1.0f);
-              comm->all_reduce_sum(data.data(), static_cast<std::int64_t>(data.size()), DType::f32, all_ranks(3),
-                                   static_cast<std::uint64_t>(lane));
+              comm->all_reduce_sum(data.data(), static_cast<std::int64_t>(data.size()), DType::f32,
+                                   all_ranks(3), static_cast<std::uint64_t>(lane));
               if (rank == 0) comm->send(data.data(), 120, 1, static_cast<std::uint64_t>(lane));
               if (rank == 1) comm->receive(data.data(), 120, 0, static_cast<std::uint64_t>(lane));
             }
@@ -228,19 +229,24 @@ std::vector<std::string> errors_of(int ranks, const std::function<void(Comm&)>& 
 TEST(ThreadComm, EndsThatDisagreeAreAllTold) {
   std::vector<double> data(100);
   for (const auto& e : errors_of(2, [&](Comm& c) {
-         if (c.rank() == 0) c.send(data.data(), 80, 1, 5);
-         else c.receive(data.data() + 50, 88, 0, 5);
+         if (c.rank() == 0)
+           c.send(data.data(), 80, 1, 5);
+         else
+           c.receive(data.data() + 50, 88, 0, 5);
        }))
     EXPECT_EQ(e, "channel 5: rank 0 sends 80 bytes, rank 1 receives 88: both ends of a transfer must agree");
   for (const auto& e : errors_of(3, [&](Comm& c) {
          std::vector<float> mine(10);
          c.all_reduce_sum(mine.data(), c.rank() == 1 ? 9 : 10, DType::f32, all_ranks(3), 6);
        }))
-    EXPECT_EQ(e, "channel 6: the ranks of a group must make the same call, but rank 0: an all-reduce of 10 f32, "
-                 "rank 1: an all-reduce of 9 f32, rank 2: an all-reduce of 10 f32");
+    EXPECT_EQ(e,
+              "channel 6: the ranks of a group must make the same call, but rank 0: an all-reduce of 10 f32, "
+              "rank 1: an all-reduce of 9 f32, rank 2: an all-reduce of 10 f32");
   for (const auto& e : errors_of(2, [&](Comm& c) {
-         if (c.rank() == 0) c.barrier(all_ranks(2), 6);
-         else c.all_reduce_sum(data.data(), 3, DType::f64, all_ranks(2), 6);
+         if (c.rank() == 0)
+           c.barrier(all_ranks(2), 6);
+         else
+           c.all_reduce_sum(data.data(), 3, DType::f64, all_ranks(2), 6);
        }))
     EXPECT_NE(e.find("rank 0: a barrier, rank 1: an all-reduce of 3 f64"), std::string::npos) << e;
 }
@@ -272,7 +278,8 @@ TEST(ThreadComm, BadArgumentsNameWhatIsWrong) {
   EXPECT_NE(reduce({1, 3}, DType::f32).find("not ascending ranks below 3"), std::string::npos);
   EXPECT_NE(reduce({0, 1}, DType::bf16).find("cannot sum bf16: only f32, f64, i32, i64"), std::string::npos);
   EXPECT_NE(message_of<Error>([&] { comm->send(&x, 4, 1, 0); }).find("send with rank 1"), std::string::npos);
-  EXPECT_NE(message_of<Error>([&] { comm->receive(&x, 4, 7, 0); }).find("receive with rank 7"), std::string::npos);
+  EXPECT_NE(message_of<Error>([&] { comm->receive(&x, 4, 7, 0); }).find("receive with rank 7"),
+            std::string::npos);
   EXPECT_THROW(ThreadWorld(0), Error);
   EXPECT_THROW(world.comm(3), Error);
 }
@@ -282,8 +289,7 @@ TEST(ThreadComm, AWaitingLaneUsesLittleOfACore) {
   float x = 0;
   const std::vector<std::function<void(Comm&)>> calls = {
       [&](Comm& c) { c.all_reduce_sum(&x, 1, DType::f32, all_ranks(2), 1); },
-      [&](Comm& c) { c.receive(&x, 4, 1, 2); },
-      [&](Comm& c) { c.send(&x, 4, 1, 3); }};
+      [&](Comm& c) { c.receive(&x, 4, 1, 2); }, [&](Comm& c) { c.send(&x, 4, 1, 3); }};
   std::vector<std::thread> threads;
   for (const auto& call : calls)
     threads.emplace_back([&] {

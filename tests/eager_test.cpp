@@ -25,7 +25,8 @@ Tensor images_of(const Job& job, std::int64_t batch) {
   shape.insert(shape.begin(), job.batch_size);
   Tensor t = Tensor::empty({job.dtype, shape});
   const std::int64_t per_sample = element_count(job.sample);
-  for (std::int64_t i = 0; i < t.elements(); ++i) store_element(job.dtype, t.data(), i, testing::pixel(job, batch, i / per_sample, i % per_sample));
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    store_element(job.dtype, t.data(), i, testing::pixel(job, batch, i / per_sample, i % per_sample));
   return t;
 }
 
@@ -74,7 +75,9 @@ void expect_eager_equals_program(const Job& job) {
   ASSERT_EQ(losses.size(), program.losses.size());
   for (std::size_t b = 0; b < losses.size(); ++b) EXPECT_EQ(losses[b], program.losses[b][0]) << "batch " << b;
   for (const auto& [path, p] : model->state())
-    EXPECT_EQ(0, std::memcmp(p.data(), program.state.at(path).data(), static_cast<std::size_t>(p.type().bytes()))) << path;
+    EXPECT_EQ(
+        0, std::memcmp(p.data(), program.state.at(path).data(), static_cast<std::size_t>(p.type().bytes())))
+        << path;
 }
 
 struct WithDropout final : nn::Module {
@@ -86,7 +89,8 @@ struct WithDropout final : nn::Module {
 
 TEST(Eager, TrainingEqualsTheProgramBitwise) {
   setenv("TANDEM_THREADS", "2", 1);
-  for (DType dtype : {DType::f32, DType::f64}) expect_eager_equals_program(testing::small_residual_job(dtype));
+  for (DType dtype : {DType::f32, DType::f64})
+    expect_eager_equals_program(testing::small_residual_job(dtype));
 }
 
 TEST(Eager, DropoutDrawsTheProgramsNumbers) {
@@ -100,7 +104,9 @@ TEST(Eager, BatchNormAndConvolutionEqualTheProgramBitwise) {
   setenv("TANDEM_THREADS", "2", 1);
   Job job = testing::small_residual_job();
   job.sample = {8, 8, 3};
-  job.model = [] { return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}}); };
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}});
+  };
   expect_eager_equals_program(job);
 }
 

@@ -29,13 +29,20 @@ TEST(MpiEquivalence, DataParallel) {
 
 TEST(MpiEquivalence, Pipelines) {
   for (int stages : {2, 4})
-    for (ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
-      expect_equal_to_threads({.microbatches = kind == ScheduleKind::dualpipe ? 1 : 2, .stages = stages, .schedule = kind});
+    for (ScheduleKind kind :
+         {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
+      expect_equal_to_threads(
+          {.microbatches = kind == ScheduleKind::dualpipe ? 1 : 2, .stages = stages, .schedule = kind});
 }
 
 TEST(MpiEquivalence, TwoReplicasOfTwoStages) {
-  expect_equal_to_threads({.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b, .swap = {"block0"}});
-  expect_equal_to_threads({.replicas = 2, .stages = 2, .schedule = ScheduleKind::dualpipe, .recompute = {"block3"}});
+  expect_equal_to_threads({.replicas = 2,
+                           .microbatches = 2,
+                           .stages = 2,
+                           .schedule = ScheduleKind::one_f_one_b,
+                           .swap = {"block0"}});
+  expect_equal_to_threads(
+      {.replicas = 2, .stages = 2, .schedule = ScheduleKind::dualpipe, .recompute = {"block3"}});
 }
 
 TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
@@ -45,7 +52,8 @@ TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
     testing::train(testing::small_residual_job(), s, session->comm());
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string::npos, std::string(e.what()).find("rank 1 built another one than rank 0")) << e.what();
+    EXPECT_NE(std::string::npos, std::string(e.what()).find("rank 1 built another one than rank 0"))
+        << e.what();
   }
 }
 

@@ -52,7 +52,8 @@ TEST(Equivalence, FlushSchedulesEqualAccumulationBitwise) {
       const Outcome reference = train(job, s);
       for (ScheduleKind kind : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b})
         for (int stages : {1, 2, 4}) {
-          SCOPED_TRACE(::testing::Message() << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
+          SCOPED_TRACE(::testing::Message()
+                       << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
           s.schedule = kind;
           s.stages = stages;
           const Outcome out = train(job, s);
@@ -69,7 +70,8 @@ TEST(Equivalence, LaggedSchedulesEqualAOneDeviceLoopThatKeepsOldWeightsBitwise) 
   for (ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe})
     for (int stages : {1, 2, 3, 4})
       for (int microbatches : {1, 2}) {
-        SCOPED_TRACE(::testing::Message() << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
+        SCOPED_TRACE(::testing::Message()
+                     << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
         Strategy s = plain();
         s.schedule = kind;
         s.stages = stages;
@@ -79,14 +81,23 @@ TEST(Equivalence, LaggedSchedulesEqualAOneDeviceLoopThatKeepsOldWeightsBitwise) 
         EXPECT_EQ(loop.losses, out.losses);
         expect_same_state(loop.state, out.state);
         EXPECT_EQ(out.planned_peak, out.executed_peak);
-        if (stages == 1) EXPECT_EQ(train(job, [&] { Strategy p = plain(); p.microbatches = microbatches; return p; }()).losses, out.losses);
+        if (stages == 1)
+          EXPECT_EQ(train(job,
+                          [&] {
+                            Strategy p = plain();
+                            p.microbatches = microbatches;
+                            return p;
+                          }())
+                        .losses,
+                    out.losses);
       }
 }
 
 double largest_difference(const Outcome& a, const Outcome& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.losses.size(); ++i)
-    for (std::size_t m = 0; m < a.losses[i].size(); ++m) largest = std::max(largest, std::abs(a.losses[i][m] - b.losses.at(i).at(m)));
+    for (std::size_t m = 0; m < a.losses[i].size(); ++m)
+      largest = std::max(largest, std::abs(a.losses[i][m] - b.losses.at(i).at(m)));
   for (const auto& [path, tensor] : a.state) {
     const auto x = tensor.values(), y = b.state.at(path).values();
     for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x[i] - y[i]));
@@ -101,7 +112,8 @@ TEST(Equivalence, ReplicasEqualTheBigBatch) {
     for (int stages : {1, 2})
       for (int microbatches : {1, 2})
         for (bool grouped : {false, true}) {
-          SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << stages << " stages, " << microbatches << " micro-batches, grouped " << grouped);
+          SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << stages << " stages, "
+                                            << microbatches << " micro-batches, grouped " << grouped);
           Strategy s = plain();
           s.replicas = replicas;
           s.stages = stages;
@@ -118,7 +130,8 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
   Strategy s = plain();
   s.replicas = 2;
   const Outcome separate = train(job, s);
-  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"}, {"stem.weight", "block0.first.bias", "stem.bias"}};
+  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"},
+                     {"stem.weight", "block0.first.bias", "stem.bias"}};
   const Outcome fused = train(job, s);
   EXPECT_EQ(separate.losses, fused.losses);
   expect_same_state(separate.state, fused.state);
@@ -134,14 +147,16 @@ TEST(Equivalence, ModelsSideBySideEqualModelsAloneBitwise) {
     alone.seeds = {job.seeds[m]};
     alone.rates = {job.rates[m]};
     const Outcome out = train(alone, plain());
-    for (std::size_t b = 0; b < out.losses.size(); ++b) EXPECT_EQ(out.losses[b][0], together.losses[b][m]) << "model " << m << " batch " << b;
+    for (std::size_t b = 0; b < out.losses.size(); ++b)
+      EXPECT_EQ(out.losses[b][0], together.losses[b][m]) << "model " << m << " batch " << b;
   }
 }
 
 TEST(Equivalence, SwapAndRecomputeChangeNoBit) {
   const Job job = small_residual_job();
   const Outcome kept = train(job, plain());
-  for (const auto& [swap, recompute] : std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+  for (const auto& [swap, recompute] :
+       std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
            {{"*"}, {}}, {{}, {"block1", "block2"}}, {{"block0", "block3"}, {"block2"}}}) {
     SCOPED_TRACE(::testing::Message() << swap.size() << " swaps, " << recompute.size() << " recomputes");
     Strategy s = plain();
@@ -202,7 +217,9 @@ TEST(Equivalence, AllAtOnceUnderLaggedSchedulesEqualsOneReplica) {
 Job convolutional_job() {
   Job job = small_residual_job();
   job.sample = {8, 8, 3};
-  job.model = [] { return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}}); };
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
+  };
   return job;
 }
 
@@ -259,7 +276,8 @@ TEST(Equivalence, DropoutDrawsTheSameWhateverTheRanksMicroBatchesModelsAndRecomp
         s.stages = stages;
         s.schedule = ScheduleKind::gpipe;
         s.recompute = {"drop"};
-        EXPECT_LE(largest_difference(one, train(job, s)), 1e-12) << replicas << " " << microbatches << " " << stages;
+        EXPECT_LE(largest_difference(one, train(job, s)), 1e-12)
+            << replicas << " " << microbatches << " " << stages;
       }
   Job three = job;
   three.seeds = {9, 1, 4};
@@ -268,8 +286,8 @@ TEST(Equivalence, DropoutDrawsTheSameWhateverTheRanksMicroBatchesModelsAndRecomp
   for (std::size_t b = 0; b < one.losses.size(); ++b) EXPECT_EQ(one.losses[b][0], together.losses[b][1]);
 }
 
-// What each schedule must hold, from the table in docs/design.md written out by hand: rows are stages, entries
-// {age of F's read, age of B's read, weight versions held}.
+// What each schedule must hold, from the table in docs/design.md written out by hand: rows are stages,
+// entries {age of F's read, age of B's read, weight versions held}.
 TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
   using Row = std::array<int, 3>;
   const std::map<std::pair<ScheduleKind, int>, std::vector<Row>> table = {
@@ -292,9 +310,12 @@ TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
       for (MemberId m : step.reads) {
         const Member& member = p.members[static_cast<std::size_t>(m)];
         const Block& block = p.blocks[static_cast<std::size_t>(member.block)];
-        if (block.arena != Arena::state || !block.name.ends_with(".weight") || step.tag.phase == Phase::update) continue;
+        if (block.arena != Arena::state || !block.name.ends_with(".weight") ||
+            step.tag.phase == Phase::update)
+          continue;
         const Row& row = rows[static_cast<std::size_t>(step.tag.stage)];
-        SCOPED_TRACE(::testing::Message() << name_of(key.first) << " N=" << key.second << " stage " << step.tag.stage << " " << step.name);
+        SCOPED_TRACE(::testing::Message() << name_of(key.first) << " N=" << key.second << " stage "
+                                          << step.tag.stage << " " << step.name);
         EXPECT_EQ(row[step.tag.phase == Phase::forward ? 0 : 1], 1 - member.shift);
         // The first layer's weight is not read by backward, which wants no gradient of the data.
         if (step.tag.phase == Phase::backward) EXPECT_EQ(row[2], block.slots);
@@ -306,7 +327,8 @@ TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
 
 TEST(Equivalence, RecomputingEverythingWorksUnderEverySchedule) {
   const Job job = convolutional_job();
-  for (ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
+  for (ScheduleKind kind :
+       {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
     for (int stages : {2, 3})
       for (bool swap : {false, true}) {
         SCOPED_TRACE(::testing::Message() << name_of(kind) << " " << stages << " stages, swap " << swap);
@@ -319,7 +341,9 @@ TEST(Equivalence, RecomputingEverythingWorksUnderEverySchedule) {
         EXPECT_EQ(kept.losses, out.losses);
         expect_same_state(kept.state, out.state);
         const auto sends = [](const Program& p) {
-          return std::count_if(p.steps.begin(), p.steps.end(), [&](const Step& x) { return p.lanes[static_cast<std::size_t>(x.lane)].kind == LaneKind::send; });
+          return std::count_if(p.steps.begin(), p.steps.end(), [&](const Step& x) {
+            return p.lanes[static_cast<std::size_t>(x.lane)].kind == LaneKind::send;
+          });
         };
         EXPECT_EQ(sends(kept.program), sends(out.program)) << "activations travel once";
       }
@@ -344,7 +368,8 @@ TEST(Equivalence, SwapAndRecomputeLowerThePeak) {
 }
 
 struct SharedGradient final : nn::Module {
-  nn::Linear a{*this, "a", {.in = 12, .out = 5, .bias = false}}, b{*this, "b", {.in = 12, .out = 5, .bias = false}};
+  nn::Linear a{*this, "a", {.in = 12, .out = 5, .bias = false}},
+      b{*this, "b", {.in = 12, .out = 5, .bias = false}};
   Tensor forward(const Tensor& x) override {
     const auto weights = named_parameters();
     return linear(flatten(x), add(weights[0].second->tensor, weights[1].second->tensor));
@@ -360,10 +385,12 @@ TEST(Equivalence, ParametersThatShareAGradientTrainOnReplicas) {
   EXPECT_LE(largest_difference(one, train(job, s)), 1e-12);
 }
 
-std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t, int rank, const Program& p) {
+std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t, int rank,
+                                                                           const Program& p) {
   std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> orders;
   for (const Span& s : t.spans)
-    if (s.rank == rank && p.lanes[static_cast<std::size_t>(s.lane)].device == rank) orders[s.lane].emplace_back(s.step, s.batch);
+    if (s.rank == rank && p.lanes[static_cast<std::size_t>(s.lane)].device == rank)
+      orders[s.lane].emplace_back(s.step, s.batch);
   return orders;
 }
 
@@ -378,7 +405,8 @@ TEST(Equivalence, SimulatedLaneOrderIsTheExecutedOne) {
     s.swap = {"block0"};
     const Outcome out = train(job, s);
     Program program = out.program;
-    for (std::size_t i = 0; i < program.steps.size(); ++i) program.steps[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
+    for (std::size_t i = 0; i < program.steps.size(); ++i)
+      program.steps[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
     SimBackend sim(program);
     run(sim, 7);
     for (int stage : {0, 1}) {

@@ -19,9 +19,11 @@ using testing::Job;
 // Zeros, until one rank's request for one batch meets `fail`.
 class FailingHost final : public Host {
  public:
-  FailingHost(int rank, std::int64_t batch, std::function<void(std::span<std::byte>)> fail, std::string input = "labels")
+  FailingHost(int rank, std::int64_t batch, std::function<void(std::span<std::byte>)> fail,
+              std::string input = "labels")
       : rank_(rank), batch_(batch), fail_(std::move(fail)), input_(std::move(input)) {}
-  void fill(const std::string& name, std::int64_t batch, int, const RankContext& rank, std::span<std::byte> out) override {
+  void fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
+            std::span<std::byte> out) override {
     std::memset(out.data(), 0, out.size());
     if (name == input_ && rank.rank == rank_ && batch == batch_) fail_(out);
   }
@@ -35,7 +37,8 @@ class FailingHost final : public Host {
 };
 
 std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
-  const Program program = build(testing::trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
+  const Program program =
+      build(testing::trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
   const int ranks = strategy.replicas * strategy.stages;
   const ThreadWorld world(ranks);
   std::vector<std::unique_ptr<Comm>> comms;
@@ -54,22 +57,27 @@ std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
 }
 
 void expect_words(const std::string& message, const std::vector<std::string>& words) {
-  for (const auto& w : words) EXPECT_NE(std::string::npos, message.find(w)) << "no '" << w << "' in: " << message;
+  for (const auto& w : words)
+    EXPECT_NE(std::string::npos, message.find(w)) << "no '" << w << "' in: " << message;
 }
 
 TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndStep) {
   const Job job = testing::small_residual_job();
-  for (const Strategy& s : {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},
-                            Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b}}) {
+  for (const Strategy& s :
+       {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},
+        Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b}}) {
     const int rank = s.replicas * s.stages - 1;  // labels are used on the last stage
     FailingHost host(rank, 3, [](std::span<std::byte>) { throw Error("the disk is gone"); });
-    expect_words(failure_of(job, s, host), {"rank " + std::to_string(rank), "batch 3", "input", "the disk is gone"});
+    expect_words(failure_of(job, s, host),
+                 {"rank " + std::to_string(rank), "batch 3", "input", "the disk is gone"});
   }
 }
 
 TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
-  FailingHost host(0, 2, [](std::span<std::byte> out) { reinterpret_cast<std::int32_t*>(out.data())[5] = 77; });
-  expect_words(failure_of(testing::small_residual_job(), {}, host), {"rank 0", "batch 2", "'loss'", "cross_entropy", "sample 5", "77", "5 classes"});
+  FailingHost host(0, 2,
+                   [](std::span<std::byte> out) { reinterpret_cast<std::int32_t*>(out.data())[5] = 77; });
+  expect_words(failure_of(testing::small_residual_job(), {}, host),
+               {"rank 0", "batch 2", "'loss'", "cross_entropy", "sample 5", "77", "5 classes"});
 }
 
 TEST(Failure, ShapesThatDoNotFitNameModuleOpAndShapes) {

@@ -24,10 +24,13 @@ std::vector<char> followers(const Program& p, StepId from, int units) {
   std::vector<std::int64_t> last_on(p.lanes.size(), -1);  // on each lane the execution before
   for (std::int64_t i = 0; i < n * units; ++i) {
     const Step& step = p.steps[at(i % n)];
-    const auto is_after = [&](std::int64_t before) { return before == from || (before >= 0 && follows[at(before)]); };
+    const auto is_after = [&](std::int64_t before) {
+      return before == from || (before >= 0 && follows[at(before)]);
+    };
     bool after = is_after(last_on[at(step.lane)]);
     for (const Wait& w : step.waits)
-      if (const std::int64_t awaited = (i / n - w.back) * n + w.step; awaited >= 0) after = after || is_after(awaited);
+      if (const std::int64_t awaited = (i / n - w.back) * n + w.step; awaited >= 0)
+        after = after || is_after(awaited);
     follows[at(i)] = after && i != from;
     last_on[at(step.lane)] = i;
   }
@@ -46,7 +49,8 @@ TEST(HappensBefore, IsReachabilityInTheUnrolledProgram) {
       for (StepId to = 0; to < n; ++to)
         for (int units = 0; units < kUnits; ++units)
           ASSERT_EQ(order.precedes(from, to, units), bool(follows[at(units * n + to)]))
-              << fmt::format("Program {}: {} before {} {} units later", i, p.steps[at(from)].name, p.steps[at(to)].name, units);
+              << fmt::format("Program {}: {} before {} {} units later", i, p.steps[at(from)].name,
+                             p.steps[at(to)].name, units);
     }
   }
 }
@@ -59,7 +63,8 @@ TEST(HappensBefore, NothingPrecedesWhatIsEarlier) {
   EXPECT_TRUE(order.precedes(0, 0, 1)) << "a lane works in order";
   EXPECT_FALSE(order.precedes(0, 0, 0)) << "no step precedes itself";
   EXPECT_FALSE(order.precedes(0, 0, -1));
-  for (int units = 0; units < 5; ++units) EXPECT_FALSE(order.precedes(0, 1, units)) << "lanes that nothing connects";
+  for (int units = 0; units < 5; ++units)
+    EXPECT_FALSE(order.precedes(0, 1, units)) << "lanes that nothing connects";
   EXPECT_EQ(order.first_after(0, b.lane(0, LaneKind::compute, 1)), HappensBefore::kNever);
 }
 

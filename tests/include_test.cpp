@@ -36,7 +36,9 @@ const std::regex kHeavyInHeaders(R"(fmt/.*|nlohmann/.*|CLI/.*|spdlog/.*|regex|io
 std::vector<fs::path> sources(const std::string& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(fs::path(TANDEM_SOURCE) / folder))
-    if (const auto ext = entry.path().extension(); ext == ".h" || ext == ".cpp" || ext == ".cu" || ext == ".cuh") files.push_back(entry.path());
+    if (const auto ext = entry.path().extension();
+        ext == ".h" || ext == ".cpp" || ext == ".cu" || ext == ".cuh")
+      files.push_back(entry.path());
   return files;
 }
 
@@ -58,7 +60,8 @@ TEST(Includes, FoldersIncludeOnlyWhatTheyMay) {
         if (!name.starts_with("tandem/")) continue;
         ++seen;
         const std::string other = name.substr(7, name.find('/', 7) - 7);
-        EXPECT_TRUE(allowed.contains(other)) << file << " includes <" << name << ">, but " << folder << " may not include " << other;
+        EXPECT_TRUE(allowed.contains(other))
+            << file << " includes <" << name << ">, but " << folder << " may not include " << other;
       }
   EXPECT_GT(seen, 100);
 }
@@ -81,10 +84,12 @@ TEST(Includes, PublicHeadersPullInNoHeavyHeader) {
       if (folder == "datasets") continue;  // paths are std::filesystem's
       const auto names = includes(file);
       const bool backend = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-        return std::any_of(kVendor.begin(), kVendor.end(), [&](const auto& v) { return std::regex_match(name, std::regex(v.first)); });
+        return std::any_of(kVendor.begin(), kVendor.end(),
+                           [&](const auto& v) { return std::regex_match(name, std::regex(v.first)); });
       });
       if (backend) continue;  // a backend's own header, which no public one may include
-      for (const std::string& name : includes(file)) EXPECT_FALSE(std::regex_match(name, kHeavyInHeaders)) << file << " includes <" << name << ">";
+      for (const std::string& name : includes(file))
+        EXPECT_FALSE(std::regex_match(name, kHeavyInHeaders)) << file << " includes <" << name << ">";
     }
 }
 

@@ -17,9 +17,12 @@ namespace {
 class Interpreter {
  public:
   Interpreter(const Job& job, const Strategy& strategy)
-      : job_(job), strategy_(strategy), graph_(planned_graph(trace_job(job, job.batch_size / strategy.microbatches), strategy)) {
+      : job_(job),
+        strategy_(strategy),
+        graph_(planned_graph(trace_job(job, job.batch_size / strategy.microbatches), strategy)) {
     const auto initial = initial_state(job);
-    for (const StateSlot& s : graph_.slots()) current_.push_back(initial.contains(s.path) ? initial.at(s.path) : Tensor::zeros(s.type));
+    for (const StateSlot& s : graph_.slots())
+      current_.push_back(initial.contains(s.path) ? initial.at(s.path) : Tensor::zeros(s.type));
   }
 
   Outcome run() {
@@ -56,7 +59,8 @@ class Interpreter {
       for (ValueId v : n.inputs) in.push_back(value.at(v));
       if (const auto* read = dynamic_cast<const Read*>(n.op.get())) {
         const std::int64_t version = std::max<std::int64_t>(0, in_run + 1 - read->age);
-        value[n.outputs[0]] = versions_[static_cast<std::size_t>(read->slot)].at(static_cast<std::size_t>(version));
+        value[n.outputs[0]] =
+            versions_[static_cast<std::size_t>(read->slot)].at(static_cast<std::size_t>(version));
       } else if (const auto* assign = dynamic_cast<const Assign*>(n.op.get())) {
         versions_[static_cast<std::size_t>(assign->slot)].push_back(in[0]);
       } else if (const auto* input = dynamic_cast<const Input*>(n.op.get())) {
@@ -83,7 +87,7 @@ class Interpreter {
       const double v = input.input == "images"   ? pixel(job_, batch, sample, i % per_sample)
                        : input.input == "labels" ? label(job_, batch, sample)
                        : input.input == "lr"     ? job_.rates[static_cast<std::size_t>(i)]
-                                                 : static_cast<double>(job_.seeds[static_cast<std::size_t>(i)]);
+                                             : static_cast<double>(job_.seeds[static_cast<std::size_t>(i)]);
       store_element(t.dtype(), t.data(), i, v);
     }
     return t;

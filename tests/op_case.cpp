@@ -51,13 +51,16 @@ InputSpec b8(Shape shape) { return {{DType::b8, std::move(shape)}, 0, 1}; }
 
 std::ostream& operator<<(std::ostream& out, const OpCase& c) { return out << c.name; }
 
-std::string shape_name(const Shape& shape) { return shape.empty() ? "0d" : fmt::format("{}", fmt::join(shape, "x")); }
+std::string shape_name(const Shape& shape) {
+  return shape.empty() ? "0d" : fmt::format("{}", fmt::join(shape, "x"));
+}
 
 Tensor draw(const InputSpec& spec, std::size_t index, std::size_t inputs, std::mt19937_64& rng) {
   Tensor tensor = Tensor::empty(spec.type);
   const std::int64_t n = tensor.elements();
   if (spec.fill == Fill::uniform) {
-    for (std::int64_t i = 0; i < n; ++i) store_element(tensor.dtype(), tensor.data(), i, draw_uniform(spec, rng));
+    for (std::int64_t i = 0; i < n; ++i)
+      store_element(tensor.dtype(), tensor.data(), i, draw_uniform(spec, rng));
     return tensor;
   }
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
@@ -99,13 +102,15 @@ TracedCase trace_case(const OpCase& c, DType precision, bool gradients) {
   return traced;
 }
 
-Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& outputs, const Tensors& grads) {
+Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& outputs,
+                           const Tensors& grads) {
   Trace& trace = *Trace::current();
   const NodeId end = static_cast<NodeId>(trace.graph().nodes().size());
   std::map<ValueId, Tensor> gradient;
   const auto accumulate = [&](ValueId v, const Tensor& g) {
     if (!g) return;
-    EXPECT_EQ(to_string(g.type()), to_string(trace.graph().type(v))) << "a gradient's type is not its value's";
+    EXPECT_EQ(to_string(g.type()), to_string(trace.graph().type(v)))
+        << "a gradient's type is not its value's";
     gradient[v] = gradient[v] ? add(gradient[v], g) : g;
   };
   std::vector<bool> reaches(trace.graph().values().size(), false);  // depends on an input

@@ -46,10 +46,10 @@ struct OpCase {
   std::vector<InputSpec> inputs;
   /// The op by its public functions; may be several ops. Runs inside a trace.
   std::function<Tensors(const Tensors&)> apply;
-  double tolerance = 1e-5;     ///< of f32 against the f64 reference, relative in norm
-  bool exact = false;          ///< the CPU kernels give the f32 reference's bits
-  bool any_team = false;       ///< the same bits for every team size
-  double batch_tolerance = 0;  ///< 0: batched equals the loop bit for bit. Otherwise say why beside it
+  double tolerance = 1e-5;           ///< of f32 against the f64 reference, relative in norm
+  bool exact = false;                ///< the CPU kernels give the f32 reference's bits
+  bool any_team = false;             ///< the same bits for every team size
+  double batch_tolerance = 0;        ///< 0: batched equals the loop bit for bit. Otherwise say why beside it
   std::string no_gradient;           ///< why the op has no derivative; empty where it has one
   std::string no_finite_difference;  ///< why the derivative is not that of the values (rounding)
   std::string no_batch;              ///< why there is no batching rule
@@ -82,8 +82,9 @@ Tensor draw(const InputSpec& spec, std::size_t index, std::size_t inputs, std::m
 /// A case as a graph: its forward nodes and, where it has a derivative, its backward nodes.
 struct TracedCase {
   Graph graph;
-  std::vector<ValueId> inputs, cotangents;   ///< arguments; a cotangent is the gradient of a floating output
-  std::vector<ValueId> outputs, gradients;   ///< gradients of the differentiable inputs, −1 where there is none
+  std::vector<ValueId> inputs, cotangents;  ///< arguments; a cotangent is the gradient of a floating output
+  std::vector<ValueId> outputs,
+      gradients;  ///< gradients of the differentiable inputs, −1 where there is none
 };
 /// Traces `c` with floating f32 inputs as `precision`.
 TracedCase trace_case(const OpCase& c, DType precision, bool gradients);

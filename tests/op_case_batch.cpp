@@ -26,7 +26,8 @@ BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::
   for (std::size_t i = 0; i < t.inputs.size(); ++i) argument(t.inputs[i], mask[i]);
   for (ValueId v : t.cotangents) argument(v, true);
   replay_batched(t.graph, models, values);
-  for (const auto& [v, replayed] : values) batched.values[v] = {trace.value(replayed.tensor), replayed.batched};
+  for (const auto& [v, replayed] : values)
+    batched.values[v] = {trace.value(replayed.tensor), replayed.batched};
   return batched;
 }
 
@@ -79,7 +80,8 @@ bool refuses_derivative(const Graph& original) {
       outputs.push_back(trace.tensor(v));
       if (is_floating(outputs.back().dtype())) grads = outputs;
     }
-    if (grads.empty() || std::find(needed.begin(), needed.end(), true) == needed.end()) return true;  // integers
+    if (grads.empty() || std::find(needed.begin(), needed.end(), true) == needed.end())
+      return true;  // integers
     try {
       grads = node.op->vjp({inputs, outputs, grads, needed});
       if (std::none_of(grads.begin(), grads.end(), [](const Tensor& g) { return g.defined(); })) return true;

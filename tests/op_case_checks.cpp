@@ -68,7 +68,8 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
   const auto arguments = draw_arguments(c, single, rng);
   const Contents fast = run_graph(single.graph, arguments, {cpu_kernels()});
   const Contents plain = run_graph(single.graph, arguments, {reference_kernels()});
-  const Contents oracle = run_graph(twice.graph, as_types_of(twice, single, arguments), {reference_kernels()});
+  const Contents oracle =
+      run_graph(twice.graph, as_types_of(twice, single, arguments), {reference_kernels()});
   const auto results = results_of(single), oracle_results = results_of(twice);
   ASSERT_EQ(results.size(), oracle_results.size());
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -78,7 +79,8 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
     EXPECT_LE(relative_difference(values_of(single.graph, plain, results[i]), expected), c.tolerance)
         << "result " << i << " of the reference kernels in f32";
     if (!c.exact) continue;
-    EXPECT_EQ(fast.at(results[i]), plain.at(results[i])) << "result " << i << " is not bit for bit the reference's";
+    EXPECT_EQ(fast.at(results[i]), plain.at(results[i]))
+        << "result " << i << " is not bit for bit the reference's";
   }
 }
 
@@ -96,8 +98,8 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
   const Contents at_point = run_graph(t.graph, arguments, {reference_kernels()});
   const TracedCase forward = trace_case(c, DType::f64, false);
   const auto loss = [&] {  // sum of outputs times cotangents
-    const Contents r =
-        run_graph(forward.graph, as_types_of(forward, {{}, t.inputs, {}, {}, {}}, arguments), {reference_kernels()});
+    const Contents r = run_graph(forward.graph, as_types_of(forward, {{}, t.inputs, {}, {}, {}}, arguments),
+                                 {reference_kernels()});
     long double sum = 0;
     std::size_t cotangent = 0;
     for (ValueId v : forward.outputs) {
@@ -128,7 +130,8 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
       const double below = loss();
       data[p] = x;
       const double difference = (above - below) / (2 * kStep);
-      EXPECT_NEAR(values[p], difference, 1e-5 + 1e-3 * std::fabs(difference)) << "input " << i << ", element " << p;
+      EXPECT_NEAR(values[p], difference, 1e-5 + 1e-3 * std::fabs(difference))
+          << "input " << i << ", element " << p;
       ++checked;
     }
   }

@@ -114,8 +114,8 @@ void check_in_place(const NodeRun& run, const Node& node, const Types& in, const
   }
   if (together.size() > 1) choices.push_back(together);
   for (const auto& choice : choices)
-    EXPECT_EQ(run.launch(choice), expected) << node.op->name() << " in place, output " << choice[0].output
-                                            << " on input " << choice[0].input;
+    EXPECT_EQ(run.launch(choice), expected)
+        << node.op->name() << " in place, output " << choice[0].output << " on input " << choice[0].input;
 }
 
 }  // namespace
@@ -132,11 +132,13 @@ bool Fenced::intact() const {
   return true;
 }
 
-Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& arguments, const RunOptions& options) {
+Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& arguments,
+                   const RunOptions& options) {
   Contents values;
   for (const auto& [v, tensor] : arguments) {
     if (tensor.type() != graph.type(v))
-      throw Error(fmt::format("argument {} is {}, not {}", v, to_string(tensor.type()), to_string(graph.type(v))));
+      throw Error(
+          fmt::format("argument {} is {}, not {}", v, to_string(tensor.type()), to_string(graph.type(v))));
     const auto* data = static_cast<const std::byte*>(tensor.data());
     values[v] = {data, data + tensor.type().bytes()};
   }

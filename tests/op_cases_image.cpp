@@ -81,15 +81,17 @@ OpCases pool_cases() {
   OpCases cases;
   for (const PoolCase& k : kPools) {
     const bool small = element_count(k.image) < 700;
-    OpCase m{"max_pool2d_" + name_of(k), {f32_distinct(k.image, -40, 40)},
-             [o = k.options](const Tensors& x) { return Tensors{max_pool2d(x[0], o)}; }};
+    OpCase m{"max_pool2d_" + name_of(k), {f32_distinct(k.image, -40, 40)}, [o = k.options](const Tensors& x) {
+               return Tensors{max_pool2d(x[0], o)};
+             }};
     m.exact = m.any_team = true;
     cases.push_back(m);
     if (small) cases.push_back(derivative_of(m));
     for (bool count : {true, false}) {
       if (!count && k.options.padding == Size2(0)) continue;
       Pool2dOptions options(k.options.kernel, k.options.stride, k.options.padding, count);
-      OpCase a{fmt::format("avg_pool2d_{}_{}", name_of(k), count ? "all" : "covered"), {f32(k.image)},
+      OpCase a{fmt::format("avg_pool2d_{}_{}", name_of(k), count ? "all" : "covered"),
+               {f32(k.image)},
                [options](const Tensors& x) { return Tensors{avg_pool2d(x[0], options)}; }};
       a.any_team = true;
       cases.push_back(a);
@@ -116,7 +118,8 @@ OpCases norm_cases() {
   for (const Shape& shape : {Shape{5, 1}, Shape{1, 3}, Shape{7, 3}, Shape{4, 3, 2, 5}, Shape{3, 5, 7, 130},
                              Shape{8, 16, 16, 16}, Shape{2, 33, 17, 64}, Shape{6, 700}}) {
     const InputSpec channels = f32({shape.back()}, 0.5, 2);
-    OpCase c{"batch_norm_" + shape_name(shape), {f32(shape, -1, 3), channels, channels},
+    OpCase c{"batch_norm_" + shape_name(shape),
+             {f32(shape, -1, 3), channels, channels},
              [](const Tensors& in) { return apply_op(std::make_shared<BatchNorm>(1e-2), in); }};
     c.any_team = true;
     // Few values a channel: y = x − mean cancels, and one channel's y averages no error out.

@@ -62,7 +62,8 @@ OpCases matmul_cases() {
     return c;
   };
   for (bool bias : {false, true})
-    for (const Shape& x : {Shape{1, 1}, Shape{5, 7}, Shape{2, 3, 4}}) cases.push_back(linear_case(x, 3, bias));
+    for (const Shape& x : {Shape{1, 1}, Shape{5, 7}, Shape{2, 3, 4}})
+      cases.push_back(linear_case(x, 3, bias));
   cases.push_back(linear_case({64, 300}, 101, true));
   return cases;
 }

@@ -38,7 +38,8 @@ void add_unary(OpCases& cases) {
   };
   for (const Unary& op : ops)
     for (const Shape& shape : kShapes) {
-      OpCase c{fmt::format("{}_{}", op.name, shape_name(shape)), {f32(shape, op.low, op.high, op.gap)},
+      OpCase c{fmt::format("{}_{}", op.name, shape_name(shape)),
+               {f32(shape, op.low, op.high, op.gap)},
                [f = op.function](const Tensors& x) { return Tensors{f(x[0])}; }};
       c.exact = op.exact;
       c.any_team = true;
@@ -54,10 +55,18 @@ struct Binary {
 };
 
 // Same shape, and every way of broadcasting: scalar, trailing, leading, inner, outer product, either side.
-const std::vector<std::pair<Shape, Shape>> kPairs{
-    {{}, {}},           {{1}, {1}},        {{3, 5}, {3, 5}},     {{5, 613}, {5, 613}}, {{4, 259}, {}},
-    {{7, 3, 5}, {5}},   {{9, 1200}, {1200}}, {{6, 33, 16}, {33, 16}}, {{37, 61}, {37, 1}}, {{1}, {2, 1301}},
-    {{7, 1}, {1, 300}}, {{2, 3, 1, 17}, {3, 25, 1}}};
+const std::vector<std::pair<Shape, Shape>> kPairs{{{}, {}},
+                                                  {{1}, {1}},
+                                                  {{3, 5}, {3, 5}},
+                                                  {{5, 613}, {5, 613}},
+                                                  {{4, 259}, {}},
+                                                  {{7, 3, 5}, {5}},
+                                                  {{9, 1200}, {1200}},
+                                                  {{6, 33, 16}, {33, 16}},
+                                                  {{37, 61}, {37, 1}},
+                                                  {{1}, {2, 1301}},
+                                                  {{7, 1}, {1, 300}},
+                                                  {{2, 3, 1, 17}, {3, 25, 1}}};
 
 OpCase binary_case(const Binary& op, const Shape& a, const Shape& b) {
   OpCase c{fmt::format("{}_{}_{}", op.name, shape_name(a), shape_name(b)),
@@ -68,7 +77,7 @@ OpCase binary_case(const Binary& op, const Shape& a, const Shape& b) {
 }
 
 void add_binary(OpCases& cases) {
-  const std::vector<Binary> arithmetic{{"add", add}, {"sub", sub},         {"mul", mul},
+  const std::vector<Binary> arithmetic{{"add", add},         {"sub", sub},         {"mul", mul},
                                        {"div", div, 0.5, 3}, {"maximum", maximum}, {"minimum", minimum}};
   for (const Binary& op : arithmetic)
     for (const auto& [a, b] : kPairs) {
@@ -80,10 +89,11 @@ void add_binary(OpCases& cases) {
                                         {"greater", greater}, {"greater_equal", greater_equal}};
   for (const Binary& op : comparisons)
     for (const auto& [a, b] : kPairs) {
-      OpCase c{
-          fmt::format("{}_{}_{}", op.name, shape_name(a), shape_name(b)),
-          {i32(a, -2, 2), i32(b, -2, 2)},
-          [f = op.function](const Tensors& x) { return Tensors{f(cast(x[0], DType::f32), cast(x[1], DType::f32))}; }};
+      OpCase c{fmt::format("{}_{}_{}", op.name, shape_name(a), shape_name(b)),
+               {i32(a, -2, 2), i32(b, -2, 2)},
+               [f = op.function](const Tensors& x) {
+                 return Tensors{f(cast(x[0], DType::f32), cast(x[1], DType::f32))};
+               }};
       c.no_gradient = "a comparison is constant almost everywhere";
       c.exact = c.any_team = true;
       cases.push_back(c);
@@ -92,14 +102,16 @@ void add_binary(OpCases& cases) {
 
 void add_where(OpCases& cases) {
   for (const auto& [a, b] : kPairs) {
-    OpCase c{fmt::format("where_{}_{}", shape_name(a), shape_name(b)), {b8(a), f32(a), f32(b)},
+    OpCase c{fmt::format("where_{}_{}", shape_name(a), shape_name(b)),
+             {b8(a), f32(a), f32(b)},
              [](const Tensors& x) { return Tensors{where(x[0], x[1], x[2])}; }};
     c.exact = a == b;  // elsewhere the gradients are sums
     c.any_team = true;
     cases.push_back(c);
   }
-  OpCase c{"where_scalar_otherwise", {b8({3, 1, 5}), f32({3, 7, 5})},
-           [](const Tensors& x) { return Tensors{where(x[0], x[1], -2.5)}; }};
+  OpCase c{"where_scalar_otherwise", {b8({3, 1, 5}), f32({3, 7, 5})}, [](const Tensors& x) {
+             return Tensors{where(x[0], x[1], -2.5)};
+           }};
   c.exact = c.any_team = true;
   cases.push_back(c);
 }
@@ -107,7 +119,8 @@ void add_where(OpCases& cases) {
 void add_casts(OpCases& cases) {
   for (DType to : {DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8, DType::b8, DType::f64})
     for (const Shape& shape : kShapes) {
-      OpCase c{fmt::format("cast_{}_{}", name_of(to), shape_name(shape)), {f32(shape, -3, 3, 0.01)},
+      OpCase c{fmt::format("cast_{}_{}", name_of(to), shape_name(shape)),
+               {f32(shape, -3, 3, 0.01)},
                [to](const Tensors& x) { return Tensors{cast(x[0], to)}; }};
       if (!is_floating(to)) c.no_gradient = "integers have no derivative";
       c.no_finite_difference = "the derivative passes over the rounding";
@@ -116,7 +129,8 @@ void add_casts(OpCases& cases) {
     }
   for (DType from : {DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8, DType::b8})
     for (const Shape& shape : {Shape{5}, Shape{3, 700}}) {
-      OpCase c{fmt::format("cast_from_{}_{}", name_of(from), shape_name(shape)), {{{from, shape}, 0, 1}},
+      OpCase c{fmt::format("cast_from_{}_{}", name_of(from), shape_name(shape)),
+               {{{from, shape}, 0, 1}},
                [](const Tensors& x) { return Tensors{cast(x[0], DType::f32)}; }};
       if (!is_floating(from)) c.no_gradient = "integers have no derivative";
       c.no_finite_difference = "bf16 and f16 do not resolve the step";
@@ -129,15 +143,17 @@ void add_casts(OpCases& cases) {
 void add_expressions(OpCases& cases) {
   const auto normalise = [](const Tensors& x) {  // relu((x − mean)·rsqrt(variance + ε)·scale + bias)
     using enum PointwiseCode;
-    const PointwiseProgram program{{input, 0}, {input, 1}, {sub, 0, 1}, {input, 2}, {constant, -1, -1, -1, 1e-3},
-                                   {add, 3, 4}, {rsqrt, 5}, {mul, 2, 6}, {input, 3}, {mul, 7, 8},
-                                   {input, 4}, {add, 9, 10}, {relu, 11}};
+    const PointwiseProgram program{
+        {input, 0},  {input, 1},   {sub, 0, 1}, {input, 2}, {constant, -1, -1, -1, 1e-3},
+        {add, 3, 4}, {rsqrt, 5},   {mul, 2, 6}, {input, 3}, {mul, 7, 8},
+        {input, 4},  {add, 9, 10}, {relu, 11}};
     return apply_op(std::make_shared<Pointwise>(program, x[0].dtype()), x);
   };
   for (const auto& [image, channels] :
        {std::pair<Shape, Shape>{{2, 3, 3, 8}, {8}}, {{3, 7, 11, 13}, {13}}, {{5}, {5}}}) {
     OpCase c{fmt::format("normalise_{}", shape_name(image)),
-             {f32(image), f32(channels), f32(channels, 0.5, 2), f32(channels), f32(channels, 3, 4)}, normalise};
+             {f32(image), f32(channels), f32(channels, 0.5, 2), f32(channels), f32(channels, 3, 4)},
+             normalise};
     c.any_team = true;
     cases.push_back(c);
   }

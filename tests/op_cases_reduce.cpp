@@ -41,8 +41,9 @@ OpCases reduce_cases() {
       const std::string name = axes_name(a) + (keep ? "_kept" : "");
       const auto add = [&](const char* op, InputSpec input,
                            Tensor (*function)(const Tensor&, std::vector<int>, bool)) {
-        OpCase c{fmt::format("{}_{}", op, name), {std::move(input)},
-                 [=](const Tensors& x) { return Tensors{function(x[0], a.axes, keep)}; }};
+        OpCase c{fmt::format("{}_{}", op, name), {std::move(input)}, [=](const Tensors& x) {
+                   return Tensors{function(x[0], a.axes, keep)};
+                 }};
         c.any_team = true;
         cases.push_back(c);
         if (!keep && !is_large(a)) cases.push_back(derivative_of(c));
@@ -54,16 +55,19 @@ OpCases reduce_cases() {
     }
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{37, 61}})
     for (DType dtype : {DType::i32, DType::u8, DType::b8, DType::bf16}) {
-      OpCase c{fmt::format("sum_{}_{}", name_of(dtype), shape_name(shape)), {{{dtype, shape}, 0, 1}},
+      OpCase c{fmt::format("sum_{}_{}", name_of(dtype), shape_name(shape)),
+               {{{dtype, shape}, 0, 1}},
                [](const Tensors& x) { return Tensors{sum(x[0])}; }};
       if (!is_floating(dtype)) c.no_gradient = "integers have no derivative";
       c.no_finite_difference = "bf16 does not resolve the step";
       c.exact = c.any_team = true;
       cases.push_back(c);
     }
-  for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 1}, Shape{3, 5}, Shape{2, 3, 10}, Shape{129, 1001}}) {
-    OpCase c{
-        "argmax_" + shape_name(shape), {f32_distinct(shape)}, [](const Tensors& x) { return Tensors{argmax(x[0])}; }};
+  for (const Shape& shape :
+       {Shape{1}, Shape{7}, Shape{3, 1}, Shape{3, 5}, Shape{2, 3, 10}, Shape{129, 1001}}) {
+    OpCase c{"argmax_" + shape_name(shape), {f32_distinct(shape)}, [](const Tensors& x) {
+               return Tensors{argmax(x[0])};
+             }};
     c.no_gradient = "an index is constant almost everywhere";
     c.exact = c.any_team = true;
     cases.push_back(c);
@@ -74,7 +78,8 @@ OpCases reduce_cases() {
                                                                      {{2, 3, 5}, {}},
                                                                      {{4, 1, 6}, {1, 6}},
                                                                      {{31, 47, 3}, {1, 1, 3}}}) {
-    OpCase c{fmt::format("sum_to_{}_{}", shape_name(from), shape_name(to)), {f32(from)},
+    OpCase c{fmt::format("sum_to_{}_{}", shape_name(from), shape_name(to)),
+             {f32(from)},
              [to = to](const Tensors& x) { return Tensors{sum_to(x[0], to)}; }};
     c.any_team = true;
     cases.push_back(c);

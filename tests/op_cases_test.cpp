@@ -44,7 +44,8 @@ std::set<std::string> declared_ops(const std::filesystem::path& folder) {
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     const std::string contents = text.str();
-    for (std::sregex_iterator i(contents.begin(), contents.end(), name), end; i != end; ++i) names.insert((*i)[1]);
+    for (std::sregex_iterator i(contents.begin(), contents.end(), name), end; i != end; ++i)
+      names.insert((*i)[1]);
   }
   return names;
 }
@@ -70,7 +71,8 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
   for (const std::string& op : declared)
     EXPECT_TRUE(covered.contains(op) || kWithoutCase.contains(op))
         << "op '" << op << "' has neither a case nor a reason";
-  for (const auto& [op, reason] : kWithoutCase) EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
+  for (const auto& [op, reason] : kWithoutCase)
+    EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
 }
 
 TEST(OpRegistryTest, CaseNamesAreUnique) {

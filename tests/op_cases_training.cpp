@@ -19,12 +19,14 @@ OpCases loss_cases() {
   OpCases cases;
   for (const Shape& shape : kLogits) {
     const double last = static_cast<double>(shape[1] - 1);
-    OpCase s{
-        "softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) { return Tensors{softmax(x[0])}; }};
+    OpCase s{"softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) {
+               return Tensors{softmax(x[0])};
+             }};
     OpCase l{"log_softmax_" + shape_name(shape), {f32(shape, -4, 4)}, [](const Tensors& x) {
                return Tensors{log_softmax(x[0])};
              }};
-    OpCase e{"cross_entropy_" + shape_name(shape), {f32(shape, -4, 4), i32({shape[0]}, 0, last)},
+    OpCase e{"cross_entropy_" + shape_name(shape),
+             {f32(shape, -4, 4), i32({shape[0]}, 0, last)},
              [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1])}; }};
     // Of a single class the derivatives are zero but for rounding, which relative tolerances do not know.
     if (shape[1] == 1) l.tolerance = e.tolerance = 1;
@@ -33,7 +35,8 @@ OpCases loss_cases() {
       cases.push_back(*c);
       if (element_count(shape) < 200 && shape[1] > 1) cases.push_back(derivative_of(*c));
     }
-    OpCase n{"correct_count_" + shape_name(shape), {f32_distinct(shape), i32({shape[0]}, 0, last)},
+    OpCase n{"correct_count_" + shape_name(shape),
+             {f32_distinct(shape), i32({shape[0]}, 0, last)},
              [](const Tensors& x) { return Tensors{correct_count(x[0], x[1])}; }};
     n.no_gradient = "a count is constant almost everywhere";
     n.exact = n.any_team = true;
@@ -41,8 +44,10 @@ OpCases loss_cases() {
   }
   for (const Shape& shape : {Shape{5}, Shape{2, 3, 4}})
     for (bool logarithm : {false, true}) {
-      OpCase c{fmt::format("softmax{}_{}", int{logarithm}, shape_name(shape)), {f32(shape)},
-               [logarithm](const Tensors& x) { return Tensors{logarithm ? log_softmax(x[0]) : softmax(x[0])}; }};
+      OpCase c{
+          fmt::format("softmax{}_{}", int{logarithm}, shape_name(shape)),
+          {f32(shape)},
+          [logarithm](const Tensors& x) { return Tensors{logarithm ? log_softmax(x[0]) : softmax(x[0])}; }};
       c.any_team = true;
       cases.push_back(c);
     }
@@ -51,7 +56,8 @@ OpCases loss_cases() {
 
 OpCases random_cases() {
   OpCases cases;
-  for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 5}, Shape{4, 2, 3}, Shape{2, 1023}, Shape{130, 517}})
+  for (const Shape& shape :
+       {Shape{1}, Shape{7}, Shape{3, 5}, Shape{4, 2, 3}, Shape{2, 1023}, Shape{130, 517}})
     for (double p : {0.0, 0.3}) {
       OpCase c{fmt::format("dropout_{}_p{}", shape_name(shape), static_cast<int>(p * 10)),
                {f32(shape), i64({}, 0, 1 << 30)},

@@ -77,7 +77,8 @@ TEST(Placement, LanesShareBytesOnlyWhereBothWaysRoundTheCycleAreOrdered) {
 TEST(Placement, ValueReadOnAnotherLaneLivesUntilThatReadIsAwaited) {
   ScheduleBuilder b;
   const LaneId compute = b.lane(0), out = b.lane(0, LaneKind::copy_out);
-  const MemberId x = b.value("x", 0), h = b.value("h", 0, 64, Arena::host), y = b.value("y", 0), z = b.value("z", 0);
+  const MemberId x = b.value("x", 0), h = b.value("h", 0, 64, Arena::host), y = b.value("y", 0),
+                 z = b.value("z", 0);
   b.add({.name = "make x", .lane = compute, .writes = {x}});
   const StepId copy = b.add({.name = "copy x", .lane = out, .reads = {x}, .writes = {h}});
   b.add({.name = "make y", .lane = compute, .writes = {y}});
@@ -87,7 +88,9 @@ TEST(Placement, ValueReadOnAnotherLaneLivesUntilThatReadIsAwaited) {
   EXPECT_EQ(p.blocks[at(find_block(p, "x"))].end, 3);
   const auto& released = p.steps[3].releases;
   EXPECT_NE(std::find(released.begin(), released.end(), find_block(p, "x")), released.end());
-  EXPECT_EQ(block_named(const_cast<Program&>(p), "z").offsets, block_named(const_cast<Program&>(p), "x").offsets) << "z may lie where x was";
+  EXPECT_EQ(block_named(const_cast<Program&>(p), "z").offsets,
+            block_named(const_cast<Program&>(p), "x").offsets)
+      << "z may lie where x was";
   EXPECT_EQ(p.memory[0].live_peak, 128);
 }
 
@@ -101,14 +104,18 @@ TEST(Placement, StateLiesAtAddressesCommonToAllPrograms) {
     ScheduleBuilder b;
     for (int i = 0; i < 3; ++i) {
       const BlockId w = b.state(fmt::format("w{}", i), 0, 100);
-      b.add({.name = fmt::format("U{}", i), .lane = b.lane(0), .reads = {b.read(w, i == 1 ? ages : 1)}, .writes = {b.assign(w)},
+      b.add({.name = fmt::format("U{}", i),
+             .lane = b.lane(0),
+             .reads = {b.read(w, i == 1 ? ages : 1)},
+             .writes = {b.assign(w)},
              .in_place = true});
     }
     return planned(b.take());
   };
   using Offsets = std::vector<std::vector<std::int64_t>>;
   EXPECT_EQ(states(pipeline(1)), (Offsets{{0}, {128}, {256}}));
-  EXPECT_EQ(states(pipeline(3)), (Offsets{{0}, {128, 384, 512}, {256}})) << "version 0 of every state comes first";
+  EXPECT_EQ(states(pipeline(3)), (Offsets{{0}, {128, 384, 512}, {256}}))
+      << "version 0 of every state comes first";
   EXPECT_EQ(pipeline(3).memory[0].state, 640);
 }
 
@@ -121,10 +128,12 @@ TEST(Placement, SlotsLieOneStrideApart) {
 
 TEST(Placement, PeakOfTheKnownSchedulesIsThePlannedOne) {
   for (int n = 1; n <= 4; ++n) {
-    const Pipeline one = equal_stages(n, {.activation = 1000, .weights = 300}), many = equal_stages(n, {.activation = 1000, .weights = 300}, 5);
-    for (const Program& p : {planned(dualpipe(one)), planned(spectrain(one)), planned(vertical_sync(one)), planned(pipedream(one)),
-                             planned(double_buffered(many)), planned(gpipe(many)), planned(one_f_one_b(many)),
-                             planned(overlapped_all_reduce(one)), planned(mu_two(one))}) {
+    const Pipeline one = equal_stages(n, {.activation = 1000, .weights = 300}),
+                   many = equal_stages(n, {.activation = 1000, .weights = 300}, 5);
+    for (const Program& p :
+         {planned(dualpipe(one)), planned(spectrain(one)), planned(vertical_sync(one)),
+          planned(pipedream(one)), planned(double_buffered(many)), planned(gpipe(many)),
+          planned(one_f_one_b(many)), planned(overlapped_all_reduce(one)), planned(mu_two(one))}) {
       CpuRun cpu(p);
       cpu.run(most_slots(p));
       for (int device = 0; device < p.devices; ++device) {
@@ -144,8 +153,9 @@ TEST(Placement, LiveBytesOfGPipeAreItsActivations) {
 
 // A rank sees of its own memory what the global Program says of it.
 TEST(Placement, LiveBytesAndReleasesOfAStageAreThoseOfTheWhole) {
-  for (const Program& whole : {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))),
-                               planned(pipedream(equal_stages(4)))})
+  for (const Program& whole :
+       {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))),
+        planned(pipedream(equal_stages(4)))})
     for (int device = 0; device < whole.devices; ++device) {
       const Program stage = project(whole, device);
       const auto all = live_bytes(whole, device), own = live_bytes(stage, device);
@@ -168,12 +178,15 @@ void expect_derived_waits_needed(const Program& schedule, const Program& plan, s
   std::vector<std::pair<std::size_t, Wait>> derived;
   for (std::size_t s = 0; s < plan.steps.size(); ++s)
     for (const Wait& w : plan.steps[s].waits)
-      if (const auto& given = schedule.steps[s].waits; std::find(given.begin(), given.end(), w) == given.end()) derived.emplace_back(s, w);
+      if (const auto& given = schedule.steps[s].waits;
+          std::find(given.begin(), given.end(), w) == given.end())
+        derived.emplace_back(s, w);
   if (derived.empty()) return;
   const auto& [s, dropped] = derived[at(draw_int(rng, 0, static_cast<int>(derived.size()) - 1))];
   Program without = plan;
   std::erase(without.steps[s].waits, dropped);
-  EXPECT_THROW(verify_memory(without), Error) << plan.steps[s].name << " need not wait for " << plan.steps[at(dropped.step)].name;
+  EXPECT_THROW(verify_memory(without), Error)
+      << plan.steps[s].name << " need not wait for " << plan.steps[at(dropped.step)].name;
 }
 
 void expect_same_as_sequential(const Program& plan, CpuRun& cpu, std::int64_t batches) {
@@ -227,21 +240,22 @@ void disturb(Program& p, std::mt19937_64& rng) {
   const bool waits = !step.waits.empty();
   switch (draw_int(rng, 0, 4)) {
     case 0:
-      if (waits) step.waits.erase(step.waits.begin() + draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1));
+      if (waits)
+        step.waits.erase(step.waits.begin() + draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1));
       break;
     case 1:
       if (waits) ++step.waits[at(draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1))].back;
       break;
-    case 2:
-      step.in_place = !step.in_place;
-      break;
+    case 2: step.in_place = !step.in_place; break;
     default: {  // a block somewhere else in its arena
       if (p.blocks.empty()) return;
       const int last = static_cast<int>(p.blocks.size()) - 1;
       Block &one = p.blocks[at(draw_int(rng, 0, last))], &other = p.blocks[at(draw_int(rng, 0, last))];
       if (one.device != other.device || one.arena != other.arena || one.slots != other.slots) return;
-      if (draw_bool(rng, 0.5)) one.offsets = other.offsets;
-      else std::swap(one.offsets, other.offsets);
+      if (draw_bool(rng, 0.5))
+        one.offsets = other.offsets;
+      else
+        std::swap(one.offsets, other.offsets);
     }
   }
 }

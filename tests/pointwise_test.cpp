@@ -22,7 +22,8 @@ using Code = PointwiseCode;
 
 Tensor random_tensor(const Shape& shape, std::mt19937_64& rng) {
   Tensor t = Tensor::empty({DType::f32, shape});
-  for (std::int64_t i = 0; i < t.elements(); ++i) t.as<float>()[i] = static_cast<float>(test::draw_real(rng, 0.2, 2));
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    t.as<float>()[i] = static_cast<float>(test::draw_real(rng, 0.2, 2));
   return t;
 }
 
@@ -53,7 +54,9 @@ struct Chain {
     if (dtype != DType::f32) result = builder.cast(result, dtype);  // rounds where the op's output did
     registers.push_back(result);
   }
-  int pick(std::mt19937_64& rng) const { return test::draw_int(rng, 0, static_cast<int>(tensors.size()) - 1); }
+  int pick(std::mt19937_64& rng) const {
+    return test::draw_int(rng, 0, static_cast<int>(tensors.size()) - 1);
+  }
 };
 
 TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
@@ -80,7 +83,8 @@ TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
     const PointwiseProgram fused = chain.builder.finish(chain.registers.back(), used);
     Tensors operands;
     for (int k : used) operands.push_back(inputs[static_cast<std::size_t>(k)]);
-    const Tensor result = apply_op1(std::make_shared<Pointwise>(fused, chain.tensors.back().dtype()), operands);
+    const Tensor result =
+        apply_op1(std::make_shared<Pointwise>(fused, chain.tensors.back().dtype()), operands);
     ASSERT_EQ(result.type(), chain.tensors.back().type()) << to_string(fused);
     ASSERT_EQ(bytes(result), bytes(chain.tensors.back())) << to_string(fused) << " on " << to_string(shape);
   }
@@ -144,7 +148,8 @@ TEST(PointwiseTest, NotANumberIsPassedOn) {
 
 TEST(PointwiseTest, CastsRoundTruncateAndSaturate) {
   const Tensor x = Tensor::from({2.75, -2.75, 300, -300, 1e20, -1e20, NAN, 0}, {8});
-  EXPECT_EQ(cast(x, DType::i32).values(), (std::vector<double>{2, -2, 300, -300, 2147483647, -2147483648.0, 0, 0}));
+  EXPECT_EQ(cast(x, DType::i32).values(),
+            (std::vector<double>{2, -2, 300, -300, 2147483647, -2147483648.0, 0, 0}));
   EXPECT_EQ(cast(x, DType::u8).values(), (std::vector<double>{2, 0, 255, 0, 255, 0, 0, 0}));
   EXPECT_EQ(cast(x, DType::b8).values(), (std::vector<double>{1, 1, 1, 1, 1, 1, 1, 0}));
   EXPECT_EQ(cast(Tensor::from({1.00390625, 1.01171875}, {2}), DType::bf16).values(),
@@ -154,7 +159,9 @@ TEST(PointwiseTest, CastsRoundTruncateAndSaturate) {
 }
 
 TEST(PointwiseTest, MixedDtypesGiveTheWider) {
-  const auto wide = [](DType a, DType b) { return add(Tensor::zeros({a, {2}}), Tensor::zeros({b, {2}})).dtype(); };
+  const auto wide = [](DType a, DType b) {
+    return add(Tensor::zeros({a, {2}}), Tensor::zeros({b, {2}})).dtype();
+  };
   EXPECT_EQ(wide(DType::f32, DType::bf16), DType::f32);
   EXPECT_EQ(wide(DType::f16, DType::bf16), DType::f32);
   EXPECT_EQ(wide(DType::bf16, DType::i64), DType::bf16);
@@ -164,7 +171,8 @@ TEST(PointwiseTest, MixedDtypesGiveTheWider) {
 
 TEST(PointwiseTest, NoElementsNoWork) {
   EXPECT_EQ(relu(Tensor::zeros({DType::f32, {0, 3}})).shape(), (Shape{0, 3}));
-  EXPECT_EQ(add(Tensor::zeros({DType::f32, {0, 3}}), Tensor::zeros({DType::f32, {3}})).shape(), (Shape{0, 3}));
+  EXPECT_EQ(add(Tensor::zeros({DType::f32, {0, 3}}), Tensor::zeros({DType::f32, {3}})).shape(),
+            (Shape{0, 3}));
 }
 
 // Distance in units in the last place of the nearest float.

@@ -74,16 +74,24 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
 }
 
 TEST(ProgramJson, RefusesCyclesAndMissingValues) {
-  expect_refused(one_lane(R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"),
-                 {"cycle", "'A'", "'B'", "'b'"});
-  expect_refused(one_lane(R"({"name": "A", "lag": 1, "writes": ["a"]}, {"name": "B", "lag": 0, "reads": ["a"]})"),
-                 {"cycle", "'A' (lag 1)", "'B' (lag 0)"});
+  expect_refused(
+      one_lane(
+          R"({"name": "A", "reads": ["b"], "writes": ["a"]}, {"name": "B", "reads": ["a"], "writes": ["b"]})"),
+      {"cycle", "'A'", "'B'", "'b'"});
+  expect_refused(
+      one_lane(R"({"name": "A", "lag": 1, "writes": ["a"]}, {"name": "B", "lag": 0, "reads": ["a"]})"),
+      {"cycle", "'A' (lag 1)", "'B' (lag 0)"});
   expect_refused(one_lane(R"({"name": "A", "reads": ["a"], "writes": ["a"]})"), {"cycle", "'A'"});
-  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "B"}]}, {"name": "B"})"), {"cycle", "'A'", "'B'"});
+  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "B"}]}, {"name": "B"})"),
+                 {"cycle", "'A'", "'B'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A"}]})"), {"cycle", "'A'", "itself"});
   expect_refused(one_lane(R"({"name": "A", "reads": ["x"]})"), {"missing value", "'A'", "'x'"});
-  expect_refused(one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "G", "reads": ["w@0"]})", R"("states": {"w": {}},)"), {"w@0", "ages count from 1"});
-  expect_refused(one_lane(R"({"name": "F", "reads": ["w@1"]}, {"name": "U", "lag": 1, "writes": ["w"]})", R"("states": {"w": {}},)"),
+  expect_refused(
+      one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "G", "reads": ["w@0"]})",
+               R"("states": {"w": {}},)"),
+      {"w@0", "ages count from 1"});
+  expect_refused(one_lane(R"({"name": "F", "reads": ["w@1"]}, {"name": "U", "lag": 1, "writes": ["w"]})",
+                          R"("states": {"w": {}},)"),
                  {"cycle", "'F'", "'U'"});
 }
 
@@ -98,13 +106,21 @@ TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
   expect_refused(one_lane(R"({"name": "A", "phase": "sideways"})"), {"'sideways'"});
   expect_refused(one_lane(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "Z"}]})"), {"'A'", "Z"});
-  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "writes": ["a"]})"), {"made twice", "'A'", "'B'"});
-  expect_refused(one_lane(R"({"name": "A", "writes": ["w"]}, {"name": "B", "writes": ["w"]})", R"("states": {"w": {}},)"), {"'A'", "'B'", "'w"});
-  expect_refused(one_lane(R"({"name": "A", "reads": ["w"]})", R"("states": {"w": {}},)"), {"without an age", "w@1"});
-  expect_refused(one_lane(R"({"name": "A", "reads": ["v@1"]})", R"("states": {"w": {}},)"), {"unknown state 'v'"});
-  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("values": {"a": {"bites": 1}},)"), {"'a'", "'bites'"});
-  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("blocks": {"a": {"arena": "moon"}},)"), {"'moon'"});
-  expect_refused(R"({"lanes": [{"kind": "send", "index": 1}], "steps": [{"name": "S", "channel": "c"}]})", {"missing end", "'S'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "writes": ["a"]})"),
+                 {"made twice", "'A'", "'B'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["w"]}, {"name": "B", "writes": ["w"]})",
+                          R"("states": {"w": {}},)"),
+                 {"'A'", "'B'", "'w"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["w"]})", R"("states": {"w": {}},)"),
+                 {"without an age", "w@1"});
+  expect_refused(one_lane(R"({"name": "A", "reads": ["v@1"]})", R"("states": {"w": {}},)"),
+                 {"unknown state 'v'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("values": {"a": {"bites": 1}},)"),
+                 {"'a'", "'bites'"});
+  expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("blocks": {"a": {"arena": "moon"}},)"),
+                 {"'moon'"});
+  expect_refused(R"({"lanes": [{"kind": "send", "index": 1}], "steps": [{"name": "S", "channel": "c"}]})",
+                 {"missing end", "'S'"});
 }
 
 // Written out and read back, a Program is the same one: the same plan follows from it.
@@ -112,7 +128,8 @@ void expect_round_trip(const Program& schedule) {
   const Program plan = planned(schedule);
   const std::string text = to_json(plan);
   EXPECT_TRUE(to_json(planned(schedule_from_json(text))) == text) << "read back from " << text;
-  EXPECT_TRUE(to_json(planned(schedule_from_json(to_json(schedule)))) == text) << "read back from " << to_json(schedule);
+  EXPECT_TRUE(to_json(planned(schedule_from_json(to_json(schedule)))) == text)
+      << "read back from " << to_json(schedule);
   const std::string written = to_json(schedule_from_json(to_json(schedule)));
   EXPECT_TRUE(to_json(schedule_from_json(written)) == written);
 }
@@ -126,7 +143,8 @@ TEST(ProgramJson, RoundTripGivesTheSameProgram) {
       p.barriers = barriers;
       for (const auto schedule : {gpipe, one_f_one_b, double_buffered}) expect_round_trip(schedule(p));
       p.microbatches = 1;
-      for (const auto schedule : {accumulation, dualpipe, spectrain, vertical_sync, pipedream, overlapped_all_reduce, mu_two})
+      for (const auto schedule :
+           {accumulation, dualpipe, spectrain, vertical_sync, pipedream, overlapped_all_reduce, mu_two})
         expect_round_trip(schedule(p));
     }
 }

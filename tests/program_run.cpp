@@ -46,7 +46,10 @@ const Step* other_end(const Program& p, const Step& receive) {
 // ---- the oracle ----------------------------------------------------------------------------------------
 
 Evaluation::Evaluation(const Program& program, std::int64_t batches)
-    : program_(program), maker_(program.members.size(), -1), assigned_(program.blocks.size(), -1), versions_(program.blocks.size()) {
+    : program_(program),
+      maker_(program.members.size(), -1),
+      assigned_(program.blocks.size(), -1),
+      versions_(program.blocks.size()) {
   const std::size_t steps = program.steps.size();
   record_.made.assign(steps, std::vector<std::uint64_t>(at(batches)));
   record_.read.assign(steps, std::vector<std::vector<std::uint64_t>>(at(batches)));
@@ -58,7 +61,8 @@ Evaluation::Evaluation(const Program& program, std::int64_t batches)
     }
   for (std::int64_t b = 0; b < batches; ++b)
     for (std::size_t s = 0; s < steps; ++s) run(static_cast<StepId>(s), b);
-  for (const StateBlock& state : program.states) record_.states.push_back(version_contents(state.block, batches));
+  for (const StateBlock& state : program.states)
+    record_.states.push_back(version_contents(state.block, batches));
 }
 
 std::uint64_t Evaluation::version_contents(BlockId state, std::int64_t version) {
@@ -85,7 +89,8 @@ std::uint64_t Evaluation::contents(MemberId m, std::int64_t batch) {
   if (maker < 0) return version_contents(member.block, member.index(batch));
   const Step& step = program_.steps[at(maker)];
   const std::uint64_t made = run(maker, batch);
-  if (program_.lane_of(maker).kind == LaneKind::receive) return contents(other_end(program_, step)->reads[0], batch);
+  if (program_.lane_of(maker).kind == LaneKind::receive)
+    return contents(other_end(program_, step)->reads[0], batch);
   const auto outputs = without_workspace(step, step.writes);
   const auto o = std::find(outputs.begin(), outputs.end(), m) - outputs.begin();
   return filled(member.bytes, output_hash(made, at(o)));
@@ -115,7 +120,8 @@ Program with_test_ops(Program p) {
                                                        : TestOp::Kind::make;
     const auto types = [&](const std::vector<MemberId>& members) {
       Types result;
-      for (MemberId m : without_workspace(step, members)) result.push_back({DType::u8, {p.members[at(m)].bytes}});
+      for (MemberId m : without_workspace(step, members))
+        result.push_back({DType::u8, {p.members[at(m)].bytes}});
       return result;
     };
     step.inputs = types(step.reads);
@@ -140,14 +146,17 @@ struct CpuRun::Stage {
   Stage(const Program& program, int device, std::shared_ptr<Comm> comm, const Options& options)
       : comm(std::move(comm)),
         executable(with_logs(project(program, device), logs),
-                   {.rank = device, .stage = device, .stages = program.devices, .comm = this->comm.get()}, memory, test_kernels()),
+                   {.rank = device, .stage = device, .stages = program.devices, .comm = this->comm.get()},
+                   memory, test_kernels()),
         backend(executable, options.spans) {
     executable.poison(options.poison);
   }
 
   void run(std::int64_t batches) {
     for (const StateBlock& s : executable.program().states)
-      if (mine(s)) fill_bytes(memory.state(executable.program(), s), start_hash(executable.program().blocks[at(s.block)]));
+      if (mine(s))
+        fill_bytes(memory.state(executable.program(), s),
+                   start_hash(executable.program().blocks[at(s.block)]));
     for (StepLog& log : logs) {
       log.made.assign(at(batches), 0);
       log.read.assign(at(batches), {});
@@ -161,7 +170,9 @@ struct CpuRun::Stage {
     }
     executable.settle(batches);
   }
-  bool mine(const StateBlock& s) const { return executable.program().blocks[at(s.block)].device == executable.rank().stage; }
+  bool mine(const StateBlock& s) const {
+    return executable.program().blocks[at(s.block)].device == executable.rank().stage;
+  }
 
   std::shared_ptr<Comm> comm;
   std::vector<StepLog> logs;
@@ -174,7 +185,8 @@ struct CpuRun::Stage {
 CpuRun::CpuRun(Program planned, Options options) : program_(with_test_ops(std::move(planned))) {
   const ThreadWorld world(program_.devices);
   for (int device = 0; device < program_.devices; ++device)
-    stages_.push_back(std::make_unique<Stage>(program_, device, std::shared_ptr<Comm>(world.comm(device)), options));
+    stages_.push_back(
+        std::make_unique<Stage>(program_, device, std::shared_ptr<Comm>(world.comm(device)), options));
 }
 CpuRun::~CpuRun() = default;
 
@@ -218,11 +230,14 @@ Timeline CpuRun::timeline() {
   return all;
 }
 
-std::int64_t CpuRun::executed_peak(int device) const { return stages_[at(device)]->executable.executed_peak(); }
+std::int64_t CpuRun::executed_peak(int device) const {
+  return stages_[at(device)]->executable.executed_peak();
+}
 
 std::vector<std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t) {
   std::vector<Span> spans = t.spans;
-  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.begin < b.begin; });
   std::vector<std::vector<std::pair<StepId, std::int64_t>>> order(t.lane_names.size());
   for (const Span& s : spans) order[at(s.lane)].emplace_back(s.step, s.batch);
   return order;

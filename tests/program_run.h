@@ -34,9 +34,9 @@ class Evaluation {
 
   const Program& program_;
   Record record_;
-  std::vector<std::vector<char>> done_;  // [step][batch]
-  std::vector<StepId> maker_;            // per member
-  std::vector<MemberId> assigned_;       // per block: the member that a step writes
+  std::vector<std::vector<char>> done_;               // [step][batch]
+  std::vector<StepId> maker_;                         // per member
+  std::vector<MemberId> assigned_;                    // per block: the member that a step writes
   std::vector<std::vector<std::uint64_t>> versions_;  // [block][version]
 };
 

@@ -17,7 +17,8 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class RandomSchedule {
  public:
-  explicit RandomSchedule(std::mt19937_64& rng) : rng_(rng), devices_(draw_bool(rng, 0.3) ? 2 : 1), b_(devices_) {}
+  explicit RandomSchedule(std::mt19937_64& rng)
+      : rng_(rng), devices_(draw_bool(rng, 0.3) ? 2 : 1), b_(devices_) {}
 
   Program make() {
     add_lanes();
@@ -51,15 +52,22 @@ class RandomSchedule {
   };
 
   void add_lanes() {
-    constexpr LaneKind kOthers[] = {LaneKind::compute, LaneKind::collective, LaneKind::copy_out, LaneKind::copy_in};
+    constexpr LaneKind kOthers[] = {LaneKind::compute, LaneKind::collective, LaneKind::copy_out,
+                                    LaneKind::copy_in};
     lanes_.resize(at(devices_));
     for (int d = 0; d < devices_; ++d) {
       lanes_[at(d)].push_back(b_.lane(d));
-      for (int more = draw_int(rng_, 0, 2); more > 0; --more) lanes_[at(d)].push_back(b_.lane(d, kOthers[draw_int(rng_, 0, 3)], 1));
+      for (int more = draw_int(rng_, 0, 2); more > 0; --more)
+        lanes_[at(d)].push_back(b_.lane(d, kOthers[draw_int(rng_, 0, 3)], 1));
     }
   }
 
-  Cost draw_cost() { return {draw_bool(rng_, 0.2) ? 0 : draw_real(rng_, 0.1, 2), draw_real(rng_, 0.3, 1), draw_real(rng_, 0.3, 1), {}}; }
+  Cost draw_cost() {
+    return {draw_bool(rng_, 0.2) ? 0 : draw_real(rng_, 0.1, 2),
+            draw_real(rng_, 0.3, 1),
+            draw_real(rng_, 0.3, 1),
+            {}};
+  }
 
   MemberId new_value(const std::string& name, int device, std::size_t draft, int lag, std::int64_t bytes) {
     const MemberId m = b_.value(name, device, bytes);
@@ -76,23 +84,34 @@ class RandomSchedule {
     const std::size_t draft = drafts_.size();
     Draft d;
     if (source.lag == lag) d.after.push_back(source.draft);
-    const MemberId received = new_value(fmt::format("{} #{}", name, draft), device, draft, lag, b_.program().members[at(source.value)].bytes);
+    const MemberId received = new_value(fmt::format("{} #{}", name, draft), device, draft, lag,
+                                        b_.program().members[at(source.value)].bytes);
     const Cost cost = draw_cost();
-    d.steps.push_back({.name = fmt::format("send {} #{}", name, draft), .lane = b_.lane(source.device, LaneKind::send, device), .lag = lag,
-                       .reads = {source.value}, .channel = channel, .cost = cost});
-    d.steps.push_back({.name = fmt::format("receive {} #{}", name, draft), .lane = b_.lane(device, LaneKind::receive, source.device), .lag = lag,
-                       .writes = {received}, .channel = channel, .cost = cost});
+    d.steps.push_back({.name = fmt::format("send {} #{}", name, draft),
+                       .lane = b_.lane(source.device, LaneKind::send, device),
+                       .lag = lag,
+                       .reads = {source.value},
+                       .channel = channel,
+                       .cost = cost});
+    d.steps.push_back({.name = fmt::format("receive {} #{}", name, draft),
+                       .lane = b_.lane(device, LaneKind::receive, source.device),
+                       .lag = lag,
+                       .writes = {received},
+                       .channel = channel,
+                       .cost = cost});
     drafts_.push_back(std::move(d));
     return {received, draft, lag, device};
   }
 
   void draft_step(int number) {
     const int device = draw_int(rng_, 0, devices_ - 1);
-    Step s{.name = fmt::format("S{}", number), .lane = lanes_[at(device)][at(draw_int(rng_, 0, static_cast<int>(lanes_[at(device)].size()) - 1))],
+    Step s{.name = fmt::format("S{}", number),
+           .lane = lanes_[at(device)][at(draw_int(rng_, 0, static_cast<int>(lanes_[at(device)].size()) - 1))],
            .cost = draw_cost()};
     std::vector<Source> inputs;
     for (int i = draw_int(rng_, 0, std::min<int>(3, static_cast<int>(sources_.size()))); i > 0; --i)
-      inputs.push_back(on_device(sources_[at(draw_int(rng_, 0, static_cast<int>(sources_.size()) - 1))], device));
+      inputs.push_back(
+          on_device(sources_[at(draw_int(rng_, 0, static_cast<int>(sources_.size()) - 1))], device));
     s.lag = inputs.empty() ? draw_int(rng_, 0, 2) : 0;
     for (const Source& in : inputs) s.lag = std::max(s.lag, in.lag);
     if (draw_bool(rng_, 0.3)) s.lag += draw_int(rng_, 1, 2);
@@ -103,8 +122,10 @@ class RandomSchedule {
     }
     const std::size_t draft = drafts_.size();
     for (int o = draw_int(rng_, 0, 2); o > 0; --o)
-      s.writes.push_back(new_value(fmt::format("{}.{}", s.name, o), device, draft, s.lag, draw_int(rng_, 1, 5) * 40));
-    if (b_.program().lanes[at(s.lane)].kind == LaneKind::collective && !s.reads.empty()) s.channel = b_.new_channel();
+      s.writes.push_back(
+          new_value(fmt::format("{}.{}", s.name, o), device, draft, s.lag, draw_int(rng_, 1, 5) * 40));
+    if (b_.program().lanes[at(s.lane)].kind == LaneKind::collective && !s.reads.empty())
+      s.channel = b_.new_channel();
     d.steps.push_back(std::move(s));
     drafts_.push_back(std::move(d));
   }
@@ -113,7 +134,8 @@ class RandomSchedule {
     Draft d;
     const std::int64_t channel = b_.new_channel();
     for (int device = 0; device < devices_; ++device)
-      d.steps.push_back({.name = fmt::format("barrier {}", device), .lane = b_.lane(device), .lag = 1, .channel = channel});
+      d.steps.push_back(
+          {.name = fmt::format("barrier {}", device), .lane = b_.lane(device), .lag = 1, .channel = channel});
     drafts_.push_back(std::move(d));
   }
 
@@ -123,7 +145,8 @@ class RandomSchedule {
     for (std::size_t count = 0; count < drafts_.size(); ++count) {
       std::vector<std::size_t> ready;
       for (std::size_t d = 0; d < drafts_.size(); ++d)
-        if (!listed[d] && std::all_of(drafts_[d].after.begin(), drafts_[d].after.end(), [&](std::size_t a) { return listed[a]; }))
+        if (!listed[d] && std::all_of(drafts_[d].after.begin(), drafts_[d].after.end(),
+                                      [&](std::size_t a) { return listed[a]; }))
           ready.push_back(d);
       const std::size_t chosen = ready[at(draw_int(rng_, 0, static_cast<int>(ready.size()) - 1))];
       listed[chosen] = true;
@@ -166,18 +189,25 @@ class RandomSchedule {
       Step& step = p.steps[at(s)];
       if (step.channel >= 0 || step.reads.empty() || step.writes.empty() || draw_bool(rng_, 0.4)) continue;
       const MemberId in = step.reads[0], out = step.writes[0];
-      if (is_state(p, in) || is_state(p, out) || std::count(step.reads.begin(), step.reads.end(), in) > 1) continue;
+      if (is_state(p, in) || is_state(p, out) || std::count(step.reads.begin(), step.reads.end(), in) > 1)
+        continue;
       const auto accesses = accesses_by_block(p);
       const BlockId block = b_.block_of(in), own = b_.block_of(out);
-      const bool last = std::all_of(accesses[at(block)].begin(), accesses[at(block)].end(),
-                                    [&](const Access& a) { return a.step == s || earlier(a, {s, in, true, step.lag}); });
+      const bool last =
+          std::all_of(accesses[at(block)].begin(), accesses[at(block)].end(), [&](const Access& a) {
+            return a.step == s || earlier(a, {s, in, true, step.lag});
+          });
       Member& result = p.members[at(out)];
-      const bool alone = std::all_of(p.members.begin(), p.members.end(), [&](const Member& m) { return &m == &result || m.block != own; });
+      const bool alone = std::all_of(p.members.begin(), p.members.end(),
+                                     [&](const Member& m) { return &m == &result || m.block != own; });
       if (!last || !alone) continue;
       const std::int64_t bytes = p.members[at(in)].bytes;
-      if (std::any_of(p.steps.begin(), p.steps.end(), [&](const Step& x) {  // the ends of a transfer keep their size
-            return x.channel >= 0 && std::find(x.reads.begin(), x.reads.end(), out) != x.reads.end();
-          }) && bytes != result.bytes)
+      if (std::any_of(p.steps.begin(), p.steps.end(),
+                      [&](const Step& x) {  // the ends of a transfer keep their size
+                        return x.channel >= 0 &&
+                               std::find(x.reads.begin(), x.reads.end(), out) != x.reads.end();
+                      }) &&
+          bytes != result.bytes)
         continue;
       result.block = block;
       result.offset = p.members[at(in)].offset;
@@ -193,7 +223,9 @@ class RandomSchedule {
     if (blocks < 2) return;
     const BlockId a = draw_int(rng_, 0, blocks - 1), b = draw_int(rng_, 0, blocks - 1);
     if (a == b || p.blocks[at(a)].device != p.blocks[at(b)].device) return;
-    if (p.blocks[at(a)].arena == Arena::state || p.blocks[at(b)].arena == Arena::state || !holds(a) || !holds(b)) return;
+    if (p.blocks[at(a)].arena == Arena::state || p.blocks[at(b)].arena == Arena::state || !holds(a) ||
+        !holds(b))
+      return;
     const std::int64_t shift = align_up(p.blocks[at(a)].bytes);
     for (Member& m : p.members)
       if (m.block == b) {
@@ -211,7 +243,8 @@ class RandomSchedule {
   void add_workspaces() {
     for (StepId s = 0; s < steps(); ++s) {
       if (is_end(s) || !draw_bool(rng_, 0.15)) continue;
-      const MemberId scratch = b_.value(fmt::format("{} workspace", b_.step(s).name), device_of(s), draw_int(rng_, 1, 4) * 64);
+      const MemberId scratch =
+          b_.value(fmt::format("{} workspace", b_.step(s).name), device_of(s), draw_int(rng_, 1, 4) * 64);
       b_.step(s).reads.push_back(scratch);
       b_.step(s).writes.push_back(scratch);
     }
@@ -220,7 +253,8 @@ class RandomSchedule {
   void add_waits() {
     for (int i = draw_int(rng_, 0, 2); i > 0; --i) {
       const StepId s = any_step(), awaited = any_step();
-      if (device_of(s) == device_of(awaited)) b_.step(s).waits.push_back({awaited, draw_int(rng_, awaited < s ? 0 : 1, 3)});
+      if (device_of(s) == device_of(awaited))
+        b_.step(s).waits.push_back({awaited, draw_int(rng_, awaited < s ? 0 : 1, 3)});
     }
   }
 

@@ -1,5 +1,5 @@
-// Random small networks under random strategies: every one must build, be verified, simulate, run, and give what
-// its definition gives.
+// Random small networks under random strategies: every one must build, be verified, simulate, run, and give
+// what its definition gives.
 #include <cmath>
 #include <random>
 
@@ -29,7 +29,8 @@ class RandomNet final : public nn::Module {
  public:
   explicit RandomNet(std::uint64_t seed) : stem_(*this, "stem", {.in = 4, .out = kWidth}), random_(seed) {
     const int layers = 2 + static_cast<int>(random_() % 5);
-    for (int i = 0; i < layers; ++i) layers_.push_back(std::make_unique<Layer>(*this, "layer" + std::to_string(i), random_));
+    for (int i = 0; i < layers; ++i)
+      layers_.push_back(std::make_unique<Layer>(*this, "layer" + std::to_string(i), random_));
     head_ = std::make_unique<nn::Linear>(*this, "head", nn::LinearOptions{kWidth, 3});
   }
 
@@ -45,7 +46,10 @@ class RandomNet final : public nn::Module {
  private:
   struct Layer final : nn::Module {
     Layer(nn::Module& parent, const std::string& name, std::mt19937_64& random)
-        : Module(parent, name), kind(random() % 6), skip_choice(random()), linear(*this, "linear", {kWidth, kWidth, random() % 2 == 0}),
+        : Module(parent, name),
+          kind(random() % 6),
+          skip_choice(random()),
+          linear(*this, "linear", {kWidth, kWidth, random() % 2 == 0}),
           drop(*this, "drop", 0.3) {}
     Tensor forward(const Tensor& x) override {
       switch (kind) {
@@ -94,16 +98,18 @@ Case draw_case(std::uint64_t seed) {
   if (pick(4) == 0) s.replicas = 2;
   if (pick(2)) s.swap = {"layer" + std::to_string(pick(2))};
   if (pick(2)) s.recompute = {pick(3) ? "layer1" : "*"};
-  c.text = std::string(name_of(s.schedule)) + " stages " + std::to_string(s.stages) + " microbatches " + std::to_string(s.microbatches) +
-           " replicas " + std::to_string(s.replicas) + " models " + std::to_string(c.job.seeds.size()) + " swap " + std::to_string(s.swap.size()) +
-           " recompute " + (s.recompute.empty() ? "-" : s.recompute[0]);
+  c.text = std::string(name_of(s.schedule)) + " stages " + std::to_string(s.stages) + " microbatches " +
+           std::to_string(s.microbatches) + " replicas " + std::to_string(s.replicas) + " models " +
+           std::to_string(c.job.seeds.size()) + " swap " + std::to_string(s.swap.size()) + " recompute " +
+           (s.recompute.empty() ? "-" : s.recompute[0]);
   return c;
 }
 
 double difference(const Outcome& a, const Outcome& b) {
   double largest = a.losses.size() == b.losses.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
-    for (std::size_t m = 0; m < a.losses[i].size(); ++m) largest = std::max(largest, std::abs(a.losses[i][m] - b.losses[i].at(m)));
+    for (std::size_t m = 0; m < a.losses[i].size(); ++m)
+      largest = std::max(largest, std::abs(a.losses[i][m] - b.losses[i].at(m)));
   return largest;
 }
 
@@ -113,7 +119,8 @@ TEST(RandomTraining, EveryStrategyGivesWhatItsDefinitionGives) {
     const std::uint64_t seed = test::run_seed() + static_cast<std::uint64_t>(i);
     Case c = draw_case(seed);
     SCOPED_TRACE("case " + std::to_string(seed) + ": " + c.text);
-    Strategy definition = c.strategy;  // the same weights at the same time, on one device, nothing taken off it
+    Strategy definition =
+        c.strategy;  // the same weights at the same time, on one device, nothing taken off it
     definition.replicas = 1;
     definition.swap = definition.recompute = {};
     Outcome out;
@@ -121,7 +128,8 @@ TEST(RandomTraining, EveryStrategyGivesWhatItsDefinitionGives) {
       out = testing::train(c.job, c.strategy);
     } catch (const Error& e) {
       const std::string what = e.what();  // some draws ask for the impossible
-      ASSERT_TRUE(what.starts_with("impossible cut") || what.find("names no activation") != std::string::npos) << what;
+      ASSERT_TRUE(what.starts_with("impossible cut") || what.find("names no activation") != std::string::npos)
+          << what;
       ++refused;
       continue;
     }

@@ -23,8 +23,7 @@
 namespace tandem::test {
 
 /// What rank `rank` brings to a sum: many magnitudes, so that another order of addition gives other bits.
-template <class T>
-std::vector<T> values_of(int rank, std::int64_t count, std::uint64_t seed) {
+template <class T> std::vector<T> values_of(int rank, std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 rng(seed * 1000003 + static_cast<std::uint64_t>(rank));
   std::uniform_real_distribution<double> mantissa(-1, 1);
   std::uniform_int_distribution<int> exponent(-20, 20);
@@ -45,8 +44,7 @@ std::vector<T> left_fold(const std::vector<int>& group, std::int64_t count, std:
   return sum;
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
@@ -115,8 +113,7 @@ inline Used measure(const std::function<void()>& work) {
 }
 
 /// The message of the exception of type E that `work` throws; empty when it throws none.
-template <class E>
-std::string message_of(const std::function<void()>& work) {
+template <class E> std::string message_of(const std::function<void()>& work) {
   try {
     work();
   } catch (const E& e) {

@@ -7,7 +7,8 @@
 namespace tandem::test {
 
 LaneId ScheduleBuilder::lane(int device, LaneKind kind, int index) {
-  const auto [found, fresh] = lanes_.try_emplace({device, kind, index}, static_cast<LaneId>(program_.lanes.size()));
+  const auto [found, fresh] =
+      lanes_.try_emplace({device, kind, index}, static_cast<LaneId>(program_.lanes.size()));
   if (fresh) program_.lanes.push_back({device, kind, index});
   return found->second;
 }
@@ -17,7 +18,8 @@ BlockId ScheduleBuilder::block(const std::string& name, int device, std::int64_t
   return static_cast<BlockId>(program_.blocks.size()) - 1;
 }
 
-MemberId ScheduleBuilder::member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes, int shift) {
+MemberId ScheduleBuilder::member(const std::string& name, BlockId block, std::int64_t offset,
+                                 std::int64_t bytes, int shift) {
   program_.members.push_back({name, block, offset, bytes, shift});
   return static_cast<MemberId>(program_.members.size()) - 1;
 }
@@ -26,7 +28,8 @@ MemberId ScheduleBuilder::value(const std::string& name, int device, std::int64_
   return member(name, block(name, device, bytes, arena), 0, bytes, 0);
 }
 
-MemberId ScheduleBuilder::part(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes) {
+MemberId ScheduleBuilder::part(const std::string& name, BlockId block, std::int64_t offset,
+                               std::int64_t bytes) {
   return member(name, block, offset, bytes, 0);
 }
 
@@ -62,13 +65,22 @@ StepId ScheduleBuilder::add(Step step) {
   return static_cast<StepId>(program_.steps.size()) - 1;
 }
 
-void ScheduleBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag, double seconds) {
+void ScheduleBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag,
+                               double seconds) {
   const int from = device_of(sent), to = device_of(received);
   const std::int64_t channel = new_channel();
-  add({.name = "send " + name, .lane = lane(from, LaneKind::send, to), .lag = lag, .reads = {sent}, .channel = channel,
+  add({.name = "send " + name,
+       .lane = lane(from, LaneKind::send, to),
+       .lag = lag,
+       .reads = {sent},
+       .channel = channel,
        .cost = {seconds}});
-  add({.name = "receive " + name, .lane = lane(to, LaneKind::receive, from), .lag = lag, .writes = {received},
-       .channel = channel, .cost = {seconds}});
+  add({.name = "receive " + name,
+       .lane = lane(to, LaneKind::receive, from),
+       .lag = lag,
+       .writes = {received},
+       .channel = channel,
+       .cost = {seconds}});
 }
 
 namespace {
@@ -79,9 +91,15 @@ template <class T> std::int32_t find(const std::vector<T>& all, const std::strin
 }
 }  // namespace
 
-StepId find_step(const Program& program, const std::string& name) { return find(program.steps, name, "step"); }
-BlockId find_block(const Program& program, const std::string& name) { return find(program.blocks, name, "block"); }
-MemberId find_member(const Program& program, const std::string& name) { return find(program.members, name, "value"); }
+StepId find_step(const Program& program, const std::string& name) {
+  return find(program.steps, name, "step");
+}
+BlockId find_block(const Program& program, const std::string& name) {
+  return find(program.blocks, name, "block");
+}
+MemberId find_member(const Program& program, const std::string& name) {
+  return find(program.members, name, "value");
+}
 Step& step_named(Program& program, const std::string& name) {
   return program.steps[static_cast<std::size_t>(find_step(program, name))];
 }

@@ -92,7 +92,8 @@ TEST_P(KnownSchedule, HoldsAsManyVersionsOfTheWeightsAsTheTableSays) {
 }
 
 // Which version each step read is told from the bytes that it found in the weights' memory.
-void expect_versions_read(const Row& row, int n, const Program& p, const Evaluation& oracle, const Record& got, std::int64_t batches) {
+void expect_versions_read(const Row& row, int n, const Program& p, const Evaluation& oracle,
+                          const Record& got, std::int64_t batches) {
   int reads = 0;
   for (std::size_t s = 0; s < p.steps.size(); ++s) {
     const Step& step = p.steps[s];
@@ -104,7 +105,8 @@ void expect_versions_read(const Row& row, int n, const Program& p, const Evaluat
       const BlockId block = p.members[at(step.reads[i])].block;
       for (std::int64_t b = 0; b < batches; ++b, ++reads)
         EXPECT_EQ(oracle.version(block, got.read[s][at(b)][i]), std::max<std::int64_t>(0, b - age + 1))
-            << step.name << " of batch " << b << " reads " << p.blocks[at(block)].name << ", " << n << " stages";
+            << step.name << " of batch " << b << " reads " << p.blocks[at(block)].name << ", " << n
+            << " stages";
     }
   }
   EXPECT_GE(reads, 2 * n * batches) << "F and B of every stage read weights";
@@ -151,7 +153,8 @@ TEST(ScheduleTable, WeightsReadAreTheNewestThatExist) {
         if (phase == Phase::update || (stash && phase == Phase::backward)) continue;
         for (MemberId m : p.steps[at(s)].reads)
           if (is_state(p, m)) {
-            EXPECT_FALSE(can_read_younger(p, s, m)) << row.name << ", " << p.steps[at(s)].name << ", " << n << " stages";
+            EXPECT_FALSE(can_read_younger(p, s, m))
+                << row.name << ", " << p.steps[at(s)].name << ", " << n << " stages";
           }
       }
     }
@@ -163,14 +166,16 @@ TEST(DualPipe, HoldsTheActivationsOfAllBatchesInFlight) {
     for (const auto schedule : {dualpipe, spectrain, vertical_sync}) {
       const Program p = planned(schedule(equal_stages(n)));
       for (int k = 0; k < n; ++k)
-        EXPECT_EQ(p.blocks[at(find_block(p, fmt::format("a{}", k)))].slots, 2 * (n - 1 - k) + 1) << k << " of " << n;
+        EXPECT_EQ(p.blocks[at(find_block(p, fmt::format("a{}", k)))].slots, 2 * (n - 1 - k) + 1)
+            << k << " of " << n;
     }
 }
 
 TEST(PipeDream, HoldsTheActivationsOfAllBatchesInFlight) {
   for (int n = 1; n <= kMaxStages; ++n) {
     const Program p = planned(pipedream(equal_stages(n)));
-    for (int k = 0; k < n; ++k) EXPECT_EQ(p.blocks[at(find_block(p, fmt::format("a{}", k)))].slots, n - k) << k << " of " << n;
+    for (int k = 0; k < n; ++k)
+      EXPECT_EQ(p.blocks[at(find_block(p, fmt::format("a{}", k)))].slots, n - k) << k << " of " << n;
   }
 }
 
@@ -187,7 +192,9 @@ TEST(OneFOneB, HoldsTheActivationsOfAllMicroBatchesInFlight) {
   for (int n = 1; n <= kMaxStages; ++n)
     for (int m : {2, 4, 9}) {
       const Program p = planned(one_f_one_b(equal_stages(n, {.activation = 4096}, m)));
-      for (int k = 0; k < n; ++k) EXPECT_EQ(activation_places(p, k), std::min(n - k, m)) << k << " of " << n << ", " << m << " micro-batches";
+      for (int k = 0; k < n; ++k)
+        EXPECT_EQ(activation_places(p, k), std::min(n - k, m))
+            << k << " of " << n << ", " << m << " micro-batches";
     }
 }
 
@@ -198,7 +205,9 @@ TEST(GPipe, HoldsTheActivationsOfAllMicroBatches) {
   }
 }
 
-TEST(DoubleBuffered, NeedsAsManyMicroBatchesAsStages) { EXPECT_THROW(double_buffered(equal_stages(4, {}, 3)), Error); }
+TEST(DoubleBuffered, NeedsAsManyMicroBatchesAsStages) {
+  EXPECT_THROW(double_buffered(equal_stages(4, {}, 3)), Error);
+}
 
 TEST(MuTwo, LifetimesOfTheModelAheadWrapAroundTheUnit) {
   const Program p = planned(mu_two(equal_stages(3)));

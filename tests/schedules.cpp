@@ -28,7 +28,8 @@ struct Flow {
 // The stages' steps; schedules differ in the order, the lags and the weights they ask for.
 class StageWriter {
  public:
-  explicit StageWriter(const Pipeline& p, int backward_lane = 0) : p_(p), backward_lane_(backward_lane), b_(p.size()), flow_(at(p.size())) {
+  explicit StageWriter(const Pipeline& p, int backward_lane = 0)
+      : p_(p), backward_lane_(backward_lane), b_(p.size()), flow_(at(p.size())) {
     b_.program().corun = p.corun;
     b_.program().microbatches = p.microbatches;
     for (int k = 0; k < size(); ++k) {
@@ -44,31 +45,48 @@ class StageWriter {
   // Reads what came from stage k − 1, saves activations, sends to stage k + 1.
   void forward(int k, int j, int lag, MemberId weights) {
     const Flow& flow = flow_[at(k)][at(j)];
-    Step f{.name = name("F", k, j), .lane = b_.lane(k), .lag = lag, .reads = {weights}, .writes = {flow.activation},
-           .cost = {stage(k).forward}, .tag = tag(Phase::forward, k, j)};
+    Step f{.name = name("F", k, j),
+           .lane = b_.lane(k),
+           .lag = lag,
+           .reads = {weights},
+           .writes = {flow.activation},
+           .cost = {stage(k).forward},
+           .tag = tag(Phase::forward, k, j)};
     if (flow.input >= 0) f.reads.push_back(flow.input);
     if (flow.output >= 0) f.writes.push_back(flow.output);
     b_.add(std::move(f));
-    if (flow.output >= 0) b_.transfer(name("y", k, j), flow.output, flow_[at(k + 1)][at(j)].input, lag, p_.hop);
+    if (flow.output >= 0)
+      b_.transfer(name("y", k, j), flow.output, flow_[at(k + 1)][at(j)].input, lag, p_.hop);
   }
 
   // Adds to the stage's gradient, in place, and sends the input's gradient to stage k − 1.
   void backward(int k, int j, int lag, MemberId weights) {
     const Flow& flow = flow_[at(k)][at(j)];
-    Step s{.name = name("B", k, j), .lane = b_.lane(k, LaneKind::compute, backward_lane_), .lag = lag,
-           .reads = {weights, flow.activation}, .writes = {flow.grad}, .cost = {stage(k).backward},
-           .tag = tag(Phase::backward, k, j), .in_place = true};
+    Step s{.name = name("B", k, j),
+           .lane = b_.lane(k, LaneKind::compute, backward_lane_),
+           .lag = lag,
+           .reads = {weights, flow.activation},
+           .writes = {flow.grad},
+           .cost = {stage(k).backward},
+           .tag = tag(Phase::backward, k, j),
+           .in_place = true};
     if (j > 0) s.reads.push_back(flow_[at(k)][at(j - 1)].grad);
     if (flow.grad_output >= 0) s.reads.push_back(flow.grad_output);
     if (flow.grad_input >= 0) s.writes.push_back(flow.grad_input);
     b_.add(std::move(s));
-    if (flow.grad_input >= 0) b_.transfer(name("d", k, j), flow.grad_input, flow_[at(k - 1)][at(j)].grad_output, lag, p_.hop);
+    if (flow.grad_input >= 0)
+      b_.transfer(name("d", k, j), flow.grad_input, flow_[at(k - 1)][at(j)].grad_output, lag, p_.hop);
   }
 
   Step& update(int k, int lag) {
-    return b_.step(b_.add({.name = fmt::format("U{}", k), .lane = b_.lane(k), .lag = lag,
-                           .reads = {flow_[at(k)].back().grad, weights(k, 1)}, .writes = {b_.assign(weights_[at(k)])},
-                           .cost = {stage(k).update}, .tag = tag(Phase::update, k, 0), .in_place = true}));
+    return b_.step(b_.add({.name = fmt::format("U{}", k),
+                           .lane = b_.lane(k),
+                           .lag = lag,
+                           .reads = {flow_[at(k)].back().grad, weights(k, 1)},
+                           .writes = {b_.assign(weights_[at(k)])},
+                           .cost = {stage(k).update},
+                           .tag = tag(Phase::update, k, 0),
+                           .in_place = true}));
   }
 
   // All stages meet: nothing listed before it runs beside what is listed after it.
@@ -76,7 +94,8 @@ class StageWriter {
     if (!p_.barriers) return;
     const std::int64_t channel = b_.new_channel();
     for (int k = 0; k < size(); ++k)
-      barriers_.push_back(b_.add({.name = fmt::format("{} {}", name, k), .lane = b_.lane(k), .channel = channel}));
+      barriers_.push_back(
+          b_.add({.name = fmt::format("{} {}", name, k), .lane = b_.lane(k), .channel = channel}));
   }
 
   Program take() {
@@ -95,7 +114,8 @@ class StageWriter {
     flow.output = boundary("y", k + 1);
     flow.grad_output = boundary("e", k + 1);
     flow.grad_input = boundary("d", k - 1);
-    flow.grad = j > 0 ? b_.over(name("g", k, j), flow_[at(k)][at(j - 1)].grad) : b_.value(name("g", k, j), k, stage(k).weights);
+    flow.grad = j > 0 ? b_.over(name("g", k, j), flow_[at(k)][at(j - 1)].grad)
+                      : b_.value(name("g", k, j), k, stage(k).weights);
     return flow;
   }
 
@@ -110,7 +130,8 @@ class StageWriter {
     Program& program = b_.program();
     const auto steps = static_cast<StepId>(program.steps.size());
     for (LaneId l = 0; l < static_cast<LaneId>(program.lanes.size()); ++l) {
-      if (l == b_.step(barrier).lane || program.lanes[at(l)].device != program.lane_of(barrier).device) continue;
+      if (l == b_.step(barrier).lane || program.lanes[at(l)].device != program.lane_of(barrier).device)
+        continue;
       const auto on_lane = [&](StepId s) { return b_.step(s).lane == l; };
       StepId last = barrier - 1, next = barrier + 1;
       while (last >= 0 && !on_lane(last)) --last;
@@ -149,10 +170,13 @@ Program flush_schedule(const Pipeline& p, const std::vector<std::vector<Turn>>& 
     for (int k = 0; k < stages; ++k) {
       if (next[at(k)] == turns[at(k)].size()) continue;
       const Turn t = turns[at(k)][next[at(k)]];
-      const bool ready = t.backward ? k + 1 == stages || backwards[at(k + 1)] > t.microbatch : k == 0 || forwards[at(k - 1)] > t.microbatch;
+      const bool ready = t.backward ? k + 1 == stages || backwards[at(k + 1)] > t.microbatch
+                                    : k == 0 || forwards[at(k - 1)] > t.microbatch;
       if (!ready) continue;
-      if (t.backward) w.backward(k, t.microbatch, 0, w.weights(k, 1));
-      else w.forward(k, t.microbatch, 0, w.weights(k, 1));
+      if (t.backward)
+        w.backward(k, t.microbatch, 0, w.weights(k, 1));
+      else
+        w.forward(k, t.microbatch, 0, w.weights(k, 1));
       ++(t.backward ? backwards : forwards)[at(k)];
       ++next[at(k)];
       moved = true;
@@ -223,9 +247,14 @@ Program spectrain(const Pipeline& p) {
   std::vector<BlockId> velocity;
   for (int k = 0; k < n; ++k) velocity.push_back(b.state(fmt::format("v{}", k), k, p.stages[at(k)].weights));
   const auto predict = [&](int k, const char* name, Phase phase, int lane, int lag, int age) {
-    const MemberId scratch = b.value(fmt::format("{}{}", phase == Phase::forward ? "wf" : "wb", k), k, p.stages[at(k)].weights);
-    b.add({.name = fmt::format("{}{}", name, k), .lane = b.lane(k, LaneKind::compute, lane), .lag = lag,
-           .reads = {w.weights(k, age), b.read(velocity[at(k)], age)}, .writes = {scratch}, .tag = {.phase = phase, .stage = k}});
+    const MemberId scratch =
+        b.value(fmt::format("{}{}", phase == Phase::forward ? "wf" : "wb", k), k, p.stages[at(k)].weights);
+    b.add({.name = fmt::format("{}{}", name, k),
+           .lane = b.lane(k, LaneKind::compute, lane),
+           .lag = lag,
+           .reads = {w.weights(k, age), b.read(velocity[at(k)], age)},
+           .writes = {scratch},
+           .tag = {.phase = phase, .stage = k}});
     return scratch;
   };
   for (int k = 0; k < n; ++k) w.forward(k, 0, k, predict(k, "PF", Phase::forward, 0, k, 2 * n - 1 - 2 * k));
@@ -244,8 +273,8 @@ Program spectrain(const Pipeline& p) {
 
 namespace {
 
-// One F and one B of each stage in two ticks. Counted in micro-batches, stage k's F is ⌊k/2⌋ behind stage 0's,
-// its B ⌊(2N−1−k)/2⌋; even stages have F in the first tick, odd ones B. `age` is that of the weights.
+// One F and one B of each stage in two ticks. Counted in micro-batches, stage k's F is ⌊k/2⌋ behind stage
+// 0's, its B ⌊(2N−1−k)/2⌋; even stages have F in the first tick, odd ones B. `age` is that of the weights.
 template <class AgeOf> Program alternating(const Pipeline& p, AgeOf age) {
   StageWriter w(p);
   const int n = p.size(), m = p.microbatches;
@@ -276,7 +305,8 @@ Program pipedream(const Pipeline& p) {
 
 Program double_buffered(const Pipeline& p) {
   if (p.microbatches < p.size())
-    throw Error(fmt::format("2BW on {} stages needs as many micro-batches, not {}", p.size(), p.microbatches));
+    throw Error(
+        fmt::format("2BW on {} stages needs as many micro-batches, not {}", p.size(), p.microbatches));
   return alternating(p, [](int) { return 2; });
 }
 

@@ -30,20 +30,23 @@ Pipeline equal_stages(int count, const Stage& stage = {}, int microbatches = 1);
 /// activations the values "a<k>". Forward steps lie on compute lane 0.
 ///
 /// Lags 0, the gradients of all micro-batches folded from the first to the last, then one update.
-Program accumulation(const Pipeline& p);  ///< F and B of one micro-batch after the other; with one it is plain training
-Program gpipe(const Pipeline& p);         ///< all F, then all B
-Program one_f_one_b(const Pipeline& p);   ///< with a flush
+Program accumulation(
+    const Pipeline& p);  ///< F and B of one micro-batch after the other; with one it is plain training
+Program gpipe(const Pipeline& p);        ///< all F, then all B
+Program one_f_one_b(const Pipeline& p);  ///< with a flush
 
 /// F and B of different batches at the same time, on two compute lanes; barriers end a unit.
 Program dualpipe(const Pipeline& p);
-/// DualPipe with weights predicted into scratch for F and for B ("PF", "PB") from the states "w<k>" and "v<k>".
+/// DualPipe with weights predicted into scratch for F and for B ("PF", "PB") from the states "w<k>" and
+/// "v<k>".
 Program spectrain(const Pipeline& p);
 /// DualPipe's timing with F and B of a batch on the weights that were there when the batch entered.
 Program vertical_sync(const Pipeline& p);
 
 /// One F and one B in two ticks, an update after every B; F and B of a batch share their weights.
 Program pipedream(const Pipeline& p);
-/// PipeDream-2BW: a unit is `microbatches` ≥ stages of them, and one update. Throws Error where there are fewer.
+/// PipeDream-2BW: a unit is `microbatches` ≥ stages of them, and one update. Throws Error where there are
+/// fewer.
 Program double_buffered(const Pipeline& p);
 
 /// One device, a layer a "stage": all-reduces ("R") beside the backward and the next forward.

@@ -12,7 +12,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // A model whose layers are listed one by one, each F before or, by lag, after the B that it serves.
 class Layers {
  public:
-  Layers(ScheduleBuilder& b, const Pipeline& p, std::string prefix, int model) : b_(b), p_(p), prefix_(std::move(prefix)), model_(model) {
+  Layers(ScheduleBuilder& b, const Pipeline& p, std::string prefix, int model)
+      : b_(b), p_(p), prefix_(std::move(prefix)), model_(model) {
     for (int l = 0; l < p.size(); ++l) {
       weights_.push_back(b.state(name("w", l), 0, stage(l).weights));
       activations_.push_back(b.value(name("a", l), 0, stage(l).activation));
@@ -26,20 +27,36 @@ class Layers {
   std::string name(const char* what, int l) const { return fmt::format("{}{}{}", what, prefix_, l); }
 
   void forward(int l, int lag) {
-    Step f{.name = name("F", l), .lane = b_.lane(0), .lag = lag, .reads = {b_.read(weights_[at(l)], 1)},
-           .writes = {activations_[at(l)]}, .cost = {stage(l).forward}, .tag = tag(Phase::forward, l)};
+    Step f{.name = name("F", l),
+           .lane = b_.lane(0),
+           .lag = lag,
+           .reads = {b_.read(weights_[at(l)], 1)},
+           .writes = {activations_[at(l)]},
+           .cost = {stage(l).forward},
+           .tag = tag(Phase::forward, l)};
     if (l > 0) f.reads.push_back(activations_[at(l - 1)]);
     b_.add(std::move(f));
   }
   void backward(int l, int lag, MemberId saved) {
-    Step s{.name = name("B", l), .lane = b_.lane(0), .lag = lag, .reads = {saved, b_.read(weights_[at(l)], 1)},
-           .writes = {grads_[at(l)], signals_[at(l)]}, .cost = {stage(l).backward}, .tag = tag(Phase::backward, l)};
+    Step s{.name = name("B", l),
+           .lane = b_.lane(0),
+           .lag = lag,
+           .reads = {saved, b_.read(weights_[at(l)], 1)},
+           .writes = {grads_[at(l)], signals_[at(l)]},
+           .cost = {stage(l).backward},
+           .tag = tag(Phase::backward, l)};
     if (!last(l)) s.reads.push_back(signals_[at(l + 1)]);
     b_.add(std::move(s));
   }
   void update(int l, int lag, MemberId grad) {
-    b_.add({.name = name("U", l), .lane = b_.lane(0), .lag = lag, .reads = {grad, b_.read(weights_[at(l)], 1)},
-            .writes = {b_.assign(weights_[at(l)])}, .cost = {stage(l).update}, .tag = tag(Phase::update, l), .in_place = true});
+    b_.add({.name = name("U", l),
+            .lane = b_.lane(0),
+            .lag = lag,
+            .reads = {grad, b_.read(weights_[at(l)], 1)},
+            .writes = {b_.assign(weights_[at(l)])},
+            .cost = {stage(l).update},
+            .tag = tag(Phase::update, l),
+            .in_place = true});
   }
 
  private:
@@ -66,8 +83,13 @@ Program overlapped_all_reduce(const Pipeline& p) {
   }
   for (int l = p.size(); l-- > 0;) {
     model.backward(l, 0, model.activation(l));
-    b.add({.name = model.name("R", l), .lane = b.lane(0, LaneKind::collective), .reads = {model.grad(l)},
-           .writes = {reduced[at(l)]}, .channel = b.new_channel(), .cost = {p.hop}, .in_place = true});
+    b.add({.name = model.name("R", l),
+           .lane = b.lane(0, LaneKind::collective),
+           .reads = {model.grad(l)},
+           .writes = {reduced[at(l)]},
+           .channel = b.new_channel(),
+           .cost = {p.hop},
+           .in_place = true});
   }
   return b.take();
 }
@@ -85,15 +107,23 @@ class ParkedModel {
   void forward(int l) {
     layers_.forward(l, forward_lag_);
     if (layers_.last(l)) return;
-    b_.add({.name = layers_.name("out ", l), .lane = b_.lane(0, LaneKind::copy_out), .lag = forward_lag_,
-            .reads = {layers_.activation(l)}, .writes = {parked_[at(l)]}, .cost = {p_.hop}});
+    b_.add({.name = layers_.name("out ", l),
+            .lane = b_.lane(0, LaneKind::copy_out),
+            .lag = forward_lag_,
+            .reads = {layers_.activation(l)},
+            .writes = {parked_[at(l)]},
+            .cost = {p_.hop}});
   }
   void backward(int l) {
     MemberId saved = layers_.activation(l);
     if (!layers_.last(l)) {
       saved = b_.value(layers_.name("a'", l), 0, p_.stages[at(l)].activation);
-      b_.add({.name = layers_.name("in ", l), .lane = b_.lane(0, LaneKind::copy_in), .lag = 1, .reads = {parked_[at(l)]},
-              .writes = {saved}, .cost = {p_.hop}});
+      b_.add({.name = layers_.name("in ", l),
+              .lane = b_.lane(0, LaneKind::copy_in),
+              .lag = 1,
+              .reads = {parked_[at(l)]},
+              .writes = {saved},
+              .cost = {p_.hop}});
     }
     layers_.backward(l, 1, saved);
     layers_.update(l, 1, layers_.grad(l));

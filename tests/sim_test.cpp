@@ -29,7 +29,9 @@ Timeline simulate(const Program& planned, std::int64_t batches) {
   EXPECT_DOUBLE_EQ(sim.now(), sim.timeline().seconds());
   return sim.timeline();
 }
-double makespan(const Program& schedule, std::int64_t batches = 1) { return simulate(planned(schedule), batches).seconds(); }
+double makespan(const Program& schedule, std::int64_t batches = 1) {
+  return simulate(planned(schedule), batches).seconds();
+}
 
 const Span& span_of(const Timeline& t, const std::string& step, std::int64_t batch = 0) {
   for (const Span& s : t.spans)
@@ -47,8 +49,12 @@ struct Overlap {
   std::vector<double> b, c, r;
 
   double g(double size, double threads) const { return size / (alpha1 - alpha2 * threads); }  // Eq. (5)
-  double p(double bytes, double threads) const { return bytes / (p1 - p2 * std::exp(-p3 * std::pow(threads, 0.6))); }  // Eq. (6)
-  double q(double bytes, double threads) const { return bytes / (q1 - q2 * std::exp(-q3 * std::pow(threads, 0.6))); }
+  double p(double bytes, double threads) const {
+    return bytes / (p1 - p2 * std::exp(-p3 * std::pow(threads, 0.6)));
+  }  // Eq. (6)
+  double q(double bytes, double threads) const {
+    return bytes / (q1 - q2 * std::exp(-q3 * std::pow(threads, 0.6)));
+  }
 };
 
 struct StageTime {
@@ -65,13 +71,13 @@ std::vector<StageTime> libra_stages(const Overlap& m) {
   double s = rest(1);  // unfinished computation at the start of the stage
   for (std::size_t i = 0; i < groups; ++i) {
     const double c = m.c[i], r = m.r[i], a = m.startup;
-    const double f_o = c == 0 || s == 0 ? 0 : std::min(m.p(c, r) + a, m.g(s, r));            // Eq. (8)
-    const double delta_b = s == 0 ? 0 : 1 - f_o / m.g(s, r);                                 // Eq. (9)
-    const double delta_c = c == 0 ? 0 : 1 - f_o / (m.p(c, r) + a);                           // Eq. (10)
-    const double f_b = s * delta_b, f_c = (m.q(c, r) + a) * delta_c;                         // Eq. (11)
-    const double t_b = std::max(0.0, f_b - rest(i + 2));                                     // Eqs. (13), (14)
-    stages.push_back({f_o, t_b, f_c});                                                       // Eq. (12)
-    s = f_b - t_b;                                                                           // Eq. (15)
+    const double f_o = c == 0 || s == 0 ? 0 : std::min(m.p(c, r) + a, m.g(s, r));  // Eq. (8)
+    const double delta_b = s == 0 ? 0 : 1 - f_o / m.g(s, r);                       // Eq. (9)
+    const double delta_c = c == 0 ? 0 : 1 - f_o / (m.p(c, r) + a);                 // Eq. (10)
+    const double f_b = s * delta_b, f_c = (m.q(c, r) + a) * delta_c;               // Eq. (11)
+    const double t_b = std::max(0.0, f_b - rest(i + 2));                           // Eqs. (13), (14)
+    stages.push_back({f_o, t_b, f_c});                                             // Eq. (12)
+    s = f_b - t_b;                                                                 // Eq. (15)
   }
   return stages;
 }
@@ -84,8 +90,13 @@ Program libra_schedule(const Overlap& m) {
     b.add({.name = fmt::format("B{}", i), .lane = compute, .writes = {grad}, .cost = {m.b[i]}});
     const double alone = m.c[i] == 0 ? 0 : m.q(m.c[i], m.r[i]) + m.startup;
     const double beside = m.c[i] == 0 ? 1 : m.p(m.c[i], m.r[i]) + m.startup;
-    b.add({.name = fmt::format("C{}", i), .lane = collective, .reads = {grad}, .writes = {sum}, .channel = b.new_channel(),
-           .cost = {alone, alone > 0 ? alone / beside : 1, m.alpha1 - m.alpha2 * m.r[i]}, .in_place = true});
+    b.add({.name = fmt::format("C{}", i),
+           .lane = collective,
+           .reads = {grad},
+           .writes = {sum},
+           .channel = b.new_channel(),
+           .cost = {alone, alone > 0 ? alone / beside : 1, m.alpha1 - m.alpha2 * m.r[i]},
+           .in_place = true});
   }
   return b.take();
 }
@@ -161,7 +172,8 @@ TEST(FlushSchedules, MakespanAndBubbleOfEqualStages) {
         EXPECT_NEAR(t.seconds(), expected, 1e-9 * expected) << n << " stages, " << m << " micro-batches";
         for (std::size_t lane = 0; lane < t.lane_names.size(); ++lane)
           if (t.lane_names[lane].find("compute") != std::string::npos) {
-            EXPECT_NEAR(1 - t.busy(static_cast<LaneId>(lane)) / t.seconds(), double(n - 1) / (m + n - 1), 1e-9);
+            EXPECT_NEAR(1 - t.busy(static_cast<LaneId>(lane)) / t.seconds(), double(n - 1) / (m + n - 1),
+                        1e-9);
           }
       }
 }
@@ -192,7 +204,8 @@ double dualpipe_unit(const Pipeline& p, std::int64_t unit, std::int64_t batches)
   double longest = 0;
   for (int k = 0; k < n; ++k) {
     const auto active = [&](std::int64_t lag) { return unit >= lag && unit - lag < batches; };
-    const double f = active(k) ? p.stages[at(k)].forward : 0, b = active(2 * n - 2 - k) ? p.stages[at(k)].backward : 0;
+    const double f = active(k) ? p.stages[at(k)].forward : 0,
+                 b = active(2 * n - 2 - k) ? p.stages[at(k)].backward : 0;
     longest = std::max(longest, k == n - 1 ? f + b : 2 * p.corun * std::min(f, b) + std::abs(f - b));
   }
   return longest;
@@ -245,7 +258,8 @@ TEST(PipeDream, LockstepPeriodIsTwiceTheLonger) {
   }
 }
 
-// Without barriers, balanced 1F1B with free hops has DualPipe's throughput where F and B gain nothing side by side.
+// Without barriers, balanced 1F1B with free hops has DualPipe's throughput where F and B gain nothing side by
+// side.
 TEST(PipeDream, AsynchronousPeriodIsForwardPlusBackward) {
   for (int n = 1; n <= 5; ++n) {
     const Timeline t = simulate(planned(pipedream(equal_stages(n, {.forward = 1, .backward = 2}))), 40);
@@ -290,7 +304,8 @@ TEST(Simulator, TransferWaitsForBothEnds) {
 TEST(Simulator, InactiveEndsDoNotMeet) {
   ScheduleBuilder b(2);
   const std::int64_t channel = b.new_channel();
-  for (int k : {0, 1}) b.add({.name = fmt::format("A{}", k), .lane = b.lane(k), .lag = 1, .cost = {k == 0 ? 1.0 : 5.0}});
+  for (int k : {0, 1})
+    b.add({.name = fmt::format("A{}", k), .lane = b.lane(k), .lag = 1, .cost = {k == 0 ? 1.0 : 5.0}});
   for (int k : {0, 1}) b.add({.name = fmt::format("barrier {}", k), .lane = b.lane(k), .channel = channel});
   b.add({.name = "last", .lane = b.lane(0), .lag = 1, .cost = {1}});
   const Timeline t = simulate(planned(b.take()), 1);
@@ -303,11 +318,14 @@ TEST(Simulator, IsDeterministic) {
   p.corun = 0.77;
   const Program plan = planned(spectrain(p));
   const auto same = [](const Span& a, const Span& b) {
-    return a.lane == b.lane && a.step == b.step && a.unit == b.unit && a.batch == b.batch && a.begin == b.begin && a.end == b.end;
+    return a.lane == b.lane && a.step == b.step && a.unit == b.unit && a.batch == b.batch &&
+           a.begin == b.begin && a.end == b.end;
   };
-  const Timeline a = simulate(plan, 12), b = simulate(plan, 12), c = simulate(planned(schedule_from_json(to_json(plan))), 12);
+  const Timeline a = simulate(plan, 12), b = simulate(plan, 12),
+                 c = simulate(planned(schedule_from_json(to_json(plan))), 12);
   EXPECT_TRUE(std::equal(a.spans.begin(), a.spans.end(), b.spans.begin(), b.spans.end(), same));
-  EXPECT_TRUE(std::equal(a.spans.begin(), a.spans.end(), c.spans.begin(), c.spans.end(), same)) << "read back from JSON";
+  EXPECT_TRUE(std::equal(a.spans.begin(), a.spans.end(), c.spans.begin(), c.spans.end(), same))
+      << "read back from JSON";
 }
 
 TEST(Simulator, RunsOneAfterTheOtherAddUp) {
@@ -320,7 +338,8 @@ TEST(Simulator, RunsOneAfterTheOtherAddUp) {
 }
 
 TEST(Timeline, PerfettoHoldsEverySpanOnItsTrackAndTheBytesLive) {
-  const Program plan = planned(dualpipe(equal_stages(2, {.forward = 0.5, .backward = 0.25, .activation = 1000})));
+  const Program plan =
+      planned(dualpipe(equal_stages(2, {.forward = 0.5, .backward = 0.25, .activation = 1000})));
   const Timeline t = simulate(plan, 3);
   const auto events = nlohmann::json::parse(to_perfetto(t)).at("traceEvents");
   std::size_t spans = 0, counters = 0;
@@ -360,8 +379,9 @@ TEST(Simulator, LaneOrderIsTheExecutedOne) {
     Pipeline one = equal_stages(n, {.forward = 0.1, .backward = 0.2}), many = one;
     many.microbatches = 5;
     one.corun = many.corun = 0.7;
-    for (const Program& p : {planned(dualpipe(one)), planned(spectrain(one)), planned(pipedream(one)), planned(double_buffered(many)),
-                             planned(one_f_one_b(many)), planned(overlapped_all_reduce(one)), planned(mu_two(one))}) {
+    for (const Program& p : {planned(dualpipe(one)), planned(spectrain(one)), planned(pipedream(one)),
+                             planned(double_buffered(many)), planned(one_f_one_b(many)),
+                             planned(overlapped_all_reduce(one)), planned(mu_two(one))}) {
       CpuRun cpu(p, {.spans = 1000});
       cpu.run(9);
       EXPECT_EQ(lane_orders(cpu.timeline()), lane_orders(simulate(p, 9)));

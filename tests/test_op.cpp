@@ -53,7 +53,8 @@ namespace {
 
 class TestKernel final : public Kernel {
  public:
-  explicit TestKernel(const KernelSpec& spec) : op_(static_cast<const TestOp&>(spec.op)), channel_(spec.channel) {
+  explicit TestKernel(const KernelSpec& spec)
+      : op_(static_cast<const TestOp&>(spec.op)), channel_(spec.channel) {
     for (const auto& t : spec.inputs) in_bytes_.push_back(t.bytes());
     for (const auto& t : spec.outputs) out_bytes_.push_back(t.bytes());
   }
@@ -84,7 +85,8 @@ class TestKernel final : public Kernel {
     return {static_cast<const std::byte*>(launch.in[i]), static_cast<std::size_t>(in_bytes_[i])};
   }
   bool replaced(const Launch& launch, std::size_t i) const {
-    return std::find(launch.out, launch.out + out_bytes_.size(), launch.in[i]) != launch.out + out_bytes_.size();
+    return std::find(launch.out, launch.out + out_bytes_.size(), launch.in[i]) !=
+           launch.out + out_bytes_.size();
   }
   static void linger(std::uint64_t hash) {
     if (hash % 4 == 0) std::this_thread::yield();
@@ -99,7 +101,8 @@ class TestKernel final : public Kernel {
       fill_bytes({static_cast<std::byte*>(launch.out[o]), bytes}, output_hash(made, o));
       linger(made >> (2 + o));
     }
-    if (launch.workspace && std::memcmp(launch.workspace, &made, kScratch) != 0) throw Error("the workspace was overwritten");
+    if (launch.workspace && std::memcmp(launch.workspace, &made, kScratch) != 0)
+      throw Error("the workspace was overwritten");
   }
 
   static void meet(const RankContext& rank, std::uint64_t channel) {

@@ -9,7 +9,8 @@
 
 namespace tandem::test {
 
-/// What one step did in the run under way, by batch. Rows are resized between runs; a step writes its own only.
+/// What one step did in the run under way, by batch. Rows are resized between runs; a step writes its own
+/// only.
 struct StepLog {
   std::vector<std::uint64_t> made;
   std::vector<std::vector<std::uint64_t>> read;
@@ -19,7 +20,8 @@ struct StepLog {
 class TestOp final : public Op {
  public:
   enum class Kind { make, send, receive, meet };
-  TestOp(Kind kind, std::string step, int peer, StepLog* log) : kind(kind), step(std::move(step)), peer(peer), log(log) {}
+  TestOp(Kind kind, std::string step, int peer, StepLog* log)
+      : kind(kind), step(std::move(step)), peer(peer), log(log) {}
 
   std::string_view name() const override { return "test"; }
   std::string attributes() const override { return "step=" + step; }

@@ -39,8 +39,9 @@ TEST(LinkModel, ReadsWhatPeopleWrite) {
 }
 
 TEST(LinkModel, RefusesTheRestAndListsTheForms) {
-  for (const char* text : {"", "fast", "1GB", "1gb/s", "GB/s", "1GB/s,", "1GB/s,50", "1GB/s,2GB/s", "1us,2us", "-1GB/s",
-                           "0GB/s", "nanGB/s", "infus", "1GB/s;50us", "1e999GB/s", "1GB/s,50us,1ms"}) {
+  for (const char* text :
+       {"", "fast", "1GB", "1gb/s", "GB/s", "1GB/s,", "1GB/s,50", "1GB/s,2GB/s", "1us,2us", "-1GB/s", "0GB/s",
+        "nanGB/s", "infus", "1GB/s;50us", "1e999GB/s", "1GB/s,50us,1ms"}) {
     const std::string e = message_of<Error>([&] { parse_link(text); });
     EXPECT_NE(e.find("'1GB/s,50us'"), std::string::npos) << text << ": " << e;
     EXPECT_NE(e.find("10Gb/s"), std::string::npos) << text;
@@ -65,7 +66,8 @@ std::vector<double> seconds_of(int ranks, const LinkModel& link, const std::func
   return seconds;
 }
 
-// Never faster than the model, and at least once, on every rank, no more than some ms slower: the machine is shared.
+// Never faster than the model, and at least once, on every rank, no more than some ms slower: the machine is
+// shared.
 void expect_takes(double model, int ranks, const LinkModel& link, const std::function<void(Comm&)>& work) {
 #ifdef TANDEM_SANITIZED
   constexpr double kSlower = 40e-3;
@@ -86,8 +88,10 @@ TEST(Throttle, ATransferTakesLatencyPlusBytesOverBandwidth) {
   const LinkModel link{5e-3, 100e6};
   std::vector<char> from(2'000'000), to(from.size());
   expect_takes(25e-3, 2, link, [&](Comm& c) {
-    if (c.rank() == 0) c.send(from.data(), 2'000'000, 1, 1);
-    else c.receive(to.data(), 2'000'000, 0, 1);
+    if (c.rank() == 0)
+      c.send(from.data(), 2'000'000, 1, 1);
+    else
+      c.receive(to.data(), 2'000'000, 0, 1);
   });
 }
 
@@ -96,7 +100,8 @@ TEST(Throttle, AnAllReduceTakesARingsTime) {
   for (int ranks = 2; ranks <= 4; ++ranks) {
     std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(100'000, 1.0f));
     expect_takes(all_reduce_seconds(link, 400'000, ranks), ranks, link, [&](Comm& c) {
-      c.all_reduce_sum(data[static_cast<std::size_t>(c.rank())].data(), 100'000, DType::f32, all_ranks(ranks), 1);
+      c.all_reduce_sum(data[static_cast<std::size_t>(c.rank())].data(), 100'000, DType::f32, all_ranks(ranks),
+                       1);
     });
     expect_takes(barrier_seconds(link, ranks), ranks, link, [&](Comm& c) { c.barrier(all_ranks(ranks), 1); });
   }
@@ -111,8 +116,10 @@ TEST(Throttle, OneDirectionOfALinkIsSharedAndTheOtherIsNot) {
   const LinkModel link{0, 50e6};
   std::vector<char> data(4 << 20);
   const auto move = [&](Comm& c, int from, int to, int lane) {
-    if (c.rank() == from) c.send(data.data() + lane * 1'000'000, 1'000'000, to, static_cast<std::uint64_t>(lane));
-    if (c.rank() == to) c.receive(data.data() + (2 + lane) * 1'000'000, 1'000'000, from, static_cast<std::uint64_t>(lane));
+    if (c.rank() == from)
+      c.send(data.data() + lane * 1'000'000, 1'000'000, to, static_cast<std::uint64_t>(lane));
+    if (c.rank() == to)
+      c.receive(data.data() + (2 + lane) * 1'000'000, 1'000'000, from, static_cast<std::uint64_t>(lane));
   };
   const auto same_way = [&](Comm& c) { two_transfers(c, [&](Comm& k, int lane) { move(k, 0, 1, lane); }); };
   for (const double s : seconds_of(2, link, same_way)) EXPECT_GE(s, 39.7e-3) << "one after the other";
@@ -120,8 +127,10 @@ TEST(Throttle, OneDirectionOfALinkIsSharedAndTheOtherIsNot) {
     two_transfers(c, [&](Comm& k, int lane) { move(k, lane, 1 - lane, lane); });  // there and back
   });
   expect_takes(20e-3, 3, link, [&](Comm& c) {
-    if (c.rank() == 0) two_transfers(c, [&](Comm& k, int lane) { move(k, 0, 1 + lane, lane); });  // to two peers
-    else move(c, 0, c.rank(), c.rank() - 1);
+    if (c.rank() == 0)
+      two_transfers(c, [&](Comm& k, int lane) { move(k, 0, 1 + lane, lane); });  // to two peers
+    else
+      move(c, 0, c.rank(), c.rank() - 1);
   });
 }
 
@@ -150,7 +159,8 @@ TEST(Throttle, TheBitsAreThoseOfTheCommInside) {
 TEST(Throttle, EndsThatDisagreeAreTold) {
   float x = 0;
   const std::string e = message_of<Error>([&] {
-    run_ranks(2, [&](Comm& c) { c.rank() == 0 ? c.send(&x, 4, 1, 1) : c.receive(&x, 2, 0, 1); }, throttled({0, 0}));
+    run_ranks(
+        2, [&](Comm& c) { c.rank() == 0 ? c.send(&x, 4, 1, 1) : c.receive(&x, 2, 0, 1); }, throttled({0, 0}));
   });
   EXPECT_NE(e.find("rank 0 sends 4 bytes, rank 1 receives 2"), std::string::npos) << e;
 }
@@ -164,7 +174,8 @@ TEST(Throttle, AbortEndsASlowTransferAtOnce) {
       const auto comm = throttle(world.comm(rank), {0, 1});  // 100 s
       const Used used = measure([&] {
         EXPECT_EQ(message_of<Aborted>([&] {
-                    rank == 0 ? comm->send(data.data(), 100, 1, 1) : comm->receive(data.data() + 100, 100, 0, 1);
+                    rank == 0 ? comm->send(data.data(), 100, 1, 1)
+                              : comm->receive(data.data() + 100, 100, 0, 1);
                   }),
                   "stop");
       });
@@ -187,15 +198,16 @@ TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesNonsense) {
   };
   EXPECT_FALSE(with({}).launched);
   EXPECT_EQ(with({}).size, 1);
-  const auto ompi =
-      with({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  const auto ompi = with(
+      {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
   EXPECT_TRUE(ompi.launched);
   EXPECT_EQ(ompi.rank, 3);
   EXPECT_EQ(ompi.size, 4);
   EXPECT_EQ(ompi.local_rank, 1);
   EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).rank, 1);
   EXPECT_EQ(with({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "2"}}).local_rank, 2);
-  EXPECT_EQ(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).size, 2)
+  EXPECT_EQ(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).size,
+            2)
       << "mpirun inside a SLURM job";
   const auto error = [&](const char* rank) {
     return message_of<Error>([&] { with({{"PMI_RANK", rank}, {"PMI_SIZE", "2"}}); });

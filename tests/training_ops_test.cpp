@@ -107,8 +107,9 @@ TEST(LossTest, MisuseIsNamed) {
 }
 
 // Runs dropout on rows as one replica and micro-batch of a Program would.
-std::vector<float> dropped(const KernelTable& table, double p, const Tensor& rows, std::int64_t seed, int replica,
-                           int microbatch, int microbatches, std::int64_t batch = 0, std::uint64_t rng_id = 5) {
+std::vector<float> dropped(const KernelTable& table, double p, const Tensor& rows, std::int64_t seed,
+                           int replica, int microbatch, int microbatches, std::int64_t batch = 0,
+                           std::uint64_t rng_id = 5) {
   const Dropout op(p);
   Tag tag;
   tag.rng_id = rng_id;
@@ -205,8 +206,8 @@ TEST(InitTest, DependsOnPathAndSeedAlone) {
   EXPECT_THROW(normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
 }
 
-// By the formula of torch.optim.SGD: w = (1, −2), gradients (0.5, 1), then (−0.25, 0.5): lr 0.1, momentum 0.9, decay
-// 0.01.
+// By the formula of torch.optim.SGD: w = (1, −2), gradients (0.5, 1), then (−0.25, 0.5): lr 0.1, momentum
+// 0.9, decay 0.01.
 TEST(UpdateTest, TwoStepsFollowTheFormula) {
   const auto pair = [](double a, double b) { return Tensor::from({a, b}, {2}, DType::f64); };
   const Tensor lr = Tensor::from({0.1}, {}, DType::f64);

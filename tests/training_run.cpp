@@ -20,9 +20,11 @@ namespace {
 
 class JobHost final : public Host {
  public:
-  JobHost(const Job& job, int microbatches, Outcome& outcome) : job_(job), microbatches_(microbatches), outcome_(outcome) {}
+  JobHost(const Job& job, int microbatches, Outcome& outcome)
+      : job_(job), microbatches_(microbatches), outcome_(outcome) {}
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank, std::span<std::byte> out) override {
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override {
     const std::int64_t samples = job_.batch_size / rank.replicas / microbatches_;
     const std::int64_t first = (std::int64_t{rank.replica} * microbatches_ + microbatch) * samples;
     const std::int64_t elements = element_count(job_.sample);
@@ -30,23 +32,28 @@ class JobHost final : public Host {
       for (std::int64_t i = 0; i < samples * elements; ++i)
         store_element(job_.dtype, out.data(), i, pixel(job_, batch, first + i / elements, i % elements));
     } else if (name == "labels") {
-      for (std::int64_t i = 0; i < samples; ++i) store_element(DType::i32, out.data(), i, label(job_, batch, first + i));
+      for (std::int64_t i = 0; i < samples; ++i)
+        store_element(DType::i32, out.data(), i, label(job_, batch, first + i));
     } else if (name == "lr") {
-      for (std::size_t m = 0; m < job_.rates.size(); ++m) store_element(job_.dtype, out.data(), static_cast<std::int64_t>(m), job_.rates[m]);
+      for (std::size_t m = 0; m < job_.rates.size(); ++m)
+        store_element(job_.dtype, out.data(), static_cast<std::int64_t>(m), job_.rates[m]);
     } else if (name == "seed") {
-      for (std::size_t m = 0; m < job_.seeds.size(); ++m) reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(job_.seeds[m]);
+      for (std::size_t m = 0; m < job_.seeds.size(); ++m)
+        reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(job_.seeds[m]);
     } else {
       throw Error("no input called " + name);
     }
   }
 
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank, std::span<const std::byte> value) override {
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override {
     if (name != "loss" || rank.replica != 0) return;
     const std::lock_guard lock(mutex_);
     auto& losses = outcome_.losses;
     if (static_cast<std::int64_t>(losses.size()) <= batch) losses.resize(static_cast<std::size_t>(batch) + 1);
     for (std::size_t m = 0; m < job_.seeds.size(); ++m)
-      losses[static_cast<std::size_t>(batch)].push_back(load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
+      losses[static_cast<std::size_t>(batch)].push_back(
+          load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
   }
 
  private:
@@ -65,7 +72,8 @@ double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64
 
 std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample) {
   const RngKey key{job.data_seed, static_cast<std::uint64_t>(job.one_batch ? 0 : batch), fnv1a("labels")};
-  return static_cast<std::int32_t>(uniform(key, static_cast<std::uint64_t>(sample), 0) * static_cast<float>(job.classes));
+  return static_cast<std::int32_t>(uniform(key, static_cast<std::uint64_t>(sample), 0) *
+                                   static_cast<float>(job.classes));
 }
 
 Graph trace_job(const Job& job, std::int64_t samples) {
@@ -99,7 +107,8 @@ std::map<std::string, Tensor> initial_state(const Job& job) {
       TensorType type = tensor.type();
       type.shape.insert(type.shape.begin(), models);
       if (!state.contains(path)) state[path] = Tensor::empty(type);
-      std::memcpy(state[path].as<std::byte>() + m * tensor.type().bytes(), tensor.data(), static_cast<std::size_t>(tensor.type().bytes()));
+      std::memcpy(state[path].as<std::byte>() + m * tensor.type().bytes(), tensor.data(),
+                  static_cast<std::size_t>(tensor.type().bytes()));
     }
   }
   return state;
@@ -108,15 +117,18 @@ std::map<std::string, Tensor> initial_state(const Job& job) {
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
   strategy.models = static_cast<int>(job.seeds.size());
   Outcome outcome;
-  outcome.program = build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
+  outcome.program =
+      build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
   JobHost host(job, strategy.microbatches, outcome);
   std::vector<std::unique_ptr<Comm>> comms;
   const int ranks = strategy.replicas * strategy.stages;
   const ThreadWorld world(ranks);
-  if (process) comms.push_back(std::move(process));
+  if (process)
+    comms.push_back(std::move(process));
   else if (ranks > 1)
     for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  Session session(outcome.program, std::move(comms), host, {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
+  Session session(outcome.program, std::move(comms), host,
+                  {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));
   std::int64_t first = 0;
   for (std::int64_t batches : job.drains) {
@@ -135,7 +147,10 @@ Job small_residual_job(DType dtype) {
   job.sample = {2, 2, 3};
   job.dtype = dtype;
   job.drains = {3, 2};
-  job.model = [] { return std::make_unique<nn::MlpResidual>(nn::MlpOptions{.in = 12, .hidden = 16, .classes = 5, .blocks = 4}); };
+  job.model = [] {
+    return std::make_unique<nn::MlpResidual>(
+        nn::MlpOptions{.in = 12, .hidden = 16, .classes = 5, .blocks = 4});
+  };
   return job;
 }
 
@@ -144,7 +159,9 @@ void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<st
   for (const auto& [path, tensor] : a) {
     ASSERT_TRUE(b.contains(path)) << path;
     ASSERT_EQ(tensor.type(), b.at(path).type()) << path;
-    EXPECT_EQ(0, std::memcmp(tensor.data(), b.at(path).data(), static_cast<std::size_t>(tensor.type().bytes()))) << path << " differs";
+    EXPECT_EQ(0,
+              std::memcmp(tensor.data(), b.at(path).data(), static_cast<std::size_t>(tensor.type().bytes())))
+        << path << " differs";
   }
 }
 

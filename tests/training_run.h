@@ -18,11 +18,11 @@ namespace tandem::testing {
 /// A small training job on random data, to be run under many strategies and compared.
 struct Job {
   std::function<std::unique_ptr<nn::Module>()> model;
-  Shape sample;                      ///< shape of one sample
+  Shape sample;  ///< shape of one sample
   int classes = 5;
   DType dtype = DType::f32;
-  std::int64_t batch_size = 8;       ///< global
-  std::vector<std::int64_t> drains;  ///< batches of each run from empty to drained
+  std::int64_t batch_size = 8;             ///< global
+  std::vector<std::int64_t> drains;        ///< batches of each run from empty to drained
   std::vector<std::uint64_t> seeds = {1};  ///< per model
   std::vector<double> rates = {0.05};      ///< per model
   std::uint64_t data_seed = 7;

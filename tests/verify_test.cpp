@@ -44,7 +44,8 @@ Program dualpipe3() { return planned(dualpipe(equal_stages(3))); }
 Program swapping() {
   ScheduleBuilder b;
   const LaneId compute = b.lane(0), out = b.lane(0, LaneKind::copy_out), in = b.lane(0, LaneKind::copy_in);
-  const MemberId a = b.value("a", 0, 512), c = b.value("c", 0, 512), x = b.value("x", 0, 512), y = b.value("y", 0, 512);
+  const MemberId a = b.value("a", 0, 512), c = b.value("c", 0, 512), x = b.value("x", 0, 512),
+                 y = b.value("y", 0, 512);
   const MemberId ha = b.value("ha", 0, 512, Arena::host), hc = b.value("hc", 0, 512, Arena::host);
   const MemberId a2 = b.value("a'", 0, 512), c2 = b.value("c'", 0, 512), loss = b.value("loss", 0);
   b.add({.name = "F", .lane = compute, .writes = {a, c}});
@@ -58,10 +59,12 @@ Program swapping() {
   return planned(b.take());
 }
 
-// Two gradients side by side, reduced together where they are; an unused state; a reader beside an in-place op.
+// Two gradients side by side, reduced together where they are; an unused state; a reader beside an in-place
+// op.
 Program reducing() {
   ScheduleBuilder b;
-  const LaneId compute = b.lane(0), other = b.lane(0, LaneKind::compute, 1), collective = b.lane(0, LaneKind::collective);
+  const LaneId compute = b.lane(0), other = b.lane(0, LaneKind::compute, 1),
+               collective = b.lane(0, LaneKind::collective);
   const BlockId w = b.state("w", 0, 128), v = b.state("v", 0, 128), group = b.block("group", 0, 128);
   const BlockId running = b.state("running", 0, 128);
   b.state("kept", 0, 128);
@@ -75,8 +78,16 @@ Program reducing() {
   b.add({.name = "relu", .lane = compute, .reads = {x}, .writes = {y}, .in_place = true});
   b.add({.name = "B1", .lane = compute, .reads = {y, b.read(w, 1)}, .writes = {g1}});
   b.add({.name = "B0", .lane = compute, .reads = {y}, .writes = {g0}});
-  b.add({.name = "R", .lane = collective, .reads = {g1, g0}, .writes = {r1, r0}, .channel = b.new_channel(), .in_place = true});
-  b.add({.name = "U", .lane = compute, .reads = {r1, r0, b.read(w, 1), b.read(v, 1)}, .writes = {b.assign(w), b.assign(v), moment},
+  b.add({.name = "R",
+         .lane = collective,
+         .reads = {g1, g0},
+         .writes = {r1, r0},
+         .channel = b.new_channel(),
+         .in_place = true});
+  b.add({.name = "U",
+         .lane = compute,
+         .reads = {r1, r0, b.read(w, 1), b.read(v, 1)},
+         .writes = {b.assign(w), b.assign(v), moment},
          .in_place = true});
   return planned(b.take());
 }
@@ -84,7 +95,8 @@ Program reducing() {
 // ---- ways to break them --------------------------------------------------------------------------------
 
 void drop_waits(Program& p, const std::string& step, const std::string& awaited) {
-  const auto removed = std::erase_if(step_named(p, step).waits, [&](const Wait& w) { return w.step == find_step(p, awaited); });
+  const auto removed = std::erase_if(step_named(p, step).waits,
+                                     [&](const Wait& w) { return w.step == find_step(p, awaited); });
   ASSERT_GT(removed, 0u) << step << " does not wait for " << awaited;
 }
 Wait& wait_of(Program& p, const std::string& step, const std::string& awaited) {
@@ -102,43 +114,76 @@ void move_onto(Program& p, const std::string& block, const std::string& onto) {
 
 std::vector<Fault> races_of_a_pipeline() {
   return {
-      {"MissingDataWait", dualpipe3(), [](Program& p) { drop_waits(p, "B2", "F2"); }, {"race", "'F2'", "'B2'"}},
-      {"MissingReuseWait", dualpipe3(), [](Program& p) { drop_waits(p, "receive y0", "F1"); }, {"'F1'", "'receive y0'"}},
-      {"WaitOneUnitShort", dualpipe3(), [](Program& p) { ++wait_of(p, "F1", "receive y0").back; }, {"'F1'", "'receive y0'"}},
-      {"WaitForAnEarlierStepOfTheLane", dualpipe3(),
+      {"MissingDataWait",
+       dualpipe3(),
+       [](Program& p) { drop_waits(p, "B2", "F2"); },
+       {"race", "'F2'", "'B2'"}},
+      {"MissingReuseWait",
+       dualpipe3(),
+       [](Program& p) { drop_waits(p, "receive y0", "F1"); },
+       {"'F1'", "'receive y0'"}},
+      {"WaitOneUnitShort",
+       dualpipe3(),
+       [](Program& p) { ++wait_of(p, "F1", "receive y0").back; },
+       {"'F1'", "'receive y0'"}},
+      {"WaitForAnEarlierStepOfTheLane",
+       dualpipe3(),
        [](Program& p) {
          redirect(p, "send y0", "F0", "U0");
          wait_of(p, "send y0", "U0").back = 1;
        },
        {"race", "'F0'", "'send y0'"}},
-      {"UpdateBesideTheBackwardThatMakesItsGradient", dualpipe3(), [](Program& p) { drop_waits(p, "U0", "B0"); }, {"race", "'B0'", "'U0'"}},
-      {"StateAssignedUnderAReader", dualpipe3(), [](Program& p) { redirect(p, "B1", "U1", "F1"); }, {"race", "'U1'", "'B1'"}},
-      {"SlotCountReduced", dualpipe3(),
+      {"UpdateBesideTheBackwardThatMakesItsGradient",
+       dualpipe3(),
+       [](Program& p) { drop_waits(p, "U0", "B0"); },
+       {"race", "'B0'", "'U0'"}},
+      {"StateAssignedUnderAReader",
+       dualpipe3(),
+       [](Program& p) { redirect(p, "B1", "U1", "F1"); },
+       {"race", "'U1'", "'B1'"}},
+      {"SlotCountReduced",
+       dualpipe3(),
        [](Program& p) {
          Block& a = block_named(p, "a0");
          a.offsets.pop_back();
          --a.slots;
        },
        {"'F0'", "'B0'"}},
-      {"SlotsWrapEarly", dualpipe3(), [](Program& p) { block_named(p, "a0").offsets[4] = block_named(p, "a0").offsets[0]; }, {"'F0'", "'B0'"}},
-      {"WeightsOfTheWrongAge", dualpipe3(), [](Program& p) { --p.members[at(find_member(p, "w0@5"))].shift; },
+      {"SlotsWrapEarly",
+       dualpipe3(),
+       [](Program& p) { block_named(p, "a0").offsets[4] = block_named(p, "a0").offsets[0]; },
+       {"'F0'", "'B0'"}},
+      {"WeightsOfTheWrongAge",
+       dualpipe3(),
+       [](Program& p) { --p.members[at(find_member(p, "w0@5"))].shift; },
        {"lost value", "'F0'", "'U0'"}},
-      {"VersionsOfAStateReduced", planned(pipedream(equal_stages(3))),
+      {"VersionsOfAStateReduced",
+       planned(pipedream(equal_stages(3))),
        [](Program& p) {
          Block& w = block_named(p, "w0");
          w.offsets.pop_back();
          --w.slots;
        },
        {"lost value", "'B0'", "'U0'"}},
-      {"VersionsOfAStateAtOneAddress", planned(pipedream(equal_stages(3))),
-       [](Program& p) { block_named(p, "w0").offsets[2] = block_named(p, "w0").offsets[1]; }, {"lost value", "'U0'"}},
-      {"BlocksOfUnequalSlotCounts", dualpipe3(), [](Program& p) { block_named(p, "y0").offsets[0] = block_named(p, "a0").offsets[1]; },
+      {"VersionsOfAStateAtOneAddress",
+       planned(pipedream(equal_stages(3))),
+       [](Program& p) { block_named(p, "w0").offsets[2] = block_named(p, "w0").offsets[1]; },
+       {"lost value", "'U0'"}},
+      {"BlocksOfUnequalSlotCounts",
+       dualpipe3(),
+       [](Program& p) { block_named(p, "y0").offsets[0] = block_named(p, "a0").offsets[1]; },
        {"race", "slots", "'F0'", "'a0'", "'y0'"}},
-      {"BlockMovedOntoALiveOne", planned(gpipe(equal_stages(1, {}, 3))), [](Program& p) { move_onto(p, "a0/1", "a0/0"); },
+      {"BlockMovedOntoALiveOne",
+       planned(gpipe(equal_stages(1, {}, 3))),
+       [](Program& p) { move_onto(p, "a0/1", "a0/0"); },
        {"lost value", "'B0/0'", "'F0/1'"}},
-      {"StateOnAnotherState", planned(spectrain(equal_stages(2))), [](Program& p) { move_onto(p, "v0", "w0"); },
+      {"StateOnAnotherState",
+       planned(spectrain(equal_stages(2))),
+       [](Program& p) { move_onto(p, "v0", "w0"); },
        {"lost value", "'v0", "'w0@", "'PF0'"}},
-      {"PredictionIntoScratchThatIsRead", planned(spectrain(equal_stages(3))), [](Program& p) { move_onto(p, "wb1", "wf1"); },
+      {"PredictionIntoScratchThatIsRead",
+       planned(spectrain(equal_stages(3))),
+       [](Program& p) { move_onto(p, "wb1", "wf1"); },
        {"'PB1'", "F1'"}},
       {"DrainCutShort", dualpipe3(), [](Program& p) { --p.max_lag; }, {"lag 4", "'B0'"}},
   };
@@ -147,46 +192,96 @@ std::vector<Fault> races_of_a_pipeline() {
 std::vector<Fault> races_of_one_device() {
   return {
       {"SwapSourceFreedEarly", swapping(), [](Program& p) { move_onto(p, "x", "c"); }, {"'out c'", "'X'"}},
-      {"CopyOutBeforeTheValueIsMade", swapping(), [](Program& p) { drop_waits(p, "out a", "F"); }, {"race", "'F'", "'out a'"}},
+      {"CopyOutBeforeTheValueIsMade",
+       swapping(),
+       [](Program& p) { drop_waits(p, "out a", "F"); },
+       {"race", "'F'", "'out a'"}},
       {"CopyInIntoALiveBlock", swapping(), [](Program& p) { move_onto(p, "a'", "y"); }, {"'Y'", "'in a'"}},
-      {"CopyInBeforeCopyOut", swapping(), [](Program& p) { drop_waits(p, "in a", "out a"); }, {"race", "'out a'", "'in a'"}},
-      {"FetchedValueUsedEarly", swapping(), [](Program& p) { redirect(p, "B", "in c", "in a"); }, {"race", "'in c'", "'B'"}},
-      {"TwoParkedValuesAtOneHostAddress", swapping(), [](Program& p) { move_onto(p, "hc", "ha"); }, {"'out c'", "'in a'"}},
-      {"InPlaceUnderAReader", reducing(), [](Program& p) { drop_waits(p, "relu", "monitor"); }, {"race", "'monitor'", "'relu'"}},
-      {"InPlaceByAStepThatMayNot", reducing(), [](Program& p) { step_named(p, "relu").in_place = false; }, {"race", "'relu'", "in place"}},
-      {"InPlaceNextToItsInput", reducing(),
+      {"CopyInBeforeCopyOut",
+       swapping(),
+       [](Program& p) { drop_waits(p, "in a", "out a"); },
+       {"race", "'out a'", "'in a'"}},
+      {"FetchedValueUsedEarly",
+       swapping(),
+       [](Program& p) { redirect(p, "B", "in c", "in a"); },
+       {"race", "'in c'", "'B'"}},
+      {"TwoParkedValuesAtOneHostAddress",
+       swapping(),
+       [](Program& p) { move_onto(p, "hc", "ha"); },
+       {"'out c'", "'in a'"}},
+      {"InPlaceUnderAReader",
+       reducing(),
+       [](Program& p) { drop_waits(p, "relu", "monitor"); },
+       {"race", "'monitor'", "'relu'"}},
+      {"InPlaceByAStepThatMayNot",
+       reducing(),
+       [](Program& p) { step_named(p, "relu").in_place = false; },
+       {"race", "'relu'", "in place"}},
+      {"InPlaceNextToItsInput",
+       reducing(),
        [](Program& p) {
          Member& y = p.members[at(find_member(p, "y"))];
          y.offset = 8;
          y.bytes -= 8;
        },
        {"'relu'"}},
-      {"OutputOverAnInputOfAnotherBlock", reducing(),
-       [](Program& p) { move_onto(p, "moment", "group"); }, {"race", "'U' ", "'moment'", "in place"}},
-      {"CollectiveBesideTheBackwardThatMakesItsGradient", reducing(), [](Program& p) { redirect(p, "R", "B0", "B1"); }, {"race", "'B0'", "'R'"}},
-      {"UpdateBesideTheCollective", reducing(), [](Program& p) { drop_waits(p, "U", "R"); }, {"race", "'R'", "'U'"}},
-      {"WorkspaceOfTwoLanesAtOneAddress", reducing(), [](Program& p) { move_onto(p, "ws1", "ws0"); }, {"race", "'augment'", "'monitor'"}},
+      {"OutputOverAnInputOfAnotherBlock",
+       reducing(),
+       [](Program& p) { move_onto(p, "moment", "group"); },
+       {"race", "'U' ", "'moment'", "in place"}},
+      {"CollectiveBesideTheBackwardThatMakesItsGradient",
+       reducing(),
+       [](Program& p) { redirect(p, "R", "B0", "B1"); },
+       {"race", "'B0'", "'R'"}},
+      {"UpdateBesideTheCollective",
+       reducing(),
+       [](Program& p) { drop_waits(p, "U", "R"); },
+       {"race", "'R'", "'U'"}},
+      {"WorkspaceOfTwoLanesAtOneAddress",
+       reducing(),
+       [](Program& p) { move_onto(p, "ws1", "ws0"); },
+       {"race", "'augment'", "'monitor'"}},
       {"TwoOutputsOfOneStepAtOneAddress", swapping(), [](Program& p) { move_onto(p, "c", "a"); }, {"'F'"}},
-      {"UnusedStateOverwritten", reducing(), [](Program& p) { move_onto(p, "kept", "w"); }, {"lost value", "'kept'", "'w@1'", "'F'"}},
-      {"UnusedStateOverwrittenByOneThatNobodyReads", reducing(), [](Program& p) { move_onto(p, "running", "kept"); },
+      {"UnusedStateOverwritten",
+       reducing(),
+       [](Program& p) { move_onto(p, "kept", "w"); },
+       {"lost value", "'kept'", "'w@1'", "'F'"}},
+      {"UnusedStateOverwrittenByOneThatNobodyReads",
+       reducing(),
+       [](Program& p) { move_onto(p, "running", "kept"); },
        {"lost value", "after the run", "'kept'", "'monitor'"}},
-      {"BlockBeyondTheArena", swapping(), [](Program& p) { block_named(p, "y").offsets[0] = p.memory[0].work; }, {"'y'", "outside"}},
-      {"HostBlockBeyondTheArena", swapping(), [](Program& p) { p.memory[0].host -= 64; }, {"'h", "outside", "host"}},
-      {"BlockOffItsAlignment", swapping(), [](Program& p) { block_named(p, "loss").offsets[0] = 8; }, {"'loss'", "aligned"}},
-      {"WaitForTheWrongCopy", swapping(), [](Program& p) { redirect(p, "in c", "out c", "out a"); }, {"race", "'out c'", "'in c'"}},
+      {"BlockBeyondTheArena",
+       swapping(),
+       [](Program& p) { block_named(p, "y").offsets[0] = p.memory[0].work; },
+       {"'y'", "outside"}},
+      {"HostBlockBeyondTheArena",
+       swapping(),
+       [](Program& p) { p.memory[0].host -= 64; },
+       {"'h", "outside", "host"}},
+      {"BlockOffItsAlignment",
+       swapping(),
+       [](Program& p) { block_named(p, "loss").offsets[0] = 8; },
+       {"'loss'", "aligned"}},
+      {"WaitForTheWrongCopy",
+       swapping(),
+       [](Program& p) { redirect(p, "in c", "out c", "out a"); },
+       {"race", "'out c'", "'in c'"}},
   };
 }
 
 class PlantedFault : public testing::TestWithParam<Fault> {};
-INSTANTIATE_TEST_SUITE_P(Pipeline, PlantedFault, testing::ValuesIn(races_of_a_pipeline()), [](const auto& i) { return i.param.name; });
-INSTANTIATE_TEST_SUITE_P(OneDevice, PlantedFault, testing::ValuesIn(races_of_one_device()), [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(Pipeline, PlantedFault, testing::ValuesIn(races_of_a_pipeline()),
+                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(OneDevice, PlantedFault, testing::ValuesIn(races_of_one_device()),
+                         [](const auto& i) { return i.param.name; });
 
 TEST_P(PlantedFault, IsRefusedAndNamed) {
   Program p = GetParam().program;
   ASSERT_EQ(refusal(p), "");
   GetParam().plant(p);
   const std::string why = refusal(p);
-  for (const std::string& text : GetParam().mentions) EXPECT_NE(why.find(text), std::string::npos) << text << " is not in: " << why;
+  for (const std::string& text : GetParam().mentions)
+    EXPECT_NE(why.find(text), std::string::npos) << text << " is not in: " << why;
 }
 
 // ---- deadlocks -----------------------------------------------------------------------------------------
@@ -195,8 +290,10 @@ TEST_P(PlantedFault, IsRefusedAndNamed) {
 Program exchanging() {
   ScheduleBuilder b(2);
   for (const char* name : {"a", "b"}) {
-    const MemberId sent = b.value(fmt::format("{} of 0", name), 0), received = b.value(fmt::format("{} of 1", name), 1);
-    const MemberId back = b.value(fmt::format("{} back of 1", name), 1), returned = b.value(fmt::format("{} back of 0", name), 0);
+    const MemberId sent = b.value(fmt::format("{} of 0", name), 0),
+                   received = b.value(fmt::format("{} of 1", name), 1);
+    const MemberId back = b.value(fmt::format("{} back of 1", name), 1),
+                   returned = b.value(fmt::format("{} back of 0", name), 0);
     b.add({.name = fmt::format("make {}", name), .lane = b.lane(0), .writes = {sent}});
     b.transfer(name, sent, received, 0, 1);
     b.add({.name = fmt::format("use {}", name), .lane = b.lane(1), .reads = {received}, .writes = {back}});
@@ -216,10 +313,15 @@ Program crossing() {
     b.add({.name = fmt::format("make {}", k), .lane = b.lane(k), .writes = {mine[k]}});
   }
   for (int k : {0, 1})
-    b.add({.name = fmt::format("receive {}", k), .lane = b.lane(k, LaneKind::receive, 1 - k), .writes = {b.value(fmt::format("received {}", k), k)},
+    b.add({.name = fmt::format("receive {}", k),
+           .lane = b.lane(k, LaneKind::receive, 1 - k),
+           .writes = {b.value(fmt::format("received {}", k), k)},
            .channel = channels[1 - k]});
   for (int k : {0, 1})
-    b.add({.name = fmt::format("send {}", k), .lane = b.lane(k, LaneKind::send, 1 - k), .reads = {mine[k]}, .channel = channels[k]});
+    b.add({.name = fmt::format("send {}", k),
+           .lane = b.lane(k, LaneKind::send, 1 - k),
+           .reads = {mine[k]},
+           .channel = channels[k]});
   return planned(b.take());
 }
 
@@ -229,44 +331,76 @@ void swap_channels(Program& p, const std::string& one, const std::string& other)
 
 std::vector<Fault> deadlocks() {
   return {
-      {"OppositeOrderOfTransfers", exchanging(), [](Program& p) { swap_channels(p, "receive a", "receive b"); },
+      {"OppositeOrderOfTransfers",
+       exchanging(),
+       [](Program& p) { swap_channels(p, "receive a", "receive b"); },
        {"deadlock", "'send a'", "'receive a'"}},
-      {"MissingEnd", exchanging(), [](Program& p) { step_named(p, "receive b").channel = -1; }, {"missing end", "'receive b'"}},
-      {"TransferWithItself", exchanging(), [](Program& p) { step_named(p, "receive b").channel = 99, step_named(p, "send b").channel = 98; },
+      {"MissingEnd",
+       exchanging(),
+       [](Program& p) { step_named(p, "receive b").channel = -1; },
+       {"missing end", "'receive b'"}},
+      {"TransferWithItself",
+       exchanging(),
+       [](Program& p) { step_named(p, "receive b").channel = 99, step_named(p, "send b").channel = 98; },
        {"missing end", "b'"}},
-      {"EndsOfDifferentLags", exchanging(),
+      {"EndsOfDifferentLags",
+       exchanging(),
        [](Program& p) {
-         for (const char* step : {"receive b", "use b", "send b back", "receive b back"}) ++step_named(p, step).lag;
+         for (const char* step : {"receive b", "use b", "send b back", "receive b back"})
+           ++step_named(p, step).lag;
          p.max_lag = 1;
        },
        {"'send b'", "'receive b'", "lag"}},
-      {"EndsOfDifferentSizes", exchanging(), [](Program& p) { p.members[at(find_member(p, "a of 1"))].bytes = 32; },
+      {"EndsOfDifferentSizes",
+       exchanging(),
+       [](Program& p) { p.members[at(find_member(p, "a of 1"))].bytes = 32; },
        {"'send a' sends 64", "'receive a' receives 32"}},
-      {"EndsOfDifferentLinks", planned(gpipe(equal_stages(3))), [](Program& p) { swap_channels(p, "receive y0", "receive y1"); },
+      {"EndsOfDifferentLinks",
+       planned(gpipe(equal_stages(3))),
+       [](Program& p) { swap_channels(p, "receive y0", "receive y1"); },
        {"'send y0'", "'receive y1'", "link"}},
-      {"CrossedWaits", crossing(),
+      {"CrossedWaits",
+       crossing(),
        [](Program& p) {
          step_named(p, "send 0").waits.push_back({find_step(p, "receive 0"), 0});
          step_named(p, "send 1").waits.push_back({find_step(p, "receive 1"), 0});
        },
        {"deadlock", "'send 0' of unit 0 waits for 'receive 0'", "'send 1' of unit 0 waits for 'receive 1'"}},
-      {"BarriersInDifferentOrder", planned([] {
+      {"BarriersInDifferentOrder",
+       planned([] {
          Pipeline p = equal_stages(2);
          p.barriers = true;
          return pipedream(p);
        }()),
-       [](Program& p) { swap_channels(p, "barrier 0 1", "barrier 1 1"); }, {"deadlock", "'barrier 0 0'", "'barrier 0 1'"}},
-      {"WaitForALaterStep", swapping(), [](Program& p) { step_named(p, "X").waits.push_back({find_step(p, "in a"), 0}); },
+       [](Program& p) { swap_channels(p, "barrier 0 1", "barrier 1 1"); },
+       {"deadlock", "'barrier 0 0'", "'barrier 0 1'"}},
+      {"WaitForALaterStep",
+       swapping(),
+       [](Program& p) {
+         step_named(p, "X").waits.push_back({find_step(p, "in a"), 0});
+       },
        {"cycle", "'X'", "'in a'"}},
-      {"WaitForItself", swapping(), [](Program& p) { step_named(p, "X").waits.push_back({find_step(p, "X"), 0}); }, {"cycle", "'X'", "itself"}},
-      {"WaitAcrossDevices", exchanging(), [](Program& p) { step_named(p, "use a").waits.push_back({find_step(p, "make a"), 0}); },
+      {"WaitForItself",
+       swapping(),
+       [](Program& p) {
+         step_named(p, "X").waits.push_back({find_step(p, "X"), 0});
+       },
+       {"cycle", "'X'", "itself"}},
+      {"WaitAcrossDevices",
+       exchanging(),
+       [](Program& p) {
+         step_named(p, "use a").waits.push_back({find_step(p, "make a"), 0});
+       },
        {"'use a'", "'make a'", "device"}},
-      {"ValueOfAnotherDevice", exchanging(), [](Program& p) { step_named(p, "use a").reads[0] = find_member(p, "a of 0"); },
+      {"ValueOfAnotherDevice",
+       exchanging(),
+       [](Program& p) { step_named(p, "use a").reads[0] = find_member(p, "a of 0"); },
        {"'use a'", "'a of 0'", "transfer"}},
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Deadlock, PlantedFault, testing::ValuesIn(deadlocks()), [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(Deadlock, PlantedFault, testing::ValuesIn(deadlocks()),
+                         [](const auto& i) { return i.param.name; });
 
 // ---- waits ---------------------------------------------------------------------------------------------
 
@@ -278,14 +412,16 @@ void expect_every_wait_needed(const Program& p) {
       auto& waits = without.steps[s].waits;
       const Wait dropped = waits[w];
       waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
-      EXPECT_THROW(verify_memory(without), Error) << p.steps[s].name << " waits for " << p.steps[at(dropped.step)].name << " of "
-                                                  << dropped.back << " units back";
+      EXPECT_THROW(verify_memory(without), Error)
+          << p.steps[s].name << " waits for " << p.steps[at(dropped.step)].name << " of " << dropped.back
+          << " units back";
     }
 }
 
 TEST(Waits, EveryOneIsNeeded) {
   expect_every_wait_needed(dualpipe3());
-  for (const auto schedule : {gpipe, one_f_one_b, spectrain, pipedream, vertical_sync, double_buffered, overlapped_all_reduce, mu_two}) {
+  for (const auto schedule : {gpipe, one_f_one_b, spectrain, pipedream, vertical_sync, double_buffered,
+                              overlapped_all_reduce, mu_two}) {
     Pipeline p = equal_stages(3);
     if (schedule == gpipe || schedule == one_f_one_b || schedule == double_buffered) p.microbatches = 4;
     expect_every_wait_needed(planned(schedule(p)));

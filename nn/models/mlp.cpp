@@ -7,7 +7,8 @@ namespace tandem::nn {
 
 Mlp::Mlp(MlpOptions o) {
   for (int i = 0; i < o.blocks; ++i)
-    hidden_.push_back(std::make_unique<Linear>(*this, "hidden" + std::to_string(i), LinearOptions{i ? o.hidden : o.in, o.hidden}));
+    hidden_.push_back(std::make_unique<Linear>(*this, "hidden" + std::to_string(i),
+                                               LinearOptions{i ? o.hidden : o.in, o.hidden}));
   head_ = std::make_unique<Linear>(*this, "head", LinearOptions{o.blocks ? o.hidden : o.in, o.classes});
 }
 
@@ -20,7 +21,8 @@ Tensor Mlp::forward(const Tensor& x) {
 Tensor ResidualBlock::forward(const Tensor& x) { return relu(add(x, second_(relu(first_(x))))); }
 
 MlpResidual::MlpResidual(MlpOptions o) : stem_(*this, "stem", {o.in, o.hidden}) {
-  for (int i = 0; i < o.blocks; ++i) blocks_.push_back(std::make_unique<ResidualBlock>(*this, "block" + std::to_string(i), o.hidden));
+  for (int i = 0; i < o.blocks; ++i)
+    blocks_.push_back(std::make_unique<ResidualBlock>(*this, "block" + std::to_string(i), o.hidden));
   head_ = std::make_unique<Linear>(*this, "head", LinearOptions{o.hidden, o.classes});
 }
 

@@ -26,7 +26,9 @@ class Mlp final : public Module {
 class ResidualBlock final : public Module {
  public:
   ResidualBlock(Module& parent, const std::string& name, std::int64_t width)
-      : Module(parent, name), first_(*this, "first", {width, width}), second_(*this, "second", {width, width}) {}
+      : Module(parent, name),
+        first_(*this, "first", {width, width}),
+        second_(*this, "second", {width, width}) {}
   Tensor forward(const Tensor& x) override;
 
  private:

@@ -3,8 +3,8 @@
 
 namespace tandem {
 
-/// Fast kernels for f32, run by a team of `spec.threads`. Each gives null for types it leaves to the reference
-/// kernels. Unless it says otherwise, a kernel's result does not depend on the size of the team.
+/// Fast kernels for f32, run by a team of `spec.threads`. Each gives null for types it leaves to the
+/// reference kernels. Unless it says otherwise, a kernel's result does not depend on the size of the team.
 KernelPtr make_pointwise_cpu(const KernelSpec& spec);
 KernelPtr make_reduce_cpu(const KernelSpec& spec);
 KernelPtr make_movement_cpu(const KernelSpec& spec);

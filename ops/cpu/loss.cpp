@@ -13,7 +13,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::int64_t kLanes = 16;  // partial results of a row, always as many: sums do not depend on vector width
+constexpr std::int64_t kLanes =
+    16;  // partial results of a row, always as many: sums do not depend on vector width
 constexpr std::int64_t kTile = 256;
 
 TANDEM_CLONES float row_max(const float* x, std::int64_t n) {
@@ -54,7 +55,8 @@ double log_sum_exp(const float* x, std::int64_t n) {
   float exponentials[kTile];
   const float largest = row_max(x, n);
   double sum = 0;
-  for (std::int64_t i = 0; i < n; i += kTile) sum += exp_row(x + i, exponentials, std::min(kTile, n - i), largest);
+  for (std::int64_t i = 0; i < n; i += kTile)
+    sum += exp_row(x + i, exponentials, std::min(kTile, n - i), largest);
   return largest + std::log(sum);
 }
 
@@ -82,17 +84,17 @@ struct Rows {
 
 KernelPtr make_softmax_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([rows = Rows(spec),
-                      logarithm = static_cast<const Softmax&>(spec.op).logarithm](const Launch& l) {
-    rows.each([&](std::int64_t r) {
-      const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
-      float* y = static_cast<float*>(l.out[0]) + r * rows.size;
-      if (logarithm)
-        shift_row(x, y, rows.size, static_cast<float>(log_sum_exp(x, rows.size)));
-      else
-        softmax_row(x, y, rows.size, 1.0f);
-    });
-  });
+  return make_kernel(
+      [rows = Rows(spec), logarithm = static_cast<const Softmax&>(spec.op).logarithm](const Launch& l) {
+        rows.each([&](std::int64_t r) {
+          const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
+          float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+          if (logarithm)
+            shift_row(x, y, rows.size, static_cast<float>(log_sum_exp(x, rows.size)));
+          else
+            softmax_row(x, y, rows.size, 1.0f);
+        });
+      });
 }
 
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {

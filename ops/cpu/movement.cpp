@@ -8,8 +8,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::int64_t kBlock = 32;         // side of the squares a transposition is done in
-constexpr std::int64_t kRow = 1 << 14;      // elements of a row that one unit copies
+constexpr std::int64_t kBlock = 32;     // side of the squares a transposition is done in
+constexpr std::int64_t kRow = 1 << 14;  // elements of a row that one unit copies
 
 // A region as outer loops around an inner box of `rows` × `columns`: for straight copies one row, for
 // transpositions a square whose rows are near each other in the input and whose columns are in the output.
@@ -52,9 +52,11 @@ struct Box {
   }
 };
 
-template <class E> void copy_block(const Box& box, const E* from, E* to, std::int64_t rows, std::int64_t columns) {
+template <class E>
+void copy_block(const Box& box, const E* from, E* to, std::int64_t rows, std::int64_t columns) {
   if (rows == 1 && box.to_column == 1) {
-    if (box.from_column == 1 && from != to) std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(E));
+    if (box.from_column == 1 && from != to)
+      std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(E));
     if (box.from_column == 0) std::fill_n(to, columns, *from);
     if (box.from_column <= 1) return;
   }
@@ -70,12 +72,15 @@ template <class E> void copy_block(const Box& box, const E* from, E* to, std::in
     for (std::int64_t c = 0; c < columns; ++c) to[r * box.to_row + c * box.to_column] = square[r][c];
 }
 
-template <class E> void copy_units(const Box& box, const E* from, E* to, std::int64_t begin, std::int64_t end) {
-  const std::int64_t across = Box::blocks(box.columns, box.column_block), down = Box::blocks(box.rows, box.row_block);
+template <class E>
+void copy_units(const Box& box, const E* from, E* to, std::int64_t begin, std::int64_t end) {
+  const std::int64_t across = Box::blocks(box.columns, box.column_block),
+                     down = Box::blocks(box.rows, box.row_block);
   for (std::int64_t unit = begin; unit < end; ++unit) {
     const std::int64_t column = unit % across * box.column_block, row = unit / across % down * box.row_block;
     const std::int64_t outer = unit / across / down;
-    copy_block(box, from + position(box.extents, box.from, outer) + row * box.from_row + column * box.from_column,
+    copy_block(box,
+               from + position(box.extents, box.from, outer) + row * box.from_row + column * box.from_column,
                to + position(box.extents, box.to, outer) + row * box.to_row + column * box.to_column,
                std::min(box.row_block, box.rows - row), std::min(box.column_block, box.columns - column));
   }
@@ -88,11 +93,11 @@ template <class E> KernelPtr make(const KernelSpec& spec) {
   return make_kernel([boxes, threads = spec.threads](const Launch& l) {
     static constexpr E kZero{};
     for (const Box& box : boxes) {
-      const E* from =
-          (box.region.input < 0 ? &kZero : static_cast<const E*>(l.in[box.region.input])) + box.region.from_offset;
+      const E* from = (box.region.input < 0 ? &kZero : static_cast<const E*>(l.in[box.region.input])) +
+                      box.region.from_offset;
       E* to = static_cast<E*>(l.out[0]) + box.region.to_offset;
-      const int team =
-          useful_threads(threads, element_count(box.region.extents) * static_cast<std::int64_t>(2 * sizeof(E)));
+      const int team = useful_threads(
+          threads, element_count(box.region.extents) * static_cast<std::int64_t>(2 * sizeof(E)));
       parallel_parts(team, box.units(),
                      [&](std::int64_t begin, std::int64_t end) { copy_units(box, from, to, begin, end); });
     }

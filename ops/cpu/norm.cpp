@@ -219,7 +219,8 @@ KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
     for (float* p : {offset, slope, scale}) blocks.spread(p);
     blocks.each(true, [&](std::int64_t b) {
       const std::int64_t i = blocks.begin(b);
-      normalize_gradient(x + i, g + i, blocks.length(b), blocks.width, mean, offset, slope, scale, out(0) + i);
+      normalize_gradient(x + i, g + i, blocks.length(b), blocks.width, mean, offset, slope, scale,
+                         out(0) + i);
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));

@@ -7,8 +7,8 @@
 #include <thread>
 #include <tuple>
 
-#include <dnnl.hpp>
 #include <fmt/format.h>
+#include <dnnl.hpp>
 
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
@@ -118,8 +118,7 @@ struct Role {
 };
 
 // A plan whose main step is `P` on operands that are repacked where the wanted layout differs.
-template <class P, class PD>
-Primitive::Plan make_plan(const PD& pd, const std::vector<Role>& roles) {
+template <class P, class PD> Primitive::Plan make_plan(const PD& pd, const std::vector<Role>& roles) {
   Primitive::Plan plan;
   for (const Role& role : roles)
     if (role.outside) plan.slots.push_back(describe(*role.outside));
@@ -225,7 +224,8 @@ struct Primitive::Impl {
 Primitive::Primitive(Plan plan, int threads, int callers)
     : impl_(new Impl{std::move(plan), threads, std::vector<ArgumentSet>(static_cast<std::size_t>(callers))}) {
   for (ArgumentSet& set : impl_->sets) {
-    for (const auto& desc : impl_->plan.slots) set.memories.push_back(memory(desc, engine(), DNNL_MEMORY_NONE));
+    for (const auto& desc : impl_->plan.slots)
+      set.memories.push_back(memory(desc, engine(), DNNL_MEMORY_NONE));
     for (const auto& step : impl_->plan.steps) {
       auto& list = set.arguments.emplace_back();
       for (const auto& argument : step.arguments)
@@ -254,13 +254,14 @@ void Primitive::run(std::span<void* const> operands, void* workspace) const {
                                  static_cast<int>(set.arguments[s].size()), set.arguments[s].data()));
   set.taken.store(false, std::memory_order_release);
   if (status != dnnl_success)
-    throw Error(fmt::format("oneDNN: {} failed with status {}", plan.implementation, static_cast<int>(status)));
+    throw Error(
+        fmt::format("oneDNN: {} failed with status {}", plan.implementation, static_cast<int>(status)));
 }
 
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {
   return prepare({&a, &b, bias, &c}, team, [&]() -> PrimitivePtr {
-    const auto pd = find_implementation<dnnl::matmul>(
-        "", std::tuple(request(a), request(b), request(bias), request(c)));
+    const auto pd =
+        find_implementation<dnnl::matmul>("", std::tuple(request(a), request(b), request(bias), request(c)));
     if (!pd) return nullptr;
     return finish(make_plan<dnnl::matmul>(pd, {{DNNL_ARG_SRC, &a, pd.src_desc()},
                                                {DNNL_ARG_WEIGHTS, &b, pd.weights_desc()},

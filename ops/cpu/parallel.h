@@ -10,8 +10,8 @@ inline int useful_threads(int threads, std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>(bytes / kBytesPerThread, 1, threads));
 }
 
-/// Calls `f(begin, end)` for `threads` consecutive parts of 0 … n−1, each on a thread of its own; on the calling
-/// thread alone for one. `f` must not throw.
+/// Calls `f(begin, end)` for `threads` consecutive parts of 0 … n−1, each on a thread of its own; on the
+/// calling thread alone for one. `f` must not throw.
 template <class F> void parallel_parts(int threads, std::int64_t n, const F& f) {
   threads = static_cast<int>(std::min<std::int64_t>(threads, n));
   if (threads <= 1) {

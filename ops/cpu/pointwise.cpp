@@ -23,16 +23,17 @@ constexpr int kSlots = 16;            // registers of a tile that live at once
 // One instruction on a tile. `to` may be an operand: every element is read before it is written.
 TANDEM_CLONES void compute_tile(Code code, float* to, const float* a, const float* b, const float* c,
                                 std::int64_t n) {
-  visit_code(code, [&](auto constant) __attribute__((always_inline)) {
-    constexpr Code kCode = decltype(constant)::value;
-    constexpr int kOperands = kCode == Code::where ? 3 : kCode >= Code::add ? 2 : 1;
+  visit_code(
+      code, [&](auto constant) __attribute__((always_inline)) {
+        constexpr Code kCode = decltype(constant)::value;
+        constexpr int kOperands = kCode == Code::where ? 3 : kCode >= Code::add ? 2 : 1;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < n; ++i) {
-      const float y = kOperands > 1 ? b[i] : 0.0f;
-      const float z = kOperands > 2 ? c[i] : 0.0f;
-      to[i] = pointwise_element<kCode, VectorMath>(a[i], y, z);
-    }
-  });
+        for (std::int64_t i = 0; i < n; ++i) {
+          const float y = kOperands > 1 ? b[i] : 0.0f;
+          const float z = kOperands > 2 ? c[i] : 0.0f;
+          to[i] = pointwise_element<kCode, VectorMath>(a[i], y, z);
+        }
+      });
 }
 
 // Elements begin … begin+n−1 of the output's order, from an input of any dtype.
@@ -40,14 +41,16 @@ void load_tile(DType dtype, const BroadcastWalk& walk, const void* from, std::in
                float* to) {
   visit_dtype(dtype, [&](auto zero) {
     using E = decltype(zero);
-    walk.visit(begin, n, [&](std::int64_t done, std::int64_t count, std::int64_t offset, std::int64_t stride) {
-      const E* source = static_cast<const E*>(from) + offset;
-      float* target = to + done;
-      if (stride == 1)
-        for (std::int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
-      else
-        for (std::int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i * stride]);
-    });
+    walk.visit(begin, n,
+               [&](std::int64_t done, std::int64_t count, std::int64_t offset, std::int64_t stride) {
+                 const E* source = static_cast<const E*>(from) + offset;
+                 float* target = to + done;
+                 if (stride == 1)
+                   for (std::int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
+                 else
+                   for (std::int64_t i = 0; i < count; ++i)
+                     target[i] = static_cast<float>(source[i * stride]);
+               });
   });
 }
 
@@ -77,8 +80,8 @@ struct Step {
   Place to;
 };
 
-// The program with a place for every register: what repeats from tile to tile is computed once, an input or the
-// output that lies as the tile does is used where it is, and the rest share slots.
+// The program with a place for every register: what repeats from tile to tile is computed once, an input or
+// the output that lies as the tile does is used where it is, and the rest share slots.
 class TilePlan {
  public:
   static std::optional<TilePlan> make(const KernelSpec& spec) {
@@ -100,13 +103,16 @@ class TilePlan {
       const std::int64_t begin = t * tile_, n = std::min(tile_, out_.elements() - begin);
       for (const Step& step : each_) run_step(step, l, slots, begin, n);
       const Place& result = places_.back();
-      if (result.kind != Place::output) store_tile(out_.dtype, at(result, l, slots, begin), l.out[0], begin, n);
+      if (result.kind != Place::output)
+        store_tile(out_.dtype, at(result, l, slots, begin), l.out[0], begin, n);
     }
   }
 
  private:
   explicit TilePlan(const KernelSpec& spec)
-      : program_(static_cast<const Pointwise&>(spec.op).program), out_(spec.outputs[0]), places_(program_.size()) {
+      : program_(static_cast<const Pointwise&>(spec.op).program),
+        out_(spec.outputs[0]),
+        places_(program_.size()) {
     for (const auto& t : spec.inputs) {
       walks_.emplace_back(t.shape, out_.shape);
       dtypes_.push_back(t.dtype);
@@ -231,9 +237,9 @@ class TilePlan {
   std::vector<BroadcastWalk> walks_;  // per input
   std::vector<DType> dtypes_;         // per input
   std::int64_t tile_ = kTile;
-  std::vector<bool> repeats_;         // per register: alike in every tile
-  std::vector<std::size_t> last_use_; // per register: the one that frees its slot
-  std::vector<Place> places_;         // per register
+  std::vector<bool> repeats_;          // per register: alike in every tile
+  std::vector<std::size_t> last_use_;  // per register: the one that frees its slot
+  std::vector<Place> places_;          // per register
   std::vector<int> free_;
   std::vector<Step> once_, each_;
 };

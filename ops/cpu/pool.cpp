@@ -57,7 +57,8 @@ struct PoolPlan {
         w(s.image.w, s.output.w, s.window.kernel.w, s.window.stride.w, s.window.padding.w),
         threads(useful_threads(spec.threads, image.bytes() + output.bytes())) {}
 
-  // Calls f(row, element of the image where its batch entry starts, of the output) for all rows of all entries.
+  // Calls f(row, element of the image where its batch entry starts, of the output) for all rows of all
+  // entries.
   template <class F> void for_each_row(std::int64_t rows, const F& f) const {
     parallel_parts(threads, s.n * rows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
@@ -96,7 +97,8 @@ template <class F>
 template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_t channels, const F& f) {
   std::int64_t c = 0;
   for (; c + kChunk <= channels; c += kChunk) f(c, std::integral_constant<std::int64_t, kChunk>());
-  for (; c + kChunk / 2 <= channels; c += kChunk / 2) f(c, std::integral_constant<std::int64_t, kChunk / 2>());
+  for (; c + kChunk / 2 <= channels; c += kChunk / 2)
+    f(c, std::integral_constant<std::int64_t, kChunk / 2>());
   if (c < channels) f(c, channels - c);
 }
 

@@ -9,7 +9,8 @@
 namespace tandem {
 namespace {
 
-TANDEM_CLONES void drop(const float* draws, float threshold, float scale, const float* x, float* y, std::int64_t n) {
+TANDEM_CLONES void drop(const float* draws, float threshold, float scale, const float* x, float* y,
+                        std::int64_t n) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const float kept = x[i] * scale;
@@ -37,7 +38,8 @@ KernelPtr make_dropout_cpu(const KernelSpec& spec) {
         const std::int64_t first = block * kQuads, last = std::min(first + kQuads, mask.rows * quads);
         uniforms(key, mask.sample(l, 0), quads, first, draws);
         for (std::int64_t q = first; q < last;) {  // the part of a row that lies in this block
-          const std::int64_t row = q / quads, in_row = q % quads * 4, n = std::min(last - q, quads - q % quads);
+          const std::int64_t row = q / quads, in_row = q % quads * 4,
+                             n = std::min(last - q, quads - q % quads);
           const std::int64_t i = row * mask.row_elements + in_row;
           drop(draws + 4 * (q - first), mask.threshold, scale, x + i, y + i,
                std::min(4 * n, mask.row_elements - in_row));

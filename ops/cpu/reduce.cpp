@@ -26,7 +26,9 @@ struct Sum {
 struct Max {
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
   static constexpr bool kFourRows = false;  // four selects in a row are not vectorised
-  template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) { return b > a || b != b ? b : a; }
+  template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) {
+    return b > a || b != b ? b : a;
+  }
 };
 
 // lanes[j] = combined x[r][j] of all rows.
@@ -61,24 +63,26 @@ template <class F> void fold(float* lanes, std::int64_t parts, std::int64_t widt
     for (std::int64_t j = 0; j < n; ++j) lanes[j] = F::combine(lanes[j], lanes[n + j]);
 }
 
-// (rows, columns) with `stride` between rows -> (columns). Narrow rows that lie side by side are taken several at
-// a time.
+// (rows, columns) with `stride` between rows -> (columns). Narrow rows that lie side by side are taken
+// several at a time.
 template <class F>
-void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns, double* result) {
+void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
+                 double* result) {
   float lanes[kColumns];
   const bool side_by_side = columns == stride && 2 * columns <= kLanes;
-  const auto group =
-      static_cast<std::int64_t>(side_by_side ? std::bit_floor(static_cast<std::uint64_t>(kLanes / columns)) : 1);
+  const auto group = static_cast<std::int64_t>(
+      side_by_side ? std::bit_floor(static_cast<std::uint64_t>(kLanes / columns)) : 1);
   const std::int64_t groups = rows / group;
   std::fill_n(result, columns, static_cast<double>(F::kStart));
   std::int64_t done = 0;
   if (groups > 1) {
     for (std::int64_t g = 0; g < groups; g += kRows) {
       const std::int64_t n = std::min(kRows, groups - g);
-      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride, group * columns,
-                                                     lanes);
+      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride,
+                                                     group * columns, lanes);
       fold<F>(lanes, group, columns);
-      for (std::int64_t j = 0; j < columns; ++j) result[j] = F::combine(result[j], static_cast<double>(lanes[j]));
+      for (std::int64_t j = 0; j < columns; ++j)
+        result[j] = F::combine(result[j], static_cast<double>(lanes[j]));
     }
     done = groups * group;
   }
@@ -106,8 +110,8 @@ struct Plan {
     if (plan.outer * plan.rows * plan.columns == 0) return std::nullopt;
     plan.column_blocks = (plan.columns + kColumns - 1) / kColumns;
     const std::int64_t wanted = kUnits / (plan.outer * plan.column_blocks);
-    plan.chunks =
-        std::clamp<std::int64_t>(plan.rows * plan.columns / kUnitElements, 1, std::max<std::int64_t>(1, wanted));
+    plan.chunks = std::clamp<std::int64_t>(plan.rows * plan.columns / kUnitElements, 1,
+                                           std::max<std::int64_t>(1, wanted));
     plan.chunks = std::min(plan.chunks, plan.rows);
     return plan;
   }
@@ -116,13 +120,17 @@ struct Plan {
   std::int64_t workspace() const {
     return chunks > 1 ? outer * chunks * columns * static_cast<std::int64_t>(sizeof(double)) : 0;
   }
-  float finish(double value) const { return static_cast<float>(mean ? value / static_cast<double>(rows) : value); }
+  float finish(double value) const {
+    return static_cast<float>(mean ? value / static_cast<double>(rows) : value);
+  }
 
-  // One unit: its part of the output, or where the rows are cut its part of `partial` (outer, chunks, columns).
+  // One unit: its part of the output, or where the rows are cut its part of `partial` (outer, chunks,
+  // columns).
   template <class F> void run_unit(std::int64_t unit, const float* x, float* y, double* partial) const {
     double result[kColumns];
     const std::int64_t chunk = unit % chunks, o = unit / chunks / column_blocks;
-    const std::int64_t first = unit / chunks % column_blocks * kColumns, count = std::min(kColumns, columns - first);
+    const std::int64_t first = unit / chunks % column_blocks * kColumns,
+                       count = std::min(kColumns, columns - first);
     const std::int64_t row = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
     reduce_rows<F>(x + (o * rows + row) * columns + first, end - row, columns, count, result);
     if (chunks > 1)
@@ -142,7 +150,8 @@ struct Plan {
     for (std::int64_t o = 0; o < outer; ++o)
       for (std::int64_t j = 0; j < columns; ++j) {
         double total = partial[o * chunks * columns + j];
-        for (std::int64_t c = 1; c < chunks; ++c) total = F::combine(total, partial[(o * chunks + c) * columns + j]);
+        for (std::int64_t c = 1; c < chunks; ++c)
+          total = F::combine(total, partial[(o * chunks + c) * columns + j]);
         y[o * columns + j] = finish(total);
       }
   }
@@ -158,8 +167,10 @@ KernelPtr make_reduce_cpu(const KernelSpec& spec) {
   plan->mean = op.kind == Reduction::mean;
   const int threads = useful_threads(spec.threads, spec.inputs[0].bytes());
   if (op.kind == Reduction::max)
-    return make_kernel([plan = *plan, threads](const Launch& l) { plan.run<Max>(l, threads); }, plan->workspace());
-  return make_kernel([plan = *plan, threads](const Launch& l) { plan.run<Sum>(l, threads); }, plan->workspace());
+    return make_kernel([plan = *plan, threads](const Launch& l) { plan.run<Max>(l, threads); },
+                       plan->workspace());
+  return make_kernel([plan = *plan, threads](const Launch& l) { plan.run<Sum>(l, threads); },
+                     plan->workspace());
 }
 
 }  // namespace tandem

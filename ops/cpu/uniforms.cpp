@@ -33,7 +33,8 @@ TANDEM_CLONES void philox_lanes(std::uint32_t (*c)[kQuads], std::uint32_t k0, st
 }  // namespace
 
 // Counter and key are laid out as in core/rng.cpp.
-void uniforms(const RngKey& key, std::uint64_t first_sample, std::int64_t quads, std::int64_t first, float* draws) {
+void uniforms(const RngKey& key, std::uint64_t first_sample, std::int64_t quads, std::int64_t first,
+              float* draws) {
   std::uint32_t c[4][kQuads];
   std::uint64_t sample = first_sample + static_cast<std::uint64_t>(first / quads);
   auto quad = static_cast<std::uint64_t>(first % quads);

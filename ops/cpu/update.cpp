@@ -6,13 +6,13 @@
 namespace tandem {
 namespace {
 
-TANDEM_CLONES void sgd_momentum(const SgdOptions& options, float lr, const float* w, const float* v, const float* g,
-                                float* new_w, float* new_v, std::int64_t n) {
+TANDEM_CLONES void sgd_momentum(const SgdOptions& options, float lr, const float* w, const float* v,
+                                const float* g, float* new_w, float* new_v, std::int64_t n) {
   sgd_elements(options, lr, w, v, g, new_w, new_v, n);
 }
 
-TANDEM_CLONES void sgd_plain(const SgdOptions& options, float lr, const float* w, const float* g, float* new_w,
-                             std::int64_t n) {
+TANDEM_CLONES void sgd_plain(const SgdOptions& options, float lr, const float* w, const float* g,
+                             float* new_w, std::int64_t n) {
   sgd_elements(options, lr, w, g, new_w, n);
 }
 
@@ -22,7 +22,8 @@ TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* 
 
 // `f(coefficient, first, count)` over all elements, by a team.
 template <class F>
-void by_team(const Launch& l, int input, const Coefficient& coefficient, int threads, std::int64_t n, const F& f) {
+void by_team(const Launch& l, int input, const Coefficient& coefficient, int threads, std::int64_t n,
+             const F& f) {
   parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
     coefficient.visit<float>(l.in[input], begin, end, f);
   });

@@ -16,8 +16,9 @@ struct VectorMath {
     x = x > 89.0f ? 89.0f : x;           // gives infinity
     x = x < -104.0f ? -104.0f : x;       // gives 0
     const float shifted = x * 0x1.715476p0f + kMagic;
-    const float n = shifted - kMagic;                            // x = n·log 2 + r, |r| ≤ log(2)/2
-    const float r = (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;  // log 2 in two parts: n times the first is exact
+    const float n = shifted - kMagic;  // x = n·log 2 + r, |r| ≤ log(2)/2
+    const float r =
+        (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;  // log 2 in two parts: n times the first is exact
     float p = 0x1.6d1606p-10f;
     p = p * r + 0x1.12106cp-7f;
     p = p * r + 0x1.555516p-5f;
@@ -34,7 +35,8 @@ struct VectorMath {
     const bool tiny = x < std::numeric_limits<float>::min();
     const float scaled = tiny ? x * 0x1p23f : x;
     const std::uint32_t bits = std::bit_cast<std::uint32_t>(scaled);
-    const std::int32_t exponent = static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;  // mantissa in [√½, √2)
+    const std::int32_t exponent =
+        static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;  // mantissa in [√½, √2)
     const float f = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23)) - 1.0f;
     const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
     float p = 0x1.1d8ea6p-4f;

@@ -33,7 +33,8 @@ KernelPtr make_softmax_reference(const KernelSpec& spec) {
         const T* x = static_cast<const T*>(l.in[0]) + r * n;
         T* y = static_cast<T*>(l.out[0]) + r * n;
         const double total = log_sum_exp(x, n);
-        for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(logarithm ? x[i] - total : std::exp(x[i] - total));
+        for (std::int64_t i = 0; i < n; ++i)
+          y[i] = static_cast<T>(logarithm ? x[i] - total : std::exp(x[i] - total));
       }
     });
   });

@@ -53,8 +53,7 @@ void multiply_tile(MatrixView<T> a, MatrixView<T> b, std::int64_t row, std::int6
 }
 
 // c (m,n) = a (m,k) · b (k,n) + bias (n), if there is one.
-template <class T>
-void multiply(const MatMulSize& s, MatrixView<T> a, MatrixView<T> b, const T* bias, T* c) {
+template <class T> void multiply(const MatMulSize& s, MatrixView<T> a, MatrixView<T> b, const T* bias, T* c) {
   double sums[kRows * kColumns];
   for (std::int64_t row = 0; row < s.m; row += kRows)
     for (std::int64_t column = 0; column < s.n; column += kColumns) {

@@ -27,7 +27,8 @@ template <class T> void batch_norm(const BatchNormSize& s, double epsilon, const
       const double d = static_cast<double>(x[r * s.channels + c]) - mean;
       squares += d * d;
     }
-    const double variance = squares / static_cast<double>(s.rows), inv_std = 1 / std::sqrt(variance + epsilon);
+    const double variance = squares / static_cast<double>(s.rows),
+                 inv_std = 1 / std::sqrt(variance + epsilon);
     out(1)[c] = static_cast<T>(mean);
     out(2)[c] = static_cast<T>(variance);
     out(3)[c] = static_cast<T>(inv_std);
@@ -56,8 +57,9 @@ template <class T> void batch_norm_grad(const BatchNormSize& s, const Launch& l)
     }
     const double n = static_cast<double>(s.rows);
     for (std::int64_t r = 0; r < s.rows; ++r)
-      out(0)[r * s.channels + c] = static_cast<T>(
-          gamma * inv_std * (static_cast<double>(dy[r * s.channels + c]) - dbeta / n - normal(r) * dgamma / n));
+      out(0)[r * s.channels + c] =
+          static_cast<T>(gamma * inv_std *
+                         (static_cast<double>(dy[r * s.channels + c]) - dbeta / n - normal(r) * dgamma / n));
     out(1)[c] = static_cast<T>(dgamma);
     out(2)[c] = static_cast<T>(dbeta);
   }

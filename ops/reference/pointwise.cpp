@@ -1,5 +1,5 @@
-#include <tandem/ops/pointwise.h>
 #include <tandem/ops/broadcast.h>
+#include <tandem/ops/pointwise.h>
 #include <tandem/ops/pointwise_math.h>
 #include <tandem/ops/reference/kernels.h>
 
@@ -7,16 +7,19 @@ namespace tandem {
 namespace {
 
 template <class T> T load_as(DType dtype, const void* data, std::int64_t i) {
-  return visit_dtype(dtype, [&](auto zero) { return static_cast<T>(static_cast<const decltype(zero)*>(data)[i]); });
+  return visit_dtype(dtype,
+                     [&](auto zero) { return static_cast<T>(static_cast<const decltype(zero)*>(data)[i]); });
 }
 
 template <class T> void store_from(DType dtype, void* data, std::int64_t i, T value) {
-  visit_dtype(dtype,
-              [&](auto zero) { static_cast<decltype(zero)*>(data)[i] = convert_element<decltype(zero)>(value); });
+  visit_dtype(dtype, [&](auto zero) {
+    static_cast<decltype(zero)*>(data)[i] = convert_element<decltype(zero)>(value);
+  });
 }
 
 template <class T> T round_to(DType dtype, T value) {
-  return visit_dtype(dtype, [&](auto zero) { return static_cast<T>(convert_element<decltype(zero)>(value)); });
+  return visit_dtype(dtype,
+                     [&](auto zero) { return static_cast<T>(convert_element<decltype(zero)>(value)); });
 }
 
 // Element by element, register by register; arithmetic in T.
@@ -39,7 +42,8 @@ template <class T> class ReferencePointwise final : public Kernel {
   }
 
  private:
-  T value(const PointwiseInstruction& instruction, const T* registers, const Launch& l, std::int64_t i) const {
+  T value(const PointwiseInstruction& instruction, const T* registers, const Launch& l,
+          std::int64_t i) const {
     const auto in = [&](int r) { return r < 0 ? T(0) : registers[r]; };
     switch (instruction.code) {
       case PointwiseCode::input: {

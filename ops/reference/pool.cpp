@@ -72,7 +72,8 @@ template <class T> void avg_pool(const Pool2dSize& s, const T* x, T* y) {
 }
 
 // `sums`: one batch of images in double.
-template <class T> void avg_pool_grad(const Pool2dSize& s, const T* grad_output, T* grad_image, double* sums) {
+template <class T>
+void avg_pool_grad(const Pool2dSize& s, const T* grad_output, T* grad_image, double* sums) {
   const std::int64_t elements = s.n * s.image.h * s.image.w * s.channels;
   std::fill(sums, sums + elements, 0.0);
   for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
@@ -85,7 +86,8 @@ template <class T> void avg_pool_grad(const Pool2dSize& s, const T* grad_output,
 Pool2dSize size_of_pool(const KernelSpec& spec) {
   const auto& options = static_cast<const Pool2dOp&>(spec.op).options;
   const bool grad = spec.op.name().ends_with("_grad");
-  return pool2d_size(options, grad ? spec.outputs[0] : spec.inputs[0], grad ? spec.inputs[0] : spec.outputs[0]);
+  return pool2d_size(options, grad ? spec.outputs[0] : spec.inputs[0],
+                     grad ? spec.inputs[0] : spec.outputs[0]);
 }
 
 template <class F> KernelPtr for_dtype(DType dtype, const F& make) {

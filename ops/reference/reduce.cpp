@@ -55,8 +55,8 @@ template <class In, class Out> void reduce(Reduction kind, const Groups& groups,
 
 KernelPtr make_reduce_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const Reduce&>(spec.op);
-  return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind, in = spec.inputs[0].dtype,
-                      out = spec.outputs[0].dtype](const Launch& l) {
+  return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind,
+                      in = spec.inputs[0].dtype, out = spec.outputs[0].dtype](const Launch& l) {
     visit_dtype(in, [&](auto x) {
       visit_dtype(out, [&](auto y) {
         reduce(kind, groups, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(y)*>(l.out[0]));
@@ -67,21 +67,22 @@ KernelPtr make_reduce_reference(const KernelSpec& spec) {
 
 KernelPtr make_first_max_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const FirstMax&>(spec.op);
-  return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), dtype = spec.inputs[0].dtype](const Launch& l) {
-    visit_dtype(dtype, [&](auto zero) {
-      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
-      auto* mask = static_cast<std::uint8_t*>(l.out[0]);
-      for (std::int64_t g = 0; g < groups.count(); ++g) {
-        std::int64_t best = groups.at(g, 0);
-        for (std::int64_t i = 0; i < groups.size(); ++i) {
-          const std::int64_t p = groups.at(g, i);
-          if (static_cast<double>(x[p]) > static_cast<double>(x[best])) best = p;
-          mask[p] = 0;
-        }
-        mask[best] = 1;
-      }
-    });
-  });
+  return make_kernel(
+      [groups = Groups(spec.inputs[0].shape, op.axes), dtype = spec.inputs[0].dtype](const Launch& l) {
+        visit_dtype(dtype, [&](auto zero) {
+          const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
+          auto* mask = static_cast<std::uint8_t*>(l.out[0]);
+          for (std::int64_t g = 0; g < groups.count(); ++g) {
+            std::int64_t best = groups.at(g, 0);
+            for (std::int64_t i = 0; i < groups.size(); ++i) {
+              const std::int64_t p = groups.at(g, i);
+              if (static_cast<double>(x[p]) > static_cast<double>(x[best])) best = p;
+              mask[p] = 0;
+            }
+            mask[best] = 1;
+          }
+        });
+      });
 }
 
 KernelPtr make_argmax_reference(const KernelSpec& spec) {
