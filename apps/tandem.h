@@ -8,6 +8,7 @@
 #include <tandem/core/host.h>
 #include <tandem/core/program.h>
 #include <tandem/core/sim_backend.h>
+#include <tandem/core/team.h>
 #include <tandem/core/tensor.h>
 #include <tandem/core/timeline.h>
 #include <tandem/core/trace.h>

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/team.h>
 #include <tandem/dist/mpi_comm.h>
 
 #include "trainer.h"
@@ -26,6 +27,7 @@ extern "C" void on_interrupt(int) {
 
 int main(int argc, char** argv) {
   using namespace tandem;
+  bound_team_spin(argv);
   std::unique_ptr<MpiSession> mpi;
   const auto fail = [&](int code, const char* message) {
     fmt::print(stderr, "\ntrain_cifar: {}\n", message);

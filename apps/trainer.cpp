@@ -13,6 +13,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/sim_backend.h>
+#include <tandem/core/team.h>
 #include <tandem/core/trace.h>
 #include <tandem/datasets/draw.h>
 #include <tandem/dist/thread_comm.h>

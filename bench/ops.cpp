@@ -13,6 +13,7 @@
 
 #include <tandem/core/kernel.h>
 #include <tandem/core/memory.h>
+#include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
@@ -155,4 +156,7 @@ int main(int argc, char** argv) {
 
 }  // namespace tandem::bench
 
-int main(int argc, char** argv) { return tandem::bench::main(argc, argv); }
+int main(int argc, char** argv) {
+  tandem::bound_team_spin(argv);
+  return tandem::bench::main(argc, argv);
+}

@@ -72,7 +72,8 @@ double median(std::vector<double> v) {
 
 }  // namespace
 
-int main() {
+int main(int, char** argv) {
+  bound_team_spin(argv);
   nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
   net.initialise(1);
   const Graph graph = forward_graph(net);

@@ -41,5 +41,5 @@ function(tandem_test name)
   target_link_libraries(${name} PRIVATE tandem GTest::gtest GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "GOMP_SPINCOUNT=1000")  # see core/team.h
 endfunction()

@@ -7,6 +7,7 @@
 
 #include <tandem/core/accesses.h>
 #include <tandem/core/error.h>
+#include <tandem/core/team.h>
 
 namespace tandem {
 

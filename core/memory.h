@@ -31,20 +31,4 @@ class Buffer {
   std::shared_ptr<std::byte> data_;
 };
 
-/// Threads of the default team: TANDEM_THREADS, else the cores this process may use.
-int default_threads();
-
-/// Sets the OpenMP team size of the calling thread while it lives. Primitives are created and run
-/// under the same size.
-class TeamSize {
- public:
-  explicit TeamSize(int threads);
-  ~TeamSize();
-  TeamSize(const TeamSize&) = delete;
-  TeamSize& operator=(const TeamSize&) = delete;
-
- private:
-  int outer_;
-};
-
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include <tandem/core/kernel.h>
 #include <tandem/core/memory.h>
 #include <tandem/core/rng.h>
+#include <tandem/core/team.h>
 #include <tandem/core/trace.h>
 
 namespace tandem {

@@ -11,6 +11,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/memory.h>
+#include <tandem/core/team.h>
 
 namespace tandem {
 namespace {

@@ -8,6 +8,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
+#include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>

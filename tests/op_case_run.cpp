@@ -8,6 +8,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
+#include <tandem/core/team.h>
 #include <tandem/ops/mapped.h>
 
 #include "allocations.h"

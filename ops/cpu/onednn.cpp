@@ -12,6 +12,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
+#include <tandem/core/team.h>
 
 namespace tandem::onednn {
 namespace {

@@ -1,0 +1,28 @@
+#pragma once
+
+namespace tandem {
+
+/// Threads of the default team: TANDEM_THREADS, else the cores this process may use.
+int default_threads();
+
+/// Sets the OpenMP team size of the calling thread while it lives. Primitives are created and run
+/// under the same size.
+class TeamSize {
+ public:
+  explicit TeamSize(int threads);
+  ~TeamSize();
+  TeamSize(const TeamSize&) = delete;
+  TeamSize& operator=(const TeamSize&) = delete;
+
+ private:
+  int outer_;
+};
+
+/// To be called first in `main`. A team that waits for its slowest thread, or for work, spins; libgomp does
+/// so for milliseconds, which takes the core from whoever else needs it, the slowest thread included. This
+/// bounds the spin to about what waking a sleeper costs. libgomp reads such settings once, before `main`, so
+/// this starts the program again with GOMP_SPINCOUNT set; it does nothing where that or OMP_WAIT_POLICY is
+/// set already, or without OpenMP.
+void bound_team_spin(char** argv);
+
+}  // namespace tandem
