@@ -176,24 +176,25 @@ std::vector<double> CifarEvaluation::accuracy() const {
   return result;
 }
 
-void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext&,
+void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
                            std::span<std::byte> out) {
   if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
   if (name == "seed") return fill_seeds(options_, out);
+  const std::int64_t samples = batch_size_ / rank.replicas;
+  const std::int64_t first = batch * batch_size_ + rank.replica * samples;
   std::vector<std::int64_t> which;
-  for (std::int64_t i = batch * batch_size_; i < (batch + 1) * batch_size_; ++i)
-    which.push_back(std::min(i, data_.size() - 1));
+  for (std::int64_t i = first; i < first + samples; ++i) which.push_back(std::min(i, data_.size() - 1));
   if (name == "images") return fill_images(data_, which, dtype_from_name(options_.dtype), out);
   for (std::size_t i = 0; i < which.size(); ++i) {
-    const bool real = batch * batch_size_ + static_cast<std::int64_t>(i) < data_.size();
+    const bool real = first + static_cast<std::int64_t>(i) < data_.size();
     reinterpret_cast<std::int32_t*>(out.data())[i] =
         real ? data_.labels[static_cast<std::size_t>(which[i])] : -1;
   }
 }
 
-void CifarEvaluation::deliver(const std::string& name, std::int64_t, const RankContext&,
+void CifarEvaluation::deliver(const std::string& name, std::int64_t, const RankContext& rank,
                               std::span<const std::byte> value) {
-  if (name != "correct") return;
+  if (name != "correct" || rank.replica != 0) return;  // all replicas get the same
   for (std::size_t m = 0; m < correct_.size(); ++m)
     correct_[m] +=
         static_cast<std::int64_t>(load_element(DType::i32, value.data(), static_cast<std::int64_t>(m)));

@@ -18,6 +18,7 @@
 #include <tandem/datasets/draw.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
+#include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/plan_file.h>
 #include <tandem/plan/profile.h>
@@ -76,6 +77,7 @@ Strategy Trainer::strategy() const {
   if (!options_.link.empty()) s.link = parse_link(options_.link);
   if (!options_.memory_budget.empty()) s.memory_budget = parse_bytes(options_.memory_budget);
   if (!options_.plan.empty()) read_plan(options_.plan, s);
+  if (s.cuts.empty()) s.cuts = balanced_cuts(forward_graph(1, true), s.stages);  // evaluation's as well
   return s;
 }
 
@@ -146,13 +148,13 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
                                 whole ? first_non_finite(train, session.state(), e.batch) : ""),
                     e.batch);
   }
-  const auto state = session.state(main_rank());
-  const std::int64_t peak = session.executed_peak(main_rank());
   const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
+  const std::vector<double> accuracy = evaluate(session, test);
+  const std::int64_t peak = session.executed_peak(main_rank());
   if (!log) return;
   log->finish();
   if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(timeline));
-  report(*log, session, peak, evaluate(test, state));
+  report(*log, session, peak, accuracy);
 }
 
 void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak,
@@ -174,17 +176,13 @@ void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
 }
 
-std::vector<double> Trainer::evaluate(const CifarData& test,
-                                      const std::map<std::string, Tensor>& state) const {
-  Strategy s;
-  s.train = false;
-  s.models = options_.models;
-  s.threads = options_.threads > 0 ? options_.threads : default_threads();
-  const std::int64_t n = std::min(kEvaluationBatch, test.size());
-  CifarEvaluation host(test, options_, n);
-  Session session(build(forward_graph(n, false), s), {}, host);
-  session.load(state);
-  session.run(0, host.batches());
+std::vector<double> Trainer::evaluate(Session& session, const CifarData& test) const {
+  const Strategy s = for_evaluation(strategy());
+  const std::int64_t samples =
+      (std::min(kEvaluationBatch, test.size()) + s.replicas - 1) / s.replicas;  // of a rank
+  CifarEvaluation host(test, options_, samples * s.replicas);
+  const int evaluation = session.add(build(forward_graph(samples, false), s), host);
+  session.run(0, host.batches(), evaluation);
   return host.accuracy();
 }
 

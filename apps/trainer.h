@@ -37,7 +37,7 @@ class Trainer {
   void simulate(const CifarData& train);
   void report(TrainingLog& log, const Session& session, std::int64_t peak,
               const std::vector<double>& accuracy) const;
-  std::vector<double> evaluate(const CifarData& test, const std::map<std::string, Tensor>& state) const;
+  std::vector<double> evaluate(Session& session, const CifarData& test) const;
   std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 

@@ -91,8 +91,9 @@ Program with_op(Program p, const OpPtr& op) {
 
 /// A planned Program of one device, ready to run.
 struct Runner {
-  explicit Runner(Program p) : executable(std::move(p), {}, memory, kernels()), backend(executable) {}
+  explicit Runner(Program p) : executable(std::move(p), {}, memory, kernels()), backend(executable, lanes) {}
   RankMemory memory;
+  CpuLanes lanes;
   Executable executable;
   CpuBackend backend;
 };

@@ -1,25 +1,24 @@
 #pragma once
 #include <atomic>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include <tandem/core/backend.h>
+#include <tandem/core/cpu_lanes.h>
 #include <tandem/core/executable.h>
-#include <tandem/core/progress.h>
 #include <tandem/core/timeline.h>
 
 namespace tandem {
 
-/// Lanes as worker threads, each with its own queue and its own team. Once running it allocates nothing.
-class CpuBackend final : public Backend {
+/// Runs a prepared Program on the lanes of its rank. Once running it allocates nothing.
+class CpuBackend final : public Backend, private CpuLane::Owner {
  public:
-  /// `spans`: how many executions per lane `timeline()` can hold; 0 measures nothing.
-  explicit CpuBackend(Executable& executable, std::size_t spans = 0);
-  ~CpuBackend() override;
+  /// `executable` and `lanes` must outlive this. Several backends may use the same lanes, and take turns: one
+  /// at a time between its first call and its `flush`. `spans`: how many executions per lane `timeline()` can
+  /// hold; 0 measures nothing.
+  CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans = 0);
 
   const Program& program() const override { return executable_.program(); }
   void wait(LaneId lane, StepId step, std::int64_t unit) override;
@@ -35,32 +34,25 @@ class CpuBackend final : public Backend {
   void stop(std::exception_ptr why);
 
  private:
-  struct Command {
-    StepId step;  // −1: wait
-    LaneId awaited_lane;
-    std::int64_t unit;  // of the step; or the count awaited
-    std::int64_t batch;
-  };
-  struct Worker {
-    std::vector<Command> ring;
-    Progress issued, taken, done;                     // commands in, commands out, steps ended
-    std::uint64_t next_issued = 0, steps_issued = 0;  // of the thread that issues
-    alignas(64) std::vector<Span> spans;              // of the lane's thread
-    std::thread thread;
+  struct alignas(64) Track {  // of one lane; its thread writes the spans
+    CpuLane* lane = nullptr;  // null for lanes of other devices
+    std::uint64_t per_unit = 0;
+    std::uint64_t before = 0;  // steps the lane had been given when the current run began
+    std::vector<Span> spans;
   };
 
-  void push(Worker& worker, const Command& command);
-  void work(LaneId lane);
-  void execute(LaneId lane, Worker& worker, const Command& command);
-  std::exception_ptr explain(const Command& command, std::exception_ptr error) const;
+  Track& track_of(StepId step) { return tracks_[static_cast<std::size_t>(program().lane_id(step))]; }
+  void begin_run();
+  void execute(StepId step, std::int64_t unit, std::int64_t batch) override;
+  int threads() const override { return program().threads; }
+  const std::atomic<bool>& stopped() const override { return stopped_; }
+  std::exception_ptr explain(StepId step, std::int64_t batch, std::exception_ptr error) const;
 
   Executable& executable_;
-  std::vector<std::unique_ptr<Worker>> workers_;  // per lane; null for lanes of other devices
-  std::vector<std::uint64_t> number_;             // of a step on its lane, from 1
-  std::vector<std::uint64_t> per_unit_;           // steps a lane runs in a unit
-  std::vector<std::uint64_t> base_;               // steps a lane had run when the current run began
+  std::vector<Track> tracks_;          // per lane
+  std::vector<std::uint64_t> number_;  // of a step on its lane, from 1
+  bool running_ = false;               // since the last flush
   std::atomic<bool> stopped_{false};
-  std::atomic<bool> closing_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;
   double origin_;

@@ -11,7 +11,18 @@
 
 namespace tandem {
 
-void RankMemory::fit(const DeviceMemory& needed) {
+void RankMemory::fit(const Program& program, int device) {
+  for (const StateBlock& s : program.states) {
+    const Block& block = program.blocks.at(static_cast<std::size_t>(s.block));
+    if (block.device != device) continue;
+    const Block& known = states_.try_emplace(s.path, block).first->second;
+    if (known.bytes != block.bytes || known.offsets.at(0) != block.offsets.at(0))
+      throw Error(fmt::format(
+          "state '{}' has {} bytes at {} in one Program and {} bytes at {} in another; Programs that share state "
+          "must hold the same of it on this device: trace them from one model and cut them alike",
+          s.path, known.bytes, known.offsets[0], block.bytes, block.offsets[0]));
+  }
+  const DeviceMemory& needed = program.memory.at(static_cast<std::size_t>(device));
   if (needed.work > work_.bytes() || needed.host > host_.bytes() || needed.state > state_.bytes())
     ++generation_;
   if (needed.work > work_.bytes()) work_ = Buffer(needed.work);
@@ -41,7 +52,7 @@ std::span<std::byte> RankMemory::state(const Program& program, const StateBlock&
 Executable::Executable(Program program, const RankContext& rank, RankMemory& memory,
                        const KernelTable& kernels)
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.steps.size()) {
-  memory.fit(program_.memory.at(static_cast<std::size_t>(rank.stage)));
+  memory.fit(program_, rank.stage);
   for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s) prepare(s, kernels);
   find_last_uses();
 }

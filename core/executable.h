@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,8 +16,9 @@ namespace tandem {
 /// Program that uses them.
 class RankMemory {
  public:
-  /// Grows what is too small. State contents are kept; addresses change.
-  void fit(const DeviceMemory& needed);
+  /// Grows what is too small for a device's part of the Program. State contents are kept; addresses change.
+  /// Throws Error where a state lies elsewhere than in the Programs before, naming it.
+  void fit(const Program& program, int device);
   /// Grows with every change of address.
   std::int64_t generation() const { return generation_; }
   std::byte* base(Arena arena) const;
@@ -26,6 +28,7 @@ class RankMemory {
 
  private:
   Buffer work_, state_, host_;
+  std::map<std::string, Block> states_;  // by path, as the first Program that had it placed it
   std::int64_t generation_ = 0;
 };
 

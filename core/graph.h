@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <tandem/core/op.h>
@@ -45,6 +46,9 @@ struct Value {
   TensorType type;
   NodeId producer = -1;
 };
+
+/// How the paths of state begin that belongs to the optimiser and not to the model.
+inline constexpr std::string_view kOptimizerPath = "optimizer.";
 
 /// State that persists between batches, named by path: "layer1.0.conv2.weight".
 struct StateSlot {

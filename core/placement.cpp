@@ -147,16 +147,22 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
 }
 
 void place_state(Program& p, int device, std::int64_t& arena_bytes) {
-  for (int version = 0;; ++version) {
-    bool any = false;
-    for (Block& block : p.blocks) {
-      if (block.device != device || block.arena != Arena::state || version >= block.slots) continue;
-      if (version == 0) block.offsets.clear();
-      block.offsets.push_back(arena_bytes);
-      arena_bytes += align_up(block.bytes);
-      any = true;
+  std::vector<Block*> blocks;
+  for (Block& b : p.blocks)
+    if (b.device == device && b.arena == Arena::state) {
+      b.offsets.clear();
+      blocks.push_back(&b);
     }
-    if (!any) return;
+  std::sort(blocks.begin(), blocks.end(), [](const Block* x, const Block* y) {
+    const bool x_later = x->name.starts_with(kOptimizerPath), y_later = y->name.starts_with(kOptimizerPath);
+    return x_later != y_later ? y_later : x->name < y->name;
+  });
+  for (int version = 0; !blocks.empty(); ++version) {
+    std::erase_if(blocks, [&](const Block* b) { return version >= b->slots; });
+    for (Block* b : blocks) {
+      b->offsets.push_back(arena_bytes);
+      arena_bytes += align_up(b->bytes);
+    }
   }
 }
 

@@ -120,9 +120,8 @@ struct Program {
   std::vector<StateBlock> states;
   std::vector<DeviceMemory> memory;  ///< per device
 
-  const Lane& lane_of(StepId s) const {
-    return lanes[static_cast<std::size_t>(steps[static_cast<std::size_t>(s)].lane)];
-  }
+  LaneId lane_id(StepId s) const { return steps[static_cast<std::size_t>(s)].lane; }
+  const Lane& lane_of(StepId s) const { return lanes[static_cast<std::size_t>(lane_id(s))]; }
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };
 

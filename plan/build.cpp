@@ -54,7 +54,8 @@ void add_updates(Graph& g, const std::map<SlotId, ValueId>& grads, const Strateg
       trace.assign(id, sgd_update(w, gradient, lr, strategy.sgd).at(0));
       continue;
     }
-    const SlotId moment = g.add_slot({"optimizer.momentum." + slot.path, slot.type, false, slot.stage});
+    const SlotId moment =
+        g.add_slot({fmt::format("{}momentum.{}", kOptimizerPath, slot.path), slot.type, false, slot.stage});
     const Tensor v = trace.read(moment);
     trace.set_tag(update_tag(slot));
     const Tensors updated = sgd_update(w, v, gradient, lr, strategy.sgd);
@@ -122,8 +123,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   g = checked(cut_into_stages(std::move(g), cuts));
 
   TrainingGraph t = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
-  add_all_reduces(t.graph, strategy.train ? strategy.replicas : 1, strategy.fusion_groups, t.grads,
-                  t.results);
+  add_all_reduces(t.graph, strategy.replicas, strategy.fusion_groups, t.grads, t.results);
   if (strategy.train) add_updates(t.graph, t.grads, strategy);
   deliver(t.graph, t.results);
   g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));

@@ -9,7 +9,7 @@ namespace tandem {
 /// of an evaluation): which passes, in which order. Verified unless the strategy says otherwise.
 ///
 /// The Program asks the host for the graph's inputs and, when training, for "lr" (one scalar a model); it
-/// delivers the graph's results, means over the global batch, by batch.
+/// delivers the graph's results by batch: means over the global batch, or sums where they are integers.
 /// Throws Error for what the strategy cannot do, naming the decision and what would work.
 Program build(const Graph& forward, const Strategy& strategy);
 

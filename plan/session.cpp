@@ -16,15 +16,27 @@
 namespace tandem {
 
 struct Session::Rank {
-  Rank(const Program& program, const RankContext& context, const SessionOptions& options)
-      : executable(project(program, context.stage), context, memory,
-                   options.kernels ? *options.kernels : cpu_kernels()),
-        backend(executable, options.spans) {
-    executable.poison(options.poison);
+  struct Turn {  // one Program
+    Turn(const Program& program, const RankContext& context, Rank& rank, const SessionOptions& options)
+        : executable(project(program, context.stage), context, rank.memory,
+                     options.kernels ? *options.kernels : cpu_kernels()),
+          backend(executable, rank.lanes, rank.turns.empty() ? options.spans : 0) {
+      executable.poison(options.poison);
+    }
+    Executable executable;
+    CpuBackend backend;
+  };
+
+  void add(const Program& program, Host& host, const SessionOptions& options) {
+    RankContext for_program = context;
+    for_program.host = &host;
+    turns.push_back(std::make_unique<Turn>(program, for_program, *this, options));
   }
+
+  RankContext context;
   RankMemory memory;
-  Executable executable;
-  CpuBackend backend;
+  CpuLanes lanes;
+  std::vector<std::unique_ptr<Turn>> turns;
 };
 
 namespace {
@@ -61,36 +73,8 @@ template <class F> void on_each_rank(std::size_t ranks, F f) {
   if (first) std::rethrow_exception(first);
 }
 
-}  // namespace
-
-Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
-                 SessionOptions options)
-    : program_(std::move(program)), comms_(std::move(comms)) {
-  verify(program_);
-  const int size = program_.replicas * program_.devices;
-  if (comms_.empty() && size > 1)
-    throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
-  for (const auto& comm : comms_)
-    if (comm->size() != size)
-      throw Error(fmt::format("the Program is for {} ranks ({} replicas of {} stages), the run has {}", size,
-                              program_.replicas, program_.devices, comm->size()));
-  if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i]); });
-  const auto context = [&](Comm* comm) {
-    const int rank = comm ? comm->rank() : 0;
-    return RankContext{
-        rank, rank / program_.devices, program_.replicas, rank % program_.devices, program_.devices, comm,
-        &host};
-  };
-  if (comms_.empty()) ranks_.push_back(std::make_unique<Rank>(program_, context(nullptr), options));
-  for (const auto& comm : comms_)
-    ranks_.push_back(std::make_unique<Rank>(program_, context(comm.get()), options));
-}
-
-Session::~Session() = default;
-
 // Every rank tells rank 0 its Program's hash; rank 0 tells all who differs from it.
-void Session::agree(Comm& comm) const {
-  const std::uint64_t mine = hash(program_);
+void agree(Comm& comm, std::uint64_t mine) {
   std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), 0);
   const auto bytes = static_cast<std::int64_t>(differs.size() * sizeof(std::int32_t));
   if (comm.rank() == 0) {
@@ -114,15 +98,52 @@ void Session::agree(Comm& comm) const {
         comm.rank(), fmt::join(ranks, ", "), mine));
 }
 
+}  // namespace
+
+Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
+                 SessionOptions options)
+    : options_(std::move(options)), comms_(std::move(comms)) {
+  const auto add_rank = [&](Comm* comm) {
+    const int rank = comm ? comm->rank() : 0;
+    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.back()->context = {
+        rank, rank / program.devices, program.replicas, rank % program.devices, program.devices, comm, &host};
+  };
+  if (comms_.empty()) add_rank(nullptr);
+  for (const auto& comm : comms_) add_rank(comm.get());
+  add(std::move(program), host);
+}
+
+Session::~Session() = default;
+
+int Session::add(Program program, Host& host) {
+  check(program);
+  for (auto& rank : ranks_) rank->add(program, host, options_);
+  programs_.push_back(std::move(program));
+  return static_cast<int>(programs_.size()) - 1;
+}
+
+void Session::check(const Program& program) const {
+  const int size = program.replicas * program.devices;
+  if (comms_.empty() && size > 1)
+    throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
+  for (const auto& rank : ranks_)
+    if (const RankContext& c = rank->context; (c.comm ? c.comm->size() : 1) != size ||
+                                              c.replicas != program.replicas || c.stages != program.devices)
+      throw Error(fmt::format("the Program is for {} ranks ({} replicas of {} stages), the run has {}", size,
+                              program.replicas, program.devices, c.comm ? c.comm->size() : 1));
+  verify(program);
+  if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i], hash(program)); });
+}
+
 void Session::load(const std::map<std::string, Tensor>& state) {
   for (auto& rank : ranks_)
-    for (const StateBlock& s : program_.states) {
-      if (program_.blocks[static_cast<std::size_t>(s.block)].device != rank->executable.rank().stage)
-        continue;
-      const auto memory = rank->memory.state(program_, s);
+    for (const StateBlock& s : program().states) {
+      if (program().blocks[static_cast<std::size_t>(s.block)].device != rank->context.stage) continue;
+      const auto memory = rank->memory.state(program(), s);
       const auto found = state.find(s.path);
       if (found == state.end()) {
-        if (!s.path.starts_with("optimizer.")) throw Error(fmt::format("state '{}' is missing", s.path));
+        if (!s.path.starts_with(kOptimizerPath)) throw Error(fmt::format("state '{}' is missing", s.path));
         std::memset(memory.data(), 0, memory.size());
         continue;
       }
@@ -136,11 +157,11 @@ void Session::load(const std::map<std::string, Tensor>& state) {
 std::map<std::string, Tensor> Session::state(int root) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
-    for (const StateBlock& s : program_.states) {
-      const RankContext& context = rank->executable.rank();
-      if (context.replica != 0 || program_.blocks[static_cast<std::size_t>(s.block)].device != context.stage)
+    for (const StateBlock& s : program().states) {
+      const RankContext& context = rank->context;
+      if (context.replica != 0 || program().blocks[static_cast<std::size_t>(s.block)].device != context.stage)
         continue;
-      const auto memory = rank->memory.state(program_, s);
+      const auto memory = rank->memory.state(program(), s);
       Tensor t = Tensor::empty(s.type);
       std::memcpy(t.data(), memory.data(), memory.size());
       result.emplace(s.path, std::move(t));
@@ -151,8 +172,8 @@ std::map<std::string, Tensor> Session::state(int root) const {
 
 // Rank k of replica 0 holds stage k.
 void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const {
-  for (const StateBlock& s : program_.states) {
-    const int holder = program_.blocks[static_cast<std::size_t>(s.block)].device;
+  for (const StateBlock& s : program().states) {
+    const int holder = program().blocks[static_cast<std::size_t>(s.block)].device;
     if (holder == root) continue;
     if (comm.rank() == holder) comm.send(state.at(s.path).data(), s.type.bytes(), root, kStateChannel);
     if (comm.rank() != root) continue;
@@ -162,20 +183,20 @@ void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state
   }
 }
 
-void Session::run(std::int64_t first_batch, std::int64_t batches) {
+void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
   on_each_rank(ranks_.size(), [&](std::size_t i) {
-    Rank& rank = *ranks_[i];
-    rank.executable.start_at(first_batch);
-    tandem::run(rank.backend, batches);
-    rank.executable.settle(batches);
+    Rank::Turn& turn = *ranks_[i]->turns.at(static_cast<std::size_t>(program));
+    turn.executable.start_at(first_batch);
+    tandem::run(turn.backend, batches);
+    turn.executable.settle(batches);
   });
 }
 
 Timeline Session::timeline(int root) {
-  Timeline all = empty_timeline(program_);
+  Timeline all = empty_timeline(program());
   for (auto& rank : ranks_)
-    for (Span s : rank->backend.timeline().spans) {
-      s.step = rank->executable.program().steps[static_cast<std::size_t>(s.step)].origin;
+    for (Span s : rank->turns[0]->backend.timeline().spans) {
+      s.step = rank->turns[0]->executable.program().steps[static_cast<std::size_t>(s.step)].origin;
       all.spans.push_back(s);
     }
   if (comms_.size() != 1 || comms_[0]->size() == 1) return all;
@@ -198,14 +219,15 @@ Timeline Session::timeline(int root) {
 
 std::int64_t Session::planned_peak() const {
   std::int64_t peak = 0;
-  for (int device = 0; device < program_.devices; ++device)
-    peak = std::max(peak, tandem::planned_peak(program_, device));
+  for (const Program& p : programs_)
+    for (int device = 0; device < p.devices; ++device) peak = std::max(peak, tandem::planned_peak(p, device));
   return peak;
 }
 
 std::int64_t Session::executed_peak(int root) const {
   std::int64_t peak = 0;
-  for (const auto& r : ranks_) peak = std::max(peak, r->executable.executed_peak());
+  for (const auto& rank : ranks_)
+    for (const auto& turn : rank->turns) peak = std::max(peak, turn->executable.executed_peak());
   if (comms_.size() != 1 || comms_[0]->size() == 1) return peak;
   Comm& comm = *comms_[0];
   if (comm.rank() != root) comm.send(&peak, sizeof peak, root, kStateChannel);
@@ -220,7 +242,8 @@ std::int64_t Session::executed_peak(int root) const {
 
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
-  for (const DeviceMemory& m : program_.memory) peak = std::max(peak, m.live_peak);
+  for (const Program& p : programs_)
+    for (const DeviceMemory& m : p.memory) peak = std::max(peak, m.live_peak);
   return peak;
 }
 

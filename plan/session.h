@@ -19,7 +19,7 @@ struct SessionOptions {
   bool poison = false;                   ///< fill freed and fresh memory with NaN
 };
 
-/// A Program on the ranks of this process: their memory, their lanes, their state between runs.
+/// Programs on the ranks of this process: their memory, their lanes, their state between runs.
 /// Ranks are threads when several Comms are given, and one of several processes when one is.
 class Session {
  public:
@@ -28,10 +28,16 @@ class Session {
   Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options = {});
   ~Session();
 
-  const Program& program() const { return program_; }
+  /// Another Program for the same ranks and the same model: evaluation, other shapes. Returns its number, for
+  /// `run`. The Programs take turns on the ranks' memory, state and lanes. Throws Error as the constructor
+  /// does, and where a state would lie elsewhere than in the first Program. Where ranks are processes all of
+  /// them must call.
+  int add(Program program, Host& host);
+
+  const Program& program(int number = 0) const { return programs_.at(static_cast<std::size_t>(number)); }
 
   /// Sets state by path, on every local rank that holds it. What is not named and belongs to the optimiser
-  /// (path "optimizer.…") starts at zero; anything else missing or mismatched is an Error.
+  /// (its path begins with kOptimizerPath) starts at zero; anything else missing or mismatched is an Error.
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
   /// alone gets what is not its own.
@@ -39,23 +45,24 @@ class Session {
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
   /// first failing rank threw; the session cannot go on after that.
-  void run(std::int64_t first_batch, std::int64_t batches);
+  void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
-  /// Spans measured since the last call, of all ranks, by the global Program's steps. Where ranks are
-  /// processes all of them must call, and `root` gets the whole; each rank's seconds count from its own
-  /// start.
+  /// Spans of the first Program measured since the last call, of all ranks, by the global Program's steps.
+  /// Where ranks are processes all of them must call, and `root` gets the whole; each rank's seconds count
+  /// from its own start.
   Timeline timeline(int root = 0);
-  std::int64_t planned_peak() const;  ///< bytes, of the stage that needs most
-  std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage that needs most
-  /// Bytes touched, by the rank that touched most. Where ranks are processes all of them must call, and
-  /// `root` gets the maximum.
+  std::int64_t planned_peak() const;  ///< bytes, of the stage and Program that need most
+  std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage and Program that need most
+  /// Bytes touched, by the rank and Program that touched most. Where ranks are processes all of them must
+  /// call, and `root` gets the maximum.
   std::int64_t executed_peak(int root = 0) const;
 
  private:
   struct Rank;
-  void agree(Comm& comm) const;
+  void check(const Program& program) const;
   void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
-  Program program_;
+  SessionOptions options_;
+  std::vector<Program> programs_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

@@ -43,4 +43,8 @@ struct Strategy {
   bool verify = true;
 };
 
+/// Forward alone, for the same ranks and with state on the same stages (so `cuts` must be given where there
+/// are stages): its Program can share a Session with that of training.
+Strategy for_evaluation(Strategy training);
+
 }  // namespace tandem

@@ -28,10 +28,7 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   if (factor == 1) return results;
   Trace trace(g);
   for (auto& [name, value] : results) {
-    if (!is_floating(g.type(value).dtype))
-      throw Error(fmt::format(
-          "result '{}' is {}: results are means over micro-batches and ranks, so cast it to a floating dtype",
-          name, to_string(g.type(value))));
+    if (!is_floating(g.type(value).dtype)) continue;
     Tag tag = g.node(g.value(value).producer).tag;
     tag.path = "gradient_scale";
     trace.set_tag(tag);
@@ -139,10 +136,12 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   return result;
 }
 
-TrainingGraph evaluation_graph(const Graph& forward, const Strategy&) {
+TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy) {
   TrainingGraph result;
-  Unrolling once(forward, 1);
-  for (const auto& [name, value] : results_of(forward)) result.results[name] = once.sum(value, {});
+  Graph scaled = forward;
+  const auto results = scale_results(scaled, 1.0 / strategy.replicas);
+  Unrolling once(scaled, 1);
+  for (const auto& [name, value] : results) result.results[name] = once.sum(value, {});
   result.graph = std::move(once.graph());
   return result;
 }

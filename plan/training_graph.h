@@ -17,12 +17,13 @@ struct TrainingGraph {
 };
 
 /// The forward graph delivers a result "loss": the mean over one replica's micro-batch. It and the other
-/// results are scaled by 1/(replicas · microbatches) here, and nowhere else: sums over micro-batches and
-/// ranks then are means over the global batch, of results and gradients alike. Gradients and results are left
+/// floating results are scaled by 1/(replicas · microbatches) here, and nowhere else: sums over micro-batches
+/// and ranks then are means over the global batch, of results and gradients alike. Integers count something,
+/// and are left to be summed. Gradients and results are left
 /// folds in micro-batch order. State assigned by a micro-batch is what the next one reads.
 TrainingGraph training_graph(const Graph& forward, const Strategy& strategy);
 
-/// The forward graph alone, its results delivered as they are.
+/// The forward graph alone, with its results scaled likewise.
 TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem

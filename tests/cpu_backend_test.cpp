@@ -74,8 +74,9 @@ Program three_steps() {
 
 struct Rank {
   Rank(Program p, const KernelTable& kernels, RankContext context = {}, std::size_t spans = 0)
-      : executable(std::move(p), context, memory, kernels), backend(executable, spans) {}
+      : executable(std::move(p), context, memory, kernels), backend(executable, lanes, spans) {}
   RankMemory memory;
+  CpuLanes lanes;
   Executable executable;
   CpuBackend backend;
 };
@@ -274,9 +275,10 @@ Program counting(std::int64_t work_bytes, int age, std::int64_t* seen) {
 
 TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
   RankMemory memory;
+  CpuLanes lanes;
   std::int64_t seen_small = -1, seen_large = -1;
   Executable small(counting(64, 1, &seen_small), {}, memory, call_kernels());
-  CpuBackend first(small);
+  CpuBackend first(small, lanes);
   const auto state = [&](const Executable& e) {
     std::int64_t value = 0;
     std::memcpy(&value, memory.state(e.program(), e.program().states[0]).data(), 8);
@@ -290,7 +292,7 @@ TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
 
   Executable large(counting(1 << 20, 3, &seen_large), {}, memory, call_kernels());  // moves all arenas
   EXPECT_EQ(state(large), 5) << "the state survives that its arena grows";
-  CpuBackend second(large);
+  CpuBackend second(large, lanes);
   run(second, 4);
   large.settle(4);
   EXPECT_EQ(state(large), 9);

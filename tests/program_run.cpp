@@ -148,7 +148,7 @@ struct CpuRun::Stage {
         executable(with_logs(project(program, device), logs),
                    {.rank = device, .stage = device, .stages = program.devices, .comm = this->comm.get()},
                    memory, test_kernels()),
-        backend(executable, options.spans) {
+        backend(executable, lanes, options.spans) {
     executable.poison(options.poison);
   }
 
@@ -177,6 +177,7 @@ struct CpuRun::Stage {
   std::shared_ptr<Comm> comm;
   std::vector<StepLog> logs;
   RankMemory memory;
+  CpuLanes lanes;
   Executable executable;
   CpuBackend backend;
   std::exception_ptr error;

@@ -1,0 +1,64 @@
+#include <tandem/core/cpu_lanes.h>
+
+#include <optional>
+
+#include <tandem/core/team.h>
+
+namespace tandem {
+namespace {
+constexpr std::size_t kQueue = 4096;  // commands; a power of two
+}
+
+CpuLane::CpuLane(LaneKind kind) : kind_(kind), queue_(kQueue), thread_([this] { work(); }) {}
+
+CpuLane::~CpuLane() {
+  closing_ = true;
+  pushed_.wake();
+  thread_.join();
+}
+
+void CpuLane::push_step(Owner& owner, StepId step, std::int64_t unit, std::int64_t batch) {
+  ++steps_pushed_;
+  push({&owner, nullptr, unit, batch, step});
+}
+
+void CpuLane::push_wait(Owner& owner, const CpuLane& lane, std::uint64_t count) {
+  push({&owner, &lane, static_cast<std::int64_t>(count), -1, -1});
+}
+
+void CpuLane::push(const Command& command) {
+  if (next_pushed_ >= kQueue) taken_.wait_for(next_pushed_ - kQueue + 1, closing_);
+  queue_[next_pushed_ % kQueue] = command;
+  pushed_.advance_to(++next_pushed_);
+}
+
+void CpuLane::work() {
+  std::optional<TeamSize> team;
+  int team_size = 0;
+  std::uint64_t steps = 0;
+  for (std::uint64_t next = 0;; ++next) {
+    pushed_.wait_for(next + 1, closing_);
+    if (pushed_.value() <= next) return;  // closing
+    const Command command = queue_[next % kQueue];
+    if (next % (kQueue / 8) == kQueue / 8 - 1) taken_.advance_to(next + 1);
+    if (const int threads = kind_ == LaneKind::compute ? command.owner->threads() : 1; threads != team_size) {
+      team.reset();
+      team.emplace(team_size = threads);
+    }
+    if (command.awaited) {
+      command.awaited->done_.wait_for(static_cast<std::uint64_t>(command.unit), command.owner->stopped());
+      continue;
+    }
+    if (command.batch >= 0 && !command.owner->stopped().load(std::memory_order_relaxed))
+      command.owner->execute(command.step, command.unit, command.batch);
+    done_.advance_to(++steps);
+  }
+}
+
+CpuLane& CpuLanes::get(LaneKind kind, int index) {
+  auto& lane = lanes_[{kind, index}];
+  if (!lane) lane = std::make_unique<CpuLane>(kind);
+  return *lane;
+}
+
+}  // namespace tandem

@@ -1,0 +1,75 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <tandem/core/op.h>
+#include <tandem/core/program.h>
+#include <tandem/core/progress.h>
+
+namespace tandem {
+
+/// A lane on the CPU: a queue, and a thread with a team of its own that does what is put in, in that order.
+class CpuLane {
+ public:
+  /// Whose steps a lane executes. It must outlive what it has put in.
+  class Owner {
+   public:
+    virtual void execute(StepId step, std::int64_t unit, std::int64_t batch) = 0;
+    virtual int threads() const = 0;  ///< team size of compute lanes; other lanes have no team
+    virtual const std::atomic<bool>& stopped() const = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+
+  explicit CpuLane(LaneKind kind);
+  ~CpuLane();
+  CpuLane(const CpuLane&) = delete;
+  CpuLane& operator=(const CpuLane&) = delete;
+
+  // For one thread at a time. Blocks while the queue is full.
+  void push_step(Owner& owner, StepId step, std::int64_t unit, std::int64_t batch);
+  /// What is put in from here on waits until `lane` has executed `count` steps since it exists.
+  void push_wait(Owner& owner, const CpuLane& lane, std::uint64_t count);
+
+  std::uint64_t steps_pushed() const { return steps_pushed_; }
+  /// Returns when all that was put in is over.
+  void drain() const { done_.wait_for(steps_pushed_, closing_); }
+  /// Makes whoever waits for this lane look again whether its owner has stopped.
+  void wake() const { done_.wake(); }
+
+ private:
+  struct Command {
+    Owner* owner;
+    const CpuLane* awaited;  // null: a step
+    std::int64_t unit;       // of the step; or the count awaited
+    std::int64_t batch;
+    StepId step;
+  };
+  void push(const Command& command);
+  void work();
+
+  const LaneKind kind_;
+  std::vector<Command> queue_;                        // a ring
+  Progress pushed_, taken_, done_;                    // commands in, commands out, steps ended
+  std::uint64_t next_pushed_ = 0, steps_pushed_ = 0;  // of the thread that puts in
+  std::atomic<bool> closing_{false};
+  std::thread thread_;
+};
+
+/// The lanes of a rank. Programs that run on the same lanes take turns.
+class CpuLanes {
+ public:
+  /// Created when first asked for. `index` as in Lane.
+  CpuLane& get(LaneKind kind, int index);
+
+ private:
+  std::map<std::pair<LaneKind, int>, std::unique_ptr<CpuLane>> lanes_;
+};
+
+}  // namespace tandem
