@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <thread>
 #include <unordered_map>
 
@@ -90,21 +89,13 @@ Graph Trainer::forward_graph(std::int64_t samples, bool training) const {
 
 std::map<std::string, Tensor> Trainer::initial_state() const {
   nn::set_default_dtype(dtype_from_name(options_.dtype));
-  std::map<std::string, Tensor> state;
-  for (std::size_t m = 0; m < options_.seed.size(); ++m) {
+  std::vector<std::map<std::string, Tensor>> models;
+  for (std::uint64_t seed : options_.seed) {
     const auto network = make_network(options_.arch, classes_);
-    network->initialise(options_.seed[m]);
-    if (options_.models == 1) return network->state();
-    for (const auto& [path, tensor] : network->state()) {
-      TensorType type = tensor.type();
-      type.shape.insert(type.shape.begin(), options_.models);
-      auto& stacked = state.try_emplace(path).first->second;
-      if (!stacked) stacked = Tensor::empty(type);
-      std::memcpy(stacked.as<std::byte>() + static_cast<std::int64_t>(m) * tensor.type().bytes(),
-                  tensor.data(), static_cast<std::size_t>(tensor.type().bytes()));
-    }
+    network->initialise(seed);
+    models.push_back(network->state());
   }
-  return state;
+  return stack_states(models);
 }
 
 std::vector<std::unique_ptr<Comm>> Trainer::comms() const {

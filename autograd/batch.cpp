@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/mapped.h>
@@ -24,6 +27,25 @@ Graph batch(const Graph& graph, std::int64_t models) {
     replay_batched(node, models, source, values);
   }
   return result;
+}
+
+std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models) {
+  if (models.size() == 1) return models[0];
+  std::map<std::string, Tensor> stacked;
+  for (const auto& [path, first] : models[0]) {
+    TensorType type = first.type();
+    type.shape.insert(type.shape.begin(), static_cast<std::int64_t>(models.size()));
+    Tensor all = Tensor::empty(type);
+    std::byte* to = all.as<std::byte>();
+    for (const auto& model : models) {
+      const auto found = model.find(path);
+      if (found == model.end() || found->second.type() != first.type() || model.size() != models[0].size())
+        throw Error(fmt::format("the models to train side by side differ in state '{}'", path));
+      to = std::copy_n(found->second.as<std::byte>(), first.type().bytes(), to);
+    }
+    stacked.emplace(path, std::move(all));
+  }
+  return stacked;
 }
 
 }  // namespace tandem

@@ -1,7 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <map>
+#include <span>
+#include <string>
 
 #include <tandem/core/graph.h>
+#include <tandem/core/tensor.h>
 
 namespace tandem {
 
@@ -9,5 +13,9 @@ namespace tandem {
 /// every node that depends on one of them is replaced by its batching rule. Nodes that depend on
 /// shared data alone stay single.
 Graph batch(const Graph& graph, std::int64_t models);
+
+/// The states of several models, by path, as the state of their batched graph: (models, …) for every tensor;
+/// one model's is returned as it is. Throws Error naming a path that the models do not share.
+std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models);
 
 }  // namespace tandem

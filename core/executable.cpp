@@ -12,16 +12,20 @@
 namespace tandem {
 
 void RankMemory::fit(const Program& program, int device) {
+  std::map<std::string, Block> states;
   for (const StateBlock& s : program.states) {
     const Block& block = program.blocks.at(static_cast<std::size_t>(s.block));
     if (block.device != device) continue;
-    const Block& known = states_.try_emplace(s.path, block).first->second;
-    if (known.bytes != block.bytes || known.offsets.at(0) != block.offsets.at(0))
+    states.emplace(s.path, block);
+    const auto known = states_.find(s.path);
+    if (known == states_.end()) continue;
+    if (const Block& b = known->second; b.bytes != block.bytes || b.offsets.at(0) != block.offsets.at(0))
       throw Error(fmt::format(
           "state '{}' has {} bytes at {} in one Program and {} bytes at {} in another; Programs that share state "
           "must hold the same of it on this device: trace them from one model and cut them alike",
-          s.path, known.bytes, known.offsets[0], block.bytes, block.offsets[0]));
+          s.path, b.bytes, b.offsets[0], block.bytes, block.offsets[0]));
   }
+  states_.merge(states);
   const DeviceMemory& needed = program.memory.at(static_cast<std::size_t>(device));
   if (needed.work > work_.bytes() || needed.host > host_.bytes() || needed.state > state_.bytes())
     ++generation_;

@@ -1,10 +1,10 @@
 #include "training_run.h"
 
 #include <cstring>
-#include <mutex>
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/batch.h>
 #include <tandem/core/convert.h>
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
@@ -16,54 +16,38 @@
 #include <tandem/plan/build.h>
 
 namespace tandem::testing {
-namespace {
 
-class JobHost final : public Host {
- public:
-  JobHost(const Job& job, int microbatches, Outcome& outcome)
-      : job_(job), microbatches_(microbatches), outcome_(outcome) {}
-
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override {
-    const std::int64_t samples = job_.batch_size / rank.replicas / microbatches_;
-    const std::int64_t first = (std::int64_t{rank.replica} * microbatches_ + microbatch) * samples;
-    const std::int64_t elements = element_count(job_.sample);
-    if (name == "images") {
-      for (std::int64_t i = 0; i < samples * elements; ++i)
-        store_element(job_.dtype, out.data(), i, pixel(job_, batch, first + i / elements, i % elements));
-    } else if (name == "labels") {
-      for (std::int64_t i = 0; i < samples; ++i)
-        store_element(DType::i32, out.data(), i, label(job_, batch, first + i));
-    } else if (name == "lr") {
-      for (std::size_t m = 0; m < job_.rates.size(); ++m)
-        store_element(job_.dtype, out.data(), static_cast<std::int64_t>(m), job_.rates[m]);
-    } else if (name == "seed") {
-      for (std::size_t m = 0; m < job_.seeds.size(); ++m)
-        reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(job_.seeds[m]);
-    } else {
-      throw Error("no input called " + name);
-    }
-  }
-
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-               std::span<const std::byte> value) override {
-    if (name != "loss" || rank.replica != 0) return;
-    const std::lock_guard lock(mutex_);
-    auto& losses = outcome_.losses;
-    if (static_cast<std::int64_t>(losses.size()) <= batch) losses.resize(static_cast<std::size_t>(batch) + 1);
+void JobHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+                   std::span<std::byte> out) {
+  const std::int64_t samples = job_.batch_size / rank.replicas / microbatches_;
+  const std::int64_t first = (std::int64_t{rank.replica} * microbatches_ + microbatch) * samples;
+  const std::int64_t elements = element_count(job_.sample);
+  if (name == "images") {
+    for (std::int64_t i = 0; i < samples * elements; ++i)
+      store_element(job_.dtype, out.data(), i, pixel(job_, batch, first + i / elements, i % elements));
+  } else if (name == "labels") {
+    for (std::int64_t i = 0; i < samples; ++i)
+      store_element(DType::i32, out.data(), i, label(job_, batch, first + i));
+  } else if (name == "lr") {
+    for (std::size_t m = 0; m < job_.rates.size(); ++m)
+      store_element(job_.dtype, out.data(), static_cast<std::int64_t>(m), job_.rates[m]);
+  } else if (name == "seed") {
     for (std::size_t m = 0; m < job_.seeds.size(); ++m)
-      losses[static_cast<std::size_t>(batch)].push_back(
-          load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
+      reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(job_.seeds[m]);
+  } else {
+    throw Error("no input called " + name);
   }
+}
 
- private:
-  const Job& job_;
-  int microbatches_;
-  Outcome& outcome_;
-  std::mutex mutex_;
-};
-
-}  // namespace
+void JobHost::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+                      std::span<const std::byte> value) {
+  if (name != "loss" || rank.replica != 0) return;
+  const std::lock_guard lock(mutex_);
+  if (static_cast<std::int64_t>(losses.size()) <= batch) losses.resize(static_cast<std::size_t>(batch) + 1);
+  for (std::size_t m = 0; m < job_.seeds.size(); ++m)
+    losses[static_cast<std::size_t>(batch)].push_back(
+        load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
+}
 
 double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element) {
   const RngKey key{job.data_seed, static_cast<std::uint64_t>(job.one_batch ? 0 : batch), fnv1a("pixels")};
@@ -94,24 +78,13 @@ Graph trace_job(const Job& job, std::int64_t samples) {
 
 std::map<std::string, Tensor> initial_state(const Job& job) {
   nn::set_default_dtype(job.dtype);
-  std::map<std::string, Tensor> state;
-  const auto models = static_cast<std::int64_t>(job.seeds.size());
-  for (std::int64_t m = 0; m < models; ++m) {
+  std::vector<std::map<std::string, Tensor>> models;
+  for (std::uint64_t seed : job.seeds) {
     const auto model = job.model();
-    model->initialise(job.seeds[static_cast<std::size_t>(m)]);
-    for (const auto& [path, tensor] : model->state()) {
-      if (models == 1) {
-        state[path] = tensor;
-        continue;
-      }
-      TensorType type = tensor.type();
-      type.shape.insert(type.shape.begin(), models);
-      if (!state.contains(path)) state[path] = Tensor::empty(type);
-      std::memcpy(state[path].as<std::byte>() + m * tensor.type().bytes(), tensor.data(),
-                  static_cast<std::size_t>(tensor.type().bytes()));
-    }
+    model->initialise(seed);
+    models.push_back(model->state());
   }
-  return state;
+  return stack_states(models);
 }
 
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
@@ -119,7 +92,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   Outcome outcome;
   outcome.program =
       build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
-  JobHost host(job, strategy.microbatches, outcome);
+  JobHost host(job, strategy.microbatches);
   std::vector<std::unique_ptr<Comm>> comms;
   const int ranks = strategy.replicas * strategy.stages;
   const ThreadWorld world(ranks);
@@ -135,6 +108,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
     session.run(first, batches);
     first += batches;
   }
+  outcome.losses = std::move(host.losses);
   outcome.state = session.state(strategy.stages - 1);
   outcome.planned_peak = session.planned_peak();
   outcome.executed_peak = session.executed_peak(strategy.stages - 1);

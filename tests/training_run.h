@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,23 @@ Graph trace_job(const Job& job, std::int64_t samples);
 
 /// Initial state, with a leading model axis where there are several models.
 std::map<std::string, Tensor> initial_state(const Job& job);
+
+/// Supplies the job's samples, rates and seeds to a Program of so many micro-batches.
+class JobHost : public Host {
+ public:
+  JobHost(const Job& job, int microbatches) : job_(job), microbatches_(microbatches) {}
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override;
+  /// [batch][model], replica 0's.
+  std::vector<std::vector<double>> losses;
+
+ private:
+  const Job& job_;
+  int microbatches_;
+  std::mutex mutex_;
+};
 
 /// One sample's pixels and label: functions of the data seed, the batch and the sample's number in it.
 double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element);

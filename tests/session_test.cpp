@@ -1,0 +1,120 @@
+// Several Programs in one Session: they take turns on the same state, memory and lanes.
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/nn/models/mlp.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/session.h>
+
+#include "training_run.h"
+
+namespace tandem {
+namespace {
+
+using testing::initial_state;
+using testing::Job;
+using testing::JobHost;
+using testing::small_residual_job;
+using testing::trace_job;
+
+std::vector<std::unique_ptr<Comm>> comms_for(const Strategy& s) {
+  std::vector<std::unique_ptr<Comm>> comms;
+  const ThreadWorld world(s.replicas * s.stages);
+  for (int r = 0; s.replicas * s.stages > 1 && r < s.replicas * s.stages; ++r) comms.push_back(world.comm(r));
+  return comms;
+}
+
+struct Setting {
+  const char* name;
+  int replicas, stages;
+  ScheduleKind schedule;
+};
+
+// Evaluates before, between and after two runs of training.
+std::vector<std::vector<double>> evaluated_between_runs(const Job& job, const Setting& setting) {
+  Strategy s;
+  s.sgd = {.momentum = 0.9};
+  s.replicas = setting.replicas;
+  s.stages = setting.stages;
+  s.schedule = setting.schedule;
+  if (s.stages == 2) s.cuts = {"block2"};
+  const Graph forward = trace_job(job, job.batch_size / s.replicas);
+  JobHost training(job, 1), evaluation(job, 1);
+  Session session(build(forward, s), comms_for(s), training, {.poison = true});
+  session.load(initial_state(job));
+  const int evaluate = session.add(build(forward, for_evaluation(s)), evaluation);
+  std::vector<std::vector<double>> losses;
+  for (int round = 0; round < 3; ++round) {
+    session.run(100 * round, 2, evaluate);  // on samples of their own
+    for (int b = 0; b < 2; ++b)
+      losses.push_back(evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
+    if (round < 2) session.run(5 * round, 5);
+  }
+  EXPECT_EQ(session.planned_peak(), session.executed_peak());
+  return losses;
+}
+
+TEST(Session, EvaluationSeesTheStateThatTrainingLeft) {
+  const Job job = small_residual_job(DType::f64);
+  const Setting plain{"plain", 1, 1, ScheduleKind::plain};
+  const auto reference = evaluated_between_runs(job, plain);
+  EXPECT_NE(reference[0], reference[2]) << "training must change something";
+  for (const Setting& setting :
+       {Setting{"two replicas", 2, 1, ScheduleKind::plain},
+        Setting{"two stages", 1, 2, ScheduleKind::one_f_one_b}, Setting{"both", 2, 2, ScheduleKind::gpipe}}) {
+    SCOPED_TRACE(setting.name);
+    const auto losses = evaluated_between_runs(job, setting);
+    ASSERT_EQ(reference.size(), losses.size());
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(reference[i][0], losses[i][0], 1e-12);
+  }
+}
+
+// Training and evaluation in a Session of their own each, the state carried over, give the same bits.
+TEST(Session, SharedStateEqualsCopiedState) {
+  const Job job = small_residual_job();
+  for (ScheduleKind schedule : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
+    SCOPED_TRACE(name_of(schedule));
+    const auto shared = evaluated_between_runs(job, {"shared", 1, 2, schedule});
+    Strategy s;
+    s.sgd = {.momentum = 0.9};
+    s.stages = 2;
+    s.schedule = schedule;
+    s.cuts = {"block2"};
+    const Graph forward = trace_job(job, job.batch_size);
+    JobHost training(job, 1), evaluation(job, 1);
+    Session trained(build(forward, s), comms_for(s), training);
+    trained.load(initial_state(job));
+    Session evaluated(build(forward, for_evaluation(s)), comms_for(s), evaluation);
+    std::size_t next = 0;
+    for (int round = 0; round < 3; ++round) {
+      evaluated.load(trained.state());
+      evaluated.run(100 * round, 2);
+      for (int b = 0; b < 2; ++b)
+        EXPECT_EQ(shared[next++], evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
+      if (round < 2) trained.run(5 * round, 5);
+    }
+  }
+}
+
+TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.stages = 2;
+  s.cuts = {"block2"};
+  const Graph forward = trace_job(job, job.batch_size);
+  JobHost host(job, 1);
+  Session session(build(forward, s), comms_for(s), host);
+  Strategy other = for_evaluation(s);
+  other.cuts = {"block3"};
+  try {
+    session.add(build(forward, other), host);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("cut them alike"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace tandem
