@@ -105,11 +105,13 @@ Case draw_case(std::uint64_t seed) {
   return c;
 }
 
+// Relative where losses exceed 1: some of these networks diverge.
 double difference(const Outcome& a, const Outcome& b) {
   double largest = a.losses.size() == b.losses.size() ? 0 : INFINITY;
   for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
     for (std::size_t m = 0; m < a.losses[i].size(); ++m)
-      largest = std::max(largest, std::abs(a.losses[i][m] - b.losses[i].at(m)));
+      largest = std::max(
+          largest, std::abs(a.losses[i][m] - b.losses[i].at(m)) / std::max(1.0, std::abs(a.losses[i][m])));
   return largest;
 }
 
