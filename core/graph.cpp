@@ -15,6 +15,7 @@ std::string_view name_of(Phase phase) {
     case Phase::forward: return "forward";
     case Phase::backward: return "backward";
     case Phase::update: return "update";
+    case Phase::barrier: return "barrier";
   }
   return "?";
 }

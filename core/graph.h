@@ -15,7 +15,7 @@ using ValueId = std::int32_t;
 using NodeId = std::int32_t;
 using SlotId = std::int32_t;
 
-enum class Phase : std::uint8_t { forward, backward, update };
+enum class Phase : std::uint8_t { forward, backward, update, barrier };
 std::string_view name_of(Phase phase);
 
 /// Where a node comes from and where it goes. Backward nodes inherit path, stage and rng_id from

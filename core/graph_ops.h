@@ -38,7 +38,6 @@ class Assign final : public Op {
   Tensors batch(const BatchArgs&) const override;
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
-  bool has_effect() const override { return true; }
 
   const SlotId slot;
 };
@@ -56,7 +55,6 @@ class Input final : public Op {
   Tensors batch(const BatchArgs&) const override;
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
-  bool has_effect() const override { return true; }
 
   const std::string input;
   const TensorType type;
@@ -74,7 +72,6 @@ class Result final : public Op {
   Tensors batch(const BatchArgs&) const override;
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
-  bool has_effect() const override { return true; }
 
   const std::string result;
 };

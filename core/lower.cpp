@@ -259,6 +259,7 @@ class Lowering {
     step.lag = node.tag.lag;
     step.channel = node.tag.channel;
     step.op = node.op;
+    step.barrier = node.op->is_barrier();
     step.tag = node.tag;
     step.inputs = g_.types(node.inputs);
     step.outputs = g_.types(node.outputs);

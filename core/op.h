@@ -75,8 +75,8 @@ class Op {
   virtual LaneKind lane() const { return LaneKind::compute; }
   /// True where the op draws random numbers: its nodes get an rng_id.
   virtual bool random() const { return false; }
-  /// True where executing it does something beside making its outputs.
-  virtual bool has_effect() const { return false; }
+  /// True where it parts the list: on its device, what is listed before it from what is listed after it.
+  virtual bool is_barrier() const { return false; }
 };
 using OpPtr = std::shared_ptr<const Op>;
 

@@ -66,7 +66,7 @@ std::uint64_t hash(const Program& program) {
   for (const Member& m : program.members)
     mix(fmt::format("m{} {} {} {}", m.block, m.offset, m.bytes, m.shift));
   for (const Step& s : program.steps) {
-    mix(fmt::format("s{} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place));
+    mix(fmt::format("s{} {} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place, s.barrier));
     for (const TensorType& t : s.outputs) mix(to_string(t));
     if (s.op) mix(signature(*s.op, s.inputs));
     for (const Wait& w : s.waits) mix(fmt::format("w{} {}", w.step, w.back));

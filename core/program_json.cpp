@@ -36,7 +36,7 @@ Arena arena_from_name(const std::string& name) {
 }
 
 Phase phase_from_name(const std::string& name) {
-  for (Phase p : {Phase::forward, Phase::backward, Phase::update})
+  for (Phase p : {Phase::forward, Phase::backward, Phase::update, Phase::barrier})
     if (name_of(p) == name) return p;
   throw Error(fmt::format("Program: unknown phase '{}'; there are: forward, backward, update", name));
 }
@@ -207,11 +207,12 @@ class Reader {
     Step s;
     s.name = j.at("name");
     only_keys(j, fmt::format("step '{}'", s.name),
-              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "channel", "own_rate",
+              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel", "own_rate",
                "others_rate", "after", "waits", "phase"});
     s.lane = j.value("lane", 0);
     s.lag = j.value("lag", 0);
     s.in_place = j.value("in_place", false);
+    s.barrier = j.value("barrier", false);
     s.cost = {j.value("seconds", 0.0), j.value("own_rate", 1.0), j.value("others_rate", 1.0), {}};
     if (s.cost.seconds < 0 || s.cost.own_rate <= 0 || s.cost.others_rate <= 0)
       throw Error(fmt::format("Program: step '{}': seconds must be ≥ 0 and rates > 0", s.name));
@@ -307,7 +308,8 @@ class Writer {
            {"own_rate", s.cost.own_rate},
            {"others_rate", s.cost.others_rate},
            {"phase", name_of(s.tag.phase)},
-           {"in_place", s.in_place}};
+           {"in_place", s.in_place},
+           {"barrier", s.barrier}};
     for (MemberId m : s.reads)  // workspace appears among the writes only
       if (std::find(s.writes.begin(), s.writes.end(), m) == s.writes.end()) j["reads"].push_back(operand(m));
     for (MemberId m : s.writes) j["writes"].push_back(operand(m));

@@ -208,10 +208,10 @@ namespace {
 class WaitAdder {
  public:
   explicit WaitAdder(Program& p) : p_(p) {}
-  void add(const Access& before, const Access& after, int back) {
-    auto& step = p_.steps[static_cast<std::size_t>(after.step)];
-    if (step.lane == step_of(p_, before.step).lane) return;  // lane order does it
-    const Wait wait{before.step, back};
+  void add(StepId before, StepId after, int back) {
+    auto& step = p_.steps[static_cast<std::size_t>(after)];
+    if (step.lane == step_of(p_, before).lane) return;  // lane order does it
+    const Wait wait{before, back};
     if (std::find(step.waits.begin(), step.waits.end(), wait) == step.waits.end()) step.waits.push_back(wait);
   }
 
@@ -226,7 +226,7 @@ void add_data_waits(Program& p) {
     for (MemberId m : step_of(p, s).reads) {
       const Access& writer = made_by[static_cast<std::size_t>(m)];
       const Access read{s, m, false, step_of(p, s).lag - member_of(p, m).shift};
-      if (writer.step >= 0 && writer.step != s) adder.add(writer, read, units_between(writer, read));
+      if (writer.step >= 0 && writer.step != s) adder.add(writer.step, s, units_between(writer, read));
     }
 }
 
@@ -242,11 +242,35 @@ void add_reuse_waits(Program& p) {
       for (const Access& a : accesses[b]) {
         if (a.step == w.step || !overlap(member_of(p, w.member), member_of(p, a.member))) continue;
         const int back = p.blocks[b].slots + units_between(a, w);
-        if (!known.precedes(a.step, w.step, back)) adder.add(a, w, back);
+        if (!known.precedes(a.step, w.step, back)) adder.add(a.step, w.step, back);
         if (a.member != w.member && earlier(a, w) && !known.precedes(a.step, w.step, units_between(a, w)))
-          adder.add(a, w, units_between(a, w));
+          adder.add(a.step, w.step, units_between(a, w));
       }
     }
+}
+
+// On every other lane of its device, a barrier waits for the last step before it, and the next one for it.
+void add_barrier_waits(Program& p) {
+  WaitAdder adder(p);
+  const auto count = static_cast<StepId>(p.steps.size());
+  for (StepId barrier = 0; barrier < count; ++barrier) {
+    if (!step_of(p, barrier).barrier) continue;
+    for (LaneId l = 0; l < static_cast<LaneId>(p.lanes.size()); ++l) {
+      if (l == p.lane_id(barrier) || p.lanes[static_cast<std::size_t>(l)].device != p.lane_of(barrier).device)
+        continue;
+      StepId before = -1, after = -1, first = -1, last = -1;
+      for (StepId s = 0; s < count; ++s) {
+        if (p.lane_id(s) != l) continue;
+        if (first < 0) first = s;
+        if (s > barrier && after < 0) after = s;
+        if (s < barrier) before = s;
+        last = s;
+      }
+      if (first < 0) continue;
+      adder.add(before >= 0 ? before : last, barrier, before >= 0 ? 0 : 1);
+      adder.add(barrier, after >= 0 ? after : first, after >= 0 ? 0 : 1);
+    }
+  }
 }
 
 // A wait is superfluous when an earlier step of the same lane already comes after what is awaited, or when
@@ -277,6 +301,7 @@ void drop_implied_waits(Program& p) {
 Program with_waits(Program p) {
   add_data_waits(p);
   add_reuse_waits(p);
+  add_barrier_waits(p);
   drop_implied_waits(p);
   return p;
 }

@@ -41,7 +41,6 @@ class Send final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::send; }
-  bool has_effect() const override { return true; }
 
   const int peer_stage;
 };
@@ -58,13 +57,13 @@ class Receive final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::receive; }
-  bool has_effect() const override { return true; }  // the other end waits for it
 
   const int peer_stage;
   const TensorType type;
 };
 
-/// Returns when all ranks of its scope have entered it.
+/// All ranks of its scope meet: on each of them, what is listed before it ends before it, and what is listed
+/// after it begins after it, on all lanes.
 class Barrier final : public Op {
  public:
   enum class Scope : std::uint8_t {
@@ -82,7 +81,7 @@ class Barrier final : public Op {
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::collective; }
-  bool has_effect() const override { return true; }
+  bool is_barrier() const override { return true; }
 
   const Scope scope;
 };

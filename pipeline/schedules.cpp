@@ -59,6 +59,10 @@ void add_tasks(std::vector<Task>& order, Phase phase, int stage, int microbatche
   for (int i = 0; i < microbatches; ++i) order.push_back({phase, stage, i});
 }
 
+void add_barrier(std::vector<Task>& order, int stages, int tick) {
+  for (int k = 0; k < stages; ++k) order.push_back({Phase::barrier, k, tick});
+}
+
 PipelineSchedule flushed(std::vector<Task> order, int stages) {
   for (int k = 0; k < stages; ++k) order.push_back({Phase::update, k, 0});
   return {std::vector<StageTiming>(static_cast<std::size_t>(stages)), std::move(order)};
@@ -73,10 +77,10 @@ PipelineSchedule dualpipe(int n, int microbatches) {
   return s;
 }
 
-PipelineSchedule pipedream(int n, int microbatches) {
+PipelineSchedule pipedream(int n, int microbatches, bool lockstep) {
   PipelineSchedule s;
   for (int k = 0; k < n; ++k) s.stages.push_back({k / 2, (2 * n - 1 - k) / 2, 0, n - k, true});
-  for (int tick = 0; tick < 2; ++tick)  // even stages: F, then B and U; odd stages the other way round
+  for (int tick = 0; tick < 2; ++tick) {  // even stages: F, then B and U; odd stages the other way round
     for (int k = 0; k < n; ++k) {
       if (k % 2 == tick) {
         add_tasks(s.order, Phase::forward, k, microbatches);
@@ -85,6 +89,8 @@ PipelineSchedule pipedream(int n, int microbatches) {
         s.order.push_back({Phase::update, k, 0});
       }
     }
+    if (lockstep && tick == 0) add_barrier(s.order, n, 0);
+  }
   return s;
 }
 
@@ -103,19 +109,25 @@ ScheduleKind schedule_from_name(std::string_view name) {
   throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, known));
 }
 
-PipelineSchedule make_schedule(ScheduleKind kind, int n, int microbatches) {
+PipelineSchedule make_schedule(ScheduleKind kind, int n, int microbatches, bool lockstep) {
   if (n < 1 || microbatches < 1)
     throw Error(fmt::format("a schedule of {} stages and {} micro-batches", n, microbatches));
+  PipelineSchedule s;
   switch (kind) {
-    case ScheduleKind::plain: return flushed(merged(per_stage(n, microbatches, [](int) { return 1; })), n);
+    case ScheduleKind::plain:
+      s = flushed(merged(per_stage(n, microbatches, [](int) { return 1; })), n);
+      break;
     case ScheduleKind::gpipe:
-      return flushed(merged(per_stage(n, microbatches, [&](int) { return microbatches; })), n);
+      s = flushed(merged(per_stage(n, microbatches, [&](int) { return microbatches; })), n);
+      break;
     case ScheduleKind::one_f_one_b:
-      return flushed(merged(per_stage(n, microbatches, [&](int k) { return n - k; })), n);
-    case ScheduleKind::pipedream: return pipedream(n, microbatches);
-    case ScheduleKind::dualpipe: return dualpipe(n, microbatches);
+      s = flushed(merged(per_stage(n, microbatches, [&](int k) { return n - k; })), n);
+      break;
+    case ScheduleKind::pipedream: s = pipedream(n, microbatches, lockstep); break;
+    case ScheduleKind::dualpipe: s = dualpipe(n, microbatches); break;
   }
-  throw Error("unknown schedule");
+  if (lockstep) add_barrier(s.order, n, 1);
+  return s;
 }
 
 }  // namespace tandem

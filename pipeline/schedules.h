@@ -21,11 +21,11 @@ struct StageTiming {
   bool backward_shares_read = true;       ///< B uses F's weights; otherwise it reads the latest itself
 };
 
-/// One stage's forward or backward of one micro-batch, or its update.
+/// One stage's forward or backward of one micro-batch, its update, or its part in a barrier.
 struct Task {
   Phase phase;
   int stage;
-  int microbatch;
+  int microbatch;  ///< of a barrier: the tick that it ends
   bool operator==(const Task&) const = default;
 };
 
@@ -39,6 +39,7 @@ struct PipelineSchedule {
 /// - pipedream (lockstep): a unit is two ticks; weights stashed, N − k versions on stage k.
 /// - dualpipe: F of one batch beside B of another on two compute lanes, update after both.
 /// The last two take one batch per unit; its micro-batches run one after the other within a task.
-PipelineSchedule make_schedule(ScheduleKind kind, int stages, int microbatches);
+/// With `lockstep` all stages meet at a barrier after every tick: half a unit of pipedream, a unit elsewhere.
+PipelineSchedule make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep = false);
 
 }  // namespace tandem

@@ -198,4 +198,19 @@ Graph insert_transfers(Graph graph) {
   return edit.finish();
 }
 
+Graph insert_barriers(Graph graph, const PipelineSchedule& schedule) {
+  std::int64_t channel = 0;
+  for (const Node& n : graph.nodes()) channel = std::max(channel, n.tag.channel + 1);
+  for (const Task& task : schedule.order) {
+    if (task.phase != Phase::barrier) continue;
+    Tag tag;
+    tag.phase = task.phase;
+    tag.stage = task.stage;
+    tag.microbatch = task.microbatch;
+    tag.channel = channel + task.microbatch;
+    graph.add(std::make_shared<Barrier>(Barrier::Scope::stages), {}, tag);
+  }
+  return graph;
+}
+
 }  // namespace tandem

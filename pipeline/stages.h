@@ -22,6 +22,10 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages);
 /// alone is computed again from those.
 Graph apply_timing(Graph graph, const std::vector<StageTiming>& stages);
 
+/// A node for every barrier of the schedule. It belongs to no batch in particular: its lag is 0, so that in
+/// the drain it holds nobody up.
+Graph insert_barriers(Graph graph, const PipelineSchedule& schedule);
+
 /// Puts a send and a receive between a value and every other stage that uses it. Both ends work at the
 /// value's lag.
 Graph insert_transfers(Graph graph);

@@ -102,7 +102,7 @@ void check_budget(const Program& p, std::int64_t budget) {
 }
 
 PipelineSchedule schedule_of(const Strategy& s) {
-  return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1);
+  return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1, s.lockstep);
 }
 
 Graph take_off_device(Graph g, const Strategy& strategy) {
@@ -128,7 +128,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   deliver(t.graph, t.results);
   g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));
   g = checked(insert_transfers(std::move(g)));  // first: what a stage receives is an activation of its own
-  return checked(take_off_device(std::move(g), strategy));
+  g = checked(take_off_device(std::move(g), strategy));
+  return checked(insert_barriers(std::move(g), schedule_of(strategy)));
 }
 
 Program build(const Graph& forward, const Strategy& strategy) {

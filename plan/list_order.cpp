@@ -24,6 +24,11 @@ class Ordering {
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
     keys_.resize(g_.nodes().size());
     for (NodeId n = 0; n < count(); ++n) keys_[at(n)] = {task_of(g_.node(n).tag), static_cast<double>(n), n};
+    for (const auto& [channel, ends] : channels()) {
+      if (ends.first < 0 || ends.second < 0) continue;
+      keys_[at(ends.first)] = after_inputs(ends.first, 0.25);
+      keys_[at(ends.second)] = {task_at(ends.first), std::get<1>(keys_[at(ends.first)]), ends.second};
+    }
     for (NodeId n = 0; n < count(); ++n) refine(n);
     for (NodeId n = 0; n < count(); ++n) advance_update(n);
     for (NodeId n = count(); n-- > 0;) advance_source(n);
@@ -45,6 +50,13 @@ class Ordering {
     for (const auto& [reader, update] : weight_uses()) edge(reader, update);
     for (const auto& [channel, ends] : channels())
       if (ends.first >= 0 && ends.second >= 0) edge(ends.first, ends.second);
+    for (NodeId barrier = 0; barrier < count(); ++barrier) {
+      if (!g_.node(barrier).op->is_barrier()) continue;
+      for (NodeId n = 0; n < count(); ++n) {
+        if (n == barrier || g_.node(n).tag.stage != g_.node(barrier).tag.stage) continue;
+        task_at(n) < task_at(barrier) ? edge(n, barrier) : edge(barrier, n);
+      }
+    }
     std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
     for (NodeId n = 0; n < count(); ++n)
       if (missing[at(n)] == 0) ready.push(keys_[at(n)]);
@@ -62,6 +74,7 @@ class Ordering {
 
  private:
   static std::size_t at(NodeId n) { return static_cast<std::size_t>(n); }
+  std::size_t task_at(NodeId n) const { return std::get<0>(keys_[at(n)]); }
   NodeId count() const { return static_cast<NodeId>(g_.nodes().size()); }
 
   std::size_t task_of(const Tag& tag) const {
@@ -144,8 +157,8 @@ class Ordering {
       case LaneKind::copy_out:
         if (!g_.node(n).inputs.empty()) keys_[at(n)] = after_inputs(n, 0.5);
         break;
-      case LaneKind::send: keys_[at(n)] = after_inputs(n, 0.25); break;
-      case LaneKind::receive: keys_[at(n)] = {0, 0, n}; break;  // as soon as its send is listed
+      case LaneKind::send:
+      case LaneKind::receive: break;  // done first
       case LaneKind::copy_in: {
         Key first = keys_[at(n)];
         for (ValueId v : g_.node(n).outputs)

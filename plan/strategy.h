@@ -20,6 +20,7 @@ struct Strategy {
   int microbatches = 1;  ///< per batch, accumulated in order
   int stages = 1;        ///< pipeline stages per replica
   ScheduleKind schedule = ScheduleKind::plain;
+  bool lockstep = false;  ///< stages meet at a barrier after every tick
 
   /// First module of each stage but the first ("block1"); empty: stages of about equal work.
   std::vector<std::string> cuts;

@@ -183,8 +183,8 @@ TEST(TransferOps, DeclareWhatTheyAre) {
   EXPECT_EQ(Send(1).lane(), LaneKind::send);
   EXPECT_EQ(Receive(1, type).lane(), LaneKind::receive);
   EXPECT_EQ(Barrier(Barrier::Scope::everyone).lane(), LaneKind::collective);
-  EXPECT_TRUE(Send(1).has_effect() && Receive(1, type).has_effect() &&
-              Barrier(Barrier::Scope::stages).has_effect());
+  EXPECT_TRUE(Barrier(Barrier::Scope::stages).is_barrier());
+  EXPECT_FALSE(Send(1).is_barrier() || Receive(1, type).is_barrier() || AllReduce(2).is_barrier());
   EXPECT_EQ(Receive(2, type).attributes(), "peer_stage=2 type=f32[4]");
   Graph graph;
   Trace trace(graph);

@@ -93,6 +93,51 @@ TEST(Equivalence, LaggedSchedulesEqualAOneDeviceLoopThatKeepsOldWeightsBitwise) 
       }
 }
 
+// A step keeps to its side of every barrier of its unit; the ranks' own clocks suffice to see it.
+void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barriers_per_unit) {
+  std::int64_t met = 0;
+  for (const Span& barrier : t.spans) {
+    const Step& step = p.steps[static_cast<std::size_t>(barrier.step)];
+    if (!step.barrier) continue;
+    ++met;
+    for (const Span& s : t.spans) {
+      if (s.rank != barrier.rank || s.unit != barrier.unit || s.step == barrier.step) continue;
+      if (s.step < barrier.step)
+        EXPECT_LE(s.end, barrier.begin)
+            << p.steps[static_cast<std::size_t>(s.step)].name << " in unit " << s.unit;
+      else
+        EXPECT_GE(s.begin, barrier.end)
+            << p.steps[static_cast<std::size_t>(s.step)].name << " in unit " << s.unit;
+    }
+  }
+  EXPECT_EQ(met, barriers_per_unit * 8 * p.devices * p.replicas);
+}
+
+TEST(Equivalence, LockstepChangesOnlyTheTime) {
+  Job job = small_residual_job(DType::f64);
+  job.drains = {8};
+  for (ScheduleKind kind : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                            ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {1, 2, 4})
+      for (int replicas : {1, 2}) {
+        SCOPED_TRACE(::testing::Message()
+                     << name_of(kind) << " stages " << stages << " replicas " << replicas);
+        Strategy s = plain();
+        s.schedule = kind;
+        s.stages = stages;
+        s.replicas = replicas;
+        s.microbatches = 2;
+        const Outcome free = train(job, s);
+        s.lockstep = true;
+        const Outcome lockstep = train(job, s);
+        EXPECT_EQ(free.losses, lockstep.losses);
+        expect_same_state(free.state, lockstep.state);
+        EXPECT_EQ(lockstep.planned_peak, lockstep.executed_peak);
+        expect_barriers_part_the_list(lockstep.program, lockstep.timeline,
+                                      kind == ScheduleKind::pipedream ? 2 : 1);
+      }
+}
+
 double largest_difference(const Outcome& a, const Outcome& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.losses.size(); ++i)

@@ -98,10 +98,11 @@ Case draw_case(std::uint64_t seed) {
   if (pick(4) == 0) s.replicas = 2;
   if (pick(2)) s.swap = {"layer" + std::to_string(pick(2))};
   if (pick(2)) s.recompute = {pick(3) ? "layer1" : "*"};
-  c.text = std::string(name_of(s.schedule)) + " stages " + std::to_string(s.stages) + " microbatches " +
-           std::to_string(s.microbatches) + " replicas " + std::to_string(s.replicas) + " models " +
-           std::to_string(c.job.seeds.size()) + " swap " + std::to_string(s.swap.size()) + " recompute " +
-           (s.recompute.empty() ? "-" : s.recompute[0]);
+  s.lockstep = pick(4) == 0;
+  c.text = std::string(s.lockstep ? "lockstep " : "") + std::string(name_of(s.schedule)) + " stages " +
+           std::to_string(s.stages) + " microbatches " + std::to_string(s.microbatches) + " replicas " +
+           std::to_string(s.replicas) + " models " + std::to_string(c.job.seeds.size()) + " swap " +
+           std::to_string(s.swap.size()) + " recompute " + (s.recompute.empty() ? "-" : s.recompute[0]);
   return c;
 }
 

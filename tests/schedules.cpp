@@ -94,14 +94,11 @@ class StageWriter {
     if (!p_.barriers) return;
     const std::int64_t channel = b_.new_channel();
     for (int k = 0; k < size(); ++k)
-      barriers_.push_back(
-          b_.add({.name = fmt::format("{} {}", name, k), .lane = b_.lane(k), .channel = channel}));
+      b_.add(
+          {.name = fmt::format("{} {}", name, k), .lane = b_.lane(k), .channel = channel, .barrier = true});
   }
 
-  Program take() {
-    for (StepId s : barriers_) bind_barrier(s);
-    return b_.take();
-  }
+  Program take() { return b_.take(); }
 
  private:
   Flow add_flow(int k, int j) {
@@ -125,33 +122,11 @@ class StageWriter {
   }
   static Tag tag(Phase phase, int k, int j) { return {.phase = phase, .stage = k, .microbatch = j}; }
 
-  // The barrier waits for the last step before it on each other lane of its device, the next one for it.
-  void bind_barrier(StepId barrier) {
-    Program& program = b_.program();
-    const auto steps = static_cast<StepId>(program.steps.size());
-    for (LaneId l = 0; l < static_cast<LaneId>(program.lanes.size()); ++l) {
-      if (l == b_.step(barrier).lane || program.lanes[at(l)].device != program.lane_of(barrier).device)
-        continue;
-      const auto on_lane = [&](StepId s) { return b_.step(s).lane == l; };
-      StepId last = barrier - 1, next = barrier + 1;
-      while (last >= 0 && !on_lane(last)) --last;
-      while (next < steps && !on_lane(next)) ++next;
-      if (last >= 0) b_.step(barrier).waits.push_back({last, 0});
-      if (next < steps) {
-        b_.step(next).waits.push_back({barrier, 0});
-      } else {
-        for (next = 0; next < steps && !on_lane(next);) ++next;
-        if (next < steps) b_.step(next).waits.push_back({barrier, 1});
-      }
-    }
-  }
-
   const Pipeline p_;
   int backward_lane_;
   ScheduleBuilder b_;
   std::vector<BlockId> weights_;
   std::vector<std::vector<Flow>> flow_;  // [stage][micro-batch]
-  std::vector<StepId> barriers_;
 };
 
 struct Turn {
