@@ -42,6 +42,7 @@ struct Tape {
   std::vector<ValueId> leaves;
   std::unordered_map<const History*, std::vector<ValueId>> outputs;
   std::unordered_map<const Tensor::Impl*, ValueId> arguments;
+  std::unordered_set<ValueId> overwritten;  // assigned to since they were used
 
   ValueId value_of(const Tensor& t) {
     if (const auto& history = t.impl()->history) return outputs.at(history.get()).at(t.impl()->output);
@@ -57,7 +58,10 @@ struct Tape {
 
   void record(const std::shared_ptr<History>& history) {
     std::vector<ValueId> inputs;
-    for (const auto& t : history->inputs) inputs.push_back(value_of(t));
+    for (std::size_t i = 0; i < history->inputs.size(); ++i) {
+      inputs.push_back(value_of(history->inputs[i]));
+      if (history->inputs[i].impl()->version != history->versions[i]) overwritten.insert(inputs.back());
+    }
     const NodeId id = graph.add(history->op, std::move(inputs), history->tag);
     outputs[history.get()] = graph.node(id).outputs;
     held.insert(held.end(), history->outputs.begin(), history->outputs.end());
@@ -81,7 +85,15 @@ void Tensor::backward() const {
   for (NodeId id = forward_nodes; id < static_cast<NodeId>(d.graph.nodes().size()); ++id) {
     const Node& node = d.graph.node(id);
     Tensors inputs;
-    for (ValueId v : node.inputs) inputs.push_back(tape.held[static_cast<std::size_t>(v)]);
+    for (ValueId v : node.inputs) {
+      inputs.push_back(tape.held[static_cast<std::size_t>(v)]);
+      if (tape.overwritten.contains(v))
+        throw Error(fmt::format(
+            "backward(): the derivative of {}{}{} needs the value that state '{}' had before it was assigned "
+            "another; call backward() first",
+            node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
+            inputs.back().impl()->slot));
+    }
     const Tensors outputs = evaluate(cpu_kernels(), node.op, inputs, node.tag);
     for (std::size_t i = 0; i < outputs.size(); ++i)
       tape.held[static_cast<std::size_t>(node.outputs[i])] = outputs[i];

@@ -7,6 +7,7 @@
 
 #include <tandem/core/accesses.h>
 #include <tandem/core/error.h>
+#include <tandem/core/happens_before.h>
 #include <tandem/core/team.h>
 
 namespace tandem {
@@ -58,7 +59,6 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.steps.size()) {
   memory.fit(program_, rank.stage);
   for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s) prepare(s, kernels);
-  find_last_uses();
 }
 
 int Executable::threads(LaneId lane) const {
@@ -134,9 +134,9 @@ void Executable::execute(StepId s, std::int64_t batch) {
   if (poison_) poison_before(step, p);
   p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_});
   if (poison_)
-    for (BlockId b : p.last_use) {
-      const Block& block = program_.blocks[static_cast<std::size_t>(b)];
-      tandem::poison(memory_.base(block.arena) + block.offsets[0], block.bytes);
+    for (MemberId m : p.last_use) {
+      const Member& member = program_.members[static_cast<std::size_t>(m)];
+      tandem::poison(address(member, member.index(batch)), member.bytes);
     }
 }
 
@@ -150,18 +150,30 @@ void Executable::poison_before(const Step& step, const Prepared& p) const {
   }
 }
 
-// Blocks with one slot, used by one lane alone and in one unit: after the last use nobody may read them.
+void Executable::poison(bool on) {
+  poison_ = on;
+  for (Prepared& p : prepared_) p.last_use.clear();
+  if (on) find_last_uses();
+}
+
+// Of each member's bytes the latest use, where all other uses are certain to be over by then. Members of one
+// block that lie side by side may hold different batches at a time.
 void Executable::find_last_uses() {
+  const HappensBefore order(program_);
   const auto accesses = accesses_by_block(program_);
-  for (std::size_t b = 0; b < accesses.size(); ++b) {
-    if (accesses[b].empty() || program_.blocks[b].slots > 1 || program_.blocks[b].arena == Arena::state)
-      continue;
-    const Access& last = accesses[b].back();
-    const LaneId lane = program_.steps[static_cast<std::size_t>(last.step)].lane;
-    const bool simple = std::all_of(accesses[b].begin(), accesses[b].end(), [&](const Access& a) {
-      return a.phase == last.phase && program_.steps[static_cast<std::size_t>(a.step)].lane == lane;
+  for (MemberId m = 0; m < static_cast<MemberId>(program_.members.size()); ++m) {
+    const Member& member = program_.members[static_cast<std::size_t>(m)];
+    if (program_.blocks[static_cast<std::size_t>(member.block)].arena == Arena::state) continue;
+    std::vector<Access> uses = accesses[static_cast<std::size_t>(member.block)];
+    std::erase_if(uses, [&](const Access& a) {
+      return !overlap(program_.members[static_cast<std::size_t>(a.member)], member);
     });
-    if (simple) prepared_[static_cast<std::size_t>(last.step)].last_use.push_back(static_cast<BlockId>(b));
+    if (uses.empty()) continue;
+    const Access& last = *std::max_element(uses.begin(), uses.end(), earlier);
+    if (std::all_of(uses.begin(), uses.end(), [&](const Access& a) {
+          return a.step == last.step || order.precedes(a.step, last.step, units_between(a, last));
+        }))
+      prepared_[static_cast<std::size_t>(last.step)].last_use.push_back(m);
   }
 }
 

@@ -49,8 +49,8 @@ class Executable {
   /// Executes a step on the calling thread. `batch` counts from the start of the run.
   void execute(StepId step, std::int64_t batch);
 
-  /// Fills outputs and scratch with NaN before a step, and blocks that a step is the last to use after it.
-  void poison(bool on) { poison_ = on; }
+  /// Fills outputs and scratch with NaN before a step, and what a step is certainly the last to use after it.
+  void poison(bool on);
 
   /// To be called when drained: makes the current version of every state version 0.
   void settle(std::int64_t batches);
@@ -72,7 +72,7 @@ class Executable {
     std::vector<Moving> moving;
     std::int64_t bound = -1;  // the memory's generation that the other addresses belong to
     std::int64_t touched_work = 0, touched_state = 0;  // highest end, over all slots used so far
-    std::vector<BlockId> last_use;                     // blocks that may be poisoned afterwards
+    std::vector<MemberId> last_use;                    // whose bytes are to be poisoned afterwards
   };
 
   void prepare(StepId s, const KernelTable& kernels);

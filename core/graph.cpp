@@ -74,6 +74,12 @@ std::vector<std::vector<NodeId>> Graph::readers() const {
   return result;
 }
 
+std::optional<ValueId> view_of(const Graph& graph, const Node& node) {
+  for (const Alias& a : node.op->may_alias(graph.types(node.inputs)))
+    if (a.kind == Alias::view) return node.inputs[static_cast<std::size_t>(a.input)];
+  return std::nullopt;
+}
+
 void verify(const Graph& graph) {
   const auto values = static_cast<ValueId>(graph.values().size());
   std::vector<bool> made;  // values without a producer are arguments

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +31,6 @@ struct Tag {
   int lag = 0;                ///< in unit u the node works on batch u − lag
   std::uint64_t rng_id = 0;   ///< hash(path, call number)
   std::int64_t channel = -1;  ///< of a transfer or collective: unique, and the same at all its ends
-  int peer = -1;              ///< stage at the other end of a transfer
 };
 
 /// Single assignment: a node is an op applied to values, giving new values. Nodes and values are
@@ -89,6 +89,9 @@ class Graph {
   std::vector<Value> values_;
   std::vector<StateSlot> slots_;
 };
+
+/// The input that the node's output *is* under another type (Alias::view), if it is one.
+std::optional<ValueId> view_of(const Graph& graph, const Node& node);
 
 /// Checks what every pass must preserve: ids in range, inputs before their readers, one producer
 /// per value, types as `infer` gives them, each slot assigned at most once. Throws Error.

@@ -18,19 +18,11 @@ void GraphEdit::rewire(NodeId reader, ValueId from, ValueId to) {
   std::replace(in.begin(), in.end(), from, to);
 }
 
-void GraphEdit::drop(NodeId n) {
-  dropped_.resize(graph_.nodes().size(), false);
-  dropped_[static_cast<std::size_t>(n)] = true;
-}
-
-Graph GraphEdit::finish(std::vector<ValueId>* renamed) const {
+Graph GraphEdit::finish() const {
   Graph result;
   for (const StateSlot& s : graph_.slots()) result.add_slot(s);
   std::vector<ValueId> value(graph_.values().size(), -1);
   std::vector<char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
-  const auto dropped = [&](NodeId n) {
-    return static_cast<std::size_t>(n) < dropped_.size() && dropped_[static_cast<std::size_t>(n)];
-  };
 
   // Depth first, without recursion: a graph may be thousands of nodes deep.
   std::vector<std::pair<NodeId, std::size_t>> stack;
@@ -70,8 +62,7 @@ Graph GraphEdit::finish(std::vector<ValueId>* renamed) const {
     }
   };
   for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes().size()); ++n)
-    if (!dropped(n) && state[static_cast<std::size_t>(n)] == 0) write(n);
-  if (renamed) *renamed = std::move(value);
+    if (state[static_cast<std::size_t>(n)] == 0) write(n);
   return result;
 }
 

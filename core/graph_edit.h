@@ -19,18 +19,15 @@ class GraphEdit {
   NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
   const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[static_cast<std::size_t>(n)]; }
   void rewire(NodeId reader, ValueId from, ValueId to);
-  void drop(NodeId n);
-  Graph& slots() { return graph_; }
   Tag& tag(NodeId n) { return graph_.tag(n); }
+  StateSlot& slot(SlotId s) { return graph_.slot(s); }
 
   /// Nodes keep their order where inputs allow; added ones come as late as their readers allow.
-  /// `renamed[v]`, if given, receives the new id of value v (−1: dropped).
-  Graph finish(std::vector<ValueId>* renamed = nullptr) const;
+  Graph finish() const;
 
  private:
   Graph graph_;
   std::vector<std::vector<ValueId>> inputs_;
-  std::vector<bool> dropped_;
 };
 
 }  // namespace tandem

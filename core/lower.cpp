@@ -41,7 +41,7 @@ class Homes {
     for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
       const Node& node = g_.node(n);
       for (ValueId v : node.outputs) root_[at(v)] = v;
-      if (const auto view = view_of(node))
+      if (const auto view = view_of(g_, node))
         root_[at(node.outputs[0])] = root_[at(*view)];
       else
         for (ValueId v : node.inputs) uses_[at(root_[at(v)])].push_back(n);
@@ -54,12 +54,6 @@ class Homes {
   ValueId root(ValueId v) const { return root_[at(v)]; }
   const Home& home(ValueId v) const { return home_[at(v)]; }
   bool assigned_in_place(NodeId assign) const { return direct_.contains(assign); }
-  static std::optional<ValueId> view_of(const Node& node, const Graph& g) {
-    for (const Alias& a : node.op->may_alias(g.types(node.inputs)))
-      if (a.kind == Alias::view) return node.inputs[static_cast<std::size_t>(a.input)];
-    return std::nullopt;
-  }
-  std::optional<ValueId> view_of(const Node& node) const { return view_of(node, g_); }
   /// The value that output `o` of the node overwrites, if it does.
   std::optional<ValueId> overwritten(const Node& node, std::size_t o) const {
     const auto found = overwrites_.find(node.outputs[o]);
@@ -123,7 +117,7 @@ class Homes {
     for (std::size_t i = order.size(); i-- > 0;) {
       const NodeId n = order[i];
       const Node& node = g_.node(n);
-      if (view_of(node) || node.op->lane() == LaneKind::collective) continue;
+      if (view_of(g_, node) || node.op->lane() == LaneKind::collective) continue;
       for (const Alias& a : node.op->may_alias(g_.types(node.inputs))) {
         const ValueId out = node.outputs[static_cast<std::size_t>(a.output)];
         const ValueId in = root(node.inputs[static_cast<std::size_t>(a.input)]);
@@ -213,9 +207,7 @@ class Lowering {
 
   LaneId lane_of(const Node& node) {
     const LaneKind kind = node.op->lane();
-    const int index = kind == LaneKind::compute                             ? node.tag.lane
-                      : kind == LaneKind::send || kind == LaneKind::receive ? node.tag.peer
-                                                                            : 0;
+    const int index = kind == LaneKind::compute ? node.tag.lane : node.op->lane_index();
     const auto [found, fresh] =
         lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
     if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
@@ -231,7 +223,7 @@ class Lowering {
   }
 
   bool has_step(NodeId n) const {
-    return !dynamic_cast<const Read*>(g_.node(n).op.get()) && !homes_.view_of(g_.node(n)) &&
+    return !dynamic_cast<const Read*>(g_.node(n).op.get()) && !view_of(g_, g_.node(n)) &&
            !homes_.assigned_in_place(n);
   }
 
@@ -239,7 +231,7 @@ class Lowering {
     const Node& node = g_.node(n);
     if (const auto* read = dynamic_cast<const Read*>(node.op.get())) {
       members_[at(node.outputs[0])] = read_member(*read);
-    } else if (const auto source = homes_.view_of(node)) {
+    } else if (const auto source = view_of(g_, node)) {
       members_[at(node.outputs[0])] = members_[at(*source)];
     } else {
       for (std::size_t o = 0; o < node.outputs.size(); ++o)

@@ -73,6 +73,9 @@ class Op {
   virtual std::vector<Alias> may_alias(std::span<const TensorType> inputs) const = 0;
 
   virtual LaneKind lane() const { return LaneKind::compute; }
+  /// Which of several lanes of that kind: the peer stage, for sends and receives. (A computation's lane is
+  /// the schedule's choice: Tag::lane.)
+  virtual int lane_index() const { return 0; }
   /// True where the op draws random numbers: its nodes get an rng_id.
   virtual bool random() const { return false; }
   /// True where it parts the list: on its device, what is listed before it from what is listed after it.

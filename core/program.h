@@ -85,8 +85,9 @@ struct Step {
   Types inputs, outputs;
   Tag tag;
   bool in_place = false;  ///< may read and write the same bytes
-  bool barrier = false;   ///< on its device, all that is listed before it ends before it, all after begins after
-  StepId origin = -1;     ///< in a projection: the list position in the global Program
+  bool barrier =
+      false;           ///< on its device, all that is listed before it ends before it, all after begins after
+  StepId origin = -1;  ///< in a projection: the list position in the global Program
 };
 
 /// A StateSlot's memory.

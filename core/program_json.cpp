@@ -207,8 +207,8 @@ class Reader {
     Step s;
     s.name = j.at("name");
     only_keys(j, fmt::format("step '{}'", s.name),
-              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel", "own_rate",
-               "others_rate", "after", "waits", "phase"});
+              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel",
+               "own_rate", "others_rate", "after", "waits", "phase"});
     s.lane = j.value("lane", 0);
     s.lag = j.value("lag", 0);
     s.in_place = j.value("in_place", false);

@@ -158,7 +158,9 @@ Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inp
 Tensor apply_op1(OpPtr op, Tensors inputs) { return apply_op(std::move(op), std::move(inputs)).at(0); }
 
 History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
-    : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), order(order) {}
+    : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), order(order) {
+  for (const Tensor& t : this->inputs) versions.push_back(t.impl()->version);
+}
 
 // Histories hold each other through their inputs, as long a chain as the tape: taken apart one by one, not by
 // recursion.
@@ -184,6 +186,7 @@ void assign(const Tensor& state, const Tensor& value) {
   if (state.type() != value.type())
     throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->slot, to_string(state.type()),
                             to_string(value.type())));
+  ++state.impl()->version;
   std::memcpy(state.impl()->buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
 }
 

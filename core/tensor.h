@@ -70,7 +70,8 @@ Tensor apply_op1(OpPtr op, Tensors inputs);
 Tensors evaluate(const class KernelTable& kernels, const OpPtr& op, const Tensors& inputs,
                  const Tag& tag = {});
 
-/// Gives a state Tensor a new value: a copy when eager, an `assign` node inside a trace.
+/// Gives a state Tensor a new value: a copy when eager, an `assign` node inside a trace. A `backward` that
+/// still needs the value before it throws Error.
 void assign(const Tensor& state, const Tensor& value);
 
 /// While it lives, eager ops on this thread belong to `batch`: random draws are those of that batch in a
@@ -108,6 +109,7 @@ struct History {
 
   OpPtr op;
   Tensors inputs;
+  std::vector<std::uint64_t> versions;  ///< of the inputs' contents, when they were used
   Tensors outputs;  ///< the same buffers as the outputs', without their histories: no cycle
   Tag tag;
   std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
@@ -118,7 +120,8 @@ struct Tensor::Impl {
   std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements
   const Graph* graph = nullptr;       // traced: the graph whose value this is
   ValueId value = -1;
-  std::string slot;  // a state's path; empty otherwise
+  std::string slot;           // a state's path; empty otherwise
+  std::uint64_t version = 0;  // counts eager assigns
   bool trained = false;
   bool requires_grad = false;
   std::shared_ptr<History> history;

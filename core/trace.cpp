@@ -91,7 +91,6 @@ void Trace::set_tag(const Tag& tag) {
   tag_ = tag;
   has_tag_ = true;
 }
-void Trace::clear_tag() { has_tag_ = false; }
 
 Scope::Scope(const std::string& name) : outer_length_(current_path.size()) {
   current_path += (current_path.empty() ? "" : ".") + name;

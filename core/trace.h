@@ -38,7 +38,6 @@ class Trace {
 
   /// The tag given to nodes from here on. Without one, tags come from the Scopes.
   void set_tag(const Tag& tag);
-  void clear_tag();
 
  private:
   Tag next_tag();

@@ -14,8 +14,8 @@ void check_schedule(const Program& program);
 Program with_slots(Program program);
 
 /// Derives the waits: for data (a use at lag d′ of what was made at lag d waits d′ − d units back), for
-/// reuse (a slot's writer waits for whoever used it last), and for barriers. Leaves out what lane order or other waits
-/// already ensure; keeps waits given in advance.
+/// reuse (a slot's writer waits for whoever used it last), and for barriers. Leaves out what lane order or
+/// other waits already ensure; keeps waits given in advance.
 Program with_waits(Program program);
 
 }  // namespace tandem

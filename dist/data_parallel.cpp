@@ -39,11 +39,8 @@ class Reducer {
   // copied.
   ValueId own(ValueId v, const Tag& tag) {
     const Node& maker = g_.node(g_.value(v).producer);
-    const auto aliases = maker.op->may_alias(g_.types(maker.inputs));
-    const bool view =
-        std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
     const bool source = dynamic_cast<const Read*>(maker.op.get()) != nullptr;
-    if (!view && !source && uses_[v] == 0 && taken_.insert(v).second) return v;
+    if (!view_of(g_, maker) && !source && uses_[v] == 0 && taken_.insert(v).second) return v;
     return g_.node(g_.add(std::make_shared<Copy>(), {v}, tag)).outputs[0];
   }
 

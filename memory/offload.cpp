@@ -15,14 +15,6 @@
 namespace tandem {
 namespace {
 
-// Compute steps between a copy-out and the step that waits for it, in the absence of better knowledge.
-constexpr int kReleaseDistance = 3;
-
-bool is_view(const Graph& g, const Node& n) {
-  const auto aliases = n.op->may_alias(g.types(n.inputs));
-  return std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
-}
-
 std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
                                      ValueId v) {
   std::vector<NodeId> result;
@@ -47,14 +39,14 @@ Graph with_backward_views(const Graph& g) {
   std::map<ValueId, ValueId> again;
   for (NodeId n = 0; n < static_cast<NodeId>(g.nodes().size()); ++n) {
     const Node node = g.node(n);
-    if (node.tag.phase != Phase::forward || !is_view(g, node)) continue;
+    if (node.tag.phase != Phase::forward || !view_of(g, node)) continue;
     const auto users = backward_readers(g, readers, node.outputs[0]);
     const auto source = again.find(node.inputs[0]);
     if (users.empty() && source == again.end()) {
       // A view of a view that backward reads is met later; make this one too where one of those follows.
       const auto& next = readers[static_cast<std::size_t>(node.outputs[0])];
       if (std::none_of(next.begin(), next.end(), [&](NodeId r) {
-            return g.node(r).tag.phase == Phase::forward && is_view(g, g.node(r));
+            return g.node(r).tag.phase == Phase::forward && view_of(g, g.node(r));
           }))
         continue;
     }
@@ -77,7 +69,7 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
   std::set<std::string> names;
   for (const Node& n : g.nodes()) {
     const bool received = n.op->lane() == LaneKind::receive;
-    const bool computed = n.op->lane() == LaneKind::compute && !n.inputs.empty() && !is_view(g, n);
+    const bool computed = n.op->lane() == LaneKind::compute && !n.inputs.empty() && !view_of(g, n);
     if (n.tag.phase != Phase::forward || !(computed || (received && how == Takeoff::swap))) continue;
     for (ValueId v : n.outputs)
       if (!backward_readers(g, readers, v).empty()) {
@@ -107,7 +99,6 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
     const auto users = backward_readers(g, readers, v);
     Tag made = g.node(g.value(v).producer).tag;
     made.channel = -1;  // of the transfer that brought it, if one did
-    made.peer = -1;
     const NodeId out = edit.add(std::make_shared<CopyOut>(), {v}, made);
     Tag tag = g.node(users.front()).tag;
     tag.path = made.path;
@@ -142,7 +133,7 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   return edit.finish();
 }
 
-void add_copy_waits(Program& p) {
+Program with_copy_waits(Program p, int release_distance) {
   const auto kind = [&](StepId s) { return p.lane_of(s).kind; };
   const auto device = [&](StepId s) { return p.lane_of(s).device; };
   const auto count = static_cast<StepId>(p.steps.size());
@@ -156,7 +147,7 @@ void add_copy_waits(Program& p) {
     if (kind(s) == LaneKind::copy_out) {
       int passed = 0;
       for (StepId c = s + 1; c < count; ++c)
-        if (beside(c, s) && ++passed == kReleaseDistance) {
+        if (beside(c, s) && ++passed == release_distance) {
           p.steps[static_cast<std::size_t>(c)].waits.push_back({s, 0});
           break;
         }
@@ -168,6 +159,7 @@ void add_copy_waits(Program& p) {
         }
     }
   }
+  return p;
 }
 
 }  // namespace tandem

@@ -41,6 +41,7 @@ class Send final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::send; }
+  int lane_index() const override { return peer_stage; }
 
   const int peer_stage;
 };
@@ -57,6 +58,7 @@ class Receive final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::receive; }
+  int lane_index() const override { return peer_stage; }
 
   const int peer_stage;
   const TensorType type;

@@ -19,11 +19,6 @@ bool is_source(const Node& n) {
   return dynamic_cast<const Input*>(n.op.get()) || dynamic_cast<const Constant*>(n.op.get());
 }
 
-bool is_view(const Graph& g, const Node& n) {
-  const auto aliases = n.op->may_alias(g.types(n.inputs));
-  return std::any_of(aliases.begin(), aliases.end(), [](const Alias& a) { return a.kind == Alias::view; });
-}
-
 bool inside(const std::string& path, const std::string& module) {
   return path == module ||
          (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
@@ -81,7 +76,7 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
   for (std::size_t s = 0; s <= cuts.size(); ++s) {
     bool works = false;
     for (std::size_t n = 0; n < stage.size(); ++n)
-      works = works || (stage[n] == static_cast<int>(s) && !is_view(g, g.nodes()[n]));
+      works = works || (stage[n] == static_cast<int>(s) && !view_of(g, g.nodes()[n]));
     if (!works)
       throw Error(fmt::format("impossible cut: nothing is left for stage {} to compute; the cuts are {}", s,
                               fmt::join(cuts, ", ")));
@@ -128,7 +123,7 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
     }
   }
   for (SlotId s = 0; s < static_cast<SlotId>(slot_stage.size()); ++s)
-    edit.slots().slot(s).stage = std::max(0, slot_stage[static_cast<std::size_t>(s)]);
+    edit.slot(s).stage = std::max(0, slot_stage[static_cast<std::size_t>(s)]);
   return edit.finish();
 }
 
@@ -183,11 +178,9 @@ Graph insert_transfers(Graph graph) {
       if (!arrived.contains(to)) {
         Tag from = made;
         from.channel = channel++;
-        from.peer = to;
         edit.add(std::make_shared<Send>(to), {v}, from);
         Tag at = from;
         at.stage = to;
-        at.peer = made.stage;
         arrived[to] = edit.graph()
                           .node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at))
                           .outputs[0];

@@ -7,13 +7,12 @@
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/lower.h>
 #include <tandem/core/placement.h>
-#include <tandem/core/trace.h>
 #include <tandem/core/verify.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/memory/offload.h>
-#include <tandem/ops/update.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/list_order.h>
+#include <tandem/plan/optimizer.h>
 #include <tandem/plan/training_graph.h>
 
 namespace tandem {
@@ -24,44 +23,6 @@ Graph checked(Graph graph) {
   verify(graph);
 #endif
   return graph;
-}
-
-Tag update_tag(const StateSlot& slot) {
-  Tag tag;
-  tag.phase = Phase::update;
-  tag.path = slot.path;
-  tag.stage = slot.stage;
-  return tag;
-}
-
-// w and, with momentum, v = "optimizer.momentum.<path>" from the gradient.
-void add_updates(Graph& g, const std::map<SlotId, ValueId>& grads, const Strategy& strategy) {
-  std::map<int, ValueId> rates;  // one learning-rate input a stage
-  for (const auto& [id, grad] : grads) {
-    const StateSlot slot = g.slot(id);
-    Trace trace(g);
-    trace.set_tag(update_tag(slot));
-    if (!rates.contains(slot.stage)) {
-      Shape per_model;
-      if (strategy.models > 1) per_model = {strategy.models};
-      const DType dtype = slot.type.dtype == DType::f64 ? DType::f64 : DType::f32;
-      rates[slot.stage] = trace.value(
-          trace.apply(std::make_shared<Input>("lr", TensorType{dtype, per_model}, true), {}).at(0));
-    }
-    const Tensor w = trace.read(id), lr = trace.tensor(rates[slot.stage]), gradient = trace.tensor(grad);
-    trace.set_tag(update_tag(slot));
-    if (strategy.sgd.momentum == 0) {
-      trace.assign(id, sgd_update(w, gradient, lr, strategy.sgd).at(0));
-      continue;
-    }
-    const SlotId moment =
-        g.add_slot({fmt::format("{}momentum.{}", kOptimizerPath, slot.path), slot.type, false, slot.stage});
-    const Tensor v = trace.read(moment);
-    trace.set_tag(update_tag(slot));
-    const Tensors updated = sgd_update(w, v, gradient, lr, strategy.sgd);
-    trace.assign(id, updated.at(0));
-    trace.assign(moment, updated.at(1));
-  }
 }
 
 void deliver(Graph& g, const std::map<std::string, ValueId>& results) {
@@ -124,7 +85,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
   TrainingGraph t = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
   add_all_reduces(t.graph, strategy.replicas, strategy.fusion_groups, t.grads, t.results);
-  if (strategy.train) add_updates(t.graph, t.grads, strategy);
+  if (strategy.train) add_updates(t.graph, t.grads, strategy.sgd, strategy.models);
   deliver(t.graph, t.results);
   g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));
   g = checked(insert_transfers(std::move(g)));  // first: what a stage receives is an activation of its own
@@ -143,8 +104,7 @@ Program build(const Graph& forward, const Strategy& strategy) {
   options.cost = [&](const Step& s) { return cost_of(s, strategy); };
   Program program = lower(g, list_order(g, schedule_of(strategy).order), options);
   program.corun = strategy.corun;
-  add_copy_waits(program);
-  program = planned(std::move(program));
+  program = planned(with_copy_waits(std::move(program)));
   check_budget(program, strategy.memory_budget);
   if (strategy.verify) verify(program);
   return program;

@@ -120,6 +120,38 @@ TEST(Eager, GradientsAddUpOverUses) {
   EXPECT_EQ((std::vector<double>{5, 9, 13}), x.grad().values());
 }
 
+struct Scaled : nn::Module {
+  Scaled() {
+    add_parameter(
+        {"w", Tensor::empty({DType::f64, {2}}), true,
+         [](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, 3); }});
+  }
+  Tensor forward(const Tensor& x) override {
+    return sum(square ? mul(parameter(0), parameter(0)) : mul(x, parameter(0)));
+  }
+  bool square = false;
+};
+
+TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
+  Scaled model;
+  model.initialise(1);
+  Tensor& w = model.named_parameters()[0].second->tensor;
+  const Tensor x = Tensor::full({DType::f64, {2}}, 5);
+  const Tensor linear = model(x);
+  assign(w, x);
+  linear.backward();  // d(xw)/dw = x: the old w is not needed
+  EXPECT_EQ((std::vector<double>{5, 5}), w.grad().values());
+  model.square = true;
+  const Tensor squared = model(x);
+  assign(w, Tensor::zeros(w.type()));
+  try {
+    squared.backward();
+    FAIL() << "the derivative is that of another value";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("state 'w'"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
   Tensor x = Tensor::from({1, 2}, {2}, DType::f64);
   EXPECT_THROW(sum(x).backward(), Error);
