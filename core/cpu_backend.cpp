@@ -68,13 +68,16 @@ void CpuBackend::stop(std::exception_ptr why) {
 }
 
 void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
-  std::vector<Span>& spans = track_of(step).spans;
+  Track& track = track_of(step);
+  track.batch.store(batch, std::memory_order_relaxed);
+  track.step.store(step, std::memory_order_relaxed);
   try {
-    if (spans.size() == spans.capacity()) return executable_.execute(step, batch);
-    const double begin = now();
+    const bool timed = track.spans.size() < track.spans.capacity();
+    const double begin = timed ? now() : 0;
     executable_.execute(step, batch);
-    spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch, begin - origin_,
-                     now() - origin_});
+    if (timed)
+      track.spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch,
+                             begin - origin_, now() - origin_});
   } catch (...) {
     const std::exception_ptr error = explain(step, batch, std::current_exception());
     stop(error);
@@ -86,14 +89,24 @@ void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
       }
     }
   }
+  track.step.store(-1, std::memory_order_relaxed);
 }
 
-std::exception_ptr CpuBackend::explain(StepId id, std::int64_t batch, std::exception_ptr error) const {
+std::string CpuBackend::describe(StepId id, std::int64_t batch) const {
   const Step& step = program().steps[static_cast<std::size_t>(id)];
-  const auto where = [&] {
-    return fmt::format("rank {}, batch {}, step '{}'{}", executable_.rank().rank, batch, step.name,
-                       step.tag.path.empty() ? "" : fmt::format(" of module '{}'", step.tag.path));
-  };
+  return fmt::format("batch {}, step '{}'{}", batch, step.name,
+                     step.tag.path.empty() ? "" : fmt::format(" of module '{}'", step.tag.path));
+}
+
+std::vector<std::string> CpuBackend::doing() const {
+  std::vector<std::string> texts;
+  for (const Track& t : tracks_)
+    if (const StepId step = t.step.load(std::memory_order_relaxed); step >= 0)
+      texts.push_back(describe(step, t.batch.load(std::memory_order_relaxed)));
+  return texts;
+}
+
+std::exception_ptr CpuBackend::explain(StepId step, std::int64_t batch, std::exception_ptr error) const {
   try {
     std::rethrow_exception(error);
   } catch (const Aborted& e) {
@@ -101,7 +114,8 @@ std::exception_ptr CpuBackend::explain(StepId id, std::int64_t batch, std::excep
   } catch (const NonFinite&) {
     return error;
   } catch (const std::exception& e) {
-    return std::make_exception_ptr(Error(fmt::format("{}: {}", where(), e.what())));
+    return std::make_exception_ptr(
+        Error(fmt::format("rank {}, {}: {}", executable_.rank().rank, describe(step, batch), e.what())));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <tandem/core/backend.h>
@@ -30,6 +31,10 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// Measured spans since the last call; seconds count from the construction of the backend.
   Timeline timeline();
 
+  /// What the lanes are executing just now, from any thread: "batch 17: 'block2 receive' of module 'block2'",
+  /// one text a lane, none of idle lanes.
+  std::vector<std::string> doing() const;
+
   /// Makes all lanes skip what is left, from any thread: Ctrl-C, or a failure elsewhere.
   void stop(std::exception_ptr why);
 
@@ -39,6 +44,8 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
     std::uint64_t per_unit = 0;
     std::uint64_t before = 0;  // steps the lane had been given when the current run began
     std::vector<Span> spans;
+    std::atomic<StepId> step{-1};  // being executed
+    std::atomic<std::int64_t> batch{-1};
   };
 
   Track& track_of(StepId step) { return tracks_[static_cast<std::size_t>(program().lane_id(step))]; }
@@ -46,6 +53,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   void execute(StepId step, std::int64_t unit, std::int64_t batch) override;
   int threads() const override { return program().threads; }
   const std::atomic<bool>& stopped() const override { return stopped_; }
+  std::string describe(StepId step, std::int64_t batch) const;
   std::exception_ptr explain(StepId step, std::int64_t batch, std::exception_ptr error) const;
 
   Executable& executable_;

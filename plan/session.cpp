@@ -192,6 +192,15 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
   });
 }
 
+std::string Session::doing() const {
+  std::string lines;
+  for (const auto& rank : ranks_)
+    for (const auto& turn : rank->turns)
+      for (const std::string& text : turn->backend.doing())
+        lines += fmt::format("{}rank {}: {}", lines.empty() ? "" : "\n", rank->context.rank, text);
+  return lines;
+}
+
 Timeline Session::timeline(int root) {
   Timeline all = empty_timeline(program());
   for (auto& rank : ranks_)

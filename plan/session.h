@@ -47,6 +47,10 @@ class Session {
   /// first failing rank threw; the session cannot go on after that.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
+  /// What the ranks of this process are executing just now, from any thread: "rank 1: batch 17, step 'block2
+  /// receive' of module 'block2'", a line a lane.
+  std::string doing() const;
+
   /// Spans of the first Program measured since the last call, of all ranks, by the global Program's steps.
   /// Where ranks are processes all of them must call, and `root` gets the whole; each rank's seconds count
   /// from its own start.
