@@ -30,17 +30,17 @@ int main(int argc, char** argv) {
   bound_team_spin(argv);
   std::unique_ptr<MpiSession> mpi;
   const auto fail = [&](int code, const char* message) {
-    fmt::print(stderr, "\ntrain_cifar: {}\n", message);
+    fmt::print(stderr, "train_cifar: {}\n", message);
     std::fflush(nullptr);
     if (mpi) end_mpi_job(code);
     return code;
   };
   try {
     apps::TrainOptions options;
-    if (!apps::parse(argc, argv, "Trains an image classifier on CIFAR.", apps::network_names(), options))
-      return 0;
+    if (!apps::parse(argc, argv, apps::network_names(), options)) return 0;
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
-    std::signal(SIGINT, on_interrupt);
+    for (int signal : {SIGINT, SIGTERM})
+      std::signal(signal, on_interrupt);  // mpirun turns one into the other
     apps::Trainer(std::move(options), mpi.get()).run();
     return 0;
   } catch (const Aborted& e) {

@@ -1,5 +1,7 @@
 #include "trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <thread>
@@ -22,11 +24,13 @@
 #include <tandem/plan/plan_file.h>
 #include <tandem/plan/profile.h>
 
+#include "lane_report.h"
+#include "output_file.h"
+
 namespace tandem::apps {
 namespace {
 
 constexpr std::int64_t kEvaluationBatch = 500;
-constexpr std::size_t kSpansPerLane = 200'000;
 constexpr std::int64_t kSimulatedBatches = 20;
 
 bool all_finite(const Tensor& t) {
@@ -41,6 +45,10 @@ bool all_finite(const Tensor& t) {
 Trainer::Trainer(TrainOptions options, MpiSession* mpi) : options_(std::move(options)), mpi_(mpi) {}
 
 void Trainer::run() {
+  if (is_main()) {  // before anything that takes long
+    directory_ = RunDirectory(options_);
+    require_writable("--trace", options_.trace);
+  }
   CifarData train_data, test_data;
   if (options_.data == "synthetic") {
     train_data = draw_cifar(options_.synthetic_train, options_.seed[0]);
@@ -122,8 +130,12 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
   const int busy = s.threads * compute_lanes();
   if (is_main() && busy > default_threads())
-    fmt::print("note: {} computing threads share {} cores\n", busy, default_threads());
-  if (is_main()) log = std::make_unique<TrainingLog>(options_, per_epoch, total);
+    fmt::print("note: {} share {}\n", counted(busy, "computing thread"), counted(default_threads(), "core"));
+  if (is_main()) {
+    directory_.start(options_);
+    const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
+    log = std::make_unique<TrainingLog>(options_, directory_, per_epoch, total, terminal);
+  }
   Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
   session.load(initial_state());
   if (log) log->start();
@@ -148,8 +160,8 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   report(*log, session, peak, accuracy);
 }
 
-void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak,
-                     const std::vector<double>& accuracy) const {
+void Trainer::report(const TrainingLog& log, const Session& session, std::int64_t peak,
+                     const std::vector<double>& accuracy) {
   Summary summary;
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
@@ -159,7 +171,7 @@ void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
-  log.directory().summary(summary);
+  directory_.summary(summary);
   std::vector<double> percent;
   for (double a : accuracy) percent.push_back(100 * a);
   fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
@@ -229,8 +241,8 @@ void Trainer::simulate(const CifarData& train) {
       options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
   SimBackend sim(program);
   tandem::run(sim, batches);
-  RunDirectory directory(options_.output, options_);
-  if (directory.keeps()) profile.write(directory.path("profile.json"));
+  directory_.start(options_);
+  if (directory_.keeps()) profile.write(directory_.path("profile.json"));
   if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(sim.timeline()));
   Summary summary;
   summary.simulated = true;
@@ -241,13 +253,11 @@ void Trainer::simulate(const CifarData& train) {
     summary.live_peak_bytes =
         std::max(summary.live_peak_bytes, program.memory[static_cast<std::size_t>(d)].live_peak);
   }
-  directory.summary(summary);
+  directory_.summary(summary);
   fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
              summary.step_ms, summary.images_per_second,
              static_cast<double>(summary.planned_peak_bytes) / 1e6);
-  for (std::size_t l = 0; l < program.lanes.size(); ++l)
-    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices),
-               100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+  print_lanes(sim);
 }
 
 }  // namespace tandem::apps

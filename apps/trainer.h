@@ -35,14 +35,15 @@ class Trainer {
   std::vector<std::unique_ptr<Comm>> comms() const;
   void train(const CifarData& train, const CifarData& test);
   void simulate(const CifarData& train);
-  void report(TrainingLog& log, const Session& session, std::int64_t peak,
-              const std::vector<double>& accuracy) const;
+  void report(const TrainingLog& log, const Session& session, std::int64_t peak,
+              const std::vector<double>& accuracy);
   std::vector<double> evaluate(Session& session, const CifarData& test) const;
   std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 
   TrainOptions options_;
   MpiSession* mpi_;
+  RunDirectory directory_;
   int classes_ = 10;
 };
 
