@@ -157,6 +157,10 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   if (!log) return;
   log->finish();
   if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(timeline));
+  if (timeline.dropped > 0 && !options_.trace.empty())
+    fmt::print(
+        "note: --trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run\n",
+        kSpansPerLane, timeline.dropped);
   report(*log, session, peak, accuracy);
 }
 
@@ -249,9 +253,9 @@ void Trainer::simulate(const CifarData& train) {
   summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;
   summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
   for (int d = 0; d < program.devices; ++d) {
+    const DeviceMemory& memory = program.memory[static_cast<std::size_t>(d)];
     summary.planned_peak_bytes = std::max(summary.planned_peak_bytes, planned_peak(program, d));
-    summary.live_peak_bytes =
-        std::max(summary.live_peak_bytes, program.memory[static_cast<std::size_t>(d)].live_peak);
+    summary.live_peak_bytes = std::max(summary.live_peak_bytes, memory.state + memory.live_peak);
   }
   directory_.summary(summary);
   fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",

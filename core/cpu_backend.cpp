@@ -68,13 +68,16 @@ void CpuBackend::stop(std::exception_ptr why) {
 }
 
 void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
-  std::vector<Span>& spans = track_of(step).spans;
+  Track& track = track_of(step);
   try {
-    if (spans.size() == spans.capacity()) return executable_.execute(step, batch);
+    if (track.spans.size() == track.spans.capacity()) {
+      ++track.dropped;
+      return executable_.execute(step, batch);
+    }
     const double begin = now();
     executable_.execute(step, batch);
-    spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch, begin - origin_,
-                     now() - origin_});
+    track.spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch,
+                           begin - origin_, now() - origin_});
   } catch (...) {
     const std::exception_ptr error = explain(step, batch, std::current_exception());
     stop(error);
@@ -110,6 +113,7 @@ Timeline CpuBackend::timeline() {
   for (Track& track : tracks_) {
     t.spans.insert(t.spans.end(), track.spans.begin(), track.spans.end());
     track.spans.clear();
+    t.dropped += std::exchange(track.dropped, 0);
   }
   return t;
 }

@@ -27,7 +27,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// lanes, and ranks that can be reached, are woken.
   void flush() override;
 
-  /// Measured spans since the last call; seconds count from the construction of the backend.
+  /// Spans measured since the last call, and how many found no room; seconds count from the construction of the backend.
   Timeline timeline();
 
   /// Makes all lanes skip what is left, from any thread: Ctrl-C, or a failure elsewhere.
@@ -39,6 +39,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
     std::uint64_t per_unit = 0;
     std::uint64_t before = 0;  // steps the lane had been given when the current run began
     std::vector<Span> spans;
+    std::int64_t dropped = 0;  // executions that found no room there
   };
 
   Track& track_of(StepId step) { return tracks_[static_cast<std::size_t>(program().lane_id(step))]; }

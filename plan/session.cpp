@@ -1,6 +1,7 @@
 #include <tandem/plan/session.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -194,24 +195,29 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
 
 Timeline Session::timeline(int root) {
   Timeline all = empty_timeline(program());
-  for (auto& rank : ranks_)
-    for (Span s : rank->turns[0]->backend.timeline().spans) {
-      s.step = rank->turns[0]->executable.program().steps[static_cast<std::size_t>(s.step)].origin;
+  for (auto& rank : ranks_) {
+    Rank::Turn& turn = *rank->turns[0];
+    const Timeline own = turn.backend.timeline();
+    all.dropped += own.dropped;
+    for (Span s : own.spans) {
+      s.step = turn.executable.program().steps[static_cast<std::size_t>(s.step)].origin;
       all.spans.push_back(s);
     }
+  }
   if (comms_.size() != 1 || comms_[0]->size() == 1) return all;
   Comm& comm = *comms_[0];
   static_assert(std::is_trivially_copyable_v<Span>);
-  auto count = static_cast<std::int64_t>(all.spans.size());
+  std::array<std::int64_t, 2> count{std::ssize(all.spans), all.dropped};
   if (comm.rank() != root) {
-    comm.send(&count, sizeof count, root, kStateChannel);
-    comm.send(all.spans.data(), count * static_cast<std::int64_t>(sizeof(Span)), root, kStateChannel);
+    comm.send(count.data(), sizeof count, root, kStateChannel);
+    comm.send(all.spans.data(), count[0] * static_cast<std::int64_t>(sizeof(Span)), root, kStateChannel);
   }
   for (int r = 0; comm.rank() == root && r < comm.size(); ++r) {
     if (r == root) continue;
-    comm.receive(&count, sizeof count, r, kStateChannel);
-    std::vector<Span> theirs(static_cast<std::size_t>(count));
-    comm.receive(theirs.data(), count * static_cast<std::int64_t>(sizeof(Span)), r, kStateChannel);
+    comm.receive(count.data(), sizeof count, r, kStateChannel);
+    std::vector<Span> theirs(static_cast<std::size_t>(count[0]));
+    comm.receive(theirs.data(), count[0] * static_cast<std::int64_t>(sizeof(Span)), r, kStateChannel);
+    all.dropped += count[1];
     all.spans.insert(all.spans.end(), theirs.begin(), theirs.end());
   }
   return all;
@@ -243,7 +249,7 @@ std::int64_t Session::executed_peak(int root) const {
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
   for (const Program& p : programs_)
-    for (const DeviceMemory& m : p.memory) peak = std::max(peak, m.live_peak);
+    for (const DeviceMemory& m : p.memory) peak = std::max(peak, m.state + m.live_peak);
   return peak;
 }
 

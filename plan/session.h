@@ -47,12 +47,13 @@ class Session {
   /// first failing rank threw; the session cannot go on after that.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
-  /// Spans of the first Program measured since the last call, of all ranks, by the global Program's steps.
-  /// Where ranks are processes all of them must call, and `root` gets the whole; each rank's seconds count
-  /// from its own start.
+  /// Spans of the first Program measured since the last call, and how many were dropped, of all ranks, by the
+  /// global Program's steps. Where ranks are processes all of them must call, and `root` gets the whole; each
+  /// rank's seconds count from its own start.
   Timeline timeline(int root = 0);
-  std::int64_t planned_peak() const;  ///< bytes, of the stage and Program that need most
-  std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage and Program that need most
+  // Of the stage and Program that need most, in bytes.
+  std::int64_t planned_peak() const;  ///< of the work and state arenas
+  std::int64_t live_peak() const;     ///< of state and live work
   /// Bytes touched, by the rank and Program that touched most. Where ranks are processes all of them must
   /// call, and `root` gets the maximum.
   std::int64_t executed_peak(int root = 0) const;

@@ -97,7 +97,16 @@ TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
                           "planned_peak_bytes", "live_peak_bytes"})
     EXPECT_TRUE(s.at(key).is_number()) << key;
   EXPECT_EQ(s.at("planned_peak_bytes"), s.at("peak_bytes"));
-  EXPECT_FALSE(read("trace.json").at("traceEvents").empty());
+  std::int64_t live = 0, planned = 0;
+  const json trace = read("trace.json");
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "C") continue;
+    live = std::max(live, event.at("args").at("live").get<std::int64_t>());
+    planned = std::max(planned, event.at("args").at("planned").get<std::int64_t>());
+  }
+  EXPECT_EQ(s.at("live_peak_bytes"), live) << "the trace's counters mean the same bytes";
+  EXPECT_EQ(s.at("planned_peak_bytes"), planned);
+  EXPECT_EQ(std::string::npos, e.out.find("missing")) << e.out;
 }
 
 TEST_F(Cli, SeveralModelsGiveArrays) {
