@@ -61,6 +61,10 @@ void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
 
 std::atomic<bool> CifarTraining::interrupted{false};
 
+bool is_interrupt(const std::exception& error) {
+  return CifarTraining::interrupted || std::string_view(error.what()) == kInterrupted;
+}
+
 std::vector<std::string> network_names() {
   std::vector<std::string> names;
   for (const auto& [name, make] : networks()) names.push_back(name);
@@ -133,7 +137,7 @@ double CifarTraining::rate(std::size_t model, std::int64_t batch) const {
 
 void CifarTraining::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                          std::span<std::byte> out) {
-  if (interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
+  if (interrupted.load(std::memory_order_relaxed)) throw Aborted(kInterrupted);
   if (name == "lr") {
     for (std::size_t m = 0; m < options_.lr.size(); ++m)
       store_element(dtype_, out.data(), static_cast<std::int64_t>(m), rate(m, batch));
@@ -181,7 +185,7 @@ std::vector<double> CifarEvaluation::accuracy() const {
 
 void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
                            std::span<std::byte> out) {
-  if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
+  if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted(kInterrupted);
   if (name == "seed") return fill_seeds(options_, out);
   const std::int64_t samples = batch_size_ / rank.replicas;
   const std::int64_t first = batch * batch_size_ + rank.replica * samples;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <thread>
 #include <unordered_map>
 
@@ -127,41 +128,61 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   std::unique_ptr<TrainingLog> log;
   CifarTraining host(train, options_,
                      [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
-  const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
-  const int busy = s.threads * compute_lanes();
-  if (is_main() && busy > default_threads())
-    fmt::print("note: {} share {}\n", counted(busy, "computing thread"), counted(default_threads(), "core"));
   if (is_main()) {
+    if (const int busy = s.threads * compute_lanes(); busy > default_threads())
+      fmt::print("note: {} share {}\n", counted(busy, "computing thread"),
+                 counted(default_threads(), "core"));
     directory_.start(options_);
     const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
-    log = std::make_unique<TrainingLog>(options_, directory_, per_epoch, total, terminal);
+    log = std::make_unique<TrainingLog>(options_, directory_, host.batches_per_epoch(), host.total_batches(),
+                                        terminal);
   }
+  const auto spare = mpi_ && mpi_->size() > 1 ? mpi_->comm() : nullptr;
   Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
   session.load(initial_state());
   if (log) log->start();
   try {
-    for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
-      next = std::min(total, (batch / per_epoch + 1) * per_epoch);
-      session.run(batch, next - batch);
-    }
+    run_epochs(session, host);
+    const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
+    const std::vector<double> accuracy = evaluate(session, test);
+    const std::int64_t peak = session.executed_peak(main_rank());
+    if (!log) return;
+    log->finish();
+    write_trace(timeline);
+    report(*log, session, peak, accuracy);
   } catch (const NonFinite& e) {
-    const bool whole =
-        !mpi_ || (options_.stages == 1 && mpi_->rank() == 0);  // this process holds all of the state
-    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(),
-                                whole ? first_non_finite(train, session.state(), e.batch) : ""),
-                    e.batch);
+    const std::string where = first_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
+    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
+  } catch (const Aborted& e) {
+    if (spare && !is_interrupt(e)) help_explain(session, *spare);
+    throw;
   }
-  const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
-  const std::vector<double> accuracy = evaluate(session, test);
-  const std::int64_t peak = session.executed_peak(main_rank());
-  if (!log) return;
-  log->finish();
-  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(timeline));
-  if (timeline.dropped > 0 && !options_.trace.empty())
+}
+
+void Trainer::run_epochs(Session& session, const CifarTraining& host) const {
+  const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
+  for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
+    next = std::min(total, (batch / per_epoch + 1) * per_epoch);
+    session.run(batch, next - batch);
+  }
+}
+
+// Another rank failed, perhaps the main one because of a loss that is not finite: it asks for all the state.
+// Whichever failed ends the job, and this wait with it.
+void Trainer::help_explain(const Session& session, Comm& spare) const {
+  session.state(main_rank(), &spare);
+  std::vector<int> all(static_cast<std::size_t>(spare.size()));
+  std::iota(all.begin(), all.end(), 0);
+  spare.barrier(all, 0);
+}
+
+void Trainer::write_trace(const Timeline& timeline) const {
+  if (options_.trace.empty()) return;
+  write_file(options_.trace, to_perfetto(timeline));
+  if (timeline.dropped > 0)
     fmt::print(
         "note: --trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run\n",
         kSpansPerLane, timeline.dropped);
-  report(*log, session, peak, accuracy);
 }
 
 void Trainer::report(const TrainingLog& log, const Session& session, std::int64_t peak,
@@ -247,7 +268,7 @@ void Trainer::simulate(const CifarData& train) {
   tandem::run(sim, batches);
   directory_.start(options_);
   if (directory_.keeps()) profile.write(directory_.path("profile.json"));
-  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(sim.timeline()));
+  write_trace(sim.timeline());
   Summary summary;
   summary.simulated = true;
   summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;

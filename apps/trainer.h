@@ -22,10 +22,10 @@ class Trainer {
   /// Trains, or predicts, and writes the run directory. Throws Error; NonFinite with the first module whose
   /// output is not finite in its message.
   void run();
-
- private:
   /// The rank that gets the losses: it prints, evaluates and writes the run directory.
   int main_rank() const { return options_.stages - 1; }
+
+ private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
   Strategy strategy() const;
   int compute_lanes() const;  ///< that share the cores this process may use
@@ -34,6 +34,9 @@ class Trainer {
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
   void train(const CifarData& train, const CifarData& test);
+  void run_epochs(Session& session, const CifarTraining& host) const;
+  void help_explain(const Session& session, Comm& spare) const;
+  void write_trace(const Timeline& timeline) const;
   void simulate(const CifarData& train);
   void report(const TrainingLog& log, const Session& session, std::int64_t peak,
               const std::vector<double>& accuracy);

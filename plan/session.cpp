@@ -155,7 +155,7 @@ void Session::load(const std::map<std::string, Tensor>& state) {
     }
 }
 
-std::map<std::string, Tensor> Session::state(int root) const {
+std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {
@@ -167,7 +167,7 @@ std::map<std::string, Tensor> Session::state(int root) const {
       std::memcpy(t.data(), memory.data(), memory.size());
       result.emplace(s.path, std::move(t));
     }
-  if (comms_.size() == 1 && comms_[0]->size() > 1) collect(*comms_[0], root, result);
+  if (comms_.size() == 1 && comms_[0]->size() > 1) collect(through ? *through : *comms_[0], root, result);
   return result;
 }
 

@@ -40,8 +40,9 @@ class Session {
   /// (its path begins with kOptimizerPath) starts at zero; anything else missing or mismatched is an Error.
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
-  /// alone gets what is not its own.
-  std::map<std::string, Tensor> state(int root = 0) const;
+  /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
+  /// use after a failure.
+  std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr) const;
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
   /// first failing rank threw; the session cannot go on after that.
