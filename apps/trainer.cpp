@@ -31,7 +31,6 @@
 namespace tandem::apps {
 namespace {
 
-constexpr std::int64_t kEvaluationBatch = 500;
 constexpr std::int64_t kSimulatedBatches = 20;
 
 bool all_finite(const Tensor& t) {
@@ -122,12 +121,37 @@ std::vector<std::unique_ptr<Comm>> Trainer::comms() const {
   return comms;
 }
 
+// Says what swaps and recomputes do, since those that lower nothing only cost time.
+Program Trainer::training_program(const Strategy& s) const {
+  const Graph forward = forward_graph(options_.batch_size / s.replicas / s.microbatches, true);
+  Program program = build(forward, s);
+  if (!is_main() || (s.swap.empty() && s.recompute.empty())) return program;
+  Strategy bare = s;
+  bare.swap.clear();
+  bare.recompute.clear();
+  bare.memory_budget = 0;
+  const Program without = build(forward, bare);
+  const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  fmt::print("{}: planned peak {:.1f} MB, {:.1f} MB without swaps and recomputes (live {:.1f}, {:.1f} MB)\n",
+             planned_peak(program) < planned_peak(without) ? "plan" : "warning: the plan lowers no peak",
+             mb(planned_peak(program)), mb(planned_peak(without)), mb(live_peak(program)),
+             mb(live_peak(without)));
+  return program;
+}
+
 void Trainer::train(const CifarData& train, const CifarData& test) {
   const Strategy s = strategy();
-  const Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
+  const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;
   CifarTraining host(train, options_,
                      [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
+  const auto spare = mpi_ && mpi_->size() > 1 ? mpi_->comm() : nullptr;
+  // Evaluation in the micro-batches of training, whose memory it fits.
+  const std::int64_t samples = options_.batch_size / s.replicas / s.microbatches;
+  CifarEvaluation evaluation(test, options_, samples * s.replicas);
+  Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
+  const int evaluates = session.add(build(forward_graph(samples, false), for_evaluation(s)), evaluation);
+  session.load(initial_state());
   if (is_main()) {
     if (const int busy = s.threads * compute_lanes(); busy > default_threads())
       fmt::print("note: {} share {}\n", counted(busy, "computing thread"),
@@ -136,20 +160,17 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
     log = std::make_unique<TrainingLog>(options_, directory_, host.batches_per_epoch(), host.total_batches(),
                                         terminal);
+    log->start();
   }
-  const auto spare = mpi_ && mpi_->size() > 1 ? mpi_->comm() : nullptr;
-  Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
-  session.load(initial_state());
-  if (log) log->start();
   try {
     run_epochs(session, host);
     const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
-    const std::vector<double> accuracy = evaluate(session, test);
+    session.run(0, evaluation.batches(), evaluates);
     const std::int64_t peak = session.executed_peak(main_rank());
     if (!log) return;
     log->finish();
     write_trace(timeline);
-    report(*log, session, peak, accuracy);
+    report(*log, session, peak, evaluation.accuracy());
   } catch (const NonFinite& e) {
     const std::string where = first_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
@@ -204,16 +225,6 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
 }
 
-std::vector<double> Trainer::evaluate(Session& session, const CifarData& test) const {
-  const Strategy s = for_evaluation(strategy());
-  const std::int64_t samples =
-      (std::min(kEvaluationBatch, test.size()) + s.replicas - 1) / s.replicas;  // of a rank
-  CifarEvaluation host(test, options_, samples * s.replicas);
-  const int evaluation = session.add(build(forward_graph(samples, false), s), host);
-  session.run(0, host.batches(), evaluation);
-  return host.accuracy();
-}
-
 // The forward graph of the batch once more, node by node.
 std::string Trainer::first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                       std::int64_t batch) const {
@@ -242,8 +253,9 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
       for (std::size_t o = 0; o < out.size(); ++o) {
         value[n.outputs[o]] = out[o];
         if (!all_finite(out[o]))
-          return fmt::format("; the first value that is not finite comes from {} in module '{}'",
-                             n.op->name(), n.tag.path);
+          return fmt::format(
+              "; the first value that is not finite comes from {} in {}", n.op->name(),
+              n.tag.path.empty() ? "the model itself" : fmt::format("module '{}'", n.tag.path));
       }
     }
   }
@@ -253,7 +265,7 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
 void Trainer::simulate(const CifarData& train) {
   if (!is_main()) return;
   const Strategy s = strategy();
-  Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
+  Program program = training_program(s);
   Profile profile;
   if (options_.profile.empty())
     profile.measure(program, cpu_kernels(), s.threads);
@@ -273,11 +285,8 @@ void Trainer::simulate(const CifarData& train) {
   summary.simulated = true;
   summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;
   summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
-  for (int d = 0; d < program.devices; ++d) {
-    const DeviceMemory& memory = program.memory[static_cast<std::size_t>(d)];
-    summary.planned_peak_bytes = std::max(summary.planned_peak_bytes, planned_peak(program, d));
-    summary.live_peak_bytes = std::max(summary.live_peak_bytes, memory.state + memory.live_peak);
-  }
+  summary.planned_peak_bytes = planned_peak(program);
+  summary.live_peak_bytes = live_peak(program);
   directory_.summary(summary);
   fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
              summary.step_ms, summary.images_per_second,

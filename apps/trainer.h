@@ -31,6 +31,7 @@ class Trainer {
   int compute_lanes() const;  ///< that share the cores this process may use
   int lane_threads() const;
   std::map<std::string, Tensor> initial_state() const;
+  Program training_program(const Strategy& strategy) const;
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
   void train(const CifarData& train, const CifarData& test);
@@ -40,7 +41,6 @@ class Trainer {
   void simulate(const CifarData& train);
   void report(const TrainingLog& log, const Session& session, std::int64_t peak,
               const std::vector<double>& accuracy);
-  std::vector<double> evaluate(Session& session, const CifarData& test) const;
   std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 

@@ -225,8 +225,7 @@ Timeline Session::timeline(int root) {
 
 std::int64_t Session::planned_peak() const {
   std::int64_t peak = 0;
-  for (const Program& p : programs_)
-    for (int device = 0; device < p.devices; ++device) peak = std::max(peak, tandem::planned_peak(p, device));
+  for (const Program& p : programs_) peak = std::max(peak, tandem::planned_peak(p));
   return peak;
 }
 
@@ -248,8 +247,7 @@ std::int64_t Session::executed_peak(int root) const {
 
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
-  for (const Program& p : programs_)
-    for (const DeviceMemory& m : p.memory) peak = std::max(peak, m.state + m.live_peak);
+  for (const Program& p : programs_) peak = std::max(peak, tandem::live_peak(p));
   return peak;
 }
 

@@ -11,13 +11,27 @@ namespace {
 using nlohmann::json;
 
 TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
-  const Ended e = run(kTrain + "--steps 2 --memory-budget 1MB");
+  const std::string train = TANDEM_BIN
+                            "/train_cifar --arch convnet -b 32 --steps 1 --synthetic-train 64 "
+                            "--synthetic-test 600 --plan " +
+                            write("plan.json", R"({"swap": ["block0"]})") + " --memory-budget ";
+  const Ended e = run(train + "1MB");
   const std::string words = "the smallest budget that works with it is ";
   const auto at = e.err.find(words);
   ASSERT_NE(std::string::npos, at) << e.err;
-  const std::string budget = std::to_string(std::atoll(e.err.c_str() + at + words.size()));
-  const Ended works = run(kTrain + "--steps 2 --memory-budget " + budget);
-  EXPECT_EQ(0, works.status) << works.err;
+  const Ended works = run(train + std::to_string(std::atoll(e.err.c_str() + at + words.size())));
+  EXPECT_EQ(0, works.status) << "evaluation has to keep to it as well: " << works.err;
+  EXPECT_TRUE(
+      std::regex_search(works.out, std::regex("plan: planned peak .* MB without swaps and recomputes")))
+      << works.out;
+}
+
+TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
+  const Ended e =
+      run(kTrain + "--arch convnet --steps 1 --plan " + write("plan.json", R"({"recompute": ["*"]})"));
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_TRUE(std::regex_search(e.out, std::regex("warning: the plan lowers no peak: planned peak")))
+      << e.out;
 }
 
 TEST_F(Cli, InterruptEndsWith130AndSaysSoOnce) {

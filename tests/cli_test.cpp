@@ -88,7 +88,7 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(pipeline + write("first.json", R"({"cuts": ["stem"]})"),
                  {"impossible cut", "stem", "stage 0"});
   expect_refused(pipeline + write("many.json", R"({"cuts": ["block1", "block2"]})"),
-                 {"2 stages need 1 cuts", "2"});
+                 {"2 stages takes 1 cut, the plan gives 2"});
   expect_refused(kTrain + "--parallel pipeline --stages 3 --plan " +
                      write("order.json", R"({"cuts": ["block2", "block1"]})"),
                  {"impossible cut", "block1"});
@@ -97,6 +97,16 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--plan " + file("absent.json"), {"absent.json", "cannot be read"});
   expect_refused(kTrain + "--plan " + write("swap.json", R"({"swap": ["attic"]})"),
                  {"attic", "names no activation", "block0 relu"});
+  expect_refused(kTrain + "--arch convnet --plan " + file("swap.json"),
+                 {"block0 max_pool2d", "head matmul, reduce\n"});
+  expect_refused(
+      kTrain + "--plan " + write("both.json", R"({"swap": ["block0 relu"], "recompute": ["block0"]})"),
+      {"'block0 relu' cannot be swapped", "recomputed already"});
+  expect_refused(kTrain + "--plan " + write("all.json", R"({"swap": ["attic"], "recompute": ["*"]})"),
+                 {"'attic'"});
+  expect_refused(kTrain + "--plan " + write("alone.json", R"({"fusion_groups": [["head.weight"]]})"),
+                 {"fusion_groups", "no effect", "--ranks"});
+  expect_refused(kTrain + "--plan " + write("cut.json", R"({"cuts": ["block1"]})"), {"1 stage takes 0 cuts"});
   expect_refused(kTrain + "--parallel data --ranks 2 --plan " +
                      write("group.json", R"({"fusion_groups": [["nobody.weight"]]})"),
                  {"nobody.weight"});
