@@ -63,6 +63,14 @@ TEST_F(Docs, PlanExamplesRun) {
   }
 }
 
+TEST_F(Docs, ProgramExampleVerifiesAndRunsAsDrawn) {
+  const Ended e = run_here(blocks_with("docs/program.md", "tandem verify")[0]);
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("state weight: 2 versions")) << e.out;
+  const std::string drawing = blocks_with("docs/program.md", "==")[0];
+  EXPECT_NE(std::string::npos, e.out.find(drawing)) << e.out << "is not\n" << drawing;
+}
+
 // Twice, since the second time there is something to replace.
 TEST_F(Docs, ReadmeCommandsRunTwiceAndLeaveOnlyIgnoredFiles) {
   const auto examples = blocks_with("README.md", "train_cifar");
