@@ -264,16 +264,23 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
 
 void Trainer::simulate(const CifarData& train) {
   if (!is_main()) return;
+  Profile profile;
+  if (!options_.profile.empty()) profile = Profile::read(options_.profile);
   const Strategy s = strategy();
   Program program = training_program(s);
-  Profile profile;
-  if (options_.profile.empty())
-    profile.measure(program, cpu_kernels(), s.threads);
-  else
-    profile = Profile::read(options_.profile);
-  program = with_costs(std::move(program), profile, s.threads);
-  // Lanes with a core each do not disturb each other; with fewer cores they take turns.
-  program.corun = s.threads * compute_lanes() <= default_threads() ? 0.5 : 1.0;
+  if (options_.profile.empty()) {
+    TrainOptions still = options_;  // a rate of 0 keeps the weights, and all values, as they are
+    std::fill(still.lr.begin(), still.lr.end(), 0.0);
+    CifarTraining host(train, still, [](std::int64_t, const CifarTraining::Batch&) {});
+    profile.measure(program, cpu_kernels(), host, initial_state());
+  }
+  program = with_costs(std::move(program), profile);
+  const int busy = s.threads * compute_lanes();
+  if (busy > default_threads())
+    fmt::print("note: predicted for {} with a core each; this machine has {}\n",
+               counted(busy, "computing thread"), counted(default_threads(), "core"));
+  // Lanes of a stage with a core each do not disturb each other; with fewer cores they take turns.
+  program.corun = busy <= default_threads() ? 0.5 : 1.0;
   const std::int64_t batches =
       options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
   SimBackend sim(program);

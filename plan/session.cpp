@@ -13,6 +13,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/verify.h>
+#include <tandem/plan/load_state.h>
 
 namespace tandem {
 
@@ -138,21 +139,7 @@ void Session::check(const Program& program) const {
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
-  for (auto& rank : ranks_)
-    for (const StateBlock& s : program().states) {
-      if (program().blocks[static_cast<std::size_t>(s.block)].device != rank->context.stage) continue;
-      const auto memory = rank->memory.state(program(), s);
-      const auto found = state.find(s.path);
-      if (found == state.end()) {
-        if (!s.path.starts_with(kOptimizerPath)) throw Error(fmt::format("state '{}' is missing", s.path));
-        std::memset(memory.data(), 0, memory.size());
-        continue;
-      }
-      if (found->second.type() != s.type)
-        throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type),
-                                to_string(found->second.type())));
-      std::memcpy(memory.data(), found->second.data(), memory.size());
-    }
+  for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
 }
 
 std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
