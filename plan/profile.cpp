@@ -1,5 +1,6 @@
 #include <tandem/plan/profile.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -21,7 +22,8 @@ std::string key_of(const Step& s, int threads) {
 }
 
 bool is_measured(const Step& s, LaneKind kind) {
-  return s.op && (kind == LaneKind::compute || kind == LaneKind::copy_out || kind == LaneKind::copy_in);
+  // Of a transfer, receiving is the copy.
+  return s.op && kind != LaneKind::collective && kind != LaneKind::send;
 }
 
 }  // namespace
@@ -70,7 +72,8 @@ Program with_costs(Program program, const Profile& profile) {
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
     Step& step = program.steps[static_cast<std::size_t>(s)];
     if (is_measured(step, program.lane_of(s).kind))
-      step.cost.seconds = profile.seconds(step, program.threads);
+
+      step.cost.seconds = std::max(step.cost.seconds, profile.seconds(step, program.threads));
   }
   return program;
 }

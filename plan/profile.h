@@ -10,11 +10,12 @@
 namespace tandem {
 
 /// Seconds that steps take alone on this machine, by signature (op, attributes, types) and team size. What a
-/// simulation costs its compute and copy steps with, those that the host fills or reads among them.
+/// simulation costs its compute and copy steps with, those that the host fills or reads among them; a
+/// transfer between stages costs a copy in memory, at least.
 class Profile {
  public:
   /// Measures the Program in a trial run (trial_run.h): steps of one signature cost their mean. `state` by
-  /// path, as for Session::load. Steps that wait for other ranks cost nothing.
+  /// path, as for Session::load.
   void measure(const Program& program, const KernelTable& kernels, Host& host,
                const std::map<std::string, Tensor>& state);
   /// Throws Error naming the op when it was not measured.
@@ -28,7 +29,8 @@ class Profile {
   std::map<std::string, double> seconds_;
 };
 
-/// The Program with the costs of compute and copy steps taken from a profile.
+/// The Program with costs from a profile. Transfers keep what they cost already where that is more; so do
+/// all-reduces.
 Program with_costs(Program program, const Profile& profile);
 
 }  // namespace tandem
