@@ -61,6 +61,10 @@ void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
 
 std::atomic<bool> CifarTraining::interrupted{false};
 
+bool is_interrupt(const std::exception& error) {
+  return CifarTraining::interrupted || std::string_view(error.what()) == kInterrupted;
+}
+
 std::vector<std::string> network_names() {
   std::vector<std::string> names;
   for (const auto& [name, make] : networks()) names.push_back(name);
@@ -92,13 +96,14 @@ CifarTraining::CifarTraining(const CifarData& data, const TrainOptions& options,
                              std::function<void(std::int64_t, const Batch&)> arrived)
     : data_(data), options_(options), arrived_(std::move(arrived)), dtype_(dtype_from_name(options.dtype)) {
   if (batches_per_epoch() == 0)
-    throw Error(fmt::format("--batch-size {} is larger than the {} training images", options.batch_size,
-                            data.size()));
+    throw Error(fmt::format("--batch-size {} is larger than the training set of {}", options.batch_size,
+                            counted(data.size(), "image")));
 }
 
 std::int64_t CifarTraining::total_batches() const {
   const std::int64_t by_epochs = batches_per_epoch() * options_.epochs;
-  return options_.steps > 0 ? options_.steps : by_epochs;
+  if (options_.steps == 0) return by_epochs;
+  return options_.epochs > 0 ? std::min(options_.steps, by_epochs) : options_.steps;
 }
 
 // Fisher–Yates by Philox: an epoch's order is a function of the first seed and the epoch.
@@ -132,7 +137,7 @@ double CifarTraining::rate(std::size_t model, std::int64_t batch) const {
 
 void CifarTraining::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                          std::span<std::byte> out) {
-  if (interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
+  if (interrupted.load(std::memory_order_relaxed)) throw Aborted(kInterrupted);
   if (name == "lr") {
     for (std::size_t m = 0; m < options_.lr.size(); ++m)
       store_element(dtype_, out.data(), static_cast<std::int64_t>(m), rate(m, batch));
@@ -154,9 +159,11 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     result.loss.push_back(load_element(dtype_, value.data(), static_cast<std::int64_t>(m)));
     result.lr.push_back(rate(m, batch));
-    if (!std::isfinite(result.loss.back())) {
+    if (const double loss = result.loss.back(); !std::isfinite(loss)) {
       const std::string which = options_.lr.size() > 1 ? fmt::format(" of model {}", m) : "";
-      throw NonFinite(fmt::format("the loss{} is {} at step {}", which, result.loss.back(), batch), batch);
+      const std::string what =
+          std::isnan(loss) ? "nan" : fmt::format("{}", loss);  // a NaN's sign says nothing
+      throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
     }
   }
   result.seconds = now();
@@ -178,7 +185,7 @@ std::vector<double> CifarEvaluation::accuracy() const {
 
 void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
                            std::span<std::byte> out) {
-  if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted("interrupted");
+  if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted(kInterrupted);
   if (name == "seed") return fill_seeds(options_, out);
   const std::int64_t samples = batch_size_ / rank.replicas;
   const std::int64_t first = batch * batch_size_ + rank.replica * samples;

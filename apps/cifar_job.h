@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,6 +19,11 @@ namespace tandem::apps {
 /// A network by name. Throws Error listing the names.
 std::unique_ptr<nn::Module> make_network(const std::string& arch, int classes);
 std::vector<std::string> network_names();
+
+/// Why a run ended that a signal ended.
+inline constexpr const char* kInterrupted = "interrupted";
+/// Whether a signal, here or on another rank, is behind an error.
+bool is_interrupt(const std::exception& error);
 
 /// The forward graph of a classifier on (n,32,32,3) images: results "loss" when training, "correct" (i32, how
 /// many of n) when not.
@@ -43,7 +49,7 @@ class CifarTraining final : public Host {
   void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                std::span<const std::byte> value) override;
 
-  /// Makes the next request for data throw Aborted("interrupted"), on all lanes: for signal handlers.
+  /// Makes the next request for data throw Aborted(kInterrupted), on all lanes: for signal handlers.
   static std::atomic<bool> interrupted;
 
  private:

@@ -3,18 +3,28 @@
 
 namespace tandem::apps {
 
-/// How far a run is: a bar with ETA and images/s on a terminal, a plain line now and then elsewhere.
+/// How far a run is: a bar with the time left on a terminal, a plain line every `every` batches elsewhere.
+/// Its images/s are the mean since it was drawn or printed last.
 class ProgressLine {
  public:
-  ProgressLine(std::int64_t total, int every);
-  void update(std::int64_t step, double loss, double images_per_second);
+  ProgressLine(std::int64_t total, int every, std::int64_t batch_size, bool terminal);
+  /// Ends the line, so that what is printed next, an error say, has one of its own.
+  ~ProgressLine() { finish(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  /// `seconds`: when the run starts, on a steady clock.
+  void start(double seconds) { started_ = shown_at_ = seconds; }
+  /// Batch `step`, from 0, is done at `seconds`.
+  void update(std::int64_t step, double loss, double seconds);
   void finish();
 
  private:
-  std::int64_t total_;
+  std::int64_t total_, batch_size_;
   int every_;
-  bool terminal_;
-  double started_, drawn_ = 0;
+  bool terminal_, open_ = false;
+  double started_ = 0, shown_at_ = 0;
+  std::int64_t shown_ = 0;  // batches done then
 };
 
 }  // namespace tandem::apps

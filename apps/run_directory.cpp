@@ -1,5 +1,6 @@
 #include "run_directory.h"
 
+#include <array>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -7,10 +8,15 @@
 
 #include <tandem/core/error.h>
 
+#include "output_file.h"
+
 namespace tandem::apps {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
+
+constexpr std::array kFiles{"args.json", "metrics.jsonl", "summary.json", "profile.json"};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
@@ -20,6 +26,8 @@ json to_json(const TrainOptions& o) {
   return {{"command_line", o.command_line},
           {"arch", o.arch},
           {"data", o.data},
+          {"synthetic_train", o.synthetic_train},
+          {"synthetic_test", o.synthetic_test},
           {"epochs", o.epochs},
           {"steps", o.steps},
           {"batch_size", o.batch_size},
@@ -45,25 +53,32 @@ json to_json(const TrainOptions& o) {
 
 }  // namespace
 
-void write_file(const std::string& file, const std::string& text) {
-  std::ofstream out(file);
-  out << text;
-  if (!out.flush()) throw Error(fmt::format("'{}' cannot be written", file));
-}
-
-RunDirectory::RunDirectory(const std::string& directory, const TrainOptions& options)
-    : directory_(directory) {
+RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {
   if (!keeps()) return;
   std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) throw Error(fmt::format("--output '{}' cannot be made: {}", directory, error.message()));
+  fs::create_directories(directory_, error);
+  if (error) throw Error(fmt::format("--output '{}' cannot be made: {}", directory_, error.message()));
+  for (const char* file : kFiles)
+    if (!options.force && fs::exists(path(file), error))
+      throw Error(
+          fmt::format("--output '{}' holds a run already ({}); choose another directory, or --force its "
+                      "replacement",
+                      directory_, file));
+  require_writable("--output", path(kFiles[0]));
+}
+
+void RunDirectory::start(const TrainOptions& options) {
+  if (!keeps()) return;
+  std::error_code ignored;
+  for (const char* file : kFiles) fs::remove(path(file), ignored);
   write_file(path("args.json"), to_json(options).dump(1) + "\n");
+  if (options.simulate) return;
   metrics_.open(path("metrics.jsonl"));
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
 }
 
 std::string RunDirectory::path(const std::string& file) const {
-  return (std::filesystem::path(directory_) / file).string();
+  return (fs::path(directory_) / file).string();
 }
 
 void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch,

@@ -20,8 +20,11 @@ struct Summary {
 class RunDirectory {
  public:
   RunDirectory() = default;
-  /// Makes the directory. Throws Error naming it when that fails.
-  RunDirectory(const std::string& directory, const TrainOptions& options);
+  /// Makes the directory --output, and leaves what it holds. Throws Error naming it when it cannot be
+  /// written, or holds a run and --force is not given.
+  explicit RunDirectory(const TrainOptions& options);
+  /// Removes what is left of an earlier run, and writes args.json.
+  void start(const TrainOptions& options);
   void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms,
                double images_per_second);
   void summary(const Summary& summary);
@@ -32,8 +35,5 @@ class RunDirectory {
   std::string directory_;
   std::ofstream metrics_;
 };
-
-/// Writes a whole file. Throws Error naming it.
-void write_file(const std::string& file, const std::string& text);
 
 }  // namespace tandem::apps

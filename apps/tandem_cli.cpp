@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <tandem/core/error.h>
 #include <tandem/core/placement.h>
@@ -12,6 +11,10 @@
 #include <tandem/core/sim_backend.h>
 #include <tandem/core/verify.h>
 #include <tandem/datasets/cifar_writer.h>
+
+#include "command_line.h"
+#include "lane_report.h"
+#include "output_file.h"
 
 namespace {
 
@@ -32,19 +35,16 @@ Program program_from(const std::string& file) {
 }
 
 void simulate(const std::string& file, std::int64_t batches, const std::string& trace) {
+  if (batches < 1) throw Error(fmt::format("--batches {}: must be at least 1", batches));
   const Program program = program_from(file);
+  apps::require_writable("--trace", trace);
   SimBackend sim(program);
   run(sim, batches);
-  fmt::print("{} batches in {:.6g} s, {:.6g} s a batch\n", batches, sim.now(),
+  fmt::print("{} in {:.6g} s, {:.6g} s a batch\n", counted(batches, "batch"), sim.now(),
              sim.now() / static_cast<double>(batches));
-  for (std::size_t l = 0; l < program.lanes.size(); ++l)
-    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices),
-               100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+  apps::print_lanes(sim);
   fmt::print("\n{}", to_text(sim.timeline(), 96));
-  if (trace.empty()) return;
-  std::ofstream out(trace);
-  out << to_perfetto(sim.timeline());
-  if (!out.flush()) throw Error(fmt::format("'{}' cannot be written", trace));
+  if (!trace.empty()) apps::write_file(trace, to_perfetto(sim.timeline()));
 }
 
 void show(const std::string& file) {
@@ -54,40 +54,50 @@ void show(const std::string& file) {
     fmt::print("device {}: work {} bytes (live peak {}), state {} bytes\n", d, m.work, m.live_peak, m.state);
   }
   for (const StateBlock& s : program.states)
-    fmt::print("state {}: {} versions\n", s.path, program.blocks[static_cast<std::size_t>(s.block)].slots);
+    fmt::print("state {}: {}\n", s.path,
+               counted(program.blocks[static_cast<std::size_t>(s.block)].slots, "version"));
   fmt::print("verified: no race, no lost value, no deadlock\n");
+}
+
+struct Arguments {
+  std::string kind, directory, file, trace;
+  std::int64_t train = 50'000, test = 10'000, batches = 20;
+  std::uint64_t seed = 0;
+  bool force = false;
+};
+
+void add_commands(CLI::App& app, Arguments& a) {
+  app.require_subcommand(1);
+  const std::string program = "Program as JSON (docs/program.md)";
+  auto* make = app.add_subcommand("make-data", "writes drawn images in the binary format of a data set");
+  make->option_defaults()->always_capture_default();
+  make->add_option("kind", a.kind, "the format: cifar10")->required()->check(CLI::IsMember({"cifar10"}));
+  make->add_option("directory", a.directory, "an empty one, or one to be made")->required();
+  make->add_option("--train", a.train, "training images, a multiple of 5");
+  make->add_option("--test", a.test, "test images");
+  make->add_option("--seed", a.seed, "which images: equal seeds, equal bytes");
+  make->add_flag("--force", a.force, "replace CIFAR-10's files in the directory; others stay");
+  auto* sim = app.add_subcommand("sim", "predicts how a Program runs, and draws the timeline");
+  sim->option_defaults()->always_capture_default();
+  sim->add_option("file", a.file, program)->required();
+  sim->add_option("--batches", a.batches, "batches to run, from empty to drained");
+  sim->add_option("--trace", a.trace, "write the timeline here, for ui.perfetto.dev");
+  auto* check = app.add_subcommand(
+      "verify", "plans a Program, proves it free of races and deadlocks, prints the bytes it needs");
+  check->add_option("file", a.file, program)->required();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Tandem: data to train on, and Programs to look at"};
-  app.require_subcommand(1);
-
-  std::string kind, directory, file, trace;
-  std::int64_t train = 50'000, test = 10'000, batches = 20;
-  std::uint64_t seed = 0;
-  bool force = false;
-  auto* make = app.add_subcommand("make-data", "writes drawn images in the binary format of a data set");
-  make->add_option("kind", kind, "cifar10")->required()->check(CLI::IsMember({"cifar10"}));
-  make->add_option("directory", directory)->required();
-  make->add_option("--train", train, "training images, a multiple of 5")->capture_default_str();
-  make->add_option("--test", test, "test images")->capture_default_str();
-  make->add_option("--seed", seed)->capture_default_str();
-  make->add_flag("--force", force, "replace files of an earlier run");
-  auto* sim = app.add_subcommand("sim", "predicts how a Program from a JSON file runs");
-  sim->add_option("file", file)->required();
-  sim->add_option("--batches", batches)->capture_default_str()->check(CLI::PositiveNumber);
-  sim->add_option("--trace", trace, "write the timeline here, for ui.perfetto.dev");
-  auto* check = app.add_subcommand(
-      "verify", "plans a Program from a JSON file and proves it free of races and deadlocks");
-  check->add_option("file", file)->required();
-
-  CLI11_PARSE(app, argc, argv);
+  CLI::App app{"Tandem: data to train on, and Programs to look at", "tandem"};
+  Arguments a;
+  add_commands(app, a);
   try {
-    if (*make) write_cifar10(directory, train, test, seed, force);
-    if (*sim) simulate(file, batches, trace);
-    if (*check) show(file);
+    if (!apps::parse_command_line(app, argc, argv)) return 0;
+    if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
+    if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
+    if (app.got_subcommand("verify")) show(a.file);
     return 0;
   } catch (const std::exception& e) {
     fmt::print(stderr, "tandem: {}\n", e.what());

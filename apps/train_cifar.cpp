@@ -8,49 +8,59 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
 #include <tandem/core/team.h>
+#include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
 
 #include "trainer.h"
 
 namespace {
 
-constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells report it
+using namespace tandem;
 
-extern "C" void on_interrupt(int) {
-  if (tandem::apps::CifarTraining::interrupted.exchange(true))
-    std::_Exit(kInterrupted);  // the second time, at once
+constexpr int kFailed = 1, kEndedBySignal = 130;  // 128 + SIGINT, as shells report it
+constexpr auto kPatience = std::chrono::seconds(2);
+
+extern "C" void on_signal(int) {
+  if (apps::CifarTraining::interrupted.exchange(true))
+    std::_Exit(kEndedBySignal);  // the second time, at once
+}
+
+int rank_of(const MpiSession* mpi) {
+  try {
+    return mpi ? mpi->rank() : launch_environment().rank;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+// One rank reports for all, since an error reaches every rank; the others do when it is not heard of.
+int fail(const std::exception& error, const MpiSession* mpi, int reporter) {
+  const bool interrupted = apps::is_interrupt(error);
+  if (rank_of(mpi) != reporter) std::this_thread::sleep_for(kPatience);
+  fmt::print(stderr, "train_cifar: {}\n", interrupted ? apps::kInterrupted : error.what());
+  std::fflush(nullptr);
+  const int code = interrupted ? kEndedBySignal : kFailed;
+  if (mpi) end_mpi_job(code);
+  return code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  using namespace tandem;
   bound_team_spin(argv);
   std::unique_ptr<MpiSession> mpi;
-  const auto fail = [&](int code, const char* message) {
-    fmt::print(stderr, "\ntrain_cifar: {}\n", message);
-    std::fflush(nullptr);
-    if (mpi) end_mpi_job(code);
-    return code;
-  };
+  int reporter = 0;
   try {
     apps::TrainOptions options;
-    if (!apps::parse(argc, argv, "Trains an image classifier on CIFAR.", apps::network_names(), options))
-      return 0;
+    if (!apps::parse(argc, argv, apps::network_names(), options)) return 0;
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
-    std::signal(SIGINT, on_interrupt);
-    apps::Trainer(std::move(options), mpi.get()).run();
+    for (int signal : {SIGINT, SIGTERM}) std::signal(signal, on_signal);  // mpirun's SIGINT comes as SIGTERM
+    apps::Trainer trainer(std::move(options), mpi.get());
+    reporter = trainer.main_rank();
+    trainer.run();
     return 0;
-  } catch (const Aborted& e) {
-    if (apps::CifarTraining::interrupted) return fail(kInterrupted, "interrupted");
-    if (mpi)
-      std::this_thread::sleep_for(
-          std::chrono::seconds(1));  // the rank that failed first speaks, and ends the job
-    return fail(1, e.what());
   } catch (const std::exception& e) {
-    if (apps::CifarTraining::interrupted) return fail(kInterrupted, "interrupted");
-    return fail(1, e.what());
+    return fail(e, mpi.get(), reporter);
   }
 }

@@ -1,17 +1,21 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace tandem::apps {
 
+/// How many executions of each lane a --trace holds.
+inline constexpr std::size_t kSpansPerLane = 200'000;
+
 /// What the command line of a training program says, with everything left open filled in.
 struct TrainOptions {
   std::string arch = "mlp-residual";
   std::string data = "synthetic";
   std::int64_t synthetic_train = 10'000, synthetic_test = 2'000;
-  int epochs = 1;
-  std::int64_t steps = 0;  ///< 0: by epochs
+  int epochs = 0;          ///< 0: as many as `steps` takes
+  std::int64_t steps = 0;  ///< 0: by epochs; with both, whichever ends first
   std::int64_t batch_size = 128;
   std::vector<double> lr = {0.05};
   std::string sched = "constant";
@@ -25,15 +29,14 @@ struct TrainOptions {
   std::string transport;  ///< threads, mpi; empty: mpi under mpirun
   std::string link, trace, profile, plan, output;
   std::string dtype = "f32";
-  bool simulate = false;
+  bool simulate = false, force = false;
   int print_every = 50;
   std::string command_line;
 };
 
-/// Parses and checks. Returns false when there is nothing to run (--help), after printing.
-/// Throws Error naming the flag, what was given and what is accepted.
-bool parse(int argc, char** argv, const std::string& program, const std::vector<std::string>& archs,
-           TrainOptions& options);
+/// Parses, completes and checks (train_checks.h). Returns false when there is nothing to run (--help,
+/// --version), after printing. Throws Error naming the flag, what was given and what is accepted.
+bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOptions& options);
 
 /// "512MB", "1.5GiB", "1000000" in bytes. Throws Error listing the forms.
 std::int64_t parse_bytes(const std::string& text);

@@ -1,7 +1,10 @@
 #include "trainer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <thread>
 #include <unordered_map>
 
@@ -22,11 +25,12 @@
 #include <tandem/plan/plan_file.h>
 #include <tandem/plan/profile.h>
 
+#include "lane_report.h"
+#include "output_file.h"
+
 namespace tandem::apps {
 namespace {
 
-constexpr std::int64_t kEvaluationBatch = 500;
-constexpr std::size_t kSpansPerLane = 200'000;
 constexpr std::int64_t kSimulatedBatches = 20;
 
 bool all_finite(const Tensor& t) {
@@ -41,6 +45,10 @@ bool all_finite(const Tensor& t) {
 Trainer::Trainer(TrainOptions options, MpiSession* mpi) : options_(std::move(options)), mpi_(mpi) {}
 
 void Trainer::run() {
+  if (is_main()) {  // before anything that takes long
+    directory_ = RunDirectory(options_);
+    require_writable("--trace", options_.trace);
+  }
   CifarData train_data, test_data;
   if (options_.data == "synthetic") {
     train_data = draw_cifar(options_.synthetic_train, options_.seed[0]);
@@ -113,43 +121,93 @@ std::vector<std::unique_ptr<Comm>> Trainer::comms() const {
   return comms;
 }
 
+// Says what swaps and recomputes do, since those that lower nothing only cost time.
+Program Trainer::training_program(const Strategy& s) const {
+  const Graph forward = forward_graph(options_.batch_size / s.replicas / s.microbatches, true);
+  Program program = build(forward, s);
+  if (!is_main() || (s.swap.empty() && s.recompute.empty())) return program;
+  Strategy bare = s;
+  bare.swap.clear();
+  bare.recompute.clear();
+  bare.memory_budget = 0;
+  const Program without = build(forward, bare);
+  const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  fmt::print("{}: planned peak {:.1f} MB, {:.1f} MB without swaps and recomputes (live {:.1f}, {:.1f} MB)\n",
+             planned_peak(program) < planned_peak(without) ? "plan" : "warning: the plan lowers no peak",
+             mb(planned_peak(program)), mb(planned_peak(without)), mb(live_peak(program)),
+             mb(live_peak(without)));
+  return program;
+}
+
 void Trainer::train(const CifarData& train, const CifarData& test) {
   const Strategy s = strategy();
-  const Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
+  const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;
   CifarTraining host(train, options_,
                      [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
-  const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
-  const int busy = s.threads * compute_lanes();
-  if (is_main() && busy > default_threads())
-    fmt::print("note: {} computing threads share {} cores\n", busy, default_threads());
-  if (is_main()) log = std::make_unique<TrainingLog>(options_, per_epoch, total);
+  const auto spare = mpi_ && mpi_->size() > 1 ? mpi_->comm() : nullptr;
+  // Evaluation in the micro-batches of training, whose memory it fits.
+  const std::int64_t samples = options_.batch_size / s.replicas / s.microbatches;
+  CifarEvaluation evaluation(test, options_, samples * s.replicas);
   Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
+  const int evaluates = session.add(build(forward_graph(samples, false), for_evaluation(s)), evaluation);
   session.load(initial_state());
-  if (log) log->start();
-  try {
-    for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
-      next = std::min(total, (batch / per_epoch + 1) * per_epoch);
-      session.run(batch, next - batch);
-    }
-  } catch (const NonFinite& e) {
-    const bool whole =
-        !mpi_ || (options_.stages == 1 && mpi_->rank() == 0);  // this process holds all of the state
-    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(),
-                                whole ? first_non_finite(train, session.state(), e.batch) : ""),
-                    e.batch);
+  if (is_main()) {
+    if (const int busy = s.threads * compute_lanes(); busy > default_threads())
+      fmt::print("note: {} share {}\n", counted(busy, "computing thread"),
+                 counted(default_threads(), "core"));
+    directory_.start(options_);
+    const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
+    log = std::make_unique<TrainingLog>(options_, directory_, host.batches_per_epoch(), host.total_batches(),
+                                        terminal);
+    log->start();
   }
-  const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
-  const std::vector<double> accuracy = evaluate(session, test);
-  const std::int64_t peak = session.executed_peak(main_rank());
-  if (!log) return;
-  log->finish();
-  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(timeline));
-  report(*log, session, peak, accuracy);
+  try {
+    run_epochs(session, host);
+    const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
+    session.run(0, evaluation.batches(), evaluates);
+    const std::int64_t peak = session.executed_peak(main_rank());
+    if (!log) return;
+    log->finish();
+    write_trace(timeline);
+    report(*log, session, peak, evaluation.accuracy());
+  } catch (const NonFinite& e) {
+    const std::string where = first_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
+    throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
+  } catch (const Aborted& e) {
+    if (spare && !is_interrupt(e)) help_explain(session, *spare);
+    throw;
+  }
 }
 
-void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak,
-                     const std::vector<double>& accuracy) const {
+void Trainer::run_epochs(Session& session, const CifarTraining& host) const {
+  const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
+  for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
+    next = std::min(total, (batch / per_epoch + 1) * per_epoch);
+    session.run(batch, next - batch);
+  }
+}
+
+// Another rank failed, perhaps the main one because of a loss that is not finite: it asks for all the state.
+// Whichever failed ends the job, and this wait with it.
+void Trainer::help_explain(const Session& session, Comm& spare) const {
+  session.state(main_rank(), &spare);
+  std::vector<int> all(static_cast<std::size_t>(spare.size()));
+  std::iota(all.begin(), all.end(), 0);
+  spare.barrier(all, 0);
+}
+
+void Trainer::write_trace(const Timeline& timeline) const {
+  if (options_.trace.empty()) return;
+  write_file(options_.trace, to_perfetto(timeline));
+  if (timeline.dropped > 0)
+    fmt::print(
+        "note: --trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run\n",
+        kSpansPerLane, timeline.dropped);
+}
+
+void Trainer::report(const TrainingLog& log, const Session& session, std::int64_t peak,
+                     const std::vector<double>& accuracy) {
   Summary summary;
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
@@ -159,22 +217,12 @@ void Trainer::report(TrainingLog& log, const Session& session, std::int64_t peak
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
-  log.directory().summary(summary);
+  directory_.summary(summary);
   std::vector<double> percent;
   for (double a : accuracy) percent.push_back(100 * a);
   fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
              fmt::join(percent, " "), fmt::join(summary.train_loss, " "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
-}
-
-std::vector<double> Trainer::evaluate(Session& session, const CifarData& test) const {
-  const Strategy s = for_evaluation(strategy());
-  const std::int64_t samples =
-      (std::min(kEvaluationBatch, test.size()) + s.replicas - 1) / s.replicas;  // of a rank
-  CifarEvaluation host(test, options_, samples * s.replicas);
-  const int evaluation = session.add(build(forward_graph(samples, false), s), host);
-  session.run(0, host.batches(), evaluation);
-  return host.accuracy();
 }
 
 // The forward graph of the batch once more, node by node.
@@ -205,8 +253,9 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
       for (std::size_t o = 0; o < out.size(); ++o) {
         value[n.outputs[o]] = out[o];
         if (!all_finite(out[o]))
-          return fmt::format("; the first value that is not finite comes from {} in module '{}'",
-                             n.op->name(), n.tag.path);
+          return fmt::format(
+              "; the first value that is not finite comes from {} in {}", n.op->name(),
+              n.tag.path.empty() ? "the model itself" : fmt::format("module '{}'", n.tag.path));
       }
     }
   }
@@ -215,39 +264,41 @@ std::string Trainer::first_non_finite(const CifarData& train, const std::map<std
 
 void Trainer::simulate(const CifarData& train) {
   if (!is_main()) return;
-  const Strategy s = strategy();
-  Program program = build(forward_graph(options_.batch_size / s.replicas / s.microbatches, true), s);
   Profile profile;
-  if (options_.profile.empty())
-    profile.measure(program, cpu_kernels(), s.threads);
-  else
-    profile = Profile::read(options_.profile);
-  program = with_costs(std::move(program), profile, s.threads);
-  // Lanes with a core each do not disturb each other; with fewer cores they take turns.
-  program.corun = s.threads * compute_lanes() <= default_threads() ? 0.5 : 1.0;
+  if (!options_.profile.empty()) profile = Profile::read(options_.profile);
+  const Strategy s = strategy();
+  Program program = training_program(s);
+  if (options_.profile.empty()) {
+    TrainOptions still = options_;  // a rate of 0 keeps the weights, and all values, as they are
+    std::fill(still.lr.begin(), still.lr.end(), 0.0);
+    CifarTraining host(train, still, [](std::int64_t, const CifarTraining::Batch&) {});
+    profile.measure(program, cpu_kernels(), host, initial_state());
+  }
+  program = with_costs(std::move(program), profile);
+  const int busy = s.threads * compute_lanes();
+  if (busy > default_threads())
+    fmt::print("note: predicted for {} with a core each; this machine has {}\n",
+               counted(busy, "computing thread"), counted(default_threads(), "core"));
+  // Lanes of a stage with a core each do not disturb each other; with fewer cores they take turns.
+  program.corun = busy <= default_threads() ? 0.5 : 1.0;
   const std::int64_t batches =
       options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
   SimBackend sim(program);
   tandem::run(sim, batches);
-  RunDirectory directory(options_.output, options_);
-  if (directory.keeps()) profile.write(directory.path("profile.json"));
-  if (!options_.trace.empty()) write_file(options_.trace, to_perfetto(sim.timeline()));
+  directory_.start(options_);
+  if (directory_.keeps()) profile.write(directory_.path("profile.json"));
+  write_trace(sim.timeline());
   Summary summary;
   summary.simulated = true;
   summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;
   summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
-  for (int d = 0; d < program.devices; ++d) {
-    summary.planned_peak_bytes = std::max(summary.planned_peak_bytes, planned_peak(program, d));
-    summary.live_peak_bytes =
-        std::max(summary.live_peak_bytes, program.memory[static_cast<std::size_t>(d)].live_peak);
-  }
-  directory.summary(summary);
+  summary.planned_peak_bytes = planned_peak(program);
+  summary.live_peak_bytes = live_peak(program);
+  directory_.summary(summary);
   fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
              summary.step_ms, summary.images_per_second,
              static_cast<double>(summary.planned_peak_bytes) / 1e6);
-  for (std::size_t l = 0; l < program.lanes.size(); ++l)
-    fmt::print("  {:<28} busy {:5.1f} %\n", name_of(program.lanes[l], program.devices),
-               100 * sim.timeline().busy(static_cast<LaneId>(l)) / sim.now());
+  print_lanes(sim);
 }
 
 }  // namespace tandem::apps

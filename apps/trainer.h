@@ -22,27 +22,31 @@ class Trainer {
   /// Trains, or predicts, and writes the run directory. Throws Error; NonFinite with the first module whose
   /// output is not finite in its message.
   void run();
-
- private:
   /// The rank that gets the losses: it prints, evaluates and writes the run directory.
   int main_rank() const { return options_.stages - 1; }
+
+ private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
   Strategy strategy() const;
   int compute_lanes() const;  ///< that share the cores this process may use
   int lane_threads() const;
   std::map<std::string, Tensor> initial_state() const;
+  Program training_program(const Strategy& strategy) const;
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
   void train(const CifarData& train, const CifarData& test);
+  void run_epochs(Session& session, const CifarTraining& host) const;
+  void help_explain(const Session& session, Comm& spare) const;
+  void write_trace(const Timeline& timeline) const;
   void simulate(const CifarData& train);
-  void report(TrainingLog& log, const Session& session, std::int64_t peak,
-              const std::vector<double>& accuracy) const;
-  std::vector<double> evaluate(Session& session, const CifarData& test) const;
+  void report(const TrainingLog& log, const Session& session, std::int64_t peak,
+              const std::vector<double>& accuracy);
   std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 
   TrainOptions options_;
   MpiSession* mpi_;
+  RunDirectory directory_;
   int classes_ = 10;
 };
 

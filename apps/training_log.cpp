@@ -5,17 +5,18 @@
 
 namespace tandem::apps {
 
-TrainingLog::TrainingLog(const TrainOptions& options, std::int64_t batches_per_epoch,
-                         std::int64_t total_batches)
+TrainingLog::TrainingLog(const TrainOptions& options, RunDirectory& directory, std::int64_t batches_per_epoch,
+                         std::int64_t total_batches, bool terminal)
     : options_(options),
       per_epoch_(batches_per_epoch),
-      directory_(options.output, options),
-      progress_(total_batches, options.print_every),
+      directory_(directory),
+      progress_(total_batches, options.print_every, options.batch_size, terminal),
       epoch_sum_(static_cast<std::size_t>(options.models), 0) {}
 
 void TrainingLog::start() {
   started_ = last_ =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  progress_.start(started_);
 }
 
 void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result) {
@@ -29,9 +30,8 @@ void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result
   }
   ++in_epoch_;
   for (std::size_t m = 0; m < epoch_sum_.size(); ++m) epoch_sum_[m] += result.loss[m];
-  const double rate = static_cast<double>(options_.batch_size) / step;
-  directory_.metrics(batch, epoch_, result, step * 1e3, rate);
-  progress_.update(batch, result.loss[0], rate);
+  directory_.metrics(batch, epoch_, result, step * 1e3, static_cast<double>(options_.batch_size) / step);
+  progress_.update(batch, result.loss[0], last_);
 }
 
 std::vector<double> TrainingLog::mean_loss() const {

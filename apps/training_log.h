@@ -13,8 +13,9 @@ namespace tandem::apps {
 /// means.
 class TrainingLog {
  public:
-  /// Opens the run directory that the options name.
-  TrainingLog(const TrainOptions& options, std::int64_t batches_per_epoch, std::int64_t total_batches);
+  /// `directory` must outlive it. `terminal`: draw a bar instead of printing lines.
+  TrainingLog(const TrainOptions& options, RunDirectory& directory, std::int64_t batches_per_epoch,
+              std::int64_t total_batches, bool terminal);
   void start();
   void arrived(std::int64_t batch, const CifarTraining::Batch& result);
   void finish() { progress_.finish(); }
@@ -23,12 +24,11 @@ class TrainingLog {
   std::vector<double> mean_loss() const;
   /// Over all batches but the first, which warms up; of the first where it is the only one.
   double mean_step_ms() const;
-  RunDirectory& directory() { return directory_; }
 
  private:
   const TrainOptions& options_;
   std::int64_t per_epoch_;
-  RunDirectory directory_;
+  RunDirectory& directory_;
   ProgressLine progress_;
   double started_ = 0, first_ = 0, last_ = 0;  // start and arrivals, seconds
   std::int64_t count_ = 0, epoch_ = -1, in_epoch_ = 0;

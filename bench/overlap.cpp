@@ -37,11 +37,16 @@ Graph forward_graph(nn::Module& net) {
   return graph;
 }
 
+FunctionHost zeros() {
+  return {[](const std::string&, std::int64_t, std::span<std::byte> out) {
+            std::memset(out.data(), 0, out.size());
+          },
+          [](const std::string&, std::int64_t, std::span<const std::byte>) {}};
+}
+
 double seconds_a_step(const Program& program, const std::map<std::string, Tensor>& state,
                       const LinkModel* link) {
-  FunctionHost host([](const std::string&, std::int64_t,
-                       std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
-                    [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+  FunctionHost host = zeros();
   const ThreadWorld world(2);
   std::vector<std::unique_ptr<Comm>> comms;
   for (int r = 0; r < 2; ++r) comms.push_back(link ? throttle(world.comm(r), *link) : world.comm(r));
@@ -55,7 +60,7 @@ double seconds_a_step(const Program& program, const std::map<std::string, Tensor
 
 // `scale` multiplies the seconds of computing steps, `with_link` keeps those of the all-reduces.
 double predicted(const Program& program, const Profile& profile, double scale, bool with_link) {
-  Program costed = with_costs(program, profile, 1);
+  Program costed = with_costs(program, profile);
   for (Step& s : costed.steps) {
     const bool computes = costed.lanes[static_cast<std::size_t>(s.lane)].kind == LaneKind::compute;
     s.cost.seconds *= computes ? scale : with_link ? 1 : 0;
@@ -87,7 +92,8 @@ int main(int, char** argv) {
     for (const auto& [path, tensor] : net.state()) strategy.fusion_groups[0].push_back(path);
     const Program serial = build(graph, strategy);
     Profile profile;
-    profile.measure(overlapped, cpu_kernels(), 1);
+    FunctionHost host = zeros();
+    profile.measure(overlapped, cpu_kernels(), host, net.state());
     std::vector<double> t_free, t_serial, t_overlapped;
     for (int i = 0; i < kPairs; ++i) {
       t_free.push_back(seconds_a_step(overlapped, net.state(), nullptr));

@@ -78,6 +78,8 @@ void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
     if (timed)
       track.spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch,
                              begin - origin_, now() - origin_});
+    else
+      ++track.dropped;
   } catch (...) {
     const std::exception_ptr error = explain(step, batch, std::current_exception());
     stop(error);
@@ -124,6 +126,7 @@ Timeline CpuBackend::timeline() {
   for (Track& track : tracks_) {
     t.spans.insert(t.spans.end(), track.spans.begin(), track.spans.end());
     track.spans.clear();
+    t.dropped += std::exchange(track.dropped, 0);
   }
   return t;
 }

@@ -28,7 +28,8 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// lanes, and ranks that can be reached, are woken.
   void flush() override;
 
-  /// Measured spans since the last call; seconds count from the construction of the backend.
+  /// Spans measured since the last call, and how many found no room; seconds count from the construction of
+  /// the backend.
   Timeline timeline();
 
   /// What the lanes are executing just now, from any thread: "batch 17: 'block2 receive' of module 'block2'",
@@ -44,6 +45,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
     std::uint64_t per_unit = 0;
     std::uint64_t before = 0;  // steps the lane had been given when the current run began
     std::vector<Span> spans;
+    std::int64_t dropped = 0;      // executions that found no room there
     std::atomic<StepId> step{-1};  // being executed
     std::atomic<std::int64_t> batch{-1};
   };

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace tandem {
 
@@ -30,5 +31,10 @@ class NonFinite : public Error {
   NonFinite(const std::string& message, std::int64_t batch) : Error(message), batch(batch) {}
   std::int64_t batch;
 };
+
+/// "1 stage", "2 stages", "2 batches": for messages.
+inline std::string counted(std::int64_t n, std::string_view noun) {
+  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : noun.ends_with("ch") ? "es" : "s");
+}
 
 }  // namespace tandem

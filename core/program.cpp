@@ -1,5 +1,7 @@
 #include <tandem/core/program.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <tandem/core/rng.h>
@@ -79,6 +81,19 @@ std::uint64_t hash(const Program& program) {
 std::int64_t planned_peak(const Program& program, int device) {
   const auto& m = program.memory.at(static_cast<std::size_t>(device));
   return m.work + m.state;
+}
+
+std::int64_t planned_peak(const Program& program) {
+  std::int64_t peak = 0;
+  for (int device = 0; device < program.devices; ++device)
+    peak = std::max(peak, planned_peak(program, device));
+  return peak;
+}
+
+std::int64_t live_peak(const Program& program) {
+  std::int64_t peak = 0;
+  for (const DeviceMemory& m : program.memory) peak = std::max(peak, m.state + m.live_peak);
+  return peak;
 }
 
 }  // namespace tandem

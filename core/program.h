@@ -139,5 +139,8 @@ std::uint64_t hash(const Program& program);
 
 /// The arenas' extents on a device: what budgets and planned peaks mean (state + work).
 std::int64_t planned_peak(const Program& program, int device);
+/// The same of the device that needs most; and its peak of state and live work.
+std::int64_t planned_peak(const Program& program);
+std::int64_t live_peak(const Program& program);
 
 }  // namespace tandem

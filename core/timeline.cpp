@@ -40,8 +40,8 @@ Timeline empty_timeline(const Program& program) {
   for (int device = 0; device < program.devices; ++device) live.push_back(live_bytes(program, device));
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
     const auto device = static_cast<std::size_t>(program.lane_of(s).device);
-    t.live.push_back(live[device][static_cast<std::size_t>(s)]);
-    t.planned.push_back(program.memory[device].work);
+    t.live.push_back(program.memory[device].state + live[device][static_cast<std::size_t>(s)]);
+    t.planned.push_back(planned_peak(program, program.lane_of(s).device));
   }
   return t;
 }

@@ -24,8 +24,9 @@ struct Timeline {
   std::vector<std::string> step_names;
   std::vector<std::string> categories;  ///< per step: forward, backward, update, collective, …
   std::vector<Span> spans;
-  std::vector<std::int64_t> live;     ///< per step: work bytes live on its device while it runs
-  std::vector<std::int64_t> planned;  ///< per step: the extent of its device's work arena
+  std::int64_t dropped = 0;           ///< executions that were not measured for lack of room
+  std::vector<std::int64_t> live;     ///< per step: bytes of state, and of work that is live while it runs
+  std::vector<std::int64_t> planned;  ///< per step: its device's `planned_peak`
 
   /// Seconds from the first begin to the last end.
   double seconds() const;

@@ -1,14 +1,11 @@
 #include <tandem/datasets/cifar_writer.h>
 
-#include <algorithm>
 #include <array>
 #include <deque>
 #include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,29 +63,14 @@ class NewFile {
   std::ofstream out_;
 };
 
-/// The directory's content is ours if every name is, and the class names are those we write.
-void require_ours(const fs::path& dir) {
-  std::vector<std::string> names{std::string(kTestFile), std::string(kMetaFile)};
-  for (int i = 0; i < kTrainFiles; ++i) names.push_back(train_file(i));
-
-  bool holds_set = false;
-  for (const auto& entry : fs::directory_iterator(dir)) {
-    const bool unfinished = entry.path().extension() == kUnfinished;
-    const fs::path name = unfinished ? entry.path().stem() : entry.path().filename();
-    if (std::ranges::find(names, name.string()) == names.end())
+/// What an interrupted run left may be replaced, nothing else.
+void require_empty(const fs::path& dir) {
+  for (const auto& entry : fs::directory_iterator(dir))
+    if (entry.path().extension() != kUnfinished)
       throw Error(
-          fmt::format("{}: holds {}, which is no part of a drawn data set; choose an empty directory, or "
-                      "force the replacement of CIFAR-10's files",
+          fmt::format("{}: holds {} already; choose an empty directory, or --force the replacement of "
+                      "CIFAR-10's files in this one",
                       dir.string(), entry.path().filename().string()));
-    holds_set |= !unfinished;
-  }
-  if (!holds_set) return;
-  std::ifstream in(dir / kMetaFile, std::ios::binary);
-  if (std::string(std::istreambuf_iterator<char>(in), {}) != meta_text())
-    throw Error(
-        fmt::format("{}: holds a CIFAR-10 that was not drawn by Tandem ({} names other classes); choose "
-                    "an empty directory, or force its replacement",
-                    dir.string(), kMetaFile));
 }
 
 void prepare_directory(const fs::path& dir, bool force) {
@@ -99,7 +81,7 @@ void prepare_directory(const fs::path& dir, bool force) {
                             error ? error.message() : "a file has this name"));
   if (force) return;
   try {
-    require_ours(dir);
+    require_empty(dir);
   } catch (const fs::filesystem_error& e) {
     throw Error(
         fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
@@ -132,7 +114,7 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
   prepare_directory(dir, force);
 
   std::deque<NewFile> files;
-  NewFile& meta = files.emplace_back(dir / kMetaFile);  // first to get its name: it marks the set as ours
+  NewFile& meta = files.emplace_back(dir / kMetaFile);
   const std::string text = meta_text();
   meta.write(text.data(), std::ssize(text));
   meta.close();

@@ -23,12 +23,34 @@ std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vect
   return result;
 }
 
-std::string name_of(const Node& n) { return fmt::format("{} {}", n.tag.path, n.op->label()); }
+std::string name_of(const Node& n) {  // what the model itself does, outside its modules, has no path
+  return n.tag.path.empty() ? n.op->label() : fmt::format("{} {}", n.tag.path, n.op->label());
+}
 
 bool named(const std::string& entry, const Node& n) {
   const std::string& path = n.tag.path;
-  return entry == "*" || entry == name_of(n) || entry == path ||
+  return entry == "*" || entry == name_of(n) || (!path.empty() && entry == path) ||
          (path.size() > entry.size() && path.starts_with(entry) && path[entry.size()] == '.');
+}
+
+// Backward runs an op that forward runs too: its output is computed again (views are so without being asked).
+bool is_recomputed(const Graph& g, const std::string& entry) {
+  std::set<const Op*> forward;
+  for (const Node& n : g.nodes())
+    if (n.tag.phase == Phase::forward) forward.insert(n.op.get());
+  return std::any_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
+    return n.tag.phase == Phase::backward && forward.contains(n.op.get()) && named(entry, n) &&
+           !view_of(g, n);
+  });
+}
+
+std::string no_activation(const Graph& g, const std::string& entry, const std::set<std::string>& names) {
+  if (is_recomputed(g, entry))
+    return fmt::format("plan: '{}' cannot be swapped: it is recomputed already; name it in one list only",
+                       entry);
+  return names.empty()
+             ? fmt::format("plan: '{}' names no activation: none is left", entry)
+             : fmt::format("plan: '{}' names no activation; there are: {}", entry, fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -85,9 +107,7 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
         chosen.insert(v);
         any = true;
       }
-    if (!any)
-      throw Error(
-          fmt::format("plan: '{}' names no activation; there are: {}", entry, fmt::join(names, ", ")));
+    if (!any) throw Error(no_activation(g, entry, names));
   }
   return {chosen.begin(), chosen.end()};
 }

@@ -144,8 +144,8 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
     list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
   }
   if (static_cast<int>(list.size()) < stages)
-    throw Error(fmt::format("impossible cut: {} stages, but only {} modules can begin one: {}", stages,
-                            list.size(), names_of(list)));
+    throw Error(fmt::format("impossible cut: {} stages, but only {} can begin one: {}", stages,
+                            counted(std::ssize(list), "module"), names_of(list)));
   double total = 0;
   for (const auto& m : list) total += m.second;
   std::vector<std::string> cuts;

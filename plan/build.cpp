@@ -53,8 +53,7 @@ Cost cost_of(const Step& step, const Strategy& strategy) {
 
 void check_budget(const Program& p, std::int64_t budget) {
   if (budget <= 0) return;
-  std::int64_t peak = 0;
-  for (int device = 0; device < p.devices; ++device) peak = std::max(peak, planned_peak(p, device));
+  const std::int64_t peak = planned_peak(p);
   if (peak > budget)
     throw Error(fmt::format(
         "the memory budget of {} bytes is too small for this plan, whose peak is {}; the smallest budget that works "
@@ -79,8 +78,11 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
-    throw Error(fmt::format("{} stages need {} cuts, the plan gives {}", strategy.stages, strategy.stages - 1,
-                            cuts.size()));
+    throw Error(fmt::format("a pipeline of {} takes {}, the plan gives {}", counted(strategy.stages, "stage"),
+                            counted(strategy.stages - 1, "cut"), cuts.size()));
+  if (strategy.train && strategy.replicas == 1 && !strategy.fusion_groups.empty())
+    throw Error(
+        "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them out");
   g = checked(cut_into_stages(std::move(g), cuts));
 
   TrainingGraph t = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);

@@ -1,78 +1,52 @@
 #include <tandem/plan/profile.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <fstream>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/team.h>
+#include <tandem/plan/trial_run.h>
 
 namespace tandem {
 namespace {
 
-constexpr int kRuns = 5;
-
 std::string key_of(const Step& s, int threads) {
-  return fmt::format("{} {}", threads, signature(*s.op, s.inputs));
+  std::string key = fmt::format("{} {}", threads, signature(*s.op, s.inputs));
+  if (s.inputs.empty())  // then what it makes tells its size
+    for (const TensorType& t : s.outputs) key += fmt::format(" {}", to_string(t));
+  return key;
 }
 
 bool is_measured(const Step& s, LaneKind kind) {
-  if (!s.op || dynamic_cast<const Input*>(s.op.get()) || dynamic_cast<const Result*>(s.op.get()))
-    return false;
-  return kind == LaneKind::compute || kind == LaneKind::copy_out || kind == LaneKind::copy_in;
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double measure_step(const Step& s, const KernelTable& kernels, int threads, int microbatches) {
-  const TeamSize team(threads);
-  const KernelPtr kernel = kernels.make({*s.op, s.inputs, s.outputs, s.tag, threads, microbatches, 0});
-  std::vector<Buffer> buffers;
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  const auto buffer = [&](std::int64_t bytes) {
-    buffers.emplace_back(std::max<std::int64_t>(bytes, 1));
-    std::memset(buffers.back().data(), 0, static_cast<std::size_t>(bytes));
-    return buffers.back().data();
-  };
-  for (const auto& t : s.inputs) in.push_back(buffer(t.bytes()));
-  for (const auto& t : s.outputs) out.push_back(buffer(t.bytes()));
-  void* const workspace = buffer(kernel->workspace());
-  const RankContext alone;
-  std::vector<double> runs;
-  for (int i = 0; i <= kRuns; ++i) {
-    const double begin = now();
-    kernel->run({in.data(), out.data(), workspace, 0, &alone});
-    if (i > 0) runs.push_back(now() - begin);
-  }
-  std::nth_element(runs.begin(), runs.begin() + kRuns / 2, runs.end());
-  return runs[kRuns / 2];
+  // Of a transfer, receiving is the copy.
+  return s.op && kind != LaneKind::collective && kind != LaneKind::send;
 }
 
 }  // namespace
 
-void Profile::measure(const Program& program, const KernelTable& kernels, int threads) {
+void Profile::measure(const Program& program, const KernelTable& kernels, Host& host,
+                      const std::map<std::string, Tensor>& state) {
+  const std::vector<double> seconds = step_seconds(program, kernels, host, state);
+  std::map<std::string, std::pair<double, int>> sums;
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
     const Step& step = program.steps[static_cast<std::size_t>(s)];
     if (!is_measured(step, program.lane_of(s).kind)) continue;
-    const auto [found, fresh] = seconds_.try_emplace(key_of(step, threads), 0);
-    if (fresh) found->second = measure_step(step, kernels, threads, program.microbatches);
+    auto& [sum, count] = sums[key_of(step, program.threads)];
+    sum += seconds[static_cast<std::size_t>(s)];
+    ++count;
   }
+  for (const auto& [key, of] : sums) seconds_[key] = of.first / of.second;
 }
 
 double Profile::seconds(const Step& step, int threads) const {
   const auto found = seconds_.find(key_of(step, threads));
   if (found == seconds_.end())
-    throw Error(fmt::format("the profile does not know '{}' with {} threads",
-                            signature(*step.op, step.inputs), threads));
+    throw Error(fmt::format("the profile does not know '{}' with {}; measure this run anew",
+                            signature(*step.op, step.inputs), counted(threads, "thread")));
   return found->second;
 }
 
@@ -94,10 +68,12 @@ void Profile::write(const std::string& file) const {
   if (!out.flush()) throw Error(fmt::format("profile '{}': cannot be written", file));
 }
 
-Program with_costs(Program program, const Profile& profile, int threads) {
+Program with_costs(Program program, const Profile& profile) {
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
     Step& step = program.steps[static_cast<std::size_t>(s)];
-    if (is_measured(step, program.lane_of(s).kind)) step.cost.seconds = profile.seconds(step, threads);
+    if (is_measured(step, program.lane_of(s).kind))
+
+      step.cost.seconds = std::max(step.cost.seconds, profile.seconds(step, program.threads));
   }
   return program;
 }

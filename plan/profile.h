@@ -2,18 +2,22 @@
 #include <map>
 #include <string>
 
+#include <tandem/core/host.h>
 #include <tandem/core/kernel.h>
 #include <tandem/core/program.h>
+#include <tandem/core/tensor.h>
 
 namespace tandem {
 
-/// Seconds that ops take alone on this machine, by signature (op, attributes, input types) and team size.
-/// What a simulation costs its compute and copy steps with.
+/// Seconds that steps take alone on this machine, by signature (op, attributes, types) and team size. What a
+/// simulation costs its compute and copy steps with, those that the host fills or reads among them; a
+/// transfer between stages costs a copy in memory, at least.
 class Profile {
  public:
-  /// Measures what the Program's compute and copy steps need and is not known yet: the median of a few runs
-  /// of each kernel on memory of its own. Steps that wait for the host or for other ranks cost nothing.
-  void measure(const Program& program, const KernelTable& kernels, int threads);
+  /// Measures the Program in a trial run (trial_run.h): steps of one signature cost their mean. `state` by
+  /// path, as for Session::load.
+  void measure(const Program& program, const KernelTable& kernels, Host& host,
+               const std::map<std::string, Tensor>& state);
   /// Throws Error naming the op when it was not measured.
   double seconds(const Step& step, int threads) const;
 
@@ -25,7 +29,8 @@ class Profile {
   std::map<std::string, double> seconds_;
 };
 
-/// The Program with the costs of compute and copy steps taken from a profile.
-Program with_costs(Program program, const Profile& profile, int threads);
+/// The Program with costs from a profile. Transfers keep what they cost already where that is more; so do
+/// all-reduces.
+Program with_costs(Program program, const Profile& profile);
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include <tandem/plan/session.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -12,6 +13,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/verify.h>
+#include <tandem/plan/load_state.h>
 
 namespace tandem {
 
@@ -137,24 +139,10 @@ void Session::check(const Program& program) const {
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
-  for (auto& rank : ranks_)
-    for (const StateBlock& s : program().states) {
-      if (program().blocks[static_cast<std::size_t>(s.block)].device != rank->context.stage) continue;
-      const auto memory = rank->memory.state(program(), s);
-      const auto found = state.find(s.path);
-      if (found == state.end()) {
-        if (!s.path.starts_with(kOptimizerPath)) throw Error(fmt::format("state '{}' is missing", s.path));
-        std::memset(memory.data(), 0, memory.size());
-        continue;
-      }
-      if (found->second.type() != s.type)
-        throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type),
-                                to_string(found->second.type())));
-      std::memcpy(memory.data(), found->second.data(), memory.size());
-    }
+  for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
 }
 
-std::map<std::string, Tensor> Session::state(int root) const {
+std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {
@@ -166,7 +154,7 @@ std::map<std::string, Tensor> Session::state(int root) const {
       std::memcpy(t.data(), memory.data(), memory.size());
       result.emplace(s.path, std::move(t));
     }
-  if (comms_.size() == 1 && comms_[0]->size() > 1) collect(*comms_[0], root, result);
+  if (comms_.size() == 1 && comms_[0]->size() > 1) collect(through ? *through : *comms_[0], root, result);
   return result;
 }
 
@@ -203,24 +191,29 @@ std::string Session::doing() const {
 
 Timeline Session::timeline(int root) {
   Timeline all = empty_timeline(program());
-  for (auto& rank : ranks_)
-    for (Span s : rank->turns[0]->backend.timeline().spans) {
-      s.step = rank->turns[0]->executable.program().steps[static_cast<std::size_t>(s.step)].origin;
+  for (auto& rank : ranks_) {
+    Rank::Turn& turn = *rank->turns[0];
+    const Timeline own = turn.backend.timeline();
+    all.dropped += own.dropped;
+    for (Span s : own.spans) {
+      s.step = turn.executable.program().steps[static_cast<std::size_t>(s.step)].origin;
       all.spans.push_back(s);
     }
+  }
   if (comms_.size() != 1 || comms_[0]->size() == 1) return all;
   Comm& comm = *comms_[0];
   static_assert(std::is_trivially_copyable_v<Span>);
-  auto count = static_cast<std::int64_t>(all.spans.size());
+  std::array<std::int64_t, 2> count{std::ssize(all.spans), all.dropped};
   if (comm.rank() != root) {
-    comm.send(&count, sizeof count, root, kStateChannel);
-    comm.send(all.spans.data(), count * static_cast<std::int64_t>(sizeof(Span)), root, kStateChannel);
+    comm.send(count.data(), sizeof count, root, kStateChannel);
+    comm.send(all.spans.data(), count[0] * static_cast<std::int64_t>(sizeof(Span)), root, kStateChannel);
   }
   for (int r = 0; comm.rank() == root && r < comm.size(); ++r) {
     if (r == root) continue;
-    comm.receive(&count, sizeof count, r, kStateChannel);
-    std::vector<Span> theirs(static_cast<std::size_t>(count));
-    comm.receive(theirs.data(), count * static_cast<std::int64_t>(sizeof(Span)), r, kStateChannel);
+    comm.receive(count.data(), sizeof count, r, kStateChannel);
+    std::vector<Span> theirs(static_cast<std::size_t>(count[0]));
+    comm.receive(theirs.data(), count[0] * static_cast<std::int64_t>(sizeof(Span)), r, kStateChannel);
+    all.dropped += count[1];
     all.spans.insert(all.spans.end(), theirs.begin(), theirs.end());
   }
   return all;
@@ -228,8 +221,7 @@ Timeline Session::timeline(int root) {
 
 std::int64_t Session::planned_peak() const {
   std::int64_t peak = 0;
-  for (const Program& p : programs_)
-    for (int device = 0; device < p.devices; ++device) peak = std::max(peak, tandem::planned_peak(p, device));
+  for (const Program& p : programs_) peak = std::max(peak, tandem::planned_peak(p));
   return peak;
 }
 
@@ -251,8 +243,7 @@ std::int64_t Session::executed_peak(int root) const {
 
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
-  for (const Program& p : programs_)
-    for (const DeviceMemory& m : p.memory) peak = std::max(peak, m.live_peak);
+  for (const Program& p : programs_) peak = std::max(peak, tandem::live_peak(p));
   return peak;
 }
 

@@ -40,8 +40,9 @@ class Session {
   /// (its path begins with kOptimizerPath) starts at zero; anything else missing or mismatched is an Error.
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
-  /// alone gets what is not its own.
-  std::map<std::string, Tensor> state(int root = 0) const;
+  /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
+  /// use after a failure.
+  std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr) const;
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
   /// first failing rank threw; the session cannot go on after that.
@@ -51,12 +52,13 @@ class Session {
   /// receive' of module 'block2'", a line a lane.
   std::string doing() const;
 
-  /// Spans of the first Program measured since the last call, of all ranks, by the global Program's steps.
-  /// Where ranks are processes all of them must call, and `root` gets the whole; each rank's seconds count
-  /// from its own start.
+  /// Spans of the first Program measured since the last call, and how many were dropped, of all ranks, by the
+  /// global Program's steps. Where ranks are processes all of them must call, and `root` gets the whole; each
+  /// rank's seconds count from its own start.
   Timeline timeline(int root = 0);
-  std::int64_t planned_peak() const;  ///< bytes, of the stage and Program that need most
-  std::int64_t live_peak() const;     ///< live bytes of work memory, of the stage and Program that need most
+  // Of the stage and Program that need most, in bytes.
+  std::int64_t planned_peak() const;  ///< of the work and state arenas
+  std::int64_t live_peak() const;     ///< of state and live work
   /// Bytes touched, by the rank and Program that touched most. Where ranks are processes all of them must
   /// call, and `root` gets the maximum.
   std::int64_t executed_peak(int root = 0) const;

@@ -243,9 +243,21 @@ TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
     EXPECT_LE(span(0, b).end, span(1, b).begin);
     EXPECT_LE(span(1, b).end, span(2, b).begin);
   }
+  EXPECT_EQ(t.dropped, 0);
   EXPECT_TRUE(rank.backend.timeline().spans.empty()) << "asked for again, only what is new";
   EXPECT_GE(t.busy(0), 20 * 200e-6);
   EXPECT_GE(t.seconds(), 30 * 200e-6);
+}
+
+TEST(CpuBackend, TimelineCountsWhatItHasNoRoomFor) {
+  Program p = three_steps();
+  for (Step& s : p.steps) set_call(s, [](const Launch&) {});
+  Rank rank(std::move(p), call_kernels(), {}, 4);
+  run(rank.backend, 10);
+  const Timeline t = rank.backend.timeline();
+  EXPECT_GT(t.dropped, 0);
+  EXPECT_EQ(std::ssize(t.spans) + t.dropped, 30);
+  EXPECT_EQ(rank.backend.timeline().dropped, 0) << "asked for again, only what is new";
 }
 
 // ---- memory that Programs share -------------------------------------------------------------------------

@@ -17,6 +17,7 @@ void expect_equal_to_threads(Strategy s) {
   testing::Job job = testing::small_residual_job();
   job.drains = {5, 3};
   const testing::Outcome processes = testing::train(job, s, session->comm());
+  EXPECT_EQ(0, processes.timeline.dropped);
   if (session->rank() != s.stages - 1) return;
   const testing::Outcome threads = testing::train(job, s);
   EXPECT_EQ(threads.losses, processes.losses);

@@ -131,7 +131,9 @@ TEST(RandomTraining, EveryStrategyGivesWhatItsDefinitionGives) {
       out = testing::train(c.job, c.strategy);
     } catch (const Error& e) {
       const std::string what = e.what();  // some draws ask for the impossible
-      ASSERT_TRUE(what.starts_with("impossible cut") || what.find("names no activation") != std::string::npos)
+      ASSERT_TRUE(what.starts_with("impossible cut") ||
+                  what.find("names no activation") != std::string::npos ||
+                  what.find("recomputed already") != std::string::npos)
           << what;
       ++refused;
       continue;

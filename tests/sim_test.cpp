@@ -355,9 +355,10 @@ TEST(Timeline, PerfettoHoldsEverySpanOnItsTrackAndTheBytesLive) {
     } else if (e.at("ph") == "C") {
       ++counters;
       const std::size_t device = e.at("pid");
-      EXPECT_EQ(e.at("args").at("planned"), plan.memory[device].work);
-      EXPECT_LE(e.at("args").at("live"), plan.memory[device].live_peak);
-      EXPECT_GT(e.at("args").at("live"), 0);
+      const std::int64_t state = plan.memory[device].state;
+      EXPECT_EQ(e.at("args").at("planned"), planned_peak(plan, static_cast<int>(device)));
+      EXPECT_LE(e.at("args").at("live"), state + plan.memory[device].live_peak);
+      EXPECT_GT(e.at("args").at("live"), state);
     }
   }
   EXPECT_EQ(spans, t.spans.size());

@@ -1,0 +1,70 @@
+#include "command_line.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem::apps {
+namespace {
+
+// Letters to insert, drop or replace to make b of a (Levenshtein 1966).
+std::size_t edits(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j)
+      diagonal =
+          std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])}));
+  }
+  return row.back();
+}
+
+// Long flags of a command that differ from `flag` by a slip or by what is missing at the end.
+std::vector<std::string> similar(const CLI::App& app, const std::string& flag) {
+  std::vector<std::string> found;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames())
+      if (const std::string known = "--" + name;
+          edits(flag, known) <= 2 || (flag.size() > 3 && known.starts_with(flag)))
+        found.push_back(known);
+  return found;
+}
+
+std::string unexpected(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::string help =
+      fmt::format("{}{} --help", app.get_name(), chosen.empty() ? "" : " " + command.get_name());
+  const std::vector<std::string> rest = app.remaining(true);
+  const auto flag =
+      std::find_if(rest.begin(), rest.end(), [](const std::string& r) { return r.starts_with("-"); });
+  if (flag == rest.end())
+    return fmt::format("'{}' is not expected; {} says what is", fmt::join(rest, " "), help);
+  const auto near = similar(command, flag->substr(0, flag->find('=')));
+  return fmt::format("unknown flag '{}'{}; all are listed by {}", *flag,
+                     near.empty() ? "" : fmt::format(", perhaps {}", fmt::join(near, " or ")), help);
+}
+
+}  // namespace
+
+bool parse_command_line(CLI::App& app, int argc, char** argv) {
+  app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
+  try {
+    app.parse(argc, argv);
+    return true;
+  } catch (const CLI::Success& e) {
+    app.exit(e);
+    return false;
+  } catch (const CLI::ExtrasError&) {
+    throw Error(unexpected(app));
+  } catch (const CLI::ParseError& e) {
+    throw Error(fmt::format("{}; see {} --help", e.what(), app.get_name()));
+  }
+}
+
+}  // namespace tandem::apps

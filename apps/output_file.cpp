@@ -1,0 +1,30 @@
+#include "output_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem::apps {
+
+void require_writable(const std::string& flag, const std::string& file) {
+  if (file.empty()) return;
+  std::error_code ignored;
+  const bool existed = std::filesystem::exists(file, ignored);
+  errno = 0;
+  if (!std::ofstream(file, std::ios::app))
+    throw Error(fmt::format("{} '{}' cannot be written: {}", flag, file, std::strerror(errno)));
+  if (!existed) std::filesystem::remove(file, ignored);
+}
+
+void write_file(const std::string& file, const std::string& text) {
+  std::ofstream out(file);
+  out << text;
+  if (!out.flush()) throw Error(fmt::format("'{}' cannot be written", file));
+}
+
+}  // namespace tandem::apps

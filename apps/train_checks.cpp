@@ -1,0 +1,119 @@
+#include "train_checks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/dist/launch.h>
+#include <tandem/dist/link.h>
+#include <tandem/pipeline/schedules.h>
+
+namespace tandem::apps {
+namespace {
+
+template <class T> void at_least(const char* flag, T value, T least) {
+  if (!(value >= least && std::isfinite(static_cast<double>(value))))
+    throw Error(fmt::format("{} {}: must be at least {}", flag, value, least));
+}
+
+void one_of(const char* flag, const std::string& value, const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) == known.end())
+    throw Error(fmt::format("{} '{}': there are {}", flag, value, fmt::join(known, ", ")));
+}
+
+// One value for all models, or one for each.
+template <class T> void per_model(const char* flag, std::vector<T>& values, int models) {
+  if (values.size() == 1) values.resize(static_cast<std::size_t>(models), values[0]);
+  if (static_cast<int>(values.size()) != models)
+    throw Error(fmt::format("{}: {} for {}; give one, or one for each", flag,
+                            counted(std::ssize(values), "value"), counted(models, "model")));
+}
+
+void settle_models(TrainOptions& o) {
+  if (o.models == 0) o.models = static_cast<int>(std::max(o.lr.size(), o.seed.size()));
+  at_least("--models", o.models, 1);
+  if (o.seed.size() == 1)  // models without seeds of their own differ all the same
+    for (int m = 1; m < o.models; ++m) o.seed.push_back(o.seed[0] + static_cast<std::uint64_t>(m));
+  per_model("--lr", o.lr, o.models);
+  per_model("--seed", o.seed, o.models);
+}
+
+// From what the user says and what mpirun says, who there is.
+void settle_ranks(TrainOptions& o) {
+  const LaunchEnvironment env = launch_environment();
+  if (o.transport.empty()) o.transport = env.launched && env.size > 1 ? "mpi" : "threads";
+  one_of("--transport", o.transport, {"threads", "mpi"});
+  const int world = o.transport == "mpi" ? env.size : 0;  // 0: as many as asked for
+  if (o.parallel.empty()) o.parallel = o.stages > 1 ? "pipeline" : o.ranks > 1 || world > 1 ? "data" : "none";
+  one_of("--parallel", o.parallel, {"none", "data", "pipeline"});
+  if (o.parallel != "pipeline" && o.stages > 1)
+    throw Error(fmt::format("--stages {} needs --parallel pipeline", o.stages));
+  if (o.parallel == "none" && o.ranks > 1)
+    throw Error(fmt::format("--ranks {} needs --parallel data or pipeline", o.ranks));
+  if (o.parallel == "pipeline" && o.stages == 0)
+    o.stages = world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 2;
+  if (o.stages == 0) o.stages = 1;
+  if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
+  if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.stages) : 1;
+  if (world > 0 && !o.simulate && o.ranks * o.stages != world)
+    throw Error(fmt::format("mpirun started {}, but --ranks {} × --stages {} need {}", counted(world, "rank"),
+                            o.ranks, o.stages, o.ranks * o.stages));
+}
+
+void check_values(const TrainOptions& o, const std::vector<std::string>& archs) {
+  one_of("--arch", o.arch, archs);
+  one_of("--sched", o.sched, {"constant", "cosine"});
+  one_of("--dtype", o.dtype, {"f32", "f64"});
+  schedule_from_name(o.schedule);
+  at_least<std::int64_t>("--synthetic-train", o.synthetic_train, 1);
+  at_least<std::int64_t>("--synthetic-test", o.synthetic_test, 1);
+  at_least<std::int64_t>("--batch-size", o.batch_size, 1);
+  at_least("--epochs", o.epochs, 0);
+  at_least<std::int64_t>("--steps", o.steps, 0);
+  for (double lr : o.lr) at_least("--lr", lr, 0.0);
+  at_least("--momentum", o.momentum, 0.0);
+  at_least("--weight-decay", o.weight_decay, 0.0);
+  at_least("--microbatches", o.microbatches, 1);
+  at_least("--ranks", o.ranks, 0);
+  at_least("--stages", o.stages, 0);
+  at_least("--models", o.models, 0);
+  at_least("--threads", o.threads, 0);
+  at_least("--print-freq", o.print_every, 1);
+  if (!o.link.empty()) parse_link(o.link);
+  if (!o.memory_budget.empty()) parse_bytes(o.memory_budget);
+}
+
+// What the user asks for must happen, or be refused.
+void check_effects(const TrainOptions& o, const std::function<bool(const std::string&)>& given) {
+  const auto needs = [&](const char* flag, bool met, const std::string& what) {
+    if (given(flag) && !met) throw Error(fmt::format("{} has no effect {}", flag, what));
+  };
+  needs("--synthetic-train", o.data == "synthetic", fmt::format("with --data {}", o.data));
+  needs("--synthetic-test", o.data == "synthetic", fmt::format("with --data {}", o.data));
+  needs("--schedule", o.parallel == "pipeline", "without --parallel pipeline");
+  needs("--link", o.ranks * o.stages > 1, "on one rank; add --parallel data or pipeline");
+  needs("--force", !o.output.empty(), "without --output, whose files it replaces");
+  needs("--profile", o.simulate, "on training; add --simulate, or leave it out");
+}
+
+}  // namespace
+
+void settle(TrainOptions& o, const std::vector<std::string>& archs,
+            const std::function<bool(const std::string&)>& given) {
+  check_values(o, archs);
+  settle_models(o);
+  settle_ranks(o);
+  check_effects(o, given);
+  if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
+  const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
+  if (o.batch_size % parts != 0)
+    throw Error(fmt::format("--batch-size {} is not divided by {} × {}; the nearest that are: {} and {}",
+                            o.batch_size, counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
+                            std::max(parts, o.batch_size / parts * parts),
+                            (o.batch_size / parts + 1) * parts));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,29 @@
+#include <tandem/plan/load_state.h>
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+
+void load_state(const Program& program, int stage, RankMemory& memory,
+                const std::map<std::string, Tensor>& state) {
+  for (const StateBlock& s : program.states) {
+    if (program.blocks[static_cast<std::size_t>(s.block)].device != stage) continue;
+    const auto bytes = memory.state(program, s);
+    const auto found = state.find(s.path);
+    if (found == state.end()) {
+      if (!s.path.starts_with(kOptimizerPath)) throw Error(fmt::format("state '{}' is missing", s.path));
+      std::memset(bytes.data(), 0, bytes.size());
+      continue;
+    }
+    if (found->second.type() != s.type)
+      throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type),
+                              to_string(found->second.type())));
+    std::memcpy(bytes.data(), found->second.data(), bytes.size());
+  }
+}
+
+}  // namespace tandem

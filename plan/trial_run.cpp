@@ -1,0 +1,102 @@
+#include <tandem/plan/trial_run.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include <tandem/core/comm.h>
+#include <tandem/core/error.h>
+#include <tandem/core/executable.h>
+#include <tandem/core/team.h>
+#include <tandem/plan/load_state.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+using Mailbox = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
+
+// The stages of one replica on one thread: a message waits in the mailbox until it is asked for.
+class MailboxComm final : public Comm {
+ public:
+  MailboxComm(int rank, int size, Mailbox& mailbox) : rank_(rank), size_(size), mailbox_(mailbox) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t) override {}
+  void barrier(std::span<const int>, std::uint64_t) override {}
+  void abort(const std::string&) override {}
+  void send(const void* data, std::int64_t bytes, int, std::uint64_t channel) override {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    mailbox_[channel].emplace_back(begin, begin + bytes);
+  }
+  void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    auto& waiting = mailbox_[channel];
+    if (waiting.empty() || std::ssize(waiting.front()) != bytes)
+      throw Error(fmt::format("trial run: stage {} receives what stage {} has not sent", rank_, peer));
+    std::memcpy(data, waiting.front().data(), static_cast<std::size_t>(bytes));
+    waiting.pop_front();
+  }
+
+ private:
+  int rank_, size_;
+  Mailbox& mailbox_;
+};
+
+struct Stage {
+  Stage(const Program& program, int stage, const KernelTable& kernels, Host& host, Mailbox& mailbox)
+      : comm(stage, program.replicas * program.devices, mailbox),
+        executable(project(program, stage),
+                   {stage, 0, program.replicas, stage, program.devices, &comm, &host}, memory, kernels) {}
+  MailboxComm comm;
+  RankMemory memory;
+  Executable executable;
+  StepId next = 0;  // of its own steps
+};
+
+double median(std::array<double, kMeasured> v) {
+  std::nth_element(v.begin(), v.begin() + kMeasured / 2, v.end());
+  return v[kMeasured / 2];
+}
+
+}  // namespace
+
+std::vector<double> step_seconds(const Program& program, const KernelTable& kernels, Host& host,
+                                 const std::map<std::string, Tensor>& state) {
+  Mailbox mailbox;
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (int s = 0; s < program.devices; ++s) {
+    stages.push_back(std::make_unique<Stage>(program, s, kernels, host, mailbox));
+    load_state(program, s, stages.back()->memory, state);
+  }
+  std::vector<std::array<double, kMeasured>> took(program.steps.size());
+  constexpr std::int64_t kBatches = kWarmUp + kMeasured;
+  for (std::int64_t unit = 0; unit < kBatches + program.max_lag; ++unit) {
+    for (auto& stage : stages) stage->next = 0;
+    for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
+      Stage& stage = *stages[static_cast<std::size_t>(program.lane_of(s).device)];
+      const StepId own = stage.next++;
+      const std::int64_t batch = unit - program.steps[static_cast<std::size_t>(s)].lag;
+      if (batch < 0 || batch >= kBatches) continue;
+      const TeamSize team(stage.executable.threads(program.lane_id(s)));
+      const double begin = now();
+      stage.executable.execute(own, batch);
+      if (batch >= kWarmUp)
+        took[static_cast<std::size_t>(s)][static_cast<std::size_t>(batch - kWarmUp)] = now() - begin;
+    }
+  }
+  std::vector<double> result;
+  for (const auto& t : took) result.push_back(median(t));
+  return result;
+}
+
+}  // namespace tandem

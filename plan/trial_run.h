@@ -1,0 +1,21 @@
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tandem/core/host.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/program.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+/// Seconds that each step of a Program takes alone, the median over some batches: all stages of one replica
+/// run on the calling thread, step after step in list order, with the host's data, from a given state, on
+/// memory as it was planned. So every kernel finds the values and the caches that it finds in a real run.
+/// What ranks send is handed over in memory; what the other replicas would add to a sum is left out. `state`
+/// by path, as for Session::load. Throws Error as a run does.
+std::vector<double> step_seconds(const Program& program, const KernelTable& kernels, Host& host,
+                                 const std::map<std::string, Tensor>& state);
+
+}  // namespace tandem

@@ -1,0 +1,62 @@
+#include "cli.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+namespace tandem::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string contents(const fs::path& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+fs::path new_directory() {
+  std::string name = (fs::temp_directory_path() / "tandem_cli_XXXXXX").string();
+  return mkdtemp(name.data());
+}
+
+}  // namespace
+
+const std::string kTrain = TANDEM_BIN "/train_cifar --synthetic-train 640 --synthetic-test 100 -b 64 ";
+const std::string kTandem = TANDEM_BIN "/tandem ";
+
+Ended run(const std::string& command) {
+  const fs::path words = new_directory();
+  const std::string out = (words / "out").string(), err = (words / "err").string();
+  const int status = std::system(("{ " + command + "\n} >" + out + " 2>" + err).c_str());
+  Ended e{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), contents(out), contents(err)};
+  fs::remove_all(words);
+  return e;
+}
+
+void expect_refused(const std::string& command, const std::vector<std::string>& words) {
+  SCOPED_TRACE(command);
+  const Ended e = run(command);
+  EXPECT_EQ(1, e.status) << e.err;
+  const std::string program = command.starts_with(kTandem) ? "tandem: " : "train_cifar: ";
+  EXPECT_TRUE(e.err.starts_with(program)) << e.err;
+  EXPECT_TRUE(e.err.ends_with('\n') && e.err.find("\n\n") == std::string::npos) << "one paragraph, not: " << e.err;
+  for (const auto& w : words) EXPECT_NE(std::string::npos, e.err.find(w)) << "no '" << w << "' in: " << e.err;
+}
+
+void Cli::SetUp() { directory_ = new_directory(); }
+void Cli::TearDown() { fs::remove_all(directory_); }
+
+std::string Cli::write(const std::string& name, const std::string& text) const {
+  std::ofstream(file(name)) << text;
+  return file(name);
+}
+
+nlohmann::json Cli::read(const std::string& name) const {
+  return nlohmann::json::parse(contents(file(name)));
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,36 @@
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace tandem::test {
+
+/// How a command ended, and what it said.
+struct Ended {
+  int status = -1;  ///< exit status, or 128 + signal
+  std::string out, err;
+};
+Ended run(const std::string& command);
+
+/// Short runs of the programs under test.
+extern const std::string kTrain, kTandem;
+
+/// Ends with status 1 and one paragraph, "<program>: …", that has all the words.
+void expect_refused(const std::string& command, const std::vector<std::string>& words);
+
+/// A test with a directory of its own.
+class Cli : public ::testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+  std::string file(const std::string& name) const { return (directory_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const;
+  nlohmann::json read(const std::string& name) const;
+
+  std::filesystem::path directory_;
+};
+
+}  // namespace tandem::test

@@ -1,0 +1,56 @@
+// The programs under mpirun: what goes wrong on several ranks is said once, and says where.
+#include <regex>
+#include <sstream>
+
+#include "cli.h"
+
+namespace tandem::test {
+namespace {
+
+const std::string kTwoRanks = TANDEM_MPIRUN " -np 2 ";
+
+std::string said(const Ended& e) {  // by the program, of all that mpirun prints
+  std::string lines;
+  std::istringstream all(e.err);
+  for (std::string line; std::getline(all, line);)
+    if (line.starts_with("train_cifar: ")) lines += line + "\n";
+  return lines;
+}
+
+TEST_F(Cli, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
+  for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
+    const Ended e = run(kTwoRanks + kTrain + "--lr 1e12 --steps 20 --parallel " + parallel);
+    SCOPED_TRACE(parallel + ": " + e.err);
+    EXPECT_EQ(1, e.status);
+    EXPECT_TRUE(std::regex_match(
+        said(e),
+        std::regex("train_cifar: the loss is nan at step [0-9]+; the first value .* module 'block.*\n")));
+  }
+}
+
+TEST_F(Cli, AnErrorOfAllRanksIsSaidOnce) {
+  const Ended e = run(kTwoRanks + kTrain + "--memory-budget 1");
+  EXPECT_EQ(1, e.status);
+  EXPECT_TRUE(std::regex_match(said(e), std::regex("train_cifar: the memory budget of 1 .*\n"))) << e.err;
+}
+
+// Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
+TEST_F(Cli, InterruptedMpirunSaysSoOnce) {
+  const std::string metrics = file("run/metrics.jsonl");
+  const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
+                      metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
+  EXPECT_NE(0, e.status);
+  EXPECT_EQ("train_cifar: interrupted\n", said(e)) << e.err;
+}
+
+TEST_F(Cli, InterruptOfOneRankEndsAllWith130) {
+  const std::string metrics = file("run/metrics.jsonl"), pid = file("pid");
+  const Ended e = run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +
+                      "--parallel pipeline --epochs 100000 --output " + file("run") + "' & until [ -s " +
+                      metrics + " ]; do sleep 0.1; done; kill -INT $(cat " + pid + ".0); wait $!");
+  EXPECT_EQ(130, e.status);
+  EXPECT_EQ("train_cifar: interrupted\n", said(e)) << e.err;
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,145 @@
+// The programs as a user meets them: runs leave behind what they promise.
+#include <fstream>
+#include <numeric>
+#include <regex>
+
+#include "cli.h"
+
+namespace tandem::test {
+namespace {
+
+using nlohmann::json;
+
+TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
+  const std::string train = TANDEM_BIN
+                            "/train_cifar --arch convnet -b 32 --steps 1 --synthetic-train 64 "
+                            "--synthetic-test 600 --plan " +
+                            write("plan.json", R"({"swap": ["block0"]})") + " --memory-budget ";
+  const Ended e = run(train + "1MB");
+  const std::string words = "the smallest budget that works with it is ";
+  const auto at = e.err.find(words);
+  ASSERT_NE(std::string::npos, at) << e.err;
+  const Ended works = run(train + std::to_string(std::atoll(e.err.c_str() + at + words.size())));
+  EXPECT_EQ(0, works.status) << "evaluation has to keep to it as well: " << works.err;
+  EXPECT_TRUE(
+      std::regex_search(works.out, std::regex("plan: planned peak .* MB without swaps and recomputes")))
+      << works.out;
+}
+
+TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
+  const Ended e =
+      run(kTrain + "--arch convnet --steps 1 --plan " + write("plan.json", R"({"recompute": ["*"]})"));
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_TRUE(std::regex_search(e.out, std::regex("warning: the plan lowers no peak: planned peak")))
+      << e.out;
+}
+
+TEST_F(Cli, InterruptEndsWith130AndSaysSoOnce) {
+  for (const std::string signal : {"INT", "TERM"}) {
+    SCOPED_TRACE(signal);
+    const std::string metrics = file(signal + "/metrics.jsonl");
+    const Ended e = run(kTrain + "--epochs 100000 --output " + file(signal) + " & until [ -s " + metrics +
+                        " ]; do sleep 0.1; done; kill -" + signal + " $!; wait $!");
+    EXPECT_EQ(130, e.status) << e.err;
+    EXPECT_EQ("train_cifar: interrupted\n", e.err);
+  }
+}
+
+TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {
+  const Ended e = run(kTrain + "--steps 10 --print-freq 4 --output " + file("run"));
+  ASSERT_EQ(0, e.status) << e.err;
+  std::vector<double> step_ms;
+  std::ifstream metrics(file("run/metrics.jsonl"));
+  for (std::string line; std::getline(metrics, line);) step_ms.push_back(json::parse(line).at("step_ms"));
+  ASSERT_EQ(10u, step_ms.size());
+  const std::regex printed(R"((\d+)/10  loss [0-9.]+  (\d+) images/s)");
+  std::vector<int> steps;
+  for (std::sregex_iterator m(e.out.begin(), e.out.end(), printed), end; m != end; ++m) {
+    const int before = steps.empty() ? 0 : steps.back();
+    steps.push_back(std::stoi((*m)[1]));
+    const double ms = std::accumulate(step_ms.begin() + before, step_ms.begin() + steps.back(), 0.0);
+    EXPECT_NEAR(64e3 * (steps.back() - before) / ms, std::stod((*m)[2]), 1) << "at step " << steps.back();
+  }
+  EXPECT_EQ((std::vector<int>{4, 8, 10}), steps);
+}
+
+TEST_F(Cli, EndsByStepsOrEpochsWhicheverIsFirst) {
+  const auto steps = [&](const std::string& limits) {
+    EXPECT_EQ(0, run(kTrain + limits + " --force --output " + file("run")).status);
+    std::ifstream metrics(file("run/metrics.jsonl"));
+    int lines = 0;
+    for (std::string line; std::getline(metrics, line);) ++lines;
+    return lines;
+  };
+  EXPECT_EQ(10, steps(""));
+  EXPECT_EQ(12, steps("--steps 12"));
+  EXPECT_EQ(10, steps("--steps 12 --epochs 1"));
+  EXPECT_EQ(3, steps("--steps 3 --epochs 2"));
+}
+
+TEST_F(Cli, SaysItsVersion) {
+  for (const std::string& program : {kTrain, kTandem}) {
+    const Ended e = run(program + "--version");
+    EXPECT_EQ(0, e.status);
+    EXPECT_TRUE(std::regex_match(e.out, std::regex("(train_cifar|tandem) " TANDEM_VERSION "\n"))) << e.out;
+  }
+}
+
+TEST_F(Cli, SimulatesAProgramThatTakesNoTime) {
+  const Ended e = run(kTandem + "sim " + write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})"));
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(std::string::npos, e.out.find("nan")) << e.out;
+}
+
+TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
+  const Ended e =
+      run(kTrain + "--steps 12 --lr 0.02 --output " + file("run") + " --trace " + file("trace.json"));
+  ASSERT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(64, read("run/args.json").at("batch_size"));
+  std::ifstream metrics(file("run/metrics.jsonl"));
+  int lines = 0;
+  for (std::string line; std::getline(metrics, line); ++lines) {
+    const json m = json::parse(line);
+    EXPECT_EQ(lines, m.at("step"));
+    EXPECT_EQ(lines / 10, m.at("epoch"));
+    for (const char* key : {"loss", "lr", "step_ms", "images_per_second"})
+      EXPECT_TRUE(m.at(key).is_number()) << key;
+  }
+  EXPECT_EQ(12, lines);
+  const json s = read("run/summary.json");
+  for (const char* key : {"train_loss", "test_accuracy", "images_per_second", "step_ms", "peak_bytes",
+                          "planned_peak_bytes", "live_peak_bytes"})
+    EXPECT_TRUE(s.at(key).is_number()) << key;
+  EXPECT_EQ(s.at("planned_peak_bytes"), s.at("peak_bytes"));
+  std::int64_t live = 0, planned = 0;
+  const json trace = read("trace.json");
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("ph") != "C") continue;
+    live = std::max(live, event.at("args").at("live").get<std::int64_t>());
+    planned = std::max(planned, event.at("args").at("planned").get<std::int64_t>());
+  }
+  EXPECT_EQ(s.at("live_peak_bytes"), live) << "the trace's counters mean the same bytes";
+  EXPECT_EQ(s.at("planned_peak_bytes"), planned);
+  EXPECT_EQ(std::string::npos, e.out.find("missing")) << e.out;
+}
+
+TEST_F(Cli, SeveralModelsGiveArrays) {
+  ASSERT_EQ(0, run(kTrain + "--steps 3 --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
+  EXPECT_EQ(2u, read("run/summary.json").at("test_accuracy").size());
+  EXPECT_EQ(2u, read("run/summary.json").at("train_loss").size());
+}
+
+TEST_F(Cli, SimulatePredictsWithoutTraining) {
+  const Ended e = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --output " +
+                      file("run") + " --trace " + file("t.json"));
+  ASSERT_EQ(0, e.status) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("predicted")) << e.err;
+  EXPECT_GT(read("run/summary.json").at("step_ms"), 0);
+  EXPECT_FALSE(read("t.json").at("traceEvents").empty());
+  const Ended again = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --profile " +
+                          file("run/profile.json"));
+  EXPECT_EQ(0, again.status) << again.err;
+}
+
+}  // namespace
+}  // namespace tandem::test
