@@ -1,4 +1,5 @@
 // What the op cases do not say of reductions, losses, dropout, initial weights and updates.
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -6,6 +7,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
+#include <tandem/core/philox.h>
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/cpu/uniforms.h>
@@ -160,6 +162,17 @@ TEST(DropoutTest, KeepsItsShareAndTheMean) {
 TEST(DropoutTest, ProbabilitiesOutsideZeroToOneAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {2}}), seed = Tensor::zeros({DType::i64, {}});
   for (double p : {-0.1, 1.0, static_cast<double>(NAN)}) EXPECT_THROW(dropout(x, p, seed), Error);
+}
+
+// The known answers published with the generator (Random123, kat_vectors).
+TEST(UniformsTest, PhiloxGivesThePublishedWords) {
+  using Words = std::array<std::uint32_t, 4>;
+  constexpr std::uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(UniformsTest, AreThoseOfTheGenerator) {
