@@ -50,6 +50,7 @@ struct OpCase {
   bool any_team = false;             ///< the same bits for every team size
   std::string no_gradient;           ///< why the op has no derivative; empty where it has one
   std::string no_finite_difference;  ///< why the derivative is not that of the values (rounding)
+  std::string no_infinities;         ///< why infinities and NaN may pass otherwise than through the reference
   std::string no_batch;              ///< why there is no batching rule
 };
 using OpCases = std::vector<OpCase>;

@@ -1,7 +1,9 @@
 // What every op case must satisfy.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -113,6 +115,34 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
     if (!c.exact) continue;
     EXPECT_EQ(fast.at(results[i]), plain.at(results[i]))
         << "result " << i << " is not bit for bit the reference's";
+  }
+}
+
+// Some elements of every argument are no numbers; so are the same elements of the results.
+TEST_P(OpCaseTest, InfinitiesAndNaNPassAsThroughTheReference) {
+  const OpCase& c = GetParam();
+  if (!c.no_infinities.empty()) return;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::array kSpecial{std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, 0.0, -0.0};
+  auto rng = generator(c.name + "/infinities");
+  const TracedCase t = trace_case(c, DType::f32, true);
+  auto arguments = draw_arguments(c, t, rng);
+  for (auto& [v, tensor] : arguments) {
+    if (!is_floating(tensor.dtype())) continue;
+    const double share = std::min(0.2, 3.0 / static_cast<double>(tensor.elements()));
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      if (draw_bool(rng, share))
+        store_element(tensor.dtype(), tensor.data(), i, kSpecial[rng() % kSpecial.size()]);
+  }
+  const Contents fast = run_graph(t.graph, arguments, {cpu_kernels()});
+  const Contents plain = run_graph(t.graph, arguments, {reference_kernels()});
+  for (ValueId v : results_of(t)) {
+    const auto a = values_of(t.graph, fast, v), b = values_of(t.graph, plain, v);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const bool finite = std::isfinite(a[i]) && std::isfinite(b[i]);
+      ASSERT_TRUE(finite || a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])))
+          << "value " << v << ", element " << i << ": " << a[i] << ", not " << b[i];
+    }
   }
 }
 

@@ -46,8 +46,11 @@ TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
 TEST(ReduceTest, NotANumberIsTheMaximum) {
   for (const Shape& shape : {Shape{5}, Shape{700}}) {
     Tensor x = Tensor::zeros({DType::f32, shape});
-    x.as<float>()[3] = NAN;
+    x.as<float>()[1] = 5;
+    for (int i : {3, 4}) x.as<float>()[i] = NAN;
     EXPECT_TRUE(std::isnan(max(x).item()));
+    EXPECT_EQ(argmax(x).item(), 3);
+    EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{0}), {x}).values()[3], 1);
   }
 }
 
@@ -80,6 +83,26 @@ TEST(LossTest, CrossEntropyOfKnownLogits) {
   for (const KernelTable* table : both_backends()) {
     const double loss = evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels})[0].item();
     EXPECT_NEAR(loss, (0.40760596444438 + 1000) / 2, 1e-4);
+  }
+}
+
+// A logarithm of some units is lost in a maximum of 1e30, unless the maximum is taken off first.
+TEST(LossTest, LargeEqualLogitsShareTheProbability) {
+  const Tensor logits = Tensor::from({1e30, -1e30, 1e30, -INFINITY}, {1, 4}),
+               label = Tensor::from({2}, {1}, DType::i32), g = Tensor::full({DType::f32, {}}, 1);
+  const auto expect = [](const Tensor& t, const std::vector<double>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_TRUE(t.values()[i] == values[i] || std::fabs(t.values()[i] - values[i]) < 1e-6) << t.values()[i];
+  };
+  for (const KernelTable* table : both_backends()) {
+    const auto run = [&](const OpPtr& op, const Tensors& in) { return evaluate(*table, op, in)[0]; };
+    expect(run(std::make_shared<Softmax>(false), {logits}), {0.5, 0, 0.5, 0});
+    const Tensor logs = run(std::make_shared<Softmax>(true), {logits});
+    expect(slice(logs, 1, 2, 4), {-std::log(2), -INFINITY});
+    EXPECT_EQ(logs.values()[0], logs.values()[2]);
+    EXPECT_NEAR(logs.values()[1], -2e30, 1e24);
+    expect(run(std::make_shared<CrossEntropy>(), {logits, label}), {std::log(2)});
+    expect(run(std::make_shared<CrossEntropyGrad>(), {logits, label, g}), {0.5, 0, -0.5, 0});
   }
 }
 
