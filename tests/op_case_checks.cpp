@@ -172,7 +172,7 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
     }
     return static_cast<double>(sum);
   };
-  std::size_t g = 0, checked = 0;
+  std::size_t g = 0;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const TensorType& type = t.graph.type(t.inputs[i]);
     if (!c.inputs[i].differentiable || !is_floating(type.dtype)) continue;
@@ -194,10 +194,9 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
       const double difference = (above - below) / (2 * kStep);
       EXPECT_NEAR(values[p], difference, 1e-5 + 1e-3 * std::fabs(difference))
           << "input " << i << ", element " << p;
-      ++checked;
     }
   }
-  EXPECT_GT(checked, 0u) << "no input is differentiable: say why in no_gradient";
+  EXPECT_GT(g, 0u) << "no input is differentiable: say why in no_gradient";
 }
 
 TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {

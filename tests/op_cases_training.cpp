@@ -40,7 +40,7 @@ OpCases loss_cases() {
     n.exact = n.any_team = true;
     cases.push_back(n);
   }
-  for (const Shape& shape : {Shape{5}, Shape{2, 3, 4}})
+  for (const Shape& shape : {Shape{5}, Shape{2, 3, 4}, Shape{0, 3}})
     for (bool logarithm : {false, true}) {
       OpCase c{
           fmt::format("softmax{}_{}", int{logarithm}, shape_name(shape)),
@@ -54,8 +54,8 @@ OpCases loss_cases() {
 
 OpCases random_cases() {
   OpCases cases;
-  for (const Shape& shape :
-       {Shape{1}, Shape{7}, Shape{3, 5}, Shape{4, 2, 3}, Shape{2, 1023}, Shape{130, 517}})
+  for (const Shape& shape : {Shape{1}, Shape{7}, Shape{3, 5}, Shape{4, 2, 3}, Shape{2, 1023}, Shape{130, 517},
+                             Shape{0, 3}, Shape{3, 0}})
     for (double p : {0.0, 0.3}) {
       OpCase c{fmt::format("dropout_{}_p{}", shape_name(shape), static_cast<int>(p * 10)),
                {f32(shape), i64({}, 0, 1 << 30)},
@@ -75,7 +75,8 @@ OpCases update_cases() {
     c.exact = c.any_team = true;
     cases.push_back(c);
   };
-  for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{3, 341}, Shape{127, 601}}) {
+  for (const Shape& shape :
+       {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{3, 341}, Shape{127, 601}, Shape{3, 0}}) {
     const std::string name = shape_name(shape);
     const InputSpec x = f32(shape), rate = f32({}, 0.01, 0.1);
     for (const SgdOptions& o : {SgdOptions{0.9}, SgdOptions{0.9, 1e-2}, SgdOptions{0.9, 1e-2, true}})

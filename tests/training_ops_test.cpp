@@ -60,6 +60,8 @@ TEST(ReduceTest, MisuseIsNamed) {
   EXPECT_THROW(sum(x, {0, 0}), Error);
   EXPECT_THROW(mean(Tensor::zeros({DType::i32, {2}})), Error);
   EXPECT_THROW(max(Tensor::zeros({DType::f32, {0}})), Error);
+  EXPECT_THROW(max(Tensor::zeros({DType::f32, {3, 0}}), {1}), Error);
+  EXPECT_EQ(max(Tensor::zeros({DType::f32, {0, 3}}), {1}).shape(), Shape{0});
   EXPECT_THROW(sum_to(x, {2}), Error);
   EXPECT_THROW(argmax(Tensor::zeros({DType::f32, {}})), Error);
 }
@@ -74,7 +76,12 @@ TEST(ShapeTest, MisuseIsNamed) {
   EXPECT_THROW(slice(x, 1, 2, 4), Error);
   EXPECT_THROW(slice(x, 1, 1, 1), Error);
   EXPECT_THROW(broadcast_to(x, {3, 3}), Error);
+  EXPECT_THROW(reshape(x, {-2, -3}), Error);
+  EXPECT_THROW(reshape(x, {-1, -6}), Error);
+  EXPECT_THROW(reshape(Tensor::zeros({DType::f32, {0, 3}}), {0, -1}), Error);
+  EXPECT_THROW(broadcast_to(x, {-1, 2, 3}), Error);
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {2, 3, 4, 5}})).shape(), (Shape{2, 60}));
+  EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {0, 3, 4}})).shape(), (Shape{0, 12}));
 }
 
 TEST(LossTest, CrossEntropyOfKnownLogits) {
