@@ -1,7 +1,7 @@
 // What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
-// products, pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by its own
-// cost rule, calls of operator new per run (oneDNN makes a few for its argument table). `bench_ops [threads]
-// [text in the signature]`.
+// products, dropout, pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by
+// its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table). `bench_ops
+// [threads] [text in the signature]`.
 #include <ctime>
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pool.h>
+#include <tandem/ops/random.h>
 
 #include "allocations.h"
 
@@ -115,6 +116,7 @@ void measure_images(const Options& options) {
   for (const Shape& s :
        {Shape{128, 32, 32, 16}, Shape{128, 32, 32, 64}, Shape{128, 16, 16, 128}, Shape{128, 4, 4, 512}}) {
     const TensorType x = f32(s), c = f32({s.back()});
+    measure(options, Dropout(0.5), {x, {DType::i64, {}}});
     measure(options, BatchNorm(1e-5), {x, c, c});
     measure(options, BatchNormGrad(), {x, c, c, c, x});
     for (const Pool2dOptions& o : {Pool2dOptions(2), Pool2dOptions(3, 2, 1)}) {

@@ -19,9 +19,13 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # No contraction: fused and unfused pointwise chains must agree bit for bit.
 add_compile_options(-Wall -Wextra -Wno-missing-field-initializers -ffp-contract=off)
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  add_compile_options(-Wno-unknown-pragmas)  # of `#pragma GCC ivdep`, a hint
+endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 if(TANDEM_SANITIZE)
-  add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -g -O1)
+  # GCC takes some of what a sanitizer adds for uses of uninitialised values (in std::regex).
+  add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -g -O1 -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   add_compile_definitions(TANDEM_SANITIZED)
 endif()

@@ -12,7 +12,7 @@ namespace tandem {
 
 std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
   if (bytes < 0) throw Error(fmt::format("allocation of {} bytes", bytes));
-  const auto alignment = std::align_val_t{static_cast<std::size_t>(kAlignment)};
+  constexpr auto alignment = std::align_val_t{static_cast<std::size_t>(kAlignment)};
   void* data = ::operator new(static_cast<std::size_t>(std::max(align_up(bytes), kAlignment)), alignment,
                               std::nothrow);
   if (!data)
@@ -20,7 +20,7 @@ std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
 #ifndef NDEBUG
   poison(data, bytes);
 #endif
-  return {static_cast<std::byte*>(data), [alignment](std::byte* p) { ::operator delete(p, alignment); }};
+  return {static_cast<std::byte*>(data), [](std::byte* p) { ::operator delete(p, alignment); }};
 }
 
 void poison(void* data, std::int64_t bytes) {

@@ -3,32 +3,14 @@
 #include <cmath>
 #include <numbers>
 
+#include <tandem/core/philox.h>
+
 namespace tandem {
 
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c, std::array<std::uint32_t, 2> k) {
-  for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c[0];
-    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c[2];
-    c = {static_cast<std::uint32_t>(p1 >> 32) ^ c[1] ^ k[0], static_cast<std::uint32_t>(p1),
-         static_cast<std::uint32_t>(p0 >> 32) ^ c[3] ^ k[1], static_cast<std::uint32_t>(p0)};
-    k[0] += 0x9E3779B9u;
-    k[1] += 0xBB67AE85u;
-  }
-  return c;
-}
-
 namespace {
-// The 64-bit key carries seed and rng_id; the counter carries sample, quad and batch. The batch is mixed
-// into the key's words too, so that all 64 of its bits count.
 std::array<std::uint32_t, 4> words(const RngKey& key, std::uint64_t sample, std::uint64_t quad) {
-  const std::uint64_t mixed = key.seed * 0x9E3779B97F4A7C15ull ^ key.rng_id ^ (key.batch >> 32 << 17);
-  return philox(
-      {static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(sample),
-       static_cast<std::uint32_t>(key.batch),
-       static_cast<std::uint32_t>(sample >> 32) ^ static_cast<std::uint32_t>(quad >> 32) * 0x85EBCA6Bu},
-      {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)});
+  return philox(philox_counter(key, sample, quad), philox_key(key));
 }
-float to_unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 }  // namespace
 
 std::array<float, 4> uniform4(const RngKey& key, std::uint64_t sample, std::uint64_t quad) {

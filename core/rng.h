@@ -5,9 +5,6 @@
 
 namespace tandem {
 
-/// Philox4x32-10 (Salmon et al., SC'11): four 32-bit words as a pure function of counter and key.
-std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key);
-
 /// Randomness is a function, not a state. What is drawn depends on the model's own seed, the batch
 /// number, the drawing op (`rng_id` = hash of module path and call number), the global sample index
 /// and the element within the sample; never on rank, micro-batch or a model's position in an array.

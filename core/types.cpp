@@ -43,7 +43,10 @@ bool is_floating(DType d) {
 
 std::int64_t element_count(const Shape& shape) {
   std::int64_t n = 1;
-  for (auto extent : shape) n *= extent;
+  for (auto extent : shape)
+    if (extent < 0 || __builtin_mul_overflow(n, extent, &n))
+      throw Error(fmt::format("{} is no shape: extents are 0 or more, and their product fits 63 bits",
+                              to_string(shape)));
   return n;
 }
 

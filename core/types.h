@@ -20,6 +20,7 @@ bool is_floating(DType d);
 /// Extents, outermost first. A scalar has an empty shape.
 using Shape = std::vector<std::int64_t>;
 
+/// The product of the extents. Throws Error on a negative extent, or more elements than 63 bits count.
 std::int64_t element_count(const Shape& shape);
 /// "[8, 3, 32, 32]"
 std::string to_string(const Shape& shape);

@@ -28,6 +28,13 @@ void check_axes(const std::vector<int>& axes, const TensorType& x) {
       throw Error(fmt::format("axes [{}] of {}", fmt::join(axes, ", "), to_string(x)));
 }
 
+void check_maximum_exists(const std::vector<int>& axes, const TensorType& x) {
+  for (int a : axes)
+    if (x.shape[static_cast<std::size_t>(a)] == 0)
+      throw Error(
+          fmt::format("there is no maximum over axes [{}] of {}", fmt::join(axes, ", "), to_string(x)));
+}
+
 Shape reduced(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
   Shape out;
   for (int a = 0; a < static_cast<int>(shape.size()); ++a)
@@ -78,8 +85,7 @@ std::string Reduce::attributes() const {
 Types Reduce::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
-  if (kind == Reduction::max && x.elements() == 0)
-    throw Error(fmt::format("the maximum of {}", to_string(x)));
+  if (kind == Reduction::max) check_maximum_exists(axes, x);
   return {{reduced_dtype(kind, x.dtype), reduced(x.shape, axes, keep_dims)}};
 }
 Tensors Reduce::vjp(const VjpArgs& args) const {
@@ -106,6 +112,7 @@ std::string FirstMax::attributes() const { return fmt::format("axes={}", fmt::jo
 Types FirstMax::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
+  check_maximum_exists(axes, x);
   return {{DType::b8, x.shape}};
 }
 Tensors FirstMax::vjp(const VjpArgs&) const { return {Tensor()}; }

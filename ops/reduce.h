@@ -9,7 +9,8 @@ namespace tandem {
 enum class Reduction : std::uint8_t { sum, mean, max };
 std::string_view name_of(Reduction kind);
 
-/// Sum, mean or maximum over axes. Of u8 and bool the sum is i32; the mean of integers is an Error.
+/// Sum, mean or maximum over axes. Of u8 and bool the sum is i32; the mean of integers is an Error. NaN
+/// counts as the maximum, here and below.
 class Reduce final : public Op {
  public:
   /// `axes` ascending, 0 … rank−1.

@@ -119,7 +119,7 @@ Tensors Concat::vjp(const VjpArgs& args) const {
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < args.inputs.size(); ++i) {
     const std::int64_t n = extent(args.inputs[i].shape(), axis);
-    grads.push_back(args.needed[i] ? slice(args.grads[0], axis, begin, begin + n) : Tensor());
+    grads.push_back(args.needed[i] && n > 0 ? slice(args.grads[0], axis, begin, begin + n) : Tensor());
     begin += n;
   }
   return grads;
@@ -172,7 +172,8 @@ Types Pad::infer(std::span<const TensorType> inputs) const {
   return {out};
 }
 Tensors Pad::vjp(const VjpArgs& args) const {
-  return {slice(args.grads[0], axis, before, before + extent(args.inputs[0].shape(), axis))};
+  const std::int64_t n = extent(args.inputs[0].shape(), axis);
+  return {n > 0 ? slice(args.grads[0], axis, before, before + n) : Tensor()};
 }
 Tensors Pad::batch(const BatchArgs& args) const { return {pad(args.inputs[0], axis + 1, before, after)}; }
 std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
@@ -214,14 +215,16 @@ Tensor reshape(const Tensor& x, Shape shape) {
   if (const auto open = std::find(shape.begin(), shape.end(), -1); open != shape.end()) {
     *open = 1;
     const std::int64_t rest = element_count(shape);
-    *open = rest > 0 ? x.elements() / rest : 0;
+    if (rest == 0) throw Error("reshape: beside an extent of 0, one of −1 could be anything; give a number");
+    *open = x.elements() / rest;
   }
   if (shape == x.shape()) return x;
   return apply_to<Reshape>(x, std::move(shape));
 }
 Tensor flatten(const Tensor& x, int axis) {
-  Shape shape(x.shape().begin(), x.shape().begin() + normalize_axis(axis, x.type().rank()));
-  shape.push_back(-1);
+  const auto split = x.shape().begin() + normalize_axis(axis, x.type().rank());
+  Shape shape(x.shape().begin(), split);
+  shape.push_back(element_count(Shape(split, x.shape().end())));
   return reshape(x, std::move(shape));
 }
 Tensor transpose(const Tensor& x, const std::vector<int>& perm) { return apply_to<Transpose>(x, perm); }

@@ -1,6 +1,8 @@
 // What the CPU kernels promise beyond their values: one prepared kernel serves several lanes at once, running
 // allocates nothing, and sixteen-bit products are those of their operands.
 #include <array>
+#include <filesystem>
+#include <set>
 #include <thread>
 
 #include <fmt/format.h>
@@ -10,10 +12,15 @@
 #include <tandem/core/memory.h>
 #include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+#include <tandem/ops/update.h>
 
 #include "allocations.h"
 #include "op_case.h"
@@ -88,6 +95,11 @@ KernelPtr prepare(const OpOnTypes& o, int threads) {
   return cpu_kernels().make({*o.op, o.inputs, outputs, {}, threads});
 }
 
+void prepare_and_run(const OpOnTypes& o, int threads, std::mt19937_64& rng) {
+  const KernelPtr kernel = prepare(o, threads);
+  Execution(o, *kernel, rng).run();
+}
+
 TEST(CpuKernels, OneKernelServesManyLanesAtOnce) {
   auto rng = generator("lanes");
   std::vector<OpOnTypes> ops = library_ops();
@@ -128,6 +140,39 @@ long allocations_of_a_run(const OpOnTypes& o, std::mt19937_64& rng) {
 TEST(CpuKernels, RunningAllocatesNothing) {
   auto rng = generator("allocations");
   for (const auto& o : own_ops()) EXPECT_EQ(allocations_of_a_run(o, rng), 0) << o.op->name();
+}
+
+// Numbers of this process's threads.
+std::set<std::string> threads_alive() {
+  std::set<std::string> numbers;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    numbers.insert(entry.path().filename());
+  return numbers;
+}
+
+// OpenMP ends the threads that a smaller team leaves over, and starting new ones costs more than a kernel.
+TEST(CpuKernels, KernelsOfAllSizesKeepOneTeamAlive) {
+  constexpr int kThreads = 5;
+  auto rng = generator("team");
+  const TeamSize team(kThreads);
+  std::vector<OpOnTypes> ops = own_ops();
+  const Pool2dOptions pool(2);
+  for (std::int64_t rows : {1, 2, 3, 4, 60, 1000, 4000}) {  // from less than a team's work to more
+    const TensorType x = f32_type({rows, 300}), image = f32_type({1, rows, 2, 300}), c = f32_type({300});
+    ops.push_back({std::make_shared<BatchNorm>(1e-5), {x, c, c}});
+    ops.push_back({std::make_shared<Softmax>(false), {x}});
+    ops.push_back({std::make_shared<Reduce>(Reduction::sum, std::vector{0, 1}, false), {x}});
+    ops.push_back({std::make_shared<Transpose>(std::vector{1, 0}), {x}});
+    ops.push_back({std::make_shared<Dropout>(0.5), {x, {DType::i64, {}}}});
+    ops.push_back({std::make_shared<SgdUpdate>(SgdOptions{}), {x, x, f32_type({})}});
+    ops.push_back({std::make_shared<AvgPool2dGrad>(pool, Size2(2 * rows, 4)), {image}});
+  }
+  prepare_and_run(own_ops().front(), kThreads, rng);  // the team starts
+  const auto before = threads_alive();
+  for (const auto& o : ops) {
+    prepare_and_run(o, kThreads, rng);
+    ASSERT_EQ(threads_alive(), before) << "after " << signature(*o.op, o.inputs);
+  }
 }
 
 // The library keeps the arguments of each execution in a small table of its own.

@@ -81,15 +81,11 @@ TEST(Equivalence, LaggedSchedulesEqualAOneDeviceLoopThatKeepsOldWeightsBitwise) 
         EXPECT_EQ(loop.losses, out.losses);
         expect_same_state(loop.state, out.state);
         EXPECT_EQ(out.planned_peak, out.executed_peak);
-        if (stages == 1)
-          EXPECT_EQ(train(job,
-                          [&] {
-                            Strategy p = plain();
-                            p.microbatches = microbatches;
-                            return p;
-                          }())
-                        .losses,
-                    out.losses);
+        if (stages == 1) {
+          Strategy p = plain();
+          p.microbatches = microbatches;
+          EXPECT_EQ(train(job, p).losses, out.losses);
+        }
       }
 }
 
@@ -363,7 +359,9 @@ TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
                                           << step.tag.stage << " " << step.name);
         EXPECT_EQ(row[step.tag.phase == Phase::forward ? 0 : 1], 1 - member.shift);
         // The first layer's weight is not read by backward, which wants no gradient of the data.
-        if (step.tag.phase == Phase::backward) EXPECT_EQ(row[2], block.slots);
+        if (step.tag.phase == Phase::backward) {
+          EXPECT_EQ(row[2], block.slots);
+        }
         ++weights;
       }
     EXPECT_GT(weights, 10);

@@ -175,20 +175,25 @@ std::vector<double> to_doubles(DType dtype, const std::vector<std::byte>& bytes)
   return values;
 }
 
-double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double difference = 0, norm = 0;
+double norm(const std::vector<double>& values) {
+  double sum = 0;
+  for (double x : values) sum += std::isfinite(x) ? x * x : 0;
+  return std::sqrt(sum);
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (a.size() != b.size()) return kInfinity;
+  double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) != std::isnan(b[i])) return std::numeric_limits<double>::infinity();
-    if (std::isnan(b[i]) || a[i] == b[i]) {
-      norm += std::isfinite(b[i]) ? b[i] * b[i] : 0;
-      continue;
-    }
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
+    if (std::isnan(a[i]) != std::isnan(b[i])) return kInfinity;
+    if (!std::isnan(b[i]) && a[i] != b[i]) sum += (a[i] - b[i]) * (a[i] - b[i]);
   }
-  if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
-  return std::sqrt(difference) / std::max(std::sqrt(norm), 1e-30);
+  return std::sqrt(sum);
+}
+
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  return difference(a, b) / std::max(norm(b), 1e-30);
 }
 
 }  // namespace tandem::test

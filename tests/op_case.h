@@ -46,12 +46,11 @@ struct OpCase {
   std::vector<InputSpec> inputs;
   /// The op by its public functions; may be several ops. Runs inside a trace.
   std::function<Tensors(const Tensors&)> apply;
-  double tolerance = 1e-5;           ///< of f32 against the f64 reference, relative in norm
   bool exact = false;                ///< the CPU kernels give the f32 reference's bits
   bool any_team = false;             ///< the same bits for every team size
-  double batch_tolerance = 0;        ///< 0: batched equals the loop bit for bit. Otherwise say why beside it
   std::string no_gradient;           ///< why the op has no derivative; empty where it has one
   std::string no_finite_difference;  ///< why the derivative is not that of the values (rounding)
+  std::string no_infinities;         ///< why infinities and NaN may pass otherwise than through the reference
   std::string no_batch;              ///< why there is no batching rule
 };
 using OpCases = std::vector<OpCase>;
@@ -120,7 +119,11 @@ Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& argument
 
 /// Bytes as double.
 std::vector<double> to_doubles(DType dtype, const std::vector<std::byte>& bytes);
-/// ‖a − b‖ / max(‖b‖, tiny); infinite where one is NaN and the other is not.
+/// √Σx² of the finite x.
+double norm(const std::vector<double>& values);
+/// ‖a − b‖, equal infinities and pairs of NaN aside; infinite where one is NaN and the other is not.
+double difference(const std::vector<double>& a, const std::vector<double>& b);
+/// ‖a − b‖ / max(‖b‖, tiny).
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace tandem::test

@@ -1,7 +1,9 @@
 // What every op case must satisfy.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -18,6 +20,14 @@ namespace {
 
 constexpr std::int64_t kModels = 3;
 constexpr double kStep = 1e-6;  // of central differences in double
+
+// What f32 kernels may be off by: as much as kRoundings roundings of the result, and of every argument. No
+// kernel can know its arguments better than that; and where a result cancels (a sum of a thousand signed
+// terms, a mean taken off few values), the second part is all of the error, however small the result. Of
+// 190,000 results measured, right kernels gave 96 % with less than one such rounding, and all with less
+// than 20.
+constexpr double kRoundings = 64;
+constexpr double kRounding = 0x1p-24;  // relative
 
 Tensor convert(const Tensor& t, const TensorType& type) {
   Tensor result = Tensor::empty(type);
@@ -59,28 +69,80 @@ std::vector<double> values_of(const Graph& graph, const Contents& contents, Valu
   return to_doubles(graph.type(v).dtype, contents.at(v));
 }
 
+// For each result, how far it moves when every floating argument is moved by one rounding, up or down at
+// random: ‖change‖, as root mean square over a few draws.
+std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<ValueId, Tensor>& arguments,
+                                       const std::vector<std::vector<double>>& results,
+                                       std::mt19937_64& rng) {
+  constexpr int kDraws = 4;
+  std::vector<double> effect(results.size(), 0.0);
+  for (int draw = 0; draw < kDraws; ++draw) {
+    std::map<ValueId, Tensor> rounded;
+    for (const auto& [v, tensor] : arguments) {
+      rounded[v] = convert(tensor, tensor.type());
+      for (std::int64_t i = 0; tensor.dtype() == DType::f64 && i < tensor.elements(); ++i)
+        rounded[v].as<double>()[i] *= draw_bool(rng, 0.5) ? 1 + kRounding : 1 - kRounding;
+    }
+    const Contents contents = run_graph(t.graph, rounded, {reference_kernels()});
+    const auto ids = results_of(t);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      effect[i] = std::hypot(effect[i], difference(values_of(t.graph, contents, ids[i]), results[i]));
+  }
+  for (double& e : effect) e /= std::sqrt(kDraws);
+  return effect;
+}
+
 }  // namespace
 
 TEST_P(OpCaseTest, FastKernelsMatchReference) {
   const OpCase& c = GetParam();
   auto rng = generator(c.name);
   const TracedCase single = trace_case(c, DType::f32, true), twice = trace_case(c, DType::f64, true);
-  const auto arguments = draw_arguments(c, single, rng);
+  const auto arguments = draw_arguments(c, single, rng), exact = as_types_of(twice, single, arguments);
   const Contents fast = run_graph(single.graph, arguments, {cpu_kernels()});
   const Contents plain = run_graph(single.graph, arguments, {reference_kernels()});
-  const Contents oracle =
-      run_graph(twice.graph, as_types_of(twice, single, arguments), {reference_kernels()});
-  const auto results = results_of(single), oracle_results = results_of(twice);
-  ASSERT_EQ(results.size(), oracle_results.size());
+  const Contents oracle = run_graph(twice.graph, exact, {reference_kernels()});
+  const auto results = results_of(single);
+  std::vector<std::vector<double>> expected;
+  for (ValueId v : results_of(twice)) expected.push_back(values_of(twice.graph, oracle, v));
+  ASSERT_EQ(results.size(), expected.size());
+  const auto effect = effect_of_rounding(twice, exact, expected, rng);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const auto expected = values_of(twice.graph, oracle, oracle_results[i]);
-    EXPECT_LE(relative_difference(values_of(single.graph, fast, results[i]), expected), c.tolerance)
-        << "result " << i;
-    EXPECT_LE(relative_difference(values_of(single.graph, plain, results[i]), expected), c.tolerance)
+    const double allowed = kRoundings * (kRounding * norm(expected[i]) + effect[i]);
+    EXPECT_LE(difference(values_of(single.graph, fast, results[i]), expected[i]), allowed) << "result " << i;
+    EXPECT_LE(difference(values_of(single.graph, plain, results[i]), expected[i]), allowed)
         << "result " << i << " of the reference kernels in f32";
     if (!c.exact) continue;
     EXPECT_EQ(fast.at(results[i]), plain.at(results[i]))
         << "result " << i << " is not bit for bit the reference's";
+  }
+}
+
+// Some elements of every argument are no numbers; so are the same elements of the results.
+TEST_P(OpCaseTest, InfinitiesAndNaNPassAsThroughTheReference) {
+  const OpCase& c = GetParam();
+  if (!c.no_infinities.empty()) return;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::array kSpecial{std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, 0.0, -0.0};
+  auto rng = generator(c.name + "/infinities");
+  const TracedCase t = trace_case(c, DType::f32, true);
+  auto arguments = draw_arguments(c, t, rng);
+  for (auto& [v, tensor] : arguments) {
+    if (!is_floating(tensor.dtype())) continue;
+    const double share = std::min(0.2, 3.0 / static_cast<double>(tensor.elements()));
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      if (draw_bool(rng, share))
+        store_element(tensor.dtype(), tensor.data(), i, kSpecial[rng() % kSpecial.size()]);
+  }
+  const Contents fast = run_graph(t.graph, arguments, {cpu_kernels()});
+  const Contents plain = run_graph(t.graph, arguments, {reference_kernels()});
+  for (ValueId v : results_of(t)) {
+    const auto a = values_of(t.graph, fast, v), b = values_of(t.graph, plain, v);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const bool finite = std::isfinite(a[i]) && std::isfinite(b[i]);
+      ASSERT_TRUE(finite || a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])))
+          << "value " << v << ", element " << i << ": " << a[i] << ", not " << b[i];
+    }
   }
 }
 
@@ -110,7 +172,7 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
     }
     return static_cast<double>(sum);
   };
-  std::size_t g = 0, checked = 0;
+  std::size_t g = 0;
   for (std::size_t i = 0; i < c.inputs.size(); ++i) {
     const TensorType& type = t.graph.type(t.inputs[i]);
     if (!c.inputs[i].differentiable || !is_floating(type.dtype)) continue;
@@ -132,10 +194,9 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
       const double difference = (above - below) / (2 * kStep);
       EXPECT_NEAR(values[p], difference, 1e-5 + 1e-3 * std::fabs(difference))
           << "input " << i << ", element " << p;
-      ++checked;
     }
   }
-  EXPECT_GT(checked, 0u) << "no input is differentiable: say why in no_gradient";
+  EXPECT_GT(g, 0u) << "no input is differentiable: say why in no_gradient";
 }
 
 TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
@@ -166,11 +227,7 @@ TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
         ASSERT_EQ(batched.graph.type(value), expected) << "batched inputs " << mask_name(mask);
         const std::byte* data = together.at(value).data() + (has_models ? m * type.bytes() : 0);
         const std::vector<std::byte> mine(data, data + type.bytes());
-        if (c.batch_tolerance == 0)
-          EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", batched inputs " << mask_name(mask);
-        else
-          EXPECT_LE(relative_difference(to_doubles(type.dtype, mine), values_of(t.graph, alone, v)),
-                    c.batch_tolerance);
+        EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", batched inputs " << mask_name(mask);
       }
     }
   }

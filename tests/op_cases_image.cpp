@@ -32,6 +32,9 @@ const std::vector<ConvCase> kConvolutions{
     {{2, 6, 5, 4}, 6, 3, {.padding = 1, .groups = 2}},
     {{1, 5, 5, 8}, 8, 3, {.stride = 2, .padding = 1, .groups = 8}},
     {{3, 8, 8, 64}, 32, 3, {.padding = 1}},
+    {{1, 9, 10, 2}, 3, 2, {.stride = 4}},
+    {{1, 4, 5, 3}, 2, 3, {.padding = 5}},  // windows that see padding alone
+    {{2, 3, 4, 2}, 3, {2, 1}, {.stride = {3, 4}, .padding = {4, 2}}},
 };
 
 std::string name_of(const ConvCase& c) {
@@ -71,6 +74,8 @@ OpCases conv_cases() {
                  return Tensors{conv2d(in[0], in[1], in.size() == 3 ? in[2] : Tensor(), o)};
                }};
       if (bias) c.inputs.push_back(f32({k.out}));
+      if (k.options.padding.h >= k.kernel.h || k.options.padding.w >= k.kernel.w)
+        c.no_infinities = "the library multiplies wide padding with the weights, and 0·∞ is NaN";
       cases.push_back(c);
       if (element_count(k.image) < 300) cases.push_back(derivative_of(c));
     }
@@ -122,8 +127,6 @@ OpCases norm_cases() {
              {f32(shape, -1, 3), channels, channels},
              [](const Tensors& in) { return apply_op(std::make_shared<BatchNorm>(1e-2), in); }};
     c.any_team = true;
-    // Few values a channel: y = x − mean cancels, and one channel's y averages no error out.
-    if (shape.back() == 1) c.tolerance = 1e-4;
     if (element_count(shape) < 200) cases.push_back(derivative_of(c));
     cases.push_back(c);
     OpCase i{

@@ -7,8 +7,8 @@
 namespace tandem::test {
 namespace {
 
-// A scalar, odd extents, and more than a tile (1024 elements) without being a multiple of it.
-const std::vector<Shape> kShapes{{}, {1}, {7}, {3, 5}, {2, 1, 9}, {4, 259}, {5, 613}};
+// A scalar, odd extents, more than a tile (1024 elements) without being a multiple of it, and nothing.
+const std::vector<Shape> kShapes{{}, {1}, {7}, {3, 5}, {2, 1, 9}, {4, 259}, {5, 613}, {3, 0}};
 
 struct Unary {
   const char* name;
@@ -66,7 +66,11 @@ const std::vector<std::pair<Shape, Shape>> kPairs{{{}, {}},
                                                   {{37, 61}, {37, 1}},
                                                   {{1}, {2, 1301}},
                                                   {{7, 1}, {1, 300}},
-                                                  {{2, 3, 1, 17}, {3, 25, 1}}};
+                                                  {{2, 3, 1, 17}, {3, 25, 1}},
+                                                  {{0, 5}, {5}},
+                                                  {{1}, {2, 0}},
+                                                  // More loops than the fast kernel nests.
+                                                  {{2, 1, 2, 1, 2, 1, 2, 1, 2}, {2, 1, 2, 1, 2, 1, 2, 1}}};
 
 OpCase binary_case(const Binary& op, const Shape& a, const Shape& b) {
   OpCase c{fmt::format("{}_{}_{}", op.name, shape_name(a), shape_name(b)),

@@ -23,7 +23,8 @@ void add_reshape(OpCases& cases) {
                                                                      {{2, 3}, {6, 1}},
                                                                      {{4, 3, 5}, {4, -1}},
                                                                      {{7, 13}, {91}},
-                                                                     {{12, 300}, {300, 12}}})
+                                                                     {{12, 300}, {300, 12}},
+                                                                     {{0, 3}, {2, -1}}})
     add_moved(cases, fmt::format("reshape_{}_{}", shape_name(from), cases.size()), {f32(from)},
               [to = to](const Tensors& x) { return Tensors{reshape(x[0], to)}; });
 }
@@ -37,7 +38,8 @@ void add_transpose(OpCases& cases) {
                                                        {{5, 1, 7}, {2, 1, 0}},
                                                        {{33, 65}, {1, 0}},
                                                        {{2, 9, 11, 37}, {0, 3, 1, 2}},
-                                                       {{3, 2, 40, 35}, {3, 1, 0, 2}}})
+                                                       {{3, 2, 40, 35}, {3, 1, 0, 2}},
+                                                       {{3, 0}, {1, 0}}})
     add_moved(cases, fmt::format("transpose_{}_{}", shape_name(shape), fmt::join(perm, "")), {f32(shape)},
               [perm = perm](const Tensors& x) { return Tensors{transpose(x[0], perm)}; });
 }
@@ -52,7 +54,8 @@ void add_concat(OpCases& cases) {
                                                         {{{2, 3}, {2, 1}, {2, 4}}, -1},
                                                         {{{4, 3}, {1, 3}}, 0},
                                                         {{{3, 2, 5}, {3, 7, 5}}, 1},
-                                                        {{{9, 40, 16}, {9, 33, 16}}, 1}}) {
+                                                        {{{9, 40, 16}, {9, 33, 16}}, 1},
+                                                        {{{0, 3}, {2, 3}, {0, 3}}, 0}}) {
     std::vector<InputSpec> inputs;
     for (const Shape& s : shapes) inputs.push_back(f32(s));
     add_moved(cases, fmt::format("concat_{}_of_{}", shapes.size(), shape_name(shapes[0])), inputs,
@@ -92,7 +95,8 @@ void add_broadcast(OpCases& cases) {
                                                                      {{3, 1}, {3, 5}},
                                                                      {{2, 1, 3}, {4, 2, 7, 3}},
                                                                      {{37, 1}, {37, 61}},
-                                                                     {{1, 300}, {9, 300}}}) {
+                                                                     {{1, 300}, {9, 300}},
+                                                                     {{1}, {2, 0}}}) {
     OpCase c{fmt::format("broadcast_to_{}_{}", shape_name(from), shape_name(to)),
              {f32(from)},
              [to = to](const Tensors& x) { return Tensors{broadcast_to(x[0], to)}; }};
@@ -109,6 +113,7 @@ OpCases shape_cases() {
   add_transpose(cases);
   add_concat(cases);
   add_slice_and_pad(cases);
+  add_moved(cases, "pad_0x3", {f32({0, 3})}, [](const Tensors& x) { return Tensors{pad(x[0], 0, 1, 2)}; });
   add_broadcast(cases);
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{129, 65}})
     add_moved(cases, "copies_" + shape_name(shape), {f32(shape)}, [](const Tensors& x) {

@@ -1,4 +1,5 @@
 // What the op cases do not say of reductions, losses, dropout, initial weights and updates.
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -6,6 +7,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
+#include <tandem/core/philox.h>
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/cpu/uniforms.h>
@@ -44,8 +46,11 @@ TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
 TEST(ReduceTest, NotANumberIsTheMaximum) {
   for (const Shape& shape : {Shape{5}, Shape{700}}) {
     Tensor x = Tensor::zeros({DType::f32, shape});
-    x.as<float>()[3] = NAN;
+    x.as<float>()[1] = 5;
+    for (int i : {3, 4}) x.as<float>()[i] = NAN;
     EXPECT_TRUE(std::isnan(max(x).item()));
+    EXPECT_EQ(argmax(x).item(), 3);
+    EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{0}), {x}).values()[3], 1);
   }
 }
 
@@ -55,6 +60,8 @@ TEST(ReduceTest, MisuseIsNamed) {
   EXPECT_THROW(sum(x, {0, 0}), Error);
   EXPECT_THROW(mean(Tensor::zeros({DType::i32, {2}})), Error);
   EXPECT_THROW(max(Tensor::zeros({DType::f32, {0}})), Error);
+  EXPECT_THROW(max(Tensor::zeros({DType::f32, {3, 0}}), {1}), Error);
+  EXPECT_EQ(max(Tensor::zeros({DType::f32, {0, 3}}), {1}).shape(), Shape{0});
   EXPECT_THROW(sum_to(x, {2}), Error);
   EXPECT_THROW(argmax(Tensor::zeros({DType::f32, {}})), Error);
 }
@@ -69,7 +76,12 @@ TEST(ShapeTest, MisuseIsNamed) {
   EXPECT_THROW(slice(x, 1, 2, 4), Error);
   EXPECT_THROW(slice(x, 1, 1, 1), Error);
   EXPECT_THROW(broadcast_to(x, {3, 3}), Error);
+  EXPECT_THROW(reshape(x, {-2, -3}), Error);
+  EXPECT_THROW(reshape(x, {-1, -6}), Error);
+  EXPECT_THROW(reshape(Tensor::zeros({DType::f32, {0, 3}}), {0, -1}), Error);
+  EXPECT_THROW(broadcast_to(x, {-1, 2, 3}), Error);
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {2, 3, 4, 5}})).shape(), (Shape{2, 60}));
+  EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {0, 3, 4}})).shape(), (Shape{0, 12}));
 }
 
 TEST(LossTest, CrossEntropyOfKnownLogits) {
@@ -78,6 +90,26 @@ TEST(LossTest, CrossEntropyOfKnownLogits) {
   for (const KernelTable* table : both_backends()) {
     const double loss = evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels})[0].item();
     EXPECT_NEAR(loss, (0.40760596444438 + 1000) / 2, 1e-4);
+  }
+}
+
+// A logarithm of some units is lost in a maximum of 1e30, unless the maximum is taken off first.
+TEST(LossTest, LargeEqualLogitsShareTheProbability) {
+  const Tensor logits = Tensor::from({1e30, -1e30, 1e30, -INFINITY}, {1, 4}),
+               label = Tensor::from({2}, {1}, DType::i32), g = Tensor::full({DType::f32, {}}, 1);
+  const auto expect = [](const Tensor& t, const std::vector<double>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      EXPECT_TRUE(t.values()[i] == values[i] || std::fabs(t.values()[i] - values[i]) < 1e-6) << t.values()[i];
+  };
+  for (const KernelTable* table : both_backends()) {
+    const auto run = [&](const OpPtr& op, const Tensors& in) { return evaluate(*table, op, in)[0]; };
+    expect(run(std::make_shared<Softmax>(false), {logits}), {0.5, 0, 0.5, 0});
+    const Tensor logs = run(std::make_shared<Softmax>(true), {logits});
+    expect(slice(logs, 1, 2, 4), {-std::log(2), -INFINITY});
+    EXPECT_EQ(logs.values()[0], logs.values()[2]);
+    EXPECT_NEAR(logs.values()[1], -2e30, 1e24);
+    expect(run(std::make_shared<CrossEntropy>(), {logits, label}), {std::log(2)});
+    expect(run(std::make_shared<CrossEntropyGrad>(), {logits, label, g}), {0.5, 0, -0.5, 0});
   }
 }
 
@@ -160,6 +192,17 @@ TEST(DropoutTest, KeepsItsShareAndTheMean) {
 TEST(DropoutTest, ProbabilitiesOutsideZeroToOneAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {2}}), seed = Tensor::zeros({DType::i64, {}});
   for (double p : {-0.1, 1.0, static_cast<double>(NAN)}) EXPECT_THROW(dropout(x, p, seed), Error);
+}
+
+// The known answers published with the generator (Random123, kat_vectors).
+TEST(UniformsTest, PhiloxGivesThePublishedWords) {
+  using Words = std::array<std::uint32_t, 4>;
+  constexpr std::uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(philox({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
 TEST(UniformsTest, AreThoseOfTheGenerator) {

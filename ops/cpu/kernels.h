@@ -14,15 +14,19 @@ KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec);
 KernelPtr make_dropout_cpu(const KernelSpec& spec);
 KernelPtr make_sgd_update_cpu(const KernelSpec& spec);
 KernelPtr make_predict_cpu(const KernelSpec& spec);
-KernelPtr make_matmul_cpu(const KernelSpec& spec);
-KernelPtr make_conv2d_cpu(const KernelSpec& spec);
-KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec);
-KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec);
 KernelPtr make_max_pool2d_cpu(const KernelSpec& spec);
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec);
+
+/// Kernels of oneDNN, which promises the same bits for the same team only. It splits sums among the team
+/// where there are fewer results than work for it: in most gradients of convolution weights, and in products
+/// of few rows and columns whose sums are thousands of terms long.
+KernelPtr make_matmul_cpu(const KernelSpec& spec);
+KernelPtr make_conv2d_cpu(const KernelSpec& spec);
+KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec);
+KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec);
 
 }  // namespace tandem

@@ -45,24 +45,19 @@ TANDEM_CLONES void scale_row(float* y, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) y[i] *= factor;
 }
 
-TANDEM_CLONES void shift_row(const float* x, float* y, std::int64_t n, float shift) {
+// One after the other, because in their sum a large maximum swallows the logarithm.
+TANDEM_CLONES void shift_row(const float* x, float* y, std::int64_t n, float largest, float log_sum) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] - shift;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
 }
 
-// max + log Σ exp(x − max) without writing the exponentials.
-double log_sum_exp(const float* x, std::int64_t n) {
+// log Σ exp(x − largest) without writing the exponentials.
+double log_sum_exp(const float* x, std::int64_t n, float largest) {
   float exponentials[kTile];
-  const float largest = row_max(x, n);
   double sum = 0;
   for (std::int64_t i = 0; i < n; i += kTile)
     sum += exp_row(x + i, exponentials, std::min(kTile, n - i), largest);
-  return largest + std::log(sum);
-}
-
-void softmax_row(const float* x, float* y, std::int64_t n, float factor) {
-  const float sum = exp_row(x, y, n, row_max(x, n));
-  scale_row(y, n, factor / sum);
+  return std::log(sum);
 }
 
 struct Rows {
@@ -89,10 +84,11 @@ KernelPtr make_softmax_cpu(const KernelSpec& spec) {
         rows.each([&](std::int64_t r) {
           const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
           float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+          const float largest = row_max(x, rows.size);
           if (logarithm)
-            shift_row(x, y, rows.size, static_cast<float>(log_sum_exp(x, rows.size)));
+            shift_row(x, y, rows.size, largest, static_cast<float>(log_sum_exp(x, rows.size, largest)));
           else
-            softmax_row(x, y, rows.size, 1.0f);
+            scale_row(y, rows.size, 1 / exp_row(x, y, rows.size, largest));
         });
       });
 }
@@ -106,7 +102,8 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
     check_labels(labels, rows.count, rows.size);
     rows.each([&](std::int64_t r) {
       const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
-      losses[r] = log_sum_exp(x, rows.size) - x[labels[r]];
+      const float largest = row_max(x, rows.size);
+      losses[r] = log_sum_exp(x, rows.size, largest) - (static_cast<double>(x[labels[r]]) - largest);
     });
     double sum = 0;
     for (std::int64_t r = 0; r < rows.count; ++r) sum += losses[r];
@@ -122,9 +119,11 @@ KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
     check_labels(labels, rows.count, rows.size);
     const float g = *static_cast<const float*>(l.in[2]) / static_cast<float>(rows.count);
     rows.each([&](std::int64_t r) {
+      const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
       float* y = static_cast<float*>(l.out[0]) + r * rows.size;
-      softmax_row(static_cast<const float*>(l.in[0]) + r * rows.size, y, rows.size, g);
-      y[labels[r]] -= g;
+      const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
+      y[labels[r]] -= sum;  // (p − 1)·sum
+      scale_row(y, rows.size, g / sum);
     });
   });
 }

@@ -4,24 +4,26 @@
 
 namespace tandem {
 
-/// Threads worth waking for work on so many bytes: a sleeping team takes tens of microseconds to start.
+/// The whole team of `threads`, or 1 where work on so many bytes is not worth waking it: a sleeping team
+/// takes tens of microseconds to start. Never a part of it: OpenMP ends the threads that a smaller team
+/// leaves over, and starts new ones for the next larger team.
 inline int useful_threads(int threads, std::int64_t bytes) {
-  constexpr std::int64_t kBytesPerThread = 128 << 10;
-  return static_cast<int>(std::clamp<std::int64_t>(bytes / kBytesPerThread, 1, threads));
+  constexpr std::int64_t kBytesOfATeam = 256 << 10;
+  return bytes < kBytesOfATeam ? 1 : threads;
 }
 
-/// Calls `f(begin, end)` for `threads` consecutive parts of 0 … n−1, each on a thread of its own; on the
-/// calling thread alone for one. `f` must not throw.
+/// Calls `f(begin, end)` for consecutive parts of 0 … n−1, one for each thread of a team of `threads` (of
+/// less than n parts, some get none); on the calling thread alone for one. `f` must not throw.
 template <class F> void parallel_parts(int threads, std::int64_t n, const F& f) {
-  threads = static_cast<int>(std::min<std::int64_t>(threads, n));
-  if (threads <= 1) {
+  const int parts = static_cast<int>(std::min<std::int64_t>(threads, n));
+  if (parts <= 1) {
     if (n > 0) f(std::int64_t{0}, n);
     return;
   }
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
 #endif
-  for (int t = 0; t < threads; ++t) f(n * t / threads, n * (t + 1) / threads);
+  for (int t = 0; t < parts; ++t) f(n * t / parts, n * (t + 1) / parts);
 }
 
 }  // namespace tandem

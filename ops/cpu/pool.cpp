@@ -108,8 +108,8 @@ template <class I>
                                            I* index) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow)
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
-      float best[kChunk];
-      std::int32_t taps[kChunk];
+      float best[kChunk] = {};  // every window has a tap, but compilers cannot know
+      std::int32_t taps[kChunk] = {};
       bool first = true;
       for_each_tap(p, oh, ow, [&](std::int32_t tap, std::int64_t pixel) TANDEM_INLINE {
         const float* x = image + pixel + c0;

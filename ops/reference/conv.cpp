@@ -140,7 +140,7 @@ template <Direction direction, class T> KernelPtr make(const KernelSpec& spec) {
   if (direction == Direction::grad_weight) sums = s.out * (s.in / s.groups);
   const bool bias = spec.inputs.size() == 3 || spec.outputs.size() == 2;
   return make_kernel(
-      [s, bias](const Launch& l) {
+      [=](const Launch& l) {
         const T* a = static_cast<const T*>(l.in[0]);
         const T* b = static_cast<const T*>(l.in[1]);
         T* out = static_cast<T*>(l.out[0]);

@@ -9,13 +9,21 @@
 namespace tandem {
 namespace {
 
-// max + log Σ exp(x − max), in double.
-template <class T> double log_sum_exp(const T* x, std::int64_t n) {
-  const double largest = *std::max_element(x, x + n);
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - largest);
-  return largest + std::log(sum);
-}
+// log softmax of a row, in double: (x − max) − log Σ exp(x − max). The two are taken off one after the other,
+// because in their sum a large maximum swallows the logarithm.
+template <class T> class LogSoftmax {
+ public:
+  LogSoftmax(const T* x, std::int64_t n) : x_(x), largest_(*std::max_element(x, x + n)) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += std::exp(x[i] - largest_);
+    log_sum_ = std::log(sum);
+  }
+  double operator()(std::int64_t i) const { return (x_[i] - largest_) - log_sum_; }
+
+ private:
+  const T* x_;
+  double largest_, log_sum_;
+};
 
 template <class F> KernelPtr for_precision(DType dtype, const F& make) {
   return dtype == DType::f64 ? make(double{}) : make(float{});
@@ -32,9 +40,8 @@ KernelPtr make_softmax_reference(const KernelSpec& spec) {
       for (std::int64_t r = 0; r < rows; ++r) {
         const T* x = static_cast<const T*>(l.in[0]) + r * n;
         T* y = static_cast<T*>(l.out[0]) + r * n;
-        const double total = log_sum_exp(x, n);
-        for (std::int64_t i = 0; i < n; ++i)
-          y[i] = static_cast<T>(logarithm ? x[i] - total : std::exp(x[i] - total));
+        const LogSoftmax log_p(x, n);
+        for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(logarithm ? log_p(i) : std::exp(log_p(i)));
       }
     });
   });
@@ -50,7 +57,7 @@ KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
       double sum = 0;
       for (std::int64_t r = 0; r < samples; ++r) {
         const T* x = static_cast<const T*>(l.in[0]) + r * classes;
-        sum += log_sum_exp(x, classes) - x[labels[r]];
+        sum -= LogSoftmax(x, classes)(labels[r]);
       }
       *static_cast<T*>(l.out[0]) = static_cast<T>(sum / static_cast<double>(samples));
     });
@@ -68,9 +75,9 @@ KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec) {
       for (std::int64_t r = 0; r < samples; ++r) {
         const T* x = static_cast<const T*>(l.in[0]) + r * classes;
         T* y = static_cast<T*>(l.out[0]) + r * classes;
-        const double total = log_sum_exp(x, classes);
+        const LogSoftmax log_p(x, classes);
         for (std::int64_t i = 0; i < classes; ++i)
-          y[i] = static_cast<T>((std::exp(x[i] - total) - (i == labels[r] ? 1 : 0)) * g);
+          y[i] = static_cast<T>((std::exp(log_p(i)) - (i == labels[r] ? 1 : 0)) * g);
       }
     });
   });

@@ -1,6 +1,7 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/element.h>
@@ -31,6 +32,9 @@ struct Groups {
     return position(outer.extents, outer.strides[0], g) + position(inner.extents, inner.strides[0], i);
   }
 };
+
+// Whether `x` displaces `best` as the maximum found so far: NaN does, unless there is one already.
+bool displaces(double x, double best) { return x > best || (std::isnan(x) && !std::isnan(best)); }
 
 // Sums of floats in double: the oracle's own error does not count.
 template <class In, class Out> void reduce(Reduction kind, const Groups& groups, const In* x, Out* y) {
@@ -76,7 +80,7 @@ KernelPtr make_first_max_reference(const KernelSpec& spec) {
             std::int64_t best = groups.at(g, 0);
             for (std::int64_t i = 0; i < groups.size(); ++i) {
               const std::int64_t p = groups.at(g, i);
-              if (static_cast<double>(x[p]) > static_cast<double>(x[best])) best = p;
+              if (displaces(static_cast<double>(x[p]), static_cast<double>(x[best]))) best = p;
               mask[p] = 0;
             }
             mask[best] = 1;
@@ -94,7 +98,7 @@ KernelPtr make_argmax_reference(const KernelSpec& spec) {
       for (std::int64_t r = 0; r < rows; ++r, x += classes) {
         std::int64_t best = 0;
         for (std::int64_t c = 1; c < classes; ++c)
-          if (static_cast<double>(x[c]) > static_cast<double>(x[best])) best = c;
+          if (displaces(static_cast<double>(x[c]), static_cast<double>(x[best]))) best = c;
         y[r] = static_cast<std::int32_t>(best);
       }
     });
