@@ -59,11 +59,7 @@ void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
 
 }  // namespace
 
-std::atomic<bool> CifarTraining::interrupted{false};
-
-bool is_interrupt(const std::exception& error) {
-  return CifarTraining::interrupted || std::string_view(error.what()) == kInterrupted;
-}
+bool is_interrupt(const std::exception& error) { return std::string_view(error.what()) == kInterrupted; }
 
 std::vector<std::string> network_names() {
   std::vector<std::string> names;
@@ -137,7 +133,6 @@ double CifarTraining::rate(std::size_t model, std::int64_t batch) const {
 
 void CifarTraining::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                          std::span<std::byte> out) {
-  if (interrupted.load(std::memory_order_relaxed)) throw Aborted(kInterrupted);
   if (name == "lr") {
     for (std::size_t m = 0; m < options_.lr.size(); ++m)
       store_element(dtype_, out.data(), static_cast<std::int64_t>(m), rate(m, batch));
@@ -185,7 +180,6 @@ std::vector<double> CifarEvaluation::accuracy() const {
 
 void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
                            std::span<std::byte> out) {
-  if (CifarTraining::interrupted.load(std::memory_order_relaxed)) throw Aborted(kInterrupted);
   if (name == "seed") return fill_seeds(options_, out);
   const std::int64_t samples = batch_size_ / rank.replicas;
   const std::int64_t first = batch * batch_size_ + rank.replica * samples;

@@ -1,5 +1,4 @@
 #pragma once
-#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -48,9 +47,6 @@ class CifarTraining final : public Host {
             std::span<std::byte> out) override;
   void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                std::span<const std::byte> value) override;
-
-  /// Makes the next request for data throw Aborted(kInterrupted), on all lanes: for signal handlers.
-  static std::atomic<bool> interrupted;
 
  private:
   std::vector<std::int64_t> indices(std::int64_t batch, std::int64_t first, std::int64_t count);

@@ -1,6 +1,5 @@
 // Trains an image classifier on CIFAR-10 or CIFAR-100, or on drawn images of the same form.
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
 
+#include "signal_watch.h"
 #include "trainer.h"
 
 namespace {
@@ -20,11 +20,6 @@ using namespace tandem;
 
 constexpr int kFailed = 1, kEndedBySignal = 130;  // 128 + SIGINT, as shells report it
 constexpr auto kPatience = std::chrono::seconds(2);
-
-extern "C" void on_signal(int) {
-  if (apps::CifarTraining::interrupted.exchange(true))
-    std::_Exit(kEndedBySignal);  // the second time, at once
-}
 
 int rank_of(const MpiSession* mpi) {
   try {
@@ -35,8 +30,8 @@ int rank_of(const MpiSession* mpi) {
 }
 
 // One rank reports for all, since an error reaches every rank; the others do when it is not heard of.
-int fail(const std::exception& error, const MpiSession* mpi, int reporter) {
-  const bool interrupted = apps::is_interrupt(error);
+int fail(const std::exception& error, bool signalled, const MpiSession* mpi, int reporter) {
+  const bool interrupted = signalled || apps::is_interrupt(error);
   if (rank_of(mpi) != reporter) std::this_thread::sleep_for(kPatience);
   fmt::print(stderr, "train_cifar: {}\n", interrupted ? apps::kInterrupted : error.what());
   std::fflush(nullptr);
@@ -49,18 +44,18 @@ int fail(const std::exception& error, const MpiSession* mpi, int reporter) {
 
 int main(int argc, char** argv) {
   bound_team_spin(argv);
+  apps::SignalWatch signals;
   std::unique_ptr<MpiSession> mpi;
   int reporter = 0;
   try {
     apps::TrainOptions options;
     if (!apps::parse(argc, argv, apps::network_names(), options)) return 0;
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
-    for (int signal : {SIGINT, SIGTERM}) std::signal(signal, on_signal);  // mpirun's SIGINT comes as SIGTERM
-    apps::Trainer trainer(std::move(options), mpi.get());
+    apps::Trainer trainer(std::move(options), signals, mpi.get());
     reporter = trainer.main_rank();
     trainer.run();
     return 0;
   } catch (const std::exception& e) {
-    return fail(e, mpi.get(), reporter);
+    return fail(e, signals.signalled(), mpi.get(), reporter);
   }
 }

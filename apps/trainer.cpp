@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <numeric>
 #include <thread>
 #include <unordered_map>
@@ -42,7 +43,8 @@ bool all_finite(const Tensor& t) {
 
 }  // namespace
 
-Trainer::Trainer(TrainOptions options, MpiSession* mpi) : options_(std::move(options)), mpi_(mpi) {}
+Trainer::Trainer(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
+    : options_(std::move(options)), signals_(signals), mpi_(mpi) {}
 
 void Trainer::run() {
   if (is_main()) {  // before anything that takes long
@@ -163,6 +165,7 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     log->start();
   }
   try {
+    const SignalWatch::During during(signals_, [&](int signal) { end_run(session, signal); });
     run_epochs(session, host);
     const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
     session.run(0, evaluation.batches(), evaluates);
@@ -178,6 +181,14 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     if (spare && !is_interrupt(e)) help_explain(session, *spare);
     throw;
   }
+}
+
+// A signal may mean that another rank died: it is said where this one was.
+void Trainer::end_run(Session& session, int signal) const {
+  if (mpi_ && signal == SIGTERM)
+    fmt::print(stderr, "train_cifar: rank {} ended by SIGTERM; it was in: {}\n", mpi_->rank(),
+               session.doing());
+  session.stop(kInterrupted);
 }
 
 void Trainer::run_epochs(Session& session, const CifarTraining& host) const {

@@ -10,6 +10,7 @@
 #include <tandem/plan/strategy.h>
 
 #include "run_directory.h"
+#include "signal_watch.h"
 #include "train_options.h"
 #include "training_log.h"
 
@@ -18,7 +19,7 @@ namespace tandem::apps {
 /// A training run from options to summary: what train_cifar is.
 class Trainer {
  public:
-  Trainer(TrainOptions options, MpiSession* mpi);
+  Trainer(TrainOptions options, SignalWatch& signals, MpiSession* mpi);
   /// Trains, or predicts, and writes the run directory. Throws Error; NonFinite with the first module whose
   /// output is not finite in its message.
   void run();
@@ -35,6 +36,7 @@ class Trainer {
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
   void train(const CifarData& train, const CifarData& test);
+  void end_run(Session& session, int signal) const;
   void run_epochs(Session& session, const CifarTraining& host) const;
   void help_explain(const Session& session, Comm& spare) const;
   void write_trace(const Timeline& timeline) const;
@@ -45,6 +47,7 @@ class Trainer {
                                std::int64_t batch) const;
 
   TrainOptions options_;
+  SignalWatch& signals_;
   MpiSession* mpi_;
   RunDirectory directory_;
   int classes_ = 10;

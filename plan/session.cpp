@@ -180,6 +180,13 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
   });
 }
 
+void Session::stop(const std::string& reason) {
+  for (const auto& rank : ranks_) {
+    for (const auto& turn : rank->turns) turn->backend.stop(std::make_exception_ptr(Aborted(reason)));
+    if (rank->context.comm) rank->context.comm->abort(reason);
+  }
+}
+
 std::string Session::doing() const {
   std::string lines;
   for (const auto& rank : ranks_)

@@ -48,6 +48,10 @@ class Session {
   /// first failing rank threw; the session cannot go on after that.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
+  /// Makes a `run` end soon with Aborted(reason) here and on all ranks that can be reached; from any thread,
+  /// while no Program is added. A session that is stopped before it runs ends its next run so.
+  void stop(const std::string& reason);
+
   /// What the ranks of this process are executing just now, from any thread: "rank 1: batch 17, step 'block2
   /// receive' of module 'block2'", a line a lane.
   std::string doing() const;

@@ -17,6 +17,12 @@ std::string said(const Ended& e) {  // by the program, of all that mpirun prints
   return lines;
 }
 
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
 TEST_F(Cli, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
   for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
     const Ended e = run(kTwoRanks + kTrain + "--lr 1e12 --steps 20 --parallel " + parallel);
@@ -35,12 +41,28 @@ TEST_F(Cli, AnErrorOfAllRanksIsSaidOnce) {
 }
 
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
-TEST_F(Cli, InterruptedMpirunSaysSoOnce) {
+TEST_F(Cli, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
   const std::string metrics = file("run/metrics.jsonl");
   const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
                       metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
   EXPECT_NE(0, e.status);
-  EXPECT_EQ("train_cifar: interrupted\n", said(e)) << e.err;
+  EXPECT_EQ(1, count(e.err, "train_cifar: interrupted\n")) << e.err;
+  for (const char* rank : {"0", "1"})
+    EXPECT_EQ(1, count(e.err, std::string("train_cifar: rank ") + rank + " ended by SIGTERM; it was in: "))
+        << e.err;
+}
+
+// The one that is killed can say nothing; mpirun names it, and the other says in which step it was left.
+TEST_F(Cli, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
+  const std::string metrics = file("run/metrics.jsonl"), pid = file("pid");
+  const Ended e = run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +
+                      "--parallel pipeline --epochs 100000 --output " + file("run") + "' & until [ -s " +
+                      metrics + " ]; do sleep 0.1; done; kill -KILL $(cat " + pid + ".0); wait $!");
+  EXPECT_NE(0, e.status);
+  EXPECT_TRUE(std::regex_search(e.err, std::regex("rank 0 .*signal 9"))) << e.err;
+  EXPECT_TRUE(std::regex_search(
+      e.err, std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, step '.*'")))
+      << e.err;
 }
 
 TEST_F(Cli, InterruptOfOneRankEndsAllWith130) {
