@@ -83,7 +83,8 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   at_least("--threads", o.threads, 0);
   at_least("--print-freq", o.print_every, 1);
   if (!o.link.empty()) parse_link(o.link);
-  if (!o.memory_budget.empty()) parse_bytes(o.memory_budget);
+  if (!o.memory_budget.empty() && parse_bytes(o.memory_budget) < 1)
+    throw Error(fmt::format("--memory-budget {}: must be at least 1 byte", o.memory_budget));
 }
 
 // What the user asks for must happen, or be refused.

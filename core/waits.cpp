@@ -74,7 +74,7 @@ void check_ids(const Program& p) {
   for (const Block& b : p.blocks)
     if (b.bytes < 0 || b.slots < 1 || b.slots > kMaxSlots || b.device < 0 || b.device >= p.devices)
       throw Error(fmt::format(
-          "block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, and there are {} devices",
+          "block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, the device below {}",
           b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
   for (const Member& m : p.members) {
     if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));

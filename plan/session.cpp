@@ -128,12 +128,13 @@ int Session::add(Program program, Host& host) {
 void Session::check(const Program& program) const {
   const int size = program.replicas * program.devices;
   if (comms_.empty() && size > 1)
-    throw Error(fmt::format("a Program of {} ranks needs a Comm for each", size));
+    throw Error(fmt::format("a Program of {} needs a Comm for each", counted(size, "rank")));
   for (const auto& rank : ranks_)
     if (const RankContext& c = rank->context; (c.comm ? c.comm->size() : 1) != size ||
                                               c.replicas != program.replicas || c.stages != program.devices)
-      throw Error(fmt::format("the Program is for {} ranks ({} replicas of {} stages), the run has {}", size,
-                              program.replicas, program.devices, c.comm ? c.comm->size() : 1));
+      throw Error(fmt::format("the Program is for {} ({} of {}), the run has {}", counted(size, "rank"),
+                              counted(program.replicas, "replica"), counted(program.devices, "stage"),
+                              c.comm ? c.comm->size() : 1));
   verify(program);
   if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i], hash(program)); });
 }

@@ -31,6 +31,7 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63", "66"});
   expect_refused(kTrain + "--lr 0.1,0.2 --models 3", {"--lr", "2 values for 3 models"});
   expect_refused(kTrain + "--memory-budget lots", {"lots", "MiB"});
+  expect_refused(kTrain + "--memory-budget 0", {"--memory-budget 0", "at least 1 byte"});
   expect_refused(kTrain + "--link fast", {"fast", "GB/s", "us"});
   expect_refused(kTrain + "--stages 2 --parallel data", {"--stages 2", "pipeline"});
 }
@@ -157,7 +158,7 @@ TEST_F(Cli, RefusesBadPrograms) {
   const std::string lanes =
       R"({"devices": 1, "lanes": [{}], "steps": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
   for (const char* state : {R"({"slots": 0})", R"({"slots": -3})", R"({"bytes": -576})", R"({"device": 5})"})
-    expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "1 devices"});
+    expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "the device below 1"});
   expect_refused(program(R"({"name": "A", "colour": 1})"), {"colour"});
   expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
   expect_refused(kTandem + "verify " + write("q.json", "["), {"parse error"});
