@@ -167,6 +167,9 @@ TEST(CpuKernels, KernelsOfAllSizesKeepOneTeamAlive) {
     ops.push_back({std::make_shared<SgdUpdate>(SgdOptions{}), {x, x, f32_type({})}});
     ops.push_back({std::make_shared<AvgPool2dGrad>(pool, Size2(2 * rows, 4)), {image}});
   }
+  const TensorType image = f32_type({1, 4, 4, 16}), weights = f32_type({32, 3, 3, 16});  // oneDNN's
+  ops.push_back({std::make_shared<Conv2d>(Conv2dOptions{.padding = 1}), {image, weights}});
+  ops.push_back({std::make_shared<MatMul>(MatMulOptions{}), {f32_type({3, 40}), f32_type({40, 50})}});
   prepare_and_run(own_ops().front(), kThreads, rng);  // the team starts
   const auto before = threads_alive();
   for (const auto& o : ops) {

@@ -3,6 +3,7 @@
 #include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
+#include <tandem/ops/cpu/parallel.h>
 
 namespace tandem {
 namespace {
@@ -53,27 +54,29 @@ struct Operands {
         x(image(spec.inputs[0].dtype, s.n, s.image, s.in)),
         w(weights(spec.inputs[0].dtype, s)),
         bias(vector(spec.inputs[0].dtype, s.out)),
-        y(image(spec.inputs[0].dtype, s.n, s.output, s.out)) {}
+        y(image(spec.inputs[0].dtype, s.n, s.output, s.out)),
+        team{spec.op.cost(spec.inputs, spec.outputs).flops < kTeamFlops ? 1 : spec.threads} {}
   Conv2dSize s;
   onednn::Operand x, w, bias, y;
+  onednn::Team team;
 };
 
 }  // namespace
 
 KernelPtr make_conv2d_cpu(const KernelSpec& spec) {
   const Operands o(spec);
-  return finish(onednn::convolution(o.x, o.w, spec.inputs.size() == 3 ? &o.bias : nullptr, o.y, o.s.window,
-                                    {spec.threads}),
-                spec);
+  return finish(
+      onednn::convolution(o.x, o.w, spec.inputs.size() == 3 ? &o.bias : nullptr, o.y, o.s.window, o.team),
+      spec);
 }
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec) {
   const Operands o(spec);
-  return finish(onednn::convolution_grad_input(o.y, o.w, o.x, o.s.window, {spec.threads}), spec);
+  return finish(onednn::convolution_grad_input(o.y, o.w, o.x, o.s.window, o.team), spec);
 }
 KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {
   const Operands o(spec);
   return finish(onednn::convolution_grad_weight(o.x, o.y, o.w, spec.outputs.size() == 2 ? &o.bias : nullptr,
-                                                o.s.window, {spec.threads}),
+                                                o.s.window, o.team),
                 spec);
 }
 

@@ -11,12 +11,6 @@
 namespace tandem {
 namespace {
 
-// Below this many floating-point operations two threads lose more in meeting each other than they gain
-// (64³: 247 GFLOP/s on one thread, 161 on two). Chosen from the size of one product alone, so that a product
-// has the same bits in a batch and by itself. The other choice is always the whole team: OpenMP ends threads
-// when a smaller team is asked for, and starts new ones for the next larger one.
-constexpr double kTeamFlops = 1 << 20;
-
 onednn::Operand matrix(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed) {
   return {dtype,
           {rows, columns},
@@ -71,6 +65,7 @@ KernelPtr make_matmul_cpu(const KernelSpec& spec) {
   const MatMulSize s = matmul_size(op, spec.inputs);
   const DType dtype = spec.inputs[0].dtype;
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n);
+  // Chosen from the size of one product, so that it has the same bits in a batch and by itself.
   const bool alone = flops < kTeamFlops;
   const bool share = alone && s.count >= spec.threads && flops * static_cast<double>(s.count) >= kTeamFlops;
   const int callers = share ? spec.threads : 1;
