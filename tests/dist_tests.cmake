@@ -2,7 +2,7 @@ tandem_test(dist_test dist_test.cpp allocations.cpp seed.cpp)
 tandem_test(throttle_test throttle_test.cpp seed.cpp)
 tandem_test(collective_test collective_test.cpp seed.cpp)
 
-if(MPI_CXX_FOUND)
+if(TANDEM_MPI)
   set(TANDEM_MPIRUN_FLAGS --allow-run-as-root --oversubscribe CACHE STRING
       "Flags of mpirun in the tests: Open MPI's, to run as root and with more ranks than cores")
   add_executable(dist_mpi_test dist_mpi_test.cpp allocations.cpp seed.cpp)
