@@ -32,10 +32,10 @@ function(tandem_app name)
   target_link_libraries(${name} PRIVATE tandem fmt::fmt nlohmann_json::nlohmann_json)
 endfunction()
 
-# tandem_test(name a.cpp ...): a GoogleTest program, one ctest entry a test case.
+# tandem_test(name a.cpp ...): a GoogleTest program, and its ctest entry.
 function(tandem_test name)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE tandem GTest::gtest GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
+  target_link_libraries(${name} PRIVATE test_support GTest::gtest_main nlohmann_json::nlohmann_json)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 900)
