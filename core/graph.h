@@ -23,9 +23,9 @@ std::string_view name_of(Phase phase);
 /// the forward node they differentiate.
 struct Tag {
   Phase phase = Phase::forward;
-  std::string path;  ///< module path: "layer1.0.conv2"
-  int model = 0;     ///< sub-array of models
-  int stage = 0;     ///< pipeline stage = device
+  std::string path{};  ///< module path: "layer1.0.conv2"
+  int model = 0;       ///< sub-array of models
+  int stage = 0;       ///< pipeline stage = device
   int microbatch = 0;
   int lane = 0;               ///< compute lane of the stage
   int lag = 0;                ///< in unit u the node works on batch u − lag
@@ -52,8 +52,8 @@ inline constexpr std::string_view kOptimizerPath = "optimizer.";
 
 /// State that persists between batches, named by path: "layer1.0.conv2.weight".
 struct StateSlot {
-  std::string path;
-  TensorType type;
+  std::string path{};
+  TensorType type{};
   bool trained = false;  ///< receives a gradient and an update
   int stage = 0;
 };

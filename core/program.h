@@ -29,12 +29,12 @@ std::string_view name_of(Arena arena);
 /// The unit of placement: values joined by aliasing or contiguity. Slot k lies at offsets[k]; what is
 /// indexed n (a batch, or a state's version) uses slot n mod slots.
 struct Block {
-  std::string name;
+  std::string name{};
   int device = 0;
   Arena arena = Arena::work;
   std::int64_t bytes = 0;
   int slots = 1;
-  std::vector<std::int64_t> offsets;  ///< empty until placed
+  std::vector<std::int64_t> offsets{};  ///< empty until placed
   /// Lifetime in the cyclic list order, from the list position of the first write to that of the release,
   /// in positions counted from unit 0 for index 0 (may exceed one unit).
   std::int64_t begin = 0, end = 0;
@@ -46,7 +46,7 @@ struct Block {
 /// for ordinary values, 1 − age for reads of state, 1 for what a batch assigns (version b + 1; version 0
 /// is the state at the start of the run).
 struct Member {
-  std::string name;
+  std::string name{};
   BlockId block = -1;
   std::int64_t offset = 0;
   std::int64_t bytes = 0;
@@ -67,23 +67,23 @@ struct Cost {
   double seconds = 0;      ///< alone on its device
   double own_rate = 1;     ///< communication and copies: their rate beside a computation
   double others_rate = 1;  ///< communication and copies: the rate of a computation beside them
-  Work work;
+  Work work{};
 };
 
 /// One execution of a node, or of nothing at all in a Program from JSON.
 struct Step {
-  std::string name;
+  std::string name{};
   LaneId lane = -1;
   int lag = 0;
-  std::vector<Wait> waits;
-  std::vector<MemberId> reads;    ///< one per op input, then the workspace
-  std::vector<MemberId> writes;   ///< one per op output, then the workspace
-  std::vector<BlockId> releases;  ///< blocks whose lifetime ends at this list position
-  std::int64_t channel = -1;      ///< the ends of one transfer or collective share it; they run together
-  Cost cost;
-  OpPtr op;  ///< null in a Program from JSON
-  Types inputs, outputs;
-  Tag tag;
+  std::vector<Wait> waits{};
+  std::vector<MemberId> reads{};    ///< one per op input, then the workspace
+  std::vector<MemberId> writes{};   ///< one per op output, then the workspace
+  std::vector<BlockId> releases{};  ///< blocks whose lifetime ends at this list position
+  std::int64_t channel = -1;        ///< the ends of one transfer or collective share it; they run together
+  Cost cost{};
+  OpPtr op{};  ///< null in a Program from JSON
+  Types inputs{}, outputs{};
+  Tag tag{};
   bool in_place = false;  ///< may read and write the same bytes
   bool barrier =
       false;           ///< on its device, all that is listed before it ends before it, all after begins after
@@ -92,8 +92,8 @@ struct Step {
 
 /// A StateSlot's memory.
 struct StateBlock {
-  std::string path;
-  TensorType type;
+  std::string path{};
+  TensorType type{};
   BlockId block = -1;
   bool trained = false;
 };
@@ -115,12 +115,12 @@ struct Program {
   int threads = 1;  ///< team size of a compute lane, for which workspaces were sized
   int max_lag = 0;
   double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
-  std::vector<Lane> lanes;
-  std::vector<Block> blocks;
-  std::vector<Member> members;
-  std::vector<Step> steps;
-  std::vector<StateBlock> states;
-  std::vector<DeviceMemory> memory;  ///< per device
+  std::vector<Lane> lanes{};
+  std::vector<Block> blocks{};
+  std::vector<Member> members{};
+  std::vector<Step> steps{};
+  std::vector<StateBlock> states{};
+  std::vector<DeviceMemory> memory{};  ///< per device
 
   LaneId lane_id(StepId s) const { return steps[static_cast<std::size_t>(s)].lane; }
   const Lane& lane_of(StepId s) const { return lanes[static_cast<std::size_t>(lane_id(s))]; }

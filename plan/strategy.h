@@ -23,23 +23,23 @@ struct Strategy {
   bool lockstep = false;  ///< stages meet at a barrier after every tick
 
   /// First module of each stage but the first ("block1"); empty: stages of about equal work.
-  std::vector<std::string> cuts;
+  std::vector<std::string> cuts{};
   /// Parameters reduced together, by path; those not named are reduced one by one.
-  std::vector<std::vector<std::string>> fusion_groups;
+  std::vector<std::vector<std::string>> fusion_groups{};
   /// Activations taken off the device between forward and backward, or computed again, by node:
   /// "block0 relu" is the output of the relu in module block0; "block0" alone is every one in the module.
-  std::vector<std::string> swap, recompute;
+  std::vector<std::string> swap{}, recompute{};
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
 
-  SgdOptions sgd;
+  SgdOptions sgd{};
   bool train = true;  ///< false: forward and results only
 
   // What plans are made for.
   int threads = 1;                       ///< per compute lane
-  LinkModel link;                        ///< between ranks, for predictions
+  LinkModel link{};                      ///< between ranks, for predictions
   const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
   /// Seconds of a compute or copy step alone; null: no predictions.
-  std::function<double(const Step&)> seconds;
+  std::function<double(const Step&)> seconds{};
   double corun = 1;  ///< ρ of two compute lanes of a device
   bool verify = true;
 };

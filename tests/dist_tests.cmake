@@ -1,12 +1,12 @@
-tandem_test(dist_test dist_test.cpp allocations.cpp seed.cpp)
-tandem_test(throttle_test throttle_test.cpp seed.cpp)
-tandem_test(collective_test collective_test.cpp seed.cpp)
+tandem_test(dist_test dist_test.cpp allocations.cpp)
+tandem_test(throttle_test throttle_test.cpp)
+tandem_test(collective_test collective_test.cpp)
 
-if(MPI_CXX_FOUND)
+if(TANDEM_MPI)
   set(TANDEM_MPIRUN_FLAGS --allow-run-as-root --oversubscribe CACHE STRING
       "Flags of mpirun in the tests: Open MPI's, to run as root and with more ranks than cores")
-  add_executable(dist_mpi_test dist_mpi_test.cpp allocations.cpp seed.cpp)
-  target_link_libraries(dist_mpi_test PRIVATE tandem GTest::gtest fmt::fmt)
+  add_executable(dist_mpi_test dist_mpi_test.cpp allocations.cpp)
+  target_link_libraries(dist_mpi_test PRIVATE test_support)
   foreach(ranks 2 4)
     add_test(NAME dist_mpi_test_${ranks}
              COMMAND ${MPIEXEC_EXECUTABLE} ${TANDEM_MPIRUN_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks}
@@ -14,7 +14,7 @@ if(MPI_CXX_FOUND)
     set_tests_properties(dist_mpi_test_${ranks} PROPERTIES TIMEOUT 300 PROCESSORS ${ranks})
   endforeach()
 
-  tandem_test(dist_mpi_end_test dist_mpi_end_test.cpp seed.cpp)
+  tandem_test(dist_mpi_end_test dist_mpi_end_test.cpp)
   # Open MPI never frees what it allocates once.
   set_tests_properties(dist_mpi_test_2 dist_mpi_test_4 dist_mpi_end_test PROPERTIES
     ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")

@@ -46,12 +46,12 @@ struct OpCase {
   std::vector<InputSpec> inputs;
   /// The op by its public functions; may be several ops. Runs inside a trace.
   std::function<Tensors(const Tensors&)> apply;
-  bool exact = false;                ///< the CPU kernels give the f32 reference's bits
-  bool any_team = false;             ///< the same bits for every team size
-  std::string no_gradient;           ///< why the op has no derivative; empty where it has one
-  std::string no_finite_difference;  ///< why the derivative is not that of the values (rounding)
-  std::string no_infinities;         ///< why infinities and NaN may pass otherwise than through the reference
-  std::string no_batch;              ///< why there is no batching rule
+  bool exact = false;                  ///< the CPU kernels give the f32 reference's bits
+  bool any_team = false;               ///< the same bits for every team size
+  std::string no_gradient{};           ///< why the op has no derivative; empty where it has one
+  std::string no_finite_difference{};  ///< why the derivative is not that of the values (rounding)
+  std::string no_infinities{};  ///< why infinities and NaN may pass otherwise than through the reference
+  std::string no_batch{};       ///< why there is no batching rule
 };
 using OpCases = std::vector<OpCase>;
 std::ostream& operator<<(std::ostream& out, const OpCase& c);
