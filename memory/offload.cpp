@@ -33,24 +33,33 @@ bool named(const std::string& entry, const Node& n) {
          (path.size() > entry.size() && path.starts_with(entry) && path[entry.size()] == '.');
 }
 
-// Backward runs an op that forward runs too: its output is computed again (views are so without being asked).
-bool is_recomputed(const Graph& g, const std::string& entry) {
-  std::set<const Op*> forward;
-  for (const Node& n : g.nodes())
-    if (n.tag.phase == Phase::forward) forward.insert(n.op.get());
-  return std::any_of(g.nodes().begin(), g.nodes().end(), [&](const Node& n) {
-    return n.tag.phase == Phase::backward && forward.contains(n.op.get()) && named(entry, n) &&
-           !view_of(g, n);
-  });
+// What forward makes, or receives, and backward reads.
+std::vector<ValueId> activations(const Graph& g, Takeoff how) {
+  const auto readers = g.readers();
+  std::vector<ValueId> result;
+  for (const Node& n : g.nodes()) {
+    const bool received = n.op->lane() == LaneKind::receive;
+    const bool computed = n.op->lane() == LaneKind::compute && !n.inputs.empty() && !view_of(g, n);
+    if (n.tag.phase != Phase::forward || !(computed || (received && how == Takeoff::swap))) continue;
+    for (ValueId v : n.outputs)
+      if (!backward_readers(g, readers, v).empty()) result.push_back(v);
+  }
+  return result;
 }
 
-std::string no_activation(const Graph& g, const std::string& entry, const std::set<std::string>& names) {
-  if (is_recomputed(g, entry))
-    return fmt::format("plan: '{}' cannot be swapped: it is recomputed already; name it in one list only",
-                       entry);
-  return names.empty()
-             ? fmt::format("plan: '{}' names no activation: none is left", entry)
-             : fmt::format("plan: '{}' names no activation; there are: {}", entry, fmt::join(names, ", "));
+const Node& maker(const Graph& g, ValueId v) { return g.node(g.value(v).producer); }
+
+[[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how,
+                         const Graph* before_recomputes) {
+  if (before_recomputes)
+    for (ValueId v : activations(*before_recomputes, how))
+      if (named(entry, maker(*before_recomputes, v)))
+        throw Error(fmt::format(
+            "plan: '{}' cannot be swapped: it is recomputed already; name it in one list only", entry));
+  std::set<std::string> names;
+  for (ValueId v : activations(g, how)) names.insert(name_of(maker(g, v)));
+  throw Error(fmt::format("plan: '{}' names no activation; there are: {}", entry,
+                          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
 }
 
 }  // namespace
@@ -85,29 +94,18 @@ Graph with_backward_views(const Graph& g) {
   return edit.finish();
 }
 
-std::vector<ValueId> select_activations(const Graph& g, const Selection& selection, Takeoff how) {
-  const auto readers = g.readers();
-  std::vector<ValueId> candidates;
-  std::set<std::string> names;
-  for (const Node& n : g.nodes()) {
-    const bool received = n.op->lane() == LaneKind::receive;
-    const bool computed = n.op->lane() == LaneKind::compute && !n.inputs.empty() && !view_of(g, n);
-    if (n.tag.phase != Phase::forward || !(computed || (received && how == Takeoff::swap))) continue;
-    for (ValueId v : n.outputs)
-      if (!backward_readers(g, readers, v).empty()) {
-        candidates.push_back(v);
-        names.insert(name_of(n));
-      }
-  }
+std::vector<ValueId> select_activations(const Graph& g, const Selection& selection, Takeoff how,
+                                        const Graph* before_recomputes) {
+  const std::vector<ValueId> candidates = activations(g, how);
   std::set<ValueId> chosen;
   for (const std::string& entry : selection) {
     bool any = false;
     for (ValueId v : candidates)
-      if (named(entry, g.node(g.value(v).producer))) {
+      if (named(entry, maker(g, v))) {
         chosen.insert(v);
         any = true;
       }
-    if (!any) throw Error(no_activation(g, entry, names));
+    if (!any) refuse(entry, g, how, before_recomputes);
   }
   return {chosen.begin(), chosen.end()};
 }

@@ -8,9 +8,9 @@
 namespace tandem {
 
 /// Which activations to take off the device, or to compute again. A name is "module op" ("block0 relu": that
-/// module's relu; "reduce": the model's own, outside all modules), or a module, meaning every activation in it;
-/// "*" means all. An activation is what
-/// forward makes, or receives from another stage, and backward reads; what is received cannot be recomputed.
+/// module's relu; "reduce": the model's own, outside all modules), or a module, meaning every activation in
+/// it; "*" means all. An activation is what forward makes, or receives from another stage, and backward
+/// reads; what is received cannot be recomputed.
 using Selection = std::vector<std::string>;
 enum class Takeoff : std::uint8_t { swap, recompute };
 
@@ -18,9 +18,11 @@ enum class Takeoff : std::uint8_t { swap, recompute };
 /// forward is always a buffer of its own. Comes before the selection.
 Graph with_backward_views(const Graph& graph);
 
-/// Values of a differentiated graph that a selection names. Throws Error listing the activations when an
-/// entry names none, or saying that it is recomputed already.
-std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how);
+/// Values of a differentiated graph that a selection names. Throws Error when an entry names none, listing
+/// those there are, or saying that it is recomputed already: `before_recomputes` is the graph that recomputes
+/// were inserted into.
+std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how,
+                                        const Graph* before_recomputes = nullptr);
 
 /// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
 Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);

@@ -68,8 +68,8 @@ PipelineSchedule schedule_of(const Strategy& s) {
 Graph take_off_device(Graph g, const Strategy& strategy) {
   if (strategy.swap.empty() && strategy.recompute.empty()) return g;
   g = with_backward_views(g);
-  g = insert_recomputes(g, select_activations(g, strategy.recompute, Takeoff::recompute));
-  return insert_swaps(g, select_activations(g, strategy.swap, Takeoff::swap));
+  const Graph kept = insert_recomputes(g, select_activations(g, strategy.recompute, Takeoff::recompute));
+  return insert_swaps(kept, select_activations(kept, strategy.swap, Takeoff::swap, &g));
 }
 
 }  // namespace
