@@ -40,3 +40,11 @@ function(tandem_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "GOMP_SPINCOUNT=1000")  # core/team.h
 endfunction()
+
+# tandem_brief_sources(a.cpp ...): files of the library that run once, at the beginning or the end of a program, and
+# compile slowly. They are optimised less.
+function(tandem_brief_sources)
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE files)
+  set_source_files_properties(${files} DIRECTORY ${Tandem_SOURCE_DIR} PROPERTIES
+                              COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+endfunction()
