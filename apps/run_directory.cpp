@@ -43,6 +43,7 @@ json to_json(const TrainOptions& o) {
           {"microbatches", o.microbatches},
           {"models", o.models},
           {"schedule", o.schedule},
+          {"lockstep", o.lockstep},
           {"memory_budget", o.memory_budget},
           {"transport", o.transport},
           {"link", o.link},

@@ -95,6 +95,7 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--synthetic-train", o.data == "synthetic", fmt::format("with --data {}", o.data));
   needs("--synthetic-test", o.data == "synthetic", fmt::format("with --data {}", o.data));
   needs("--schedule", o.parallel == "pipeline", "without --parallel pipeline");
+  needs("--lockstep", o.parallel == "pipeline", "without --parallel pipeline");
   needs("--link", o.ranks * o.stages > 1, "on one rank; add --parallel data or pipeline");
   needs("--force", !o.output.empty(), "without --output, whose files it replaces");
   needs("--profile", o.simulate, "on training; add --simulate, or leave it out");

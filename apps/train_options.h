@@ -25,6 +25,7 @@ struct TrainOptions {
   std::string parallel;  ///< none, data, pipeline; empty: none, or data under mpirun
   int ranks = 0, stages = 0, microbatches = 1, models = 0;
   std::string schedule = "1f1b";
+  bool lockstep = false;
   std::string memory_budget;
   std::string transport;  ///< threads, mpi; empty: mpi under mpirun
   std::string link, trace, profile, plan, output;

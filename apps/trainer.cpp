@@ -81,6 +81,7 @@ Strategy Trainer::strategy() const {
   s.stages = options_.stages;
   s.microbatches = options_.microbatches;
   s.schedule = options_.parallel == "pipeline" ? schedule_from_name(options_.schedule) : ScheduleKind::plain;
+  s.lockstep = options_.lockstep;
   s.sgd = {.momentum = options_.momentum, .weight_decay = options_.weight_decay};
   s.threads = lane_threads();
   if (!options_.link.empty()) s.link = parse_link(options_.link);
