@@ -3,18 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 #include <numeric>
 #include <thread>
-#include <unordered_map>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
 #include <tandem/core/sim_backend.h>
 #include <tandem/core/team.h>
 #include <tandem/core/trace.h>
@@ -23,6 +20,7 @@
 #include <tandem/dist/throttle.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/non_finite.h>
 #include <tandem/plan/plan_file.h>
 #include <tandem/plan/profile.h>
 
@@ -33,13 +31,6 @@ namespace tandem::apps {
 namespace {
 
 constexpr std::int64_t kSimulatedBatches = 20;
-
-bool all_finite(const Tensor& t) {
-  if (!is_floating(t.dtype())) return true;
-  for (double v : t.values())
-    if (!std::isfinite(v)) return false;
-  return true;
-}
 
 }  // namespace
 
@@ -176,7 +167,7 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     write_trace(timeline);
     report(*log, session, peak, evaluation.accuracy());
   } catch (const NonFinite& e) {
-    const std::string where = first_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
+    const std::string where = where_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
   } catch (const Aborted& e) {
     if (spare && !is_interrupt(e)) help_explain(session, *spare);
@@ -237,41 +228,16 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
 }
 
-// The forward graph of the batch once more, node by node.
-std::string Trainer::first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+// The forward graph of the whole batch once more, node by node.
+std::string Trainer::where_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                       std::int64_t batch) const {
   Graph graph = forward_graph(options_.batch_size, true);
   if (options_.models > 1) graph = tandem::batch(graph, options_.models);
   TrainOptions whole = options_;
   whole.ranks = whole.microbatches = 1;
   CifarTraining host(train, whole, [](std::int64_t, const CifarTraining::Batch&) {});
-  const EagerBatch scope(batch);
-  std::unordered_map<ValueId, Tensor> value;
-  for (const Node& n : graph.nodes()) {
-    if (const auto* read = dynamic_cast<const Read*>(n.op.get())) {
-      value[n.outputs[0]] = state.at(graph.slot(read->slot).path);
-      if (!all_finite(value[n.outputs[0]]))
-        return fmt::format("; the first value that is not finite is the state '{}'",
-                           graph.slot(read->slot).path);
-    } else if (const auto* input = dynamic_cast<const Input*>(n.op.get())) {
-      Tensor t = Tensor::empty(input->type);
-      host.fill(input->input, batch, 0, {},
-                {t.as<std::byte>(), static_cast<std::size_t>(input->type.bytes())});
-      value[n.outputs[0]] = t;
-    } else if (!dynamic_cast<const Assign*>(n.op.get()) && !dynamic_cast<const Result*>(n.op.get())) {
-      Tensors in;
-      for (ValueId v : n.inputs) in.push_back(value.at(v));
-      const Tensors out = tandem::evaluate(cpu_kernels(), n.op, in, n.tag);
-      for (std::size_t o = 0; o < out.size(); ++o) {
-        value[n.outputs[o]] = out[o];
-        if (!all_finite(out[o]))
-          return fmt::format(
-              "; the first value that is not finite comes from {} in {}", n.op->name(),
-              n.tag.path.empty() ? "the model itself" : fmt::format("module '{}'", n.tag.path));
-      }
-    }
-  }
-  return "";
+  const std::string value = tandem::first_non_finite(graph, state, host, batch);
+  return value.empty() ? "" : "; the first value that is not finite is " + value;
 }
 
 void Trainer::simulate(const CifarData& train) {

@@ -43,7 +43,7 @@ class Trainer {
   void simulate(const CifarData& train);
   void report(const TrainingLog& log, const Session& session, std::int64_t peak,
               const std::vector<double>& accuracy);
-  std::string first_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+  std::string where_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 
   TrainOptions options_;

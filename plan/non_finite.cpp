@@ -1,0 +1,56 @@
+#include <tandem/plan/non_finite.h>
+
+#include <cmath>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/kernel.h>
+
+namespace tandem {
+namespace {
+
+bool all_finite(const Tensor& t) {
+  if (!is_floating(t.dtype())) return true;
+  for (double v : t.values())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
+
+Tensor filled(const Input& input, Host& host, std::int64_t batch) {
+  Tensor t = Tensor::empty(input.type);
+  host.fill(input.input, batch, 0, {}, {t.as<std::byte>(), static_cast<std::size_t>(input.type.bytes())});
+  return t;
+}
+
+}  // namespace
+
+std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
+                             std::int64_t batch) {
+  const EagerBatch scope(batch);
+  std::unordered_map<ValueId, Tensor> value;
+  for (const Node& n : forward.nodes()) {
+    if (const auto* read = dynamic_cast<const Read*>(n.op.get())) {
+      const std::string& path = forward.slot(read->slot).path;
+      value[n.outputs[0]] = state.at(path);
+      if (!all_finite(state.at(path))) return fmt::format("the state '{}'", path);
+    } else if (const auto* input = dynamic_cast<const Input*>(n.op.get())) {
+      value[n.outputs[0]] = filled(*input, host, batch);
+    } else if (!dynamic_cast<const Assign*>(n.op.get()) && !dynamic_cast<const Result*>(n.op.get())) {
+      Tensors in;
+      for (ValueId v : n.inputs) in.push_back(value.at(v));
+      const Tensors out = evaluate(cpu_kernels(), n.op, in, n.tag);
+      for (std::size_t o = 0; o < out.size(); ++o) {
+        value[n.outputs[o]] = out[o];
+        if (!all_finite(out[o]))
+          return fmt::format(
+              "{} in {}", n.op->label(),
+              n.tag.path.empty() ? "the model itself" : fmt::format("module '{}'", n.tag.path));
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace tandem

@@ -1,0 +1,18 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include <tandem/core/graph.h>
+#include <tandem/core/host.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+/// The first value of a forward graph that is NaN or infinite on a batch, as text: "the state
+/// 'block1.weight'", or "matmul in module 'block1'". Empty where all are finite. The graph is computed node
+/// by node, from the given state by path and the host's data.
+std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
+                             std::int64_t batch);
+
+}  // namespace tandem
