@@ -52,6 +52,13 @@ void fill_images(const CifarData& data, std::span<const std::int64_t> which, DTy
     normalise(data, which, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
 }
 
+void require_labels(const std::string& name, std::size_t samples, std::span<const std::byte> out) {
+  if (name != "labels" || out.size() != samples * sizeof(std::int32_t))
+    throw Error(fmt::format(
+        "the network asks for input '{}' of {} bytes; CIFAR has images, and a label of 4 bytes a sample",
+        name, out.size()));
+}
+
 void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
   for (std::size_t m = 0; m < options.seed.size(); ++m)
     reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(options.seed[m]);
@@ -143,6 +150,7 @@ void CifarTraining::fill(const std::string& name, std::int64_t batch, int microb
   const auto which =
       indices(batch, (std::int64_t{rank.replica} * options_.microbatches + microbatch) * samples, samples);
   if (name == "images") return fill_images(data_, which, dtype_, out);
+  require_labels(name, which.size(), out);
   for (std::size_t i = 0; i < which.size(); ++i)
     reinterpret_cast<std::int32_t*>(out.data())[i] = data_.labels[static_cast<std::size_t>(which[i])];
 }
@@ -186,6 +194,7 @@ void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, con
   std::vector<std::int64_t> which;
   for (std::int64_t i = first; i < first + samples; ++i) which.push_back(std::min(i, data_.size() - 1));
   if (name == "images") return fill_images(data_, which, dtype_from_name(options_.dtype), out);
+  require_labels(name, which.size(), out);
   for (std::size_t i = 0; i < which.size(); ++i) {
     const bool real = first + static_cast<std::int64_t>(i) < data_.size();
     reinterpret_cast<std::int32_t*>(out.data())[i] =

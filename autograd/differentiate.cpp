@@ -9,6 +9,15 @@
 namespace tandem {
 namespace {
 
+// With the module's name where there is no such rule.
+Tensors vjp_of(const Node& node, const VjpArgs& args) {
+  try {
+    return node.op->vjp(args);
+  } catch (const NoRule& e) {
+    throw NoRule(fmt::format("{}: {}", node.tag.path.empty() ? "<top>" : node.tag.path, e.what()));
+  }
+}
+
 // Which values depend on one of `wrt`.
 std::vector<bool> dependents(const Graph& graph, std::span<const ValueId> wrt) {
   std::vector<bool> depends(graph.values().size(), false);
@@ -62,7 +71,7 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
       tag.phase = Phase::backward;
       trace.set_tag(tag);
       const Tensors in_grads =
-          node.op->vjp({tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
+          vjp_of(node, {tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
       for (std::size_t i = 0; i < in_grads.size(); ++i) {
         if (!in_grads[i].defined() || !needed[i]) continue;
         if (in_grads[i].type() != graph.type(node.inputs[i]))

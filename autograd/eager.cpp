@@ -75,12 +75,20 @@ void Tensor::backward() const {
   if (elements() != 1) throw Error(fmt::format("backward() of {}: a scalar is needed", to_string(type())));
   if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
   Tape tape;
-  for (const auto& history : tape_of(*this)) tape.record(history);
+  const auto histories = tape_of(*this);
+  const std::int64_t batch = histories.empty() ? EagerBatch::current() : histories.back()->batch;
+  for (const auto& history : histories) {
+    if (history->batch != batch && history->op->random())
+      throw Error(fmt::format("backward(): {} drew random numbers in batch {}, the loss belongs to batch {}",
+                              history->op->label(), history->batch, batch));
+    tape.record(history);
+  }
   const ValueId loss = tape.value_of(*this);
   const auto forward_nodes = static_cast<NodeId>(tape.graph.nodes().size());
   const Differentiated d = differentiate(tape.graph, loss, tape.leaves);
 
   const NoGrad no_history;
+  const EagerBatch scope(batch);  // what is drawn again must be the same
   tape.held.resize(d.graph.values().size());
   for (NodeId id = forward_nodes; id < static_cast<NodeId>(d.graph.nodes().size()); ++id) {
     const Node& node = d.graph.node(id);

@@ -1,6 +1,5 @@
 #include <tandem/core/cpu_backend.h>
 
-#include <chrono>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,14 +8,8 @@
 #include <tandem/core/error.h>
 
 namespace tandem {
-namespace {
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-}  // namespace
-
-CpuBackend::CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans)
-    : executable_(executable), tracks_(program().lanes.size()), origin_(now()) {
+CpuBackend::CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans, double origin)
+    : executable_(executable), tracks_(program().lanes.size()), origin_(origin) {
   for (StepId s = 0; s < static_cast<StepId>(program().steps.size()); ++s)
     number_.push_back(++track_of(s).per_unit);
   for (std::size_t l = 0; l < tracks_.size(); ++l) {
@@ -73,25 +66,31 @@ void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
   track.step.store(step, std::memory_order_relaxed);
   try {
     const bool timed = track.spans.size() < track.spans.capacity();
-    const double begin = timed ? now() : 0;
+    const double begin = timed ? steady_seconds() : 0;
     executable_.execute(step, batch);
     if (timed)
       track.spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch,
-                             begin - origin_, now() - origin_});
+                             begin - origin_, steady_seconds() - origin_});
     else
       ++track.dropped;
   } catch (...) {
     const std::exception_ptr error = explain(step, batch, std::current_exception());
     stop(error);
-    if (Comm* comm = executable_.rank().comm) {
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& e) {
-        comm->abort(e.what());
-      }
+    try {
+      if (executable_.rank().comm) std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      abort_others(e.what());
     }
   }
   track.step.store(-1, std::memory_order_relaxed);
+}
+
+// An abort that fails has nobody left to tell.
+void CpuBackend::abort_others(const std::string& reason) noexcept {
+  try {
+    executable_.rank().comm->abort(reason);
+  } catch (...) {
+  }
 }
 
 std::string CpuBackend::describe(StepId id, std::int64_t batch) const {
@@ -118,6 +117,9 @@ std::exception_ptr CpuBackend::explain(StepId step, std::int64_t batch, std::exc
   } catch (const std::exception& e) {
     return std::make_exception_ptr(
         Error(fmt::format("rank {}, {}: {}", executable_.rank().rank, describe(step, batch), e.what())));
+  } catch (...) {
+    return std::make_exception_ptr(Error(fmt::format("rank {}, {}: an exception that is no std::exception",
+                                                     executable_.rank().rank, describe(step, batch))));
   }
 }
 

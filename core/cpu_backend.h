@@ -18,8 +18,9 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
  public:
   /// `executable` and `lanes` must outlive this. Several backends may use the same lanes, and take turns: one
   /// at a time between its first call and its `flush`. `spans`: how many executions per lane `timeline()` can
-  /// hold; 0 measures nothing.
-  CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans = 0);
+  /// hold; 0 measures nothing. Their seconds count from `origin`, on the clock of steady_seconds().
+  CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans = 0,
+             double origin = steady_seconds());
 
   const Program& program() const override { return executable_.program(); }
   void wait(LaneId lane, StepId step, std::int64_t unit) override;
@@ -28,8 +29,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// lanes, and ranks that can be reached, are woken.
   void flush() override;
 
-  /// Spans measured since the last call, and how many found no room; seconds count from the construction of
-  /// the backend.
+  /// Spans measured since the last call, and how many found no room.
   Timeline timeline();
 
   /// What the lanes are executing just now, from any thread: "batch 17: 'block2 receive' of module 'block2'",
@@ -55,6 +55,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   void execute(StepId step, std::int64_t unit, std::int64_t batch) override;
   int threads() const override { return program().threads; }
   const std::atomic<bool>& stopped() const override { return stopped_; }
+  void abort_others(const std::string& reason) noexcept;
   std::string describe(StepId step, std::int64_t batch) const;
   std::exception_ptr explain(StepId step, std::int64_t batch, std::exception_ptr error) const;
 

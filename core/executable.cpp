@@ -194,13 +194,11 @@ void Executable::settle(std::int64_t batches) {
   }
 }
 
-std::int64_t Executable::executed_peak() const {
-  std::int64_t work = 0, state = 0;
-  for (const Prepared& p : prepared_) {
-    work = std::max(work, p.touched_work);
-    state = std::max(state, p.touched_state);
-  }
-  return work + state;
+std::int64_t Executable::touched(Arena arena) const {
+  std::int64_t end = 0;
+  for (const Prepared& p : prepared_)
+    end = std::max(end, arena == Arena::state ? p.touched_state : p.touched_work);
+  return end;
 }
 
 }  // namespace tandem

@@ -55,8 +55,9 @@ class Executable {
   /// To be called when drained: makes the current version of every state version 0.
   void settle(std::int64_t batches);
 
-  /// The highest byte of the work and state arenas that executed steps touched, added.
-  std::int64_t executed_peak() const;
+  /// The highest byte of the work or state arena that executed steps touched.
+  std::int64_t touched(Arena arena) const;
+  std::int64_t executed_peak() const { return touched(Arena::work) + touched(Arena::state); }
 
  private:
   // An operand whose address depends on the batch.

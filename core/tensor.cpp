@@ -158,7 +158,7 @@ Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inp
 Tensor apply_op1(OpPtr op, Tensors inputs) { return apply_op(std::move(op), std::move(inputs)).at(0); }
 
 History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
-    : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), order(order) {
+    : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), batch(eager_batch), order(order) {
   for (const Tensor& t : this->inputs) versions.push_back(t.impl()->version);
 }
 
@@ -190,11 +190,14 @@ void assign(const Tensor& state, const Tensor& value) {
   std::memcpy(state.impl()->buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
 }
 
-EagerBatch::EagerBatch(std::int64_t batch) : outer_(eager_batch) {
+EagerBatch::EagerBatch(std::int64_t batch) : outer_(eager_batch), outer_calls_(std::move(eager_calls)) {
   eager_batch = batch;
   eager_calls.clear();
 }
-EagerBatch::~EagerBatch() { eager_batch = outer_; }
+EagerBatch::~EagerBatch() {
+  eager_batch = outer_;
+  eager_calls = std::move(outer_calls_);
+}
 std::int64_t EagerBatch::current() { return eager_batch; }
 
 NoGrad::NoGrad() : outer_(grad_enabled) { grad_enabled = false; }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <tandem/core/graph.h>
@@ -86,6 +87,7 @@ class EagerBatch {
 
  private:
   std::int64_t outer_;
+  std::unordered_map<std::string, int> outer_calls_;
 };
 
 /// While it lives, eager ops on this thread keep no history.
@@ -112,6 +114,7 @@ struct History {
   std::vector<std::uint64_t> versions;  ///< of the inputs' contents, when they were used
   Tensors outputs;  ///< the same buffers as the outputs', without their histories: no cycle
   Tag tag;
+  std::int64_t batch = 0;   ///< that it belonged to (EagerBatch)
   std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
 };
 

@@ -1,6 +1,7 @@
 #include <tandem/core/timeline.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,6 +10,10 @@
 #include <tandem/core/placement.h>
 
 namespace tandem {
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double Timeline::seconds() const {
   if (spans.empty()) return 0;

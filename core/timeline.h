@@ -7,7 +7,10 @@
 
 namespace tandem {
 
-/// One execution of one step, in seconds from the start of the run.
+/// Seconds of a clock that does not jump, and that all processes of a machine share.
+double steady_seconds();
+
+/// One execution of one step, in seconds from the start of a simulation, or from the origin of a Session.
 struct Span {
   int rank = 0;
   LaneId lane = -1;

@@ -36,6 +36,10 @@ ValueId Trace::value(const Tensor& tensor) {
     if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());
     return value(apply(std::make_shared<Constant>(impl.type, std::move(bytes)), {}).at(0));
   }
+  if (states_.try_emplace(impl.slot, &impl).first->second != &impl)
+    throw Error(fmt::format(
+        "two states in one trace are called '{}'; give one of the modules another name, or a parent",
+        impl.slot));
   SlotId slot = graph_.find_slot(impl.slot);
   if (slot < 0) slot = graph_.add_slot({impl.slot, impl.type, impl.trained});
   return value(read(slot));

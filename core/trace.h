@@ -46,6 +46,7 @@ class Trace {
   Tag tag_;
   bool has_tag_ = false;
   std::unordered_map<std::string, ValueId> reads_;
+  std::unordered_map<std::string, const Tensor::Impl*> states_;  // by path
   std::unordered_map<std::string, ValueId> inputs_;
   std::unordered_map<std::string, int> calls_;
 };

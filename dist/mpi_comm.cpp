@@ -73,7 +73,7 @@ class MpiComm final : public Comm, public AbortAware {
   ~MpiComm() override {
     if (abort_request_ == MPI_REQUEST_NULL) return;
     MPI_Cancel(&abort_request_);
-    MPI_Request_free(&abort_request_);
+    MPI_Wait(&abort_request_, MPI_STATUS_IGNORE);  // only then is its buffer ours again
   }
   int rank() const override { return session_->rank; }
   int size() const override { return session_->size; }

@@ -258,7 +258,7 @@ class Tags {
     int* bound = nullptr;
     int found = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found);
-    direct_ = static_cast<std::uint64_t>(found ? *bound : 32767) / 2;
+    direct_ = (static_cast<std::uint64_t>(found ? *bound : 32767) + 1) / 2;
   }
   int of(std::uint64_t channel) {
     if (channel < direct_) return static_cast<int>(channel);

@@ -25,6 +25,8 @@ Tensor current_seed() {
 }
 
 Module::Module(Module& parent, std::string name) : name_(std::move(name)) {
+  for (const Module* sibling : parent.children_)
+    if (sibling->name_ == name_) throw Error(fmt::format("a module has two children called '{}'", name_));
   parent.children_.push_back(this);
 }
 
@@ -56,6 +58,7 @@ void Module::initialise(std::uint64_t seed) {
     auto& impl = *p->tensor.impl();
     impl.slot = path;
     impl.trained = impl.requires_grad = p->trained;
+    ++impl.version;
     std::memcpy(p->tensor.data(), value.data(), static_cast<std::size_t>(value.type().bytes()));
   }
 }
@@ -82,6 +85,7 @@ void Module::load(const std::map<std::string, Tensor>& state) {
   if (!problems.empty()) throw Error("the state does not fit the model:" + problems);
   for (auto& [path, p] : named_parameters()) {
     p->tensor.impl()->slot = path;
+    ++p->tensor.impl()->version;
     p->tensor.impl()->trained = p->tensor.impl()->requires_grad = p->trained;
     std::memcpy(p->tensor.data(), state.at(path).data(), static_cast<std::size_t>(p->tensor.type().bytes()));
   }

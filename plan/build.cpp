@@ -61,6 +61,20 @@ void check_budget(const Program& p, std::int64_t budget) {
         budget, peak, peak));
 }
 
+void check(const Strategy& s) {
+  const auto at_least_one = [](const char* what, int n) {
+    if (n < 1) throw Error(fmt::format("a strategy of {} {}: there must be one or more", n, what));
+  };
+  at_least_one("models", s.models);
+  at_least_one("replicas", s.replicas);
+  at_least_one("micro-batches", s.microbatches);
+  at_least_one("stages", s.stages);
+  at_least_one("threads", s.threads);
+  if (!s.train && s.microbatches > 1)
+    throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",
+                            s.microbatches));
+}
+
 PipelineSchedule schedule_of(const Strategy& s) {
   return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1, s.lockstep);
 }
@@ -75,6 +89,7 @@ Graph take_off_device(Graph g, const Strategy& strategy) {
 }  // namespace
 
 Graph planned_graph(const Graph& forward, const Strategy& strategy) {
+  check(strategy);
   Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)

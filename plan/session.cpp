@@ -19,20 +19,22 @@ namespace tandem {
 
 struct Session::Rank {
   struct Turn {  // one Program
-    Turn(const Program& program, const RankContext& context, Rank& rank, const SessionOptions& options)
+    Turn(const Program& program, const RankContext& context, Rank& rank, const SessionOptions& options,
+         double origin)
         : executable(project(program, context.stage), context, rank.memory,
                      options.kernels ? *options.kernels : cpu_kernels()),
-          backend(executable, rank.lanes, rank.turns.empty() ? options.spans : 0) {
+          backend(executable, rank.lanes, rank.turns.empty() ? options.spans : 0, origin) {
       executable.poison(options.poison);
     }
     Executable executable;
     CpuBackend backend;
   };
 
-  void add(const Program& program, Host& host, const SessionOptions& options) {
+  std::unique_ptr<Turn> prepare(const Program& program, Host& host, const SessionOptions& options,
+                                double origin) {
     RankContext for_program = context;
     for_program.host = &host;
-    turns.push_back(std::make_unique<Turn>(program, for_program, *this, options));
+    return std::make_unique<Turn>(program, for_program, *this, options, origin);
   }
 
   RankContext context;
@@ -49,7 +51,7 @@ constexpr std::uint64_t kStateChannel = (std::uint64_t{1} << 30) - 2;
 
 template <class F> void on_each_rank(std::size_t ranks, F f) {
   std::vector<std::exception_ptr> errors(ranks);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;  // joined also where one cannot be started
   const auto guarded = [&](std::size_t i) {
     try {
       f(i);
@@ -104,7 +106,7 @@ void agree(Comm& comm, std::uint64_t mine) {
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
                  SessionOptions options)
-    : options_(std::move(options)), comms_(std::move(comms)) {
+    : options_(std::move(options)), origin_(steady_seconds()), comms_(std::move(comms)) {
   const auto add_rank = [&](Comm* comm) {
     const int rank = comm ? comm->rank() : 0;
     ranks_.push_back(std::make_unique<Rank>());
@@ -120,7 +122,9 @@ Session::~Session() = default;
 
 int Session::add(Program program, Host& host) {
   check(program);
-  for (auto& rank : ranks_) rank->add(program, host, options_);
+  std::vector<std::unique_ptr<Rank::Turn>> turns;
+  for (auto& rank : ranks_) turns.push_back(rank->prepare(program, host, options_, origin_));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->turns.push_back(std::move(turns[r]));
   programs_.push_back(std::move(program));
   return static_cast<int>(programs_.size()) - 1;
 }
@@ -135,6 +139,14 @@ void Session::check(const Program& program) const {
       throw Error(fmt::format("the Program is for {} ({} of {}), the run has {}", counted(size, "rank"),
                               counted(program.replicas, "replica"), counted(program.devices, "stage"),
                               c.comm ? c.comm->size() : 1));
+  if (comms_.size() > 1 && static_cast<int>(comms_.size()) != size)
+    throw Error(fmt::format("{} Comms for {}; give all of them, or the one of this process", comms_.size(),
+                            counted(size, "rank")));
+  for (const StateBlock& s : program.states)
+    if (!programs_.empty() && std::none_of(programs_[0].states.begin(), programs_[0].states.end(),
+                                           [&](const StateBlock& known) { return known.path == s.path; }))
+      throw Error(
+          fmt::format("state '{}' is not in the session's first Program, which must have all", s.path));
   verify(program);
   if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i], hash(program)); });
 }
@@ -212,31 +224,49 @@ Timeline Session::timeline(int root) {
   Comm& comm = *comms_[0];
   static_assert(std::is_trivially_copyable_v<Span>);
   std::array<std::int64_t, 2> count{std::ssize(all.spans), all.dropped};
+  double origin = origin_;
   if (comm.rank() != root) {
     comm.send(count.data(), sizeof count, root, kStateChannel);
+    comm.send(&origin, sizeof origin, root, kStateChannel);
     comm.send(all.spans.data(), count[0] * static_cast<std::int64_t>(sizeof(Span)), root, kStateChannel);
   }
   for (int r = 0; comm.rank() == root && r < comm.size(); ++r) {
     if (r == root) continue;
     comm.receive(count.data(), sizeof count, r, kStateChannel);
+    comm.receive(&origin, sizeof origin, r, kStateChannel);
     std::vector<Span> theirs(static_cast<std::size_t>(count[0]));
     comm.receive(theirs.data(), count[0] * static_cast<std::int64_t>(sizeof(Span)), r, kStateChannel);
+    for (Span& span : theirs) span.begin += origin - origin_, span.end += origin - origin_;
     all.dropped += count[1];
     all.spans.insert(all.spans.end(), theirs.begin(), theirs.end());
   }
   return all;
 }
 
+// The Programs share one arena of each kind, as large as the largest of them needs it.
 std::int64_t Session::planned_peak() const {
   std::int64_t peak = 0;
-  for (const Program& p : programs_) peak = std::max(peak, tandem::planned_peak(p));
+  for (int device = 0; device < program().devices; ++device) {
+    std::int64_t work = 0, state = 0;
+    for (const Program& p : programs_) {
+      work = std::max(work, p.memory[static_cast<std::size_t>(device)].work);
+      state = std::max(state, p.memory[static_cast<std::size_t>(device)].state);
+    }
+    peak = std::max(peak, work + state);
+  }
   return peak;
 }
 
 std::int64_t Session::executed_peak(int root) const {
   std::int64_t peak = 0;
-  for (const auto& rank : ranks_)
-    for (const auto& turn : rank->turns) peak = std::max(peak, turn->executable.executed_peak());
+  for (const auto& rank : ranks_) {
+    std::int64_t work = 0, state = 0;
+    for (const auto& turn : rank->turns) {
+      work = std::max(work, turn->executable.touched(Arena::work));
+      state = std::max(state, turn->executable.touched(Arena::state));
+    }
+    peak = std::max(peak, work + state);
+  }
   if (comms_.size() != 1 || comms_[0]->size() == 1) return peak;
   Comm& comm = *comms_[0];
   if (comm.rank() != root) comm.send(&peak, sizeof peak, root, kStateChannel);

@@ -30,8 +30,8 @@ class Session {
 
   /// Another Program for the same ranks and the same model: evaluation, other shapes. Returns its number, for
   /// `run`. The Programs take turns on the ranks' memory, state and lanes. Throws Error as the constructor
-  /// does, and where a state would lie elsewhere than in the first Program. Where ranks are processes all of
-  /// them must call.
+  /// does, and where a state is not in the first Program, or would lie elsewhere. Where ranks are processes
+  /// all of them must call.
   int add(Program program, Host& host);
 
   const Program& program(int number = 0) const { return programs_.at(static_cast<std::size_t>(number)); }
@@ -57,8 +57,8 @@ class Session {
   std::string doing() const;
 
   /// Spans of the first Program measured since the last call, and how many were dropped, of all ranks, by the
-  /// global Program's steps. Where ranks are processes all of them must call, and `root` gets the whole; each
-  /// rank's seconds count from its own start.
+  /// global Program's steps. Where ranks are processes all of them must call, and `root` gets the whole;
+  /// clocks of different machines are not compared.
   Timeline timeline(int root = 0);
   // Of the stage and Program that need most, in bytes.
   std::int64_t planned_peak() const;  ///< of the work and state arenas
@@ -72,6 +72,7 @@ class Session {
   void check(const Program& program) const;
   void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
   SessionOptions options_;
+  double origin_;  // of timelines
   std::vector<Program> programs_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -113,6 +113,8 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   const auto weights = weights_of(scaled);
   std::vector<ValueId> wrt;
   for (const auto& [slot, value] : weights) wrt.push_back(value);
+  if (wrt.empty())
+    throw Error("a training graph needs a trained state: initialise() or load() the model before tracing it");
   const Differentiated d = differentiate(scaled, results.at("loss"), wrt);
 
   Unrolling unrolled(d.graph, strategy.microbatches);
