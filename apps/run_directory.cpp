@@ -94,6 +94,7 @@ void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTra
                   .dump()
            << '\n'
            << std::flush;
+  if (!metrics_) throw Error(fmt::format("'{}' cannot be written: is the disk full?", path("metrics.jsonl")));
 }
 
 void RunDirectory::summary(const Summary& s) {

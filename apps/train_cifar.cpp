@@ -21,18 +21,20 @@ using namespace tandem;
 constexpr int kFailed = 1, kEndedBySignal = 130;  // 128 + SIGINT, as shells report it
 constexpr auto kPatience = std::chrono::seconds(2);
 
-int rank_of(const MpiSession* mpi) {
+// Is this one of several processes, and not the one that reports?
+bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
   try {
-    return mpi ? mpi->rank() : launch_environment().rank;
+    const LaunchEnvironment env = launch_environment();
+    return mpi ? mpi->rank() != reporter : env.launched && env.size > 1 && env.rank != reporter;
   } catch (const std::exception&) {
-    return 0;
+    return false;
   }
 }
 
 // One rank reports for all, since an error reaches every rank; the others do when it is not heard of.
 int fail(const std::exception& error, bool signalled, const MpiSession* mpi, int reporter) {
   const bool interrupted = signalled || apps::is_interrupt(error);
-  if (rank_of(mpi) != reporter) std::this_thread::sleep_for(kPatience);
+  if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
   fmt::print(stderr, "train_cifar: {}\n", interrupted ? apps::kInterrupted : error.what());
   std::fflush(nullptr);
   const int code = interrupted ? kEndedBySignal : kFailed;

@@ -1,6 +1,7 @@
 // The eager tape is a Graph whose values hold buffers: `backward` writes it down, differentiates it as a
 // trace would be, and runs the backward nodes.
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -75,12 +76,12 @@ void Tensor::backward() const {
   if (elements() != 1) throw Error(fmt::format("backward() of {}: a scalar is needed", to_string(type())));
   if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
   Tape tape;
-  const auto histories = tape_of(*this);
-  const std::int64_t batch = histories.empty() ? EagerBatch::current() : histories.back()->batch;
-  for (const auto& history : histories) {
-    if (history->batch != batch && history->op->random())
-      throw Error(fmt::format("backward(): {} drew random numbers in batch {}, the loss belongs to batch {}",
-                              history->op->label(), history->batch, batch));
+  std::optional<std::int64_t> drawn;  // the batch of what drew random numbers
+  for (const auto& history : tape_of(*this)) {
+    if (history->op->random() && drawn.value_or(history->batch) != history->batch)
+      throw Error(fmt::format("backward(): random numbers of batch {} and of batch {} ({}) in one loss",
+                              *drawn, history->batch, history->op->label()));
+    if (history->op->random()) drawn = history->batch;
     tape.record(history);
   }
   const ValueId loss = tape.value_of(*this);
@@ -88,7 +89,7 @@ void Tensor::backward() const {
   const Differentiated d = differentiate(tape.graph, loss, tape.leaves);
 
   const NoGrad no_history;
-  const EagerBatch scope(batch);  // what is drawn again must be the same
+  const EagerBatch scope(drawn.value_or(EagerBatch::current()));  // what is drawn again must be the same
   tape.held.resize(d.graph.values().size());
   for (NodeId id = forward_nodes; id < static_cast<NodeId>(d.graph.nodes().size()); ++id) {
     const Node& node = d.graph.node(id);

@@ -45,6 +45,7 @@ class Executable {
   int threads(LaneId lane) const;
   /// Batch number of the run's first batch, for kernels that ask.
   void start_at(std::int64_t first_batch) { first_batch_ = first_batch; }
+  std::int64_t first_batch() const { return first_batch_; }
 
   /// Executes a step on the calling thread. `batch` counts from the start of the run.
   void execute(StepId step, std::int64_t batch);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -14,6 +15,20 @@
 
 namespace tandem {
 namespace {
+
+// An integer that T holds, where others would be cut to fit.
+template <class T> T whole(const nlohmann::ordered_json& j, const char* key, T otherwise) {
+  const auto found = j.find(key);
+  if (found == j.end()) return otherwise;
+  const bool fits =
+      found->is_number_unsigned()
+          ? found->template get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<T>::max())
+          : found->is_number_integer() &&
+                found->template get<std::int64_t>() >= std::numeric_limits<T>::min();
+  if (!fits)
+    throw Error(fmt::format("Program: \"{}\": {} is no integer of sensible size", key, found->dump()));
+  return found->template get<T>();
+}
 
 using json = nlohmann::ordered_json;  // states and values keep their order, and with it their addresses
 constexpr std::int64_t kDefaultBytes = 64;
@@ -80,9 +95,9 @@ class Reader {
     only_keys(
         j_, "the top level",
         {"devices", "replicas", "microbatches", "corun", "lanes", "values", "blocks", "states", "steps"});
-    p_.devices = j_.value("devices", 1);
-    p_.replicas = j_.value("replicas", 1);
-    p_.microbatches = j_.value("microbatches", 1);
+    p_.devices = whole<int>(j_, "devices", 1);
+    p_.replicas = whole<int>(j_, "replicas", 1);
+    p_.microbatches = whole<int>(j_, "microbatches", 1);
     p_.corun = j_.value("corun", 1.0);
     if (p_.devices < 1 || p_.corun <= 0) throw Error("Program: devices must be ≥ 1, corun > 0");
     for (const json& lane : j_.at("lanes")) {
@@ -199,7 +214,7 @@ class Reader {
       const auto found = step_ids_.find(w.at("step").get<std::string>());
       if (found == step_ids_.end())
         throw Error(fmt::format("Program: step '{}' is after unknown step {}", s.name, w.at("step").dump()));
-      s.waits.push_back({found->second, w.value("back", 0)});
+      s.waits.push_back({found->second, whole<int>(w, "back", 0)});
     }
   }
 
@@ -209,13 +224,18 @@ class Reader {
     only_keys(j, fmt::format("step '{}'", s.name),
               {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel",
                "own_rate", "others_rate", "after", "waits", "phase"});
-    s.lane = j.value("lane", 0);
-    s.lag = j.value("lag", 0);
+    s.lane = whole<LaneId>(j, "lane", 0);
+    s.lag = whole<int>(j, "lag", 0);
     s.in_place = j.value("in_place", false);
     s.barrier = j.value("barrier", false);
     s.cost = {j.value("seconds", 0.0), j.value("own_rate", 1.0), j.value("others_rate", 1.0), {}};
-    if (s.cost.seconds < 0 || s.cost.own_rate <= 0 || s.cost.others_rate <= 0)
-      throw Error(fmt::format("Program: step '{}': seconds must be ≥ 0 and rates > 0", s.name));
+    constexpr double kYear = 3.2e7, kLeast = 1e-9,
+                     kMost = 1e9;  // what lies outside is a slip, and rounds badly
+    const auto sensible = [](double rate) { return rate >= kLeast && rate <= kMost; };
+    if (!(s.cost.seconds >= 0 && s.cost.seconds <= kYear) || !sensible(s.cost.own_rate) ||
+        !sensible(s.cost.others_rate))
+      throw Error(fmt::format("Program: step '{}': seconds must be 0 to {:g}, rates {:g} to {:g}", s.name,
+                              kYear, kLeast, kMost));
     s.tag.phase = phase_from_name(j.value("phase", "forward"));
     for (const json& r : j.value("reads", json::array())) s.reads.push_back(read_of(r));
     for (const json& w : j.value("writes", json::array())) {

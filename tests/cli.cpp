@@ -43,7 +43,8 @@ void expect_refused(const std::string& command, const std::vector<std::string>& 
   EXPECT_EQ(1, e.status) << e.err;
   const std::string program = command.starts_with(kTandem) ? "tandem: " : "train_cifar: ";
   EXPECT_TRUE(e.err.starts_with(program)) << e.err;
-  EXPECT_TRUE(e.err.ends_with('\n') && e.err.find("\n\n") == std::string::npos) << "one paragraph, not: " << e.err;
+  EXPECT_TRUE(e.err.ends_with('\n') && e.err.find("\n\n") == std::string::npos)
+      << "one paragraph, not: " << e.err;
   for (const auto& w : words) EXPECT_NE(std::string::npos, e.err.find(w)) << "no '" << w << "' in: " << e.err;
 }
 

@@ -404,7 +404,8 @@ TEST_F(CifarWriter, ReplacesWhatAnInterruptedRunLeft) {
 
 TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
   write(dir_ / "notes.txt", {'x'});
-  expect_error([&] { write_cifar10(dir_, 5, 5); }, {dir_.string(), "notes.txt", "empty directory", "--force"});
+  expect_error([&] { write_cifar10(dir_, 5, 5); },
+               {dir_.string(), "notes.txt", "empty directory", "--force"});
   EXPECT_EQ(names(), std::set<std::string>{"notes.txt"});
   write_cifar10(dir_, 5, 5, 0, true);
   EXPECT_EQ(names().size(), 8u);
@@ -436,7 +437,8 @@ TEST_F(CifarWriterRefuses, AFileInPlaceOfTheDirectory) {
 TEST_F(CifarWriterRefuses, AFullDiskAndKeepsTheOldSet) {
   write_cifar10(dir_, 5, 5, 1);
   fs::create_symlink("/dev/full", dir_ / "data_batch_3.bin.tmp");
-  expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); }, {"data_batch_3.bin", "cannot be written", "space"});
+  expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); },
+               {"data_batch_3.bin", "cannot be written", "space"});
   EXPECT_EQ(names(), kSetNames);
   EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(5, 1).pixels);
 }

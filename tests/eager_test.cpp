@@ -152,6 +152,22 @@ TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
   }
 }
 
+TEST(Eager, GradientOfDropoutUsesItsOwnMaskWhereverItIsAskedFor) {
+  Tensor x = Tensor::full({DType::f64, {64}}, 1);
+  x.requires_grad();
+  nn::set_seed(3);
+  WithDropout model;
+  auto& drop = model.drop;
+  Tensor y;
+  {
+    const EagerBatch scope(5);
+    y = drop(x);
+  }
+  const EagerBatch other(6);
+  sum(y).backward();
+  EXPECT_EQ(y.values(), x.grad().values()) << "x is 1, so the gradient is the output: mask and scale";
+}
+
 TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
   Tensor x = Tensor::from({1, 2}, {2}, DType::f64);
   EXPECT_THROW(sum(x).backward(), Error);

@@ -98,6 +98,42 @@ TEST(Session, SharedStateEqualsCopiedState) {
   }
 }
 
+// A transfer ends on no rank before it has begun on the other: the ranks' spans are on one clock.
+TEST(Session, TimelinesOfAllRanksShareAClock) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.stages = 4;
+  const Program program = build(trace_job(job, job.batch_size), s);
+  JobHost host(job, 1);
+  Session session(program, comms_for(s), host, {.spans = 10'000});
+  session.load(initial_state(job));
+  session.run(0, 20);
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Span, Span>> transfers;  // send, receive
+  for (const Span& span : session.timeline().spans) {
+    const Step& step = program.steps[static_cast<std::size_t>(span.step)];
+    auto& ends = transfers[{step.channel, span.batch}];
+    if (program.lane_of(span.step).kind == LaneKind::send) ends.first = span;
+    if (program.lane_of(span.step).kind == LaneKind::receive) ends.second = span;
+  }
+  int checked = 0;
+  for (const auto& [key, ends] : transfers) {
+    if (key.first < 0) continue;
+    EXPECT_LE(ends.first.begin, ends.second.end);
+    ++checked;
+  }
+  EXPECT_GE(checked, 20 * 6);
+}
+
+TEST(Session, RefusesAProgramWithStateThatTheFirstHasNot) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.sgd = {.momentum = 0.9};
+  const Graph forward = trace_job(job, job.batch_size);
+  JobHost host(job, 1);
+  Session session(build(forward, for_evaluation(s)), {}, host);
+  EXPECT_THROW(session.add(build(forward, s), host), Error);
+}
+
 TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
   const Job job = small_residual_job();
   Strategy s;
