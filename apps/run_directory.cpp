@@ -1,6 +1,11 @@
 #include "run_directory.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -52,6 +57,19 @@ json to_json(const TrainOptions& o) {
           {"simulate", o.simulate}};
 }
 
+// Holds the directory for this run until the last copy is gone, or the process.
+std::shared_ptr<const int> locked(const std::string& directory) {
+  const int folder = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  std::shared_ptr<const int> lock(new int(folder), [](const int* fd) {
+    if (*fd >= 0) close(*fd);
+    delete fd;
+  });
+  if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw Error(
+        fmt::format("--output '{}': another run is writing there; choose another directory", directory));
+  return lock;
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {
@@ -59,6 +77,7 @@ RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.out
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error) throw Error(fmt::format("--output '{}' cannot be made: {}", directory_, error.message()));
+  lock_ = locked(directory_);
   for (const char* file : kFiles)
     if (!options.force && fs::exists(path(file), error))
       throw Error(

@@ -1,5 +1,6 @@
 #pragma once
 #include <fstream>
+#include <memory>
 #include <string>
 
 #include "cifar_job.h"
@@ -33,6 +34,7 @@ class RunDirectory {
 
  private:
   std::string directory_;
+  std::shared_ptr<const int> lock_;  // no other run writes here meanwhile
   std::ofstream metrics_;
 };
 

@@ -45,6 +45,15 @@ TEST_F(Cli, InterruptEndsWith130AndSaysSoOnce) {
   }
 }
 
+TEST_F(Cli, TwoRunsDoNotShareAnOutput) {
+  const std::string start = kTrain + "--epochs 100000 --output " + file("run");
+  const Ended e =
+      run(start + " & until [ -s " + file("run/metrics.jsonl") + " ]; do sleep 0.1; done; " + kTrain +
+          "--steps 1 --force --output " + file("run") + "; status=$?; kill -INT $!; wait $!; exit $status");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, e.err.find("another run is writing there")) << e.err;
+}
+
 TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {
   const Ended e = run(kTrain + "--steps 10 --print-freq 4 --output " + file("run"));
   ASSERT_EQ(0, e.status) << e.err;
