@@ -33,6 +33,7 @@ void CpuLane::push(const Command& command) {
 }
 
 void CpuLane::work() {
+  if (kind_ != LaneKind::compute) prefer_short_turns();
   std::optional<TeamSize> team;
   int team_size = 0;
   std::uint64_t steps = 0;

@@ -25,4 +25,9 @@ class TeamSize {
 /// set already, or without OpenMP.
 void bound_team_spin(char** argv);
 
+/// For a thread that works little and mostly waits: asks the kernel for short turns, in exchange for which it
+/// gets the core soon after it is woken, also where others compute. Its share of the core stays the same.
+/// Does nothing where the kernel (Linux before 6.12) knows no such thing.
+void prefer_short_turns();
+
 }  // namespace tandem

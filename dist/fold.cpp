@@ -10,10 +10,28 @@
 namespace tandem {
 namespace {
 
+// Two ranks: no partial sums to keep, which takes half the time of the general way.
+template <class T>
+void fold_two(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
+              std::int64_t first, std::int64_t count) {
+  const T* a = reinterpret_cast<const T*>(sources[0]) + first;
+  const T* b = reinterpret_cast<const T*>(sources[1]) + first;
+  T* to = reinterpret_cast<T*>(destinations.front()) + first;
+  T* also_to = reinterpret_cast<T*>(destinations.back()) + first;
+#pragma GCC ivdep  // arrays are the same or apart
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T sum = a[i] + b[i];
+    to[i] = sum;
+    also_to[i] = sum;
+  }
+}
+
 // Block by block: the partial sum of a block stays in the first-level cache, each array is streamed once.
 template <class T>
 void fold(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
           std::int64_t first, std::int64_t count) {
+  if (sources.size() == 2 && destinations.size() <= 2)
+    return fold_two<T>(sources, destinations, first, count);
   constexpr std::int64_t kBlock = 1024;
   alignas(64) T sum[kBlock];
   for (std::int64_t begin = first; begin < first + count; begin += kBlock) {

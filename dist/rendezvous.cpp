@@ -8,9 +8,17 @@
 #include <tandem/core/error.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
+#include <tandem/dist/wait.h>
 
 namespace tandem {
 namespace {
+// A chance to meet before the caller goes to sleep.
+template <class Done> void poll_unlocked(std::unique_lock<std::mutex>& lock, Done done) {
+  lock.unlock();
+  poll_briefly(done);
+  lock.lock();
+}
+
 // Below this the last to come folds everything itself: waking a helper costs more than the work.
 constexpr std::int64_t kAloneBytes = 32 << 10;
 // What one member folds at a time: long enough to hide the claim, short enough to share evenly.
@@ -18,12 +26,12 @@ constexpr std::int64_t kChunkBytes = 64 << 10;
 }  // namespace
 
 void Mailbox::send(const void* data, std::int64_t bytes, const AbortFlag& abort) {
-  End end{static_cast<std::byte*>(const_cast<void*>(data)), bytes, false, {}};
+  End end{static_cast<std::byte*>(const_cast<void*>(data)), bytes, {}, {}};
   meet(end, sender_, receiver_, abort);
 }
 
 void Mailbox::receive(void* data, std::int64_t bytes, const AbortFlag& abort) {
-  End end{static_cast<std::byte*>(data), bytes, false, {}};
+  End end{static_cast<std::byte*>(data), bytes, {}, {}};
   meet(end, receiver_, sender_, abort);
 }
 
@@ -39,6 +47,7 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
   abort.check();
   if (!their_place) {
     my_place = &mine;
+    poll_unlocked(lock, [&] { return mine.done.load(std::memory_order_acquire); });
     changed_.wait(lock, [&] { return mine.done || (abort.raised() && my_place == &mine); });
     if (!mine.done) {
       my_place = nullptr;
@@ -70,12 +79,12 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
 
 void Meeting::all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count,
                          DType dtype, const AbortFlag& abort) {
-  Member member{Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, Progress::gathering, nullptr};
+  Member member{Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, {}, nullptr};
   join(group, index, member, abort);
 }
 
 void Meeting::barrier(std::span<const int> group, std::size_t index, const AbortFlag& abort) {
-  Member member{Kind::barrier, nullptr, 0, DType::f32, Progress::gathering, nullptr};
+  Member member{Kind::barrier, nullptr, 0, DType::f32, {}, nullptr};
   join(group, index, member, abort);
 }
 
@@ -94,6 +103,7 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
   refuse_crossed_groups(round, group[index]);
   place = &mine;
   if (++round.arrived < group.size()) {
+    poll_unlocked(lock, [&] { return mine.progress.load(std::memory_order_acquire) != Progress::gathering; });
     round.changed.wait(lock, [&] { return mine.progress != Progress::gathering || abort.raised(); });
     if (mine.progress == Progress::gathering) {
       place = nullptr;
@@ -114,6 +124,7 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
     if (round.folded_chunks.load(std::memory_order_acquire) == round.chunks &&
         mine.progress == Progress::working)
       finish(round, nullptr);
+    poll_unlocked(lock, [&] { return mine.progress.load(std::memory_order_acquire) == Progress::done; });
     round.changed.wait(lock, [&] { return mine.progress == Progress::done; });
   }
   lock.unlock();

@@ -31,7 +31,7 @@ class Mailbox {
   struct End {
     std::byte* data;
     std::int64_t bytes;
-    bool done = false;
+    std::atomic<bool> done = false;  // written under the mutex
     std::string error;
   };
   void meet(End& mine, End*& my_place, End*& their_place, const AbortFlag& abort);
@@ -64,7 +64,7 @@ class Meeting {
     std::byte* data;
     std::int64_t count;
     DType dtype;
-    Progress progress = Progress::gathering;
+    std::atomic<Progress> progress = Progress::gathering;  // written under the mutex
     std::shared_ptr<const std::string> error;
   };
   struct Round {  // of one group

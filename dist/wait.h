@@ -10,6 +10,15 @@ namespace tandem {
 /// set to its minimum.
 void sleep_until(std::chrono::steady_clock::time_point when);
 
+/// Polls `done` for some microseconds: threads that expect each other at about the same time meet without
+/// falling asleep, which on a busy core costs the one that is woken its turn. True when `done` became true.
+template <class Done> bool poll_briefly(Done done) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(30);
+  while (!done())
+    if (std::chrono::steady_clock::now() >= until) return false;
+  return true;
+}
+
 /// Paces a loop that polls for progress: attentive at first, then asleep, longer and longer, until the bell
 /// rings. Where all peers ring, sleeps may grow fast; where some cannot (on other machines), a short sleep
 /// buys latency with a few percent of a core.
