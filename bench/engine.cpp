@@ -81,10 +81,8 @@ const KernelTable& kernels() {
 Program with_op(Program p, const OpPtr& op) {
   for (Step& s : p.steps) {
     s.op = op;
-    for (MemberId m : s.reads)
-      s.inputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
-    for (MemberId m : s.writes)
-      s.outputs.push_back({DType::u8, {p.members[static_cast<std::size_t>(m)].bytes}});
+    for (MemberId m : s.reads) s.inputs.push_back({DType::u8, {p.member(m).bytes}});
+    for (MemberId m : s.writes) s.outputs.push_back({DType::u8, {p.member(m).bytes}});
   }
   return p;
 }

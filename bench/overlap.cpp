@@ -62,7 +62,7 @@ double seconds_a_step(const Program& program, const std::map<std::string, Tensor
 double predicted(const Program& program, const Profile& profile, double scale, bool with_link) {
   Program costed = with_costs(program, profile);
   for (Step& s : costed.steps) {
-    const bool computes = costed.lanes[static_cast<std::size_t>(s.lane)].kind == LaneKind::compute;
+    const bool computes = costed.lane(s.lane).kind == LaneKind::compute;
     s.cost.seconds *= computes ? scale : with_link ? 1 : 0;
   }
   SimBackend sim(costed);

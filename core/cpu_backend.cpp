@@ -94,7 +94,7 @@ void CpuBackend::abort_others(const std::string& reason) noexcept {
 }
 
 std::string CpuBackend::describe(StepId id, std::int64_t batch) const {
-  const Step& step = program().steps[static_cast<std::size_t>(id)];
+  const Step& step = program().step(id);
   return fmt::format("batch {}, step '{}'{}", executable_.first_batch() + batch, step.name,
                      step.tag.path.empty() ? "" : fmt::format(" of module '{}'", step.tag.path));
 }

@@ -62,31 +62,30 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
 }
 
 int Executable::threads(LaneId lane) const {
-  return program_.lanes[static_cast<std::size_t>(lane)].kind == LaneKind::compute ? program_.threads : 1;
+  return program_.lane(lane).kind == LaneKind::compute ? program_.threads : 1;
 }
 
 std::byte* Executable::address(const Member& m, std::int64_t index) const {
-  const Block& b = program_.blocks[static_cast<std::size_t>(m.block)];
+  const Block& b = program_.block(m.block);
   return memory_.base(b.arena) + b.offsets[static_cast<std::size_t>(b.slot(index))] + m.offset;
 }
 
 void Executable::touch(Prepared& p, const Member& m, std::int64_t index) const {
-  const Block& b = program_.blocks[static_cast<std::size_t>(m.block)];
+  const Block& b = program_.block(m.block);
   const std::int64_t end = b.offsets[static_cast<std::size_t>(b.slot(index))] + align_up(m.offset + m.bytes);
   if (b.arena == Arena::work) p.touched_work = std::max(p.touched_work, end);
   if (b.arena == Arena::state) p.touched_state = std::max(p.touched_state, end);
 }
 
 void Executable::prepare(StepId s, const KernelTable& kernels) {
-  const Step& step = program_.steps[static_cast<std::size_t>(s)];
+  const Step& step = program_.step(s);
   Prepared& p = prepared_[static_cast<std::size_t>(s)];
   if (step.op) {
     const TeamSize team(threads(step.lane));
     p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane),
                              program_.microbatches, static_cast<std::uint64_t>(step.channel)});
     const bool has_workspace = step.writes.size() > step.outputs.size();
-    const std::int64_t planned =
-        has_workspace ? program_.members[static_cast<std::size_t>(step.writes.back())].bytes : 0;
+    const std::int64_t planned = has_workspace ? program_.member(step.writes.back()).bytes : 0;
     if (p.kernel->workspace() > planned)
       throw Error(fmt::format(
           "step '{}': the {} kernel needs {} bytes of scratch, {} were planned; plan and run with the same kernels",
@@ -96,9 +95,8 @@ void Executable::prepare(StepId s, const KernelTable& kernels) {
   p.out.resize(step.writes.size());
   const auto add = [&](const std::vector<MemberId>& members, bool output) {
     for (std::size_t i = 0; i < members.size(); ++i) {
-      const Member& member = program_.members[static_cast<std::size_t>(members[i])];
-      if (program_.blocks[static_cast<std::size_t>(member.block)].slots > 1)
-        p.moving.push_back({i, output, &member});
+      const Member& member = program_.member(members[i]);
+      if (program_.block(member.block).slots > 1) p.moving.push_back({i, output, &member});
     }
   };
   add(step.reads, false);
@@ -108,8 +106,8 @@ void Executable::prepare(StepId s, const KernelTable& kernels) {
 // The addresses that do not depend on the batch (of the others, those of index 0).
 void Executable::bind(const Step& step, Prepared& p) const {
   const auto resolve = [&](MemberId m) {
-    const Member& member = program_.members[static_cast<std::size_t>(m)];
-    if (program_.blocks[static_cast<std::size_t>(member.block)].slots == 1) touch(p, member, 0);
+    const Member& member = program_.member(m);
+    if (program_.block(member.block).slots == 1) touch(p, member, 0);
     return address(member, 0);
   };
   for (std::size_t i = 0; i < p.in.size(); ++i) p.in[i] = resolve(step.reads[i]);
@@ -118,7 +116,7 @@ void Executable::bind(const Step& step, Prepared& p) const {
 }
 
 void Executable::execute(StepId s, std::int64_t batch) {
-  const Step& step = program_.steps[static_cast<std::size_t>(s)];
+  const Step& step = program_.step(s);
   Prepared& p = prepared_[static_cast<std::size_t>(s)];
   if (p.bound != memory_.generation()) bind(step, p);
   for (const Moving& m : p.moving) {
@@ -135,16 +133,16 @@ void Executable::execute(StepId s, std::int64_t batch) {
   p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_});
   if (poison_)
     for (MemberId m : p.last_use) {
-      const Member& member = program_.members[static_cast<std::size_t>(m)];
+      const Member& member = program_.member(m);
       tandem::poison(address(member, member.index(batch)), member.bytes);
     }
 }
 
 void Executable::poison_before(const Step& step, const Prepared& p) const {
   for (std::size_t i = 0; i < p.out.size(); ++i) {
-    const Member& out = program_.members[static_cast<std::size_t>(step.writes[i])];
+    const Member& out = program_.member(step.writes[i]);
     const bool replaces = std::any_of(step.reads.begin(), step.reads.end(), [&](MemberId m) {
-      return program_.members[static_cast<std::size_t>(m)].block == out.block && m != step.writes[i];
+      return program_.member(m).block == out.block && m != step.writes[i];
     });
     if (!replaces) tandem::poison(p.out[i], out.bytes);
   }
@@ -162,12 +160,10 @@ void Executable::find_last_uses() {
   const HappensBefore order(program_);
   const auto accesses = accesses_by_block(program_);
   for (MemberId m = 0; m < static_cast<MemberId>(program_.members.size()); ++m) {
-    const Member& member = program_.members[static_cast<std::size_t>(m)];
-    if (program_.blocks[static_cast<std::size_t>(member.block)].arena == Arena::state) continue;
+    const Member& member = program_.member(m);
+    if (program_.block(member.block).arena == Arena::state) continue;
     std::vector<Access> uses = accesses[static_cast<std::size_t>(member.block)];
-    std::erase_if(uses, [&](const Access& a) {
-      return !overlap(program_.members[static_cast<std::size_t>(a.member)], member);
-    });
+    std::erase_if(uses, [&](const Access& a) { return !overlap(program_.member(a.member), member); });
     if (uses.empty()) continue;
     const Access& last = *std::max_element(uses.begin(), uses.end(), earlier);
     if (std::all_of(uses.begin(), uses.end(), [&](const Access& a) {
@@ -179,12 +175,11 @@ void Executable::find_last_uses() {
 
 void Executable::settle(std::int64_t batches) {
   for (const StateBlock& state : program_.states) {
-    const Block& block = program_.blocks[static_cast<std::size_t>(state.block)];
+    const Block& block = program_.block(state.block);
     if (block.device != rank_.stage) continue;
     const bool assigned = std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& s) {
-      return std::any_of(s.writes.begin(), s.writes.end(), [&](MemberId m) {
-        return program_.members[static_cast<std::size_t>(m)].block == state.block;
-      });
+      return std::any_of(s.writes.begin(), s.writes.end(),
+                         [&](MemberId m) { return program_.member(m).block == state.block; });
     });
     const int slot = assigned ? block.slot(batches) : 0;
     if (slot == 0) continue;

@@ -66,6 +66,17 @@ SlotId Graph::find_slot(const std::string& path) const {
   return found == slots_.end() ? -1 : static_cast<SlotId>(found - slots_.begin());
 }
 
+bool in_module(std::string_view path, std::string_view module) {
+  return path == module ||
+         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
+}
+
+std::int64_t Graph::next_channel() const {
+  std::int64_t next = 0;
+  for (const Node& n : nodes_) next = std::max(next, n.tag.channel + 1);
+  return next;
+}
+
 std::vector<std::vector<NodeId>> Graph::readers() const {
   std::vector<std::vector<NodeId>> result(values_.size());
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id)

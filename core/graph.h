@@ -33,6 +33,10 @@ struct Tag {
   std::int64_t channel = -1;  ///< of a transfer or collective: unique, and the same at all its ends
 };
 
+/// Is `path` that of the module, or of one inside it? "layer1.0.conv2" is in "layer1.0", and not in
+/// "layer1.1".
+bool in_module(std::string_view path, std::string_view module);
+
 /// Single assignment: a node is an op applied to values, giving new values. Nodes and values are
 /// named by id, and a node's inputs always precede it.
 struct Node {
@@ -81,6 +85,8 @@ class Graph {
   /// −1 when there is no slot of that path.
   SlotId find_slot(const std::string& path) const;
 
+  /// The least channel above all that are taken.
+  std::int64_t next_channel() const;
   /// For each value, the nodes that read it, ascending.
   std::vector<std::vector<NodeId>> readers() const;
 

@@ -36,8 +36,7 @@ class LifeTable {
     const Access* first = nullptr;
     for (const Access& a : accesses)
       if (a.write && (!first || earlier(a, *first))) first = &a;
-    if (!first)
-      throw Error(fmt::format("block '{}' is never written", p_.blocks[static_cast<std::size_t>(b)].name));
+    if (!first) throw Error(fmt::format("block '{}' is never written", p_.block(b).name));
     const LaneId home = lane(*first);
     life.begin = life.end = first->phase * steps + first->step;
     for (const Access& a : accesses) {
@@ -59,12 +58,12 @@ class LifeTable {
       }
     }
     // Members side by side may follow each other at any distance; the block is taken all the time then.
-    life.end = std::min(life.end, life.begin + p_.blocks[static_cast<std::size_t>(b)].slots * steps);
+    life.end = std::min(life.end, life.begin + p_.block(b).slots * steps);
     return life;
   }
 
  private:
-  LaneId lane(const Access& a) const { return p_.steps[static_cast<std::size_t>(a.step)].lane; }
+  LaneId lane(const Access& a) const { return p_.step(a.step).lane; }
   const Program& p_;
   HappensBefore order_;
   std::vector<std::vector<Access>> accesses_;
@@ -97,7 +96,7 @@ struct Placed {
 // First fit, largest block first, at the lowest offset that no block it may not share bytes with covers.
 std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
                           std::vector<std::int64_t>& offsets) {
-  const auto bytes_of = [&](BlockId b) { return align_up(p.blocks[static_cast<std::size_t>(b)].bytes); };
+  const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };
   std::stable_sort(region.begin(), region.end(), [&](const auto& x, const auto& y) {
     return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
                                                   : x.second.begin < y.second.begin;
@@ -125,7 +124,7 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
                        std::int64_t& arena_bytes) {
   std::map<int, std::vector<std::pair<BlockId, Life>>> regions;  // by slot count
   for (BlockId b = 0; b < static_cast<BlockId>(p.blocks.size()); ++b) {
-    Block& block = p.blocks[static_cast<std::size_t>(b)];
+    Block& block = p.block(b);
     if (block.device != device || block.arena != arena) continue;
     block.offsets.assign(static_cast<std::size_t>(block.slots), 0);
     if (!lives.used(b)) continue;
@@ -140,7 +139,7 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
     const std::int64_t stride = place_region(region, cycle, p, offsets);
     for (const auto& [b, life] : region)
       for (int k = 0; k < slots; ++k)
-        p.blocks[static_cast<std::size_t>(b)].offsets[static_cast<std::size_t>(k)] =
+        p.block(b).offsets[static_cast<std::size_t>(k)] =
             arena_bytes + k * stride + offsets[static_cast<std::size_t>(b)];
     arena_bytes += slots * stride;
   }

@@ -52,7 +52,7 @@ Program project(const Program& program, int device) {
 void mark_releases(Program& program) {
   for (Step& s : program.steps) s.releases.clear();
   for (BlockId b = 0; b < static_cast<BlockId>(program.blocks.size()); ++b)
-    if (const Block& block = program.blocks[static_cast<std::size_t>(b)]; block.end > block.begin)
+    if (const Block& block = program.block(b); block.end > block.begin)
       program.steps[static_cast<std::size_t>(block.end) % program.steps.size()].releases.push_back(b);
 }
 

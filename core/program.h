@@ -122,8 +122,15 @@ struct Program {
   std::vector<StateBlock> states{};
   std::vector<DeviceMemory> memory{};  ///< per device
 
-  LaneId lane_id(StepId s) const { return steps[static_cast<std::size_t>(s)].lane; }
-  const Lane& lane_of(StepId s) const { return lanes[static_cast<std::size_t>(lane_id(s))]; }
+  Step& step(StepId s) { return steps[static_cast<std::size_t>(s)]; }
+  const Step& step(StepId s) const { return steps[static_cast<std::size_t>(s)]; }
+  Block& block(BlockId b) { return blocks[static_cast<std::size_t>(b)]; }
+  const Block& block(BlockId b) const { return blocks[static_cast<std::size_t>(b)]; }
+  Member& member(MemberId m) { return members[static_cast<std::size_t>(m)]; }
+  const Member& member(MemberId m) const { return members[static_cast<std::size_t>(m)]; }
+  const Lane& lane(LaneId l) const { return lanes[static_cast<std::size_t>(l)]; }
+  LaneId lane_id(StepId s) const { return step(s).lane; }
+  const Lane& lane_of(StepId s) const { return lane(lane_id(s)); }
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };
 

@@ -7,7 +7,7 @@ void run(Backend& backend, std::int64_t batches) {
   const std::int64_t units = program.units(batches);
   for (std::int64_t unit = 0; unit < units; ++unit) {
     for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
-      const Step& step = program.steps[static_cast<std::size_t>(s)];
+      const Step& step = program.step(s);
       for (const Wait& w : step.waits)
         if (unit >= w.back) backend.wait(step.lane, w.step, unit - w.back);
       const std::int64_t batch = unit - step.lag;

@@ -24,8 +24,7 @@ SimBackend::SimBackend(const Program& program)
       beside_(program.lanes.size()) {
   std::map<std::int64_t, std::vector<StepId>> ends;
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s)
-    if (const auto channel = program.steps[static_cast<std::size_t>(s)].channel; channel >= 0)
-      ends[channel].push_back(s);
+    if (const auto channel = program.step(s).channel; channel >= 0) ends[channel].push_back(s);
   for (const auto& [channel, steps] : ends)
     for (StepId s : steps)
       for (StepId other : steps)
@@ -41,7 +40,7 @@ void SimBackend::wait(LaneId lane, StepId step, std::int64_t unit) {
 }
 
 void SimBackend::issue(StepId step, std::int64_t unit, std::int64_t batch) {
-  const LaneId lane = program_.steps[static_cast<std::size_t>(step)].lane;
+  const LaneId lane = program_.step(step).lane;
   clocks_[static_cast<std::size_t>(lane)].queue.push_back({step, unit, batch});
 }
 
@@ -63,7 +62,7 @@ bool SimBackend::start_ready() {
     const Command& c = clock.queue[clock.next];
     const auto& others = other_ends_[static_cast<std::size_t>(c.step)];
     const auto lane_of = [&](StepId s) -> Clock& {
-      return clocks_[static_cast<std::size_t>(program_.steps[static_cast<std::size_t>(s)].lane)];
+      return clocks_[static_cast<std::size_t>(program_.step(s).lane)];
     };
     const auto start = [&](Clock& end, double seconds) {
       end.running = true;
@@ -76,11 +75,11 @@ bool SimBackend::start_ready() {
       continue;
     }
     bool all = true;
-    double seconds = program_.steps[static_cast<std::size_t>(c.step)].cost.seconds;
+    double seconds = program_.step(c.step).cost.seconds;
     for (StepId other : others) {
       Clock& end = lane_of(other);
       all = all && ready(end) && end.queue[end.next].step == other && end.queue[end.next].unit == c.unit;
-      seconds = std::max(seconds, program_.steps[static_cast<std::size_t>(other)].cost.seconds);
+      seconds = std::max(seconds, program_.step(other).cost.seconds);
     }
     if (!all) continue;
     start(clock, seconds);
@@ -93,11 +92,9 @@ bool SimBackend::start_ready() {
 double SimBackend::rate(LaneId lane) const {
   const auto step_on = [&](LaneId l) -> const Step& {
     const Clock& c = clocks_[static_cast<std::size_t>(l)];
-    return program_.steps[static_cast<std::size_t>(c.queue[c.next].step)];
+    return program_.step(c.queue[c.next].step);
   };
-  const auto is_compute = [&](LaneId l) {
-    return program_.lanes[static_cast<std::size_t>(l)].kind == LaneKind::compute;
-  };
+  const auto is_compute = [&](LaneId l) { return program_.lane(l).kind == LaneKind::compute; };
   int computing = is_compute(lane) ? 1 : 0;
   double slowed = 1;
   for (LaneId other : beside_[static_cast<std::size_t>(lane)]) {
@@ -117,8 +114,7 @@ void SimBackend::finish(LaneId lane) {
   const Command& c = clock.queue[clock.next];
   ++ended_[static_cast<std::size_t>(c.step)];
   if (c.batch >= 0)
-    timeline_.spans.push_back({program_.lanes[static_cast<std::size_t>(lane)].device, lane, c.step, c.unit,
-                               c.batch, clock.begin, now_});
+    timeline_.spans.push_back({program_.lane(lane).device, lane, c.step, c.unit, c.batch, clock.begin, now_});
   clock.running = false;
   ++clock.next;
 }
@@ -137,7 +133,7 @@ void SimBackend::flush() {
       rates[l] = rate(static_cast<LaneId>(l));
       // The ends of one transfer move together, at the slowest end's rate.
       for (StepId other : other_ends_[static_cast<std::size_t>(clocks_[l].queue[clocks_[l].next].step)])
-        rates[l] = std::min(rates[l], rate(program_.steps[static_cast<std::size_t>(other)].lane));
+        rates[l] = std::min(rates[l], rate(program_.step(other).lane));
       step = std::min(step, clocks_[l].left / rates[l]);
     }
     if (step == kForever) break;

@@ -37,7 +37,7 @@ Timeline empty_timeline(const Program& program) {
   for (const Lane& l : program.lanes) t.lane_names.push_back(name_of(l, program.devices));
   for (const Step& s : program.steps) {
     t.step_names.push_back(s.name);
-    const LaneKind kind = program.lanes[static_cast<std::size_t>(s.lane)].kind;
+    const LaneKind kind = program.lane(s.lane).kind;
     t.categories.emplace_back(kind == LaneKind::compute ? name_of(s.tag.phase) : name_of(kind));
   }
   if (program.memory.empty()) return t;  // not placed yet

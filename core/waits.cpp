@@ -11,58 +11,33 @@
 
 namespace tandem {
 
-std::vector<std::vector<Access>> accesses_by_block(const Program& program) {
-  std::vector<std::vector<Access>> result(program.blocks.size());
-  for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
-    const Step& step = program.steps[static_cast<std::size_t>(s)];
-    const auto add = [&](MemberId m, bool write) {
-      const Member& member = program.members[static_cast<std::size_t>(m)];
-      result[static_cast<std::size_t>(member.block)].push_back({s, m, write, step.lag - member.shift});
-    };
-    for (MemberId m : step.reads) add(m, false);
-    for (MemberId m : step.writes) add(m, true);
-  }
-  return result;
-}
-
-bool overlap(const Member& a, const Member& b) {
-  return a.block == b.block && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
-
 namespace {
 
 // More than any schedule has use for; what is larger is a slip of the pen, and would be unrolled for hours.
 constexpr int kMaxLag = 10'000, kMaxSlots = 10'000;
-
-const Step& step_of(const Program& p, StepId s) { return p.steps[static_cast<std::size_t>(s)]; }
-const Member& member_of(const Program& p, MemberId m) { return p.members[static_cast<std::size_t>(m)]; }
-const Block& block_of(const Program& p, const Member& m) {
-  return p.blocks[static_cast<std::size_t>(m.block)];
-}
 
 // For each member the step that writes it; a read of state counts as written by whoever assigns the state.
 std::vector<Access> writers(const Program& p) {
   std::vector<Access> result(p.members.size());
   std::vector<Access> assigns(p.blocks.size());
   for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s)
-    for (MemberId m : step_of(p, s).writes) {
-      const Member& member = member_of(p, m);
+    for (MemberId m : p.step(s).writes) {
+      const Member& member = p.member(m);
       auto& writer = result[static_cast<std::size_t>(m)];
       if (writer.step >= 0)
         throw Error(fmt::format("value '{}' is made twice, by '{}' and by '{}'", member.name,
-                                step_of(p, writer.step).name, step_of(p, s).name));
-      writer = {s, m, true, step_of(p, s).lag - member.shift};
-      if (block_of(p, member).arena == Arena::state) {
+                                p.step(writer.step).name, p.step(s).name));
+      writer = {s, m, true, p.step(s).lag - member.shift};
+      if (p.block(member.block).arena == Arena::state) {
         auto& assign = assigns[static_cast<std::size_t>(member.block)];
         if (assign.step >= 0)
           throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'",
-                                  block_of(p, member).name, step_of(p, assign.step).name,
-                                  step_of(p, s).name));
+                                  p.block(member.block).name, p.step(assign.step).name, p.step(s).name));
         assign = writer;
       }
     }
   for (std::size_t m = 0; m < p.members.size(); ++m)
-    if (result[m].step < 0 && block_of(p, p.members[m]).arena == Arena::state)
+    if (result[m].step < 0 && p.block(p.members[m].block).arena == Arena::state)
       result[m] = assigns[static_cast<std::size_t>(p.members[m].block)];
   return result;
 }
@@ -78,7 +53,7 @@ void check_ids(const Program& p) {
           b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
   for (const Member& m : p.members) {
     if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
-    if (m.offset < 0 || m.offset + m.bytes > block_of(p, m).bytes)
+    if (m.offset < 0 || m.offset + m.bytes > p.block(m.block).bytes)
       throw Error(fmt::format("value '{}' does not fit its block", m.name));
   }
   for (const Step& s : p.steps) {
@@ -86,29 +61,29 @@ void check_ids(const Program& p) {
       throw Error(fmt::format("step '{}' is on unknown lane {}", s.name, s.lane));
     if (s.lag < 0 || s.lag > kMaxLag)
       throw Error(fmt::format("step '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
-    const int device = p.lanes[static_cast<std::size_t>(s.lane)].device;
+    const int device = p.lane(s.lane).device;
     if (device < 0 || device >= p.devices)
       throw Error(fmt::format("step '{}' is on unknown device {}", s.name, device));
     for (const auto* members : {&s.reads, &s.writes})
       for (MemberId m : *members) {
         if (!in_range(m, p.members)) throw Error(fmt::format("step '{}' uses unknown value {}", s.name, m));
-        if (block_of(p, member_of(p, m)).device != device)
+        if (p.block(p.member(m).block).device != device)
           throw Error(fmt::format("step '{}' on device {} uses '{}' of device {}; a transfer must bring it",
-                                  s.name, device, member_of(p, m).name, block_of(p, member_of(p, m)).device));
+                                  s.name, device, p.member(m).name, p.block(p.member(m).block).device));
       }
     for (const Wait& w : s.waits) {
       if (!in_range(w.step, p.steps) || w.back < 0)
         throw Error(fmt::format("step '{}' waits for step {} of {} units back", s.name, w.step, w.back));
       if (p.lane_of(w.step).device != device)
         throw Error(fmt::format("step '{}' waits for '{}' on another device; only transfers cross devices",
-                                s.name, step_of(p, w.step).name));
+                                s.name, p.step(w.step).name));
     }
   }
 }
 
 std::int64_t bytes_of(const Program& p, const std::vector<MemberId>& members) {
   std::int64_t sum = 0;
-  for (MemberId m : members) sum += member_of(p, m).bytes;
+  for (MemberId m : members) sum += p.member(m).bytes;
   return sum;
 }
 
@@ -116,7 +91,7 @@ void check_transfer(const Program& p, const std::vector<StepId>& ends) {
   const auto has = [&](LaneKind kind) {
     return std::any_of(ends.begin(), ends.end(), [&](StepId s) { return p.lane_of(s).kind == kind; });
   };
-  const std::string& first = step_of(p, ends[0]).name;
+  const std::string& first = p.step(ends[0]).name;
   if (ends.size() != 2 || !has(LaneKind::send) || !has(LaneKind::receive))
     throw Error(fmt::format(
         "missing end: '{}' is an end of a transfer, which needs one send and one receive; there are {} ends",
@@ -124,9 +99,9 @@ void check_transfer(const Program& p, const std::vector<StepId>& ends) {
   const Lane &a = p.lane_of(ends[0]), &b = p.lane_of(ends[1]);
   if (a.device == b.device || a.index != b.device || b.index != a.device)
     throw Error(fmt::format("'{}' ({}) and '{}' ({}) are ends of one transfer, but not of one link", first,
-                            name_of(a, p.devices), step_of(p, ends[1]).name, name_of(b, p.devices)));
-  const Step& send = step_of(p, a.kind == LaneKind::send ? ends[0] : ends[1]);
-  const Step& receive = step_of(p, a.kind == LaneKind::send ? ends[1] : ends[0]);
+                            name_of(a, p.devices), p.step(ends[1]).name, name_of(b, p.devices)));
+  const Step& send = p.step(a.kind == LaneKind::send ? ends[0] : ends[1]);
+  const Step& receive = p.step(a.kind == LaneKind::send ? ends[1] : ends[0]);
   if (bytes_of(p, send.reads) != bytes_of(p, receive.writes))
     throw Error(fmt::format("'{}' sends {} bytes, '{}' receives {}", send.name, bytes_of(p, send.reads),
                             receive.name, bytes_of(p, receive.writes)));
@@ -139,18 +114,18 @@ void check_channels(const Program& p) {
     return p.lane_of(s).kind == LaneKind::send || p.lane_of(s).kind == LaneKind::receive;
   };
   for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
-    if (step_of(p, s).channel >= 0)
-      channels[step_of(p, s).channel].push_back(s);
+    if (p.step(s).channel >= 0)
+      channels[p.step(s).channel].push_back(s);
     else if (is_transfer(s))
-      throw Error(fmt::format("missing end: '{}' is on a {} lane but has no channel", step_of(p, s).name,
+      throw Error(fmt::format("missing end: '{}' is on a {} lane but has no channel", p.step(s).name,
                               name_of(p.lane_of(s).kind)));
   }
   for (const auto& [channel, ends] : channels) {
     for (StepId s : ends)
-      if (step_of(p, s).lag != step_of(p, ends[0]).lag)
+      if (p.step(s).lag != p.step(ends[0]).lag)
         throw Error(fmt::format(
             "'{}' (lag {}) and '{}' (lag {}) are ends of one transfer or collective: their lags must be equal",
-            step_of(p, ends[0]).name, step_of(p, ends[0]).lag, step_of(p, s).name, step_of(p, s).lag));
+            p.step(ends[0]).name, p.step(ends[0]).lag, p.step(s).name, p.step(s).lag));
     if (std::any_of(ends.begin(), ends.end(), is_transfer)) check_transfer(p, ends);
   }
 }
@@ -162,16 +137,16 @@ void check_schedule(const Program& p) {
   check_channels(p);
   const auto made_by = writers(p);
   for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
-    const Step& step = step_of(p, s);
+    const Step& step = p.step(s);
     for (const Wait& w : step.waits)
       if (w.back == 0 && w.step >= s)
         throw Error(fmt::format("cycle: '{}' waits in the same unit for '{}', which is listed {}", step.name,
-                                step_of(p, w.step).name, w.step == s ? "as itself" : "after it"));
+                                p.step(w.step).name, w.step == s ? "as itself" : "after it"));
     for (MemberId m : step.reads) {
-      const Member& member = member_of(p, m);
+      const Member& member = p.member(m);
       const Access& writer = made_by[static_cast<std::size_t>(m)];
       if (writer.step < 0) {
-        if (block_of(p, member).arena == Arena::state) continue;  // never assigned: constant state
+        if (p.block(member.block).arena == Arena::state) continue;  // never assigned: constant state
         throw Error(
             fmt::format("missing value: '{}' reads '{}', which no step makes", step.name, member.name));
       }
@@ -179,8 +154,7 @@ void check_schedule(const Program& p) {
       const Access read{s, m, false, step.lag - member.shift};
       if (!earlier(writer, read))
         throw Error(fmt::format("cycle: '{}' (lag {}) reads '{}' before '{}' (lag {}) has made it", step.name,
-                                step.lag, member.name, step_of(p, writer.step).name,
-                                step_of(p, writer.step).lag));
+                                step.lag, member.name, p.step(writer.step).name, p.step(writer.step).lag));
     }
   }
 }
@@ -191,12 +165,11 @@ Program with_slots(Program p) {
     for (const Access& w : accesses[b]) {
       if (!w.write) continue;
       for (const Access& a : accesses[b]) {
-        if (!overlap(member_of(p, w.member), member_of(p, a.member))) continue;
+        if (!overlap(p.member(w.member), p.member(a.member))) continue;
         // Index n is written again S units later: every use of it must come before that. An update that may
         // work in place may read the old and write the new version at once.
-        const bool uses_after_write =
-            a.step > w.step ||
-            (a.step == w.step && !a.write && !step_of(p, w.step).in_place && a.member != w.member);
+        const bool uses_after_write = a.step > w.step || (a.step == w.step && !a.write &&
+                                                          !p.step(w.step).in_place && a.member != w.member);
         p.blocks[b].slots = std::max(p.blocks[b].slots, units_between(w, a) + (uses_after_write ? 1 : 0));
       }
     }
@@ -209,8 +182,8 @@ class WaitAdder {
  public:
   explicit WaitAdder(Program& p) : p_(p) {}
   void add(StepId before, StepId after, int back) {
-    auto& step = p_.steps[static_cast<std::size_t>(after)];
-    if (step.lane == step_of(p_, before).lane) return;  // lane order does it
+    auto& step = p_.step(after);
+    if (step.lane == p_.step(before).lane) return;  // lane order does it
     const Wait wait{before, back};
     if (std::find(step.waits.begin(), step.waits.end(), wait) == step.waits.end()) step.waits.push_back(wait);
   }
@@ -223,9 +196,9 @@ void add_data_waits(Program& p) {
   WaitAdder adder(p);
   const auto made_by = writers(p);
   for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s)
-    for (MemberId m : step_of(p, s).reads) {
+    for (MemberId m : p.step(s).reads) {
       const Access& writer = made_by[static_cast<std::size_t>(m)];
-      const Access read{s, m, false, step_of(p, s).lag - member_of(p, m).shift};
+      const Access read{s, m, false, p.step(s).lag - p.member(m).shift};
       if (writer.step >= 0 && writer.step != s) adder.add(writer.step, s, units_between(writer, read));
     }
 }
@@ -240,7 +213,7 @@ void add_reuse_waits(Program& p) {
     for (const Access& w : accesses[b]) {
       if (!w.write) continue;
       for (const Access& a : accesses[b]) {
-        if (a.step == w.step || !overlap(member_of(p, w.member), member_of(p, a.member))) continue;
+        if (a.step == w.step || !overlap(p.member(w.member), p.member(a.member))) continue;
         const int back = p.blocks[b].slots + units_between(a, w);
         if (!known.precedes(a.step, w.step, back)) adder.add(a.step, w.step, back);
         if (a.member != w.member && earlier(a, w) && !known.precedes(a.step, w.step, units_between(a, w)))
@@ -254,10 +227,9 @@ void add_barrier_waits(Program& p) {
   WaitAdder adder(p);
   const auto count = static_cast<StepId>(p.steps.size());
   for (StepId barrier = 0; barrier < count; ++barrier) {
-    if (!step_of(p, barrier).barrier) continue;
+    if (!p.step(barrier).barrier) continue;
     for (LaneId l = 0; l < static_cast<LaneId>(p.lanes.size()); ++l) {
-      if (l == p.lane_id(barrier) || p.lanes[static_cast<std::size_t>(l)].device != p.lane_of(barrier).device)
-        continue;
+      if (l == p.lane_id(barrier) || p.lane(l).device != p.lane_of(barrier).device) continue;
       StepId before = -1, after = -1, first = -1, last = -1;
       for (StepId s = 0; s < count; ++s) {
         if (p.lane_id(s) != l) continue;
@@ -279,10 +251,10 @@ void drop_implied_waits(Program& p) {
   const HappensBefore all(p);
   const auto n = static_cast<std::int64_t>(p.steps.size());
   for (StepId s = 0; s < n; ++s) {
-    auto& waits = p.steps[static_cast<std::size_t>(s)].waits;
+    auto& waits = p.step(s).waits;
     std::erase_if(waits, [&](const Wait& w) {
-      return step_of(p, w.step).lane == step_of(p, s).lane ||
-             all.first_after(w.step, step_of(p, s).lane) < w.back * n + s;
+      return p.step(w.step).lane == p.step(s).lane ||
+             all.first_after(w.step, p.step(s).lane) < w.back * n + s;
     });
     const std::vector<Wait> kept = waits;
     std::erase_if(waits, [&](const Wait& w) {

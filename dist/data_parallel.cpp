@@ -15,11 +15,9 @@ namespace {
 
 class Reducer {
  public:
-  Reducer(Graph& graph, int replicas) : g_(graph), replicas_(replicas) {
-    for (const Node& n : graph.nodes()) {
-      channel_ = std::max(channel_, n.tag.channel + 1);
+  Reducer(Graph& graph, int replicas) : g_(graph), replicas_(replicas), channel_(graph.next_channel()) {
+    for (const Node& n : graph.nodes())
       for (ValueId v : n.inputs) ++uses_[v];
-    }
   }
   /// To be called for every value before the first is reduced: one that is reduced twice is not its own.
   void announce(ValueId v) {
@@ -46,62 +44,76 @@ class Reducer {
 
   Graph& g_;
   int replicas_;
-  std::int64_t channel_ = 0;
+  std::int64_t channel_;
   std::map<ValueId, int> uses_;  // other than by its own all-reduce
   std::set<ValueId> announced_, taken_;
 };
 
+// Gradients that are reduced together.
+struct Group {
+  NodeId ready = -1;  // the last of their makers
+  std::vector<SlotId> slots;
+};
+
+Group group_of(const StepGraph& step, const std::vector<std::string>& paths, std::set<SlotId>& grouped) {
+  const Graph& g = step.graph;
+  Group group;
+  for (const std::string& path : paths) {
+    const SlotId s = g.find_slot(path);
+    if (s < 0 || !step.grads.contains(s))
+      throw Error(fmt::format("fusion group: there is no trained parameter '{}'", path));
+    if (!grouped.insert(s).second)
+      throw Error(fmt::format("fusion group: parameter '{}' is in two groups", path));
+    const StateSlot &slot = g.slot(s), &first = g.slot(group.slots.empty() ? s : group.slots[0]);
+    if (slot.stage != first.stage || slot.type.dtype != first.type.dtype)
+      throw Error(fmt::format("fusion group: '{}' and '{}' differ in stage or dtype", slot.path, first.path));
+    group.slots.push_back(s);
+    group.ready = std::max(group.ready, g.value(step.grads.at(s)).producer);
+  }
+  return group;
+}
+
+// In the order in which backward has them ready; who is in no group is one alone.
+std::vector<Group> groups_in_order(const StepGraph& step,
+                                   const std::vector<std::vector<std::string>>& groups) {
+  std::set<SlotId> grouped;
+  std::vector<Group> all;
+  for (const auto& paths : groups)
+    if (!paths.empty()) all.push_back(group_of(step, paths, grouped));
+  for (const auto& [slot, value] : step.grads)
+    if (!grouped.contains(slot)) all.push_back({step.graph.value(value).producer, {slot}});
+  std::stable_sort(all.begin(), all.end(), [](const Group& a, const Group& b) { return a.ready < b.ready; });
+  return all;
+}
+
+Tag tag_of(const Graph& g, const Group& group) {
+  const StateSlot& first = g.slot(group.slots[0]);
+  Tag tag;
+  tag.phase = Phase::backward;
+  tag.stage = first.stage;
+  tag.path = first.path;
+  if (group.slots.size() > 1) tag.path += fmt::format(" +{}", group.slots.size() - 1);
+  return tag;
+}
+
 }  // namespace
 
-void add_all_reduces(Graph& graph, int replicas, const std::vector<std::vector<std::string>>& groups,
-                     std::map<SlotId, ValueId>& grads, std::map<std::string, ValueId>& results) {
-  if (replicas == 1) return;
-  Reducer reducer(graph, replicas);
-  std::set<SlotId> grouped;
-  struct Group {
-    NodeId ready;  // the last of its gradients
-    std::vector<SlotId> slots;
-  };
-  std::vector<Group> all;
-  const auto made_at = [&](SlotId s) { return graph.value(grads.at(s)).producer; };
-  for (const auto& group : groups) {
-    Group g{-1, {}};
-    for (const std::string& path : group) {
-      const SlotId s = graph.find_slot(path);
-      if (s < 0 || !grads.contains(s))
-        throw Error(fmt::format("fusion group: there is no trained parameter '{}'", path));
-      if (!grouped.insert(s).second)
-        throw Error(fmt::format("fusion group: parameter '{}' is in two groups", path));
-      const StateSlot &slot = graph.slot(s), &first = graph.slot(g.slots.empty() ? s : g.slots[0]);
-      if (slot.stage != first.stage || slot.type.dtype != first.type.dtype)
-        throw Error(
-            fmt::format("fusion group: '{}' and '{}' differ in stage or dtype", slot.path, first.path));
-      g.slots.push_back(s);
-      g.ready = std::max(g.ready, made_at(s));
-    }
-    if (!g.slots.empty()) all.push_back(std::move(g));
-  }
-  for (const auto& [slot, value] : grads)
-    if (!grouped.contains(slot)) all.push_back({made_at(slot), {slot}});
-  std::stable_sort(all.begin(), all.end(), [](const Group& a, const Group& b) { return a.ready < b.ready; });
-
-  for (const auto& [slot, value] : grads) reducer.announce(value);
-  for (const auto& [name, value] : results) reducer.announce(value);
-  for (const Group& g : all) {
-    Tag tag;
-    tag.phase = Phase::backward;
-    tag.stage = graph.slot(g.slots[0]).stage;
-    tag.path =
-        graph.slot(g.slots[0]).path + (g.slots.size() > 1 ? fmt::format(" +{}", g.slots.size() - 1) : "");
+StepGraph add_all_reduces(StepGraph step, int replicas, const std::vector<std::vector<std::string>>& groups) {
+  if (replicas == 1) return step;
+  Reducer reducer(step.graph, replicas);
+  for (const auto& [slot, value] : step.grads) reducer.announce(value);
+  for (const auto& [name, value] : step.results) reducer.announce(value);
+  for (const Group& group : groups_in_order(step, groups)) {
     std::vector<ValueId*> values;
-    for (SlotId s : g.slots) values.push_back(&grads.at(s));
-    reducer.reduce(values, tag);
+    for (SlotId s : group.slots) values.push_back(&step.grads.at(s));
+    reducer.reduce(values, tag_of(step.graph, group));
   }
-  for (auto& [name, value] : results) {
-    Tag tag = graph.node(graph.value(value).producer).tag;
+  for (auto& [name, value] : step.results) {
+    Tag tag = step.graph.node(step.graph.value(value).producer).tag;
     tag.path = name;
     reducer.reduce({&value}, tag);
   }
+  return step;
 }
 
 }  // namespace tandem

@@ -10,18 +10,12 @@
 #include <tandem/core/error.h>
 #include <tandem/core/graph_edit.h>
 #include <tandem/core/graph_ops.h>
-#include <tandem/ops/collective.h>
 
 namespace tandem {
 namespace {
 
 bool is_source(const Node& n) {
   return dynamic_cast<const Input*>(n.op.get()) || dynamic_cast<const Constant*>(n.op.get());
-}
-
-bool inside(const std::string& path, const std::string& module) {
-  return path == module ||
-         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
 }
 
 std::string prefix_of(const std::string& path, int depth) {
@@ -61,7 +55,7 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
     const Node& node = g.nodes()[n];
     if (is_source(node) || dynamic_cast<const Read*>(node.op.get())) continue;
     for (std::size_t c = current; c < cuts.size(); ++c) {
-      if (!inside(node.tag.path, cuts[c])) continue;
+      if (!in_module(node.tag.path, cuts[c])) continue;
       if (c != current)
         throw Error(fmt::format("impossible cut: '{}' is reached before '{}'; the modules are, in order: {}",
                                 cuts[c], cuts[current], names_of(modules(g, 1))));
@@ -135,7 +129,7 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   // A module that goes on after its children ("block" after "block.first") cannot begin a stage.
   for (std::size_t i = 1; i < list.size();) {
     const bool continues = std::any_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i),
-                                       [&](const auto& m) { return inside(m.first, list[i].first); });
+                                       [&](const auto& m) { return in_module(m.first, list[i].first); });
     if (!continues) {
       ++i;
       continue;
@@ -158,52 +152,6 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
     if (before + list[i].second / 2 >= wanted || left == needed) cuts.push_back(list[i].first);
   }
   return cuts;
-}
-
-Graph insert_transfers(Graph graph) {
-  GraphEdit edit(graph);
-  const auto readers = graph.readers();
-  std::int64_t channel = 0;
-  for (const Node& n : graph.nodes()) channel = std::max(channel, n.tag.channel + 1);
-  for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
-    const NodeId producer = graph.value(v).producer;
-    if (producer < 0) continue;
-    const Tag made = graph.node(producer).tag;
-    std::map<int, ValueId> arrived;
-    for (NodeId r : readers[static_cast<std::size_t>(v)]) {
-      const int to = graph.node(r).tag.stage;
-      if (to == made.stage) continue;
-      if (dynamic_cast<const Read*>(graph.node(producer).op.get()))
-        throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, to));
-      if (!arrived.contains(to)) {
-        Tag from = made;
-        from.channel = channel++;
-        edit.add(std::make_shared<Send>(to), {v}, from);
-        Tag at = from;
-        at.stage = to;
-        arrived[to] = edit.graph()
-                          .node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at))
-                          .outputs[0];
-      }
-      edit.rewire(r, v, arrived[to]);
-    }
-  }
-  return edit.finish();
-}
-
-Graph insert_barriers(Graph graph, const PipelineSchedule& schedule) {
-  std::int64_t channel = 0;
-  for (const Node& n : graph.nodes()) channel = std::max(channel, n.tag.channel + 1);
-  for (const Task& task : schedule.order) {
-    if (task.phase != Phase::barrier) continue;
-    Tag tag;
-    tag.phase = task.phase;
-    tag.stage = task.stage;
-    tag.microbatch = task.microbatch;
-    tag.channel = channel + task.microbatch;
-    graph.add(std::make_shared<Barrier>(Barrier::Scope::stages), {}, tag);
-  }
-  return graph;
 }
 
 }  // namespace tandem

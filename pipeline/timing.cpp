@@ -1,9 +1,9 @@
-// Lags, lanes and weight ages: what a schedule says, written onto a graph's nodes.
+#include <tandem/pipeline/timing.h>
+
 #include <map>
 
 #include <tandem/core/graph_edit.h>
 #include <tandem/core/graph_ops.h>
-#include <tandem/pipeline/stages.h>
 
 namespace tandem {
 namespace {
@@ -101,7 +101,7 @@ class Timing {
 
 }  // namespace
 
-Graph apply_timing(Graph graph, const std::vector<StageTiming>& stages) {
+Graph apply_timing(const Graph& graph, const std::vector<StageTiming>& stages) {
   return Timing(graph, stages).run();
 }
 

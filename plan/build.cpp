@@ -9,8 +9,13 @@
 #include <tandem/core/placement.h>
 #include <tandem/core/verify.h>
 #include <tandem/dist/data_parallel.h>
-#include <tandem/memory/offload.h>
+#include <tandem/memory/activations.h>
+#include <tandem/memory/recompute.h>
+#include <tandem/memory/swap.h>
+#include <tandem/pipeline/barriers.h>
 #include <tandem/pipeline/stages.h>
+#include <tandem/pipeline/timing.h>
+#include <tandem/pipeline/transfers.h>
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/training_graph.h>
@@ -25,13 +30,15 @@ Graph checked(Graph graph) {
   return graph;
 }
 
-void deliver(Graph& g, const std::map<std::string, ValueId>& results) {
-  for (const auto& [name, value] : results) {
+Graph deliver(StepGraph step) {
+  Graph& g = step.graph;
+  for (const auto& [name, value] : step.results) {
     Tag tag = g.node(g.value(value).producer).tag;
     tag.channel = -1;
     tag.path = name;
     g.add(std::make_shared<Result>(name), {value}, tag);
   }
+  return std::move(step.graph);
 }
 
 Cost cost_of(const Step& step, const Strategy& strategy) {
@@ -100,12 +107,12 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
         "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them out");
   g = checked(cut_into_stages(std::move(g), cuts));
 
-  TrainingGraph t = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
-  add_all_reduces(t.graph, strategy.replicas, strategy.fusion_groups, t.grads, t.results);
-  if (strategy.train) add_updates(t.graph, t.grads, strategy.sgd, strategy.models);
-  deliver(t.graph, t.results);
-  g = checked(apply_timing(checked(std::move(t.graph)), schedule_of(strategy).stages));
-  g = checked(insert_transfers(std::move(g)));  // first: what a stage receives is an activation of its own
+  StepGraph step = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
+  step = add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups);
+  if (strategy.train) step = add_updates(std::move(step), strategy.sgd, strategy.models);
+  g = checked(deliver(std::move(step)));
+  g = checked(apply_timing(g, schedule_of(strategy).stages));
+  g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own
   g = checked(take_off_device(std::move(g), strategy));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
 }

@@ -11,7 +11,7 @@ namespace tandem {
 void load_state(const Program& program, int stage, RankMemory& memory,
                 const std::map<std::string, Tensor>& state) {
   for (const StateBlock& s : program.states) {
-    if (program.blocks[static_cast<std::size_t>(s.block)].device != stage) continue;
+    if (program.block(s.block).device != stage) continue;
     const auto bytes = memory.state(program, s);
     const auto found = state.find(s.path);
     if (found == state.end()) {

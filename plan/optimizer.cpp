@@ -1,5 +1,7 @@
 #include <tandem/plan/optimizer.h>
 
+#include <map>
+
 #include <fmt/format.h>
 
 #include <tandem/core/graph_ops.h>
@@ -18,9 +20,10 @@ Tag update_tag(const StateSlot& slot) {
 
 }  // namespace
 
-void add_updates(Graph& g, const std::map<SlotId, ValueId>& grads, const SgdOptions& sgd, int models) {
+StepGraph add_updates(StepGraph step, const SgdOptions& sgd, int models) {
+  Graph& g = step.graph;
   std::map<int, ValueId> rates;  // one learning-rate input a stage
-  for (const auto& [id, grad] : grads) {
+  for (const auto& [id, grad] : step.grads) {
     const StateSlot slot = g.slot(id);
     Trace trace(g);
     trace.set_tag(update_tag(slot));
@@ -45,6 +48,7 @@ void add_updates(Graph& g, const std::map<SlotId, ValueId>& grads, const SgdOpti
     trace.assign(id, updated.at(0));
     trace.assign(moment, updated.at(1));
   }
+  return step;
 }
 
 }  // namespace tandem

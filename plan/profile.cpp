@@ -33,7 +33,7 @@ void Profile::measure(const Program& program, const KernelTable& kernels, Host& 
   const std::vector<double> seconds = step_seconds(program, kernels, host, state);
   std::map<std::string, std::pair<double, int>> sums;
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
-    const Step& step = program.steps[static_cast<std::size_t>(s)];
+    const Step& step = program.step(s);
     if (!is_measured(step, program.lane_of(s).kind)) continue;
     auto& [sum, count] = sums[key_of(step, program.threads)];
     sum += seconds[static_cast<std::size_t>(s)];
@@ -70,7 +70,7 @@ void Profile::write(const std::string& file) const {
 
 Program with_costs(Program program, const Profile& profile) {
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
-    Step& step = program.steps[static_cast<std::size_t>(s)];
+    Step& step = program.step(s);
     if (is_measured(step, program.lane_of(s).kind))
 
       step.cost.seconds = std::max(step.cost.seconds, profile.seconds(step, program.threads));

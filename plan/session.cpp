@@ -160,8 +160,7 @@ std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {
       const RankContext& context = rank->context;
-      if (context.replica != 0 || program().blocks[static_cast<std::size_t>(s.block)].device != context.stage)
-        continue;
+      if (context.replica != 0 || program().block(s.block).device != context.stage) continue;
       const auto memory = rank->memory.state(program(), s);
       Tensor t = Tensor::empty(s.type);
       std::memcpy(t.data(), memory.data(), memory.size());
@@ -174,7 +173,7 @@ std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
 // Rank k of replica 0 holds stage k.
 void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const {
   for (const StateBlock& s : program().states) {
-    const int holder = program().blocks[static_cast<std::size_t>(s.block)].device;
+    const int holder = program().block(s.block).device;
     if (holder == root) continue;
     if (comm.rank() == holder) comm.send(state.at(s.path).data(), s.type.bytes(), root, kStateChannel);
     if (comm.rank() != root) continue;
@@ -216,7 +215,7 @@ Timeline Session::timeline(int root) {
     const Timeline own = turn.backend.timeline();
     all.dropped += own.dropped;
     for (Span s : own.spans) {
-      s.step = turn.executable.program().steps[static_cast<std::size_t>(s.step)].origin;
+      s.step = turn.executable.program().step(s.step).origin;
       all.spans.push_back(s);
     }
   }

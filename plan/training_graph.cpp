@@ -106,7 +106,7 @@ std::map<SlotId, ValueId> weights_of(const Graph& g) {
 
 }  // namespace
 
-TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
+StepGraph training_graph(const Graph& forward, const Strategy& strategy) {
   Graph scaled = forward;
   const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
   if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
@@ -118,7 +118,7 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   const Differentiated d = differentiate(scaled, results.at("loss"), wrt);
 
   Unrolling unrolled(d.graph, strategy.microbatches);
-  TrainingGraph result;
+  StepGraph result;
   std::size_t i = 0;
   for (const auto& [slot, value] : weights) {
     const ValueId grad = d.grads[i++];
@@ -138,8 +138,8 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   return result;
 }
 
-TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy) {
-  TrainingGraph result;
+StepGraph evaluation_graph(const Graph& forward, const Strategy& strategy) {
+  StepGraph result;
   Graph scaled = forward;
   const auto results = scale_results(scaled, 1.0 / strategy.replicas);
   Unrolling once(scaled, 1);

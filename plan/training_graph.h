@@ -1,29 +1,20 @@
 #pragma once
-#include <map>
-#include <string>
-#include <vector>
-
-#include <tandem/core/graph.h>
+#include <tandem/core/step_graph.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem {
 
 /// A traced forward graph as a whole training step of one replica: forward, backward, accumulation over
 /// micro-batches. What happens with the gradients comes after.
-struct TrainingGraph {
-  Graph graph;
-  std::map<SlotId, ValueId> grads;         ///< of trained slots, summed over micro-batches
-  std::map<std::string, ValueId> results;  ///< scaled and summed over micro-batches; not yet delivered
-};
-
+///
 /// The forward graph delivers a result "loss": the mean over one replica's micro-batch. It and the other
 /// floating results are scaled by 1/(replicas · microbatches) here, and nowhere else: sums over micro-batches
 /// and ranks then are means over the global batch, of results and gradients alike. Integers count something,
 /// and are left to be summed. Gradients and results are left
 /// folds in micro-batch order. State assigned by a micro-batch is what the next one reads.
-TrainingGraph training_graph(const Graph& forward, const Strategy& strategy);
+StepGraph training_graph(const Graph& forward, const Strategy& strategy);
 
 /// The forward graph alone, with its results scaled likewise.
-TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy);
+StepGraph evaluation_graph(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem

@@ -85,7 +85,7 @@ std::vector<double> step_seconds(const Program& program, const KernelTable& kern
     for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
       Stage& stage = *stages[static_cast<std::size_t>(program.lane_of(s).device)];
       const StepId own = stage.next++;
-      const std::int64_t batch = unit - program.steps[static_cast<std::size_t>(s)].lag;
+      const std::int64_t batch = unit - program.step(s).lag;
       if (batch < 0 || batch >= kBatches) continue;
       const TeamSize team(stage.executable.threads(program.lane_id(s)));
       const double begin = now();

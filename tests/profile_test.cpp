@@ -67,7 +67,7 @@ TEST(Profile, CostsComputationHostAndTransfers) {
   EXPECT_GE(input_step(costed, "images").cost.seconds, 2e-3);
   EXPECT_LT(input_step(costed, "labels").cost.seconds, 2e-3);
   for (StepId s = 0; s < static_cast<StepId>(costed.steps.size()); ++s) {
-    const Step& step = costed.steps[static_cast<std::size_t>(s)];
+    const Step& step = costed.step(s);
     const LaneKind kind = costed.lane_of(s).kind;
     if (kind != LaneKind::compute && kind != LaneKind::receive) continue;
     EXPECT_GT(step.cost.seconds, 0) << step.name;

@@ -34,7 +34,7 @@ MemberId ScheduleBuilder::part(const std::string& name, BlockId block, std::int6
 }
 
 MemberId ScheduleBuilder::over(const std::string& name, MemberId replaced) {
-  const Member other = program_.members[static_cast<std::size_t>(replaced)];
+  const Member other = program_.member(replaced);
   return member(name, other.block, other.offset, other.bytes, other.shift);
 }
 
@@ -49,14 +49,14 @@ BlockId ScheduleBuilder::state(const std::string& path, int device, std::int64_t
 MemberId ScheduleBuilder::read(BlockId state, int age) {
   const auto found = reads_.find({state, age});
   if (found != reads_.end()) return found->second;
-  const Block& block = program_.blocks[static_cast<std::size_t>(state)];
+  const Block& block = program_.block(state);
   const MemberId m = member(fmt::format("{}@{}", block.name, age), state, 0, block.bytes, 1 - age);
   reads_[{state, age}] = m;
   return m;
 }
 
 MemberId ScheduleBuilder::assign(BlockId state) {
-  const Block& block = program_.blocks[static_cast<std::size_t>(state)];
+  const Block& block = program_.block(state);
   return member(block.name + "'", state, 0, block.bytes, 1);
 }
 
@@ -101,15 +101,15 @@ MemberId find_member(const Program& program, const std::string& name) {
   return find(program.members, name, "value");
 }
 Step& step_named(Program& program, const std::string& name) {
-  return program.steps[static_cast<std::size_t>(find_step(program, name))];
+  return program.step(find_step(program, name));
 }
 Block& block_named(Program& program, const std::string& name) {
-  return program.blocks[static_cast<std::size_t>(find_block(program, name))];
+  return program.block(find_block(program, name));
 }
 
 bool is_state(const Program& program, MemberId member) {
-  const Member& m = program.members[static_cast<std::size_t>(member)];
-  return program.blocks[static_cast<std::size_t>(m.block)].arena == Arena::state;
+  const Member& m = program.member(member);
+  return program.block(m.block).arena == Arena::state;
 }
 
 }  // namespace tandem::test

@@ -34,9 +34,9 @@ class ScheduleBuilder {
   void transfer(const std::string& name, MemberId sent, MemberId received, int lag, double seconds);
   std::int64_t new_channel() { return channels_++; }
 
-  Step& step(StepId s) { return program_.steps[static_cast<std::size_t>(s)]; }
-  BlockId block_of(MemberId m) const { return program_.members[static_cast<std::size_t>(m)].block; }
-  int device_of(MemberId m) const { return program_.blocks[static_cast<std::size_t>(block_of(m))].device; }
+  Step& step(StepId s) { return program_.step(s); }
+  BlockId block_of(MemberId m) const { return program_.member(m).block; }
+  int device_of(MemberId m) const { return program_.block(block_of(m)).device; }
   Program& program() { return program_; }
   Program take() { return std::move(program_); }
 

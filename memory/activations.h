@@ -3,7 +3,6 @@
 #include <vector>
 
 #include <tandem/core/graph.h>
-#include <tandem/core/program.h>
 
 namespace tandem {
 
@@ -24,16 +23,8 @@ Graph with_backward_views(const Graph& graph);
 std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how,
                                         const Graph* before_recomputes = nullptr);
 
-/// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
-Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
-
-/// Backward's readers get the values computed again, just before they need them, from what is kept. Draws the
-/// same random numbers; never repeats an update of statistics.
-Graph insert_recomputes(const Graph& graph, const std::vector<ValueId>& values);
-
-/// Bytes change at list positions only: the `release_distance`-th compute step after a copy-out waits for it,
-/// which frees the source there; a copy-in waits for the compute step listed before it, so that it may use
-/// what is free by then. The nearer the release, the less memory, and the likelier a wait.
-Program with_copy_waits(Program schedule, int release_distance = 3);
+/// Those of a value's `readers` (Graph::readers) that belong to backward.
+std::vector<NodeId> backward_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& readers,
+                                     ValueId v);
 
 }  // namespace tandem

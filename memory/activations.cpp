@@ -1,4 +1,4 @@
-#include <tandem/memory/offload.h>
+#include <tandem/memory/activations.h>
 
 #include <algorithm>
 #include <map>
@@ -9,28 +9,16 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/graph_edit.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/ops/copy.h>
 
 namespace tandem {
 namespace {
-
-std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
-                                     ValueId v) {
-  std::vector<NodeId> result;
-  for (NodeId r : readers[static_cast<std::size_t>(v)])
-    if (g.node(r).tag.phase == Phase::backward) result.push_back(r);
-  return result;
-}
 
 std::string name_of(const Node& n) {  // what the model itself does, outside its modules, has no path
   return n.tag.path.empty() ? n.op->label() : fmt::format("{} {}", n.tag.path, n.op->label());
 }
 
 bool named(const std::string& entry, const Node& n) {
-  const std::string& path = n.tag.path;
-  return entry == "*" || entry == name_of(n) || (!path.empty() && entry == path) ||
-         (path.size() > entry.size() && path.starts_with(entry) && path[entry.size()] == '.');
+  return entry == "*" || entry == name_of(n) || (!n.tag.path.empty() && in_module(n.tag.path, entry));
 }
 
 // What forward makes, or receives, and backward reads.
@@ -63,6 +51,14 @@ const Node& maker(const Graph& g, ValueId v) { return g.node(g.value(v).producer
 }
 
 }  // namespace
+
+std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
+                                     ValueId v) {
+  std::vector<NodeId> result;
+  for (NodeId r : readers[static_cast<std::size_t>(v)])
+    if (g.node(r).tag.phase == Phase::backward) result.push_back(r);
+  return result;
+}
 
 Graph with_backward_views(const Graph& g) {
   GraphEdit edit(g);
@@ -108,76 +104,6 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
     if (!any) refuse(entry, g, how, before_recomputes);
   }
   return {chosen.begin(), chosen.end()};
-}
-
-Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
-  GraphEdit edit(g);
-  const auto readers = g.readers();
-  for (ValueId v : values) {
-    const auto users = backward_readers(g, readers, v);
-    Tag made = g.node(g.value(v).producer).tag;
-    made.channel = -1;  // of the transfer that brought it, if one did
-    const NodeId out = edit.add(std::make_shared<CopyOut>(), {v}, made);
-    Tag tag = g.node(users.front()).tag;
-    tag.path = made.path;
-    const NodeId in = edit.add(std::make_shared<CopyIn>(), edit.graph().node(out).outputs, tag);
-    for (NodeId r : users) edit.rewire(r, v, edit.graph().node(in).outputs[0]);
-  }
-  return edit.finish();
-}
-
-Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
-  GraphEdit edit(g);
-  const auto readers = g.readers();
-  const std::set<ValueId> again(values.begin(), values.end());
-  std::map<ValueId, ValueId> copies;
-  // Inputs precede their readers, so ascending ids meet sources first.
-  for (ValueId v : again) {
-    const Node node = g.node(g.value(v).producer);
-    if (!copies.contains(v)) {
-      Tag tag = node.tag;
-      const Tag& user = g.node(backward_readers(g, readers, v).front()).tag;
-      tag.phase = Phase::backward;
-      tag.lag = user.lag;
-      tag.lane = user.lane;
-      std::vector<ValueId> inputs;
-      for (ValueId in : node.inputs) inputs.push_back(copies.contains(in) ? copies.at(in) : in);
-      const NodeId copy = edit.add(node.op, std::move(inputs), tag);
-      for (std::size_t o = 0; o < node.outputs.size(); ++o)
-        copies[node.outputs[o]] = edit.graph().node(copy).outputs[o];
-    }
-    for (NodeId r : backward_readers(g, readers, v)) edit.rewire(r, v, copies.at(v));
-  }
-  return edit.finish();
-}
-
-Program with_copy_waits(Program p, int release_distance) {
-  const auto kind = [&](StepId s) { return p.lane_of(s).kind; };
-  const auto device = [&](StepId s) { return p.lane_of(s).device; };
-  const auto count = static_cast<StepId>(p.steps.size());
-  // Steps in whose sequence the copy stands: of its lag, on the lane that made or will use the value.
-  const auto beside = [&](StepId c, StepId copy) {
-    const Step &step = p.steps[static_cast<std::size_t>(c)], &of = p.steps[static_cast<std::size_t>(copy)];
-    return kind(c) == LaneKind::compute && device(c) == device(copy) && p.lane_of(c).index == of.tag.lane &&
-           step.lag == of.lag;
-  };
-  for (StepId s = 0; s < count; ++s) {
-    if (kind(s) == LaneKind::copy_out) {
-      int passed = 0;
-      for (StepId c = s + 1; c < count; ++c)
-        if (beside(c, s) && ++passed == release_distance) {
-          p.steps[static_cast<std::size_t>(c)].waits.push_back({s, 0});
-          break;
-        }
-    } else if (kind(s) == LaneKind::copy_in) {
-      for (StepId c = s; c-- > 0;)
-        if (beside(c, s)) {
-          p.steps[static_cast<std::size_t>(s)].waits.push_back({c, 0});
-          break;
-        }
-    }
-  }
-  return p;
 }
 
 }  // namespace tandem

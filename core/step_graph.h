@@ -1,0 +1,16 @@
+#pragma once
+#include <map>
+#include <string>
+
+#include <tandem/core/graph.h>
+
+namespace tandem {
+
+/// The graph of a step under construction, with the values in it that something is still to be done with.
+struct StepGraph {
+  Graph graph;
+  std::map<SlotId, ValueId> grads;         ///< of trained slots, summed over micro-batches
+  std::map<std::string, ValueId> results;  ///< scaled and summed over micro-batches; not yet delivered
+};
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+#include <tandem/pipeline/transfers.h>
+
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_edit.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/ops/collective.h>
+
+namespace tandem {
+
+Graph insert_transfers(const Graph& graph) {
+  GraphEdit edit(graph);
+  const auto readers = graph.readers();
+  std::int64_t channel = graph.next_channel();
+  for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
+    const NodeId producer = graph.value(v).producer;
+    if (producer < 0) continue;
+    const Tag made = graph.node(producer).tag;
+    std::map<int, ValueId> arrived;
+    for (NodeId r : readers[static_cast<std::size_t>(v)]) {
+      const int to = graph.node(r).tag.stage;
+      if (to == made.stage) continue;
+      if (dynamic_cast<const Read*>(graph.node(producer).op.get()))
+        throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, to));
+      if (!arrived.contains(to)) {
+        Tag from = made;
+        from.channel = channel++;
+        edit.add(std::make_shared<Send>(to), {v}, from);
+        Tag at = from;
+        at.stage = to;
+        arrived[to] = edit.graph()
+                          .node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at))
+                          .outputs[0];
+      }
+      edit.rewire(r, v, arrived[to]);
+    }
+  }
+  return edit.finish();
+}
+
+}  // namespace tandem
