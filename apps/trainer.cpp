@@ -143,7 +143,8 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   // Evaluation in the micro-batches of training, whose memory it fits.
   const std::int64_t samples = options_.batch_size / s.replicas / s.microbatches;
   CifarEvaluation evaluation(test, options_, samples * s.replicas);
-  Session session(program, comms(), host, {.spans = options_.trace.empty() ? 0 : kSpansPerLane});
+  Session session(program, comms(), host,
+                  {.spans = options_.trace.empty() ? 0 : kSpansPerLane, .memory_budget = s.memory_budget});
   const int evaluates = session.add(build(forward_graph(samples, false), for_evaluation(s)), evaluation);
   session.load(initial_state());
   if (is_main()) {
@@ -160,6 +161,7 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(session, signal); });
     run_epochs(session, host);
     const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
+    session.share_untrained_state();  // what is evaluated is one network
     session.run(0, evaluation.batches(), evaluates);
     const std::int64_t peak = session.executed_peak(main_rank());
     if (!log) return;

@@ -59,7 +59,8 @@ void mark_releases(Program& program) {
 std::uint64_t hash(const Program& program) {
   std::uint64_t h = fnv1a("tandem program");
   const auto mix = [&h](const std::string& text) { h = fnv1a(text, h); };
-  mix(fmt::format("{} {} {} {}", program.devices, program.replicas, program.microbatches, program.threads));
+  mix(fmt::format("{} {} {} {} {}", program.devices, program.replicas, program.microbatches, program.threads,
+                  program.max_lag));
   for (const Lane& l : program.lanes) mix(fmt::format("l{} {} {}", l.device, int(l.kind), l.index));
   for (const Block& b : program.blocks) {
     mix(fmt::format("b{} {} {} {}", b.device, int(b.arena), b.bytes, b.slots));
@@ -67,8 +68,11 @@ std::uint64_t hash(const Program& program) {
   }
   for (const Member& m : program.members)
     mix(fmt::format("m{} {} {} {}", m.block, m.offset, m.bytes, m.shift));
+  for (const StateBlock& s : program.states)
+    mix(fmt::format("v{} {} {}", s.path, to_string(s.type), s.block));
   for (const Step& s : program.steps) {
-    mix(fmt::format("s{} {} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place, s.barrier));
+    mix(fmt::format("s{} {} {} {} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place, s.barrier,
+                    s.tag.microbatch, s.tag.rng_id));
     for (const TensorType& t : s.outputs) mix(to_string(t));
     if (s.op) mix(signature(*s.op, s.inputs));
     for (const Wait& w : s.waits) mix(fmt::format("w{} {}", w.step, w.back));

@@ -67,7 +67,6 @@ struct Cost {
   double seconds = 0;      ///< alone on its device
   double own_rate = 1;     ///< communication and copies: their rate beside a computation
   double others_rate = 1;  ///< communication and copies: the rate of a computation beside them
-  Work work{};
 };
 
 /// One execution of a node, or of nothing at all in a Program from JSON.

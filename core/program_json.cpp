@@ -228,7 +228,7 @@ class Reader {
     s.lag = whole<int>(j, "lag", 0);
     s.in_place = j.value("in_place", false);
     s.barrier = j.value("barrier", false);
-    s.cost = {j.value("seconds", 0.0), j.value("own_rate", 1.0), j.value("others_rate", 1.0), {}};
+    s.cost = {j.value("seconds", 0.0), j.value("own_rate", 1.0), j.value("others_rate", 1.0)};
     constexpr double kYear = 3.2e7, kLeast = 1e-9,
                      kMost = 1e9;  // what lies outside is a slip, and rounds badly
     const auto sensible = [](double rate) { return rate >= kLeast && rate <= kMost; };

@@ -43,7 +43,6 @@ Graph deliver(StepGraph step) {
 
 Cost cost_of(const Step& step, const Strategy& strategy) {
   Cost cost;
-  cost.work = step.op->cost(step.inputs, step.outputs);
   double bytes = 0;
   for (const auto& t : step.inputs.empty() ? step.outputs : step.inputs)
     bytes += static_cast<double>(t.bytes());
@@ -53,7 +52,7 @@ Cost cost_of(const Step& step, const Strategy& strategy) {
       break;
     case LaneKind::send:
     case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
-    default: cost.seconds = strategy.seconds ? strategy.seconds(step) : 0;
+    default: break;  // with_costs (plan/profile.h) knows
   }
   return cost;
 }
@@ -127,7 +126,6 @@ Program build(const Graph& forward, const Strategy& strategy) {
   options.threads = strategy.threads;
   options.cost = [&](const Step& s) { return cost_of(s, strategy); };
   Program program = lower(g, list_order(g, schedule_of(strategy).order), options);
-  program.corun = strategy.corun;
   program = planned(with_copy_waits(std::move(program)));
   check_budget(program, strategy.memory_budget);
   if (strategy.verify) verify(program);

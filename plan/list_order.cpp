@@ -1,11 +1,14 @@
 #include <tandem/plan/list_order.h>
 
 #include <algorithm>
+#include <compare>
+#include <functional>
 #include <map>
 #include <queue>
 #include <tuple>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
@@ -13,21 +16,32 @@
 namespace tandem {
 namespace {
 
-constexpr double kPrefetch = 2.5;  // nodes by which a copy-in is listed before its first reader
+// Within a task, node n of the graph has place n; what goes beside another node comes so far after or before
+// it:
+constexpr double kSendAfter = 0.25;    // the node whose value is sent
+constexpr double kCollectAfter = 0.5;  // the last node whose value is reduced or copied out
+constexpr double kUpdateAfter = 0.6;   // the node that made the gradient
+constexpr double kSourceBefore = 0.1;  // the first node that needs it
+constexpr double kCopyInBefore = 2.5;  // its first reader: time to arrive
 
-using Key = std::tuple<std::size_t, double, NodeId>;  // task, place within it, node
+struct Place {
+  std::size_t task;
+  double at;  // within the task
+  NodeId node;
+  auto operator<=>(const Place&) const = default;
+};
 
 class Ordering {
  public:
   Ordering(const Graph& graph, const std::vector<Task>& tasks) : g_(graph), readers_(graph.readers()) {
     for (std::size_t i = 0; i < tasks.size(); ++i)
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
-    keys_.resize(g_.nodes().size());
-    for (NodeId n = 0; n < count(); ++n) keys_[at(n)] = {task_of(g_.node(n).tag), static_cast<double>(n), n};
+    for (NodeId n = 0; n < count(); ++n)
+      places_.push_back({task_of(g_.node(n).tag), static_cast<double>(n), n});
     for (const auto& [channel, ends] : channels()) {
       if (ends.first < 0 || ends.second < 0) continue;
-      keys_[at(ends.first)] = after_inputs(ends.first, 0.25);
-      keys_[at(ends.second)] = {task_at(ends.first), std::get<1>(keys_[at(ends.first)]), ends.second};
+      place(ends.first) = after_inputs(ends.first, kSendAfter);
+      place(ends.second) = {place(ends.first).task, place(ends.first).at, ends.second};
     }
     for (NodeId n = 0; n < count(); ++n) refine(n);
     for (NodeId n = 0; n < count(); ++n) advance_update(n);
@@ -54,27 +68,28 @@ class Ordering {
       if (!g_.node(barrier).op->is_barrier()) continue;
       for (NodeId n = 0; n < count(); ++n) {
         if (n == barrier || g_.node(n).tag.stage != g_.node(barrier).tag.stage) continue;
-        task_at(n) < task_at(barrier) ? edge(n, barrier) : edge(barrier, n);
+        place(n).task < place(barrier).task ? edge(n, barrier) : edge(barrier, n);
       }
     }
-    std::priority_queue<Key, std::vector<Key>, std::greater<>> ready;
+    std::priority_queue<Place, std::vector<Place>, std::greater<>> ready;
     for (NodeId n = 0; n < count(); ++n)
-      if (missing[at(n)] == 0) ready.push(keys_[at(n)]);
+      if (missing[at(n)] == 0) ready.push(place(n));
     std::vector<NodeId> order;
     while (!ready.empty()) {
-      const NodeId n = std::get<2>(ready.top());
+      const NodeId n = ready.top().node;
       ready.pop();
       order.push_back(n);
       for (NodeId to : next[at(n)])
-        if (--missing[at(to)] == 0) ready.push(keys_[at(to)]);
+        if (--missing[at(to)] == 0) ready.push(place(to));
     }
-    if (order.size() != g_.nodes().size()) throw Error("the graph's transfers form a cycle");
+    if (order.size() != g_.nodes().size()) refuse_cycle(missing);
     return order;
   }
 
  private:
   static std::size_t at(NodeId n) { return static_cast<std::size_t>(n); }
-  std::size_t task_at(NodeId n) const { return std::get<0>(keys_[at(n)]); }
+  Place& place(NodeId n) { return places_[at(n)]; }
+  const Place& place(NodeId n) const { return places_[at(n)]; }
   NodeId count() const { return static_cast<NodeId>(g_.nodes().size()); }
 
   std::size_t task_of(const Tag& tag) const {
@@ -98,12 +113,23 @@ class Ordering {
     return ends;
   }
 
-  Key after_inputs(NodeId n, double by) const {
-    Key latest{0, 0, n};
+  [[noreturn]] void refuse_cycle(const std::vector<int>& missing) const {
+    std::vector<std::string> stuck;
+    for (NodeId n = 0; n < count() && stuck.size() < 8; ++n)
+      if (missing[at(n)] > 0)
+        stuck.push_back(fmt::format("{} {} (stage {})", g_.node(n).tag.path, g_.node(n).op->label(),
+                                    g_.node(n).tag.stage));
+    throw Error(fmt::format(
+        "transfers, barriers and updates wait for each other in a circle; in it or after it are: {}",
+        fmt::join(stuck, ", ")));
+  }
+
+  Place after_inputs(NodeId n, double by) const {
+    Place latest{0, 0, n};
     for (ValueId v : g_.node(n).inputs)
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag)
-        latest = std::max(latest, keys_[at(from)]);
-    return {std::get<0>(latest), std::get<1>(latest) + by, n};
+        latest = std::max(latest, place(from));
+    return {latest.task, latest.at + by, n};
   }
 
   // Nodes that use a weight at an update's lag, and the node that makes the weight's next value.
@@ -134,12 +160,11 @@ class Ordering {
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.phase == Phase::backward)
         gradient = from;
     if (gradient < 0) return;
-    const auto [task, place, id] = keys_[at(gradient)];
+    const Place made = place(gradient);
     if (g_.node(gradient).op->lane() == LaneKind::collective)
-      keys_[at(n)] = {std::get<0>(keys_[at(n)]),
-                      static_cast<double>(task) * static_cast<double>(count()) + place, n};
+      place(n).at = static_cast<double>(made.task) * static_cast<double>(count()) + made.at;
     else
-      keys_[at(n)] = {task, place + 0.6, n};
+      place(n) = {made.task, made.at + kUpdateAfter, n};
   }
 
   // What needs nothing comes just before whoever needs it first.
@@ -147,24 +172,23 @@ class Ordering {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
       for (NodeId r : readers_[at(v)])
-        keys_[at(n)] =
-            std::min(keys_[at(n)], Key{std::get<0>(keys_[at(r)]), std::get<1>(keys_[at(r)]) - 0.1, n});
+        place(n) = std::min(place(n), Place{place(r).task, place(r).at - kSourceBefore, n});
   }
 
   void refine(NodeId n) {
     switch (g_.node(n).op->lane()) {
       case LaneKind::collective:
       case LaneKind::copy_out:
-        if (!g_.node(n).inputs.empty()) keys_[at(n)] = after_inputs(n, 0.5);
+        if (!g_.node(n).inputs.empty()) place(n) = after_inputs(n, kCollectAfter);
         break;
       case LaneKind::send:
       case LaneKind::receive: break;  // done first
       case LaneKind::copy_in: {
-        Key first = keys_[at(n)];
+        Place first = place(n);
         for (ValueId v : g_.node(n).outputs)
           for (NodeId r : readers_[at(v)])
-            if (first == keys_[at(n)] || keys_[at(r)] < first) first = keys_[at(r)];
-        keys_[at(n)] = {std::get<0>(first), std::get<1>(first) - kPrefetch, n};
+            if (first == place(n) || place(r) < first) first = place(r);
+        place(n) = {first.task, first.at - kCopyInBefore, n};
         break;
       }
       case LaneKind::compute: break;
@@ -174,7 +198,7 @@ class Ordering {
   const Graph& g_;
   std::vector<std::vector<NodeId>> readers_;
   std::map<std::tuple<Phase, int, int>, std::size_t> task_;
-  std::vector<Key> keys_;
+  std::vector<Place> places_;
 };
 
 }  // namespace

@@ -147,6 +147,11 @@ void Session::check(const Program& program) const {
                                            [&](const StateBlock& known) { return known.path == s.path; }))
       throw Error(
           fmt::format("state '{}' is not in the session's first Program, which must have all", s.path));
+  if (const std::int64_t peak = planned_peak_with(&program);
+      options_.memory_budget > 0 && peak > options_.memory_budget)
+    throw Error(fmt::format(
+        "the memory budget of {} bytes is too small for the session's {} together, whose peak is {}",
+        options_.memory_budget, counted(std::ssize(programs_) + 1, "Program"), peak));
   verify(program);
   if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i], hash(program)); });
 }
@@ -181,6 +186,21 @@ void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state
     comm.receive(t.data(), s.type.bytes(), holder, kStateChannel);
     state.insert_or_assign(s.path, std::move(t));
   }
+}
+
+void Session::share_untrained_state() {
+  on_each_rank(ranks_.size(), [&](std::size_t i) {
+    const RankContext& c = ranks_[i]->context;
+    const auto rank_of = [&](int replica) { return replica * c.stages + c.stage; };
+    for (const StateBlock& s : program().states) {
+      if (s.trained || s.path.starts_with(kOptimizerPath) || program().block(s.block).device != c.stage)
+        continue;
+      const auto memory = ranks_[i]->memory.state(program(), s);
+      if (c.replica > 0) c.comm->receive(memory.data(), std::ssize(memory), rank_of(0), kStateChannel);
+      for (int r = 1; c.replica == 0 && r < c.replicas; ++r)
+        c.comm->send(memory.data(), std::ssize(memory), rank_of(r), kStateChannel);
+    }
+  });
 }
 
 void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
@@ -242,14 +262,19 @@ Timeline Session::timeline(int root) {
   return all;
 }
 
+std::int64_t Session::planned_peak() const { return planned_peak_with(nullptr); }
+
 // The Programs share one arena of each kind, as large as the largest of them needs it.
-std::int64_t Session::planned_peak() const {
+std::int64_t Session::planned_peak_with(const Program* next) const {
+  std::vector<const Program*> all;
+  for (const Program& p : programs_) all.push_back(&p);
+  if (next) all.push_back(next);
   std::int64_t peak = 0;
-  for (int device = 0; device < program().devices; ++device) {
+  for (std::size_t device = 0; device < all[0]->memory.size(); ++device) {
     std::int64_t work = 0, state = 0;
-    for (const Program& p : programs_) {
-      work = std::max(work, p.memory[static_cast<std::size_t>(device)].work);
-      state = std::max(state, p.memory[static_cast<std::size_t>(device)].state);
+    for (const Program* p : all) {
+      work = std::max(work, p->memory[device].work);
+      state = std::max(state, p->memory[device].state);
     }
     peak = std::max(peak, work + state);
   }

@@ -17,6 +17,7 @@ struct SessionOptions {
   const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
   std::size_t spans = 0;                 ///< executions per lane that `timeline` holds
   bool poison = false;                   ///< fill freed and fresh memory with NaN
+  std::int64_t memory_budget = 0;        ///< bytes per device for all Programs together; 0: no limit
 };
 
 /// Programs on the ranks of this process: their memory, their lanes, their state between runs.
@@ -30,8 +31,8 @@ class Session {
 
   /// Another Program for the same ranks and the same model: evaluation, other shapes. Returns its number, for
   /// `run`. The Programs take turns on the ranks' memory, state and lanes. Throws Error as the constructor
-  /// does, and where a state is not in the first Program, or would lie elsewhere. Where ranks are processes
-  /// all of them must call.
+  /// does, where a state is not in the first Program, or would lie elsewhere, and where the Programs
+  /// together need more than the budget. Where ranks are processes all of them must call.
   int add(Program program, Host& host);
 
   const Program& program(int number = 0) const { return programs_.at(static_cast<std::size_t>(number)); }
@@ -43,6 +44,11 @@ class Session {
   /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
   /// use after a failure.
   std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr) const;
+
+  /// Gives all replicas the untrained state of replica 0, such as running statistics, which each has gathered
+  /// from samples of its own: what `state` returns is then what all of them evaluate with. Where ranks are
+  /// processes all of them must call.
+  void share_untrained_state();
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
   /// first failing rank threw; the session cannot go on after that.
@@ -70,6 +76,7 @@ class Session {
  private:
   struct Rank;
   void check(const Program& program) const;
+  std::int64_t planned_peak_with(const Program* next) const;
   void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
   SessionOptions options_;
   double origin_;  // of timelines

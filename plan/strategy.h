@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,9 +37,6 @@ struct Strategy {
   int threads = 1;                       ///< per compute lane
   LinkModel link{};                      ///< between ranks, for predictions
   const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
-  /// Seconds of a compute or copy step alone; null: no predictions.
-  std::function<double(const Step&)> seconds{};
-  double corun = 1;  ///< ρ of two compute lanes of a device
   bool verify = true;
 };
 

@@ -63,10 +63,8 @@ class RandomSchedule {
   }
 
   Cost draw_cost() {
-    return {draw_bool(rng_, 0.2) ? 0 : draw_real(rng_, 0.1, 2),
-            draw_real(rng_, 0.3, 1),
-            draw_real(rng_, 0.3, 1),
-            {}};
+    return {draw_bool(rng_, 0.2) ? 0 : draw_real(rng_, 0.1, 2), draw_real(rng_, 0.3, 1),
+            draw_real(rng_, 0.3, 1)};
   }
 
   MemberId new_value(const std::string& name, int device, std::size_t draft, int lag, std::int64_t bytes) {

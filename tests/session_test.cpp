@@ -4,6 +4,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/session.h>
@@ -96,6 +97,72 @@ TEST(Session, SharedStateEqualsCopiedState) {
       if (round < 2) trained.run(5 * round, 5);
     }
   }
+}
+
+Job batch_norm_job() {
+  Job job = small_residual_job(DType::f64);
+  job.sample = {8, 8, 3};
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}});
+  };
+  return job;
+}
+
+// The losses of two evaluated batches, by a Session that holds `state`.
+std::vector<std::vector<double>> evaluated(Session& session, int program, const JobHost& host) {
+  session.run(0, 2, program);
+  return host.losses;
+}
+
+// Each replica gathers statistics of its own; what is evaluated is the network that `state` returns.
+TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
+  const Job job = batch_norm_job();
+  Job evaluation_job = job;
+  evaluation_job.model = [make = job.model] {
+    auto model = make();
+    model->train(false);
+    return model;
+  };
+  Strategy s;
+  s.replicas = 2;
+  s.stages = 2;
+  s.cuts = {"block1"};
+  s.schedule = ScheduleKind::one_f_one_b;
+  JobHost training(job, 1), together(job, 1), alone(job, 1);
+  Session session(build(trace_job(job, job.batch_size / 2), s), comms_for(s), training);
+  session.load(initial_state(job));
+  const int evaluate =
+      session.add(build(trace_job(evaluation_job, job.batch_size / 2), for_evaluation(s)), together);
+  session.run(0, 3);
+  session.share_untrained_state();
+
+  Session one(build(trace_job(job, job.batch_size), {}), {}, training);
+  const int evaluate_alone =
+      one.add(build(trace_job(evaluation_job, job.batch_size), for_evaluation({})), alone);
+  one.load(session.state());
+  const auto expected = evaluated(one, evaluate_alone, alone), got = evaluated(session, evaluate, together);
+  ASSERT_EQ(expected.size(), got.size());
+  for (std::size_t b = 0; b < expected.size(); ++b) EXPECT_NEAR(expected[b].at(0), got[b].at(0), 1e-12);
+}
+
+TEST(Session, BudgetIsForAllProgramsTogether) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.sgd = {.momentum = 0.9};
+  JobHost host(job, 1);
+  const Program training = build(trace_job(job, job.batch_size), s);
+  // Less state than training, more work: its own peak is within what both need.
+  const Program evaluation = build(trace_job(job, 16 * job.batch_size), for_evaluation(s));
+  const auto needs = [&](std::int64_t budget) {
+    Session session(training, {}, host, {.memory_budget = budget});
+    session.add(evaluation, host);
+    return session.planned_peak();
+  };
+  const std::int64_t both = needs(0);
+  ASSERT_GT(both, planned_peak(training));
+  ASSERT_GT(both, planned_peak(evaluation));
+  EXPECT_EQ(both, needs(both));
+  EXPECT_THROW(needs(both - 1), Error);
 }
 
 // A transfer ends on no rank before it has begun on the other: the ranks' spans are on one clock.
