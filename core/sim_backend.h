@@ -19,6 +19,7 @@ namespace tandem {
 /// costs most. Inactive ends do not meet, as they do not when executed.
 class SimBackend final : public Backend {
  public:
+  /// `program` must outlive this.
   explicit SimBackend(const Program& program);
   const Program& program() const override { return program_; }
   void wait(LaneId lane, StepId step, std::int64_t unit) override;
