@@ -20,6 +20,7 @@ namespace tandem {
 namespace {
 
 thread_local std::int64_t eager_batch = 0;
+thread_local int eager_microbatch = 0;
 thread_local bool grad_enabled = true;
 thread_local std::unordered_map<std::string, int> eager_calls;
 std::atomic<std::uint64_t> creation_order{0};
@@ -36,6 +37,7 @@ bool wants_history(const Tensor& tensor) {
 Tag eager_tag(const Op& op) {
   Tag tag;
   tag.path = Scope::path();
+  tag.microbatch = eager_microbatch;
   if (op.random()) tag.rng_id = fnv1a(fmt::format("{}#{}", tag.path, eager_calls[tag.path]++));
   return tag;
 }
@@ -190,12 +192,15 @@ void assign(const Tensor& state, const Tensor& value) {
   std::memcpy(state.impl()->buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
 }
 
-EagerBatch::EagerBatch(std::int64_t batch) : outer_(eager_batch), outer_calls_(std::move(eager_calls)) {
+EagerBatch::EagerBatch(std::int64_t batch, int microbatch)
+    : outer_(eager_batch), outer_microbatch_(eager_microbatch), outer_calls_(std::move(eager_calls)) {
   eager_batch = batch;
+  eager_microbatch = microbatch;
   eager_calls.clear();
 }
 EagerBatch::~EagerBatch() {
   eager_batch = outer_;
+  eager_microbatch = outer_microbatch_;
   eager_calls = std::move(outer_calls_);
 }
 std::int64_t EagerBatch::current() { return eager_batch; }

@@ -75,11 +75,11 @@ Tensors evaluate(const class KernelTable& kernels, const OpPtr& op, const Tensor
 /// still needs the value before it throws Error.
 void assign(const Tensor& state, const Tensor& value);
 
-/// While it lives, eager ops on this thread belong to `batch`: random draws are those of that batch in a
-/// Program, and each module's calls are numbered from zero, as at the start of a trace.
+/// While it lives, eager ops on this thread belong to `batch`, or to one of its micro-batches: random draws
+/// are those of it in a Program, and each module's calls are numbered from zero, as at the start of a trace.
 class EagerBatch {
  public:
-  explicit EagerBatch(std::int64_t batch);
+  explicit EagerBatch(std::int64_t batch, int microbatch = 0);
   ~EagerBatch();
   EagerBatch(const EagerBatch&) = delete;
   EagerBatch& operator=(const EagerBatch&) = delete;
@@ -87,6 +87,7 @@ class EagerBatch {
 
  private:
   std::int64_t outer_;
+  int outer_microbatch_;
   std::unordered_map<std::string, int> outer_calls_;
 };
 

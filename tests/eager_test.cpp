@@ -168,6 +168,20 @@ TEST(Eager, GradientOfDropoutUsesItsOwnMaskWhereverItIsAskedFor) {
   EXPECT_EQ(y.values(), x.grad().values()) << "x is 1, so the gradient is the output: mask and scale";
 }
 
+TEST(Eager, MicroBatchesDrawTheNumbersOfTheirSamples) {
+  nn::set_seed(3);
+  WithDropout model;
+  const auto dropped = [&](std::int64_t samples, int microbatch) {
+    const EagerBatch scope(5, microbatch);
+    return model.drop(Tensor::full({DType::f64, {samples, 16}}, 1)).values();
+  };
+  const auto whole = dropped(8, 0);
+  auto parts = dropped(4, 0);
+  const auto second = dropped(4, 1);
+  parts.insert(parts.end(), second.begin(), second.end());
+  EXPECT_EQ(whole, parts);
+}
+
 TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
   Tensor x = Tensor::from({1, 2}, {2}, DType::f64);
   EXPECT_THROW(sum(x).backward(), Error);
