@@ -13,14 +13,12 @@
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 
-#include "interpret.h"
 #include "training_run.h"
 
 namespace tandem {
 namespace {
 
 using testing::expect_same_state;
-using testing::interpret;
 using testing::Job;
 using testing::Outcome;
 using testing::small_residual_job;
@@ -62,31 +60,6 @@ TEST(Equivalence, FlushSchedulesEqualAccumulationBitwise) {
           EXPECT_EQ(out.planned_peak, out.executed_peak);
         }
     }
-}
-
-TEST(Equivalence, LaggedSchedulesEqualAOneDeviceLoopThatKeepsOldWeightsBitwise) {
-  Job job = small_residual_job();
-  job.drains = {7, 1, 9};
-  for (ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe})
-    for (int stages : {1, 2, 3, 4})
-      for (int microbatches : {1, 2}) {
-        SCOPED_TRACE(::testing::Message()
-                     << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
-        Strategy s = plain();
-        s.schedule = kind;
-        s.stages = stages;
-        s.microbatches = microbatches;
-        const Outcome loop = interpret(job, s);
-        const Outcome out = train(job, s);
-        EXPECT_EQ(loop.losses, out.losses);
-        expect_same_state(loop.state, out.state);
-        EXPECT_EQ(out.planned_peak, out.executed_peak);
-        if (stages == 1) {
-          Strategy p = plain();
-          p.microbatches = microbatches;
-          EXPECT_EQ(train(job, p).losses, out.losses);
-        }
-      }
 }
 
 // A step keeps to its side of every barrier of its unit; the ranks' own clocks suffice to see it.
@@ -281,19 +254,6 @@ TEST(Equivalence, BatchNormAndConvolutionThroughStagesSwapsAndRecomputesBitwise)
       expect_same_state(reference.state, out.state);
       EXPECT_EQ(out.planned_peak, out.executed_peak);
     }
-  }
-}
-
-TEST(Equivalence, BatchNormUnderLaggedSchedulesEqualsTheLoopBitwise) {
-  Job job = convolutional_job();
-  job.drains = {6, 2};
-  for (ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
-    Strategy s = plain();
-    s.schedule = kind;
-    s.stages = 3;
-    const Outcome loop = interpret(job, s), out = train(job, s);
-    EXPECT_EQ(loop.losses, out.losses) << name_of(kind);
-    expect_same_state(loop.state, out.state);
   }
 }
 
