@@ -2,6 +2,9 @@
 
 #include <map>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/core/graph_edit.h>
 #include <tandem/core/graph_ops.h>
 
@@ -60,17 +63,24 @@ class Timing {
     const std::vector<ValueId> inputs = g_.node(n).inputs;
     for (ValueId v : inputs)
       if (weights_only_[at(v)] && g_.node(g_.value(v).producer).tag.phase == Phase::forward)
-        edit_.rewire(n, v, own(v));
+        edit_.rewire(n, v, own(v, g_.node(n).tag.stage));
   }
 
-  ValueId own(ValueId v) {
-    if (const auto found = own_.find(v); found != own_.end()) return found->second;
+  // Its user's stage must be its own: backward goes from the last stage to the first.
+  ValueId own(ValueId v, int stage) {
     const Node node = g_.node(g_.value(v).producer);
+    if (node.tag.stage != stage)
+      throw Error(fmt::format(
+          "impossible cut: {} on stage {} is computed from weights alone and used on stage {}, whose backward would need the "
+          "latest of it before stage {} has it; cut elsewhere, so that they stay together, or choose a schedule whose "
+          "backward uses the weights of its forward",
+          node.op->label(), node.tag.stage, stage, node.tag.stage));
+    if (const auto found = own_.find(v); found != own_.end()) return found->second;
     Tag tag = node.tag;
     tag.phase = Phase::backward;
     set_timing(tag);
     std::vector<ValueId> inputs;
-    for (ValueId in : node.inputs) inputs.push_back(own(in));
+    for (ValueId in : node.inputs) inputs.push_back(own(in, stage));
     const NodeId copy = edit_.add(node.op, std::move(inputs), tag);
     for (std::size_t o = 0; o < node.outputs.size(); ++o)
       own_[node.outputs[o]] = edit_.graph().node(copy).outputs[o];
