@@ -171,6 +171,40 @@ TEST(Lagged, TransformedWeightsReachAnotherStageWhereBackwardReadsWhatForwardDid
   }
 }
 
+// Batches so large that kernels do share their work among a team.
+TEST(Lagged, TeamsOfTwoThreadsEqualTheLoopOnTwoThreadsAndThemselvesBitwise) {
+  const Network large[] = {
+      {"mlp-residual",
+       [] {
+         return std::make_unique<nn::MlpResidual>(
+             nn::MlpOptions{.in = 192, .hidden = 256, .classes = 5, .blocks = 2});
+       },
+       {"", "block1", ""},
+       {8, 8, 3}},
+      {"convnet",
+       [] {
+         return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {16, 16}});
+       },
+       {"", "block1", ""},
+       {8, 8, 3}}};
+  for (const Network& network : large)
+    for (ScheduleKind schedule : kSchedules)
+      for (int stages : {1, 2}) {
+        SCOPED_TRACE(::testing::Message()
+                     << network.name << " " << name_of(schedule) << " stages " << stages);
+        Job job = job_of(network, DType::f32);
+        job.batch_size = 256;
+        job.drains = {4};
+        Strategy s = strategy_of(network, schedule, stages);
+        s.threads = 2;
+        const Outcome loop = lagged_loop(job, s), out = train(job, s), again = train(job, s);
+        EXPECT_EQ(loop.losses, out.losses);
+        expect_same_state(loop.state, out.state);
+        EXPECT_EQ(out.losses, again.losses);
+        expect_same_state(out.state, again.state);
+      }
+}
+
 // The loop runs on the fast kernels; the sums of the plain ones have another order.
 TEST(Lagged, ReferenceKernelsEqualTheLoopToRounding) {
   for (const Network& network : networks())

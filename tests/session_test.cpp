@@ -165,6 +165,47 @@ TEST(Session, BudgetIsForAllProgramsTogether) {
   EXPECT_THROW(needs(both - 1), Error);
 }
 
+// Loaded with one state and run, twice.
+void expect_repeats(const Job& job, const Strategy& s) {
+  JobHost host(job, s.microbatches);
+  Session session(build(trace_job(job, job.batch_size / s.replicas / s.microbatches), s), comms_for(s), host,
+                  {.poison = true});
+  const auto run = [&] {
+    host.losses.clear();
+    session.load(initial_state(job));
+    session.run(0, 7);
+    session.run(7, 2);
+    return std::pair(host.losses, session.state());
+  };
+  const auto [losses, state] = run();
+  const auto [again, state_again] = run();
+  ASSERT_EQ(9u, losses.size());
+  EXPECT_EQ(losses, again);
+  testing::expect_same_state(state, state_again);
+}
+
+TEST(Session, RunTwiceFromTheSameStateGivesTheSameBits) {
+  const Job job = batch_norm_job();
+  for (ScheduleKind schedule : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                                ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {1, 3})
+      for (int replicas : {1, 2})
+        for (int microbatches : {1, 2})
+          for (bool off_device : {false, true}) {
+            SCOPED_TRACE(::testing::Message()
+                         << name_of(schedule) << " stages " << stages << " replicas " << replicas
+                         << " microbatches " << microbatches << " off device " << off_device);
+            Strategy s;
+            s.sgd = {.momentum = 0.9};
+            s.schedule = schedule;
+            s.stages = stages;
+            s.replicas = replicas;
+            s.microbatches = microbatches;
+            if (off_device) s.swap = {"block0"}, s.recompute = {"block1"};
+            expect_repeats(job, s);
+          }
+}
+
 // A transfer ends on no rank before it has begun on the other: the ranks' spans are on one clock.
 TEST(Session, TimelinesOfAllRanksShareAClock) {
   const Job job = small_residual_job();
