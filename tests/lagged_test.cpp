@@ -205,7 +205,7 @@ TEST(Lagged, TeamsOfTwoThreadsEqualTheLoopOnTwoThreadsAndThemselvesBitwise) {
       }
 }
 
-// The loop runs on the fast kernels; the sums of the plain ones have another order.
+// The loop runs on the fast kernels, whose sums may have another order.
 TEST(Lagged, ReferenceKernelsEqualTheLoopToRounding) {
   for (const Network& network : networks())
     for (ScheduleKind schedule : kSchedules) {
