@@ -55,7 +55,7 @@ void show(const std::string& file) {
   }
   for (const StateBlock& s : program.states)
     fmt::print("state {}: {}\n", s.path,
-               counted(program.blocks[static_cast<std::size_t>(s.block)].slots, "version"));
+               counted(program.block(s.block).slots, "version"));
   fmt::print("verified: no race, no lost value, no deadlock\n");
 }
 

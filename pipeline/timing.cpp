@@ -35,11 +35,7 @@ class Timing {
     for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
       const Node& node = g_.node(n);
       set_timing(edit_.tag(n));
-      if (node.tag.phase == Phase::forward || timing(node.tag).backward_shares_read) {
-        if (node.tag.phase == Phase::update) use_latest(n);
-        continue;
-      }
-      use_latest(n);
+      if (node.tag.phase == Phase::backward && !timing(node.tag).backward_shares_read) use_latest(n);
     }
     age_forward_reads();
     return edit_.finish();
@@ -58,7 +54,7 @@ class Timing {
     tag.lane = tag.phase == Phase::forward ? 0 : t.backward_lane;
   }
 
-  // Backward and update nodes read weights of their own, one batch old at their own lag.
+  // Backward reads weights of its own, one batch old at its own lag, as updates do anyway.
   void use_latest(NodeId n) {
     const std::vector<ValueId> inputs = g_.node(n).inputs;
     for (ValueId v : inputs)

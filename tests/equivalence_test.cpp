@@ -66,17 +66,15 @@ TEST(Equivalence, FlushSchedulesEqualAccumulationBitwise) {
 void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barriers_per_unit) {
   std::int64_t met = 0;
   for (const Span& barrier : t.spans) {
-    const Step& step = p.steps[static_cast<std::size_t>(barrier.step)];
+    const Step& step = p.step(barrier.step);
     if (!step.barrier) continue;
     ++met;
     for (const Span& s : t.spans) {
       if (s.rank != barrier.rank || s.unit != barrier.unit || s.step == barrier.step) continue;
       if (s.step < barrier.step)
-        EXPECT_LE(s.end, barrier.begin)
-            << p.steps[static_cast<std::size_t>(s.step)].name << " in unit " << s.unit;
+        EXPECT_LE(s.end, barrier.begin) << p.step(s.step).name << " in unit " << s.unit;
       else
-        EXPECT_GE(s.begin, barrier.end)
-            << p.steps[static_cast<std::size_t>(s.step)].name << " in unit " << s.unit;
+        EXPECT_GE(s.begin, barrier.end) << p.step(s.step).name << " in unit " << s.unit;
     }
   }
   EXPECT_EQ(met, barriers_per_unit * 8 * p.devices * p.replicas);
@@ -309,8 +307,8 @@ TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
     int weights = 0;
     for (const Step& step : p.steps)
       for (MemberId m : step.reads) {
-        const Member& member = p.members[static_cast<std::size_t>(m)];
-        const Block& block = p.blocks[static_cast<std::size_t>(member.block)];
+        const Member& member = p.member(m);
+        const Block& block = p.block(member.block);
         if (block.arena != Arena::state || !block.name.ends_with(".weight") ||
             step.tag.phase == Phase::update)
           continue;
@@ -344,9 +342,8 @@ TEST(Equivalence, RecomputingEverythingWorksUnderEverySchedule) {
         EXPECT_EQ(kept.losses, out.losses);
         expect_same_state(kept.state, out.state);
         const auto sends = [](const Program& p) {
-          return std::count_if(p.steps.begin(), p.steps.end(), [&](const Step& x) {
-            return p.lanes[static_cast<std::size_t>(x.lane)].kind == LaneKind::send;
-          });
+          return std::count_if(p.steps.begin(), p.steps.end(),
+                               [&](const Step& x) { return p.lane(x.lane).kind == LaneKind::send; });
         };
         EXPECT_EQ(sends(kept.program), sends(out.program)) << "activations travel once";
       }
@@ -392,8 +389,7 @@ std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const
                                                                            const Program& p) {
   std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> orders;
   for (const Span& s : t.spans)
-    if (s.rank == rank && p.lanes[static_cast<std::size_t>(s.lane)].device == rank)
-      orders[s.lane].emplace_back(s.step, s.batch);
+    if (s.rank == rank && p.lane(s.lane).device == rank) orders[s.lane].emplace_back(s.step, s.batch);
   return orders;
 }
 

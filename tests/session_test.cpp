@@ -218,7 +218,7 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
   session.run(0, 20);
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Span, Span>> transfers;  // send, receive
   for (const Span& span : session.timeline().spans) {
-    const Step& step = program.steps[static_cast<std::size_t>(span.step)];
+    const Step& step = program.step(span.step);
     auto& ends = transfers[{step.channel, span.batch}];
     if (program.lane_of(span.step).kind == LaneKind::send) ends.first = span;
     if (program.lane_of(span.step).kind == LaneKind::receive) ends.second = span;
