@@ -3,35 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <limits>
 #include <map>
-#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
+#include <tandem/core/json_input.h>
 #include <tandem/core/waits.h>
 
 namespace tandem {
 namespace {
 
-// An integer that T holds, where others would be cut to fit.
-template <class T> T whole(const nlohmann::ordered_json& j, const char* key, T otherwise) {
-  const auto found = j.find(key);
-  if (found == j.end()) return otherwise;
-  const bool fits =
-      found->is_number_unsigned()
-          ? found->template get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<T>::max())
-          : found->is_number_integer() &&
-                found->template get<std::int64_t>() >= std::numeric_limits<T>::min();
-  if (!fits)
-    throw Error(fmt::format("Program: \"{}\": {} is no integer of sensible size", key, found->dump()));
-  return found->template get<T>();
-}
-
 using json = nlohmann::ordered_json;  // states and values keep their order, and with it their addresses
 constexpr std::int64_t kDefaultBytes = 64;
+constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // what lies outside rounds badly
 constexpr std::array<LaneKind, 6> kKinds{LaneKind::compute, LaneKind::collective, LaneKind::send,
                                          LaneKind::receive, LaneKind::copy_out,   LaneKind::copy_in};
 
@@ -56,94 +42,87 @@ Phase phase_from_name(const std::string& name) {
   throw Error(fmt::format("Program: unknown phase '{}'; there are: forward, backward, update", name));
 }
 
-void only_keys(const json& object, const std::string& where, const std::set<std::string>& known) {
-  if (!object.is_object()) throw Error(fmt::format("Program: {} must be an object", where));
-  for (const auto& [key, value] : object.items())
-    if (!known.contains(key)) throw Error(fmt::format("Program: {}: unknown key '{}'", where, key));
-}
-
 // A named part of the top level: found by name, and kept in the order given.
 class Section {
  public:
-  Section(const json& top, const char* name) {
-    const auto found = top.find(name);
-    if (found == top.end()) return;
-    if (!found->is_object()) throw Error(fmt::format("Program: {} must be an object", name));
-    for (const auto& [key, entry] : found->items()) {
+  /// `noun`: what an entry is called in errors.
+  Section(const JsonInput& section, const char* noun) {
+    for (const auto& [key, entry] : section.entries()) {
       order_.push_back(key);
-      entries_[key] = &entry;
+      entries_.emplace(key, entry.called(fmt::format("{} '{}'", noun, key)));
     }
   }
   const std::vector<std::string>& order() const { return order_; }
-  bool contains(const std::string& name) const { return entries_.contains(name); }
-  json get(const std::string& name, const json& otherwise) const {
+  const JsonInput* find(const std::string& name) const {
     const auto found = entries_.find(name);
-    return found == entries_.end() ? otherwise : *found->second;
+    return found == entries_.end() ? nullptr : &found->second;
   }
 
  private:
   std::vector<std::string> order_;
-  std::map<std::string, const json*> entries_;
+  std::map<std::string, JsonInput> entries_;
 };
 
 class Reader {
  public:
-  explicit Reader(const json& j)
-      : j_(j), value_section_(j, "values"), block_section_(j, "blocks"), state_section_(j, "states") {}
+  explicit Reader(const JsonInput& j)
+      : j_(j),
+        value_section_(j["values"], "value"),
+        block_section_(j["blocks"], "block"),
+        state_section_(j["states"], "state") {}
 
   Program read() {
-    only_keys(
-        j_, "the top level",
+    j_.require_keys(
         {"devices", "replicas", "microbatches", "corun", "lanes", "values", "blocks", "states", "steps"});
-    p_.devices = whole<int>(j_, "devices", 1);
-    p_.replicas = whole<int>(j_, "replicas", 1);
-    p_.microbatches = whole<int>(j_, "microbatches", 1);
-    p_.corun = j_.value("corun", 1.0);
-    if (p_.devices < 1 || p_.corun <= 0) throw Error("Program: devices must be ≥ 1, corun > 0");
-    for (const json& lane : j_.at("lanes")) {
-      only_keys(lane, "a lane", {"device", "kind", "index"});
-      p_.lanes.push_back(
-          {lane.value("device", 0), kind_from_name(lane.value("kind", "compute")), lane.value("index", 0)});
+    p_.devices = j_["devices"].integer(1);
+    p_.replicas = j_["replicas"].integer(1);
+    p_.microbatches = j_["microbatches"].integer(1);
+    p_.corun = j_["corun"].number(1, kLeastRate, kMostRate);
+    for (const JsonInput& lane : j_["lanes"].required().items()) {
+      lane.require_keys({"device", "kind", "index"});
+      p_.lanes.push_back({lane["device"].integer(0), kind_from_name(lane["kind"].text("compute")),
+                          lane["index"].integer(0)});
     }
-    for (const auto& name : state_section_.order()) add_state(name, state_section_.get(name, {}));
-    for (const json& step : j_.at("steps")) name_step(step);
+    for (const auto& name : state_section_.order()) add_state(name, *state_section_.find(name));
+    const std::vector<JsonInput> steps = j_["steps"].required().items();
+    for (const JsonInput& step : steps) name_step(step);
     add_values();
-    for (const json& step : j_.at("steps")) add_step(step);
+    for (const JsonInput& step : steps) add_step(step);
     return std::move(p_);
   }
 
  private:
-  void add_state(const std::string& name, const json& state) {
-    only_keys(state, fmt::format("state '{}'", name), {"device", "bytes", "trained", "slots", "offsets"});
+  void add_state(const std::string& name, const JsonInput& state) {
+    state.require_keys({"device", "bytes", "trained", "slots", "offsets"});
     const auto block = static_cast<BlockId>(p_.blocks.size());
-    p_.blocks.push_back({name, state.value("device", 0), Arena::state, state.value("bytes", kDefaultBytes),
-                         state.value("slots", 1)});
-    StateBlock entry{.path = name, .block = block, .trained = state.value("trained", false)};
+    p_.blocks.push_back({name, state["device"].integer(0), Arena::state, bytes_of(state["bytes"]),
+                         state["slots"].integer(1)});
+    StateBlock entry{.path = name, .block = block, .trained = state["trained"].flag(false)};
     entry.type = {DType::u8, Shape{p_.blocks.back().bytes}};
     p_.states.push_back(std::move(entry));
     states_[name] = block;
   }
 
   // Learns the step's name, and the device of every value that it uses.
-  void name_step(const json& step) {
-    const std::string name = step.at("name");
+  void name_step(const JsonInput& step) {
+    const std::string name = step["name"].required().text();
     if (!step_ids_.emplace(name, static_cast<StepId>(step_ids_.size())).second)
       throw Error(fmt::format("Program: two steps are called '{}'", name));
-    const int lane = step.value("lane", 0);
+    const int lane = step["lane"].integer(0);
     if (lane < 0 || static_cast<std::size_t>(lane) >= p_.lanes.size())
       throw Error(
           fmt::format("Program: step '{}' is on lane {}, but there are {}", name, lane, p_.lanes.size()));
     for (const char* list : {"writes", "reads"})
-      for (const json& v : step.value(list, json::array()))
-        devices_.emplace(v.get<std::string>(), p_.lanes[static_cast<std::size_t>(lane)].device);
+      for (const std::string& v : step[list].texts())
+        devices_.emplace(v, p_.lanes[static_cast<std::size_t>(lane)].device);
   }
 
   // Those listed, in the order of their blocks and their own.
   void add_values() {
     std::map<std::string, std::string> first_in;  // of a block
     for (const auto& name : value_section_.order()) {
-      const json v = value_section_.get(name, {});
-      if (devices_.contains(name)) first_in.emplace(v.is_object() ? v.value("block", name) : name, name);
+      const JsonInput& v = *value_section_.find(name);
+      if (devices_.contains(name)) first_in.emplace(v.is_object() ? v["block"].text(name) : name, name);
     }
     for (const auto& name : block_section_.order())
       if (const auto found = first_in.find(name); found != first_in.end()) block(name, found->second, 0);
@@ -160,41 +139,51 @@ class Reader {
 
   MemberId value(const std::string& name) {
     if (const auto found = members_.find(name); found != members_.end()) return found->second;
-    const json v = value_section_.get(name, json(kDefaultBytes));
-    if (!v.is_object())
-      return member(name, block(name, name, v.get<std::int64_t>()), 0, v.get<std::int64_t>(), 0);
-    only_keys(v, fmt::format("value '{}'", name), {"bytes", "block", "offset"});
-    const std::int64_t bytes = v.value("bytes", kDefaultBytes), offset = v.value("offset", std::int64_t{0});
-    return member(name, block(v.value("block", name), name, offset + bytes), offset, bytes, 0);
+    const JsonInput* const v = value_section_.find(name);
+    if (!v || !v->is_object()) {
+      const std::int64_t bytes = v ? bytes_of(*v) : kDefaultBytes;
+      return member(name, block(name, name, bytes), 0, bytes, 0);
+    }
+    v->require_keys({"bytes", "block", "offset"});
+    const std::int64_t bytes = bytes_of((*v)["bytes"]), offset = bytes_of((*v)["offset"], 0);
+    return member(name, block((*v)["block"].text(name), name, offset + bytes), offset, bytes, 0);
   }
 
   // The block of that name, which has room for `bytes`.
   BlockId block(const std::string& name, const std::string& value, std::int64_t bytes) {
     const auto [found, fresh] = blocks_.emplace(name, static_cast<BlockId>(p_.blocks.size()));
     if (fresh) {
-      const json b = block_section_.get(name, json::object());
-      only_keys(b, fmt::format("block '{}'", name), {"bytes", "arena", "slots", "offsets"});
-      p_.blocks.push_back({name, devices_.at(value), arena_from_name(b.value("arena", "work")),
-                           b.value("bytes", bytes), b.value("slots", 1)});
+      p_.blocks.push_back({name, devices_.at(value), Arena::work, bytes});
+      if (const JsonInput* const b = block_section_.find(name)) {
+        b->require_keys({"bytes", "arena", "slots", "offsets"});
+        Block& listed = p_.blocks.back();
+        listed.arena = arena_from_name((*b)["arena"].text("work"));
+        listed.bytes = bytes_of((*b)["bytes"], bytes);
+        listed.slots = (*b)["slots"].integer(1);
+      }
     }
     auto& size = p_.blocks[static_cast<std::size_t>(found->second)].bytes;
     size = std::max(size, bytes);
     return found->second;
   }
 
+  static std::int64_t bytes_of(const JsonInput& j, std::int64_t otherwise = kDefaultBytes) {
+    return j.integer<std::int64_t>(otherwise, 0, kMaxBytes);
+  }
   std::int64_t state_bytes(BlockId block) const { return p_.blocks[static_cast<std::size_t>(block)].bytes; }
 
   MemberId read_of(const std::string& text) {
     if (states_.contains(text))
       throw Error(fmt::format("Program: state '{0}' is read without an age; write {0}@1", text));
     const auto at = text.rfind('@');
-    if (at == std::string::npos || value_section_.contains(text)) return value(text);
+    if (at == std::string::npos || value_section_.find(text)) return value(text);
     const auto state = states_.find(text.substr(0, at));
     if (state == states_.end()) throw Error(fmt::format("Program: unknown state '{}'", text.substr(0, at)));
     int age = 0;
     const char* const end = text.data() + text.size();
-    if (const auto parsed = std::from_chars(text.data() + at + 1, end, age); parsed.ptr != end || age < 1)
-      throw Error(fmt::format("Program: '{}': ages count from 1", text));
+    const auto parsed = std::from_chars(text.data() + at + 1, end, age);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || age < 1 || age > kMaxAge)
+      throw Error(fmt::format("Program: '{}': ages count from 1, to {}", text, kMaxAge));
     return member(text, state->second, 0, state_bytes(state->second), 1 - age);
   }
 
@@ -208,47 +197,43 @@ class Reader {
     return channels_.emplace(name, static_cast<std::int64_t>(channels_.size())).first->second;
   }
 
-  void add_waits(Step& s, const json& waits) {
-    for (const json& w : waits) {
-      only_keys(w, fmt::format("a wait of step '{}'", s.name), {"step", "back"});
-      const auto found = step_ids_.find(w.at("step").get<std::string>());
+  void add_waits(Step& s, const JsonInput& waits) {
+    for (const JsonInput& w : waits.items()) {
+      w.require_keys({"step", "back"});
+      const std::string name = w["step"].required().text();
+      const auto found = step_ids_.find(name);
       if (found == step_ids_.end())
-        throw Error(fmt::format("Program: step '{}' is after unknown step {}", s.name, w.at("step").dump()));
-      s.waits.push_back({found->second, whole<int>(w, "back", 0)});
+        throw Error(fmt::format("Program: step '{}' is after unknown step '{}'", s.name, name));
+      s.waits.push_back({found->second, w["back"].integer(0)});
     }
   }
 
-  void add_step(const json& j) {
+  void add_step(const JsonInput& listed) {
     Step s;
-    s.name = j.at("name");
-    only_keys(j, fmt::format("step '{}'", s.name),
-              {"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel",
-               "own_rate", "others_rate", "after", "waits", "phase"});
-    s.lane = whole<LaneId>(j, "lane", 0);
-    s.lag = whole<int>(j, "lag", 0);
-    s.in_place = j.value("in_place", false);
-    s.barrier = j.value("barrier", false);
-    s.cost = {j.value("seconds", 0.0), j.value("own_rate", 1.0), j.value("others_rate", 1.0)};
-    constexpr double kYear = 3.2e7, kLeast = 1e-9,
-                     kMost = 1e9;  // what lies outside is a slip, and rounds badly
-    const auto sensible = [](double rate) { return rate >= kLeast && rate <= kMost; };
-    if (!(s.cost.seconds >= 0 && s.cost.seconds <= kYear) || !sensible(s.cost.own_rate) ||
-        !sensible(s.cost.others_rate))
-      throw Error(fmt::format("Program: step '{}': seconds must be 0 to {:g}, rates {:g} to {:g}", s.name,
-                              kYear, kLeast, kMost));
-    s.tag.phase = phase_from_name(j.value("phase", "forward"));
-    for (const json& r : j.value("reads", json::array())) s.reads.push_back(read_of(r));
-    for (const json& w : j.value("writes", json::array())) {
+    s.name = listed["name"].text();
+    const JsonInput j = listed.called(fmt::format("step '{}'", s.name));
+    j.require_keys({"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel",
+                    "own_rate", "others_rate", "after", "waits", "phase"});
+    s.lane = j["lane"].integer(0);
+    s.lag = j["lag"].integer(0);
+    s.in_place = j["in_place"].flag(false);
+    s.barrier = j["barrier"].flag(false);
+    s.cost.seconds = j["seconds"].number(0, 0, kYear);
+    s.cost.own_rate = j["own_rate"].number(1, kLeastRate, kMostRate);
+    s.cost.others_rate = j["others_rate"].number(1, kLeastRate, kMostRate);
+    s.tag.phase = phase_from_name(j["phase"].text("forward"));
+    for (const std::string& r : j["reads"].texts()) s.reads.push_back(read_of(r));
+    for (const std::string& w : j["writes"].texts()) {
       s.writes.push_back(write_of(w));
       if (std::find(s.reads.begin(), s.reads.end(), s.writes.back()) != s.reads.end())
-        throw Error(fmt::format("Program: cycle: step '{}' reads {}, which it makes", s.name, w.dump()));
+        throw Error(fmt::format("Program: cycle: step '{}' reads '{}', which it makes", s.name, w));
     }
-    if (j.contains("channel")) s.channel = channel(j.at("channel"));
-    for (const char* list : {"after", "waits"}) add_waits(s, j.value(list, json::array()));
+    if (j["channel"].present()) s.channel = channel(j["channel"].text());
+    for (const char* list : {"after", "waits"}) add_waits(s, j[list]);
     p_.steps.push_back(std::move(s));
   }
 
-  const json& j_;
+  const JsonInput j_;
   const Section value_section_, block_section_, state_section_;
   Program p_;
   std::map<std::string, StepId> step_ids_;
@@ -349,15 +334,10 @@ class Writer {
 }  // namespace
 
 Program schedule_from_json(const std::string& text) {
-  try {
-    const json j = json::parse(text);
-    Program p = Reader(j).read();
-    for (const Step& s : p.steps) p.max_lag = std::max(p.max_lag, s.lag);
-    check_schedule(p);
-    return p;
-  } catch (const json::exception& e) {
-    throw Error(fmt::format("Program: {}", e.what()));
-  }
+  Program p = Reader(JsonInput::parse("Program", text)).read();
+  for (const Step& s : p.steps) p.max_lag = std::max(p.max_lag, s.lag);
+  check_schedule(p);
+  return p;
 }
 
 std::string to_json(const Program& p) { return Writer(p).write().dump(1); }

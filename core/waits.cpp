@@ -13,9 +13,6 @@ namespace tandem {
 
 namespace {
 
-// More than any schedule has use for; what is larger is a slip of the pen, and would be unrolled for hours.
-constexpr int kMaxLag = 10'000, kMaxSlots = 10'000;
-
 // For each member the step that writes it; a read of state counts as written by whoever assigns the state.
 std::vector<Access> writers(const Program& p) {
   std::vector<Access> result(p.members.size());
@@ -42,28 +39,51 @@ std::vector<Access> writers(const Program& p) {
   return result;
 }
 
-void check_ids(const Program& p) {
-  const auto in_range = [](auto id, const auto& v) {
-    return id >= 0 && static_cast<std::size_t>(id) < v.size();
-  };
-  for (const Block& b : p.blocks)
+bool in_range(auto id, const auto& v) { return id >= 0 && static_cast<std::size_t>(id) < v.size(); }
+
+void check_devices(const Program& p) {
+  if (p.devices < 1 || p.devices > kMaxDevices || p.replicas < 1 || p.microbatches < 1)
+    throw Error(fmt::format("a Program of {}, {} and {}; devices must be 1 to {}, the others at least 1",
+                            counted(p.devices, "device"), counted(p.replicas, "replica"),
+                            counted(p.microbatches, "micro-batch"), kMaxDevices));
+  for (const Lane& l : p.lanes)
+    if (l.device < 0 || l.device >= p.devices || l.index < 0)
+      throw Error(fmt::format(
+          "a {} lane of index {} is on device {}; the index must be at least 0, the device 0 to {}",
+          name_of(l.kind), l.index, l.device, p.devices - 1));
+}
+
+void check_blocks(const Program& p) {
+  std::int64_t room = kMaxBytes;
+  for (const Block& b : p.blocks) {
     if (b.bytes < 0 || b.slots < 1 || b.slots > kMaxSlots || b.device < 0 || b.device >= p.devices)
       throw Error(fmt::format(
           "block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, the device below {}",
           b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
+    if (b.bytes > room)
+      throw Error(fmt::format("block '{}' has {} bytes; all blocks together may have {}", b.name, b.bytes,
+                              kMaxBytes));
+    room -= b.bytes;
+  }
   for (const Member& m : p.members) {
     if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
-    if (m.offset < 0 || m.offset + m.bytes > p.block(m.block).bytes)
+    if (m.offset < 0 || m.bytes < 0 || m.offset > p.block(m.block).bytes - m.bytes)
       throw Error(fmt::format("value '{}' does not fit its block", m.name));
+    if (1 - m.shift > kMaxAge)
+      throw Error(
+          fmt::format("'{}' reads a state of age {}; ages are 1 to {}", m.name, 1 - m.shift, kMaxAge));
   }
+}
+
+void check_ids(const Program& p) {
+  check_devices(p);
+  check_blocks(p);
   for (const Step& s : p.steps) {
     if (!in_range(s.lane, p.lanes))
       throw Error(fmt::format("step '{}' is on unknown lane {}", s.name, s.lane));
     if (s.lag < 0 || s.lag > kMaxLag)
       throw Error(fmt::format("step '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
     const int device = p.lane(s.lane).device;
-    if (device < 0 || device >= p.devices)
-      throw Error(fmt::format("step '{}' is on unknown device {}", s.name, device));
     for (const auto* members : {&s.reads, &s.writes})
       for (MemberId m : *members) {
         if (!in_range(m, p.members)) throw Error(fmt::format("step '{}' uses unknown value {}", s.name, m));
@@ -72,8 +92,10 @@ void check_ids(const Program& p) {
                                   s.name, device, p.member(m).name, p.block(p.member(m).block).device));
       }
     for (const Wait& w : s.waits) {
-      if (!in_range(w.step, p.steps) || w.back < 0)
-        throw Error(fmt::format("step '{}' waits for step {} of {} units back", s.name, w.step, w.back));
+      if (!in_range(w.step, p.steps) || w.back < 0 || w.back > kMaxLag)
+        throw Error(
+            fmt::format("step '{}' waits for step {} of {} units back; there are {} steps, units are 0 to {}",
+                        s.name, w.step, w.back, p.steps.size(), kMaxLag));
       if (p.lane_of(w.step).device != device)
         throw Error(fmt::format("step '{}' waits for '{}' on another device; only transfers cross devices",
                                 s.name, p.step(w.step).name));

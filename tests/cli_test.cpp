@@ -157,7 +157,9 @@ TEST_F(Cli, RefusesBadPrograms) {
   expect_refused(program(R"({"name": "A", "lag": 2000000000})"), {"lag 2000000000"});
   const std::string lanes =
       R"({"devices": 1, "lanes": [{}], "steps": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
-  for (const char* state : {R"({"slots": 0})", R"({"slots": -3})", R"({"bytes": -576})", R"({"device": 5})"})
+  expect_refused(kTandem + "sim " + write("s.json", lanes + R"({"bytes": -576}}})"),
+                 {"'w'", "\"bytes\" is -576"});
+  for (const char* state : {R"({"slots": 0})", R"({"slots": -3})", R"({"device": 5})"})
     expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "the device below 1"});
   expect_refused(program(R"({"name": "A", "colour": 1})"), {"colour"});
   expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});

@@ -123,6 +123,69 @@ TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
                  {"missing end", "'S'"});
 }
 
+TEST(ProgramJson, TakesNothingThatItWouldHaveToConvertOrDrop) {
+  expect_refused(one_lane(R"({"name": "A", "lag": 1.5})"), {"step 'A'", R"("lag" is 1.5; an integer)"});
+  expect_refused(one_lane(R"({"name": "A", "lag": true})"), {"step 'A'", "\"lag\" is true"});
+  expect_refused(one_lane(R"({"name": "A", "lag": 4294967296})"), {"\"lag\" is 4294967296"});
+  expect_refused(one_lane(R"({"name": "A", "lag": 18446744073709551615})"),
+                 {"\"lag\" is 18446744073709551615"});
+  expect_refused(one_lane(R"({"name": "A", "seconds": "1"})"),
+                 {"step 'A'", "\"seconds\" is \"1\"; a number"});
+  expect_refused(one_lane(R"({"name": "A", "in_place": 1})"), {"\"in_place\" is 1; true or false"});
+  expect_refused(one_lane(R"({"name": "A", "reads": "a"})"), {"\"reads\" is \"a\"; an array"});
+  expect_refused(one_lane(R"({"name": "A", "writes": [1]})"), {"\"writes\": [0] is 1; a text"});
+  expect_refused(one_lane(R"({"lag": 1})"), {R"("steps": [0]: "name" is missing)"});
+  expect_refused(R"({"lanes": {"a": {}}, "steps": []})", {"\"lanes\" is {\"a\":{}}; an array"});
+  expect_refused(R"([])", {"the top level is []; an object"});
+}
+
+TEST(ProgramJson, RefusesAKeyGivenTwice) {
+  expect_refused(R"({"lanes": [{}], "lanes": [{}, {}], "steps": []})", {"\"lanes\" is given twice"});
+  expect_refused(one_lane(R"({"name": "A", "lag": 1, "lag": 2})"), {"\"lag\" is given twice"});
+  expect_refused(one_lane(R"({"name": "A"})", R"("states": {"w": {}, "w": {}},)"), {"\"w\" is given twice"});
+  EXPECT_EQ("", refusal(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})"))) << "in two objects";
+}
+
+TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
+  const auto values = [](const std::string& a, const std::string& b) {
+    return one_lane(R"({"name": "A", "writes": ["a", "b"]})",
+                    "\"values\": {\"a\": " + a + ", \"b\": " + b + "},");
+  };
+  expect_refused(values("4611686018427387904", "1"), {"value 'a'", "0 to 281474976710656"});
+  expect_refused(values("-1", "1"), {"value 'a' is -1"});
+  expect_refused(values(R"({"offset": 9223372036854775807})", "1"), {"value 'a': \"offset\""});
+  expect_refused(values("281474976710656", "1"), {"'b'", "all blocks together may have 281474976710656"});
+  const std::string state = R"("states": {"w": {}},)";
+  for (const char* age : {"10001", "1000000000", "99999999999", "1x", ""})
+    expect_refused(
+        one_lane(R"({"name": "A", "reads": ["w@)" + std::string(age) + R"("], "writes": ["w"]})", state),
+        {"ages count from 1, to 10000"});
+  expect_refused(one_lane(R"({"name": "A"}, {"name": "B", "after": [{"step": "A", "back": 2000000000}]})"),
+                 {"'B'", "2000000000", "0 to 10000"});
+  for (const char* top :
+       {R"("devices": 1000000000,)", R"("devices": 0,)", R"("replicas": 0,)", R"("microbatches": -3,)"})
+    expect_refused(one_lane(R"({"name": "A"})", top), {"devices must be 1 to 10000, the others at least 1"});
+  for (const char* lane : {R"({"index": -1})", R"({"device": 1})", R"({"device": -1})"})
+    expect_refused(R"({"lanes": [)" + std::string(lane) + R"(], "steps": []})",
+                   {"a compute lane", "the index must be at least 0, the device 0 to 0"});
+  for (const char* rho : {"0", "-1", "1e300"})
+    expect_refused(one_lane(R"({"name": "A"})", "\"corun\": " + std::string(rho) + ","),
+                   {"\"corun\" is ", "1e-09 to 1e+09"});
+  expect_refused(one_lane(R"({"name": "A", "others_rate": 1e10})"),
+                 {"\"others_rate\" is ", "1e-09 to 1e+09"});
+}
+
+// The largest numbers that are accepted overflow nowhere.
+TEST(ProgramJson, PlansTheLargestNumbersItAccepts) {
+  const Program p = planned(schedule_from_json(
+      one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "lag": 9999, "reads": ["a"]})",
+               R"("values": {"a": 281474976710656},)")));
+  EXPECT_EQ(10'000, p.blocks[0].slots);
+  EXPECT_EQ(10'000 * (std::int64_t{1} << 48), p.memory[0].work);
+  EXPECT_EQ(p.memory[0].work, p.memory[0].live_peak);
+  EXPECT_NO_THROW(verify(p));
+}
+
 // Written out and read back, a Program is the same one: the same plan follows from it.
 void expect_round_trip(const Program& schedule) {
   const Program plan = planned(schedule);
