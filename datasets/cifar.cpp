@@ -51,9 +51,14 @@ void require_directory(const fs::path& dir) {
                             error.message()));
 }
 
-bool holds_any_file(const fs::path& dir, const Format& format) {
+/// Also of a link that leads nowhere: reading it says so.
+bool has_name(const fs::path& file) {
   std::error_code ignored;
-  const auto present = [&](const std::string& file) { return fs::exists(dir / file, ignored); };
+  return fs::exists(fs::symlink_status(file, ignored));
+}
+
+bool holds_any_file(const fs::path& dir, const Format& format) {
+  const auto present = [&](const std::string& file) { return has_name(dir / file); };
   return std::ranges::any_of(format.train_files, present) || std::ranges::any_of(format.test_files, present);
 }
 
@@ -61,21 +66,21 @@ bool holds(const fs::path& dir, const Format& format) {
   return holds_any_file(dir, format) || holds_any_file(dir / format.subfolder, format);
 }
 
-/// The files of one split: the first must exist, further ones may be absent.
+/// The files of one split: the first must exist, the last ones may be absent.
 std::vector<fs::path> find_files(const fs::path& dir, const Format& format, CifarSplit split) {
   require_directory(dir);
   const fs::path folder = holds_any_file(dir, format) ? dir : dir / format.subfolder;
   std::vector<fs::path> found;
-  for (const auto& name : split == CifarSplit::train ? format.train_files : format.test_files) {
-    std::error_code ignored;
-    if (fs::exists(folder / name, ignored)) {
-      found.push_back(folder / name);
-    } else if (found.empty()) {
-      throw Error(
-          fmt::format("{}: no {} here nor in {}/; unpack the binary version of {} into this directory",
-                      dir.string(), name, format.subfolder, format.name));
-    }
-  }
+  const auto& names = split == CifarSplit::train ? format.train_files : format.test_files;
+  for (const auto& name : names)
+    if (has_name(folder / name)) found.push_back(folder / name);
+  if (found.empty() || found[0] != folder / names[0])
+    throw Error(fmt::format("{}: no {} here nor in {}/; unpack the binary version of {} into this directory",
+                            dir.string(), names[0], format.subfolder, format.name));
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (found[i] != folder / names[i])
+      throw Error(fmt::format("{}: missing, though {} is there; fetch or write it again",
+                              (folder / names[i]).string(), found.back().filename().string()));
   return found;
 }
 

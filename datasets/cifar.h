@@ -28,7 +28,7 @@ struct CifarData {
 enum class CifarSplit { train, test };
 
 /// Reads the binary version of CIFAR-10 from `dir`, or from its subfolder cifar-10-batches-bin:
-/// data_batch_1.bin … data_batch_5.bin (those that exist, the first at least) or test_batch.bin,
+/// data_batch_1.bin … data_batch_5.bin (the first at least, and none missing in between) or test_batch.bin,
 /// each a whole number of 3073-byte records: label, then the red, green and blue planes (32,32).
 /// Throws Error naming file, record, offset, what was found there and the fix.
 /// Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, and its data page.

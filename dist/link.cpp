@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +10,9 @@
 
 namespace tandem {
 namespace {
+
+// What exists, with room to spare; beyond, seconds would overflow the clock.
+constexpr double kLeastBandwidth = 1e3, kMostBandwidth = 1e15, kMostLatency = 100;
 
 struct Unit {
   std::string_view name;
@@ -63,7 +65,8 @@ LinkModel parse_link(std::string_view text) {
     if (part.empty()) refuse(text, "a part is empty");
     double number = 0;
     const auto [rest, code] = std::from_chars(part.data(), part.data() + part.size(), number);
-    if (code != std::errc{}) refuse(text, fmt::format("'{}' does not begin with a number", part));
+    if (code == std::errc::invalid_argument)
+      refuse(text, fmt::format("'{}' does not begin with a number", part));
     const std::string_view name = trim({rest, static_cast<std::size_t>(part.data() + part.size() - rest)});
     const Unit* unit = nullptr;
     for (const Unit& u : kUnits)
@@ -71,11 +74,16 @@ LinkModel parse_link(std::string_view text) {
     if (!unit)
       refuse(text,
              name.empty() ? fmt::format("'{}' has no unit", part) : fmt::format("unknown unit '{}'", name));
-    if (!std::isfinite(number) || number < 0 || (unit->is_bandwidth && number == 0))
-      refuse(text, fmt::format("'{}' is out of range", part));
+    const double value = number * unit->factor;
+    const auto [least, most] =
+        unit->is_bandwidth ? std::pair(kLeastBandwidth, kMostBandwidth) : std::pair(0.0, kMostLatency);
+    if (code != std::errc{} || !(value >= least && value <= most))
+      refuse(text,
+             fmt::format("'{}' is out of range: bandwidths are 1kB/s to 1000000GB/s, latencies 0s to 100s",
+                         part));
     if (std::exchange(seen[unit->is_bandwidth], true))
       refuse(text, unit->is_bandwidth ? "two bandwidths" : "two latencies");
-    (unit->is_bandwidth ? link.bandwidth : link.latency) = number * unit->factor;
+    (unit->is_bandwidth ? link.bandwidth : link.latency) = value;
   }
   return link;
 }

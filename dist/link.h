@@ -25,7 +25,8 @@ double all_reduce_seconds(const LinkModel& link, double bytes, int ranks);
 double barrier_seconds(const LinkModel& link, int ranks);
 
 /// Reads "1GB/s,50us": a bandwidth (Gb/s, Mb/s in bits; GB/s, MB/s, kB/s in bytes; powers of ten), a latency
-/// (us, ms, s), or both in either order. What is left out does not limit. Throws Error listing these forms.
+/// (us, ms, s), or both in either order. What is left out does not limit. Bandwidths are 1 kB/s to 1e6 GB/s,
+/// latencies up to 100 s. Throws Error listing these forms, or this range.
 LinkModel parse_link(std::string_view text);
 
 /// The form `parse_link` reads: "1GB/s,50us".

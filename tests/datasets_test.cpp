@@ -163,6 +163,17 @@ TEST_F(CifarReaderRefuses, ADirectoryWithNeitherSetOrWithBoth) {
   expect_error([&] { load_cifar(dir_, CifarSplit::train); }, {dir_.string(), "both CIFAR-10 and CIFAR-100"});
 }
 
+TEST_F(CifarReaderRefuses, AGapAmongTheFiles) {
+  for (int i : {1, 2, 4}) write(dir_ / ("data_batch_" + std::to_string(i) + ".bin"), record({5}));
+  expect_train_error({(dir_ / "data_batch_3.bin").string(), "missing, though data_batch_4.bin is there"});
+}
+
+TEST_F(CifarReaderRefuses, ALinkThatLeadsNowhere) {
+  write(dir_ / "data_batch_1.bin", record({5}));
+  fs::create_symlink(dir_ / "nowhere", dir_ / "data_batch_2.bin");
+  expect_train_error({(dir_ / "data_batch_2.bin").string(), "cannot be read", "No such file"});
+}
+
 TEST_F(CifarReaderRefuses, ASplitWhoseFirstFileIsMissing) {
   write(dir_ / "data_batch_2.bin", record({5}));
   expect_train_error({dir_.string(), "no data_batch_1.bin", "cifar-10-batches-bin", "unpack"});

@@ -47,6 +47,14 @@ TEST(LinkModel, RefusesTheRestAndListsTheForms) {
     EXPECT_NE(e.find("10Gb/s"), std::string::npos) << text;
     EXPECT_NE(e.find(fmt::format("link '{}'", text)), std::string::npos) << e;
   }
+  for (const char* text : {"1e300GB/s", "1e-300GB/s", "0.999kB/s", "1.1e6GB/s", "1e10s", "101s", "1e999s"})
+    EXPECT_THROW(parse_link(text), Error) << text;
+  EXPECT_NE(message_of<Error>([] {
+              parse_link("1GB/s,1e10s");
+            }).find("'1e10s' is out of range: bandwidths are 1kB/s to 1000000GB/s, latencies 0s to 100s"),
+            std::string::npos);
+  EXPECT_EQ(parse_link("1kB/s,100s"), (LinkModel{100, 1e3}));
+  EXPECT_EQ(parse_link("1e6GB/s,0us"), (LinkModel{0, 1e15}));
   EXPECT_THROW(throttle(ThreadWorld(1).comm(0), {-1, 1}), Error);
   EXPECT_THROW(throttle(ThreadWorld(1).comm(0), {0, std::numeric_limits<double>::quiet_NaN()}), Error);
 }
