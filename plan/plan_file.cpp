@@ -1,35 +1,20 @@
 #include <tandem/plan/plan_file.h>
 
-#include <fstream>
-
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include <tandem/core/error.h>
+#include <tandem/core/json_input.h>
 
 namespace tandem {
 
 void read_plan(const std::string& file, Strategy& strategy) {
-  std::ifstream in(file);
-  if (!in) throw Error(fmt::format("plan '{}': cannot be read", file));
-  try {
-    const auto plan = nlohmann::json::parse(in);
-    for (const auto& [key, value] : plan.items()) {
-      if (key == "cuts")
-        value.get_to(strategy.cuts);
-      else if (key == "fusion_groups")
-        value.get_to(strategy.fusion_groups);
-      else if (key == "swap")
-        value.get_to(strategy.swap);
-      else if (key == "recompute")
-        value.get_to(strategy.recompute);
-      else
-        throw Error(fmt::format(
-            "plan '{}': unknown key '{}'; there are: cuts, fusion_groups, swap, recompute", file, key));
-    }
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(fmt::format("plan '{}': {}", file, e.what()));
-  }
+  const JsonInput plan = JsonInput::parse(fmt::format("plan '{}'", file), read_text("plan", file));
+  plan.require_keys({"cuts", "fusion_groups", "swap", "recompute"});
+  strategy.cuts = plan["cuts"].texts();
+  strategy.fusion_groups.clear();
+  for (const JsonInput& group : plan["fusion_groups"].items())
+    strategy.fusion_groups.push_back(group.texts());
+  strategy.swap = plan["swap"].texts();
+  strategy.recompute = plan["recompute"].texts();
 }
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
+#include <tandem/core/json_input.h>
 #include <tandem/plan/trial_run.h>
 
 namespace tandem {
@@ -51,15 +52,12 @@ double Profile::seconds(const Step& step, int threads) const {
 }
 
 Profile Profile::read(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw Error(fmt::format("profile '{}': cannot be read", file));
-  try {
-    Profile p;
-    nlohmann::json::parse(in).get_to(p.seconds_);
-    return p;
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(fmt::format("profile '{}': {}", file, e.what()));
-  }
+  constexpr double kYear = 3.2e7;
+  Profile p;
+  for (const auto& [key, seconds] :
+       JsonInput::parse(fmt::format("profile '{}'", file), read_text("profile", file)).entries())
+    p.seconds_[key] = seconds.number(0, 0, kYear);
+  return p;
 }
 
 void Profile::write(const std::string& file) const {
@@ -72,7 +70,6 @@ Program with_costs(Program program, const Profile& profile) {
   for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
     Step& step = program.step(s);
     if (is_measured(step, program.lane_of(s).kind))
-
       step.cost.seconds = std::max(step.cost.seconds, profile.seconds(step, program.threads));
   }
   return program;

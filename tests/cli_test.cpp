@@ -96,6 +96,25 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--plan " + write("key.json", R"({"cutz": []})"), {"cutz", "cuts"});
   expect_refused(kTrain + "--plan " + write("text.json", "{"), {"text.json", "parse error"});
   expect_refused(kTrain + "--plan " + file("absent.json"), {"absent.json", "cannot be read"});
+  expect_refused(kTrain + "--plan " + file("."), {"plan '" + file("."), "Is a directory"});
+  expect_refused(kTrain + "--plan " + write("array.json", "[]"),
+                 {"array.json", "the top level is []; an object"});
+  expect_refused(kTrain + "--plan " + write("null.json", "null"),
+                 {"null.json", "the top level is null; an object"});
+  expect_refused(kTrain + "--plan " + write("twice.json", R"({"swap": ["block0"], "swap": []})"),
+                 {"twice.json", "\"swap\" is given twice"});
+  expect_refused(kTrain + "--plan " + write("type.json", R"({"swap": "block0"})"),
+                 {"type.json", "\"swap\" is \"block0\"; an array"});
+  expect_refused(kTrain + "--plan " + write("item.json", R"({"fusion_groups": [["a"], "b"]})"),
+                 {"item.json", "\"fusion_groups\": [1] is \"b\"; an array"});
+  const std::string profile = kTrain + "--simulate --profile ";
+  expect_refused(profile + file("."), {"profile '" + file("."), "Is a directory"});
+  expect_refused(profile + write("costs.json", R"({"relu": "1"})"),
+                 {"costs.json", "\"relu\" is \"1\"; a number"});
+  expect_refused(profile + write("costs.json", R"({"relu": -1})"),
+                 {"costs.json", "\"relu\" is -1; a number"});
+  expect_refused(profile + write("costs.json", R"({"a": 1, "a": 2})"),
+                 {"costs.json", "\"a\" is given twice"});
   expect_refused(kTrain + "--plan " + write("swap.json", R"({"swap": ["attic"]})"),
                  {"attic", "names no activation", "block0 relu"});
   expect_refused(kTrain + "--arch convnet --plan " + file("swap.json"),
