@@ -97,11 +97,7 @@ Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool trai
 
 CifarTraining::CifarTraining(const CifarData& data, const TrainOptions& options,
                              std::function<void(std::int64_t, const Batch&)> arrived)
-    : data_(data), options_(options), arrived_(std::move(arrived)), dtype_(dtype_from_name(options.dtype)) {
-  if (batches_per_epoch() == 0)
-    throw Error(fmt::format("--batch-size {} is larger than the training set of {}", options.batch_size,
-                            counted(data.size(), "image")));
-}
+    : data_(data), options_(options), arrived_(std::move(arrived)), dtype_(dtype_from_name(options.dtype)) {}
 
 std::int64_t CifarTraining::total_batches() const {
   const std::int64_t by_epochs = batches_per_epoch() * options_.epochs;

@@ -36,7 +36,8 @@ class CifarTraining final : public Host {
     std::vector<double> loss, lr;  ///< per model
     double seconds = 0;            ///< when the loss arrived, on a steady clock
   };
-  /// `arrived` is called with each batch whose loss is there, in order of batches.
+  /// `data` must hold a batch at least. `arrived` is called with each batch whose loss is there, in order of
+  /// batches.
   CifarTraining(const CifarData& data, const TrainOptions& options,
                 std::function<void(std::int64_t, const Batch&)> arrived);
 

@@ -1,12 +1,15 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
+
+#include "decimal.h"
 
 namespace tandem::apps {
 namespace {
@@ -50,10 +53,28 @@ std::string unexpected(const CLI::App& app) {
                      near.empty() ? "" : fmt::format(", perhaps {}", fmt::join(near, " or ")), help);
 }
 
+// What is asked of every value, before CLI11 converts it.
+std::string checked(const std::string& type, const std::string& text) {
+  if (text.empty()) throw CLI::ValidationError("an empty value; leave the option out, or give it one");
+  if (type == "INT") return std::to_string(decimal<std::int64_t>(text));
+  if (type == "UINT") return std::to_string(decimal<std::uint64_t>(text));
+  if (type == "FLOAT") decimal<double>(text);
+  return text;
+}
+
+void check_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_expected_max() > 0)  // not a flag
+      option->transform(
+          [type = option->get_type_name()](const std::string& text) { return checked(type, text); });
+  for (CLI::App* command : app.get_subcommands({})) check_values(*command);
+}
+
 }  // namespace
 
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
+  check_values(app);
   try {
     app.parse(argc, argv);
     return true;
@@ -62,6 +83,8 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     return false;
   } catch (const CLI::ExtrasError&) {
     throw Error(unexpected(app));
+  } catch (const CLI::ConversionError& e) {  // of 64 bits, to fewer
+    throw Error(fmt::format("{}; at most {} is possible", e.what(), std::numeric_limits<int>::max()));
   } catch (const CLI::ParseError& e) {
     throw Error(fmt::format("{}; see {} --help", e.what(), app.get_name()));
   }

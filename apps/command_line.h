@@ -3,7 +3,8 @@
 
 namespace tandem::apps {
 
-/// Parses the command line of a program, to which --version is added. False when there is nothing left to do:
+/// Parses the command line of a program, to which --version is added. No value may be empty, and numbers are
+/// read as decimal.h says. False when there is nothing left to do:
 /// help or version were asked for, and printed. Throws Error in one line otherwise: what is not understood,
 /// the flags that an unknown one resembles, and where all are listed. `app` must have the program's name.
 bool parse_command_line(CLI::App& app, int argc, char** argv);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/json_input.h>
 #include <tandem/core/placement.h>
 #include <tandem/core/program_json.h>
 #include <tandem/core/sim_backend.h>
@@ -20,23 +21,15 @@ namespace {
 
 using namespace tandem;
 
-std::string read_file(const std::string& file) {
-  std::ifstream in(file);
-  if (!in) throw Error(fmt::format("'{}' cannot be read", file));
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 Program program_from(const std::string& file) {
-  Program program = planned(schedule_from_json(read_file(file)));
+  Program program = planned(schedule_from_json(read_text("Program", file)));
   verify(program);
   return program;
 }
 
 void simulate(const std::string& file, std::int64_t batches, const std::string& trace) {
-  if (batches < 1) throw Error(fmt::format("--batches {}: must be at least 1", batches));
   const Program program = program_from(file);
+  apps::require_simulable("--batches", batches, program);
   apps::require_writable("--trace", trace);
   SimBackend sim(program);
   run(sim, batches);

@@ -1,7 +1,7 @@
 #include "train_checks.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,9 +14,13 @@
 namespace tandem::apps {
 namespace {
 
-template <class T> void at_least(const char* flag, T value, T least) {
-  if (!(value >= least && std::isfinite(static_cast<double>(value))))
-    throw Error(fmt::format("{} {}: must be at least {}", flag, value, least));
+// More is a slip of the pen, and would overflow, or allocate for hours.
+constexpr std::int64_t kMostImages = 10'000'000, kMostSteps = 1'000'000'000'000;
+constexpr int kMostEpochs = 1'000'000, kMostParts = 10'000, kMostThreads = 1024;
+
+template <class T> void in_range(const char* flag, T value, T least, T most = std::numeric_limits<T>::max()) {
+  if (value < least) throw Error(fmt::format("{} {}: must be at least {}", flag, value, least));
+  if (value > most) throw Error(fmt::format("{} {}: must be at most {}", flag, value, most));
 }
 
 void one_of(const char* flag, const std::string& value, const std::vector<std::string>& known) {
@@ -34,7 +38,7 @@ template <class T> void per_model(const char* flag, std::vector<T>& values, int 
 
 void settle_models(TrainOptions& o) {
   if (o.models == 0) o.models = static_cast<int>(std::max(o.lr.size(), o.seed.size()));
-  at_least("--models", o.models, 1);
+  in_range("--models", o.models, 1, kMostParts);
   if (o.seed.size() == 1)  // models without seeds of their own differ all the same
     for (int m = 1; m < o.models; ++m) o.seed.push_back(o.seed[0] + static_cast<std::uint64_t>(m));
   per_model("--lr", o.lr, o.models);
@@ -68,20 +72,20 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   one_of("--sched", o.sched, {"constant", "cosine"});
   one_of("--dtype", o.dtype, {"f32", "f64"});
   schedule_from_name(o.schedule);
-  at_least<std::int64_t>("--synthetic-train", o.synthetic_train, 1);
-  at_least<std::int64_t>("--synthetic-test", o.synthetic_test, 1);
-  at_least<std::int64_t>("--batch-size", o.batch_size, 1);
-  at_least("--epochs", o.epochs, 0);
-  at_least<std::int64_t>("--steps", o.steps, 0);
-  for (double lr : o.lr) at_least("--lr", lr, 0.0);
-  at_least("--momentum", o.momentum, 0.0);
-  at_least("--weight-decay", o.weight_decay, 0.0);
-  at_least("--microbatches", o.microbatches, 1);
-  at_least("--ranks", o.ranks, 0);
-  at_least("--stages", o.stages, 0);
-  at_least("--models", o.models, 0);
-  at_least("--threads", o.threads, 0);
-  at_least("--print-freq", o.print_every, 1);
+  in_range<std::int64_t>("--synthetic-train", o.synthetic_train, 1, kMostImages);
+  in_range<std::int64_t>("--synthetic-test", o.synthetic_test, 1, kMostImages);
+  in_range<std::int64_t>("--batch-size", o.batch_size, 1, kMostImages);
+  in_range("--epochs", o.epochs, 0, kMostEpochs);
+  in_range<std::int64_t>("--steps", o.steps, 0, kMostSteps);
+  for (double lr : o.lr) in_range("--lr", lr, 0.0);
+  in_range("--momentum", o.momentum, 0.0);
+  in_range("--weight-decay", o.weight_decay, 0.0);
+  in_range("--microbatches", o.microbatches, 1, kMostParts);
+  in_range("--ranks", o.ranks, 0, kMostParts);
+  in_range("--stages", o.stages, 0, kMostParts);
+  in_range("--models", o.models, 0, kMostParts);
+  in_range("--threads", o.threads, 0, kMostThreads);
+  in_range("--print-freq", o.print_every, 1);
   if (!o.link.empty()) parse_link(o.link);
   if (!o.memory_budget.empty() && parse_bytes(o.memory_budget) < 1)
     throw Error(fmt::format("--memory-budget {}: must be at least 1 byte", o.memory_budget));
@@ -111,11 +115,12 @@ void settle(TrainOptions& o, const std::vector<std::string>& archs,
   check_effects(o, given);
   if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
   const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
-  if (o.batch_size % parts != 0)
-    throw Error(fmt::format("--batch-size {} is not divided by {} × {}; the nearest that are: {} and {}",
+  if (o.batch_size % parts != 0) {
+    const std::int64_t below = o.batch_size / parts * parts, above = below + parts;
+    throw Error(fmt::format("--batch-size {} is not divided by {} × {}; the nearest that is: {}{}",
                             o.batch_size, counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
-                            std::max(parts, o.batch_size / parts * parts),
-                            (o.batch_size / parts + 1) * parts));
+                            below > 0 ? fmt::format("{} or ", below) : "", above));
+  }
 }
 
 }  // namespace tandem::apps

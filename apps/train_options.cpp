@@ -1,17 +1,28 @@
 #include "train_options.h"
 
+#include <charconv>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
 
 #include "command_line.h"
+#include "decimal.h"
 #include "train_checks.h"
 
 namespace tandem::apps {
 namespace {
 
-constexpr auto kAll = CLI::MultiOptionPolicy::TakeAll;
+// An option that takes a number, or several: 0.1,0.05.
+template <class T>
+void add_list(CLI::App& app, const std::string& flag, std::vector<T>& values, const std::string& help) {
+  app.add_option_function<std::string>(
+         flag, [&values](const std::string& text) { values = decimals<T>(text); }, help)
+      ->check([](const std::string& text) { return decimals<T>(text), std::string(); })
+      ->type_name(std::string(CLI::detail::type_name<T>()) + ",...")
+      ->default_str(fmt::format("{}", fmt::join(values, ",")));
+}
 
 void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& archs) {
   app.option_defaults()->group("Network and data");
@@ -26,19 +37,15 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
                  "passes over the training images (0: as many as --steps takes, else 1)");
   app.add_option("--steps", o.steps, "stop after this many batches (0: after --epochs)");
   app.add_option("--models", o.models, "models trained side by side (0: as many as --lr or --seed list)");
-  app.add_option("--seed", o.seed,
-                 "seed, or one per model: 1,2. Weights and dropout come from each model's own; the order\n"
-                 "of samples and the drawn images, the same for all, from the first. With --models N a\n"
-                 "single seed s means s, s+1, ..., s+N-1")
-      ->delimiter(',')
-      ->multi_option_policy(kAll);
+  add_list(app, "--seed", o.seed,
+           "seed, or one per model: 1,2. Weights and dropout come from each model's own; the order\n"
+           "of samples and the drawn images, the same for all, from the first. With --models N a\n"
+           "single seed s means s, s+1, ..., s+N-1");
 }
 
 void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Optimiser");
-  app.add_option("--lr", o.lr, "learning rate, or one per model: 0.1,0.05")
-      ->delimiter(',')
-      ->multi_option_policy(kAll);
+  add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
   app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine (to 0)");
   app.add_option("--momentum", o.momentum, "SGD momentum");
   app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
@@ -98,13 +105,10 @@ void add_simulation(CLI::App& app, TrainOptions& o) {
 }  // namespace
 
 std::int64_t parse_bytes(const std::string& text) {
-  std::size_t used = 0;
+  constexpr double kMost = 1e15;
   double value = -1;
-  try {
-    value = std::stod(text, &used);
-  } catch (const std::exception&) {
-  }
-  const std::string unit = text.substr(used);
+  const char* const end = text.data() + text.size();
+  const std::string unit(std::from_chars(text.data(), end, value).ptr, end);
   const std::vector<std::pair<std::string, double>> units = {{"", 1},
                                                              {"B", 1},
                                                              {"kB", 1e3},
@@ -114,9 +118,12 @@ std::int64_t parse_bytes(const std::string& text) {
                                                              {"MiB", 1024.0 * 1024},
                                                              {"GiB", 1024.0 * 1024 * 1024}};
   for (const auto& [name, factor] : units)
-    if (name == unit && value >= 0) return static_cast<std::int64_t>(value * factor);
-  throw Error(fmt::format(
-      "'{}' is no amount of memory; write bytes, or a number with kB, MB, GB, KiB, MiB or GiB", text));
+    if (name == unit && value >= 0 && value * factor <= kMost)
+      return static_cast<std::int64_t>(value * factor);
+  throw Error(
+      fmt::format("'{}' is no amount of memory; write bytes, or a number with kB, MB, GB, KiB, MiB or GiB, "
+                  "at most {:.0f} GB",
+                  text, kMost / 1e9));
 }
 
 bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOptions& o) {

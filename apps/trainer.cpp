@@ -51,6 +51,9 @@ void Trainer::run() {
     test_data = load_cifar(options_.data, CifarSplit::test);
   }
   classes_ = train_data.classes;
+  if (options_.batch_size > train_data.size())
+    throw Error(fmt::format("--batch-size {} is larger than the training set of {}", options_.batch_size,
+                            counted(train_data.size(), "image")));
   options_.simulate ? simulate(train_data) : train(train_data, test_data);
 }
 
@@ -248,6 +251,9 @@ void Trainer::simulate(const CifarData& train) {
   if (!options_.profile.empty()) profile = Profile::read(options_.profile);
   const Strategy s = strategy();
   Program program = training_program(s);
+  const std::int64_t batches =
+      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
+  require_simulable("--steps", batches, program);
   if (options_.profile.empty()) {
     TrainOptions still = options_;  // a rate of 0 keeps the weights, and all values, as they are
     std::fill(still.lr.begin(), still.lr.end(), 0.0);
@@ -261,8 +267,6 @@ void Trainer::simulate(const CifarData& train) {
                counted(busy, "computing thread"), counted(default_threads(), "core"));
   // Lanes of a stage with a core each do not disturb each other; with fewer cores they take turns.
   program.corun = busy <= default_threads() ? 0.5 : 1.0;
-  const std::int64_t batches =
-      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
   SimBackend sim(program);
   tandem::run(sim, batches);
   directory_.start(options_);

@@ -15,7 +15,6 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "more", {"'more' is not expected", "--help"});
   expect_refused(kTrain + "--lr fast", {"--lr", "fast", "--help"});
   expect_refused(kTandem + "sim p.json --batch 3", {"'--batch'", "perhaps --batches", "tandem sim --help"});
-  expect_refused(kTandem + "sim p.json --batches 0", {"--batches 0", "at least 1"});
   expect_refused(kTandem, {"subcommand", "tandem --help"});
   expect_refused(kTrain + "--arch foo", {"foo", "mlp", "mlp-residual", "convnet"});
   expect_refused(kTrain + "--schedule zz", {"zz", "gpipe", "1f1b", "pipedream", "dualpipe"});
@@ -26,14 +25,64 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "--synthetic-train 0", {"--synthetic-train 0", "at least 1"});
   expect_refused(kTrain + "--synthetic-test 0", {"--synthetic-test 0", "at least 1"});
   expect_refused(kTrain + "--print-freq 0", {"--print-freq 0", "at least 1"});
-  expect_refused(kTrain + "--lr nan", {"--lr nan", "at least 0"});
-  expect_refused(kTrain + "-b 30 --parallel data --ranks 4", {"30", "4 ranks", "28", "32"});
-  expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63", "66"});
+  expect_refused(kTrain + "--lr -1", {"--lr -1", "at least 0"});
+  expect_refused(kTrain + "-b 30 --parallel data --ranks 4", {"30", "4 ranks", "28 or 32\n"});
+  expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63 or 66\n"});
+  expect_refused(kTrain + "-b 15 --microbatches 16", {"15", "16 micro-batches", "the nearest that is: 16\n"});
   expect_refused(kTrain + "--lr 0.1,0.2 --models 3", {"--lr", "2 values for 3 models"});
   expect_refused(kTrain + "--memory-budget lots", {"lots", "MiB"});
   expect_refused(kTrain + "--memory-budget 0", {"--memory-budget 0", "at least 1 byte"});
   expect_refused(kTrain + "--link fast", {"fast", "GB/s", "us"});
   expect_refused(kTrain + "--stages 2 --parallel data", {"--stages 2", "pipeline"});
+}
+
+TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
+  for (const std::string text : {"99999999999999999999", "-1", "0x10", "1.5", "1,,2", ",1", "1,"})
+    expect_refused(kTrain + "--seed " + text,
+                   {"--seed: '", "is no whole number from 0 to 18446744073709551615"});
+  for (const std::string text : {"99999999999999999999", "1e3", "0x10", "1.5", "12x"})
+    expect_refused(kTrain + "--steps=" + text, {"--steps: '" + text + "' is no whole number"});
+  for (const std::string text : {"inf", "nan", "1e400", "0x1p-3", "0.1,,0.2", "0.1,"})
+    expect_refused(kTrain + "--lr " + text, {"--lr: '", "is no finite decimal number"});
+  expect_refused(kTrain + "--momentum inf", {"--momentum: 'inf'"});
+  for (const std::string text : {"inf", "nan", "1e30", "0x10MB", "1e400", "-1MB", "2000000GB"})
+    expect_refused(kTrain + "--memory-budget " + text,
+                   {"'" + text + "' is no amount of memory", "1000000 GB"});
+  expect_refused(kTrain + "--ranks 99999999999", {"--ranks", "99999999999", "at most 2147483647"});
+  expect_refused(kTandem + "sim p.json --batches 1.5", {"--batches: '1.5'", "tandem --help"});
+  ASSERT_EQ(0,
+            run(kTrain + "--steps 010 --seed 18446744073709551615,007 --lr 1e-3,.5 --output " + file("run"))
+                .status);
+  const nlohmann::json args = read("run/args.json");
+  EXPECT_EQ(10, args.at("steps"));
+  EXPECT_EQ((std::vector<std::uint64_t>{18446744073709551615u, 7}), args.at("seed"));
+  EXPECT_EQ((std::vector<double>{1e-3, 0.5}), args.at("lr"));
+}
+
+TEST_F(Cli, RefusesNumbersThatNoRunHas) {
+  for (const std::string flag : {"--models", "--ranks", "--stages", "--microbatches"})
+    expect_refused(kTrain + flag + " 1000000000", {flag + " 1000000000: must be at most 10000"});
+  for (const std::string flag : {"--batch-size", "--synthetic-train", "--synthetic-test"})
+    expect_refused(kTrain + flag + " 4000000000000000000",
+                   {flag + " 4000000000000000000: must be at most 10000000"});
+  expect_refused(kTrain + "--threads 1000000", {"--threads 1000000: must be at most 1024"});
+  expect_refused(kTrain + "--epochs 2000000000", {"--epochs 2000000000: must be at most 1000000"});
+  expect_refused(kTrain + "--steps 9223372036854775807", {"--steps 9223372036854775807: must be at most"});
+  expect_refused(kTrain + "--simulate --steps 100000000",
+                 {"--steps 100000000", "to simulate", "steps a batch"});
+  expect_refused(kTrain + "--simulate -b 6400", {"--batch-size 6400", "640 images"});
+  const std::string sim = kTandem + "sim " + write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})");
+  expect_refused(sim + " --batches 0", {"--batches 0", "at least 1"});
+  for (const std::string batches : {"10000001", "9223372036854775807"})
+    expect_refused(sim + " --batches " + batches,
+                   {"--batches " + batches, "at most 10000000 to simulate 1 step a batch"});
+}
+
+TEST_F(Cli, RefusesEmptyValues) {
+  for (const std::string flag : {"--output", "--plan", "--trace", "--link", "--data", "--transport",
+                                 "--memory-budget", "--lr", "--seed", "--steps", "--arch"})
+    expect_refused(kTrain + flag + " ''", {flag + ": an empty value"});
+  expect_refused(kTandem + "sim ''", {"file: an empty value"});
 }
 
 TEST_F(Cli, RefusesOptionsWithoutEffect) {

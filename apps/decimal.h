@@ -1,0 +1,41 @@
+#pragma once
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+namespace tandem::apps {
+
+/// The decimal number that all of `text` is. Throws CLI::ValidationError saying what is accepted: CLI11
+/// itself takes "010" for 8, -1 for a large unsigned number, and what does not fit for the nearest that does.
+template <class T> T decimal(const std::string& text) {
+  using Limits = std::numeric_limits<T>;
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  bool whole_text = error == std::errc{} && end == text.data() + text.size();
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!whole_text || !std::isfinite(value))
+      throw CLI::ValidationError(fmt::format("'{}' is no finite decimal number, such as 0.05 or 1e-3", text));
+  } else if (!whole_text) {
+    throw CLI::ValidationError(
+        fmt::format("'{}' is no whole number from {} to {}", text, Limits::min(), Limits::max()));
+  }
+  return value;
+}
+
+/// The numbers of a list: "0.1,0.05".
+template <class T> std::vector<T> decimals(const std::string& text) {
+  std::vector<T> values;
+  for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find(',', begin);
+    values.push_back(decimal<T>(text.substr(begin, end - begin)));
+  }
+  return values;
+}
+
+}  // namespace tandem::apps
