@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <numbers>
 #include <numeric>
 
@@ -66,7 +67,13 @@ void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
 
 }  // namespace
 
-bool is_interrupt(const std::exception& error) { return std::string_view(error.what()) == kInterrupted; }
+const char* interruption(int signal) { return signal == SIGTERM ? "terminated" : "interrupted"; }
+
+int signal_behind(const std::exception& error) {
+  for (int signal : {SIGINT, SIGTERM})
+    if (std::string_view(error.what()) == interruption(signal)) return signal;
+  return 0;
+}
 
 std::vector<std::string> network_names() {
   std::vector<std::string> names;

@@ -19,10 +19,10 @@ namespace tandem::apps {
 std::unique_ptr<nn::Module> make_network(const std::string& arch, int classes);
 std::vector<std::string> network_names();
 
-/// Why a run ended that a signal ended.
-inline constexpr const char* kInterrupted = "interrupted";
-/// Whether a signal, here or on another rank, is behind an error.
-bool is_interrupt(const std::exception& error);
+/// Why a run ended that a signal ended: "interrupted" (SIGINT), "terminated" (SIGTERM).
+const char* interruption(int signal);
+/// The signal, here or on another rank, that is behind an error; 0 if none is.
+int signal_behind(const std::exception& error);
 
 /// The forward graph of a classifier on (n,32,32,3) images: results "loss" when training, "correct" (i32, how
 /// many of n) when not.

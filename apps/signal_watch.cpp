@@ -8,8 +8,6 @@
 namespace tandem::apps {
 namespace {
 
-constexpr int kEndedBySignal = 130;
-
 sigset_t watched() {
   sigset_t set;
   sigemptyset(&set);
@@ -41,7 +39,7 @@ void SignalWatch::work() {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    if (signal_.exchange(signal) != 0 || !call_) std::_Exit(kEndedBySignal);
+    if (signal_.exchange(signal) != 0 || !call_) std::_Exit(status_after(signal));
     call_(signal);
   }
 }

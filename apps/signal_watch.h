@@ -6,9 +6,12 @@
 
 namespace tandem::apps {
 
+/// The exit status that tells of a signal: 130 after Ctrl-C, 143 after SIGTERM.
+inline int status_after(int signal) { return 128 + signal; }
+
 /// Takes SIGINT and SIGTERM on a thread of its own, where, unlike in a signal handler, anything may be done.
-/// The first one is passed on where someone asked for it; any other ends the process at once with status 130,
-/// as shells report Ctrl-C.
+/// The first one is passed on where someone asked for it; any other ends the process at once, with the status
+/// by which shells report it.
 class SignalWatch {
  public:
   /// To be made before any other thread: those made later leave the signals to this one.
@@ -17,8 +20,8 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// Whether a signal came.
-  bool signalled() const { return signal_ != 0; }
+  /// The last signal that came, or 0.
+  int signal() const { return signal_; }
 
   /// While it lives, the first signal calls `f(signal)` on the watch's thread.
   class During {

@@ -1,8 +1,4 @@
 // The `tandem` command: data to train on, and Programs to look at.
-#include <cstdio>
-#include <fstream>
-#include <sstream>
-
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
@@ -16,6 +12,7 @@
 #include "command_line.h"
 #include "lane_report.h"
 #include "output_file.h"
+#include "standard_output.h"
 
 namespace {
 
@@ -87,13 +84,16 @@ int main(int argc, char** argv) {
   Arguments a;
   add_commands(app, a);
   try {
-    if (!apps::parse_command_line(app, argc, argv)) return 0;
-    if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
-    if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
-    if (app.got_subcommand("verify")) show(a.file);
+    apps::require_standard_output();
+    if (apps::parse_command_line(app, argc, argv)) {
+      if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
+      if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
+      if (app.got_subcommand("verify")) show(a.file);
+    }
+    apps::finish_standard_output();
     return 0;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "tandem: {}\n", e.what());
+    apps::say_error(fmt::format("tandem: {}", e.what()));
     return 1;
   }
 }

@@ -12,13 +12,14 @@
 #include <tandem/dist/mpi_comm.h>
 
 #include "signal_watch.h"
+#include "standard_output.h"
 #include "trainer.h"
 
 namespace {
 
 using namespace tandem;
 
-constexpr int kFailed = 1, kEndedBySignal = 130;  // 128 + SIGINT, as shells report it
+constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);
 
 // Is this one of several processes, and not the one that reports?
@@ -32,12 +33,12 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
 }
 
 // One rank reports for all, since an error reaches every rank; the others do when it is not heard of.
-int fail(const std::exception& error, bool signalled, const MpiSession* mpi, int reporter) {
-  const bool interrupted = signalled || apps::is_interrupt(error);
+int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
+  if (signal == 0) signal = apps::signal_behind(error);
   if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
-  fmt::print(stderr, "train_cifar: {}\n", interrupted ? apps::kInterrupted : error.what());
+  apps::say_error(fmt::format("train_cifar: {}", signal ? apps::interruption(signal) : error.what()));
   std::fflush(nullptr);
-  const int code = interrupted ? kEndedBySignal : kFailed;
+  const int code = signal ? apps::status_after(signal) : kFailed;
   if (mpi) end_mpi_job(code);
   return code;
 }
@@ -50,14 +51,19 @@ int main(int argc, char** argv) {
   std::unique_ptr<MpiSession> mpi;
   int reporter = 0;
   try {
+    apps::require_standard_output();
     apps::TrainOptions options;
-    if (!apps::parse(argc, argv, apps::network_names(), options)) return 0;
+    if (!apps::parse(argc, argv, apps::network_names(), options)) {
+      apps::finish_standard_output();
+      return 0;
+    }
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
     apps::Trainer trainer(std::move(options), signals, mpi.get());
     reporter = trainer.main_rank();
     trainer.run();
+    apps::finish_standard_output();
     return 0;
   } catch (const std::exception& e) {
-    return fail(e, signals.signalled(), mpi.get(), reporter);
+    return fail(e, signals.signal(), mpi.get(), reporter);
   }
 }

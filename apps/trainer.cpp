@@ -26,6 +26,7 @@
 
 #include "lane_report.h"
 #include "output_file.h"
+#include "standard_output.h"
 
 namespace tandem::apps {
 namespace {
@@ -175,17 +176,19 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     const std::string where = where_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
   } catch (const Aborted& e) {
-    if (spare && !is_interrupt(e)) help_explain(session, *spare);
+    if (spare && signal_behind(e) == 0) help_explain(session, *spare);
     throw;
   }
 }
 
 // A signal may mean that another rank died: it is said where this one was.
 void Trainer::end_run(Session& session, int signal) const {
-  if (mpi_ && signal == SIGTERM)
-    fmt::print(stderr, "train_cifar: rank {} ended by SIGTERM; it was in: {}\n", mpi_->rank(),
-               session.doing());
-  session.stop(kInterrupted);
+  if (mpi_ && signal == SIGTERM) {
+    const std::string doing = session.doing();
+    say_error(fmt::format("train_cifar: rank {} ended by SIGTERM; it was {}", mpi_->rank(),
+                          doing.empty() ? "between two steps" : "in: " + doing));
+  }
+  session.stop(interruption(signal));
 }
 
 void Trainer::run_epochs(Session& session, const CifarTraining& host) const {

@@ -34,14 +34,19 @@ TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
       << e.out;
 }
 
-TEST_F(Cli, InterruptEndsWith130AndSaysSoOnce) {
-  for (const std::string signal : {"INT", "TERM"}) {
+TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
+  struct Case {
+    std::string signal, word;
+    int status;
+  };
+  for (const auto& [signal, word, status] :
+       {Case{"INT", "interrupted", 130}, Case{"TERM", "terminated", 143}}) {
     SCOPED_TRACE(signal);
     const std::string metrics = file(signal + "/metrics.jsonl");
     const Ended e = run(kTrain + "--epochs 100000 --output " + file(signal) + " & until [ -s " + metrics +
                         " ]; do sleep 0.1; done; kill -" + signal + " $!; wait $!");
-    EXPECT_EQ(130, e.status) << e.err;
-    EXPECT_EQ("train_cifar: interrupted\n", e.err);
+    EXPECT_EQ(status, e.status) << e.err;
+    EXPECT_EQ("train_cifar: " + word + "\n", e.err);
   }
 }
 
@@ -84,6 +89,19 @@ TEST_F(Cli, EndsByStepsOrEpochsWhicheverIsFirst) {
   EXPECT_EQ(12, steps("--steps 12"));
   EXPECT_EQ(10, steps("--steps 12 --epochs 1"));
   EXPECT_EQ(3, steps("--steps 3 --epochs 2"));
+}
+
+TEST_F(Cli, LostOutputIsAnError) {
+  const std::string program = write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})");
+  for (const std::string& command :
+       {kTrain + "--steps 2 --print-freq 1", kTrain + "--help", kTandem + "sim " + program,
+        kTandem + "verify " + program, kTandem + "--version"}) {
+    const std::string name = command.starts_with(kTandem) ? "tandem" : "train_cifar";
+    expect_refused(command + " >/dev/full", {name + ": standard output cannot be written"});
+    expect_refused(command + " >&-", {name + ": standard output is closed"});
+    for (const char* error : {" 2>&-", " >/dev/full 2>/dev/full"})
+      EXPECT_EQ(1, run(command + error).status) << command << error;
+  }
 }
 
 TEST_F(Cli, SaysItsVersion) {
