@@ -44,8 +44,7 @@ void show(const std::string& file) {
     fmt::print("device {}: work {} bytes (live peak {}), state {} bytes\n", d, m.work, m.live_peak, m.state);
   }
   for (const StateBlock& s : program.states)
-    fmt::print("state {}: {}\n", s.path,
-               counted(program.block(s.block).slots, "version"));
+    fmt::print("state {}: {}\n", s.path, counted(program.block(s.block).slots, "version"));
   fmt::print("verified: no race, no lost value, no deadlock\n");
 }
 

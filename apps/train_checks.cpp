@@ -60,11 +60,12 @@ void settle_ranks(TrainOptions& o) {
   if (o.parallel == "pipeline" && o.stages == 0)
     o.stages = world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 2;
   if (o.stages == 0) o.stages = 1;
+  if (o.parallel == "none") o.ranks = 1;
   if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
   if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.stages) : 1;
   if (world > 0 && !o.simulate && o.ranks * o.stages != world)
-    throw Error(fmt::format("mpirun started {}, but --ranks {} × --stages {} need {}", counted(world, "rank"),
-                            o.ranks, o.stages, o.ranks * o.stages));
+    throw Error(fmt::format("mpirun started {}, but --parallel {} with --ranks {} × --stages {} needs {}",
+                            counted(world, "rank"), o.parallel, o.ranks, o.stages, o.ranks * o.stages));
 }
 
 void check_values(const TrainOptions& o, const std::vector<std::string>& archs) {
@@ -103,6 +104,8 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--link", o.ranks * o.stages > 1, "on one rank; add --parallel data or pipeline");
   needs("--force", !o.output.empty(), "without --output, whose files it replaces");
   needs("--profile", o.simulate, "on training; add --simulate, or leave it out");
+  needs("--epochs", !o.simulate, "with --simulate; --steps says how many batches are predicted");
+  needs("--print-freq", !o.simulate, "with --simulate, which prints its result alone");
 }
 
 }  // namespace

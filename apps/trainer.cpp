@@ -165,7 +165,6 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(session, signal); });
     run_epochs(session, host);
     const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
-    session.share_untrained_state();  // what is evaluated is one network
     session.run(0, evaluation.batches(), evaluates);
     const std::int64_t peak = session.executed_peak(main_rank());
     if (!log) return;

@@ -23,8 +23,8 @@ class Trainer {
   /// Trains, or predicts, and writes the run directory. Throws Error; NonFinite with the first module whose
   /// output is not finite in its message.
   void run();
-  /// The rank that gets the losses: it prints, evaluates and writes the run directory.
-  int main_rank() const { return options_.stages - 1; }
+  /// The rank that gets the losses, or that predicts: it prints, evaluates and writes the run directory.
+  int main_rank() const { return options_.simulate ? 0 : options_.stages - 1; }
 
  private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }

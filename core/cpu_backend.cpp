@@ -62,8 +62,8 @@ void CpuBackend::stop(std::exception_ptr why) {
 
 void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
   Track& track = track_of(step);
-  track.batch.store(batch, std::memory_order_relaxed);
-  track.step.store(step, std::memory_order_relaxed);
+  track.batch.store(executable_.first_batch() + batch, std::memory_order_relaxed);
+  track.step.store(step, std::memory_order_release);
   try {
     const bool timed = track.spans.size() < track.spans.capacity();
     const double begin = timed ? steady_seconds() : 0;
@@ -74,7 +74,8 @@ void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
     else
       ++track.dropped;
   } catch (...) {
-    const std::exception_ptr error = explain(step, batch, std::current_exception());
+    const std::exception_ptr error =
+        explain(step, executable_.first_batch() + batch, std::current_exception());
     stop(error);
     try {
       if (executable_.rank().comm) std::rethrow_exception(error);
@@ -82,7 +83,7 @@ void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
       abort_others(e.what());
     }
   }
-  track.step.store(-1, std::memory_order_relaxed);
+  track.step.store(-1, std::memory_order_release);
 }
 
 // An abort that fails has nobody left to tell.
@@ -95,15 +96,17 @@ void CpuBackend::abort_others(const std::string& reason) noexcept {
 
 std::string CpuBackend::describe(StepId id, std::int64_t batch) const {
   const Step& step = program().step(id);
-  return fmt::format("batch {}, step '{}'{}", executable_.first_batch() + batch, step.name,
+  return fmt::format("batch {}, step '{}'{}", batch, step.name,
                      step.tag.path.empty() ? "" : fmt::format(" of module '{}'", step.tag.path));
 }
 
 std::vector<std::string> CpuBackend::doing() const {
   std::vector<std::string> texts;
-  for (const Track& t : tracks_)
-    if (const StepId step = t.step.load(std::memory_order_relaxed); step >= 0)
-      texts.push_back(describe(step, t.batch.load(std::memory_order_relaxed)));
+  for (const Track& t : tracks_) {
+    const StepId step = t.step.load(std::memory_order_acquire);
+    const std::int64_t batch = t.batch.load(std::memory_order_acquire);
+    if (step >= 0 && step == t.step.load(std::memory_order_relaxed)) texts.push_back(describe(step, batch));
+  }
   return texts;
 }
 

@@ -45,9 +45,9 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
     std::uint64_t per_unit = 0;
     std::uint64_t before = 0;  // steps the lane had been given when the current run began
     std::vector<Span> spans;
-    std::int64_t dropped = 0;      // executions that found no room there
-    std::atomic<StepId> step{-1};  // being executed
-    std::atomic<std::int64_t> batch{-1};
+    std::int64_t dropped = 0;             // executions that found no room there
+    std::atomic<StepId> step{-1};         // being executed
+    std::atomic<std::int64_t> batch{-1};  // its batch's number; read before and after `step`, to fit it
   };
 
   Track& track_of(StepId step) { return tracks_[static_cast<std::size_t>(program().lane_id(step))]; }
@@ -56,6 +56,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   int threads() const override { return program().threads; }
   const std::atomic<bool>& stopped() const override { return stopped_; }
   void abort_others(const std::string& reason) noexcept;
+  // Batches of these two are numbered as in the whole run of a session.
   std::string describe(StepId step, std::int64_t batch) const;
   std::exception_ptr explain(StepId step, std::int64_t batch, std::exception_ptr error) const;
 

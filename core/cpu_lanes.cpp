@@ -6,10 +6,11 @@
 
 namespace tandem {
 namespace {
-// Commands; a power of two. A full queue holds up who fills it, in list order: nobody waits for what could not be put in
-// as long as both ends of a transfer stand in the list less than this apart. list_order puts them side by side.
+// Commands; a power of two. A full queue holds up who fills it, in list order: nobody waits for what could
+// not be put in as long as both ends of a transfer stand in the list less than this apart. list_order puts
+// them side by side.
 constexpr std::size_t kQueue = 4096;
-}
+}  // namespace
 
 CpuLane::CpuLane(LaneKind kind) : kind_(kind), queue_(kQueue), thread_([this] { work(); }) {}
 

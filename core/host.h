@@ -17,25 +17,26 @@ class Host {
   /// Writes input `name` of `batch` for this rank and micro-batch into `destination`.
   virtual void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                     std::span<std::byte> destination) = 0;
+  /// Takes result `name` of `batch`: the value of the whole global batch, of the dtype and shape that the
+  /// graph gave the result, with a leading model axis where there are several models. Every replica of the
+  /// stage that makes it delivers it, with the same bits; `rank.replica == 0` picks one.
   virtual void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                        std::span<const std::byte> value) = 0;
 };
 
-/// A Host of two functions, for programs of one rank and one micro-batch.
+/// A Host of two functions, for programs of one micro-batch. With replicas, `Fill` must give all of them the
+/// same; results come once, from replica 0.
 class FunctionHost final : public Host {
  public:
   using Fill = std::function<void(const std::string& name, std::int64_t batch, std::span<std::byte>)>;
   using Deliver =
       std::function<void(const std::string& name, std::int64_t batch, std::span<const std::byte>)>;
   FunctionHost(Fill fill, Deliver deliver) : fill_(std::move(fill)), deliver_(std::move(deliver)) {}
-  void fill(const std::string& name, std::int64_t batch, int, const RankContext&,
-            std::span<std::byte> destination) override {
-    fill_(name, batch, destination);
-  }
-  void deliver(const std::string& name, std::int64_t batch, const RankContext&,
-               std::span<const std::byte> value) override {
-    deliver_(name, batch, value);
-  }
+  /// Throws Error when asked for a second micro-batch.
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext&,
+            std::span<std::byte> destination) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override;
 
  private:
   Fill fill_;

@@ -178,7 +178,6 @@ Program placed(Program p) {
     const auto live = live_bytes(p, device);
     memory.live_peak = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
   }
-  mark_releases(p);
   return p;
 }
 

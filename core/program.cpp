@@ -45,15 +45,7 @@ Program project(const Program& program, int device) {
       *position = b.device == device && after > 0
                       ? *position / before * after + renumbered[static_cast<std::size_t>(*position % before)]
                       : 0;
-  mark_releases(result);
   return result;
-}
-
-void mark_releases(Program& program) {
-  for (Step& s : program.steps) s.releases.clear();
-  for (BlockId b = 0; b < static_cast<BlockId>(program.blocks.size()); ++b)
-    if (const Block& block = program.block(b); block.end > block.begin)
-      program.steps[static_cast<std::size_t>(block.end) % program.steps.size()].releases.push_back(b);
 }
 
 std::uint64_t hash(const Program& program) {

@@ -75,10 +75,9 @@ struct Step {
   LaneId lane = -1;
   int lag = 0;
   std::vector<Wait> waits{};
-  std::vector<MemberId> reads{};    ///< one per op input, then the workspace
-  std::vector<MemberId> writes{};   ///< one per op output, then the workspace
-  std::vector<BlockId> releases{};  ///< blocks whose lifetime ends at this list position
-  std::int64_t channel = -1;        ///< the ends of one transfer or collective share it; they run together
+  std::vector<MemberId> reads{};   ///< one per op input, then the workspace
+  std::vector<MemberId> writes{};  ///< one per op output, then the workspace
+  std::int64_t channel = -1;       ///< the ends of one transfer or collective share it; they run together
   Cost cost{};
   OpPtr op{};  ///< null in a Program from JSON
   Types inputs{}, outputs{};
@@ -136,9 +135,6 @@ struct Program {
 /// What one rank runs: the steps of its stage. Lanes, blocks and members keep their ids; lifetimes count its
 /// own steps.
 Program project(const Program& program, int device);
-
-/// Sets every step's `releases` from the blocks' lifetimes.
-void mark_releases(Program& program);
 
 /// FNV-1a over everything that ranks must agree on: steps, lanes, waits, slots and placement.
 std::uint64_t hash(const Program& program);

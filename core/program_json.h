@@ -24,8 +24,8 @@ namespace tandem {
 ///                  "after": [{"step": "G", "back": 1}]}, ...]}    waits beside those that data needs
 ///
 /// `steps` is the list order. A value alone in its block need not name it. Throws Error naming the entry:
-/// unknown kind, lane, step or key, a key given twice, a value of another type or out of range (waits.h has the
-/// limits), a value that no step makes, a cycle.
+/// unknown kind, lane, step or key, a key given twice, a value of another type or out of range (waits.h has
+/// the limits), a value that no step makes, a cycle.
 Program schedule_from_json(const std::string& text);
 
 /// The whole Program, planned or not, in the same words, with what was derived beside them ("waits",

@@ -98,7 +98,7 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
 }
 
 void* Tensor::data() {
-  if (get(*this).graph) throw Error("a traced Tensor has no data");
+  if (get(*this).trace) throw Error("a traced Tensor has no data");
   return impl_->buffer.get();
 }
 const void* Tensor::data() const { return const_cast<Tensor*>(this)->data(); }
@@ -137,7 +137,7 @@ Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inp
   std::vector<ValueId> ids;
   std::vector<const void*> in_data;
   for (const auto& t : inputs) {
-    if (get(t).graph) throw Error(fmt::format("{}: a traced Tensor is used outside its trace", op->name()));
+    if (get(t).trace) throw Error(fmt::format("{}: a traced Tensor is used outside its trace", op->name()));
     ids.push_back(scratch.add_value(t.type()));
     in_data.push_back(t.data());
   }

@@ -122,7 +122,7 @@ struct History {
 struct Tensor::Impl {
   TensorType type;
   std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements
-  const Graph* graph = nullptr;       // traced: the graph whose value this is
+  std::uint64_t trace = 0;            // traced: the number of the Trace whose value this is, from 1
   ValueId value = -1;
   std::string slot;           // a state's path; empty otherwise
   std::uint64_t version = 0;  // counts eager assigns

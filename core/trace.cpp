@@ -1,5 +1,6 @@
 #include <tandem/core/trace.h>
 
+#include <atomic>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -14,14 +15,18 @@ thread_local Trace* current_trace = nullptr;
 thread_local std::string current_path;
 }  // namespace
 
-Trace::Trace(Graph& graph) : graph_(graph), outer_(current_trace) { current_trace = this; }
+Trace::Trace(Graph& graph) : graph_(graph), outer_(current_trace) {
+  static std::atomic<std::uint64_t> traces{0};
+  number_ = outer_ && &outer_->graph_ == &graph ? outer_->number_ : ++traces;
+  current_trace = this;
+}
 Trace::~Trace() { current_trace = outer_; }
 Trace* Trace::current() { return current_trace; }
 
 Tensor Trace::tensor(ValueId id) {
   auto impl = std::make_shared<Tensor::Impl>();
   impl->type = graph_.type(id);
-  impl->graph = &graph_;
+  impl->trace = number_;
   impl->value = id;
   return Tensor(std::move(impl));
 }
@@ -29,8 +34,10 @@ Tensor Trace::tensor(ValueId id) {
 ValueId Trace::value(const Tensor& tensor) {
   if (!tensor.defined()) throw Error("an undefined Tensor is used in a trace");
   const auto& impl = *tensor.impl();
-  if (impl.graph == &graph_) return impl.value;
-  if (impl.graph) throw Error("a Tensor of another trace is used in this one");
+  if (impl.trace == number_) return impl.value;
+  if (impl.trace != 0)
+    throw Error(
+        "a Tensor of another trace is used in this one; what lasts from one to the next must be a state of a module");
   if (impl.slot.empty()) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(impl.type.bytes()));
     if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());

@@ -43,6 +43,7 @@ class Trace {
   Tag next_tag();
   Graph& graph_;
   Trace* outer_;
+  std::uint64_t number_;  // of all Traces, from 1; nested ones on the same graph share it, and their Tensors
   Tag tag_;
   bool has_tag_ = false;
   std::unordered_map<std::string, ValueId> reads_;

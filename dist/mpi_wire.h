@@ -240,8 +240,9 @@ class Bells {
   }
 
  private:
-  struct alignas(64) Padded {
+  struct Padded {  // a cache line each; not alignas(64), since MPI aligns its shared memory to 8 bytes only
     Doorbell bell;
+    std::byte rest[64 - sizeof(Doorbell)];
   };
   static constexpr std::size_t kBells = 64;
   static std::size_t place(std::uint64_t channel) { return (channel * 0x9e3779b97f4a7c15u) >> 58; }

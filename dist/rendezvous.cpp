@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -117,8 +118,10 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
     start(round);
   }
   if (mine.progress == Progress::working) {
+    ++round.working;
     lock.unlock();
     work(round);
+    --round.working;
     lock.lock();
     // Whoever finds the last chunk folded tells the others; members leave only then.
     if (round.folded_chunks.load(std::memory_order_acquire) == round.chunks &&
@@ -174,6 +177,8 @@ std::shared_ptr<const std::string> Meeting::disagreement(const Round& round) con
 
 // All members are there: small sums are done at once, large ones shared.
 void Meeting::start(Round& round) {
+  // Where a rank calls from several threads, one may be about to leave the round before.
+  while (round.working != 0) std::this_thread::yield();
   const Member& first = *round.members[0];
   const std::int64_t bytes = first.count * size_of(first.dtype);
   round.count = first.count;

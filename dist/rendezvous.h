@@ -77,6 +77,7 @@ class Meeting {
     std::int64_t count = 0, chunks = 0;
     DType dtype = DType::f32;
     std::atomic<std::int64_t> next_chunk{0}, folded_chunks{0};
+    std::atomic<std::size_t> working{0};  // members that may still look at the four above
   };
 
   void join(std::span<const int> group, std::size_t index, Member& mine, const AbortFlag& abort);

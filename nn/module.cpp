@@ -52,14 +52,20 @@ std::vector<std::pair<std::string, Parameter*>> Module::named_parameters() {
   return result;
 }
 
+namespace {
+// Its Tensor names the state from now on.
+void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
+  auto& impl = *p.tensor.impl();
+  impl.slot = path;
+  impl.trained = impl.requires_grad = p.trained;
+  ++impl.version;
+  std::memcpy(impl.buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+}
+}  // namespace
+
 void Module::initialise(std::uint64_t seed) {
   for (auto& [path, p] : named_parameters()) {
-    const Tensor value = p->initialise(p->tensor.type(), path, seed);
-    auto& impl = *p->tensor.impl();
-    impl.slot = path;
-    impl.trained = impl.requires_grad = p->trained;
-    ++impl.version;
-    std::memcpy(p->tensor.data(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+    set_contents(*p, path, p->initialise(p->tensor.type(), path, seed));
   }
 }
 
@@ -81,13 +87,11 @@ void Module::load(const std::map<std::string, Tensor>& state) {
                               to_string(found->second.type()), to_string(p->tensor.type()));
     if (found != left.end()) left.erase(found);
   }
-  for (const auto& [path, tensor] : left) problems += fmt::format("\n  unexpected: {}", path);
+  for (const auto& [path, tensor] : left)
+    if (!path.starts_with(kOptimizerPath)) problems += fmt::format("\n  unexpected: {}", path);
   if (!problems.empty()) throw Error("the state does not fit the model:" + problems);
   for (auto& [path, p] : named_parameters()) {
-    p->tensor.impl()->slot = path;
-    ++p->tensor.impl()->version;
-    p->tensor.impl()->trained = p->tensor.impl()->requires_grad = p->trained;
-    std::memcpy(p->tensor.data(), state.at(path).data(), static_cast<std::size_t>(p->tensor.type().bytes()));
+    set_contents(*p, path, state.at(path));
   }
 }
 

@@ -57,6 +57,13 @@ Cost cost_of(const Step& step, const Strategy& strategy) {
   return cost;
 }
 
+StepGraph checked(StepGraph step) {
+#ifndef NDEBUG
+  verify(step.graph);
+#endif
+  return step;
+}
+
 void check_budget(const Program& p, std::int64_t budget) {
   if (budget <= 0) return;
   const std::int64_t peak = planned_peak(p);
@@ -106,9 +113,9 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
         "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them out");
   g = checked(cut_into_stages(std::move(g), cuts));
 
-  StepGraph step = strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy);
-  step = add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups);
-  if (strategy.train) step = add_updates(std::move(step), strategy.sgd, strategy.models);
+  StepGraph step = checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
+  step = checked(add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups));
+  if (strategy.train) step = checked(add_updates(std::move(step), strategy.sgd, strategy.models));
   g = checked(deliver(std::move(step)));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own

@@ -1,5 +1,6 @@
 #include <tandem/plan/load_state.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -10,6 +11,12 @@ namespace tandem {
 
 void load_state(const Program& program, int stage, RankMemory& memory,
                 const std::map<std::string, Tensor>& state) {
+  const auto any = [&](auto f) { return std::any_of(program.states.begin(), program.states.end(), f); };
+  const bool optimises = any([](const StateBlock& s) { return s.path.starts_with(kOptimizerPath); });
+  for (const auto& [path, value] : state)
+    if (!any([&](const StateBlock& s) { return s.path == path; }) &&
+        (optimises || !path.starts_with(kOptimizerPath)))
+      throw Error(fmt::format("the Program has no state '{}'", path));
   for (const StateBlock& s : program.states) {
     if (program.block(s.block).device != stage) continue;
     const auto bytes = memory.state(program, s);

@@ -77,6 +77,14 @@ template <class F> void on_each_rank(std::size_t ranks, F f) {
   if (first) std::rethrow_exception(first);
 }
 
+bool assigns_state(const Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& s) {
+    return std::any_of(s.writes.begin(), s.writes.end(), [&](MemberId m) {
+      return program.block(program.member(m).block).arena == Arena::state;
+    });
+  });
+}
+
 // Every rank tells rank 0 its Program's hash; rank 0 tells all who differs from it.
 void agree(Comm& comm, std::uint64_t mine) {
   std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), 0);
@@ -158,6 +166,7 @@ void Session::check(const Program& program) const {
 
 void Session::load(const std::map<std::string, Tensor>& state) {
   for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
+  loaded_ = true;
 }
 
 std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
@@ -188,6 +197,7 @@ void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state
   }
 }
 
+// All replicas get what replica 0 has.
 void Session::share_untrained_state() {
   on_each_rank(ranks_.size(), [&](std::size_t i) {
     const RankContext& c = ranks_[i]->context;
@@ -204,6 +214,16 @@ void Session::share_untrained_state() {
 }
 
 void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
+  if (program < 0 || program >= static_cast<int>(programs_.size()))
+    throw Error(fmt::format("there is no Program {}, the session has {}", program, programs_.size()));
+  if (first_batch < 0 || batches < 0)
+    throw Error(
+        fmt::format("a run of {} batches from batch {}: neither may be negative", batches, first_batch));
+  if (!loaded_ && !this->program().states.empty())
+    throw Error("the session has no state to run on: call load(model.state()) first");
+  const bool assigns = assigns_state(this->program(program));
+  if (!assigns && apart_) share_untrained_state();
+  apart_ = assigns;
   on_each_rank(ranks_.size(), [&](std::size_t i) {
     Rank::Turn& turn = *ranks_[i]->turns.at(static_cast<std::size_t>(program));
     turn.executable.start_at(first_batch);

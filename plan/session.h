@@ -37,21 +37,19 @@ class Session {
 
   const Program& program(int number = 0) const { return programs_.at(static_cast<std::size_t>(number)); }
 
-  /// Sets state by path, on every local rank that holds it. What is not named and belongs to the optimiser
-  /// (its path begins with kOptimizerPath) starts at zero; anything else missing or mismatched is an Error.
+  /// Sets state by path, on every local rank that holds it; to be called before the first run. What is not
+  /// named and belongs to the optimiser (its path begins with kOptimizerPath) starts at zero, and is left
+  /// out by a Program without an optimiser; anything else missing, mismatched or unknown is an Error.
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
   /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
   /// use after a failure.
   std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr) const;
 
-  /// Gives all replicas the untrained state of replica 0, such as running statistics, which each has gathered
-  /// from samples of its own: what `state` returns is then what all of them evaluate with. Where ranks are
-  /// processes all of them must call.
-  void share_untrained_state();
-
-  /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. Throws what the
-  /// first failing rank threw; the session cannot go on after that.
+  /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
+  /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
+  /// such as running statistics, which each gathers from samples of its own. Throws what the first failing
+  /// rank threw; the session cannot go on after that.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
   /// Makes a `run` end soon with Aborted(reason) here and on all ranks that can be reached; from any thread,
@@ -77,9 +75,12 @@ class Session {
   struct Rank;
   void check(const Program& program) const;
   std::int64_t planned_peak_with(const Program* next) const;
+  void share_untrained_state();
   void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
   SessionOptions options_;
-  double origin_;  // of timelines
+  double origin_;        // of timelines
+  bool loaded_ = false;  // there is a state to run on
+  bool apart_ = false;   // replicas may differ in untrained state
   std::vector<Program> programs_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -34,6 +34,28 @@ TEST_F(Cli, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
   }
 }
 
+// Batch norm's statistics are each replica's own until it is evaluated.
+TEST_F(Cli, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
+  const std::string job = kTrain + "--arch convnet --steps 4 --parallel data --ranks 2 --output ";
+  ASSERT_EQ(0, run(job + file("threads")).status);
+  ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
+  const nlohmann::json threads = read("threads/summary.json"), processes = read("processes/summary.json");
+  EXPECT_EQ(threads["train_loss"], processes["train_loss"]);
+  EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
+}
+
+TEST_F(Cli, RefusesRanksThatNobodyAskedFor) {
+  const Ended e = run(kTwoRanks + kTrain + "--steps 1 --parallel none");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, said(e).find("mpirun started 2 ranks, but --parallel none")) << e.err;
+}
+
+TEST_F(Cli, PredictsMoreStagesThanThereAreRanks) {
+  const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(1, count(e.out, "predicted: ")) << e.out;
+}
+
 TEST_F(Cli, AnErrorOfAllRanksIsSaidOnce) {
   const Ended e = run(kTwoRanks + kTrain + "--memory-budget 1");
   EXPECT_EQ(1, e.status);

@@ -189,5 +189,19 @@ TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
   EXPECT_THROW(add(x, x).backward(), Error);
 }
 
+// Its graph may be gone, and another one be where it was.
+TEST(Trace, RefusesATensorOfAnEarlierTrace) {
+  Tensor kept;
+  for (int round = 0; round < 2; ++round) {
+    Graph graph;
+    Trace trace(graph);
+    const Tensor x = trace.input("x", {DType::f32, {2}});
+    if (round == 0)
+      kept = relu(x);
+    else
+      EXPECT_THROW(add(x, kept), Error);
+  }
+}
+
 }  // namespace
 }  // namespace tandem

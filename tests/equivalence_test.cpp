@@ -20,6 +20,7 @@ namespace {
 
 using testing::expect_same_state;
 using testing::Job;
+using testing::largest_difference;
 using testing::Outcome;
 using testing::small_residual_job;
 using testing::train;
@@ -103,18 +104,6 @@ TEST(Equivalence, LockstepChangesOnlyTheTime) {
         expect_barriers_part_the_list(lockstep.program, lockstep.timeline,
                                       kind == ScheduleKind::pipedream ? 2 : 1);
       }
-}
-
-double largest_difference(const Outcome& a, const Outcome& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a.losses.size(); ++i)
-    for (std::size_t m = 0; m < a.losses[i].size(); ++m)
-      largest = std::max(largest, std::abs(a.losses[i][m] - b.losses.at(i).at(m)));
-  for (const auto& [path, tensor] : a.state) {
-    const auto x = tensor.values(), y = b.state.at(path).values();
-    for (std::size_t i = 0; i < x.size(); ++i) largest = std::max(largest, std::abs(x[i] - y[i]));
-  }
-  return largest;
 }
 
 TEST(Equivalence, ReplicasEqualTheBigBatch) {
@@ -414,6 +403,17 @@ TEST(Equivalence, SimulatedLaneOrderIsTheExecutedOne) {
       EXPECT_EQ(lane_orders(sim.timeline(), stage, program), executed) << name_of(kind) << " stage " << stage;
     }
   }
+}
+
+TEST(Equivalence, WhatIsNotFiniteIsNoMatch) {
+  Outcome a, b;
+  a.losses = {{1.0}};
+  b.losses = {{std::nan("")}};
+  EXPECT_EQ(largest_difference(a, a), 0);
+  EXPECT_GT(largest_difference(a, b), 1);
+  EXPECT_GT(largest_difference(b, b), 1);
+  b.losses = {{1.0}, {2.0}};
+  EXPECT_GT(largest_difference(a, b), 1);
 }
 
 }  // namespace

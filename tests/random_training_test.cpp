@@ -124,16 +124,6 @@ Case draw_case(std::uint64_t seed) {
   return c;
 }
 
-// Relative where losses exceed 1: some of these networks diverge.
-double difference(const Outcome& a, const Outcome& b) {
-  double largest = a.losses.size() == b.losses.size() ? 0 : INFINITY;
-  for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
-    for (std::size_t m = 0; m < a.losses[i].size(); ++m)
-      largest = std::max(
-          largest, std::abs(a.losses[i][m] - b.losses[i].at(m)) / std::max(1.0, std::abs(a.losses[i][m])));
-  return largest;
-}
-
 TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
   int refused = 0;
   for (int i = 0; i < kCases; ++i) {
@@ -157,7 +147,7 @@ TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
       EXPECT_EQ(loop.losses, out.losses);
       testing::expect_same_state(loop.state, out.state);
     } else {
-      EXPECT_LE(difference(loop, out), 1e-10);
+      EXPECT_LE(testing::largest_difference(loop, out), 1e-10);
     }
     SimBackend sim(out.program);
     EXPECT_NO_THROW(run(sim, c.job.drains[0]));

@@ -100,9 +100,7 @@ BlockId find_block(const Program& program, const std::string& name) {
 MemberId find_member(const Program& program, const std::string& name) {
   return find(program.members, name, "value");
 }
-Step& step_named(Program& program, const std::string& name) {
-  return program.step(find_step(program, name));
-}
+Step& step_named(Program& program, const std::string& name) { return program.step(find_step(program, name)); }
 Block& block_named(Program& program, const std::string& name) {
   return program.block(find_block(program, name));
 }

@@ -134,7 +134,6 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   const int evaluate =
       session.add(build(trace_job(evaluation_job, job.batch_size / 2), for_evaluation(s)), together);
   session.run(0, 3);
-  session.share_untrained_state();
 
   Session one(build(trace_job(job, job.batch_size), {}), {}, training);
   const int evaluate_alone =
@@ -230,6 +229,43 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
     ++checked;
   }
   EXPECT_GE(checked, 20 * 6);
+}
+
+template <class F> void expect_refused(F f, const std::string& words) {
+  try {
+    f();
+    ADD_FAILURE() << "accepted; expected: " << words;
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+  }
+}
+
+TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
+  const Job job = small_residual_job();
+  JobHost host(job, 1);
+  Session session(build(trace_job(job, job.batch_size), {}), {}, host);
+  expect_refused([&] { session.run(0, 1); }, "call load");
+  auto state = initial_state(job);
+  state.emplace("optimiser.momentum.stem.weight", state.begin()->second);
+  expect_refused([&] { session.load(state); }, "no state 'optimiser.momentum.stem.weight'");
+  session.load(initial_state(job));
+  expect_refused([&] { session.run(0, -1); }, "negative");
+  expect_refused([&] { session.run(0, 1, 1); }, "no Program 1");
+}
+
+TEST(Session, ModelTakesBackWhatWasTrained) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.sgd = {.momentum = 0.9};
+  JobHost host(job, 1);
+  Session session(build(trace_job(job, job.batch_size), s), {}, host);
+  session.load(initial_state(job));
+  session.run(0, 2);
+  const auto trained = session.state();
+  const auto model = job.model();
+  model->load(trained);  // with the optimiser's state, which is none of the model's
+  for (const auto& [path, tensor] : model->state())
+    EXPECT_EQ(tensor.values(), trained.at(path).values()) << path;
 }
 
 TEST(Session, RefusesAProgramWithStateThatTheFirstHasNot) {

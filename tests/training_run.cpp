@@ -1,6 +1,9 @@
 #include "training_run.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -87,6 +90,18 @@ std::map<std::string, Tensor> initial_state(const Job& job) {
   return stack_states(models);
 }
 
+namespace {
+// Every byte that was planned is touched, once a run is long enough to use all slots.
+void expect_peaks(const Outcome& outcome, const std::vector<std::int64_t>& drains) {
+  int slots = 1;
+  for (const Block& b : outcome.program.blocks) slots = std::max(slots, b.slots);
+  EXPECT_LE(outcome.executed_peak, outcome.planned_peak);
+  if (*std::max_element(drains.begin(), drains.end()) >= slots) {
+    EXPECT_EQ(outcome.executed_peak, outcome.planned_peak);
+  }
+}
+}  // namespace
+
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
   strategy.models = static_cast<int>(job.seeds.size());
   Outcome outcome;
@@ -96,6 +111,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   std::vector<std::unique_ptr<Comm>> comms;
   const int ranks = strategy.replicas * strategy.stages;
   const ThreadWorld world(ranks);
+  const bool root = !process || process->rank() == strategy.stages - 1;  // who gets what all ranks say
   if (process)
     comms.push_back(std::move(process));
   else if (ranks > 1)
@@ -113,7 +129,27 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   outcome.planned_peak = session.planned_peak();
   outcome.executed_peak = session.executed_peak(strategy.stages - 1);
   outcome.timeline = session.timeline();
+  if (root) expect_peaks(outcome, job.drains);
   return outcome;
+}
+
+double largest_difference(const Outcome& a, const Outcome& b) {
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  double largest = 0;
+  const auto compare = [&](const std::vector<double>& x, const std::vector<double>& y) {
+    if (x.size() != y.size()) largest = kAll;
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      const double difference = std::abs(x[i] - y[i]) / std::max(1.0, std::abs(x[i]));
+      largest = std::isfinite(difference) ? std::max(largest, difference) : kAll;
+    }
+  };
+  if (a.losses.size() != b.losses.size() || a.state.size() != b.state.size()) return kAll;
+  for (std::size_t i = 0; i < a.losses.size(); ++i) compare(a.losses[i], b.losses[i]);
+  for (const auto& [path, tensor] : a.state) {
+    if (!b.state.contains(path)) return kAll;
+    compare(tensor.values(), b.state.at(path).values());
+  }
+  return largest;
 }
 
 Job small_residual_job(DType dtype) {

@@ -44,6 +44,10 @@ struct Outcome {
 /// state is whole there.
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process = nullptr);
 
+/// The largest difference of two trainings' losses and states, relative to values above 1; infinite where one
+/// has what the other has not, or anything is not finite.
+double largest_difference(const Outcome& a, const Outcome& b);
+
 /// The job's forward graph for one replica's micro-batch.
 Graph trace_job(const Job& job, std::int64_t samples);
 
