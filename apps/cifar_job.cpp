@@ -18,6 +18,8 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 
 namespace tandem::apps {
 namespace {
@@ -95,10 +97,12 @@ Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool trai
   const Tensor labels = trace.input("labels", {DType::i32, {n}});
   const Tensor logits = model(images);
   const Scope scope("loss");
-  if (training)
+  if (training) {
     trace.result("loss", cross_entropy(logits, labels));
-  else
+  } else {
     trace.result("correct", correct_count(logits, labels));
+    trace.result("finite", sum(scale(logits, 0)));  // 0, or else NaN
+  }
   return graph;
 }
 
@@ -207,10 +211,16 @@ void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, con
 
 void CifarEvaluation::deliver(const std::string& name, std::int64_t, const RankContext& rank,
                               std::span<const std::byte> value) {
-  if (name != "correct" || rank.replica != 0) return;  // all replicas get the same
-  for (std::size_t m = 0; m < correct_.size(); ++m)
-    correct_[m] +=
-        static_cast<std::int64_t>(load_element(DType::i32, value.data(), static_cast<std::int64_t>(m)));
+  if (rank.replica != 0) return;  // all replicas get the same
+  for (std::size_t m = 0; m < correct_.size(); ++m) {
+    const auto model = static_cast<std::int64_t>(m);
+    if (name == "correct")
+      correct_[m] += static_cast<std::int64_t>(load_element(DType::i32, value.data(), model));
+    if (name == "finite" && load_element(dtype_from_name(options_.dtype), value.data(), model) != 0)
+      throw Error(fmt::format(
+          "the trained network{} gives values that are not finite; lower --lr, or look at the data",
+          correct_.size() > 1 ? fmt::format(" of model {}", m) : ""));
+  }
 }
 
 }  // namespace tandem::apps

@@ -22,9 +22,10 @@ void require_writable(const std::string& flag, const std::string& file) {
 }
 
 void write_file(const std::string& file, const std::string& text) {
+  errno = 0;
   std::ofstream out(file);
   out << text;
-  if (!out.flush()) throw Error(fmt::format("'{}' cannot be written", file));
+  if (!out.flush()) throw Error(fmt::format("'{}' cannot be written: {}", file, std::strerror(errno)));
 }
 
 }  // namespace tandem::apps

@@ -8,6 +8,7 @@ namespace tandem::apps {
 namespace {
 constexpr int kWidth = 30;
 constexpr double kRedraw = 0.1;  // seconds
+constexpr double kSilence = 10;  // seconds without a line
 }  // namespace
 
 ProgressLine::ProgressLine(std::int64_t total, int every, std::int64_t batch_size, bool terminal)
@@ -15,7 +16,8 @@ ProgressLine::ProgressLine(std::int64_t total, int every, std::int64_t batch_siz
 
 void ProgressLine::update(std::int64_t step, double loss, double seconds) {
   const std::int64_t done = step + 1;
-  const bool due = terminal_ ? seconds - shown_at_ >= kRedraw : done % every_ == 0;
+  const double silence = seconds - shown_at_;
+  const bool due = terminal_ ? silence >= kRedraw : done == 1 || done % every_ == 0 || silence >= kSilence;
   if (!due && done != total_) return;
   const double rate = static_cast<double>((done - shown_) * batch_size_) / (seconds - shown_at_);
   const double left = (seconds - started_) / static_cast<double>(done) * static_cast<double>(total_ - done);

@@ -21,40 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::array kFiles{"args.json", "metrics.jsonl", "summary.json", "profile.json"};
+constexpr std::array kFiles{"args.json", "metrics.jsonl", "summary.json", "profile.json", "program.json"};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
-}
-
-json to_json(const TrainOptions& o) {
-  return {{"command_line", o.command_line},
-          {"arch", o.arch},
-          {"data", o.data},
-          {"synthetic_train", o.synthetic_train},
-          {"synthetic_test", o.synthetic_test},
-          {"epochs", o.epochs},
-          {"steps", o.steps},
-          {"batch_size", o.batch_size},
-          {"lr", o.lr},
-          {"sched", o.sched},
-          {"momentum", o.momentum},
-          {"weight_decay", o.weight_decay},
-          {"seed", o.seed},
-          {"threads", o.threads},
-          {"parallel", o.parallel},
-          {"ranks", o.ranks},
-          {"stages", o.stages},
-          {"microbatches", o.microbatches},
-          {"models", o.models},
-          {"schedule", o.schedule},
-          {"lockstep", o.lockstep},
-          {"memory_budget", o.memory_budget},
-          {"transport", o.transport},
-          {"link", o.link},
-          {"plan", o.plan},
-          {"dtype", o.dtype},
-          {"simulate", o.simulate}};
 }
 
 // Holds the directory for this run until the last copy is gone, or the process.
@@ -71,6 +41,39 @@ std::shared_ptr<const int> locked(const std::string& directory) {
 }
 
 }  // namespace
+
+std::string to_json(const TrainOptions& o) {
+  const json j{{"command_line", o.command_line},
+               {"arch", o.arch},
+               {"data", o.data},
+               {"synthetic_train", o.synthetic_train},
+               {"synthetic_test", o.synthetic_test},
+               {"epochs", o.epochs},
+               {"steps", o.steps},
+               {"batch_size", o.batch_size},
+               {"lr", o.lr},
+               {"sched", o.sched},
+               {"momentum", o.momentum},
+               {"weight_decay", o.weight_decay},
+               {"seed", o.seed},
+               {"threads", o.threads},
+               {"parallel", o.parallel},
+               {"ranks", o.ranks},
+               {"stages", o.stages},
+               {"microbatches", o.microbatches},
+               {"models", o.models},
+               {"schedule", o.schedule},
+               {"lockstep", o.lockstep},
+               {"memory_budget", o.memory_budget},
+               {"transport", o.transport},
+               {"link", o.link},
+               {"plan", o.plan},
+               {"dtype", o.dtype},
+               {"profile", o.profile},
+               {"trace", o.trace},
+               {"simulate", o.simulate}};
+  return j.dump(1) + "\n";
+}
 
 RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {
   if (!keeps()) return;
@@ -91,7 +94,7 @@ void RunDirectory::start(const TrainOptions& options) {
   if (!keeps()) return;
   std::error_code ignored;
   for (const char* file : kFiles) fs::remove(path(file), ignored);
-  write_file(path("args.json"), to_json(options).dump(1) + "\n");
+  write_file(path("args.json"), to_json(options));
   if (options.simulate) return;
   metrics_.open(path("metrics.jsonl"));
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));

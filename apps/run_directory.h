@@ -16,6 +16,9 @@ struct Summary {
   bool simulated = false;
 };
 
+/// All that an option may say, as JSON: what args.json holds.
+std::string to_json(const TrainOptions& options);
+
 /// What a run leaves behind: args.json, metrics.jsonl (an object per batch), summary.json. Without a
 /// directory it keeps nothing. With several models, per-model numbers are arrays.
 class RunDirectory {

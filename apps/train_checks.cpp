@@ -50,6 +50,10 @@ void settle_ranks(TrainOptions& o) {
   const LaunchEnvironment env = launch_environment();
   if (o.transport.empty()) o.transport = env.launched && env.size > 1 ? "mpi" : "threads";
   one_of("--transport", o.transport, {"threads", "mpi"});
+  if (o.transport == "threads" && env.launched && env.size > 1)
+    throw Error(
+        fmt::format("mpirun started {}, but --transport threads runs in one; leave out one of the two",
+                    counted(env.size, "process")));
   const int world = o.transport == "mpi" ? env.size : 0;  // 0: as many as asked for
   if (o.parallel.empty()) o.parallel = o.stages > 1 ? "pipeline" : o.ranks > 1 || world > 1 ? "data" : "none";
   one_of("--parallel", o.parallel, {"none", "data", "pipeline"});

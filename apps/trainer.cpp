@@ -12,10 +12,13 @@
 
 #include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
+#include <tandem/core/program_json.h>
+#include <tandem/core/rng.h>
 #include <tandem/core/sim_backend.h>
 #include <tandem/core/team.h>
 #include <tandem/core/trace.h>
 #include <tandem/datasets/draw.h>
+#include <tandem/dist/agree.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
 #include <tandem/pipeline/stages.h>
@@ -55,6 +58,14 @@ void Trainer::run() {
   if (options_.batch_size > train_data.size())
     throw Error(fmt::format("--batch-size {} is larger than the training set of {}", options_.batch_size,
                             counted(train_data.size(), "image")));
+  if (mpi_ && mpi_->size() > 1) {
+    TrainOptions common = options_;
+    common.command_line.clear();
+    common.data.clear();  // the data themselves count
+    agree(*mpi_->comm(),
+          fnv1a(fmt::format("{} {} {}", to_json(common), train_data.digest(), test_data.digest())),
+          "arguments or data", 0);
+  }
   options_.simulate ? simulate(train_data) : train(train_data, test_data);
 }
 
@@ -155,7 +166,9 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     if (const int busy = s.threads * compute_lanes(); busy > default_threads())
       fmt::print("note: {} share {}\n", counted(busy, "computing thread"),
                  counted(default_threads(), "core"));
-    directory_.start(options_);
+    TrainOptions used = options_;
+    used.threads = s.threads;
+    directory_.start(used);
     const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
     log = std::make_unique<TrainingLog>(options_, directory_, host.batches_per_epoch(), host.total_batches(),
                                         terminal);
@@ -169,12 +182,13 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     const std::int64_t peak = session.executed_peak(main_rank());
     if (!log) return;
     log->finish();
-    write_trace(timeline);
     report(*log, session, peak, evaluation.accuracy());
+    write_trace(timeline);
   } catch (const NonFinite& e) {
     const std::string where = where_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
   } catch (const Aborted& e) {
+    if (!mpi_ && !options_.trace.empty()) write_trace(session.timeline());  // what there is
     if (spare && signal_behind(e) == 0) help_explain(session, *spare);
     throw;
   }
@@ -227,12 +241,12 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
-  directory_.summary(summary);
   std::vector<double> percent;
   for (double a : accuracy) percent.push_back(100 * a);
   fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
              fmt::join(percent, " "), fmt::join(summary.train_loss, " "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
+  directory_.summary(summary);
 }
 
 // The forward graph of the whole batch once more, node by node.
@@ -263,6 +277,8 @@ void Trainer::simulate(const CifarData& train) {
     profile.measure(program, cpu_kernels(), host, initial_state());
   }
   program = with_costs(std::move(program), profile);
+  if (options_.link.empty() && s.replicas * s.stages > 1)
+    fmt::print("note: without --link, all-reduces cost nothing and transfers a copy in memory\n");
   const int busy = s.threads * compute_lanes();
   if (busy > default_threads())
     fmt::print("note: predicted for {} with a core each; this machine has {}\n",
@@ -272,7 +288,10 @@ void Trainer::simulate(const CifarData& train) {
   SimBackend sim(program);
   tandem::run(sim, batches);
   directory_.start(options_);
-  if (directory_.keeps()) profile.write(directory_.path("profile.json"));
+  if (directory_.keeps()) {
+    profile.write(directory_.path("profile.json"));
+    write_file(directory_.path("program.json"), to_json(program));
+  }
   write_trace(sim.timeline());
   Summary summary;
   summary.simulated = true;

@@ -7,6 +7,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/host.h>
 #include <tandem/core/kernel.h>
+#include <tandem/core/memory.h>
 #include <tandem/core/rng.h>
 #include <tandem/core/tensor.h>
 
@@ -22,7 +23,9 @@ TensorType with_models(const TensorType& type, std::int64_t models) {
 KernelPtr make_input(const KernelSpec& spec) {
   const auto name = static_cast<const Input&>(spec.op).input;
   const auto bytes = static_cast<std::size_t>(spec.outputs[0].bytes());
-  return make_kernel([name, bytes, microbatch = spec.tag.microbatch](const Launch& l) {
+  const bool per_model = static_cast<const Input&>(spec.op).per_model;  // few bytes, easily left out
+  return make_kernel([name, bytes, per_model, microbatch = spec.tag.microbatch](const Launch& l) {
+    if (per_model) tandem::poison(l.out[0], static_cast<std::int64_t>(bytes));
     l.rank->host->fill(name, l.batch, microbatch, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes});
   });
 }

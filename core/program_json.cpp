@@ -162,15 +162,22 @@ class Reader {
         listed.slots = (*b)["slots"].integer(1);
       }
     }
-    auto& size = p_.blocks[static_cast<std::size_t>(found->second)].bytes;
-    size = std::max(size, bytes);
+    Block& b = p_.block(found->second);
+    if (bytes > b.bytes && given_size(name))
+      throw Error(fmt::format("Program: value '{}' ends at byte {} of block '{}', which has {}", value, bytes,
+                              name, b.bytes));
+    b.bytes = std::max(b.bytes, bytes);
     return found->second;
   }
 
+  bool given_size(const std::string& block) const {
+    const JsonInput* const b = block_section_.find(block);
+    return b && (*b)["bytes"].present();
+  }
   static std::int64_t bytes_of(const JsonInput& j, std::int64_t otherwise = kDefaultBytes) {
     return j.integer<std::int64_t>(otherwise, 0, kMaxBytes);
   }
-  std::int64_t state_bytes(BlockId block) const { return p_.blocks[static_cast<std::size_t>(block)].bytes; }
+  std::int64_t state_bytes(BlockId block) const { return p_.block(block).bytes; }
 
   MemberId read_of(const std::string& text) {
     if (states_.contains(text))
@@ -274,7 +281,7 @@ class Writer {
     for (const Lane& l : p_.lanes)
       j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
     for (const StateBlock& s : p_.states) {
-      const Block& b = p_.blocks[static_cast<std::size_t>(s.block)];
+      const Block& b = p_.block(s.block);
       j["states"][b.name] = {{"device", b.device},
                              {"bytes", b.bytes},
                              {"trained", s.trained},

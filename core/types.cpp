@@ -42,10 +42,11 @@ bool is_floating(DType d) {
 }
 
 std::int64_t element_count(const Shape& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;  // so that bytes, and sums of them, fit as well
   std::int64_t n = 1;
   for (auto extent : shape)
-    if (extent < 0 || __builtin_mul_overflow(n, extent, &n))
-      throw Error(fmt::format("{} is no shape: extents are 0 or more, and their product fits 63 bits",
+    if (extent < 0 || __builtin_mul_overflow(n, extent, &n) || n > kMost)
+      throw Error(fmt::format("{} is no shape: extents are 0 or more, and their product is at most 2^56",
                               to_string(shape)));
   return n;
 }

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/rng.h>
 
 namespace tandem {
 namespace fs = std::filesystem;
@@ -174,6 +175,13 @@ CifarData load_cifar(const fs::path& dir, CifarSplit split) {
                     "unpack one of their binary versions here",
                     dir.string()));
   return load(dir, split, ten ? kCifar10 : kCifar100);
+}
+
+std::uint64_t CifarData::digest() const {
+  constexpr std::size_t kEvery = 1021;  // a prime: other places in each image
+  std::string bytes(reinterpret_cast<const char*>(labels.data()), labels.size() * sizeof labels[0]);
+  for (std::size_t i = 0; i < pixels.size(); i += kEvery) bytes.push_back(static_cast<char>(pixels[i]));
+  return fnv1a(bytes);
 }
 
 void normalise(const CifarData& data, std::span<const std::int64_t> indices, std::span<float> out) {

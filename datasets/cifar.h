@@ -23,6 +23,8 @@ struct CifarData {
   int classes = 0;
 
   std::int64_t size() const { return static_cast<std::int64_t>(labels.size()); }
+  /// Of the labels and some bytes of every image: other data have, almost certainly, another one.
+  std::uint64_t digest() const;
 };
 
 enum class CifarSplit { train, test };

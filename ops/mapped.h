@@ -16,6 +16,7 @@ class Mapped final : public Op {
  public:
   Mapped(OpPtr inner, std::vector<bool> batched, std::int64_t models);
   std::string_view name() const override { return "mapped"; }
+  std::string label() const override { return inner->label(); }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;

@@ -1,5 +1,7 @@
 #include <tandem/plan/build.h>
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include <tandem/autograd/batch.h>
@@ -83,6 +85,13 @@ void check(const Strategy& s) {
   at_least_one("micro-batches", s.microbatches);
   at_least_one("stages", s.stages);
   at_least_one("threads", s.threads);
+  const auto sensible = [](const char* what, double x) {
+    if (!(x >= 0) || std::isinf(x))
+      throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
+  };
+  sensible("memory budget", static_cast<double>(s.memory_budget));
+  sensible("momentum", s.sgd.momentum);
+  sensible("weight decay", s.sgd.weight_decay);
   if (!s.train && s.microbatches > 1)
     throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",
                             s.microbatches));

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
 
@@ -22,6 +23,9 @@ Tag update_tag(const StateSlot& slot) {
 
 StepGraph add_updates(StepGraph step, const SgdOptions& sgd, int models) {
   Graph& g = step.graph;
+  for (const Node& n : g.nodes())
+    if (const auto* input = dynamic_cast<const Input*>(n.op.get()); input && input->input == "lr")
+      throw Error("the model has an input 'lr', which is the optimiser's; give the model's another name");
   std::map<int, ValueId> rates;  // one learning-rate input a stage
   for (const auto& [id, grad] : step.grads) {
     const StateSlot slot = g.slot(id);

@@ -9,10 +9,10 @@
 #include <type_traits>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
 #include <tandem/core/verify.h>
+#include <tandem/dist/agree.h>
 #include <tandem/plan/load_state.h>
 
 namespace tandem {
@@ -85,31 +85,6 @@ bool assigns_state(const Program& program) {
   });
 }
 
-// Every rank tells rank 0 its Program's hash; rank 0 tells all who differs from it.
-void agree(Comm& comm, std::uint64_t mine) {
-  std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), 0);
-  const auto bytes = static_cast<std::int64_t>(differs.size() * sizeof(std::int32_t));
-  if (comm.rank() == 0) {
-    for (int r = 1; r < comm.size(); ++r) {
-      std::uint64_t theirs = 0;
-      comm.receive(&theirs, sizeof theirs, r, kHashChannel);
-      differs[static_cast<std::size_t>(r)] = theirs != mine;
-    }
-    for (int r = 1; r < comm.size(); ++r) comm.send(differs.data(), bytes, r, kHashChannel);
-  } else {
-    comm.send(&mine, sizeof mine, 0, kHashChannel);
-    comm.receive(differs.data(), bytes, 0, kHashChannel);
-  }
-  std::vector<int> ranks;
-  for (int r = 0; r < comm.size(); ++r)
-    if (differs[static_cast<std::size_t>(r)]) ranks.push_back(r);
-  if (!ranks.empty())
-    throw Error(fmt::format(
-        "rank {}: the ranks disagree on the Program: rank {} built another one than rank 0 (hash here {:016x}); start all "
-        "ranks with the same arguments and the same build",
-        comm.rank(), fmt::join(ranks, ", "), mine));
-}
-
 }  // namespace
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
@@ -161,7 +136,9 @@ void Session::check(const Program& program) const {
         "the memory budget of {} bytes is too small for the session's {} together, whose peak is {}",
         options_.memory_budget, counted(std::ssize(programs_) + 1, "Program"), peak));
   verify(program);
-  if (size > 1) on_each_rank(comms_.size(), [&](std::size_t i) { agree(*comms_[i], hash(program)); });
+  if (size > 1)
+    on_each_rank(comms_.size(),
+                 [&](std::size_t i) { agree(*comms_[i], hash(program), "the Program", kHashChannel); });
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
@@ -220,16 +197,18 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
     throw Error(
         fmt::format("a run of {} batches from batch {}: neither may be negative", batches, first_batch));
   if (!loaded_ && !this->program().states.empty())
-    throw Error("the session has no state to run on: call load(model.state()) first");
+    throw Error("the session has no state to run on, or its last run failed: call load(model.state()) first");
   const bool assigns = assigns_state(this->program(program));
   if (!assigns && apart_) share_untrained_state();
   apart_ = assigns;
+  loaded_ = false;
   on_each_rank(ranks_.size(), [&](std::size_t i) {
     Rank::Turn& turn = *ranks_[i]->turns.at(static_cast<std::size_t>(program));
     turn.executable.start_at(first_batch);
     tandem::run(turn.backend, batches);
     turn.executable.settle(batches);
   });
+  loaded_ = true;
 }
 
 void Session::stop(const std::string& reason) {

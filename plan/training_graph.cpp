@@ -110,6 +110,10 @@ StepGraph training_graph(const Graph& forward, const Strategy& strategy) {
   Graph scaled = forward;
   const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
   if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
+  if (const TensorType& loss = scaled.type(results.at("loss")); loss.elements() != strategy.models)
+    throw Error(
+        fmt::format("the result 'loss' is {}: it must be a scalar of each model; take mean() or sum() of it",
+                    to_string(loss)));
   const auto weights = weights_of(scaled);
   std::vector<ValueId> wrt;
   for (const auto& [slot, value] : weights) wrt.push_back(value);

@@ -168,5 +168,22 @@ TEST_F(Cli, SimulatePredictsWithoutTraining) {
   EXPECT_EQ(0, again.status) << again.err;
 }
 
+// The one step's loss is finite; the weights that it leaves are not.
+TEST_F(Cli, RefusesToEvaluateWeightsThatAreNotFinite) {
+  expect_refused(kTrain + "--steps 1 --lr 1e38 --arch mlp",
+                 {"the trained network gives values that are not finite"});
+  expect_refused(kTrain + "--steps 1 --lr 0.05,1e38 --arch mlp", {"the trained network of model 1 gives"});
+}
+
+TEST_F(Cli, SimulationWritesAProgramThatTheToolsRead) {
+  ASSERT_EQ(
+      0, run(kTrain + "--parallel pipeline --stages 2 --schedule dualpipe --simulate --output " + file("sim"))
+             .status);
+  EXPECT_EQ(0, run(kTandem + "verify " + file("sim/program.json")).status);
+  const Ended e = run(kTandem + "sim " + file("sim/program.json"));
+  EXPECT_EQ(0, e.status);
+  EXPECT_NE(std::string::npos, e.out.find("stage 1 compute 1")) << e.out;
+}
+
 }  // namespace
 }  // namespace tandem::test

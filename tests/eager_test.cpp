@@ -203,5 +203,13 @@ TEST(Trace, RefusesATensorOfAnEarlierTrace) {
   }
 }
 
+TEST(Eager, RefusesShapesWhoseBytesDoNotFit) {
+  for (std::int64_t extent :
+       {std::int64_t{1} << 57, std::int64_t{1} << 62, std::int64_t{4611686018427387920}}) {
+    EXPECT_THROW(Tensor::zeros({DType::f32, {extent}}), Error) << extent;
+    EXPECT_THROW(broadcast_to(Tensor::zeros({DType::f32, {1}}), {extent}), Error) << extent;
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -228,5 +228,18 @@ TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
   expect_round_trip(b.take());
 }
 
+TEST(ProgramJson, RefusesABlockSmallerThanWhatIsInIt) {
+  const std::string text = R"({"lanes": [{"device": 0}], "values": {"v": {"bytes": 100, "block": "b"}},
+    "blocks": {"b": {"bytes": 64}}, "steps": [{"name": "s", "lane": 0, "writes": ["v"]}]})";
+  try {
+    schedule_from_json(text);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("value 'v' ends at byte 100 of block 'b', which has 64"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 }  // namespace
 }  // namespace tandem::test

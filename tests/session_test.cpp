@@ -1,4 +1,7 @@
 // Several Programs in one Session: they take turns on the same state, memory and lanes.
+#include <cmath>
+#include <cstring>
+
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
@@ -6,6 +9,8 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/session.h>
 
@@ -294,6 +299,66 @@ TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("cut them alike"), std::string::npos) << e.what();
   }
+}
+
+// A graph of one weight: w · x, and what else a test puts in.
+struct OneWeight {
+  OneWeight() {
+    w.impl()->slot = "w";
+    w.impl()->trained = true;
+  }
+  Tensor w = Tensor::zeros({DType::f32, {2}});
+};
+
+TEST(Build, RefusesALossThatIsNoScalar) {
+  OneWeight model;
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("loss", mul(model.w, trace.input("x", {DType::f32, {2}})));
+  }
+  expect_refused([&] { build(graph, {}); }, "'loss' is f32[2]: it must be a scalar");
+}
+
+TEST(Build, RefusesAModelThatTakesTheOptimisersInput) {
+  OneWeight model;
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("loss", sum(mul(model.w, trace.input("lr", {DType::f32, {}}))));
+  }
+  expect_refused([&] { build(graph, {}); }, "an input 'lr', which is the optimiser's");
+}
+
+TEST(Session, ALearningRateThatNobodySuppliesShows) {
+  OneWeight model;
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("loss", sum(mul(model.w, trace.input("x", {DType::f32, {2}}))));
+  }
+  FunctionHost host(
+      [](const std::string& name, std::int64_t, std::span<std::byte> out) {
+        if (name == "x") std::memset(out.data(), 0, out.size());
+      },
+      [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+  Session session(build(graph, {}), {}, host);
+  session.load({{"w", model.w}});
+  session.run(0, 1);
+  EXPECT_TRUE(std::isnan(session.state().at("w").values()[0]));
+}
+
+TEST(Session, AFunctionHostHasOneMicrobatch) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.microbatches = 2;
+  FunctionHost host([](const std::string&, std::int64_t,
+                       std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
+                    [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+  Session session(build(trace_job(job, job.batch_size / 2), s), {}, host);
+  session.load(initial_state(job));
+  expect_refused([&] { session.run(0, 1); }, "a FunctionHost has one micro-batch");
+  expect_refused([&] { session.run(0, 1); }, "its last run failed");
 }
 
 }  // namespace
