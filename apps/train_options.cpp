@@ -84,7 +84,7 @@ void add_output(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Output");
   app.add_option("--output", o.output,
                  "run directory: args.json, metrics.jsonl (each step), summary.json; with --simulate also\n"
-                 "profile.json. One that holds a run is refused");
+                 "profile.json, and program.json for tandem sim. One that holds a run is refused");
   app.add_flag("--force", o.force, "replace the run that --output holds");
   app.add_option("--trace", o.trace,
                  fmt::format("write a timeline here, for ui.perfetto.dev: the first {} steps of each lane",
@@ -99,7 +99,8 @@ void add_simulation(CLI::App& app, TrainOptions& o) {
                "predict this run instead of training: measures every kernel, then simulates. Each stage\n"
                "is taken to have --threads cores of its own");
   app.add_option("--profile", o.profile,
-                 "with --simulate: costs from the profile.json of an earlier --simulate --output");
+                 "with --simulate: costs from the profile.json of an earlier --simulate --output, with the\n"
+                 "same network, batch, ranks, stages and micro-batches");
 }
 
 }  // namespace

@@ -48,4 +48,25 @@ std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string,
   return stacked;
 }
 
+std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::string, Tensor>& stacked,
+                                                          std::int64_t models) {
+  if (models == 1) return {stacked};
+  std::vector<std::map<std::string, Tensor>> result(static_cast<std::size_t>(models));
+  for (const auto& [path, all] : stacked) {
+    TensorType type = all.type();
+    if (type.shape.empty() || type.shape[0] != models)
+      throw Error(fmt::format("state '{}' is {}: it has no leading axis of {} models", path, to_string(type),
+                              models));
+    type.shape.erase(type.shape.begin());
+    const std::byte* from = all.as<std::byte>();
+    for (auto& model : result) {
+      Tensor one = Tensor::empty(type);
+      std::copy_n(from, type.bytes(), one.as<std::byte>());
+      from += type.bytes();
+      model.emplace(path, std::move(one));
+    }
+  }
+  return result;
+}
+
 }  // namespace tandem

@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <tandem/core/graph.h>
 #include <tandem/core/tensor.h>
@@ -17,5 +18,9 @@ Graph batch(const Graph& graph, std::int64_t models);
 /// The states of several models, by path, as the state of their batched graph: (models, …) for every tensor;
 /// one model's is returned as it is. Throws Error naming a path that the models do not share.
 std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models);
+
+/// The inverse: each model's state by itself. Throws Error naming a state that has no axis of so many models.
+std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::string, Tensor>& stacked,
+                                                          std::int64_t models);
 
 }  // namespace tandem

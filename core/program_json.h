@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-/// A schedule written by hand or exported from a profile; ops and weights are not needed. Slots, waits and
+/// A schedule written by hand, or by `to_json`; ops and weights are not needed. Slots, waits and
 /// addresses are left to `planned`.
 ///
 ///     {"devices": 1, "corun": 1.0,

@@ -27,8 +27,11 @@ void load_state(const Program& program, int stage, RankMemory& memory,
       continue;
     }
     if (found->second.type() != s.type)
-      throw Error(fmt::format("state '{}' is {}, the value given {}", s.path, to_string(s.type),
-                              to_string(found->second.type())));
+      throw Error(fmt::format("state '{}' is {}, the value given {}{}", s.path, to_string(s.type),
+                              to_string(found->second.type()),
+                              s.type.shape.size() == found->second.shape().size() + 1
+                                  ? "; several models' states are put together by stack_states"
+                                  : ""));
     std::memcpy(bytes.data(), found->second.data(), bytes.size());
   }
 }

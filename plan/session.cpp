@@ -115,7 +115,9 @@ int Session::add(Program program, Host& host) {
 void Session::check(const Program& program) const {
   const int size = program.replicas * program.devices;
   if (comms_.empty() && size > 1)
-    throw Error(fmt::format("a Program of {} needs a Comm for each", counted(size, "rank")));
+    throw Error(fmt::format(
+        "a Program of {} needs a Comm for each: those of a ThreadWorld({}), or under mpirun MpiSession's",
+        counted(size, "rank"), size));
   for (const auto& rank : ranks_)
     if (const RankContext& c = rank->context; (c.comm ? c.comm->size() : 1) != size ||
                                               c.replicas != program.replicas || c.stages != program.devices)

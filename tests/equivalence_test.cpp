@@ -315,6 +315,21 @@ TEST(Equivalence, BuiltProgramsReadTheWeightsOfTheTable) {
   }
 }
 
+// A product that DualPipe computes again needs the weights that F used, which are 2N − 1 − 2k updates old.
+TEST(Equivalence, RecomputingAProductUnderDualPipeHoldsItsWeightsVersions) {
+  Strategy s = plain();
+  s.schedule = ScheduleKind::dualpipe;
+  s.stages = 3;
+  s.cuts = {"block1", "block2"};
+  s.recompute = {"block0.conv conv2d", "block1.conv conv2d"};
+  const Program p = build(testing::trace_job(convolutional_job(), 8), s);
+  std::map<std::string, int> versions;
+  for (const StateBlock& state : p.states) versions[state.path] = p.block(state.block).slots;
+  EXPECT_EQ(5, versions["block0.conv.weight"]);
+  EXPECT_EQ(3, versions["block1.conv.weight"]);
+  EXPECT_EQ(1, versions["block2.conv.weight"]);
+}
+
 TEST(Equivalence, RecomputingEverythingWorksUnderEverySchedule) {
   const Job job = convolutional_job();
   for (ScheduleKind kind :
