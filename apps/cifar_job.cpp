@@ -1,7 +1,6 @@
 #include "cifar_job.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <numbers>
@@ -14,6 +13,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 #include <tandem/core/rng.h>
+#include <tandem/core/timeline.h>
 #include <tandem/core/trace.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
@@ -41,10 +41,6 @@ const std::vector<std::pair<std::string, NetworkMaker>>& networks() {
        }},
   };
   return table;
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 void fill_images(const CifarData& data, std::span<const std::int64_t> which, DType dtype,
@@ -176,7 +172,7 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
       throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
     }
   }
-  result.seconds = now();
+  result.seconds = steady_seconds();
   arrived_(batch, result);
 }
 

@@ -70,11 +70,21 @@ void check_values(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands({})) check_values(*command);
 }
 
+void require_known_command(const CLI::App& app, const std::string& word) {
+  std::vector<std::string> known;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    known.push_back(command->get_name());
+  if (!known.empty() && !word.empty() && !word.starts_with("-") &&
+      std::find(known.begin(), known.end(), word) == known.end())
+    throw Error(fmt::format("unknown command '{}'; there are: {}", word, fmt::join(known, ", ")));
+}
+
 }  // namespace
 
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
+  require_known_command(app, argc > 1 ? argv[1] : "");
   try {
     app.parse(argc, argv);
     return true;

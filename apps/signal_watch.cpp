@@ -4,6 +4,12 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <string>
+
+#include <tandem/dist/launch.h>
+
+#include "cifar_job.h"
+#include "standard_output.h"
 
 namespace tandem::apps {
 namespace {
@@ -13,6 +19,15 @@ sigset_t watched() {
   sigemptyset(&set);
   for (int signal : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, signal);  // the last one ends the watch
   return set;
+}
+
+// mpirun ends ranks by a signal after an error that another has told.
+bool one_of_several() {
+  try {
+    return launch_environment().size > 1;
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 }  // namespace
@@ -39,7 +54,9 @@ void SignalWatch::work() {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    if (signal_.exchange(signal) != 0 || !call_) std::_Exit(status_after(signal));
+    const bool first = signal_.exchange(signal) == 0;
+    if (first && !used_ && !one_of_several()) say_error(std::string("train_cifar: ") + interruption(signal));
+    if (!first || !call_) std::_Exit(status_after(signal));
     call_(signal);
   }
 }
@@ -47,6 +64,7 @@ void SignalWatch::work() {
 SignalWatch::During::During(SignalWatch& watch, std::function<void(int)> f) : watch_(watch) {
   const std::lock_guard lock(watch.mutex_);
   watch.call_ = std::move(f);
+  watch.used_ = true;
 }
 
 SignalWatch::During::~During() {

@@ -39,6 +39,7 @@ class SignalWatch {
   void work();
   std::mutex mutex_;
   std::function<void(int)> call_;
+  bool used_ = false;  // someone has asked
   std::atomic<int> signal_{0};
   std::atomic<bool> closing_{false};
   std::thread thread_;

@@ -19,9 +19,14 @@ namespace {
 using namespace tandem;
 
 Program program_from(const std::string& file) {
-  Program program = planned(schedule_from_json(read_text("Program", file)));
-  verify(program);
-  return program;
+  const std::string text = read_text("Program", file);
+  try {
+    Program program = planned(schedule_from_json(text));
+    verify(program);
+    return program;
+  } catch (const Error& e) {
+    throw Error(fmt::format("'{}': {}", file, e.what()));
+  }
 }
 
 void simulate(const std::string& file, std::int64_t batches, const std::string& trace) {
@@ -66,7 +71,10 @@ void add_commands(CLI::App& app, Arguments& a) {
   make->add_option("--test", a.test, "test images");
   make->add_option("--seed", a.seed, "which images: equal seeds, equal bytes");
   make->add_flag("--force", a.force, "replace CIFAR-10's files in the directory; others stay");
-  auto* sim = app.add_subcommand("sim", "predicts how a Program runs, and draws the timeline");
+  auto* sim = app.add_subcommand(
+      "sim",
+      "predicts how a Program runs, and draws the timeline: forwards of batch b as digit b mod 10,\n"
+      "backwards as letters (a: batch 0), updates *, all-reduces =, sends >, receives <, copies o i, idle dots");
   sim->option_defaults()->always_capture_default();
   sim->add_option("file", a.file, program)->required();
   sim->add_option("--batches", a.batches, "batches to run, from empty to drained");

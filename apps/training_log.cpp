@@ -1,7 +1,8 @@
 #include "training_log.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include <tandem/core/timeline.h>
 
 namespace tandem::apps {
 
@@ -14,8 +15,7 @@ TrainingLog::TrainingLog(const TrainOptions& options, RunDirectory& directory, s
       epoch_sum_(static_cast<std::size_t>(options.models), 0) {}
 
 void TrainingLog::start() {
-  started_ = last_ =
-      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  started_ = last_ = steady_seconds();
   progress_.start(started_);
 }
 

@@ -9,7 +9,6 @@
 // with the link's seconds for the all-reduces and the computing steps scaled to take as long as measured
 // without a link. What is hidden is the measured difference.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -23,10 +22,6 @@ namespace {
 
 constexpr std::int64_t kBatch = 256, kWidth = 1024;
 constexpr int kBatches = 12, kPairs = 7;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Graph forward_graph(nn::Module& net) {
   Graph graph;
@@ -53,9 +48,9 @@ double seconds_a_step(const Program& program, const std::map<std::string, Tensor
   Session session(program, std::move(comms), host);
   session.load(state);
   session.run(0, 3);
-  const double begin = now();
+  const double begin = steady_seconds();
   session.run(3, kBatches);
-  return (now() - begin) / kBatches;
+  return (steady_seconds() - begin) / kBatches;
 }
 
 // `scale` multiplies the seconds of computing steps, `with_link` keeps those of the all-reduces.
@@ -95,6 +90,7 @@ double median(std::vector<double> v) {
 
 int main(int, char** argv) {
   bound_team_spin(argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
   net.initialise(1);
   const Graph graph = forward_graph(net);

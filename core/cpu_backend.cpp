@@ -71,7 +71,7 @@ void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
     if (timed)
       track.spans.push_back({executable_.rank().rank, program().lane_id(step), step, unit, batch,
                              begin - origin_, steady_seconds() - origin_});
-    else
+    else if (track.spans.capacity() > 0)
       ++track.dropped;
   } catch (...) {
     const std::exception_ptr error =

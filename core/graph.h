@@ -24,7 +24,6 @@ std::string_view name_of(Phase phase);
 struct Tag {
   Phase phase = Phase::forward;
   std::string path{};  ///< module path: "layer1.0.conv2"
-  int model = 0;       ///< sub-array of models
   int stage = 0;       ///< pipeline stage = device
   int microbatch = 0;
   int lane = 0;               ///< compute lane of the stage

@@ -11,8 +11,8 @@
 namespace tandem {
 namespace {
 constexpr double kForever = std::numeric_limits<double>::infinity();
-// Work left that is only rounding: relative to seconds of any size met here.
-constexpr double kDone = 1e-15;
+// Seconds of work left that are rounding errors of the clock, which grow with it.
+constexpr double kRounding = 1e-15;
 }  // namespace
 
 SimBackend::SimBackend(const Program& program)
@@ -99,7 +99,7 @@ double SimBackend::rate(LaneId lane) const {
   double slowed = 1;
   for (LaneId other : beside_[static_cast<std::size_t>(lane)]) {
     const Clock& c = clocks_[static_cast<std::size_t>(other)];
-    if (!c.running || c.left <= kDone) continue;
+    if (!c.running || c.left <= kRounding * (1 + now_)) continue;
     if (is_compute(other))
       ++computing;
     else
@@ -145,7 +145,7 @@ void SimBackend::flush() {
       c.left = took <= step ? 0 : c.left - step * rates[l];
     }
     for (std::size_t l = 0; l < clocks_.size(); ++l)
-      if (clocks_[l].running && clocks_[l].left <= kDone * (1 + now_)) finish(static_cast<LaneId>(l));
+      if (clocks_[l].running && clocks_[l].left <= kRounding * (1 + now_)) finish(static_cast<LaneId>(l));
   }
   for (Clock& c : clocks_) {
     if (c.next < c.queue.size()) throw Error(fmt::format("deadlock in simulation at {} s", now_));

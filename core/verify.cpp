@@ -28,9 +28,9 @@ int max_slots(const Program& p) {
 
 // ---- progress ------------------------------------------------------------------------------------------
 
-class Lockstep {
+class ProgressProof {
  public:
-  Lockstep(const Program& p, std::int64_t units)
+  ProgressProof(const Program& p, std::int64_t units)
       : p_(p), units_(units), lanes_(p.lanes.size()), done_(p.steps.size(), 0) {
     for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
       lanes_[static_cast<std::size_t>(step(s).lane)].steps.push_back(s);
@@ -359,7 +359,7 @@ class MemoryCheck {
 
 }  // namespace
 
-void verify_progress(const Program& p) { Lockstep(p, max_back(p) + 3).run(); }
+void verify_progress(const Program& p) { ProgressProof(p, max_back(p) + 3).run(); }
 
 void verify_memory(const Program& p) {
   // Every phase of the slots is met at least twice between warm-up and drain.

@@ -93,7 +93,7 @@ Types Barrier::infer(std::span<const TensorType> inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {};
 }
-Tensors Barrier::batch(const BatchArgs&) const { return apply_op(std::make_shared<Barrier>(scope), {}); }
+Tensors Barrier::batch(const BatchArgs&) const { return apply_op(std::make_shared<Barrier>(), {}); }
 
 Tensors all_reduce(const Tensors& values, int replicas) {
   return apply_op(std::make_shared<AllReduce>(replicas), values);
@@ -102,6 +102,6 @@ void send(const Tensor& value, int peer_stage) { apply_op(std::make_shared<Send>
 Tensor receive(int peer_stage, TensorType type) {
   return apply_op1(std::make_shared<Receive>(peer_stage, std::move(type)), {});
 }
-void barrier(Barrier::Scope scope) { apply_op(std::make_shared<Barrier>(scope), {}); }
+void barrier() { apply_op(std::make_shared<Barrier>(), {}); }
 
 }  // namespace tandem

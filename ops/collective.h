@@ -64,19 +64,11 @@ class Receive final : public Op {
   const TensorType type;
 };
 
-/// All ranks of its scope meet: on each of them, what is listed before it ends before it, and what is listed
+/// The ranks of a replica meet: on each of them, what is listed before it ends before it, and what is listed
 /// after it begins after it, on all lanes.
 class Barrier final : public Op {
  public:
-  enum class Scope : std::uint8_t {
-    stages,    ///< the ranks of this replica
-    everyone,  ///< all ranks
-  };
-  explicit Barrier(Scope scope) : scope(scope) {}
   std::string_view name() const override { return "barrier"; }
-  std::string attributes() const override {
-    return scope == Scope::stages ? "scope=stages" : "scope=everyone";
-  }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs&) const override { return {}; }
   Tensors batch(const BatchArgs& args) const override;
@@ -84,8 +76,6 @@ class Barrier final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::collective; }
   bool is_barrier() const override { return true; }
-
-  const Scope scope;
 };
 
 /// Applies AllReduce.
@@ -95,7 +85,7 @@ void send(const Tensor& value, int peer_stage);
 /// Applies Receive.
 Tensor receive(int peer_stage, TensorType type);
 /// Applies Barrier.
-void barrier(Barrier::Scope scope);
+void barrier();
 
 /// Kernels of these ops over Launch.rank->comm: the same on every backend whose values lie in host memory.
 void add_collective_kernels(KernelTable& table);

@@ -101,15 +101,11 @@ KernelPtr make_receive(const KernelSpec& spec) {
 }
 
 KernelPtr make_barrier(const KernelSpec& spec) {
-  const auto scope = static_cast<const Barrier&>(spec.op).scope;
-  return make_kernel([scope, channel = spec.channel](const Launch& l) {
+  return make_kernel([channel = spec.channel](const Launch& l) {
     const RankContext& me = *l.rank;
-    const bool everyone = scope == Barrier::Scope::everyone;
-    const int first = everyone ? 0 : me.replica * me.stages;
-    const int ranks = everyone ? me.replicas * me.stages : me.stages;
-    if (ranks == 1) return;
+    if (me.stages == 1) return;
     Group group;
-    for (int i = 0; i < ranks; ++i) group.add(first + i);
+    for (int i = 0; i < me.stages; ++i) group.add(me.replica * me.stages + i);
     comm_of(l, "barrier").barrier(group, channel);
   });
 }

@@ -29,8 +29,8 @@ class Profile {
   std::map<std::string, double> seconds_;
 };
 
-/// The Program with costs from a profile. Transfers keep what they cost already where that is more; so do
-/// all-reduces.
+/// The Program with costs from a profile. A transfer costs what it costs already (by the strategy's link)
+/// where that is more than was measured; all-reduces keep what they cost.
 Program with_costs(Program program, const Profile& profile);
 
 }  // namespace tandem

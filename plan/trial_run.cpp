@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/executable.h>
 #include <tandem/core/team.h>
+#include <tandem/core/timeline.h>
 #include <tandem/plan/load_state.h>
 
 namespace tandem {
@@ -20,16 +20,12 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+using Messages = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
 
-using Mailbox = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
-
-// The stages of one replica on one thread: a message waits in the mailbox until it is asked for.
-class MailboxComm final : public Comm {
+// The stages of one replica on one thread: a message waits until it is asked for.
+class WaitingMessages final : public Comm {
  public:
-  MailboxComm(int rank, int size, Mailbox& mailbox) : rank_(rank), size_(size), mailbox_(mailbox) {}
+  WaitingMessages(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t) override {}
@@ -37,10 +33,10 @@ class MailboxComm final : public Comm {
   void abort(const std::string&) override {}
   void send(const void* data, std::int64_t bytes, int, std::uint64_t channel) override {
     const auto* const begin = static_cast<const std::byte*>(data);
-    mailbox_[channel].emplace_back(begin, begin + bytes);
+    messages_[channel].emplace_back(begin, begin + bytes);
   }
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
-    auto& waiting = mailbox_[channel];
+    auto& waiting = messages_[channel];
     if (waiting.empty() || std::ssize(waiting.front()) != bytes)
       throw Error(fmt::format("trial run: stage {} receives what stage {} has not sent", rank_, peer));
     std::memcpy(data, waiting.front().data(), static_cast<std::size_t>(bytes));
@@ -49,15 +45,15 @@ class MailboxComm final : public Comm {
 
  private:
   int rank_, size_;
-  Mailbox& mailbox_;
+  Messages& messages_;
 };
 
 struct Stage {
-  Stage(const Program& program, int stage, const KernelTable& kernels, Host& host, Mailbox& mailbox)
-      : comm(stage, program.replicas * program.devices, mailbox),
+  Stage(const Program& program, int stage, const KernelTable& kernels, Host& host, Messages& messages)
+      : comm(stage, program.replicas * program.devices, messages),
         executable(project(program, stage),
                    {stage, 0, program.replicas, stage, program.devices, &comm, &host}, memory, kernels) {}
-  MailboxComm comm;
+  WaitingMessages comm;
   RankMemory memory;
   Executable executable;
   StepId next = 0;  // of its own steps
@@ -72,10 +68,10 @@ double median(std::array<double, kMeasured> v) {
 
 std::vector<double> step_seconds(const Program& program, const KernelTable& kernels, Host& host,
                                  const std::map<std::string, Tensor>& state) {
-  Mailbox mailbox;
+  Messages messages;
   std::vector<std::unique_ptr<Stage>> stages;
   for (int s = 0; s < program.devices; ++s) {
-    stages.push_back(std::make_unique<Stage>(program, s, kernels, host, mailbox));
+    stages.push_back(std::make_unique<Stage>(program, s, kernels, host, messages));
     load_state(program, s, stages.back()->memory, state);
   }
   std::vector<std::array<double, kMeasured>> took(program.steps.size());
@@ -88,10 +84,11 @@ std::vector<double> step_seconds(const Program& program, const KernelTable& kern
       const std::int64_t batch = unit - program.step(s).lag;
       if (batch < 0 || batch >= kBatches) continue;
       const TeamSize team(stage.executable.threads(program.lane_id(s)));
-      const double begin = now();
+      const double begin = steady_seconds();
       stage.executable.execute(own, batch);
       if (batch >= kWarmUp)
-        took[static_cast<std::size_t>(s)][static_cast<std::size_t>(batch - kWarmUp)] = now() - begin;
+        took[static_cast<std::size_t>(s)][static_cast<std::size_t>(batch - kWarmUp)] =
+            steady_seconds() - begin;
     }
   }
   std::vector<double> result;

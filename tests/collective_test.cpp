@@ -166,15 +166,13 @@ TEST(TransferOps, StagesOfOneReplicaExchangeValues) {
   });
 }
 
-TEST(TransferOps, BarriersCoverTheStagesOfAReplicaOrEveryone) {
+TEST(TransferOps, BarriersCoverTheStagesOfAReplica) {
   std::atomic<int> entered[2] = {0, 0};
   run_ranks(4, [&](Comm& comm) {
     const RankContext rank = context(comm, 2, 2);
     ++entered[rank.replica];
-    run(*prepare(Barrier(Barrier::Scope::stages), {}, 30), {}, {}, rank);
+    run(*prepare(Barrier(), {}, 30), {}, {}, rank);
     EXPECT_EQ(entered[rank.replica].load(), 2);
-    run(*prepare(Barrier(Barrier::Scope::everyone), {}, 31), {}, {}, rank);
-    EXPECT_EQ(entered[0] + entered[1], 4);
   });
 }
 
@@ -182,8 +180,8 @@ TEST(TransferOps, DeclareWhatTheyAre) {
   const TensorType type{DType::f32, {4}};
   EXPECT_EQ(Send(1).lane(), LaneKind::send);
   EXPECT_EQ(Receive(1, type).lane(), LaneKind::receive);
-  EXPECT_EQ(Barrier(Barrier::Scope::everyone).lane(), LaneKind::collective);
-  EXPECT_TRUE(Barrier(Barrier::Scope::stages).is_barrier());
+  EXPECT_EQ(Barrier().lane(), LaneKind::collective);
+  EXPECT_TRUE(Barrier().is_barrier());
   EXPECT_FALSE(Send(1).is_barrier() || Receive(1, type).is_barrier() || AllReduce(2).is_barrier());
   EXPECT_EQ(Receive(2, type).attributes(), "peer_stage=2 type=f32[4]");
   Graph graph;

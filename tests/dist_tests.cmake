@@ -17,7 +17,7 @@ if(TANDEM_MPI)
   tandem_test(dist_mpi_end_test dist_mpi_end_test.cpp)
   # Open MPI never frees what it allocates once.
   set_tests_properties(dist_mpi_test_2 dist_mpi_test_4 dist_mpi_end_test PROPERTIES
-    ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0")
+    ENVIRONMENT "GOMP_SPINCOUNT=1000;ASAN_OPTIONS=detect_leaks=0")
   add_dependencies(dist_mpi_end_test dist_mpi_test)
   list(JOIN TANDEM_MPIRUN_FLAGS " " mpirun_flags)
   target_compile_definitions(dist_mpi_end_test PRIVATE

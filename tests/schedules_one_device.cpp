@@ -12,8 +12,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // A model whose layers are listed one by one, each F before or, by lag, after the B that it serves.
 class Layers {
  public:
-  Layers(ScheduleBuilder& b, const Pipeline& p, std::string prefix, int model)
-      : b_(b), p_(p), prefix_(std::move(prefix)), model_(model) {
+  Layers(ScheduleBuilder& b, const Pipeline& p, std::string prefix)
+      : b_(b), p_(p), prefix_(std::move(prefix)) {
     for (int l = 0; l < p.size(); ++l) {
       weights_.push_back(b.state(name("w", l), 0, stage(l).weights));
       activations_.push_back(b.value(name("a", l), 0, stage(l).activation));
@@ -61,11 +61,10 @@ class Layers {
 
  private:
   const Stage& stage(int l) const { return p_.stages[at(l)]; }
-  Tag tag(Phase phase, int l) const { return {.phase = phase, .model = model_, .stage = l}; }
+  Tag tag(Phase phase, int l) const { return {.phase = phase, .stage = l}; }
   ScheduleBuilder& b_;
   const Pipeline& p_;
   std::string prefix_;
-  int model_;
   std::vector<BlockId> weights_;
   std::vector<MemberId> activations_, grads_, signals_;
 };
@@ -74,7 +73,7 @@ class Layers {
 
 Program overlapped_all_reduce(const Pipeline& p) {
   ScheduleBuilder b;
-  Layers model(b, p, "", 0);
+  Layers model(b, p, "");
   std::vector<MemberId> reduced;
   for (int l = 0; l < p.size(); ++l) reduced.push_back(b.over(model.name("r", l), model.grad(l)));
   for (int l = 0; l < p.size(); ++l) {
@@ -100,7 +99,7 @@ namespace {
 class ParkedModel {
  public:
   ParkedModel(ScheduleBuilder& b, const Pipeline& p, int number, int forward_lag)
-      : b_(b), p_(p), layers_(b, p, fmt::format("{}.", number), number - 1), forward_lag_(forward_lag) {
+      : b_(b), p_(p), layers_(b, p, fmt::format("{}.", number)), forward_lag_(forward_lag) {
     for (int l = 0; l + 1 < p.size(); ++l)
       parked_.push_back(b.value(layers_.name("h", l), 0, p.stages[at(l)].activation, Arena::host));
   }
