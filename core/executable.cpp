@@ -84,8 +84,7 @@ void Executable::prepare(StepId s, const KernelTable& kernels) {
     const TeamSize team(threads(step.lane));
     p.kernel = kernels.make({*step.op, step.inputs, step.outputs, step.tag, threads(step.lane),
                              program_.microbatches, static_cast<std::uint64_t>(step.channel)});
-    const bool has_workspace = step.writes.size() > step.outputs.size();
-    const std::int64_t planned = has_workspace ? program_.member(step.writes.back()).bytes : 0;
+    const std::int64_t planned = step.workspace() >= 0 ? program_.member(step.workspace()).bytes : 0;
     if (p.kernel->workspace() > planned)
       throw Error(fmt::format(
           "step '{}': the {} kernel needs {} bytes of scratch, {} were planned; plan and run with the same kernels",
@@ -128,7 +127,7 @@ void Executable::execute(StepId s, std::int64_t batch) {
     touch(p, *m.member, m.member->index(batch));
   }
   if (!p.kernel) return;
-  void* const workspace = step.writes.size() > step.outputs.size() ? p.out.back() : nullptr;
+  void* const workspace = step.workspace() >= 0 ? p.out.back() : nullptr;
   if (poison_) poison_before(step, p);
   p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_});
   if (poison_)

@@ -266,7 +266,6 @@ class Lowering {
     if (const std::int64_t bytes = workspace_of(node, step); bytes > 0) {
       const std::string name = step.name + " workspace";
       const MemberId m = add_member(name, add_block(name, node.tag.stage, Arena::work, bytes), 0, bytes, 0);
-      step.reads.push_back(m);
       step.writes.push_back(m);
     }
     if (options_.cost) step.cost = options_.cost(step);

@@ -75,8 +75,8 @@ struct Step {
   LaneId lane = -1;
   int lag = 0;
   std::vector<Wait> waits{};
-  std::vector<MemberId> reads{};   ///< one per op input, then the workspace
-  std::vector<MemberId> writes{};  ///< one per op output, then the workspace
+  std::vector<MemberId> reads{};   ///< one per op input
+  std::vector<MemberId> writes{};  ///< one per op output, then the workspace, if any
   std::int64_t channel = -1;       ///< the ends of one transfer or collective share it; they run together
   Cost cost{};
   OpPtr op{};  ///< null in a Program from JSON
@@ -86,6 +86,9 @@ struct Step {
   bool barrier =
       false;           ///< on its device, all that is listed before it ends before it, all after begins after
   StepId origin = -1;  ///< in a projection: the list position in the global Program
+
+  /// Of a step with an op: the member that is its scratch, or −1.
+  MemberId workspace() const { return writes.size() > outputs.size() ? writes.back() : -1; }
 };
 
 /// A StateSlot's memory.

@@ -322,8 +322,7 @@ class Writer {
            {"phase", name_of(s.tag.phase)},
            {"in_place", s.in_place},
            {"barrier", s.barrier}};
-    for (MemberId m : s.reads)  // workspace appears among the writes only
-      if (std::find(s.writes.begin(), s.writes.end(), m) == s.writes.end()) j["reads"].push_back(operand(m));
+    for (MemberId m : s.reads) j["reads"].push_back(operand(m));
     for (MemberId m : s.writes) j["writes"].push_back(operand(m));
     if (s.channel >= 0)
       j["channel"] =

@@ -248,16 +248,11 @@ class MemoryCheck {
     const std::int64_t batch = unit - step(s).lag;
     if (batch >= 0 && batch < batches) {
       check_in_place(moment, batch);
-      for (MemberId m : step(s).reads)
-        if (!is_workspace(s, m)) read(moment, m, batch, now);
+      for (MemberId m : step(s).reads) read(moment, m, batch, now);
       for (MemberId m : step(s).writes) write(moment, m, batch, now);
     }
     now[lane] = moment.count;
     std::copy_n(now, lanes_, clock_of(s, unit));
-  }
-
-  bool is_workspace(StepId s, MemberId m) const {
-    return std::find(step(s).writes.begin(), step(s).writes.end(), m) != step(s).writes.end();
   }
 
   // A step reads and writes the same bytes only where it may, and then exactly the same.

@@ -172,7 +172,7 @@ void check_schedule(const Program& p) {
         throw Error(
             fmt::format("missing value: '{}' reads '{}', which no step makes", step.name, member.name));
       }
-      if (writer.step == s) continue;  // workspace, or an update reading what it replaces
+      if (writer.step == s) continue;  // an update that reads what it replaces
       const Access read{s, m, false, step.lag - member.shift};
       if (!earlier(writer, read))
         throw Error(fmt::format("cycle: '{}' (lag {}) reads '{}' before '{}' (lag {}) has made it", step.name,

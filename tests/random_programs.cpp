@@ -243,7 +243,6 @@ class RandomSchedule {
       if (is_end(s) || !draw_bool(rng_, 0.15)) continue;
       const MemberId scratch =
           b_.value(fmt::format("{} workspace", b_.step(s).name), device_of(s), draw_int(rng_, 1, 4) * 64);
-      b_.step(s).reads.push_back(scratch);
       b_.step(s).writes.push_back(scratch);
     }
   }

@@ -73,8 +73,8 @@ Program reducing() {
   const MemberId r1 = b.over("r1", g1), r0 = b.over("r0", g0);
   const MemberId ws0 = b.value("ws0", 0, 256), ws1 = b.value("ws1", 0, 256), moment = b.value("moment", 0);
   b.add({.name = "F", .lane = compute, .reads = {b.read(w, 1)}, .writes = {x}});
-  b.add({.name = "augment", .lane = compute, .reads = {ws0}, .writes = {ws0}});
-  b.add({.name = "monitor", .lane = other, .reads = {x, ws1}, .writes = {z, b.assign(running), ws1}});
+  b.add({.name = "augment", .lane = compute, .writes = {ws0}});
+  b.add({.name = "monitor", .lane = other, .reads = {x}, .writes = {z, b.assign(running), ws1}});
   b.add({.name = "relu", .lane = compute, .reads = {x}, .writes = {y}, .in_place = true});
   b.add({.name = "B1", .lane = compute, .reads = {y, b.read(w, 1)}, .writes = {g1}});
   b.add({.name = "B0", .lane = compute, .reads = {y}, .writes = {g0}});
