@@ -180,14 +180,14 @@ History::~History() {
 
 void assign(const Tensor& state, const Tensor& value) {
   if (state.impl()->slot.empty()) throw Error("assign: the first Tensor is not a state");
+  if (state.type() != value.type())
+    throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->slot, to_string(state.type()),
+                            to_string(value.type())));
   if (Trace* trace = Trace::current()) {
     trace->value(state);  // makes the slot known
     trace->assign(trace->graph().find_slot(state.impl()->slot), value);
     return;
   }
-  if (state.type() != value.type())
-    throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->slot, to_string(state.type()),
-                            to_string(value.type())));
   ++state.impl()->version;
   std::memcpy(state.impl()->buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
 }

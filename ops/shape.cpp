@@ -149,7 +149,8 @@ Types Slice::infer(std::span<const TensorType> inputs) const {
   check_axis(axis, out);
   if (begin < 0 || begin >= end || end > extent(out.shape, axis))
     throw Error(
-        fmt::format("there are no elements {} … {} on axis {} of {}", begin, end - 1, axis, to_string(out)));
+        fmt::format("a slice from {} to before {} on axis {} of {}: it must hold an element, and lie within",
+                    begin, end, axis, to_string(out)));
   extent(out.shape, axis) = end - begin;
   return {out};
 }
@@ -213,9 +214,15 @@ std::vector<CopyRegion> BroadcastTo::regions(std::span<const TensorType> inputs)
 
 Tensor reshape(const Tensor& x, Shape shape) {
   if (const auto open = std::find(shape.begin(), shape.end(), -1); open != shape.end()) {
+    const Shape wanted = shape;
+    if (std::count(shape.begin(), shape.end(), -1) > 1)
+      throw Error(fmt::format("reshape to {}: only one extent may be -1", to_string(wanted)));
     *open = 1;
     const std::int64_t rest = element_count(shape);
     if (rest == 0) throw Error("reshape: beside an extent of 0, one of −1 could be anything; give a number");
+    if (x.elements() % rest != 0)
+      throw Error(fmt::format("{} does not reshape to {}: {} elements are no multiple of {}",
+                              to_string(x.type()), to_string(wanted), x.elements(), rest));
     *open = x.elements() / rest;
   }
   if (shape == x.shape()) return x;

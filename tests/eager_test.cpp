@@ -211,5 +211,23 @@ TEST(Eager, RefusesShapesWhoseBytesDoNotFit) {
   }
 }
 
+TEST(Eager, ShapeErrorsSayWhatWasAsked) {
+  const auto refusal = [](auto f) -> std::string {
+    try {
+      f();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  const Tensor x = Tensor::zeros({DType::f32, {6}});
+  EXPECT_EQ("reshape to [-1, -1]: only one extent may be -1", refusal([&] { reshape(x, {-1, -1}); }));
+  EXPECT_EQ("f32[6] does not reshape to [4, -1]: 6 elements are no multiple of 4", refusal([&] {
+              reshape(x, {4, -1});
+            }));
+  EXPECT_NE(std::string::npos,
+            refusal([&] { slice(x, 0, 2, 2); }).find("a slice from 2 to before 2 on axis 0"));
+}
+
 }  // namespace
 }  // namespace tandem
