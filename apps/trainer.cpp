@@ -188,7 +188,7 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
     const std::string where = where_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
     throw NonFinite(fmt::format("{}{}; lower --lr, or look at the data", e.what(), where), e.batch);
   } catch (const Aborted& e) {
-    if (!mpi_ && !options_.trace.empty()) write_trace(session.timeline());  // what there is
+    save_what_was_traced(session);
     if (spare && signal_behind(e) == 0) help_explain(session, *spare);
     throw;
   }
@@ -219,6 +219,16 @@ void Trainer::help_explain(const Session& session, Comm& spare) const {
   std::vector<int> all(static_cast<std::size_t>(spare.size()));
   std::iota(all.begin(), all.end(), 0);
   spare.barrier(all, 0);
+}
+
+// Of a run that ended early. That a file cannot be written is said, and is not why it ended.
+void Trainer::save_what_was_traced(Session& session) const {
+  if (mpi_) return;  // the others may be gone
+  try {
+    write_trace(session.timeline());
+  } catch (const Error& e) {
+    say_error(fmt::format("train_cifar: {}", e.what()));
+  }
 }
 
 void Trainer::write_trace(const Timeline& timeline) const {

@@ -39,6 +39,7 @@ class Trainer {
   void end_run(Session& session, int signal) const;
   void run_epochs(Session& session, const CifarTraining& host) const;
   void help_explain(const Session& session, Comm& spare) const;
+  void save_what_was_traced(Session& session) const;
   void write_trace(const Timeline& timeline) const;
   void simulate(const CifarData& train);
   void report(const TrainingLog& log, const Session& session, std::int64_t peak,

@@ -62,7 +62,7 @@ void CpuBackend::stop(std::exception_ptr why) {
 
 void CpuBackend::execute(StepId step, std::int64_t unit, std::int64_t batch) {
   Track& track = track_of(step);
-  track.batch.store(executable_.first_batch() + batch, std::memory_order_relaxed);
+  track.batch.store(executable_.first_batch() + batch, std::memory_order_release);  // after step −1
   track.step.store(step, std::memory_order_release);
   try {
     const bool timed = track.spans.size() < track.spans.capacity();

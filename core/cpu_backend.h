@@ -47,7 +47,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
     std::vector<Span> spans;
     std::int64_t dropped = 0;             // executions that found no room there
     std::atomic<StepId> step{-1};         // being executed
-    std::atomic<std::int64_t> batch{-1};  // its batch's number; read before and after `step`, to fit it
+    std::atomic<std::int64_t> batch{-1};  // its batch's number, read between two looks at `step`
   };
 
   Track& track_of(StepId step) { return tracks_[static_cast<std::size_t>(program().lane_id(step))]; }

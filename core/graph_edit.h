@@ -17,6 +17,10 @@ class GraphEdit {
   /// The original and all added nodes; their inputs are those of `inputs`.
   const Graph& graph() const { return graph_; }
   NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
+  /// `add` for ops with one output, which it returns.
+  ValueId add1(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
+    return graph_.node(add(std::move(op), std::move(inputs), std::move(tag))).outputs[0];
+  }
   const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[static_cast<std::size_t>(n)]; }
   void rewire(NodeId reader, ValueId from, ValueId to);
   Tag& tag(NodeId n) { return graph_.tag(n); }

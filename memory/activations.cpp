@@ -83,8 +83,8 @@ Graph with_backward_views(const Graph& g) {
       tag.lag = g.node(users.front()).tag.lag;
       tag.lane = g.node(users.front()).tag.lane;
     }
-    const NodeId copy = edit.add(node.op, {source == again.end() ? node.inputs[0] : source->second}, tag);
-    again[node.outputs[0]] = edit.graph().node(copy).outputs[0];
+    again[node.outputs[0]] =
+        edit.add1(node.op, {source == again.end() ? node.inputs[0] : source->second}, tag);
     for (NodeId r : users) edit.rewire(r, node.outputs[0], again[node.outputs[0]]);
   }
   return edit.finish();

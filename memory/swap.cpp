@@ -13,11 +13,11 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
     const auto users = backward_readers(g, readers, v);
     Tag made = g.node(g.value(v).producer).tag;
     made.channel = -1;  // of the transfer that brought it, if one did
-    const NodeId out = edit.add(std::make_shared<CopyOut>(), {v}, made);
+    const ValueId kept = edit.add1(std::make_shared<CopyOut>(), {v}, made);
     Tag tag = g.node(users.front()).tag;
     tag.path = made.path;
-    const NodeId in = edit.add(std::make_shared<CopyIn>(), edit.graph().node(out).outputs, tag);
-    for (NodeId r : users) edit.rewire(r, v, edit.graph().node(in).outputs[0]);
+    const ValueId back = edit.add1(std::make_shared<CopyIn>(), {kept}, tag);
+    for (NodeId r : users) edit.rewire(r, v, back);
   }
   return edit.finish();
 }

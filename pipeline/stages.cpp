@@ -111,7 +111,7 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
       } else if (!on.contains(s)) {
         Tag tag = node.tag;
         tag.stage = s;
-        on[s] = edit.graph().node(edit.add(node.op, {}, tag)).outputs[0];
+        on[s] = edit.add1(node.op, {}, tag);
       }
       edit.rewire(r, node.outputs[0], on[s]);
     }

@@ -91,9 +91,7 @@ class Timing {
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
       const auto& read = static_cast<const Read&>(*node.op);
       Tag tag = edit_.graph().node(n).tag;
-      const ValueId aged = edit_.graph()
-                               .node(edit_.add(std::make_shared<Read>(read.slot, age, read.type), {}, tag))
-                               .outputs[0];
+      const ValueId aged = edit_.add1(std::make_shared<Read>(read.slot, age, read.type), {}, tag);
       for (NodeId r : readers[at(node.outputs[0])]) edit_.rewire(r, node.outputs[0], aged);
     }
   }

@@ -31,9 +31,7 @@ Graph insert_transfers(const Graph& graph) {
         edit.add(std::make_shared<Send>(to), {v}, from);
         Tag at = from;
         at.stage = to;
-        arrived[to] = edit.graph()
-                          .node(edit.add(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at))
-                          .outputs[0];
+        arrived[to] = edit.add1(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at);
       }
       edit.rewire(r, v, arrived[to]);
     }

@@ -49,7 +49,7 @@ class Session {
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
   /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
   /// such as running statistics, which each gathers from samples of its own. Throws what the first failing
-  /// rank threw; the session cannot go on after that.
+  /// rank threw: the state is lost then, and must be loaded before another run.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
   /// Makes a `run` end soon with Aborted(reason) here and on all ranks that can be reached; from any thread,

@@ -23,9 +23,9 @@ constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
 using Messages = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
 
 // The stages of one replica on one thread: a message waits until it is asked for.
-class WaitingMessages final : public Comm {
+class TrialComm final : public Comm {
  public:
-  WaitingMessages(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}
+  TrialComm(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t) override {}
@@ -53,7 +53,7 @@ struct Stage {
       : comm(stage, program.replicas * program.devices, messages),
         executable(project(program, stage),
                    {stage, 0, program.replicas, stage, program.devices, &comm, &host}, memory, kernels) {}
-  WaitingMessages comm;
+  TrialComm comm;
   RankMemory memory;
   Executable executable;
   StepId next = 0;  // of its own steps

@@ -26,6 +26,7 @@ fs::path new_directory() {
 }  // namespace
 
 const std::string kTrain = TANDEM_BIN "/train_cifar --synthetic-train 640 --synthetic-test 100 -b 64 ";
+const std::vector<Ending> kEndings{{"INT", "interrupted", 130}, {"TERM", "terminated", 143}};
 const std::string kTandem = TANDEM_BIN "/tandem ";
 
 Ended run(const std::string& command) {

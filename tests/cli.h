@@ -18,6 +18,13 @@ Ended run(const std::string& command);
 /// Short runs of the programs under test.
 extern const std::string kTrain, kTandem;
 
+/// How a run ends that a signal ends.
+struct Ending {
+  std::string signal, word;
+  int status;
+};
+extern const std::vector<Ending> kEndings;
+
 /// Ends with status 1 and one paragraph, "<program>: …", that has all the words.
 void expect_refused(const std::string& command, const std::vector<std::string>& words);
 

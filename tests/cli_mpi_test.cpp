@@ -105,12 +105,7 @@ TEST_F(Cli, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
 }
 
 TEST_F(Cli, ASignalToOneRankEndsAllWithItsStatus) {
-  struct Case {
-    std::string signal, word;
-    int status;
-  };
-  for (const auto& [signal, word, status] :
-       {Case{"INT", "interrupted", 130}, Case{"TERM", "terminated", 143}}) {
+  for (const auto& [signal, word, status] : kEndings) {
     SCOPED_TRACE(signal);
     const std::string metrics = file(signal + "/metrics.jsonl"), pid = file("pid");
     const Ended e =

@@ -35,12 +35,7 @@ TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
 }
 
 TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
-  struct Case {
-    std::string signal, word;
-    int status;
-  };
-  for (const auto& [signal, word, status] :
-       {Case{"INT", "interrupted", 130}, Case{"TERM", "terminated", 143}}) {
+  for (const auto& [signal, word, status] : kEndings) {
     SCOPED_TRACE(signal);
     const std::string metrics = file(signal + "/metrics.jsonl");
     const Ended e = run(kTrain + "--epochs 100000 --output " + file(signal) + " & until [ -s " + metrics +
