@@ -48,7 +48,7 @@ class Derivative {
       case Code::sigmoid: return {mul(g, mul(y, sub(one(), y))), -1, -1};
       case Code::erf: return {mul(g, mul(number(2 * std::numbers::inv_sqrtpi), exp(neg(mul(a, a))))), -1, -1};
       case Code::abs: return {where(gt(a, zero()), g, where(lt(a, zero()), neg(g), zero())), -1, -1};
-      case Code::relu: return {where(gt(y, zero()), g, zero()), -1, -1};
+      case Code::relu: return {where(le(y, zero()), zero(), g), -1, -1};  // a NaN's gradient is g
       case Code::gelu: return {mul(g, gelu_slope(a)), -1, -1};
       case Code::add: return {g, g, -1};
       case Code::sub: return {g, neg(g), -1};
@@ -72,6 +72,7 @@ class Derivative {
   int div(int a, int b) { return to_.emit({Code::div, a, b}); }
   int gt(int a, int b) { return to_.emit({Code::gt, a, b}); }
   int lt(int a, int b) { return to_.emit({Code::lt, a, b}); }
+  int le(int a, int b) { return to_.emit({Code::le, a, b}); }
   int where(int a, int b, int c) { return to_.emit({Code::where, a, b, c}); }
   std::array<int, 3> choose(int first, int g) {
     return {where(first, g, zero()), where(first, zero(), g), -1};

@@ -12,6 +12,7 @@
 #include <tandem/core/trace.h>
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 
 #include "seed.h"
 
@@ -144,6 +145,13 @@ TEST(PointwiseTest, NotANumberIsPassedOn) {
       for (double v : t.values()) EXPECT_TRUE(std::isnan(v));
     EXPECT_EQ(equal(x, x).values(), (std::vector<double>{0, 1}));
   }
+}
+
+TEST(PointwiseTest, GradientOfReluStopsAtNegativesOnly) {
+  Tensor x = Tensor::from({-1, 0, 1, NAN}, {4});
+  x.requires_grad();
+  sum(relu(x)).backward();
+  EXPECT_EQ(x.grad().values(), (std::vector<double>{0, 0, 1, 1}));
 }
 
 TEST(PointwiseTest, CastsRoundTruncateAndSaturate) {
