@@ -10,6 +10,7 @@
 #include <tandem/core/error.h>
 
 #include "decimal.h"
+#include "standard_output.h"
 
 namespace tandem::apps {
 namespace {
@@ -97,6 +98,18 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     throw Error(fmt::format("{}; at most {} is possible", e.what(), std::numeric_limits<int>::max()));
   } catch (const CLI::ParseError& e) {
     throw Error(fmt::format("{}; see {} --help", e.what(), app.get_name()));
+  }
+}
+
+int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
+  try {
+    require_standard_output();
+    if (parse_command_line(app, argc, argv)) run();
+    finish_standard_output();
+    return 0;
+  } catch (const std::exception& e) {
+    say_error(fmt::format("{}: {}", app.get_name(), e.what()));
+    return 1;
   }
 }
 

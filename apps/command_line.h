@@ -1,4 +1,6 @@
 #pragma once
+#include <functional>
+
 #include <CLI/CLI.hpp>
 
 namespace tandem::apps {
@@ -8,5 +10,9 @@ namespace tandem::apps {
 /// help or version were asked for, and printed. Throws Error in one line otherwise: what is not understood,
 /// the flags that an unknown one resembles, and where all are listed. `app` must have the program's name.
 bool parse_command_line(CLI::App& app, int argc, char** argv);
+
+/// A program's main: parses its command line, runs, and says on standard error what failed. The exit status:
+/// 0, or 1 when something threw or what was printed could not be written.
+int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run);
 
 }  // namespace tandem::apps

@@ -12,7 +12,6 @@
 #include "command_line.h"
 #include "lane_report.h"
 #include "output_file.h"
-#include "standard_output.h"
 
 namespace {
 
@@ -90,17 +89,9 @@ int main(int argc, char** argv) {
   CLI::App app{"Tandem: data to train on, and Programs to look at", "tandem"};
   Arguments a;
   add_commands(app, a);
-  try {
-    apps::require_standard_output();
-    if (apps::parse_command_line(app, argc, argv)) {
-      if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
-      if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
-      if (app.got_subcommand("verify")) show(a.file);
-    }
-    apps::finish_standard_output();
-    return 0;
-  } catch (const std::exception& e) {
-    apps::say_error(fmt::format("tandem: {}", e.what()));
-    return 1;
-  }
+  return apps::run_program(app, argc, argv, [&] {
+    if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
+    if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
+    if (app.got_subcommand("verify")) show(a.file);
+  });
 }

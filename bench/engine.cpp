@@ -17,6 +17,7 @@
 #include <tandem/core/verify.h>
 
 #include "allocations.h"
+#include "command_line.h"
 #include "large_program.h"
 #include "schedule_builder.h"
 
@@ -178,11 +179,15 @@ Program chain(int steps) {
 }  // namespace
 }  // namespace tandem::bench
 
-int main() {
+int main(int argc, char** argv) {
   using namespace tandem::bench;
-  report_planning("one device", training_step(174));
-  report_planning("DualPipe on four devices", training_step(176, 4));
-  report_overhead("a step on one lane, nothing computed", chain(2000));
-  report_overhead("a step on four lanes, nothing computed", tandem::planned(training_step(174)));
-  report_waiting();
+  CLI::App app{"what the engine adds to the kernels: planning, verifying, simulating, replaying, waiting",
+               "bench_engine"};
+  return tandem::apps::run_program(app, argc, argv, [] {
+    report_planning("one device", training_step(174));
+    report_planning("DualPipe on four devices", training_step(176, 4));
+    report_overhead("a step on one lane, nothing computed", chain(2000));
+    report_overhead("a step on four lanes, nothing computed", tandem::planned(training_step(174)));
+    report_waiting();
+  });
 }

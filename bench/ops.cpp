@@ -1,7 +1,6 @@
 // What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
 // products, dropout, pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by
-// its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table). `bench_ops
-// [threads] [text in the signature]`.
+// its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table).
 #include <ctime>
 
 #include <algorithm>
@@ -21,6 +20,7 @@
 #include <tandem/ops/random.h>
 
 #include "allocations.h"
+#include "command_line.h"
 
 namespace tandem::bench {
 namespace {
@@ -131,8 +131,7 @@ void measure_images(const Options& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const Options options{argc > 1 ? std::atoi(argv[1]) : default_threads(), argc > 2 ? argv[2] : ""};
+void measure_all(const Options& options) {
   fmt::print("{} threads\n", options.threads);
   measure_convolutions(options, "VGG16-CIFAR",
                        {{32, 3, 64, 1, 1},
@@ -153,12 +152,20 @@ int main(int argc, char** argv) {
                         {8, 64, 64, 1, 5}});
   measure_products(options);
   measure_images(options);
-  return 0;
 }
 
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-  tandem::bound_team_spin(argv);
-  return tandem::bench::main(argc, argv);
+  using namespace tandem;
+  CLI::App app{"milliseconds, GFLOP/s and GB/s of single kernels, at the sizes of VGG16 and ResNet-20",
+               "bench_ops"};
+  bench::Options options{default_threads(), ""};
+  app.option_defaults()->always_capture_default();
+  app.add_option("--threads", options.threads, "of the team")->check(CLI::PositiveNumber);
+  app.add_option("--only", options.only, "those with this text in their signature");
+  return apps::run_program(app, argc, argv, [&] {
+    bound_team_spin(argv);
+    bench::measure_all(options);
+  });
 }

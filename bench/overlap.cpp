@@ -16,6 +16,8 @@
 #include <tandem/plan/profile.h>
 #include <tandem/tandem.h>
 
+#include "command_line.h"
+
 using namespace tandem;
 
 namespace {
@@ -86,11 +88,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-}  // namespace
-
-int main(int, char** argv) {
-  bound_team_spin(argv);
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+void measure_all() {
   nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
   net.initialise(1);
   const Graph graph = forward_graph(net);
@@ -121,4 +119,15 @@ int main(int, char** argv) {
                   per_layer ? "per layer" : "per tensor", 1e3 * median(t_free), 1e3 * median(t_serial),
                   1e3 * median(t_overlapped), 1e3 * ideal, 100 * hidden);
     }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"how much of the all-reduces that could be hidden behind backward is hidden", "bench_overlap"};
+  return apps::run_program(app, argc, argv, [&] {
+    bound_team_spin(argv);
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);
+    measure_all();
+  });
 }
