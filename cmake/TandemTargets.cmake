@@ -1,18 +1,18 @@
 function(tandem_configure_library target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   # Headers are included as <tandem/FOLDER/name.h>: cmake/include/tandem holds one link a folder.
-  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/cmake/include)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/include>
+                             $<INSTALL_INTERFACE:include>)
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES SYSTEM ON)  # a user's warning flags are for the user's code
   endif()
-  target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json PUBLIC Threads::Threads)
+  target_link_libraries(${target} PRIVATE fmt::fmt $<BUILD_INTERFACE:nlohmann_json::nlohmann_json> PUBLIC Threads::Threads)
   if(TANDEM_OPENMP)
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)
     target_compile_definitions(${target} PRIVATE TANDEM_HAS_OPENMP)
   endif()
   if(TANDEM_ONEDNN)
-    target_include_directories(${target} SYSTEM PRIVATE ${ONEDNN_INCLUDE})
-    target_link_libraries(${target} PRIVATE ${ONEDNN_LIBRARY})
+    target_link_libraries(${target} PRIVATE OneDNN::onednn)
   endif()
   if(TANDEM_MPI)
     target_link_libraries(${target} PRIVATE MPI::MPI_CXX)

@@ -1,15 +1,22 @@
 # Builds the project of README's "Your own program", with apps/spiral.cpp as its main.cpp, and runs it:
-#   cmake -DSOURCE=<Tandem's sources> -DFOLDER=<to build in> -DGENERATOR=<of CMake> -DCOMPILER=<of C++> -P own_program.cmake
-# It must configure by add_subdirectory and by FetchContent, need neither GoogleTest nor CLI11, compile without a
-# warning, and learn. FOLDER is as deep as Tandem's own build, so that ccache knows the library's files from there.
+#   cmake -DSOURCE=<Tandem's sources> -DBUILD=<where Tandem is built> -DFOLDER=<to build in> -DGENERATOR=<of CMake>
+#         -DCOMPILER=<of C++> -DFLAGS=<of C++> -P own_program.cmake
+# It must build with Tandem as installed, configure by FetchContent, and build by add_subdirectory; need neither
+# GoogleTest nor CLI11, compile without a warning, and learn. FOLDER is as deep as Tandem's own build, so that ccache knows the library's files from there.
 file(READ ${SOURCE}/README.md readme)
-if(NOT readme MATCHES "\n## Your own program\n[^#]*```cmake\n([^`]*)```[^#]*```cmake\n([^`]*)```")
-  message(FATAL_ERROR "README.md has no section 'Your own program' with two blocks of CMake")
+if(NOT readme MATCHES "\n## Your own program\n[^#]*```cmake\n([^`]*)```[^#]*```cmake\n([^`]*)```[^#]*```cmake\n([^`]*)```")
+  message(FATAL_ERROR "README.md has no section 'Your own program' with three blocks of CMake")
 endif()
 set(subdirectory "add_subdirectory(tandem)")
 set(fetched "${CMAKE_MATCH_2}")
+set(installed "${CMAKE_MATCH_3}")
 set(project "${CMAKE_MATCH_1}
-  set_target_properties(tandem PROPERTIES SYSTEM OFF)  # warnings in Tandem's headers show
+  get_target_property(real Tandem::tandem ALIASED_TARGET)
+  if(real)
+    set_target_properties(${real} PROPERTIES SYSTEM OFF)  # warnings in Tandem's headers show
+  else()
+    set_target_properties(mine PROPERTIES NO_SYSTEM_FROM_IMPORTED ON)
+  endif()
   target_compile_options(mine PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Werror)")
 string(FIND "${project}" "${subdirectory}" at)
 if(at EQUAL -1)
@@ -31,21 +38,34 @@ function(configure use_tandem)
   string(REPLACE "${subdirectory}" "${use_tandem}" lists "${project}")
   file(WRITE ${FOLDER}/CMakeLists.txt "${lists}")
   file(COPY_FILE ${SOURCE}/apps/spiral.cpp ${FOLDER}/main.cpp)
-  run(${CMAKE_COMMAND} . -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
+  run(${CMAKE_COMMAND} . -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER} ${ARGN}
       -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
 endfunction()
 
+function(build_and_learn)
+  cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+  run(${CMAKE_COMMAND} --build . --parallel ${cores})
+  run(./mine)
+  if(NOT output MATCHES "batch 2000  loss 0\\.0")
+    message(FATAL_ERROR "the spirals were not learnt:\n${output}")
+  endif()
+  message("${output}")
+endfunction()
+
+set(prefix ${FOLDER}.installed)
+file(REMOVE_RECURSE ${prefix})
+file(MAKE_DIRECTORY ${FOLDER})
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
+configure("${installed}" -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_FLAGS=${FLAGS})
+build_and_learn()
+file(REMOVE_RECURSE ${prefix})
+
 string(REPLACE "/path/to/tandem" "${SOURCE}" fetched "${fetched}")
 configure("${fetched}")
+
 configure("add_subdirectory(${SOURCE} tandem)")
-cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
-run(${CMAKE_COMMAND} --build . --parallel ${cores})
+build_and_learn()
 if(EXISTS ${FOLDER}/tandem/bin)
   message(FATAL_ERROR "as a part of another project Tandem builds programs of its own: ${FOLDER}/tandem/bin")
 endif()
-run(./mine)
-if(NOT output MATCHES "batch 2000  loss 0\\.0")
-  message(FATAL_ERROR "the spirals were not learnt:\n${output}")
-endif()
-message("${output}")
 file(REMOVE_RECURSE ${FOLDER})
