@@ -25,6 +25,13 @@ std::string_view name_of(Arena arena) {
   return "?";
 }
 
+int max_back(const Program& program) {
+  int back = 0;
+  for (const Step& s : program.steps)
+    for (const Wait& w : s.waits) back = std::max(back, w.back);
+  return back;
+}
+
 Program project(const Program& program, int device) {
   Program result = program;
   result.steps.clear();

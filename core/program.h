@@ -135,6 +135,9 @@ struct Program {
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };
 
+/// The most units that a step waits back.
+int max_back(const Program& program);
+
 /// What one rank runs: the steps of its stage. Lanes, blocks and members keep their ids; lifetimes count its
 /// own steps.
 Program project(const Program& program, int device);

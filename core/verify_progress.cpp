@@ -1,0 +1,102 @@
+// No deadlock: all lanes of all devices get through.
+#include <tandem/core/verify.h>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+class ProgressProof {
+ public:
+  ProgressProof(const Program& p, std::int64_t units)
+      : p_(p), units_(units), lanes_(p.lanes.size()), done_(p.steps.size(), 0) {
+    for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
+      lanes_[static_cast<std::size_t>(step(s).lane)].steps.push_back(s);
+      if (step(s).channel >= 0) ends_[step(s).channel].push_back(s);
+    }
+  }
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (LaneState& lane : lanes_)
+        while (advance(lane)) moved = true;
+    }
+    std::string stuck;
+    for (const LaneState& lane : lanes_)
+      if (!finished(lane)) stuck += "\n  " + explain(lane);
+    if (!stuck.empty()) throw Error("deadlock: these lanes can never go on:" + stuck);
+  }
+
+ private:
+  struct LaneState {
+    std::vector<StepId> steps;
+    std::size_t next = 0;
+    std::int64_t unit = 0;
+  };
+
+  const Step& step(StepId s) const { return p_.steps[static_cast<std::size_t>(s)]; }
+  bool finished(const LaneState& lane) const { return lane.steps.empty() || lane.unit == units_; }
+  bool awaited_done(const Wait& w, std::int64_t unit) const {
+    return unit < w.back || done_[static_cast<std::size_t>(w.step)] > unit - w.back;
+  }
+  bool at_head(StepId s, std::int64_t unit) const {
+    const LaneState& lane = lanes_[static_cast<std::size_t>(step(s).lane)];
+    if (finished(lane) || lane.unit != unit || lane.steps[lane.next] != s) return false;
+    return std::all_of(step(s).waits.begin(), step(s).waits.end(),
+                       [&](const Wait& w) { return awaited_done(w, unit); });
+  }
+  void complete(StepId s) {
+    LaneState& lane = lanes_[static_cast<std::size_t>(step(s).lane)];
+    ++done_[static_cast<std::size_t>(s)];
+    if (++lane.next == lane.steps.size()) {
+      lane.next = 0;
+      ++lane.unit;
+    }
+  }
+  bool advance(LaneState& lane) {
+    if (finished(lane)) return false;
+    const StepId s = lane.steps[lane.next];
+    if (step(s).channel < 0) {
+      if (!at_head(s, lane.unit)) return false;
+      complete(s);
+      return true;
+    }
+    const auto& ends = ends_.at(step(s).channel);
+    const std::int64_t unit = lane.unit;
+    if (!std::all_of(ends.begin(), ends.end(), [&](StepId end) { return at_head(end, unit); })) return false;
+    for (StepId end : ends) complete(end);
+    return true;
+  }
+  std::string explain(const LaneState& lane) const {
+    const StepId s = lane.steps[lane.next];
+    std::string text = fmt::format("{}: '{}' of unit {}",
+                                   name_of(p_.lanes[static_cast<std::size_t>(step(s).lane)], p_.devices),
+                                   step(s).name, lane.unit);
+    for (const Wait& w : step(s).waits)
+      if (!awaited_done(w, lane.unit))
+        return text + fmt::format(" waits for '{}' of unit {}", step(w.step).name, lane.unit - w.back);
+    if (step(s).channel >= 0)
+      for (StepId end : ends_.at(step(s).channel))
+        if (!at_head(end, lane.unit))
+          return text + fmt::format(" waits for its other end '{}'", step(end).name);
+    return text;
+  }
+
+  const Program& p_;
+  std::int64_t units_;
+  std::vector<LaneState> lanes_;
+  std::vector<std::int64_t> done_;
+  std::map<std::int64_t, std::vector<StepId>> ends_;
+};
+
+}  // namespace
+
+void verify_progress(const Program& p) { ProgressProof(p, max_back(p) + 3).run(); }
+
+}  // namespace tandem
