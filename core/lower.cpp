@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
-#include <set>
 #include <tuple>
 #include <unordered_map>
 
@@ -11,7 +9,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
-#include <tandem/core/memory.h>
+#include <tandem/core/homes.h>
 #include <tandem/core/team.h>
 
 namespace tandem {
@@ -19,136 +17,13 @@ namespace {
 
 std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
 
-// Where a value shall lie when that is not a block of its own.
-struct Home {
-  BlockId block = -1;
-  std::int64_t offset = 0;
-  int shift = 0;
-  explicit operator bool() const { return block >= 0; }
-};
-
-// Decides, before any step is made, which values share blocks.
-class Homes {
- public:
-  Homes(const Graph& graph, std::span<const NodeId> order, Program& program)
-      : g_(graph),
-        p_(program),
-        position_(graph.nodes().size(), -1),
-        root_(graph.values().size()),
-        home_(graph.values().size()),
-        uses_(graph.values().size()) {
-    for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<int>(i);
-    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
-      const Node& node = g_.node(n);
-      for (ValueId v : node.outputs) root_[at(v)] = v;
-      if (const auto view = view_of(g_, node))
-        root_[at(node.outputs[0])] = root_[at(*view)];
-      else
-        for (ValueId v : node.inputs) uses_[at(root_[at(v)])].push_back(n);
-    }
-    place_assigned();
-    place_reduced();
-    share_in_place(order);
-  }
-
-  ValueId root(ValueId v) const { return root_[at(v)]; }
-  const Home& home(ValueId v) const { return home_[at(v)]; }
-  bool assigned_in_place(NodeId assign) const { return direct_.contains(assign); }
-  /// The value that output `o` of the node overwrites, if it does.
-  std::optional<ValueId> overwritten(const Node& node, std::size_t o) const {
-    const auto found = overwrites_.find(node.outputs[o]);
-    return found == overwrites_.end() ? std::nullopt : std::optional(found->second);
-  }
-
- private:
-  const Node* maker(ValueId v) const {
-    return g_.value(v).producer < 0 ? nullptr : &g_.node(g_.value(v).producer);
-  }
-  bool is_read(ValueId v) const { return maker(v) && dynamic_cast<const Read*>(maker(v)->op.get()); }
-  bool is_free(ValueId v) const { return root(v) == v && maker(v) && !is_read(v) && !home_[at(v)]; }
-
-  // assign(slot, v): v is made where the state lies, unless it lies elsewhere for another reason.
-  void place_assigned() {
-    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
-      const Node& node = g_.node(n);
-      const auto* assign = dynamic_cast<const Assign*>(node.op.get());
-      if (!assign) continue;
-      const ValueId v = node.inputs[0];
-      if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
-      home_[at(v)] = {p_.states[at(assign->slot)].block, 0, 1};
-      direct_.insert(n);
-    }
-  }
-
-  // The tensors of one all-reduce side by side, in its order.
-  void place_reduced() {
-    for (const Node& node : g_.nodes()) {
-      if (node.op->lane() != LaneKind::collective || node.inputs.empty()) continue;
-      const auto block = static_cast<BlockId>(p_.blocks.size());
-      p_.blocks.push_back({fmt::format("{} group", node.tag.path), node.tag.stage, Arena::work, 0});
-      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-        const ValueId v = root(node.inputs[i]);
-        if (!is_free(v))
-          throw Error(fmt::format(
-              "{}: a value of the all-reduce is already part of something else; a copy must come between",
-              node.tag.path));
-        Block& b = p_.blocks.back();
-        home_[at(v)] = home_[at(node.outputs[i])] = {block, b.bytes, 0};
-        overwrites_[node.outputs[i]] = v;
-        b.bytes += align_up(g_.type(v).bytes());
-      }
-    }
-  }
-
-  bool may_overwrite(ValueId r, NodeId n) const {
-    const Node& node = g_.node(n);
-    if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag ||
-        maker(r)->op->lane() != LaneKind::compute)
-      return false;
-    return std::all_of(uses_[at(r)].begin(), uses_[at(r)].end(), [&](NodeId use) {
-      const Tag& tag = g_.node(use).tag;
-      return use == n || (position_[at(use)] < position_[at(n)] && tag.lag == node.tag.lag &&
-                          tag.lane == node.tag.lane && g_.node(use).op->lane() == node.op->lane());
-    });
-  }
-
-  // From the last node to the first, so that a place reserved for an output passes on to what it overwrites.
-  void share_in_place(std::span<const NodeId> order) {
-    for (std::size_t i = order.size(); i-- > 0;) {
-      const NodeId n = order[i];
-      const Node& node = g_.node(n);
-      if (view_of(g_, node) || node.op->lane() == LaneKind::collective) continue;
-      for (const Alias& a : node.op->may_alias(g_.types(node.inputs))) {
-        const ValueId out = node.outputs[static_cast<std::size_t>(a.output)];
-        const ValueId in = root(node.inputs[static_cast<std::size_t>(a.input)]);
-        if (overwrites_.contains(out) || taken_.contains(in) || root(out) != out) continue;
-        if (g_.type(in).bytes() != g_.type(out).bytes() || !may_overwrite(in, n)) continue;
-        if (home_[at(in)] || (home_[at(out)] && home_[at(out)].shift != 0)) continue;
-        overwrites_[out] = in;
-        taken_.insert(in);
-        home_[at(in)] = home_[at(out)];  // a reserved place passes on; otherwise `out` follows `in` when made
-      }
-    }
-  }
-
-  const Graph& g_;
-  Program& p_;
-  std::vector<int> position_;
-  std::vector<ValueId> root_;
-  std::vector<Home> home_;
-  std::vector<std::vector<NodeId>> uses_;  // of roots, by nodes that are not views
-  std::set<NodeId> direct_;
-  std::map<ValueId, ValueId> overwrites_;
-  std::set<ValueId> taken_;
-};
-
 class Lowering {
  public:
   Lowering(const Graph& graph, std::span<const NodeId> order, const LowerOptions& options)
       : g_(graph),
         options_(options),
         p_(with_states()),
-        homes_(graph, order, p_),
+        homes_(find_homes(graph, order, p_)),
         members_(graph.values().size(), -1) {
     for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n)
       add_members(n);  // a reader may be listed before its source
@@ -195,11 +70,11 @@ class Lowering {
   MemberId output_member(const Node& node, std::size_t o, const std::string& name) {
     const ValueId v = node.outputs[o];
     const std::int64_t bytes = g_.type(v).bytes();
-    if (const auto in = homes_.overwritten(node, o)) {
-      const Member source = p_.members[at(members_[at(*in)])];
+    if (const auto found = homes_.overwrites.find(v); found != homes_.overwrites.end()) {
+      const Member source = p_.members[at(members_[at(found->second)])];
       return add_member(name, source.block, source.offset, bytes, source.shift);
     }
-    if (const Home& home = homes_.home(v))
+    if (const Home& home = homes_.of[at(v)])
       return add_member(name, home.block, home.offset, bytes, home.shift);
     const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
     return add_member(name, add_block(name, node.tag.stage, arena, bytes), 0, bytes, 0);
@@ -224,7 +99,7 @@ class Lowering {
 
   bool has_step(NodeId n) const {
     return !dynamic_cast<const Read*>(g_.node(n).op.get()) && !view_of(g_, g_.node(n)) &&
-           !homes_.assigned_in_place(n);
+           !homes_.assigned_in_place.contains(n);
   }
 
   void add_members(NodeId n) {
@@ -307,7 +182,7 @@ class Lowering {
   const Graph& g_;
   const LowerOptions& options_;
   Program p_;
-  Homes homes_;
+  const Homes homes_;
   std::vector<MemberId> members_;  // per value
   std::map<std::pair<SlotId, int>, MemberId> reads_;
   std::map<std::tuple<int, LaneKind, int>, LaneId> lanes_;

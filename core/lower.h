@@ -19,10 +19,7 @@ struct LowerOptions {
 };
 
 /// A graph in a list order (every node once, tags complete) becomes a schedule: reads and views become
-/// members, every other node a step. Decides what shares a block:
-/// - the value that a state is assigned is made in the state's memory;
-/// - an op that may work in place does so on an input that nobody uses later;
-/// - the tensors of one all-reduce lie side by side, and are reduced where they are.
+/// members, every other node a step. What shares a block is decided on the way (homes.h).
 Program lower(const Graph& graph, std::span<const NodeId> order, const LowerOptions& options);
 
 }  // namespace tandem
