@@ -3,6 +3,7 @@
 #include <tandem/autograd/batch.h>
 #include <tandem/autograd/differentiate.h>
 #include <tandem/core/backend.h>
+#include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/graph.h>
 #include <tandem/core/host.h>

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/differentiate.h>
+#include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/kernel.h>

@@ -3,7 +3,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <tandem/core/graph.h>
@@ -12,7 +11,7 @@
 
 namespace tandem {
 
-/// A cheap handle. Outside a trace an op on Tensors runs at once (eager) on the CPU kernels, and
+/// A cheap handle. Outside a trace an op on Tensors runs at once (eager.h) on the CPU kernels, and
 /// `backward()` (autograd/eager.cpp) works; inside a Trace the op adds a node to the trace's Graph and
 /// the Tensor names a value. A Tensor may also name a StateSlot (a parameter or buffer of a Module):
 /// it then holds the state's memory when eager and becomes a `read` node when traced.
@@ -67,57 +66,12 @@ class Tensor {
 Tensors apply_op(OpPtr op, Tensors inputs);
 /// `apply_op` for ops with one output.
 Tensor apply_op1(OpPtr op, Tensors inputs);
-/// Runs one op at once on a given backend's kernels, keeping no history.
-Tensors evaluate(const class KernelTable& kernels, const OpPtr& op, const Tensors& inputs,
-                 const Tag& tag = {});
 
 /// Gives a state Tensor a new value: a copy when eager, an `assign` node inside a trace. A `backward` that
 /// still needs the value before it throws Error.
 void assign(const Tensor& state, const Tensor& value);
 
-/// While it lives, eager ops on this thread belong to `batch`, or to one of its micro-batches: random draws
-/// are those of it in a Program, and each module's calls are numbered from zero, as at the start of a trace.
-class EagerBatch {
- public:
-  explicit EagerBatch(std::int64_t batch, int microbatch = 0);
-  ~EagerBatch();
-  EagerBatch(const EagerBatch&) = delete;
-  EagerBatch& operator=(const EagerBatch&) = delete;
-  static std::int64_t current();
-
- private:
-  std::int64_t outer_;
-  int outer_microbatch_;
-  std::unordered_map<std::string, int> outer_calls_;
-};
-
-/// While it lives, eager ops on this thread keep no history.
-class NoGrad {
- public:
-  NoGrad();
-  ~NoGrad();
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
-
- private:
-  bool outer_;
-};
-
-/// How eager Tensors came to be; kept only where a gradient may be asked for.
-struct History {
-  History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order);
-  ~History();
-  History(const History&) = delete;
-  History& operator=(const History&) = delete;
-
-  OpPtr op;
-  Tensors inputs;
-  std::vector<std::uint64_t> versions;  ///< of the inputs' contents, when they were used
-  Tensors outputs;  ///< the same buffers as the outputs', without their histories: no cycle
-  Tag tag;
-  std::int64_t batch = 0;   ///< that it belonged to (EagerBatch)
-  std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
-};
+struct History;
 
 struct Tensor::Impl {
   TensorType type;
@@ -128,8 +82,8 @@ struct Tensor::Impl {
   std::uint64_t version = 0;  // counts eager assigns
   bool trained = false;
   bool requires_grad = false;
-  std::shared_ptr<History> history;
-  std::size_t output = 0;  // which of the history's outputs this is
+  std::shared_ptr<History> history;  // how an eager Tensor came to be (eager.h)
+  std::size_t output = 0;            // which of the history's outputs this is
   Tensor grad;
 };
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/eager.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/kernel.h>
 

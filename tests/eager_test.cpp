@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/convert.h>
+#include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/nn/models/convnet.h>

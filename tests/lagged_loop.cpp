@@ -5,6 +5,7 @@
 #include <string>
 
 #include <tandem/autograd/batch.h>
+#include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 #include <tandem/core/trace.h>

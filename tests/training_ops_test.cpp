@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 #include <tandem/core/philox.h>
