@@ -16,10 +16,12 @@
 #include <tandem/ops/conv.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
+#include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
 
 #include "allocations.h"
+#include "ceilings.h"
 #include "command_line.h"
 
 namespace tandem::bench {
@@ -131,8 +133,30 @@ void measure_images(const Options& options) {
 
 }  // namespace
 
+// Chains of operations on arrays larger than the caches, as one expression each.
+void measure_expressions(const Options& options) {
+  using Code = PointwiseCode;
+  const TensorType x = f32({16 << 20}), c = f32({64});
+  PointwiseBuilder b;
+  int r = b.input(0);
+  for (const Code code : {Code::add, Code::mul, Code::sub, Code::max, Code::mul, Code::add})
+    r = b.emit({code, r, b.constant(0.5 + r)});
+  std::vector<int> inputs;
+  measure(options, Pointwise(b.finish(r, inputs), DType::f32), {x});
+  measure(options, Pointwise({{Code::input, 0}, {Code::input, 1}, {Code::add, 0, 1}}, DType::f32), {x, x});
+  measure(options, Pointwise({{Code::input, 0}, {Code::gelu, 0}}, DType::f32), {x});
+  PointwiseBuilder n;  // (x − mean)·scale + shift by channel, plus a residual, then relu
+  r = n.emit({Code::mul, n.emit({Code::sub, n.input(0), n.input(1)}), n.input(2)});
+  r = n.emit({Code::relu, n.emit({Code::add, n.emit({Code::add, r, n.input(3)}), n.input(4)})});
+  const TensorType image = f32({256, 32, 32, 64});
+  measure(options, Pointwise(n.finish(r, inputs), DType::f32), {image, c, c, c, image});
+}
+
 void measure_all(const Options& options) {
-  fmt::print("{} threads\n", options.threads);
+  const Ceilings most = measure_ceilings(options.threads);
+  fmt::print("{} threads, which do at most {:.0f} GFLOP/s and {:.0f} GB/s\n", options.threads,
+             most.flops / 1e9, most.bandwidth / 1e9);
+  measure_expressions(options);
   measure_convolutions(options, "VGG16-CIFAR",
                        {{32, 3, 64, 1, 1},
                         {32, 64, 64, 1, 1},

@@ -14,20 +14,10 @@ namespace {
 
 using Code = PointwiseCode;
 
-struct CodeInfo {
-  std::string_view name;
-  int operands;
-};
-constexpr std::array<CodeInfo, 26> kCodes{{
-    {"input", 0}, {"constant", 0}, {"cast", 1},    {"neg", 1}, {"exp", 1}, {"log", 1},  {"tanh", 1},
-    {"sqrt", 1},  {"rsqrt", 1},    {"sigmoid", 1}, {"erf", 1}, {"abs", 1}, {"relu", 1}, {"gelu", 1},
-    {"add", 2},   {"sub", 2},      {"mul", 2},     {"div", 2}, {"max", 2}, {"min", 2},  {"eq", 2},
-    {"ne", 2},    {"lt", 2},       {"le", 2},      {"gt", 2},  {"ge", 2},
-}};
-
-CodeInfo info(Code code) {
-  return code == Code::where ? CodeInfo{"where", 3} : kCodes.at(static_cast<std::size_t>(code));
-}
+constexpr std::array<std::string_view, 27> kNames{
+    "input",   "constant", "cast", "neg",  "exp",  "log", "tanh", "sqrt", "rsqrt",
+    "sigmoid", "erf",      "abs",  "relu", "gelu", "add", "sub",  "mul",  "div",
+    "max",     "min",      "eq",   "ne",   "lt",   "le",  "gt",   "ge",   "where"};
 
 // Registers below are those of the derivative's program.
 class Derivative {
@@ -107,8 +97,7 @@ bool same(const PointwiseInstruction& a, const PointwiseInstruction& b) {  // te
 
 }  // namespace
 
-std::string_view name_of(Code code) { return info(code).name; }
-int operands_of(Code code) { return info(code).operands; }
+std::string_view name_of(Code code) { return kNames.at(static_cast<std::size_t>(code)); }
 
 std::vector<int> reads(const PointwiseInstruction& i) {
   const std::array<int, 3> all{i.a, i.b, i.c};

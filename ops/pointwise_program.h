@@ -40,7 +40,10 @@ enum class PointwiseCode : std::uint8_t {
 };
 std::string_view name_of(PointwiseCode code);
 /// How many of `a`, `b`, `c` are registers.
-int operands_of(PointwiseCode code);
+constexpr int operands_of(PointwiseCode code) {
+  if (code <= PointwiseCode::constant) return 0;
+  return code < PointwiseCode::add ? 1 : code < PointwiseCode::where ? 2 : 3;
+}
 
 /// Instruction i writes register i, and reads registers before it.
 struct PointwiseInstruction {

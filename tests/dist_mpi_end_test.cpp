@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 
@@ -33,9 +34,11 @@ Ended run_job(int ranks, const std::string& scene) {
   char line[4096];
   while (pipe && std::fgets(line, sizeof line, pipe)) {
     ended.output += line;
+    // What ranks write at once may stand in one line.
     int pid = 0;
-    if (std::sscanf(line, "pid %d", &pid) == 1) ended.pids.push_back(pid);
-    std::sscanf(line, "end at %lf", &ended.ended_at);
+    if (const char* at = std::strstr(line, "pid "); at && std::sscanf(at, "pid %d", &pid) == 1)
+      ended.pids.push_back(pid);
+    if (const char* at = std::strstr(line, "end at ")) std::sscanf(at, "end at %lf", &ended.ended_at);
   }
   const int status = pclose(pipe);
   ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -20,19 +20,38 @@ using Code = PointwiseCode;
 constexpr std::int64_t kTile = 1024;  // elements: a tile's registers stay in the first-level cache
 constexpr int kSlots = 16;            // registers of a tile that live at once
 
-// One instruction on a tile. `to` may be an operand: every element is read before it is written.
-TANDEM_CLONES void compute_tile(Code code, float* to, const float* a, const float* b, const float* c,
-                                std::int64_t n) {
-  visit_code(
-      code, [&](auto constant) __attribute__((always_inline)) {
-        constexpr Code kCode = decltype(constant)::value;
-        constexpr int kOperands = kCode == Code::where ? 3 : kCode >= Code::add ? 2 : 1;
+// One instruction on a tile; an operand may be one number for all of it. `to` may be an operand: every
+// element is read before it is written.
+struct Operand {
+  const float* data;
+  bool constant;
+};
+
+template <Code code, bool ca, bool cb, bool cc>
+[[gnu::always_inline]] inline void compute_elements(float* to, const float* a, const float* b, const float* c,
+                                                    std::int64_t n) {
 #pragma GCC ivdep
-        for (std::int64_t i = 0; i < n; ++i) {
-          const float y = kOperands > 1 ? b[i] : 0.0f;
-          const float z = kOperands > 2 ? c[i] : 0.0f;
-          to[i] = pointwise_element<kCode, VectorMath>(a[i], y, z);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float y = operands_of(code) > 1 ? b[cb ? 0 : i] : 0.0f;
+    const float z = operands_of(code) > 2 ? c[cc ? 0 : i] : 0.0f;
+    to[i] = pointwise_element<code, VectorMath>(a[ca ? 0 : i], y, z);
+  }
+}
+
+TANDEM_CLONES void compute_tile(Code code, float* to, Operand a, Operand b, Operand c, std::int64_t n) {
+  visit_code(
+      code, [&](auto fixed) __attribute__((always_inline)) {
+        constexpr Code kCode = decltype(fixed)::value;
+        constexpr int kOperands = operands_of(kCode);
+        if constexpr (kOperands == 2) {
+          if (a.constant) return compute_elements<kCode, true, false, false>(to, a.data, b.data, c.data, n);
+          if (b.constant) return compute_elements<kCode, false, true, false>(to, a.data, b.data, c.data, n);
         }
+        if constexpr (kOperands == 3) {
+          if (b.constant) return compute_elements<kCode, false, true, false>(to, a.data, b.data, c.data, n);
+          if (c.constant) return compute_elements<kCode, false, false, true>(to, a.data, b.data, c.data, n);
+        }
+        compute_elements<kCode, false, false, false>(to, a.data, b.data, c.data, n);
       });
 }
 
@@ -70,7 +89,7 @@ void cast_tile(DType dtype, const float* from, float* to, std::int64_t n) {
 
 // Where the tile of a register is.
 struct Place {
-  enum Kind : std::uint8_t { none, slot, input, output } kind = none;
+  enum Kind : std::uint8_t { none, slot, input, output, number } kind = none;
   int index = 0;
 };
 
@@ -88,6 +107,7 @@ class TilePlan {
     TilePlan plan(spec);
     for (const auto& walk : plan.walks_)
       if (!walk.fits()) return std::nullopt;
+    plan.find_numbers();
     plan.find_repeating();
     if (!plan.place_once() || !plan.place_each()) return std::nullopt;
     return plan;
@@ -101,7 +121,11 @@ class TilePlan {
     for (const Step& step : once_) run_step(step, l, slots, 0, std::min(tile_, out_.elements()));
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * tile_, n = std::min(tile_, out_.elements() - begin);
-      for (const Step& step : each_) run_step(step, l, slots, begin, n);
+      const std::int64_t next = t + 1 < last ? std::min(tile_, out_.elements() - begin - n) : 0;
+      for (std::int64_t k = 0, steps = std::ssize(each_); k < steps; ++k) {
+        fetch(l, begin + n + next * k / steps, begin + n + next * (k + 1) / steps);
+        run_step(each_[static_cast<std::size_t>(k)], l, slots, begin, n);
+      }
       const Place& result = places_.back();
       if (result.kind != Place::output)
         store_tile(out_.dtype, at(result, l, slots, begin), l.out[0], begin, n);
@@ -120,20 +144,34 @@ class TilePlan {
     for (int s = kSlots; s-- > 0;) free_.push_back(s);
   }
 
-  static float* at(const Place& p, const Launch& l, float* slots, std::int64_t begin) {
+  float* at(const Place& p, const Launch& l, float* slots, std::int64_t begin) const {
     switch (p.kind) {
       case Place::slot: return slots + p.index * kTile;
       case Place::input: return const_cast<float*>(static_cast<const float*>(l.in[p.index]) + begin);
       case Place::output: return static_cast<float*>(l.out[0]) + begin;
+      case Place::number: return const_cast<float*>(&numbers_[static_cast<std::size_t>(p.index)]);
       case Place::none: break;
     }
     return nullptr;
+  }
+
+  // Memory brings these elements of the next tile while this one is computed: by itself it follows what is
+  // read.
+  void fetch(const Launch& l, std::int64_t begin, std::int64_t end) const {
+    constexpr std::int64_t kLine = 64 / sizeof(float);
+    for (int k : fetched_)
+      for (std::int64_t i = begin; i < end; i += kLine)
+        __builtin_prefetch(static_cast<const float*>(l.in[k]) + i);
+    if (places_.back().kind == Place::output)
+      for (std::int64_t i = begin; i < end; i += kLine)
+        __builtin_prefetch(static_cast<float*>(l.out[0]) + i, 1);
   }
 
   void run_step(const Step& step, const Launch& l, float* slots, std::int64_t begin, std::int64_t n) const {
     const PointwiseInstruction& i = step.instruction;
     float* to = at(step.to, l, slots, begin);
     const auto from = [&](std::size_t k) { return at(step.from[k], l, slots, begin); };
+    const auto operand = [&](std::size_t k) { return Operand{from(k), step.from[k].kind == Place::number}; };
     switch (i.code) {
       case Code::input: {
         const auto k = static_cast<std::size_t>(i.a);
@@ -141,7 +179,30 @@ class TilePlan {
       }
       case Code::constant: std::fill_n(to, n, static_cast<float>(i.immediate)); return;
       case Code::cast: return cast_tile(static_cast<DType>(i.b), from(0), to, n);
-      default: return compute_tile(i.code, to, from(0), from(1), from(2), n);
+      default: return compute_tile(i.code, to, operand(0), operand(1), operand(2), n);
+    }
+  }
+
+  // The constants that every reader takes as one number: a second operand that varies stands beside them.
+  void find_numbers() {
+    const auto is_constant = [&](int r) {
+      return program_[static_cast<std::size_t>(r)].code == Code::constant;
+    };
+    std::vector<bool> number(program_.size());
+    for (std::size_t r = 0; r + 1 < program_.size(); ++r) number[r] = is_constant(static_cast<int>(r));
+    for (const PointwiseInstruction& i : program_) {
+      const std::vector<int> all = reads(i);
+      for (std::size_t k = 0; k < all.size(); ++k) {
+        const bool choice = i.code == Code::where;
+        const bool alone =
+            choice ? k > 0 && !is_constant(all[3 - k]) : all.size() == 2 && !is_constant(all[1 - k]);
+        if (!alone) number[static_cast<std::size_t>(all[k])] = false;
+      }
+    }
+    for (std::size_t r = 0; r < program_.size(); ++r) {
+      if (!number[r]) continue;
+      places_[r] = {Place::number, static_cast<int>(numbers_.size())};
+      numbers_.push_back(static_cast<float>(program_[r].immediate));
     }
   }
 
@@ -205,7 +266,7 @@ class TilePlan {
 
   bool place_once() {
     for (std::size_t r = 0; r < program_.size(); ++r) {
-      if (!repeats_[r]) continue;
+      if (!repeats_[r] || places_[r].kind == Place::number) continue;
       const auto operands = operands_of_register(r);
       if (!take_slot(r)) return false;
       once_.push_back(step(r, operands));
@@ -220,6 +281,7 @@ class TilePlan {
       if (repeats_[r]) continue;
       if (i.code == Code::input && walks_[k].contiguous() && dtypes_[k] == DType::f32) {
         places_[r] = {Place::input, i.a};
+        fetched_.push_back(i.a);
         continue;
       }
       const auto operands = operands_of_register(r);
@@ -240,7 +302,9 @@ class TilePlan {
   std::vector<bool> repeats_;          // per register: alike in every tile
   std::vector<std::size_t> last_use_;  // per register: the one that frees its slot
   std::vector<Place> places_;          // per register
+  std::vector<float> numbers_;
   std::vector<int> free_;
+  std::vector<int> fetched_;  // inputs that are read where they are
   std::vector<Step> once_, each_;
 };
 

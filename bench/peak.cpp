@@ -1,0 +1,21 @@
+// What this machine can do at most: the ceilings of arithmetic and of memory, on 1 … N threads.
+#include <cstdio>
+
+#include <tandem/core/team.h>
+
+#include "ceilings.h"
+#include "command_line.h"
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  CLI::App app{"the most that this machine computes and moves", "bench_peak"};
+  int threads = default_threads();
+  app.option_defaults()->always_capture_default();
+  app.add_option("--threads", threads, "at most so many")->check(CLI::PositiveNumber);
+  return apps::run_program(app, argc, argv, [&] {
+    for (int t = 1; t <= threads; ++t) {
+      const bench::Ceilings c = bench::measure_ceilings(t);
+      std::printf("%2d threads  %6.0f GFLOP/s f32  %6.1f GB/s\n", t, c.flops / 1e9, c.bandwidth / 1e9);
+    }
+  });
+}
