@@ -32,5 +32,6 @@
 #include <tandem/ops/shape.h>
 #include <tandem/ops/update.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>

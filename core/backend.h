@@ -16,6 +16,8 @@ class Backend {
   /// Executes a step in `unit`, on `batch` counted from the start of the run; batch −1 executes nothing
   /// but ends in its turn.
   virtual void issue(StepId step, std::int64_t unit, std::int64_t batch) = 0;
+  /// True once a step has failed: what is issued from here on executes nothing.
+  virtual bool failed() const { return false; }
   /// Throws what the first failing step threw.
   virtual void flush() = 0;
 };

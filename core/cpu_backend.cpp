@@ -10,11 +10,15 @@
 namespace tandem {
 CpuBackend::CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans, double origin)
     : executable_(executable), tracks_(program().lanes.size()), origin_(origin) {
-  for (StepId s = 0; s < static_cast<StepId>(program().steps.size()); ++s)
+  std::vector<std::size_t> commands(tracks_.size());  // of a unit
+  for (StepId s = 0; s < static_cast<StepId>(program().steps.size()); ++s) {
     number_.push_back(++track_of(s).per_unit);
+    commands[static_cast<std::size_t>(program().lane_id(s))] += 1 + program().step(s).waits.size();
+  }
   for (std::size_t l = 0; l < tracks_.size(); ++l) {
     if (tracks_[l].per_unit == 0) continue;
     tracks_[l].lane = &lanes.get(program().lanes[l].kind, program().lanes[l].index);
+    tracks_[l].lane->reserve(commands[l]);
     tracks_[l].spans.reserve(spans);
   }
 }

@@ -27,6 +27,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   void issue(StepId step, std::int64_t unit, std::int64_t batch) override;
   /// Throws the first error a step threw, with rank, step, batch, op and module path in front; the others'
   /// lanes, and ranks that can be reached, are woken.
+  bool failed() const override { return stopped_.load(std::memory_order_relaxed); }
   void flush() override;
 
   /// Spans measured since the last call, and how many found no room.

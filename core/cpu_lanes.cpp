@@ -6,10 +6,8 @@
 
 namespace tandem {
 namespace {
-// Commands; a power of two. A full queue holds up who fills it, in list order: nobody waits for what could
-// not be put in as long as both ends of a transfer stand in the list less than this apart. list_order puts
-// them side by side.
-constexpr std::size_t kQueue = 4096;
+constexpr std::size_t kQueue = 4096;  // commands, at least: what is put in ahead of what runs
+constexpr std::size_t kReports = 8;  // how often, in one round of the ring, a lane says what it has taken out
 }  // namespace
 
 CpuLane::CpuLane(LaneKind kind) : kind_(kind), queue_(kQueue), thread_([this] { work(); }) {}
@@ -18,6 +16,13 @@ CpuLane::~CpuLane() {
   closing_ = true;
   pushed_.wake();
   thread_.join();
+}
+
+void CpuLane::reserve(std::size_t commands) {
+  const std::size_t needed =
+      commands + commands / (kReports - 1) + kReports;  // what is not reported counts as full
+  if (needed <= queue_.size()) return;
+  queue_ = std::vector<Command>(needed);
 }
 
 void CpuLane::push_step(Owner& owner, StepId step, std::int64_t unit, std::int64_t batch) {
@@ -30,8 +35,8 @@ void CpuLane::push_wait(Owner& owner, const CpuLane& lane, std::uint64_t count) 
 }
 
 void CpuLane::push(const Command& command) {
-  if (next_pushed_ >= kQueue) taken_.wait_for(next_pushed_ - kQueue + 1, closing_);
-  queue_[next_pushed_ % kQueue] = command;
+  if (next_pushed_ >= queue_.size()) taken_.wait_for(next_pushed_ - queue_.size() + 1, closing_);
+  queue_[next_pushed_ % queue_.size()] = command;
   pushed_.advance_to(++next_pushed_);
 }
 
@@ -43,8 +48,9 @@ void CpuLane::work() {
   for (std::uint64_t next = 0;; ++next) {
     pushed_.wait_for(next + 1, closing_);
     if (pushed_.value() <= next) return;  // closing
-    const Command command = queue_[next % kQueue];
-    if (next % (kQueue / 8) == kQueue / 8 - 1) taken_.advance_to(next + 1);
+    const Command command = queue_[next % queue_.size()];
+    if (const std::size_t part = queue_.size() / kReports; next % part == part - 1)
+      taken_.advance_to(next + 1);
     if (const int threads = kind_ == LaneKind::compute ? command.owner->threads() : 1; threads != team_size) {
       team.reset();
       team.emplace(team_size = threads);

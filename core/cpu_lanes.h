@@ -32,7 +32,13 @@ class CpuLane {
   CpuLane(const CpuLane&) = delete;
   CpuLane& operator=(const CpuLane&) = delete;
 
-  // For one thread at a time. Blocks while the queue is full.
+  // For one thread at a time.
+
+  /// Makes room for `commands` at once: all of a unit's, without which ranks may wait for each other's ends
+  /// of a transfer that are not put in yet, whatever was proved of lanes as queues without end. To be called
+  /// while nothing is put in.
+  void reserve(std::size_t commands);
+  // These block while the queue is full.
   void push_step(Owner& owner, StepId step, std::int64_t unit, std::int64_t batch);
   /// What is put in from here on waits until `lane` has executed `count` steps since it exists.
   void push_wait(Owner& owner, const CpuLane& lane, std::uint64_t count);
@@ -55,7 +61,7 @@ class CpuLane {
   void work();
 
   const LaneKind kind_;
-  std::vector<Command> queue_;                        // a ring
+  std::vector<Command> queue_;                        // a ring; replaced while it is empty
   Progress pushed_, taken_, done_;                    // commands in, commands out, steps ended
   std::uint64_t next_pushed_ = 0, steps_pushed_ = 0;  // of the thread that puts in
   std::atomic<bool> closing_{false};

@@ -25,7 +25,8 @@ class Host {
 };
 
 /// A Host of two functions, for programs of one micro-batch. With replicas, `Fill` must give all of them the
-/// same; results come once, from replica 0.
+/// same; results come once, from replica 0. They are called from several threads at once where there are
+/// several ranks, stages or compute lanes: what they share needs a lock.
 class FunctionHost final : public Host {
  public:
   using Fill = std::function<void(const std::string& name, std::int64_t batch, std::span<std::byte>)>;

@@ -105,7 +105,7 @@ struct DeviceMemory {
   std::int64_t live_peak = 0;  ///< of work, by lifetimes
 };
 
-/// One body, run for units u = 0, 1, …: every step's lane, waits, release points, cost and placement.
+/// One body, run for units u = 0, 1, …: every step's lane, waits, cost and placement.
 /// `steps` is the total list order. A step with lag d works in unit u on batch u − d and is active
 /// while that batch exists; an inactive step launches nothing but still waits and signals.
 /// The global Program covers all stages of one replica; identical replicas are stored once.

@@ -5,7 +5,7 @@ namespace tandem {
 void run(Backend& backend, std::int64_t batches) {
   const Program& program = backend.program();
   const std::int64_t units = program.units(batches);
-  for (std::int64_t unit = 0; unit < units; ++unit) {
+  for (std::int64_t unit = 0; unit < units && !backend.failed(); ++unit) {
     for (StepId s = 0; s < static_cast<StepId>(program.steps.size()); ++s) {
       const Step& step = program.step(s);
       for (const Wait& w : step.waits)

@@ -95,7 +95,8 @@ Tensors apply_op(OpPtr op, Tensors inputs) {
 Tensor apply_op1(OpPtr op, Tensors inputs) { return apply_op(std::move(op), std::move(inputs)).at(0); }
 
 void assign(const Tensor& state, const Tensor& value) {
-  if (state.impl()->slot.empty()) throw Error("assign: the first Tensor is not a state");
+  get(value);
+  if (get(state).slot.empty()) throw Error("assign: the first Tensor is not a state");
   if (state.type() != value.type())
     throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->slot, to_string(state.type()),
                             to_string(value.type())));

@@ -15,11 +15,12 @@ struct Names {
   const char* rank;
   const char* size;
   const char* local_rank;
+  const char* needs = nullptr;  // set in what the launcher starts, but not in a shell beside it
 };
 constexpr Names kLaunchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}};
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_ID"}};
 
 int number(const char* name, const char* text) {
   int value = 0;
@@ -36,7 +37,7 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
   for (const Names& names : kLaunchers) {
     const char* rank = get(names.rank);
     const char* size = get(names.size);
-    if (!rank || !size) continue;
+    if (!rank || !size || (names.needs && !get(names.needs))) continue;
     LaunchEnvironment found;
     found.launched = true;
     found.rank = number(names.rank, rank);

@@ -25,13 +25,6 @@
 namespace tandem {
 namespace {
 
-Graph checked(Graph graph) {
-#ifndef NDEBUG
-  verify(graph);
-#endif
-  return graph;
-}
-
 Graph deliver(StepGraph step) {
   Graph& g = step.graph;
   for (const auto& [name, value] : step.results) {
@@ -59,12 +52,8 @@ Cost cost_of(const Step& step, const Strategy& strategy) {
   return cost;
 }
 
-StepGraph checked(StepGraph step) {
-#ifndef NDEBUG
-  verify(step.graph);
-#endif
-  return step;
-}
+const Graph& graph_of(const Graph& graph) { return graph; }
+const Graph& graph_of(const StepGraph& step) { return step.graph; }
 
 void check_budget(const Program& p, std::int64_t budget) {
   if (budget <= 0) return;
@@ -112,6 +101,10 @@ Graph take_off_device(Graph g, const Strategy& strategy) {
 
 Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   check(strategy);
+  const auto checked = [&](auto graph) {  // after each pass
+    if (strategy.verify) verify(graph_of(graph));
+    return graph;
+  };
   Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)

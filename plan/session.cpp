@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 #include <type_traits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -198,8 +199,26 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
   if (first_batch < 0 || batches < 0)
     throw Error(
         fmt::format("a run of {} batches from batch {}: neither may be negative", batches, first_batch));
+  if (!given_up_.empty())
+    throw Error(fmt::format(
+        "the ranks of this session have given up ({}): make another Session, with new Comms", given_up_));
   if (!loaded_ && !this->program().states.empty())
     throw Error("the session has no state to run on, or its last run failed: call load(model.state()) first");
+  try {
+    begin_run(program);
+    run_ranks(first_batch, batches, program);
+    end_run();
+  } catch (const std::exception& e) {
+    if (ranks_[0]->context.comm && ranks_[0]->context.comm->size() > 1) given_up_ = e.what();
+    try {
+      end_run();
+    } catch (const Aborted&) {  // said by what is thrown
+    }
+    throw;
+  }
+}
+
+void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int program) {
   const bool assigns = assigns_state(this->program(program));
   if (!assigns && apart_) share_untrained_state();
   apart_ = assigns;
@@ -213,9 +232,30 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
   loaded_ = true;
 }
 
+void Session::begin_run(int program) {
+  const std::lock_guard lock(stop_mutex_);
+  if (stop_) std::rethrow_exception(std::exchange(stop_, nullptr));
+  running_ = program;
+}
+
+// A stop that came too late for the lanes is this run's all the same.
+void Session::end_run() {
+  const std::lock_guard lock(stop_mutex_);
+  const int program = std::exchange(running_, -1);
+  if (!stop_) return;
+  for (std::size_t r = 0; program >= 0 && r < ranks_.size(); ++r) try {
+      ranks_[r]->turns.at(static_cast<std::size_t>(program))->backend.flush();
+    } catch (...) {  // `stop_`
+    }
+  loaded_ = false;
+  std::rethrow_exception(std::exchange(stop_, nullptr));
+}
+
 void Session::stop(const std::string& reason) {
+  const std::lock_guard lock(stop_mutex_);
+  if (!stop_) stop_ = std::make_exception_ptr(Aborted(reason));
   for (const auto& rank : ranks_) {
-    for (const auto& turn : rank->turns) turn->backend.stop(std::make_exception_ptr(Aborted(reason)));
+    if (running_ >= 0) rank->turns.at(static_cast<std::size_t>(running_))->backend.stop(stop_);
     if (rank->context.comm) rank->context.comm->abort(reason);
   }
 }

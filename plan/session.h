@@ -1,6 +1,8 @@
 #pragma once
+#include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -49,11 +51,12 @@ class Session {
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
   /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
   /// such as running statistics, which each gathers from samples of its own. Throws what the first failing
-  /// rank threw: the state is lost then, and must be loaded before another run.
+  /// rank threw. The state is lost then, and must be loaded before another run; where there are several ranks
+  /// their Comms are of no more use either, and another Session must go on.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
   /// Makes a `run` end soon with Aborted(reason) here and on all ranks that can be reached; from any thread,
-  /// while no Program is added. A session that is stopped before it runs ends its next run so.
+  /// while no Program is added. Where nothing runs, the next run ends so.
   void stop(const std::string& reason);
 
   /// What the ranks of this process are executing just now, from any thread: "rank 1: batch 17, step 'block2
@@ -76,11 +79,18 @@ class Session {
   void check(const Program& program) const;
   std::int64_t planned_peak_with(const Program* next) const;
   void share_untrained_state();
+  void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
+  void begin_run(int program);
+  void end_run();
   void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
   SessionOptions options_;
-  double origin_;        // of timelines
-  bool loaded_ = false;  // there is a state to run on
-  bool apart_ = false;   // replicas may differ in untrained state
+  double origin_;         // of timelines
+  bool loaded_ = false;   // there is a state to run on
+  bool apart_ = false;    // replicas may differ in untrained state
+  std::string given_up_;  // why the ranks' Comms are of no more use
+  std::mutex stop_mutex_;
+  int running_ = -1;         // the Program that runs
+  std::exception_ptr stop_;  // asked for, and not yet thrown
   std::vector<Program> programs_;
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -37,7 +37,7 @@ struct Strategy {
   int threads = 1;                       ///< per compute lane
   LinkModel link{};                      ///< between ranks, for predictions
   const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
-  bool verify = true;
+  bool verify = true;                    ///< the graph after each pass, and the Program
 };
 
 /// Forward alone, for the same ranks and with state on the same stages (so `cuts` must be given where there

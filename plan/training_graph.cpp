@@ -112,7 +112,7 @@ StepGraph training_graph(const Graph& forward, const Strategy& strategy) {
   if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
   if (const TensorType& loss = scaled.type(results.at("loss")); loss.elements() != strategy.models)
     throw Error(
-        fmt::format("the result 'loss' is {}: it must be a scalar of each model; take mean() or sum() of it",
+        fmt::format("the result 'loss' is {}: it must be a scalar of each model, the mean over its samples; take mean() of it",
                     to_string(loss)));
   const auto weights = weights_of(scaled);
   std::vector<ValueId> wrt;

@@ -120,6 +120,36 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueues) {
   EXPECT_EQ(rank.backend.timeline().spans.size(), at(3 * 2 * kSteps));
 }
 
+// Two stages that list what they receive, then much that needs it, and at the end what they send.
+TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenTheEndsOfTransfers) {
+  ScheduleBuilder b(2);
+  constexpr int kSteps = 10'000;
+  MemberId made[2], received[2];
+  const std::int64_t channel[2] = {b.new_channel(), b.new_channel()};
+  for (int d : {0, 1}) {
+    made[d] = b.value(fmt::format("x{}", d), d);
+    received[d] = b.value(fmt::format("y{}", d), d);
+    b.add({.name = fmt::format("make {}", d), .lane = b.lane(d), .writes = {made[d]}});
+  }
+  for (int d : {0, 1}) {
+    b.add({.name = fmt::format("receive {}", d),
+           .lane = b.lane(d, LaneKind::receive, 1 - d),
+           .writes = {received[d]},
+           .channel = channel[d]});
+    for (int i = 0; i < kSteps; ++i)
+      b.add({.name = fmt::format("use {} {}", d, i), .lane = b.lane(d), .reads = {received[d]}});
+  }
+  for (int d : {0, 1})
+    b.add({.name = fmt::format("send {}", d),
+           .lane = b.lane(d, LaneKind::send, 1 - d),
+           .reads = {made[d]},
+           .channel = channel[1 - d]});
+  const Program p = planned(b.take());
+  verify(p);
+  CpuRun cpu(p);
+  EXPECT_EQ(cpu.run(3), Evaluation(p, 3).record());
+}
+
 TEST(CpuBackend, ErrorNamesRankBatchStepAndModule) {
   Program p = three_steps();
   for (Step& s : p.steps) set_call(s, [](const Launch&) {});

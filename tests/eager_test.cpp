@@ -18,6 +18,12 @@
 namespace tandem {
 namespace {
 
+TEST(Eager, AssigningToOrFromAnUndefinedTensorIsRefused) {
+  const Tensor t = Tensor::from({1}, {1});
+  EXPECT_THROW(assign(Tensor(), t), Error);
+  EXPECT_THROW(assign(t, Tensor()), Error);
+}
+
 using testing::Job;
 using testing::Outcome;
 

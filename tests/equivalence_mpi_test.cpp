@@ -11,11 +11,15 @@ namespace {
 
 MpiSession* session = nullptr;
 
-void expect_equal_to_threads(Strategy s) {
+void expect_equal_to_threads(Strategy s, std::vector<std::uint64_t> seeds = {3}) {
+  ASSERT_EQ(s.replicas * s.stages, session->size());
   s.sgd = {.momentum = 0.9, .weight_decay = 1e-3};
-  if (s.replicas * s.stages != session->size()) return;  // meant for another number of ranks
+  s.models = static_cast<int>(seeds.size());
   testing::Job job = testing::small_residual_job();
   job.drains = {5, 3};
+  job.seeds = seeds;
+  job.rates.assign(seeds.size(), 0.05);
+  for (std::size_t m = 0; m < seeds.size(); ++m) job.rates[m] /= static_cast<double>(m + 1);
   const testing::Outcome processes = testing::train(job, s, session->comm());
   EXPECT_EQ(0, processes.timeline.dropped);
   if (session->rank() != s.stages - 1) return;
@@ -25,25 +29,44 @@ void expect_equal_to_threads(Strategy s) {
 }
 
 TEST(MpiEquivalence, DataParallel) {
-  for (int replicas : {2, 4}) expect_equal_to_threads({.replicas = replicas, .microbatches = 2});
+  expect_equal_to_threads({.replicas = session->size(), .microbatches = 2});
+  expect_equal_to_threads({.replicas = session->size(),
+                           .fusion_groups = {{"head.weight", "head.bias"}, {"stem.weight", "stem.bias"}}});
+}
+
+TEST(MpiEquivalence, SeveralModels) {
+  expect_equal_to_threads({.replicas = session->size()}, {3, 8, 5});
+  expect_equal_to_threads({.stages = session->size(), .schedule = ScheduleKind::dualpipe}, {3, 8});
 }
 
 TEST(MpiEquivalence, Pipelines) {
-  for (int stages : {2, 4})
-    for (ScheduleKind kind :
-         {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
-      expect_equal_to_threads(
-          {.microbatches = kind == ScheduleKind::dualpipe ? 1 : 2, .stages = stages, .schedule = kind});
+  for (ScheduleKind kind :
+       {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    expect_equal_to_threads({.microbatches = kind == ScheduleKind::dualpipe ? 1 : 2,
+                             .stages = session->size(),
+                             .schedule = kind});
 }
 
-TEST(MpiEquivalence, TwoReplicasOfTwoStages) {
+TEST(MpiEquivalence, TwoReplicasOfStages) {
+  const int stages = session->size() / 2;
   expect_equal_to_threads({.replicas = 2,
                            .microbatches = 2,
-                           .stages = 2,
+                           .stages = stages,
                            .schedule = ScheduleKind::one_f_one_b,
                            .swap = {"block0"}});
   expect_equal_to_threads(
-      {.replicas = 2, .stages = 2, .schedule = ScheduleKind::dualpipe, .recompute = {"block3"}});
+      {.replicas = 2, .stages = stages, .schedule = ScheduleKind::dualpipe, .recompute = {"block3"}});
+}
+
+// Two replicas of two stages (under four ranks), two models, fusion groups, a swap, under a budget.
+TEST(MpiEquivalence, AllAtOnce) {
+  expect_equal_to_threads({.replicas = 2,
+                           .stages = session->size() / 2,
+                           .schedule = ScheduleKind::dualpipe,
+                           .fusion_groups = {{"head.weight", "head.bias"}},
+                           .swap = {"block0"},
+                           .memory_budget = 64 << 20},
+                          {3, 8});
 }
 
 TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {

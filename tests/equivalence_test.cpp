@@ -138,6 +138,31 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
   expect_same_state(separate.state, fused.state);
 }
 
+// The gradients of a group are made where they are reduced, side by side.
+TEST(Equivalence, FusingCopiesNothing) {
+  const Job job = small_residual_job();
+  Strategy s = plain();
+  s.replicas = 2;
+  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"}, {"stem.weight", "stem.bias"}};
+  for (int microbatches : {1, 2}) {
+    s.microbatches = microbatches;
+    const Program p = build(trace_job(job, job.batch_size / 2 / microbatches), s);
+    std::size_t groups = 0;
+    for (const Step& step : p.steps) {
+      EXPECT_NE(step.op->name(), "copy") << step.name;
+      if (step.op->lane() != LaneKind::collective) continue;
+      ++groups;
+      std::int64_t end = 0;
+      for (MemberId m : step.reads) {
+        EXPECT_EQ(p.member(m).block, p.member(step.reads[0]).block) << step.name;
+        EXPECT_EQ(p.member(m).offset, end) << step.name;
+        end = p.member(m).offset + align_up(p.member(m).bytes);
+      }
+    }
+    EXPECT_GT(groups, 2u);
+  }
+}
+
 TEST(Equivalence, ModelsSideBySideEqualModelsAloneBitwise) {
   Job job = small_residual_job();
   job.seeds = {3, 8, 5};

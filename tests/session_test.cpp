@@ -1,6 +1,9 @@
 // Several Programs in one Session: they take turns on the same state, memory and lanes.
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -256,6 +259,52 @@ TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   session.load(initial_state(job));
   expect_refused([&] { session.run(0, -1); }, "negative");
   expect_refused([&] { session.run(0, 1, 1); }, "no Program 1");
+}
+
+TEST(Session, AStopEndsOneRun) {
+  const Job job = small_residual_job();
+  const Graph forward = trace_job(job, job.batch_size);
+  JobHost host(job, 1), evaluation(job, 1);
+  Session session(build(forward, {}), {}, host);
+  const int evaluate = session.add(build(forward, for_evaluation({})), evaluation);
+  session.load(initial_state(job));
+  session.stop("enough");
+  EXPECT_THROW(session.run(0, 2), Aborted);
+  session.run(0, 2);
+  session.run(0, 2, evaluate);
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    session.stop("enough");
+  });
+  EXPECT_THROW(session.run(0, 1'000'000), Aborted);
+  stopper.join();
+  expect_refused([&] { session.run(0, 1); }, "call load");
+  session.load(initial_state(job));
+  session.run(0, 2, evaluate);
+  session.run(0, 2);
+}
+
+TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
+  const Job job = small_residual_job();
+  for (int ranks : {1, 2}) {
+    Strategy s;
+    s.replicas = ranks;
+    std::atomic<bool> fail = true;
+    FunctionHost host(
+        [&](const std::string&, std::int64_t batch, std::span<std::byte> out) {
+          std::fill(out.begin(), out.end(), std::byte{0});
+          if (batch == 2 && fail.exchange(false)) throw Error("planted");
+        },
+        [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+    Session session(build(trace_job(job, job.batch_size / ranks), s), comms_for(s), host);
+    session.load(initial_state(job));
+    expect_refused([&] { session.run(0, 5); }, "planted");
+    session.load(initial_state(job));
+    if (ranks == 1)
+      session.run(0, 5);
+    else
+      expect_refused([&] { session.run(0, 5); }, "make another Session");
+  }
 }
 
 TEST(Session, ModelTakesBackWhatWasTrained) {

@@ -213,7 +213,12 @@ TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesNonsense) {
   EXPECT_EQ(ompi.size, 4);
   EXPECT_EQ(ompi.local_rank, 1);
   EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).rank, 1);
-  EXPECT_EQ(with({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "2"}}).local_rank, 2);
+  EXPECT_EQ(
+      with({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "2"}, {"SLURM_STEP_ID", "0"}})
+          .local_rank,
+      2);
+  EXPECT_FALSE(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).launched)
+      << "a batch script, no task of srun";
   EXPECT_EQ(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).size,
             2)
       << "mpirun inside a SLURM job";

@@ -35,7 +35,7 @@ class ConvKernel final : public Kernel {
     void* operands[4];
     for (std::size_t i = 0; i < inputs_; ++i) operands[i] = const_cast<void*>(l.in[i]);
     for (std::size_t o = 0; o < outputs_; ++o) operands[inputs_ + o] = l.out[o];
-    primitive_->run({operands, inputs_ + outputs_}, l.workspace);
+    primitive_->require_success(primitive_->run({operands, inputs_ + outputs_}, l.workspace));
   }
 
  private:

@@ -31,24 +31,30 @@ class MatMulKernel final : public Kernel {
   std::int64_t workspace() const override { return callers_ * product_->workspace(); }
 
   void run(const Launch& l) const override {
-    if (callers_ == 1) return run_products(l, 0, count_, l.workspace);
+    if (callers_ == 1) return product_->require_success(run_products(l, 0, count_, l.workspace));
     std::atomic<std::int64_t> next{0};
+    std::atomic<int> failed{0};
     parallel_parts(callers_, count_, [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t caller = next.fetch_add(1);
-      run_products(l, begin, end, static_cast<std::byte*>(l.workspace) + caller * product_->workspace());
+      if (const int status = run_products(
+              l, begin, end, static_cast<std::byte*>(l.workspace) + caller * product_->workspace()))
+        failed = status;
     });
+    product_->require_success(failed);
   }
 
  private:
-  void run_products(const Launch& l, std::int64_t begin, std::int64_t end, void* workspace) const {
+  // The status of the first that fails, else 0.
+  int run_products(const Launch& l, std::int64_t begin, std::int64_t end, void* workspace) const noexcept {
     for (std::int64_t i = begin; i < end; ++i) {
       void* operands[4];
       std::size_t n = 0;
       for (std::size_t in = 0; in < (has_bias_ ? 3u : 2u); ++in)
         operands[n++] = static_cast<std::byte*>(const_cast<void*>(l.in[in])) + i * strides_[in];
       operands[n++] = static_cast<std::byte*>(l.out[0]) + i * strides_[3];
-      product_->run({operands, n}, workspace);
+      if (const int status = product_->run({operands, n}, workspace)) return status;
     }
+    return 0;
   }
 
   onednn::PrimitivePtr product_;

@@ -239,7 +239,7 @@ Primitive::~Primitive() = default;
 std::int64_t Primitive::workspace() const { return impl_->plan.workspace; }
 const char* Primitive::implementation() const { return impl_->plan.implementation.c_str(); }
 
-void Primitive::run(std::span<void* const> operands, void* workspace) const {
+int Primitive::run(std::span<void* const> operands, void* workspace) const noexcept {
   const Plan& plan = impl_->plan;
   const TeamSize team(impl_->threads);
   ArgumentSet& set = impl_->take();
@@ -254,9 +254,12 @@ void Primitive::run(std::span<void* const> operands, void* workspace) const {
     check(dnnl_primitive_execute(plan.steps[s].primitive.get(), set.stream.get(),
                                  static_cast<int>(set.arguments[s].size()), set.arguments[s].data()));
   set.taken.store(false, std::memory_order_release);
-  if (status != dnnl_success)
-    throw Error(
-        fmt::format("oneDNN: {} failed with status {}", plan.implementation, static_cast<int>(status)));
+  return static_cast<int>(status);
+}
+
+void Primitive::require_success(int status) const {
+  if (status != static_cast<int>(dnnl_success))
+    throw Error(fmt::format("oneDNN: {} failed with status {}", implementation(), status));
 }
 
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {

@@ -32,8 +32,11 @@ class Primitive {
 
   /// Bytes of scratch memory that a run needs: the library's scratchpad and repacked operands.
   std::int64_t workspace() const;
-  /// `operands`: addresses in the order in which the operands were described. Throws Error on failure.
-  void run(std::span<void* const> operands, void* workspace) const;
+  /// `operands`: addresses in the order in which the operands were described. Throws nothing, so that a
+  /// member of a team may call it; gives a status, for `require_success`.
+  int run(std::span<void* const> operands, void* workspace) const noexcept;
+  /// Throws Error where `status` says that a run failed.
+  void require_success(int status) const;
   /// The library's name of the implementation: "brg:avx512_core".
   const char* implementation() const;
 

@@ -1,0 +1,66 @@
+// What is checked of a graph after every pass.
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+const TensorType kType{DType::f32, {4}}, kOther{DType::f32, {5}};
+
+OpPtr relu_op() {
+  return std::make_shared<Pointwise>(PointwiseProgram{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}},
+                                     DType::f32);
+}
+
+// Graphs do not let themselves be broken.
+Node& node(Graph& g, NodeId id) { return const_cast<Node&>(g.node(id)); }
+
+// w ← relu(x), with `change` made to it.
+void expect_refused(const std::string& words,
+                    const std::function<void(Graph&, ValueId x, SlotId w)>& change) {
+  Graph g;
+  const SlotId w = g.add_slot({"w", kType});
+  const ValueId x = g.node(g.add(std::make_shared<Input>("x", kType, false), {}, {})).outputs[0];
+  const ValueId y = g.node(g.add(relu_op(), {x}, {})).outputs[0];
+  g.add(std::make_shared<Assign>(w), {y}, {});
+  EXPECT_NO_THROW(verify(g));
+  try {
+    change(g, x, w);
+    verify(g);
+    FAIL() << "accepted; expected: " << words;
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find(words), std::string::npos) << e.what();
+  }
+}
+
+TEST(VerifyGraph, FindsWhatAPassMayGetWrong) {
+  expect_refused("before it is made", [](Graph& g, ValueId, SlotId) { node(g, 1).inputs[0] = 1; });
+  expect_refused("before it is made", [](Graph& g, ValueId, SlotId) { node(g, 1).inputs[0] = 99; });
+  expect_refused("not the one producer", [](Graph& g, ValueId x, SlotId) { node(g, 1).outputs[0] = x; });
+  expect_refused("not what infer gives", [](Graph& g, ValueId, SlotId) {
+    node(g, 1).op = std::make_shared<Pointwise>(PointwiseProgram{{PointwiseCode::input, 0}}, DType::f64);
+  });
+  expect_refused("assigned twice",
+                 [](Graph& g, ValueId x, SlotId w) { g.add(std::make_shared<Assign>(w), {x}, {}); });
+  expect_refused("unknown state",
+                 [](Graph& g, ValueId x, SlotId) { g.add(std::make_shared<Assign>(7), {x}, {}); });
+  expect_refused("unknown state",
+                 [](Graph& g, ValueId x, SlotId) { g.add(std::make_shared<Assign>(-1), {x}, {}); });
+  expect_refused("is f32[5], the value f32[4]", [](Graph& g, ValueId x, SlotId) {
+    const SlotId v = g.add_slot({"v", kOther});
+    g.add(std::make_shared<Assign>(v), {x}, {});
+  });
+  expect_refused("another type or none",
+                 [](Graph& g, ValueId, SlotId w) { g.add(std::make_shared<Read>(w, 1, kOther), {}, {}); });
+  expect_refused("another type or none",
+                 [](Graph& g, ValueId, SlotId) { g.add(std::make_shared<Read>(-1, 1, kType), {}, {}); });
+}
+
+}  // namespace
+}  // namespace tandem
