@@ -25,7 +25,11 @@ void write_file(const std::string& file, const std::string& text) {
   errno = 0;
   std::ofstream out(file);
   out << text;
-  if (!out.flush()) throw Error(fmt::format("'{}' cannot be written: {}", file, std::strerror(errno)));
+  if (out.flush()) return;
+  const std::string reason = std::strerror(errno);
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);  // a part of it would pass for the whole
+  throw Error(fmt::format("'{}' cannot be written: {}", file, reason));
 }
 
 }  // namespace tandem::apps

@@ -7,7 +7,7 @@ namespace tandem::apps {
 /// Throws Error naming `flag`, the file and the reason. An empty name means no file.
 void require_writable(const std::string& flag, const std::string& file);
 
-/// Writes a whole file. Throws Error naming it.
+/// Writes a whole file, or leaves none. Throws Error naming it.
 void write_file(const std::string& file, const std::string& text);
 
 }  // namespace tandem::apps

@@ -34,16 +34,16 @@ Graph forward_graph(nn::Module& net) {
   return graph;
 }
 
-FunctionHost zeros() {
-  return {[](const std::string&, std::int64_t, std::span<std::byte> out) {
-            std::memset(out.data(), 0, out.size());
-          },
-          [](const std::string&, std::int64_t, std::span<const std::byte>) {}};
-}
+struct Zeros : Host {
+  void fill(const std::string&, std::int64_t, int, const RankContext&, std::span<std::byte> out) override {
+    std::memset(out.data(), 0, out.size());
+  }
+  void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
+};
 
 double seconds_a_step(const Program& program, const std::map<std::string, Tensor>& state,
                       const LinkModel* link) {
-  FunctionHost host = zeros();
+  Zeros host;
   const ThreadWorld world(2);
   std::vector<std::unique_ptr<Comm>> comms;
   for (int r = 0; r < 2; ++r) comms.push_back(link ? throttle(world.comm(r), *link) : world.comm(r));
@@ -103,7 +103,7 @@ void measure_all() {
       const Program serial = build_with(one_group(net));
       const Program overlapped = build_with(per_layer ? group_per_layer(net) : Groups{});
       Profile profile;
-      FunctionHost host = zeros();
+      Zeros host;
       profile.measure(overlapped, cpu_kernels(), host, net.state());
       std::vector<double> t_free, t_serial, t_overlapped;
       for (int i = 0; i < kPairs; ++i) {

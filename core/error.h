@@ -34,7 +34,10 @@ class NonFinite : public Error {
 
 /// "1 stage", "2 stages", "2 batches": for messages.
 inline std::string counted(std::int64_t n, std::string_view noun) {
-  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : noun.ends_with("ch") || noun.ends_with("s") ? "es" : "s");
+  return std::to_string(n) + " " + std::string(noun) +
+         (n == 1                                        ? ""
+          : noun.ends_with("ch") || noun.ends_with("s") ? "es"
+                                                        : "s");
 }
 
 }  // namespace tandem

@@ -1,5 +1,7 @@
 #include <tandem/core/graph_ops.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -20,15 +22,47 @@ TensorType with_models(const TensorType& type, std::int64_t models) {
   return batched;
 }
 
-KernelPtr make_input(const KernelSpec& spec) {
-  const auto name = static_cast<const Input&>(spec.op).input;
-  const auto bytes = static_cast<std::size_t>(spec.outputs[0].bytes());
-  const bool per_model = static_cast<const Input&>(spec.op).per_model;  // few bytes, easily left out
-  return make_kernel([name, bytes, per_model, microbatch = spec.tag.microbatch](const Launch& l) {
-    if (per_model) tandem::poison(l.out[0], static_cast<std::int64_t>(bytes));
-    l.rank->host->fill(name, l.batch, microbatch, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes});
-  });
-}
+class InputKernel final : public Kernel {
+ public:
+  explicit InputKernel(const KernelSpec& spec)
+      : name_(static_cast<const Input&>(spec.op).input),
+        bytes_(static_cast<std::size_t>(spec.outputs[0].bytes())),
+        per_model_(static_cast<const Input&>(spec.op).per_model),
+        microbatch_(spec.tag.microbatch) {}
+
+  void run(const Launch& l) const override {
+    if (per_model_ || !filled_.load(std::memory_order_relaxed)) return fill_and_see(l);
+    fill(l);
+  }
+
+ private:
+  void fill(const Launch& l) const {
+    l.rank->host->fill(name_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_});
+  }
+
+  // What a host does not know by name it leaves as it is, and training would go on with what lay there: the
+  // first time, and every time for the few bytes of rates and seeds, it is seen to that something changes.
+  void fill_and_see(const Launch& l) const {
+    auto* const data = static_cast<unsigned char*>(l.out[0]);
+    for (const unsigned char pattern : {0xff, 0x5a}) {  // one of which may be what is meant
+      std::memset(data, pattern, bytes_);
+      fill(l);
+      if (std::any_of(data, data + bytes_, [&](unsigned char byte) { return byte != pattern; }) ||
+          bytes_ == 0)
+        return filled_.store(true, std::memory_order_relaxed);
+    }
+    throw Error(fmt::format(
+        "the host does not fill the input '{}'; it must fill all that the Program asks for", name_));
+  }
+
+  const std::string name_;
+  const std::size_t bytes_;
+  const bool per_model_;
+  const int microbatch_;
+  mutable std::atomic<bool> filled_{false};  // once
+};
+
+KernelPtr make_input(const KernelSpec& spec) { return std::make_unique<InputKernel>(spec); }
 
 KernelPtr make_result(const KernelSpec& spec) {
   const auto name = static_cast<const Result&>(spec.op).result;

@@ -55,6 +55,7 @@ class HomeFinder {
       if (!assign) continue;
       const ValueId v = node.inputs[0];
       if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
+      if (maker(v)->op->lane() == LaneKind::collective) continue;  // made beside the others of its group
       home(v) = {p_.states[at(assign->slot)].block, 0, 1};
       homes_.assigned_in_place.insert(n);
     }

@@ -7,12 +7,17 @@
 
 namespace tandem {
 
-void FunctionHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext&,
+void FunctionHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                         std::span<std::byte> destination) {
   if (microbatch != 0)
     throw Error(
         fmt::format("input '{}' of micro-batch {}: a FunctionHost has one micro-batch; derive from Host",
                     name, microbatch));
+  if (rank.replicas > 1)
+    throw Error(
+        fmt::format("input '{}' of replica {}: a FunctionHost has one replica, and would give all the same "
+                    "samples; derive from Host",
+                    name, rank.replica));
   fill_(name, batch, destination);
 }
 

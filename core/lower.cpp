@@ -29,6 +29,7 @@ class Lowering {
       add_members(n);  // a reader may be listed before its source
     for (NodeId n : order)
       if (has_step(n)) add_step(g_.node(n));
+    check_assigned();
   }
   Program take() { return std::move(p_); }
 
@@ -87,6 +88,17 @@ class Lowering {
         lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
     if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
     return found->second;
+  }
+
+  // Whatever became of the nodes, every assigned state has a step that writes it.
+  void check_assigned() const {
+    std::set<BlockId> written;
+    for (const Step& s : p_.steps)
+      for (MemberId m : s.writes) written.insert(p_.member(m).block);
+    for (const Node& n : g_.nodes())
+      if (const auto* assign = dynamic_cast<const Assign*>(n.op.get()))
+        if (const StateBlock& state = p_.states[at(assign->slot)]; !written.contains(state.block))
+          throw Error(fmt::format("state '{}' is assigned, but no step writes it", state.path));
   }
 
   static std::string name_of(const Node& node) {

@@ -96,7 +96,8 @@ Tensor apply_op1(OpPtr op, Tensors inputs) { return apply_op(std::move(op), std:
 
 void assign(const Tensor& state, const Tensor& value) {
   get(value);
-  if (get(state).slot.empty()) throw Error("assign: the first Tensor is not a state");
+  if (get(state).slot.empty())
+    throw Error("assign: the first Tensor is no state of a module that was initialised or loaded");
   if (state.type() != value.type())
     throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->slot, to_string(state.type()),
                             to_string(value.type())));

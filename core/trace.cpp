@@ -65,6 +65,8 @@ Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
 }
 
 void Trace::result(const std::string& name, const Tensor& tensor) {
+  if (!results_.insert(name).second)
+    throw Error(fmt::format("two results of one trace are called '{}'", name));
   apply(std::make_shared<Result>(name), {tensor});
 }
 

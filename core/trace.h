@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <tandem/core/graph.h>
 #include <tandem/core/tensor.h>
@@ -49,6 +50,7 @@ class Trace {
   std::unordered_map<std::string, ValueId> reads_;
   std::unordered_map<std::string, const Tensor::Impl*> states_;  // by path
   std::unordered_map<std::string, ValueId> inputs_;
+  std::unordered_set<std::string> results_;
   std::unordered_map<std::string, int> calls_;
 };
 

@@ -12,7 +12,8 @@ namespace tandem {
 namespace {
 
 // Lanes are taken as queues without end. Those of a backend hold a unit's commands at least, which is enough:
-// the oldest unit that is not over is then in the queues as a whole, and waits only for itself and older ones.
+// the oldest unit that is not over is then in the queues as a whole, and waits only for itself and older
+// ones.
 class ProgressProof {
  public:
   ProgressProof(const Program& p, std::int64_t units)

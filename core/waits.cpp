@@ -183,7 +183,10 @@ void check_schedule(const Program& p) {
 
 Program with_slots(Program p) {
   const auto accesses = accesses_by_block(p);
-  for (std::size_t b = 0; b < p.blocks.size(); ++b)
+  for (std::size_t b = 0; b < p.blocks.size(); ++b) {
+    const bool written =
+        std::any_of(accesses[b].begin(), accesses[b].end(), [](const Access& a) { return a.write; });
+    if (p.blocks[b].arena == Arena::state && !written) p.blocks[b].slots = 1;  // what never changes
     for (const Access& w : accesses[b]) {
       if (!w.write) continue;
       for (const Access& a : accesses[b]) {
@@ -195,6 +198,7 @@ Program with_slots(Program p) {
         p.blocks[b].slots = std::max(p.blocks[b].slots, units_between(w, a) + (uses_after_write ? 1 : 0));
       }
     }
+  }
   return p;
 }
 

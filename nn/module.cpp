@@ -53,6 +53,13 @@ std::vector<std::pair<std::string, Parameter*>> Module::named_parameters() {
 }
 
 namespace {
+const Tensor& contents(const Parameter& p, const std::string& path) {
+  if (p.tensor.impl()->slot.empty())
+    throw Error(
+        fmt::format("parameter '{}' has no contents yet: initialise() or load() the model first", path));
+  return p.tensor;
+}
+
 // Its Tensor names the state from now on.
 void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
   auto& impl = *p.tensor.impl();
@@ -65,13 +72,16 @@ void set_contents(const Parameter& p, const std::string& path, const Tensor& val
 
 void Module::initialise(std::uint64_t seed) {
   for (auto& [path, p] : named_parameters()) {
+    if (!p->initialise)
+      throw Error(
+          fmt::format("parameter '{}' has no function `initialise`, which would say how it begins", path));
     set_contents(*p, path, p->initialise(p->tensor.type(), path, seed));
   }
 }
 
 std::map<std::string, Tensor> Module::state() {
   std::map<std::string, Tensor> result;
-  for (auto& [path, p] : named_parameters()) result.emplace(path, p->tensor);
+  for (auto& [path, p] : named_parameters()) result.emplace(path, contents(*p, path));
   return result;
 }
 
@@ -93,6 +103,11 @@ void Module::load(const std::map<std::string, Tensor>& state) {
   for (auto& [path, p] : named_parameters()) {
     set_contents(*p, path, state.at(path));
   }
+}
+
+const Tensor& Module::parameter(std::size_t index) const {
+  const Parameter& p = *parameters_.at(index);
+  return contents(p, name_.empty() ? p.name : name_ + "." + p.name);
 }
 
 void Module::train(bool on) {

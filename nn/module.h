@@ -16,7 +16,8 @@ struct Parameter {
   std::string name;
   Tensor tensor;
   bool trained = true;
-  /// Initial contents, from the full path and the model's seed.
+  /// Initial contents, from the full path and the model's seed; ops/init.h has the usual ones. Throws what it
+  /// likes.
   std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialise;
 };
 
@@ -41,12 +42,13 @@ class Module {
   /// `forward` under this module's name, so that nodes and errors carry its path.
   Tensor operator()(const Tensor& x);
 
-  /// Names every parameter by its path and fills it: what is drawn depends on path and seed alone.
+  /// Names every parameter by its path and fills it: what is drawn depends on path and seed alone. Throws
+  /// Error where a parameter has no `initialise`.
   void initialise(std::uint64_t seed);
 
   /// All parameters and buffers of this module and its children by path, in order of declaration.
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
-  /// Paths and values of all parameters and buffers.
+  /// Paths and values of all parameters and buffers. Throws Error before `initialise` or `load`.
   std::map<std::string, Tensor> state();
   /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
   void load(const std::map<std::string, Tensor>& state);
@@ -60,7 +62,8 @@ class Module {
  protected:
   /// Declares a parameter; `*this` owns it.
   Tensor& add_parameter(Parameter parameter);
-  const Tensor& parameter(std::size_t index) const { return parameters_[index]->tensor; }
+  /// The parameter that was declared `index`-th. Throws Error before `initialise` or `load`.
+  const Tensor& parameter(std::size_t index) const;
 
  private:
   void collect(const std::string& prefix, std::vector<std::pair<std::string, Parameter*>>& out);

@@ -30,7 +30,10 @@ MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs) {
   std::int64_t k = end_b[-2];
   if (op.transpose_a) std::swap(s.m, s.k);
   if (op.transpose_b) std::swap(k, s.n);
-  if (s.k != k) throw Error(fmt::format("{} columns of a meet {} rows of b ({})", s.k, k, op.attributes()));
+  if (s.k != k)
+    throw Error(fmt::format("a{} has {} columns, b{} has {} rows: they must be as many",
+                            op.transpose_a ? " transposed" : "", s.k, op.transpose_b ? " transposed" : "",
+                            k));
   for (auto extent = a.shape.begin(); extent != end_a - 2; ++extent) s.count *= *extent;
   if (s.count * s.m * s.k * s.n == 0) throw Error("an operand is empty");
   if (inputs.size() == 3) {

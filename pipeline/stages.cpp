@@ -1,6 +1,7 @@
 #include <tandem/pipeline/stages.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -24,27 +25,52 @@ std::string prefix_of(const std::string& path, int depth) {
   return path.substr(0, end);
 }
 
-// Modules at a depth, in the order of their first node, with the work of their nodes.
-std::vector<std::pair<std::string, double>> modules(const Graph& g, int depth) {
-  std::vector<std::pair<std::string, double>> result;
+struct Candidate {  // a module that a stage might begin with
+  std::string name;
+  double flops = 0;
+  bool has_state = false;
+};
+using Candidates = std::vector<Candidate>;
+
+// One past the last where there is none.
+const Candidate* find(const Candidates& list, const std::string& name) {
+  return std::find_if(list.data(), list.data() + list.size(), [&](const auto& m) { return m.name == name; });
+}
+
+// Modules at a depth, in the order of their first node that computes.
+Candidates modules(const Graph& g, int depth) {
+  Candidates result;
+  std::set<std::string> have_state;
   for (const Node& n : g.nodes()) {
-    if (n.tag.path.empty() || dynamic_cast<const Read*>(n.op.get())) continue;
-    const std::string module = prefix_of(n.tag.path, depth);
-    const double flops = n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
-    const auto found =
-        std::find_if(result.begin(), result.end(), [&](const auto& m) { return m.first == module; });
-    if (found == result.end())
-      result.emplace_back(module, flops);
-    else
-      found->second += flops;
+    if (n.tag.path.empty() || is_source(n)) continue;
+    const std::string name = prefix_of(n.tag.path, depth);
+    if (dynamic_cast<const Read*>(n.op.get())) {
+      have_state.insert(name);
+      continue;
+    }
+    const auto at = static_cast<std::size_t>(find(result, name) - result.data());
+    if (at == result.size()) result.push_back({name});
+    result[at].flops += n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
   }
+  for (Candidate& m : result) m.has_state = have_state.contains(m.name);
   return result;
 }
 
-std::string names_of(const std::vector<std::pair<std::string, double>>& list) {
+std::string names_of(const Candidates& list) {
   std::vector<std::string> names;
-  for (const auto& m : list) names.push_back(m.first);
+  for (const auto& m : list) names.push_back(m.name);
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+// The list without those that must not begin a stage, whose work goes to the one before.
+Candidates joined(const Candidates& list, const std::function<bool(const Candidate&)>& may_begin) {
+  Candidates result;
+  for (const Candidate& m : list)
+    if (result.empty() || may_begin(m))
+      result.push_back(m);
+    else
+      result.back().flops += m.flops;
+  return result;
 }
 
 // The stage of each node that computes, walking along the cuts.
@@ -123,33 +149,32 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
 
 std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   if (stages <= 1) return {};
-  auto list = modules(graph, 1);
-  for (int depth = 2; static_cast<int>(list.size()) < stages && depth < 8; ++depth)
-    list = modules(graph, depth);
+  const auto wanted = static_cast<std::size_t>(stages);
+  Candidates list = modules(graph, 1);
+  for (int depth = 2; list.size() < wanted && depth < 8; ++depth) list = modules(graph, depth);
   // A module that goes on after its children ("block" after "block.first") cannot begin a stage.
-  for (std::size_t i = 1; i < list.size();) {
-    const bool continues = std::any_of(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(i),
-                                       [&](const auto& m) { return in_module(m.first, list[i].first); });
-    if (!continues) {
-      ++i;
-      continue;
-    }
-    list[i - 1].second += list[i].second;
-    list.erase(list.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  if (static_cast<int>(list.size()) < stages)
+  const Candidates all = list;
+  list = joined(all, [&](const Candidate& m) {
+    return std::none_of(all.data(), find(all, m.name),
+                        [&](const auto& s) { return in_module(s.name, m.name); });
+  });
+  // One without state may be missing in evaluation, as dropout is.
+  if (Candidates lasting = joined(list, [](const Candidate& m) { return m.has_state; });
+      lasting.size() >= wanted)
+    list = std::move(lasting);
+  if (list.size() < wanted)
     throw Error(fmt::format("impossible cut: {} stages, but only {} can begin one: {}", stages,
                             counted(std::ssize(list), "module"), names_of(list)));
   double total = 0;
-  for (const auto& m : list) total += m.second;
+  for (const auto& m : list) total += m.flops;
   std::vector<std::string> cuts;
   double before = 0;
-  for (std::size_t i = 1; i < list.size() && static_cast<int>(cuts.size()) < stages - 1; ++i) {
-    before += list[i - 1].second;
-    const auto wanted = static_cast<double>(cuts.size() + 1) / stages * total;
+  for (std::size_t i = 1; i < list.size() && cuts.size() + 1 < wanted; ++i) {
+    before += list[i - 1].flops;
+    const auto share = static_cast<double>(cuts.size() + 1) / stages * total;
     const std::size_t left = list.size() - i;  // modules that may still begin a stage
-    const std::size_t needed = static_cast<std::size_t>(stages) - 1 - cuts.size();
-    if (before + list[i].second / 2 >= wanted || left == needed) cuts.push_back(list[i].first);
+    const std::size_t needed = wanted - 1 - cuts.size();
+    if (before + list[i].flops / 2 >= share || left == needed) cuts.push_back(list[i].name);
   }
   return cuts;
 }

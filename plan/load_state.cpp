@@ -16,7 +16,9 @@ void load_state(const Program& program, int stage, RankMemory& memory,
   for (const auto& [path, value] : state)
     if (!any([&](const StateBlock& s) { return s.path == path; }) &&
         (optimises || !path.starts_with(kOptimizerPath)))
-      throw Error(fmt::format("the Program has no state '{}'", path));
+      throw Error(fmt::format(
+          "the Program has no state '{}': nothing that was traced uses it; leave it out, or out of the model",
+          path));
   for (const StateBlock& s : program.states) {
     if (program.block(s.block).device != stage) continue;
     const auto bytes = memory.state(program, s);

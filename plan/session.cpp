@@ -119,6 +119,11 @@ void Session::check(const Program& program) const {
     throw Error(fmt::format(
         "a Program of {} needs a Comm for each: those of a ThreadWorld({}), or under mpirun MpiSession's",
         counted(size, "rank"), size));
+  for (std::size_t i = 0; i < comms_.size(); ++i)
+    if (!comms_[i] || (comms_.size() > 1 && comms_[i]->rank() != static_cast<int>(i)))
+      throw Error(fmt::format("Comm {} of the session's {} is {}: they must be those of ranks 0, 1, …", i,
+                              comms_.size(),
+                              comms_[i] ? fmt::format("rank {}'s", comms_[i]->rank()) : "missing"));
   for (const auto& rank : ranks_)
     if (const RankContext& c = rank->context; (c.comm ? c.comm->size() : 1) != size ||
                                               c.replicas != program.replicas || c.stages != program.devices)

@@ -10,10 +10,12 @@
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
+#include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/session.h>
 
@@ -285,17 +287,20 @@ TEST(Session, AStopEndsOneRun) {
 }
 
 TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
+  struct FailsOnce : JobHost {
+    using JobHost::JobHost;
+    void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+              std::span<std::byte> out) override {
+      if (batch == 2 && fail.exchange(false)) throw Error("planted");
+      JobHost::fill(name, batch, microbatch, rank, out);
+    }
+    std::atomic<bool> fail = true;
+  };
   const Job job = small_residual_job();
   for (int ranks : {1, 2}) {
     Strategy s;
     s.replicas = ranks;
-    std::atomic<bool> fail = true;
-    FunctionHost host(
-        [&](const std::string&, std::int64_t batch, std::span<std::byte> out) {
-          std::fill(out.begin(), out.end(), std::byte{0});
-          if (batch == 2 && fail.exchange(false)) throw Error("planted");
-        },
-        [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+    FailsOnce host(job, 1);
     Session session(build(trace_job(job, job.batch_size / ranks), s), comms_for(s), host);
     session.load(initial_state(job));
     expect_refused([&] { session.run(0, 5); }, "planted");
@@ -379,35 +384,91 @@ TEST(Build, RefusesAModelThatTakesTheOptimisersInput) {
   expect_refused([&] { build(graph, {}); }, "an input 'lr', which is the optimiser's");
 }
 
-TEST(Session, ALearningRateThatNobodySuppliesShows) {
+// Hosts know inputs by name, and may know them by another.
+TEST(Session, AnInputThatNobodyFillsIsNamed) {
   OneWeight model;
   Graph graph;
   {
     Trace trace(graph);
     trace.result("loss", sum(mul(model.w, trace.input("x", {DType::f32, {2}}))));
   }
-  FunctionHost host(
-      [](const std::string& name, std::int64_t, std::span<std::byte> out) {
-        if (name == "x") std::memset(out.data(), 0, out.size());
-      },
-      [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-  Session session(build(graph, {}), {}, host);
-  session.load({{"w", model.w}});
-  session.run(0, 1);
-  EXPECT_TRUE(std::isnan(session.state().at("w").values()[0]));
+  for (const std::string left_out : {"x", "lr"})
+    for (const int value : {0, 0xff, 0x5a}) {  // the last two could be what lay there
+      FunctionHost host(
+          [&](const std::string& name, std::int64_t, std::span<std::byte> out) {
+            if (name != left_out) std::memset(out.data(), value, out.size());
+          },
+          [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+      Session session(build(graph, {}), {}, host);
+      session.load({{"w", model.w}});
+      expect_refused([&] { session.run(0, 1); }, "does not fill the input '" + left_out + "'");
+    }
 }
 
-TEST(Session, AFunctionHostHasOneMicrobatch) {
+TEST(Session, AFunctionHostHasOneMicrobatchAndOneReplica) {
   const Job job = small_residual_job();
+  for (const bool replicas : {false, true}) {
+    Strategy s;
+    (replicas ? s.replicas : s.microbatches) = 2;
+    FunctionHost host([](const std::string&, std::int64_t,
+                         std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
+                      [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+    Session session(build(trace_job(job, job.batch_size / 2), s), comms_for(s), host);
+    session.load(initial_state(job));
+    expect_refused([&] { session.run(0, 1); },
+                   replicas ? "a FunctionHost has one replica" : "a FunctionHost has one micro-batch");
+    expect_refused([&] { session.run(0, 1); }, replicas ? "make another Session" : "its last run failed");
+  }
+}
+
+TEST(Session, RefusesCommsOfOtherRanks) {
+  const Job job = small_residual_job();
+  JobHost host(job, 1);
   Strategy s;
-  s.microbatches = 2;
-  FunctionHost host([](const std::string&, std::int64_t,
-                       std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
-                    [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-  Session session(build(trace_job(job, job.batch_size / 2), s), {}, host);
-  session.load(initial_state(job));
-  expect_refused([&] { session.run(0, 1); }, "a FunctionHost has one micro-batch");
-  expect_refused([&] { session.run(0, 1); }, "its last run failed");
+  s.replicas = 2;
+  const ThreadWorld world(2);
+  const Program p = build(trace_job(job, job.batch_size / 2), s);
+  std::vector<std::unique_ptr<Comm>> twice, missing(2);
+  for (int i : {0, 1}) twice.push_back(world.comm(i * 0));
+  expect_refused([&] { Session(p, std::move(twice), host); }, "rank 0's");
+  expect_refused([&] { Session(p, std::move(missing), host); }, "missing");
+}
+
+// Dropout has no node in an evaluation, so no stage may begin with it.
+TEST(Build, EvaluationFindsTheStagesOfTraining) {
+  struct Net : nn::Module {
+    nn::Linear a{*this, "a", {8, 8}}, b{*this, "b", {8, 8}}, c{*this, "c", {8, 2}};
+    nn::Dropout d{*this, "d", 0.5}, e{*this, "e", 0};
+    Tensor forward(const Tensor& x) override { return c(e(relu(b(d(relu(a(x))))))); }
+  } net;
+  net.initialise(1);
+  const auto traced = [&](bool training) {
+    net.train(training);
+    Graph graph;
+    Trace trace(graph);
+    trace.result("loss", mean(net(trace.input("x", {DType::f32, {4, 8}}))));
+    return graph;
+  };
+  for (int stages : {2, 3}) {
+    Strategy s;
+    s.stages = stages;
+    s.schedule = ScheduleKind::gpipe;
+    s.cuts = balanced_cuts(traced(true), stages);
+    EXPECT_EQ(build(traced(true), s).devices, stages);
+    EXPECT_EQ(build(traced(false), for_evaluation(s)).devices, stages);
+  }
+}
+
+TEST(Module, SaysWhatIsMissing) {
+  struct Own : nn::Module {
+    Own() { add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}}); }
+    Tensor forward(const Tensor& x) override { return x * parameter(0); }
+  } own;
+  expect_refused([&] { own(Tensor::zeros({DType::f32, {2}})); }, "parameter 'w' has no contents yet");
+  expect_refused([&] { own.state(); }, "parameter 'w' has no contents yet");
+  expect_refused([&] { own.initialise(1); }, "parameter 'w' has no function `initialise`");
+  own.load({{"w", Tensor::from({1, 2}, {2})}});
+  EXPECT_EQ(own(Tensor::from({1, 1}, {2})).values(), (std::vector<double>{1, 2}));
 }
 
 }  // namespace

@@ -1,0 +1,64 @@
+// Graphs as steps: where what a node makes lies, and what becomes of nodes that need no step.
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/kernel.h>
+#include <tandem/core/lower.h>
+#include <tandem/core/placement.h>
+#include <tandem/core/verify.h>
+#include <tandem/ops/collective.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+const TensorType kType{DType::f32, {4}};
+
+Program lowered(const Graph& g) {
+  std::vector<NodeId> order(g.nodes().size());
+  std::iota(order.begin(), order.end(), 0);
+  LowerOptions options;
+  options.kernels = &cpu_kernels();
+  Program p = planned(lower(g, order, options));
+  verify(p);
+  return p;
+}
+
+// A graph that assigns to state `w` what `op` makes of an input.
+Graph assigning(OpPtr op, std::int64_t channel) {
+  Graph g;
+  const SlotId w = g.add_slot({"w", kType});
+  const ValueId x = g.node(g.add(std::make_shared<Input>("x", kType, false), {}, {})).outputs[0];
+  Tag tag;
+  tag.channel = channel;
+  const ValueId y = g.node(g.add(std::move(op), {x}, tag)).outputs[0];
+  g.add(std::make_shared<Assign>(w), {y}, {});
+  return g;
+}
+
+std::vector<std::string> writers(const Program& p, const std::string& path) {
+  std::vector<std::string> names;
+  for (const Step& s : p.steps)
+    for (MemberId m : s.writes)
+      if (p.block(p.member(m).block).name == path) names.emplace_back(s.op->name());
+  return names;
+}
+
+TEST(Lower, WhatIsAssignedIsMadeInTheState) {
+  const Program p = lowered(
+      assigning(std::make_shared<Pointwise>(
+                    PointwiseProgram{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}}, DType::f32),
+                -1));
+  EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"pointwise"}));
+}
+
+// It is made beside the other values of its group, so that a copy brings it to the state.
+TEST(Lower, WhatIsReducedIsCopiedToTheState) {
+  const Program p = lowered(assigning(std::make_shared<AllReduce>(2), 0));
+  EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"assign"}));
+}
+
+}  // namespace
+}  // namespace tandem
