@@ -15,33 +15,13 @@
 #include <tandem/core/rng.h>
 #include <tandem/core/timeline.h>
 #include <tandem/core/trace.h>
-#include <tandem/nn/models/convnet.h>
-#include <tandem/nn/models/mlp.h>
+#include <tandem/nn/models/networks.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
 namespace tandem::apps {
 namespace {
-
-using NetworkMaker = std::unique_ptr<nn::Module> (*)(int classes);
-const std::vector<std::pair<std::string, NetworkMaker>>& networks() {
-  static const std::vector<std::pair<std::string, NetworkMaker>> table = {
-      {"mlp",
-       [](int c) -> std::unique_ptr<nn::Module> {
-         return std::make_unique<nn::Mlp>(nn::MlpOptions{.hidden = 256, .classes = c, .blocks = 2});
-       }},
-      {"mlp-residual",
-       [](int c) -> std::unique_ptr<nn::Module> {
-         return std::make_unique<nn::MlpResidual>(nn::MlpOptions{.hidden = 256, .classes = c, .blocks = 4});
-       }},
-      {"convnet",
-       [](int c) -> std::unique_ptr<nn::Module> {
-         return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = c});
-       }},
-  };
-  return table;
-}
 
 void fill_images(const CifarData& data, std::span<const std::int64_t> which, DType dtype,
                  std::span<std::byte> out) {
@@ -71,18 +51,6 @@ int signal_behind(const std::exception& error) {
   for (int signal : {SIGINT, SIGTERM})
     if (std::string_view(error.what()) == interruption(signal)) return signal;
   return 0;
-}
-
-std::vector<std::string> network_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, make] : networks()) names.push_back(name);
-  return names;
-}
-
-std::unique_ptr<nn::Module> make_network(const std::string& arch, int classes) {
-  for (const auto& [name, make] : networks())
-    if (name == arch) return make(classes);
-  throw Error(fmt::format("unknown network '{}'; there are: {}", arch, fmt::join(network_names(), ", ")));
 }
 
 Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool training) {

@@ -15,10 +15,6 @@
 
 namespace tandem::apps {
 
-/// A network by name. Throws Error listing the names.
-std::unique_ptr<nn::Module> make_network(const std::string& arch, int classes);
-std::vector<std::string> network_names();
-
 /// Why a run ended that a signal ended: "interrupted" (SIGINT), "terminated" (SIGTERM).
 const char* interruption(int signal);
 /// The signal, here or on another rank, that is behind an error; 0 if none is.

@@ -10,6 +10,7 @@
 #include <tandem/core/team.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
+#include <tandem/nn/models/networks.h>
 
 #include "signal_watch.h"
 #include "standard_output.h"
@@ -53,7 +54,7 @@ int main(int argc, char** argv) {
   try {
     apps::require_standard_output();
     apps::TrainOptions options;
-    if (!apps::parse(argc, argv, apps::network_names(), options)) {
+    if (!apps::parse(argc, argv, nn::network_names(), options)) {
       apps::finish_standard_output();
       return 0;
     }

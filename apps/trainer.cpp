@@ -21,6 +21,7 @@
 #include <tandem/dist/agree.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
+#include <tandem/nn/models/networks.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/non_finite.h>
@@ -99,7 +100,7 @@ Strategy Trainer::strategy() const {
 
 Graph Trainer::forward_graph(std::int64_t samples, bool training) const {
   nn::set_default_dtype(dtype_from_name(options_.dtype));
-  const auto network = make_network(options_.arch, classes_);
+  const auto network = nn::make_network(options_.arch, classes_);
   network->initialise(options_.seed[0]);
   return trace_classifier(*network, samples, dtype_from_name(options_.dtype), training);
 }
@@ -108,7 +109,7 @@ std::map<std::string, Tensor> Trainer::initial_state() const {
   nn::set_default_dtype(dtype_from_name(options_.dtype));
   std::vector<std::map<std::string, Tensor>> models;
   for (std::uint64_t seed : options_.seed) {
-    const auto network = make_network(options_.arch, classes_);
+    const auto network = nn::make_network(options_.arch, classes_);
     network->initialise(seed);
     models.push_back(network->state());
   }

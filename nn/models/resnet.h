@@ -1,0 +1,56 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include <tandem/nn/layers.h>
+
+namespace tandem::nn {
+
+struct ResNetOptions {
+  int depth = 20;  ///< 6n + 2: three stages of n blocks of two convolutions, an image's convolution, a head
+  std::int64_t channels = 3, classes = 10;
+  std::int64_t width = 16;  ///< channels of the first stage; the next have twice and four times as many
+};
+
+/// conv-norm-relu-conv-norm, plus the input, then relu: (N,H,W,in) -> (N,H/stride,W/stride,out). Where the
+/// shape changes, the input's every `stride`-th pixel is taken and channels of zeros are put around its own.
+class BasicBlock final : public Module {
+ public:
+  BasicBlock(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, std::int64_t stride);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Tensor shortcut(const Tensor& x) const;
+  std::int64_t in_, out_, stride_;
+  Conv2d conv1_;
+  BatchNorm bn1_;
+  Conv2d conv2_;
+  BatchNorm bn2_;
+};
+
+/// Blocks one after another; the first has the stride.
+class ResNetStage final : public Module {
+ public:
+  ResNetStage(Module& parent, const std::string& name, int blocks, std::int64_t in, std::int64_t out,
+              std::int64_t stride);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  std::vector<std::unique_ptr<BasicBlock>> blocks_;
+};
+
+/// (N,32,32,channels) -> (N, classes): the residual network for CIFAR of He et al. 2016 §4.2, with identity
+/// shortcuts (option A). Throws Error where the depth is not 6n + 2.
+class ResNet final : public Module {
+ public:
+  explicit ResNet(ResNetOptions options = {});
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  Conv2d conv1_;
+  BatchNorm bn1_;
+  ResNetStage layer1_, layer2_, layer3_;
+  Linear fc_;
+};
+
+}  // namespace tandem::nn

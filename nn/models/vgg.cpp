@@ -1,0 +1,52 @@
+#include <tandem/nn/models/vgg.h>
+
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem::nn {
+
+Vgg16::Features::Features(Module& parent, std::int64_t channels) : Module(parent, "features") {
+  struct Group {
+    int convolutions;
+    std::int64_t width;
+  };
+  std::int64_t in = channels;
+  int number = 0;  // relu and pooling count too
+  for (const Group g : {Group{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}) {
+    groups_.emplace_back();
+    for (int c = 0; c < g.convolutions; ++c, number += 2) {
+      groups_.back().push_back(std::make_unique<Conv2d>(
+          *this, std::to_string(number), Conv2dOptions{.in = in, .out = g.width, .kernel = 3, .padding = 1}));
+      in = g.width;
+    }
+    ++number;
+  }
+}
+
+Tensor Vgg16::Features::forward(const Tensor& x) {
+  Tensor h = x;
+  for (auto& group : groups_) {
+    for (auto& conv : group) h = relu((*conv)(h));
+    h = max_pool2d(h, Pool2dOptions(2));
+  }
+  return h;
+}
+
+Vgg16::Classifier::Classifier(Module& parent, const Vgg16Options& o)
+    : Module(parent, "classifier"),
+      first_(*this, "0", {512, o.hidden}),
+      drop_first_(*this, "2", o.dropout),
+      second_(*this, "3", {o.hidden, o.hidden}),
+      drop_second_(*this, "5", o.dropout),
+      head_(*this, "6", {o.hidden, o.classes}) {}
+
+Tensor Vgg16::Classifier::forward(const Tensor& x) {
+  return head_(drop_second_(relu(second_(drop_first_(relu(first_(x)))))));
+}
+
+Vgg16::Vgg16(Vgg16Options options) : features_(*this, options.channels), classifier_(*this, options) {}
+
+Tensor Vgg16::forward(const Tensor& x) { return classifier_(flatten(features_(x))); }
+
+}  // namespace tandem::nn

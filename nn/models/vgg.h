@@ -1,0 +1,48 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include <tandem/nn/layers.h>
+
+namespace tandem::nn {
+
+struct Vgg16Options {
+  std::int64_t channels = 3, classes = 10;
+  std::int64_t hidden = 4096;  ///< of the two layers before the head
+  double dropout = 0.5;
+};
+
+/// (N,32,32,channels) -> (N, classes): configuration D of Simonyan & Zisserman 2015, thirteen 3×3
+/// convolutions with relu in five groups, each halved by a max-pooling, then 512-4096-4096-classes with
+/// dropout. Modules are numbered as in torchvision: features.0, features.2, …, classifier.0, .3, .6.
+class Vgg16 final : public Module {
+ public:
+  explicit Vgg16(Vgg16Options options = {});
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  class Features final : public Module {
+   public:
+    Features(Module& parent, std::int64_t channels);
+    Tensor forward(const Tensor& x) override;
+
+   private:
+    std::vector<std::vector<std::unique_ptr<Conv2d>>> groups_;
+  };
+  class Classifier final : public Module {
+   public:
+    Classifier(Module& parent, const Vgg16Options& options);
+    Tensor forward(const Tensor& x) override;
+
+   private:
+    Linear first_;
+    Dropout drop_first_;
+    Linear second_;
+    Dropout drop_second_;
+    Linear head_;
+  };
+  Features features_;
+  Classifier classifier_;
+};
+
+}  // namespace tandem::nn
