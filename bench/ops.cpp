@@ -1,17 +1,12 @@
 // What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
 // products, dropout, pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by
 // its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table).
-#include <ctime>
-
-#include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <tandem/core/kernel.h>
-#include <tandem/core/memory.h>
 #include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/matmul.h>
@@ -23,6 +18,7 @@
 #include "allocations.h"
 #include "ceilings.h"
 #include "command_line.h"
+#include "kernel_alone.h"
 
 namespace tandem::bench {
 namespace {
@@ -32,49 +28,14 @@ struct Options {
   std::string only;
 };
 
-double seconds_of_clock(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-// Seconds of the fastest run within a third of a second: what it costs when nothing disturbs. One thread's
-// own time, where there is one, does not count what other programs take.
-double fastest(const Kernel& kernel, const Launch& launch, int threads) {
-  const clockid_t clock = threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-  double best = 1e9;
-  const double start = seconds_of_clock(clock);
-  for (int i = 0; i < 5 || seconds_of_clock(clock) - start < 0.3; ++i) {
-    const double begin = seconds_of_clock(clock);
-    kernel.run(launch);
-    best = std::min(best, seconds_of_clock(clock) - begin);
-  }
-  return best;
-}
-
 double measure(const Options& options, const Op& op, const Types& inputs) {
   const std::string text = signature(op, inputs);
   if (text.find(options.only) == std::string::npos) return 0;
   const Types outputs = op.infer(inputs);
-  std::vector<Buffer> buffers;
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  for (const auto& t : inputs) {
-    in.push_back(buffers.emplace_back(t.bytes()).data());
-    auto* data = reinterpret_cast<float*>(buffers.back().data());
-    for (std::int64_t i = 0; t.dtype == DType::f32 && i < t.elements(); ++i)
-      data[i] = static_cast<float>(i * 7919 % 1000) / 1000 - 0.3f;
-    if (t.dtype != DType::f32) std::fill_n(buffers.back().data(), t.bytes(), std::byte{1});
-  }
-  for (const auto& t : outputs) out.push_back(buffers.emplace_back(t.bytes()).data());
-  const TeamSize team(options.threads);
-  const KernelPtr kernel = cpu_kernels().make({op, inputs, outputs, {}, options.threads});
-  const Buffer workspace(kernel->workspace());
-  const RankContext alone;
-  const Launch launch{in.data(), out.data(), workspace.data(), 0, &alone};
-  const double seconds = fastest(*kernel, launch, options.threads);
+  const KernelAlone kernel(op, inputs, outputs, options.threads);
+  const double seconds = kernel.fastest(0.3);
   const long before = test::allocations();
-  kernel->run(launch);
+  kernel.run();
   const Work work = op.cost(inputs, outputs);
   fmt::print("{:9.3f} ms {:6.0f} GFLOP/s {:5.0f} GB/s {:3} new  {}\n", 1e3 * seconds,
              work.flops / seconds / 1e9, work.bytes / seconds / 1e9, test::allocations() - before, text);

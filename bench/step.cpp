@@ -1,0 +1,156 @@
+// Whole training steps on CIFAR-like images: how long they take, what share of the machine's arithmetic that
+// is, and how it compares with their kernels, each run by itself.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/kernel.h>
+#include <tandem/core/team.h>
+#include <tandem/nn/models/networks.h>
+#include <tandem/tandem.h>
+
+#include "ceilings.h"
+#include "command_line.h"
+#include "kernel_alone.h"
+
+namespace tandem::bench {
+namespace {
+
+struct Options {
+  std::vector<std::string> networks = {"mlp", "convnet", "resnet20", "vgg16"};
+  std::int64_t batch = 128;
+  int steps = 10;
+  int threads = 0;
+  bool kernels = false;
+};
+
+// Every step of one op and types: how often it comes, and seconds.
+struct Kernels {
+  std::string signature;
+  int count = 0;
+  double alone = 0, in_step = 0;  // of one
+};
+
+Graph traced(nn::Module& net, std::int64_t batch) {
+  Graph graph;
+  Trace trace(graph);
+  const Tensor images = trace.input("images", {DType::f32, {batch, 32, 32, 3}}),
+               labels = trace.input("labels", {DType::i32, {batch}});
+  trace.result("loss", cross_entropy(net(images), labels));
+  return graph;
+}
+
+FunctionHost constant_host() {
+  return {[](const std::string& name, std::int64_t, std::span<std::byte> out) {
+            if (name == "images" || name == "lr")
+              std::fill_n(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float), 1e-3f);
+            else
+              std::fill(out.begin(), out.end(), std::byte{0});
+          },
+          [](const std::string&, std::int64_t, std::span<const std::byte>) {}};
+}
+
+bool computes(const Program& p, const Step& s) {
+  return p.lane(s.lane).kind == LaneKind::compute && s.op->name() != "input" && s.op->name() != "result";
+}
+
+std::vector<double> step_seconds(Session& session, int steps) {
+  session.run(0, 2);
+  session.timeline();
+  std::vector<double> seconds;
+  for (int i = 0; i < steps; ++i) {
+    const double begin = steady_seconds();
+    session.run(2 + i, 1);
+    seconds.push_back(steady_seconds() - begin);
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
+  std::map<std::string, Kernels> all;
+  std::map<StepId, std::vector<double>> spans;
+  for (const Span& s : timeline.spans) spans[s.step].push_back(s.end - s.begin);
+  for (StepId id = 0; id < static_cast<StepId>(p.steps.size()); ++id) {
+    const Step& s = p.step(id);
+    if (!computes(p, s)) continue;
+    Kernels& k = all[signature(*s.op, s.inputs)];
+    if (k.count++ == 0) {
+      k.signature = signature(*s.op, s.inputs);
+      k.alone = KernelAlone(*s.op, s.inputs, s.outputs, p.threads).fastest(0.05);
+    }
+    auto& times = spans[id];
+    std::sort(times.begin(), times.end());
+    if (!times.empty()) k.in_step += times[times.size() / 2];
+  }
+  std::vector<Kernels> list;
+  for (auto& [text, k] : all) {
+    k.in_step /= k.count;
+    list.push_back(k);
+  }
+  std::sort(list.begin(), list.end(),
+            [](const Kernels& a, const Kernels& b) { return a.count * a.in_step > b.count * b.in_step; });
+  return list;
+}
+
+void measure(const std::string& name, const Options& o, const Ceilings& most) {
+  const auto net = nn::make_network(name, 10);
+  net->initialise(1);
+  const Program p = build(traced(*net, o.batch), {.sgd = {.momentum = 0.9}, .threads = o.threads});
+  FunctionHost host = constant_host();
+  Session session(p, {}, host, {.spans = 1'000'000});
+  session.load(net->state());
+  const std::vector<double> seconds = step_seconds(session, o.steps);
+  const double step = seconds[seconds.size() / 2];
+  Work work;
+  for (const Step& s : p.steps) {
+    if (!computes(p, s)) continue;
+    const Work w = s.op->cost(s.inputs, s.outputs);
+    work.flops += w.flops, work.bytes += w.bytes;
+  }
+  const auto kernels = kernels_of(p, session.timeline());
+  double alone = 0;
+  for (const Kernels& k : kernels) alone += k.count * k.alone;
+  fmt::print("{:<12} {:9.2f} {:9.2f} {:8.0f} {:7.0f}% {:11.2f} {:7.0f}% {:8.2f} {:9.1f}\n", name, 1e3 * step,
+             1e3 * seconds[0], work.flops / step / 1e9, 100 * work.flops / step / most.flops, 1e3 * alone,
+             100 * alone / step, work.bytes / 1e9, static_cast<double>(planned_peak(p)) / 1e6);
+  if (!o.kernels) return;
+  for (const Kernels& k : kernels)
+    fmt::print("  {:3} x {:8.3f} ms in the step, {:8.3f} alone  {}\n", k.count, 1e3 * k.in_step,
+               1e3 * k.alone, k.signature);
+}
+
+void measure_all(const Options& o) {
+  const Ceilings most = measure_ceilings(o.threads);
+  fmt::print("batch {}, {} threads, which do at most {:.0f} GFLOP/s and {:.0f} GB/s\n", o.batch, o.threads,
+             most.flops / 1e9, most.bandwidth / 1e9);
+  fmt::print("{:<12} {:>9} {:>9} {:>8} {:>8} {:>11} {:>8} {:>8} {:>9}\n", "network", "step ms", "fastest",
+             "GFLOP/s", "of most", "kernels ms", "of step", "GB", "peak MB");
+  for (const std::string& name : o.networks) measure(name, o, most);
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  CLI::App app{
+      "training steps of whole networks: times, shares of the machine's arithmetic, and of the time that\n"
+      "their kernels take by themselves; bytes that the kernels move, planned peak",
+      "bench_step"};
+  bench::Options o;
+  o.threads = default_threads();
+  app.option_defaults()->always_capture_default();
+  app.add_option("networks", o.networks, "which")->check(CLI::IsMember(nn::network_names()));
+  app.add_option("-b,--batch-size", o.batch, "samples a step")->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps, "measured, after two that are not")->check(CLI::PositiveNumber);
+  app.add_option("--threads", o.threads, "of the team")->check(CLI::PositiveNumber);
+  app.add_flag("--kernels", o.kernels, "also each kernel's time, in the step and alone");
+  return apps::run_program(app, argc, argv, [&] {
+    bound_team_spin(argv);
+    bench::measure_all(o);
+  });
+}
