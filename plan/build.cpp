@@ -18,6 +18,7 @@
 #include <tandem/pipeline/stages.h>
 #include <tandem/pipeline/timing.h>
 #include <tandem/pipeline/transfers.h>
+#include <tandem/plan/fuse_pointwise.h>
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/training_graph.h>
@@ -122,6 +123,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own
   g = checked(take_off_device(std::move(g), strategy));
+  if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
 }
 

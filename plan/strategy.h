@@ -30,6 +30,7 @@ struct Strategy {
   std::vector<std::string> swap{}, recompute{};
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
 
+  bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
   SgdOptions sgd{};
   bool train = true;  ///< false: forward and results only
 

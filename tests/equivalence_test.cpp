@@ -10,6 +10,7 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 
@@ -136,6 +137,41 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
   const Outcome fused = train(job, s);
   EXPECT_EQ(separate.losses, fused.losses);
   expect_same_state(separate.state, fused.state);
+}
+
+// y = gelu(x·a + x) and its like: chains, values read twice, a cast between, shapes that broadcast.
+struct Chains : nn::Module {
+  nn::Linear stem{*this, "stem", {12, 24}}, head{*this, "head", {24, 10}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = stem(flatten(x));
+    const Tensor a = tanh(scale(h, 0.5)), b = gelu(h * a + h), c = cast(cast(b - a, DType::bf16), h.dtype());
+    return head(where(greater(c, scale(h, 0.1)), sigmoid(b) * c, exp(neg(abs(b)))) + mean(b, {0}));
+  }
+};
+
+TEST(Equivalence, FusingPointwiseOpsChangesNoBit) {
+  for (const bool chains : {false, true})
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      Job job = small_residual_job(dtype);
+      if (chains) job.model = [] { return std::make_unique<Chains>(); };
+      Strategy s = plain();
+      for (const int stages : {1, 2}) {
+        s.stages = stages;
+        s.cuts = stages == 1 ? std::vector<std::string>{} : std::vector<std::string>{"head"};
+        s.schedule = stages == 1 ? ScheduleKind::plain : ScheduleKind::dualpipe;
+        s.fuse_pointwise = false;
+        const Outcome apart = train(job, s);
+        const Program long_one = build(trace_job(job, job.batch_size), s);
+        s.fuse_pointwise = true;
+        const Outcome fused = train(job, s);
+        const Program short_one = build(trace_job(job, job.batch_size), s);
+        EXPECT_EQ(apart.losses, fused.losses);
+        expect_same_state(apart.state, fused.state);
+        EXPECT_LT(short_one.steps.size(), long_one.steps.size());
+        EXPECT_LE(planned_peak(short_one), planned_peak(long_one) * 102 / 100)
+            << "small tensors may live longer";
+      }
+    }
 }
 
 // The gradients of a group are made where they are reduced, side by side.

@@ -17,8 +17,9 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr std::int64_t kTile = 1024;  // elements: a tile's registers stay in the first-level cache
-constexpr int kSlots = 16;            // registers of a tile that live at once
+constexpr std::int64_t kTile = 1024;  // elements, at most
+constexpr std::int64_t kRegisters =
+    16384;  // elements of all registers that live at once: near the first-level cache
 
 // One instruction on a tile; an operand may be one number for all of it. `to` may be an operand: every
 // element is read before it is written.
@@ -104,20 +105,22 @@ struct Step {
 class TilePlan {
  public:
   static std::optional<TilePlan> make(const KernelSpec& spec) {
-    TilePlan plan(spec);
-    for (const auto& walk : plan.walks_)
-      if (!walk.fits()) return std::nullopt;
-    plan.find_numbers();
-    plan.find_repeating();
-    if (!plan.place_once() || !plan.place_each()) return std::nullopt;
-    return plan;
+    for (std::int64_t most = kTile; most >= 64; most /= 2) {
+      TilePlan plan(spec, most);
+      for (const auto& walk : plan.walks_)
+        if (!walk.fits()) return std::nullopt;
+      plan.find_numbers();
+      plan.find_repeating();
+      if (plan.place_once() && plan.place_each()) return plan;
+    }
+    return std::nullopt;
   }
 
   std::int64_t tile() const { return tile_; }
 
   // Tiles first … last−1, on one thread.
   void run(const Launch& l, std::int64_t first, std::int64_t last) const {
-    alignas(64) float slots[kSlots * kTile];
+    alignas(64) float slots[kRegisters];
     for (const Step& step : once_) run_step(step, l, slots, 0, std::min(tile_, out_.elements()));
     for (std::int64_t t = first; t < last; ++t) {
       const std::int64_t begin = t * tile_, n = std::min(tile_, out_.elements() - begin);
@@ -133,20 +136,21 @@ class TilePlan {
   }
 
  private:
-  explicit TilePlan(const KernelSpec& spec)
-      : program_(static_cast<const Pointwise&>(spec.op).program),
+  TilePlan(const KernelSpec& spec, std::int64_t most)
+      : most_(most),
+        program_(static_cast<const Pointwise&>(spec.op).program),
         out_(spec.outputs[0]),
         places_(program_.size()) {
     for (const auto& t : spec.inputs) {
       walks_.emplace_back(t.shape, out_.shape);
       dtypes_.push_back(t.dtype);
     }
-    for (int s = kSlots; s-- > 0;) free_.push_back(s);
+    for (auto s = static_cast<int>(kRegisters / most); s-- > 0;) free_.push_back(s);
   }
 
   float* at(const Place& p, const Launch& l, float* slots, std::int64_t begin) const {
     switch (p.kind) {
-      case Place::slot: return slots + p.index * kTile;
+      case Place::slot: return slots + p.index * most_;
       case Place::input: return const_cast<float*>(static_cast<const float*>(l.in[p.index]) + begin);
       case Place::output: return static_cast<float*>(l.out[0]) + begin;
       case Place::number: return const_cast<float*>(&numbers_[static_cast<std::size_t>(p.index)]);
@@ -212,11 +216,11 @@ class TilePlan {
     std::vector<bool> repeats;
     for (const auto& walk : walks_) {
       const std::int64_t both =
-          walk.contiguous() || walk.period() > kTile ? kTile + 1 : std::lcm(common, walk.period());
-      repeats.push_back(both <= kTile);
+          walk.contiguous() || walk.period() > most_ ? most_ + 1 : std::lcm(common, walk.period());
+      repeats.push_back(both <= most_);
       if (repeats.back()) common = both;
     }
-    tile_ = kTile / common * common;
+    tile_ = most_ / common * common;
     for (const auto& i : program_) {
       const std::vector<int> operands = reads(i);
       repeats_.push_back(i.code == Code::input ? repeats[static_cast<std::size_t>(i.a)]
@@ -294,6 +298,7 @@ class TilePlan {
     return true;
   }
 
+  std::int64_t most_;  // elements of a tile; a slot has room for them
   PointwiseProgram program_;
   TensorType out_;
   std::vector<BroadcastWalk> walks_;  // per input
