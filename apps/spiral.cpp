@@ -20,7 +20,8 @@ int main() {
     const Tensor x = trace.input("x", {DType::f32, {256, 2}}), y = trace.input("y", {DType::i32, {256}});
     trace.result("loss", cross_entropy(net(x), y));
   }
-  const Program program = build(graph, {.sgd = {.momentum = 0.9}});  // differentiated, placed, verified
+  const Program program =
+      build(graph, {.optimizer = SgdOptions{.momentum = 0.9}});  // differentiated, placed, verified
   FunctionHost host(
       [](const std::string& name, std::int64_t, std::span<std::byte> out) {
         float* const f = reinterpret_cast<float*>(out.data());

@@ -83,7 +83,10 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--epochs", o.epochs, 0, kMostEpochs);
   in_range<std::int64_t>("--steps", o.steps, 0, kMostSteps);
   for (double lr : o.lr) in_range("--lr", lr, 0.0);
+  one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
+  for (double beta : o.betas)
+    if (!(beta >= 0 && beta < 1)) throw Error(fmt::format("--betas {}: each must be in [0, 1)", beta));
   in_range("--weight-decay", o.weight_decay, 0.0);
   in_range("--microbatches", o.microbatches, 1, kMostParts);
   in_range("--ranks", o.ranks, 0, kMostParts);
@@ -103,6 +106,11 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   };
   needs("--synthetic-train", o.data == "synthetic", fmt::format("with --data {}", o.data));
   needs("--synthetic-test", o.data == "synthetic", fmt::format("with --data {}", o.data));
+  needs("--momentum", o.optimizer == "sgd", fmt::format("on --opt {}", o.optimizer));
+  needs("--nesterov", o.optimizer == "sgd", fmt::format("on --opt {}", o.optimizer));
+  needs("--nesterov", o.momentum > 0, "without --momentum");
+  needs("--betas", o.optimizer != "sgd", "on --opt sgd");
+  needs("--no-bias-decay", o.weight_decay > 0, "without --weight-decay");
   needs("--schedule", o.parallel == "pipeline", "without --parallel pipeline");
   needs("--lockstep", o.parallel == "pipeline", "without --parallel pipeline");
   needs("--link", o.ranks * o.stages > 1, "on one rank; add --parallel data or pipeline");

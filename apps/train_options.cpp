@@ -47,7 +47,13 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Optimiser");
   add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
   app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine (to 0)");
-  app.add_option("--momentum", o.momentum, "SGD momentum");
+  app.add_option("--opt", o.optimizer, "sgd, adam or adamw (decay apart from the gradient)");
+  app.add_option("--momentum", o.momentum, "of sgd");
+  app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");
+  app.add_option("--betas", o.betas, "of adam and adamw: for the means of gradients and of their squares")
+      ->delimiter(',')
+      ->expected(2);
+  app.add_flag("--no-bias-decay", o.no_bias_decay, "weight decay leaves out biases and normalisations");
   app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
 }
 

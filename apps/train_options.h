@@ -19,7 +19,10 @@ struct TrainOptions {
   std::int64_t batch_size = 128;
   std::vector<double> lr = {0.05};
   std::string sched = "constant";
+  std::string optimizer = "sgd";
   double momentum = 0.9, weight_decay = 0;
+  bool nesterov = false, no_bias_decay = false;
+  std::vector<double> betas = {0.9, 0.999};
   std::vector<std::uint64_t> seed = {0};
   int threads = 0;       ///< per compute lane; 0: the cores divided among the lanes of this machine
   std::string parallel;  ///< none, data, pipeline; empty: none, or data under mpirun

@@ -37,6 +37,23 @@ namespace {
 
 constexpr std::int64_t kSimulatedBatches = 20;
 
+Optimizer optimizer_of(const TrainOptions& o) {
+  if (o.optimizer == "sgd")
+    return SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+  return AdamOptions{.beta1 = o.betas[0],
+                     .beta2 = o.betas[1],
+                     .weight_decay = o.weight_decay,
+                     .decoupled = o.optimizer == "adamw"};
+}
+
+// Parameters of one dimension: biases, and the scales of normalisations.
+std::vector<std::string> vectors_of(const Graph& g) {
+  std::vector<std::string> paths;
+  for (const StateSlot& s : g.slots())
+    if (s.trained && s.type.rank() == 1) paths.push_back(s.path);
+  return paths;
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
@@ -89,12 +106,14 @@ Strategy Trainer::strategy() const {
   s.microbatches = options_.microbatches;
   s.schedule = options_.parallel == "pipeline" ? schedule_from_name(options_.schedule) : ScheduleKind::plain;
   s.lockstep = options_.lockstep;
-  s.sgd = {.momentum = options_.momentum, .weight_decay = options_.weight_decay};
+  s.optimizer = optimizer_of(options_);
+  const Graph forward = forward_graph(1, true);
+  if (options_.no_bias_decay) s.parameter_groups = {{vectors_of(forward), 1, 0.0}};
   s.threads = lane_threads();
   if (!options_.link.empty()) s.link = parse_link(options_.link);
   if (!options_.memory_budget.empty()) s.memory_budget = parse_bytes(options_.memory_budget);
   if (!options_.plan.empty()) read_plan(options_.plan, s);
-  if (s.cuts.empty()) s.cuts = balanced_cuts(forward_graph(1, true), s.stages);  // evaluation's as well
+  if (s.cuts.empty()) s.cuts = balanced_cuts(forward, s.stages);  // evaluation's as well
   return s;
 }
 

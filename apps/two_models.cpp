@@ -68,7 +68,7 @@ int main() try {
                           .stages = 2,
                           .schedule = ScheduleKind::one_f_one_b,
                           .cuts = {"second"},  // the second stage begins with this module
-                          .sgd = {.momentum = 0.9}};
+                          .optimizer = SgdOptions{.momentum = 0.9}};
   const Program training = build(forward_graph(nets[0], kSamples / kMicrobatches, true), strategy);
   const Program evaluation = build(forward_graph(nets[0], kSamples, false), for_evaluation(strategy));
 

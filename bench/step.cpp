@@ -99,7 +99,7 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
 void measure(const std::string& name, const Options& o, const Ceilings& most) {
   const auto net = nn::make_network(name, 10);
   net->initialise(1);
-  const Program p = build(traced(*net, o.batch), {.sgd = {.momentum = 0.9}, .threads = o.threads});
+  const Program p = build(traced(*net, o.batch), {.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads});
   FunctionHost host = constant_host();
   Session session(p, {}, host, {.spans = 1'000'000});
   session.load(net->state());

@@ -27,6 +27,7 @@ KernelTable make_reference_table() {
   table.add("cross_entropy_grad", make_cross_entropy_grad_reference);
   table.add("dropout", make_dropout_reference);
   table.add("sgd_update", make_sgd_update_reference);
+  table.add("adam_update", make_adam_update_reference);
   table.add("predict", make_predict_reference);
   table.add("matmul", make_matmul_reference);
   table.add("conv2d", make_conv2d_reference);
@@ -54,6 +55,7 @@ KernelTable make_cpu_table() {
   table.add("cross_entropy_grad", make_cross_entropy_grad_cpu);
   table.add("dropout", make_dropout_cpu);
   table.add("sgd_update", make_sgd_update_cpu);
+  table.add("adam_update", make_adam_update_cpu);
   table.add("predict", make_predict_cpu);
   table.add("matmul", make_matmul_cpu);
   table.add("conv2d", make_conv2d_cpu);

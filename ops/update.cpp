@@ -8,19 +8,26 @@
 namespace tandem {
 namespace {
 
+void check_weights(std::span<const TensorType> tensors) {
+  const TensorType& w = tensors[0];
+  if (w.dtype != DType::f32 && w.dtype != DType::f64)
+    throw Error(fmt::format("updates f32 or f64, not {}", to_string(w)));
+  for (const auto& t : tensors)
+    if (t != w) throw Error(fmt::format("{} does not fit weights {}", to_string(t), to_string(w)));
+}
+
+void check_coefficient(const char* what, const TensorType& c, const TensorType& w) {
+  const bool one_a_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
+  if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_a_model))
+    throw Error(fmt::format("{} is a scalar or one a model, not {} for weights {}", what, to_string(c),
+                            to_string(w)));
+}
+
 // All inputs but the last are of one type; the last is a coefficient, for all or one a model.
 void check_update(std::span<const TensorType> inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
-  const TensorType& w = inputs[0];
-  if (w.dtype != DType::f32 && w.dtype != DType::f64)
-    throw Error(fmt::format("updates f32 or f64, not {}", to_string(w)));
-  for (const auto& t : inputs.first(count - 1))
-    if (t != w) throw Error(fmt::format("{} does not fit weights {}", to_string(t), to_string(w)));
-  const TensorType& c = inputs.back();
-  const bool one_a_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
-  if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_a_model))
-    throw Error(fmt::format("the coefficient is a scalar or one a model, not {} for weights {}", to_string(c),
-                            to_string(w)));
+  check_weights(inputs.first(count - 1));
+  check_coefficient("the coefficient", inputs.back(), inputs[0]);
 }
 
 // The weights' and moments' models side by side; the coefficient may stay shared.
@@ -58,6 +65,36 @@ std::vector<Alias> SgdUpdate::may_alias(std::span<const TensorType>) const {
   return aliases;
 }
 
+AdamUpdate::AdamUpdate(AdamOptions options) : options(options) {
+  for (const double beta : {options.beta1, options.beta2})
+    if (!(beta >= 0 && beta < 1))
+      throw Error(fmt::format("adam_update: a beta of {}: it must be in [0, 1)", beta));
+}
+
+std::string AdamUpdate::attributes() const {
+  return fmt::format("beta1={} beta2={} epsilon={} weight_decay={} decoupled={}", options.beta1,
+                     options.beta2, options.epsilon, options.weight_decay, int{options.decoupled});
+}
+Types AdamUpdate::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != 6) throw Error(fmt::format("takes 6 inputs, not {}", inputs.size()));
+  check_weights(inputs.first(4));
+  check_coefficient("the number of steps", inputs[4], inputs[0]);
+  check_coefficient("the learning rate", inputs[5], inputs[0]);
+  return {inputs[0], inputs[0], inputs[0], inputs[4]};
+}
+Tensors AdamUpdate::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
+Tensors AdamUpdate::batch(const BatchArgs& args) const {
+  Tensors inputs = args.inputs;
+  for (std::size_t i = 0; i < 5; ++i) inputs[i] = with_model_axis(inputs[i], args.batched[i], args.models);
+  return apply_op(std::make_shared<AdamUpdate>(options), inputs);
+}
+Work AdamUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streaming_work(inputs, outputs, 5);  // twenty operations an element, over four outputs
+}
+std::vector<Alias> AdamUpdate::may_alias(std::span<const TensorType>) const {
+  return {{0, 0, Alias::in_place}, {1, 1, Alias::in_place}, {2, 2, Alias::in_place}, {3, 4, Alias::in_place}};
+}
+
 Types Predict::infer(std::span<const TensorType> inputs) const {
   check_update(inputs, 3);
   return {inputs[0]};
@@ -84,6 +121,11 @@ Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tens
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options) {
   if (options.momentum != 0) throw Error("sgd_update: momentum needs v");
   return apply_op(std::make_shared<SgdUpdate>(options), {w, g, lr});
+}
+
+Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
+                    const Tensor& lr, const AdamOptions& options) {
+  return apply_op(std::make_shared<AdamUpdate>(options), {w, m, v, g, t, lr});
 }
 
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c) {

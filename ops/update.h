@@ -30,6 +30,34 @@ class SgdUpdate final : public Op {
   const SgdOptions options;
 };
 
+struct AdamOptions {
+  double beta1 = 0.9;    ///< of the mean of gradients
+  double beta2 = 0.999;  ///< of the mean of their squares
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = false;  ///< AdamW: decay shrinks the weights, and is no part of the gradient
+};
+
+/// One step of Adam in one pass over memory, as PyTorch defines it, t' = t + 1 being the number of this step:
+/// g' = g + weight_decay·w (or, decoupled, w shrinks by 1 − lr·weight_decay first), m' = beta1·m +
+/// (1−beta1)·g', v' = beta2·v + (1−beta2)·g'², w' = w − lr/(1−beta1^t')·m' / (√(v'/(1−beta2^t')) + epsilon).
+/// (w, m, v, g, t, lr) -> (w', m', v', t'). t and lr are scalars, or one a model: [models] with w [models,
+/// …]. (Kingma & Ba 2015; Loshchilov & Hutter 2019.)
+class AdamUpdate final : public Op {
+ public:
+  /// Throws Error where a beta is not in [0, 1).
+  explicit AdamUpdate(AdamOptions options);
+  std::string_view name() const override { return "adam_update"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+
+  const AdamOptions options;
+};
+
 /// Predicted weights w − c·v (SpecTrain). (w, v, c) -> (ŵ); c is a scalar, or one a model.
 class Predict final : public Op {
  public:
@@ -46,6 +74,10 @@ Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tens
                    const SgdOptions& options);
 /// {w'}, for momentum 0.
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {});
+
+/// {w', m', v', t'}. `w`, `m`, `v` and `g` are f32 or f64 of one type; `t` is f32; `lr` is f32 or f64.
+Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
+                    const Tensor& lr, const AdamOptions& options = {});
 
 /// w − c·v. `w` and `v` are f32 or f64 of one type; `c` is f32 or f64.
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);

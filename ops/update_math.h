@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <tandem/core/kernel.h>
@@ -32,6 +33,34 @@ template <class T>
   for (std::int64_t i = 0; i < n; ++i) new_w[i] = w[i] - lr * (g[i] + decay * w[i]);
 }
 
+/// What is the same for all elements in one step of Adam.
+template <class T> struct AdamFactors {
+  T beta1, beta2, epsilon, decay, shrink, step, root;
+  /// Step number `t`, from 1.
+  AdamFactors(const AdamOptions& o, double t, double lr)
+      : beta1(static_cast<T>(o.beta1)),
+        beta2(static_cast<T>(o.beta2)),
+        epsilon(static_cast<T>(o.epsilon)),
+        decay(static_cast<T>(o.decoupled ? 0 : o.weight_decay)),
+        shrink(static_cast<T>(o.decoupled ? 1 - lr * o.weight_decay : 1)),
+        step(static_cast<T>(lr / (1 - std::pow(o.beta1, t)))),
+        root(static_cast<T>(std::sqrt(1 - std::pow(o.beta2, t)))) {}
+};
+
+template <class T>
+[[gnu::always_inline]] inline void adam_elements(const AdamFactors<T>& f, const T* w, const T* m, const T* v,
+                                                 const T* g, T* new_w, T* new_m, T* new_v, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T gradient = g[i] + f.decay * w[i];
+    const T mean = f.beta1 * m[i] + (1 - f.beta1) * gradient;
+    const T square = f.beta2 * v[i] + (1 - f.beta2) * gradient * gradient;
+    new_w[i] = f.shrink * w[i] - f.step * mean / (std::sqrt(square) / f.root + f.epsilon);
+    new_m[i] = mean;
+    new_v[i] = square;
+  }
+}
+
 template <class T>
 [[gnu::always_inline]] inline void predict_elements(T c, const T* w, const T* v, T* predicted,
                                                     std::int64_t n) {
@@ -44,9 +73,11 @@ struct Coefficient {
   DType dtype;
   std::int64_t per_model;  ///< elements that share one
 
-  explicit Coefficient(const KernelSpec& spec)
-      : dtype(spec.inputs.back().dtype),
-        per_model(spec.inputs.back().rank() == 0
+  explicit Coefficient(const KernelSpec& spec) : Coefficient(spec, spec.inputs.size() - 1) {}
+  /// Of input `input`.
+  Coefficient(const KernelSpec& spec, std::size_t input)
+      : dtype(spec.inputs[input].dtype),
+        per_model(spec.inputs[input].rank() == 0
                       ? spec.inputs[0].elements()
                       : spec.inputs[0].elements() / std::max<std::int64_t>(1, spec.inputs[0].shape[0])) {}
   /// Of the model that holds element `i`.
@@ -65,5 +96,14 @@ struct Coefficient {
     }
   }
 };
+
+/// The numbers of steps, one more each, in their dtype: f32 or f64.
+inline void count_steps(const TensorType& type, const void* t, void* next) {
+  for (std::int64_t i = 0; i < type.elements(); ++i)
+    if (type.dtype == DType::f64)
+      static_cast<double*>(next)[i] = static_cast<const double*>(t)[i] + 1;
+    else
+      static_cast<float*>(next)[i] = static_cast<const float*>(t)[i] + 1;
+}
 
 }  // namespace tandem

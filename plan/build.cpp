@@ -80,8 +80,7 @@ void check(const Strategy& s) {
       throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
   };
   sensible("memory budget", static_cast<double>(s.memory_budget));
-  sensible("momentum", s.sgd.momentum);
-  sensible("weight decay", s.sgd.weight_decay);
+  check(s.optimizer);
   if (!s.train && s.microbatches > 1)
     throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",
                             s.microbatches));
@@ -118,7 +117,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
   StepGraph step = checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
   step = checked(add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups));
-  if (strategy.train) step = checked(add_updates(std::move(step), strategy.sgd, strategy.models));
+  if (strategy.train) step = checked(add_updates(std::move(step), strategy.optimizer, strategy.parameter_groups, strategy.models));
   g = checked(deliver(std::move(step)));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own

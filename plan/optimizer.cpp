@@ -1,12 +1,16 @@
 #include <tandem/plan/optimizer.h>
 
+#include <cmath>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
 
 namespace tandem {
 namespace {
@@ -19,40 +23,126 @@ Tag update_tag(const StateSlot& slot) {
   return tag;
 }
 
+// "*" stands for any text.
+bool matches(std::string_view pattern, std::string_view path) {
+  const std::size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return pattern == path;
+  if (!path.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (std::size_t at = star; at <= path.size(); ++at)
+    if (matches(rest, path.substr(at))) return true;
+  return false;
+}
+
+class Updates {
+ public:
+  Updates(Graph& graph, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups, int models)
+      : g_(graph), optimizer_(optimizer), groups_(groups), models_(models) {}
+
+  void add(SlotId id, ValueId grad) {
+    const StateSlot slot = g_.slot(id);
+    Trace trace(g_);
+    trace.set_tag(update_tag(slot));
+    const ParameterGroup* group = group_of(slot.path);
+    Tensor lr = trace.tensor(rate(trace, slot));
+    if (group && group->lr_scale != 1) lr = scale(lr, group->lr_scale);
+    const Tensor w = trace.read(id), g = trace.tensor(grad);
+    std::visit(
+        [&](auto options) {
+          if (group && group->weight_decay) options.weight_decay = *group->weight_decay;
+          update(trace, id, slot, w, g, lr, options);
+        },
+        optimizer_);
+  }
+
+  void require_all_used() const {
+    for (std::size_t i = 0; i < groups_.size(); ++i)
+      if (!used_.contains(&groups_[i]))
+        throw Error(fmt::format("parameter group {} ({}) has no parameter of its own", i,
+                                fmt::join(groups_[i].parameters, ", ")));
+  }
+
+ private:
+  const ParameterGroup* group_of(const std::string& path) {
+    for (const ParameterGroup& group : groups_)
+      for (const std::string& pattern : group.parameters)
+        if (matches(pattern, path)) return *used_.insert(&group).first;
+    return nullptr;
+  }
+
+  // One learning-rate input a stage.
+  ValueId rate(Trace& trace, const StateSlot& slot) {
+    if (const auto found = rates_.find(slot.stage); found != rates_.end()) return found->second;
+    const DType dtype = slot.type.dtype == DType::f64 ? DType::f64 : DType::f32;
+    const auto input = std::make_shared<Input>("lr", TensorType{dtype, per_model()}, true);
+    return rates_[slot.stage] = trace.value(trace.apply(input, {}).at(0));
+  }
+  Shape per_model() const { return models_ > 1 ? Shape{models_} : Shape{}; }
+
+  // What the optimiser keeps of a parameter.
+  SlotId add_slot(const char* what, const StateSlot& of, const TensorType& type) {
+    return g_.add_slot({fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage});
+  }
+
+  void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
+              const Tensor& lr, const SgdOptions& options) {
+    if (options.momentum == 0) {
+      trace.assign(id, sgd_update(w, g, lr, options).at(0));
+      return;
+    }
+    assign_all(trace, slot, {id, add_slot("momentum", slot, slot.type)},
+               [&](const Tensors& state) { return sgd_update(w, state[1], g, lr, options); });
+  }
+
+  void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
+              const Tensor& lr, const AdamOptions& options) {
+    assign_all(trace, slot,
+               {id, add_slot("exp_avg", slot, slot.type), add_slot("exp_avg_sq", slot, slot.type),
+                add_slot("step", slot, {DType::f32, per_model()})},
+               [&](const Tensors& s) { return adam_update(w, s[1], s[2], g, s[3], lr, options); });
+  }
+
+  template <class F>
+  void assign_all(Trace& trace, const StateSlot& slot, const std::vector<SlotId>& slots, const F& make) {
+    Tensors state;
+    for (SlotId s : slots) state.push_back(trace.read(s));
+    trace.set_tag(update_tag(slot));
+    const Tensors updated = make(state);
+    for (std::size_t i = 0; i < slots.size(); ++i) trace.assign(slots[i], updated[i]);
+  }
+
+  Graph& g_;
+  const Optimizer& optimizer_;
+  const std::vector<ParameterGroup>& groups_;
+  const int models_;
+  std::map<int, ValueId> rates_;
+  std::set<const ParameterGroup*> used_;
+};
+
 }  // namespace
 
-StepGraph add_updates(StepGraph step, const SgdOptions& sgd, int models) {
-  Graph& g = step.graph;
-  for (const Node& n : g.nodes())
+StepGraph add_updates(StepGraph step, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups,
+                      int models) {
+  for (const Node& n : step.graph.nodes())
     if (const auto* input = dynamic_cast<const Input*>(n.op.get()); input && input->input == "lr")
       throw Error("the model has an input 'lr', which is the optimiser's; give the model's another name");
-  std::map<int, ValueId> rates;  // one learning-rate input a stage
-  for (const auto& [id, grad] : step.grads) {
-    const StateSlot slot = g.slot(id);
-    Trace trace(g);
-    trace.set_tag(update_tag(slot));
-    if (!rates.contains(slot.stage)) {
-      Shape per_model;
-      if (models > 1) per_model = {models};
-      const DType dtype = slot.type.dtype == DType::f64 ? DType::f64 : DType::f32;
-      rates[slot.stage] = trace.value(
-          trace.apply(std::make_shared<Input>("lr", TensorType{dtype, per_model}, true), {}).at(0));
-    }
-    const Tensor w = trace.read(id), lr = trace.tensor(rates[slot.stage]), gradient = trace.tensor(grad);
-    trace.set_tag(update_tag(slot));
-    if (sgd.momentum == 0) {
-      trace.assign(id, sgd_update(w, gradient, lr, sgd).at(0));
-      continue;
-    }
-    const SlotId moment =
-        g.add_slot({fmt::format("{}momentum.{}", kOptimizerPath, slot.path), slot.type, false, slot.stage});
-    const Tensor v = trace.read(moment);
-    trace.set_tag(update_tag(slot));
-    const Tensors updated = sgd_update(w, v, gradient, lr, sgd);
-    trace.assign(id, updated.at(0));
-    trace.assign(moment, updated.at(1));
-  }
+  Updates updates(step.graph, optimizer, groups, models);
+  for (const auto& [id, grad] : step.grads) updates.add(id, grad);
+  updates.require_all_used();
   return step;
+}
+
+void check(const Optimizer& optimizer) {
+  const auto sensible = [](const char* what, double x) {
+    if (!(x >= 0) || std::isinf(x))
+      throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
+  };
+  std::visit([&](const auto& o) { sensible("weight decay", o.weight_decay); }, optimizer);
+  if (const auto* sgd = std::get_if<SgdOptions>(&optimizer)) sensible("momentum", sgd->momentum);
+  if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
+    sensible("epsilon", adam->epsilon);
+    AdamUpdate{*adam};
+  }
 }
 
 }  // namespace tandem

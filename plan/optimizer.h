@@ -1,12 +1,34 @@
 #pragma once
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
 #include <tandem/core/step_graph.h>
 #include <tandem/ops/update.h>
 
 namespace tandem {
 
-/// Appends the optimiser: for every gradient an update of its slot and, with momentum, of the slot
-/// "optimizer.momentum.<path>". The learning rate is the input "lr": a scalar, or (models,) where there are
-/// several.
-StepGraph add_updates(StepGraph step, const SgdOptions& sgd, int models);
+/// How parameters follow their gradients.
+using Optimizer = std::variant<SgdOptions, AdamOptions>;
+
+/// Parameters that are treated differently from the others.
+struct ParameterGroup {
+  /// Paths; "*" stands for anything: "head.*", "*.bias". A parameter belongs to the first group that names
+  /// it.
+  std::vector<std::string> parameters;
+  double lr_scale = 1;                   ///< times the learning rate
+  std::optional<double> weight_decay{};  ///< in place of the optimiser's
+};
+
+/// Appends the optimiser: for every gradient an update of its slot, and of the slots that the update keeps:
+/// "optimizer.momentum.<path>", or "optimizer.exp_avg.<path>", "optimizer.exp_avg_sq.<path>" and
+/// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) where there are
+/// several. Throws Error where a group names no parameter.
+StepGraph add_updates(StepGraph step, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups,
+                      int models);
+
+/// Throws Error where a number makes no sense.
+void check(const Optimizer& optimizer);
 
 }  // namespace tandem

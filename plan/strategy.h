@@ -6,8 +6,8 @@
 #include <tandem/core/kernel.h>
 #include <tandem/core/program.h>
 #include <tandem/dist/link.h>
-#include <tandem/ops/update.h>
 #include <tandem/pipeline/schedules.h>
+#include <tandem/plan/optimizer.h>
 
 namespace tandem {
 
@@ -31,7 +31,8 @@ struct Strategy {
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
 
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
-  SgdOptions sgd{};
+  Optimizer optimizer = SgdOptions{};
+  std::vector<ParameterGroup> parameter_groups{};
   bool train = true;  ///< false: forward and results only
 
   // What plans are made for.

@@ -72,13 +72,14 @@ std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Mod
 
 void expect_eager_equals_program(const Job& job) {
   Strategy s;
-  s.sgd = {.momentum = 0.9, .weight_decay = 1e-3};
+  const SgdOptions sgd{.momentum = 0.9, .weight_decay = 1e-3};
+  s.optimizer = sgd;
   s.threads = 2;
   const Outcome program = testing::train(job, s);
   nn::set_default_dtype(job.dtype);
   const auto model = job.model();
   model->initialise(job.seeds[0]);
-  const auto losses = train_eagerly(job, s.sgd, *model);
+  const auto losses = train_eagerly(job, sgd, *model);
   ASSERT_EQ(losses.size(), program.losses.size());
   for (std::size_t b = 0; b < losses.size(); ++b) EXPECT_EQ(losses[b], program.losses[b][0]) << "batch " << b;
   for (const auto& [path, p] : model->state())

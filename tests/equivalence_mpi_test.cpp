@@ -13,7 +13,7 @@ MpiSession* session = nullptr;
 
 void expect_equal_to_threads(Strategy s, std::vector<std::uint64_t> seeds = {3}) {
   ASSERT_EQ(s.replicas * s.stages, session->size());
-  s.sgd = {.momentum = 0.9, .weight_decay = 1e-3};
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   s.models = static_cast<int>(seeds.size());
   testing::Job job = testing::small_residual_job();
   job.drains = {5, 3};
@@ -71,7 +71,7 @@ TEST(MpiEquivalence, AllAtOnce) {
 
 TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
   Strategy s{.replicas = session->size()};
-  s.sgd = {.momentum = session->rank() == 1 ? 0.5 : 0.9};
+  s.optimizer = SgdOptions{.momentum = session->rank() == 1 ? 0.5 : 0.9};
   try {
     testing::train(testing::small_residual_job(), s, session->comm());
     FAIL() << "no error";

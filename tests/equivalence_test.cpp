@@ -28,7 +28,7 @@ using testing::train;
 
 Strategy plain() {
   Strategy s;
-  s.sgd = {.momentum = 0.9, .weight_decay = 1e-3};
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   return s;
 }
 

@@ -44,7 +44,7 @@ class GoldenHost final : public Host {
   explicit GoldenHost(const json& c) : case_(c) {}
   void fill(const std::string& name, std::int64_t batch, int, const RankContext&,
             std::span<std::byte> out) override {
-    if (name == "lr") return store_element(DType::f64, out.data(), 0, case_["sgd"]["lr"]);
+    if (name == "lr") return store_element(DType::f64, out.data(), 0, case_["options"]["lr"]);
     const auto values = case_["batches"][static_cast<std::size_t>(batch)][name].get<std::vector<double>>();
     const DType dtype = name == "labels" ? DType::i32 : DType::f64;
     ASSERT_EQ(out.size(), values.size() * static_cast<std::size_t>(size_of(dtype))) << name;
@@ -70,16 +70,29 @@ void expect_near(const Tensor& expected, const Tensor& actual, const std::string
   for (std::size_t i = 0; i < e.size(); ++i) EXPECT_NEAR(e[i], a[i], 1e-12 * largest) << path;
 }
 
+Optimizer optimizer_of(const json& c) {
+  const json& o = c["options"];
+  if (c["optimizer"] == "SGD")
+    return SgdOptions{
+        .momentum = o["momentum"], .weight_decay = o["weight_decay"], .nesterov = o["nesterov"]};
+  const AdamOptions defaults;
+  return AdamOptions{.beta1 = o.contains("betas") ? o["betas"][0].get<double>() : defaults.beta1,
+                     .beta2 = o.contains("betas") ? o["betas"][1].get<double>() : defaults.beta2,
+                     .epsilon = o.value("eps", defaults.epsilon),
+                     .weight_decay = o["weight_decay"],
+                     .decoupled = c["optimizer"] == "AdamW"};
+}
+
 void expect_golden(const json& c, std::int64_t samples, std::int64_t classes, const KernelTable& kernels) {
   nn::set_default_dtype(DType::f64);
   testing::Job job;
   job.model = [&] { return model_of(c["name"], classes); };
   job.sample = c["sample"].get<Shape>();
   job.dtype = DType::f64;
-  const json& sgd = c["sgd"];
-  const Strategy strategy{
-      .sgd = {.momentum = sgd["momentum"], .weight_decay = sgd["weight_decay"], .nesterov = sgd["nesterov"]},
-      .kernels = &kernels};
+  Strategy strategy;
+  strategy.kernels = &kernels;
+  strategy.optimizer = optimizer_of(c);
+  if (c["optimizer"] == "AdamW") strategy.parameter_groups = {{{"*.bias"}, 0.5, 0.0}};
   GoldenHost host(c);
   Session session(build(testing::trace_job(job, samples), strategy), {}, host, {.kernels = &kernels});
   session.load(state_of(c["initial"]));
@@ -93,9 +106,9 @@ void expect_golden(const json& c, std::int64_t samples, std::int64_t classes, co
   for (const auto& [path, expected] : state_of(c["final"])) expect_near(expected, state.at(path), path);
 }
 
-TEST(Golden, ThreeStepsOfSgdGivePyTorchsLossesAndWeights) {
+TEST(Golden, ThreeStepsGivePyTorchsLossesAndWeights) {
   const json all = golden();
-  ASSERT_EQ(3u, all["cases"].size());
+  ASSERT_EQ(5u, all["cases"].size());
   for (const json& c : all["cases"])
     for (const KernelTable* kernels : {&cpu_kernels(), &reference_kernels()}) {
       SCOPED_TRACE(c["name"].get<std::string>() + ", kernels of " + kernels->backend());

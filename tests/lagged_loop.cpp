@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <string>
 
 #include <tandem/autograd/batch.h>
@@ -57,8 +58,8 @@ struct Weight {
   std::string path;
   Tensor tensor;  // the module's
   std::int64_t stage;
-  Tensor momentum;
-  std::vector<Tensor> versions{};  // n: after n updates of this run
+  std::map<std::string, Tensor> kept{};  // by the optimiser, under the names of its state
+  std::vector<Tensor> versions{};        // n: after n updates of this run
 };
 
 class Loop {
@@ -76,8 +77,7 @@ class Loop {
     for (auto& [path, p] : model_->named_parameters()) {
       if (stage < strategy.cuts.size() && path.starts_with(strategy.cuts[stage] + ".")) ++stage;
       if (p->trained)
-        weights_.push_back(
-            {path, p->tensor, static_cast<std::int64_t>(stage), Tensor::zeros(p->tensor.type())});
+        weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
     }
     if (static_cast<int>(stage) != strategy.stages - 1)
       throw Error("lagged_loop: a cut is missing, or names no module with parameters");
@@ -93,8 +93,8 @@ class Loop {
     }
     outcome.state = model_->state();
     for (const Weight& w : weights_)
-      if (strategy_.sgd.momentum != 0)
-        outcome.state[std::string(kOptimizerPath) + "momentum." + w.path] = w.momentum;
+      for (const auto& [name, value] : w.kept)
+        outcome.state[std::string(kOptimizerPath) + name + "." + w.path] = value;
     return outcome;
   }
 
@@ -153,12 +153,23 @@ class Loop {
   void update(Weight& w) const {
     const Tensor& latest = w.versions.back();
     const Tensor grad = w.tensor.grad();
-    if (strategy_.sgd.momentum == 0) {
-      w.versions.push_back(sgd_update(latest, grad, lr_, strategy_.sgd).at(0));
-    } else {
-      const Tensors updated = sgd_update(latest, w.momentum, grad, lr_, strategy_.sgd);
+    const auto kept = [&](const char* name, const TensorType& type) -> Tensor& {
+      Tensor& t = w.kept[name];
+      return t = t ? t : Tensor::zeros(type);
+    };
+    if (const auto* adam = std::get_if<AdamOptions>(&strategy_.optimizer)) {
+      Tensor &mean = kept("exp_avg", latest.type()), &square = kept("exp_avg_sq", latest.type()),
+             &steps = kept("step", {DType::f32, {}});
+      const Tensors updated = adam_update(latest, mean, square, grad, steps, lr_, *adam);
       w.versions.push_back(updated.at(0));
-      w.momentum = updated.at(1);
+      mean = updated.at(1), square = updated.at(2), steps = updated.at(3);
+    } else if (const auto& sgd = std::get<SgdOptions>(strategy_.optimizer); sgd.momentum == 0) {
+      w.versions.push_back(sgd_update(latest, grad, lr_, sgd).at(0));
+    } else {
+      Tensor& velocity = kept("momentum", latest.type());
+      const Tensors updated = sgd_update(latest, velocity, grad, lr_, sgd);
+      w.versions.push_back(updated.at(0));
+      velocity = updated.at(1);
     }
     w.tensor.set_grad({});
   }

@@ -122,7 +122,7 @@ Strategy strategy_of(const Network& network, ScheduleKind schedule, int stages) 
   s.stages = stages;
   if (stages == 2) s.cuts = {network.cuts[1]};
   if (stages == 4) s.cuts = network.cuts;
-  s.sgd = {.momentum = 0.9, .weight_decay = 1e-3};
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   return s;
 }
 

@@ -85,6 +85,12 @@ OpCases update_cases() {
     for (double decay : {0.0, 1e-2})
       add(fmt::format("sgd_wd{}_{}", int{decay > 0}, name), {x, x, rate},
           [decay](const Tensors& t) { return sgd_update(t[0], t[1], t[2], {.weight_decay = decay}); });
+    const InputSpec square = f32(shape, 0, 1), steps = f32({}, 0, 50);
+    for (const AdamOptions& o : {AdamOptions{}, AdamOptions{.beta1 = 0.5, .weight_decay = 1e-2},
+                                 AdamOptions{.weight_decay = 1e-2, .decoupled = true}})
+      add(fmt::format("adam_wd{}_decoupled{}_{}", int{o.weight_decay > 0}, int{o.decoupled}, name),
+          {x, x, square, x, steps, rate},
+          [o](const Tensors& t) { return adam_update(t[0], t[1], t[2], t[3], t[4], t[5], o); });
     add("predict_" + name, {x, x, rate}, [](const Tensors& t) { return Tensors{predict(t[0], t[1], t[2])}; });
   }
   return cases;

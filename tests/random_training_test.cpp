@@ -108,7 +108,11 @@ Case draw_case(std::uint64_t seed) {
   c.job.drains = {1 + pick(7), 1 + pick(4)};
   if (pick(4) == 0) c.job.seeds = {seed, seed + 1}, c.job.rates = {0.05, 0.02};
   Strategy& s = c.strategy;
-  s.sgd = {.momentum = pick(2) ? 0.9 : 0.0, .weight_decay = pick(2) ? 1e-3 : 0};
+  if (pick(3))
+    s.optimizer = SgdOptions{.momentum = pick(2) ? 0.9 : 0.0, .weight_decay = pick(2) ? 1e-3 : 0};
+  else
+    s.optimizer = AdamOptions{.weight_decay = pick(2) ? 1e-3 : 0, .decoupled = pick(2) == 1};
+  s.fuse_pointwise = pick(4) != 0;
   s.schedule = static_cast<ScheduleKind>(pick(5));
   s.stages = 1 + pick(4);
   s.cuts = draw_cuts(seed, s.stages - 1, random);

@@ -46,7 +46,7 @@ struct Setting {
 // Evaluates before, between and after two runs of training.
 std::vector<std::vector<double>> evaluated_between_runs(const Job& job, const Setting& setting) {
   Strategy s;
-  s.sgd = {.momentum = 0.9};
+  s.optimizer = SgdOptions{.momentum = 0.9};
   s.replicas = setting.replicas;
   s.stages = setting.stages;
   s.schedule = setting.schedule;
@@ -89,7 +89,7 @@ TEST(Session, SharedStateEqualsCopiedState) {
     SCOPED_TRACE(name_of(schedule));
     const auto shared = evaluated_between_runs(job, {"shared", 1, 2, schedule});
     Strategy s;
-    s.sgd = {.momentum = 0.9};
+    s.optimizer = SgdOptions{.momentum = 0.9};
     s.stages = 2;
     s.schedule = schedule;
     s.cuts = {"block2"};
@@ -157,7 +157,7 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
 TEST(Session, BudgetIsForAllProgramsTogether) {
   const Job job = small_residual_job();
   Strategy s;
-  s.sgd = {.momentum = 0.9};
+  s.optimizer = SgdOptions{.momentum = 0.9};
   JobHost host(job, 1);
   const Program training = build(trace_job(job, job.batch_size), s);
   // Less state than training, more work: its own peak is within what both need.
@@ -205,7 +205,7 @@ TEST(Session, RunTwiceFromTheSameStateGivesTheSameBits) {
                          << name_of(schedule) << " stages " << stages << " replicas " << replicas
                          << " microbatches " << microbatches << " off device " << off_device);
             Strategy s;
-            s.sgd = {.momentum = 0.9};
+            s.optimizer = SgdOptions{.momentum = 0.9};
             s.schedule = schedule;
             s.stages = stages;
             s.replicas = replicas;
@@ -315,7 +315,7 @@ TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
 TEST(Session, ModelTakesBackWhatWasTrained) {
   const Job job = small_residual_job();
   Strategy s;
-  s.sgd = {.momentum = 0.9};
+  s.optimizer = SgdOptions{.momentum = 0.9};
   JobHost host(job, 1);
   Session session(build(trace_job(job, job.batch_size), s), {}, host);
   session.load(initial_state(job));
@@ -330,7 +330,7 @@ TEST(Session, ModelTakesBackWhatWasTrained) {
 TEST(Session, RefusesAProgramWithStateThatTheFirstHasNot) {
   const Job job = small_residual_job();
   Strategy s;
-  s.sgd = {.momentum = 0.9};
+  s.optimizer = SgdOptions{.momentum = 0.9};
   const Graph forward = trace_job(job, job.batch_size);
   JobHost host(job, 1);
   Session session(build(forward, for_evaluation(s)), {}, host);
@@ -372,6 +372,16 @@ TEST(Build, RefusesALossThatIsNoScalar) {
     trace.result("loss", mul(model.w, trace.input("x", {DType::f32, {2}})));
   }
   expect_refused([&] { build(graph, {}); }, "'loss' is f32[2]: it must be a scalar");
+}
+
+TEST(Build, RefusesSenselessOptimisersAndGroupsOfNothing) {
+  const Job job = small_residual_job();
+  const Graph forward = trace_job(job, job.batch_size);
+  const auto built = [&](Strategy s) { return [&forward, s] { build(forward, s); }; };
+  expect_refused(built({.optimizer = AdamOptions{.beta2 = 1}}), "a beta of 1");
+  expect_refused(built({.optimizer = SgdOptions{.momentum = -1}}), "momentum -1");
+  expect_refused(built({.parameter_groups = {{{"*.bias"}}, {{"stem.*as", "nothing.*"}}}}),
+                 "parameter group 1 (stem.*as, nothing.*) has no parameter of its own");
 }
 
 TEST(Build, RefusesAModelThatTakesTheOptimisersInput) {

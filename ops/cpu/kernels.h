@@ -13,6 +13,7 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec);
 KernelPtr make_dropout_cpu(const KernelSpec& spec);
 KernelPtr make_sgd_update_cpu(const KernelSpec& spec);
+KernelPtr make_adam_update_cpu(const KernelSpec& spec);
 KernelPtr make_predict_cpu(const KernelSpec& spec);
 KernelPtr make_max_pool2d_cpu(const KernelSpec& spec);
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec);

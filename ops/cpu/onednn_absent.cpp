@@ -7,7 +7,8 @@ struct Primitive::Plan {};
 struct Primitive::Impl {};
 Primitive::~Primitive() = default;
 std::int64_t Primitive::workspace() const { return 0; }
-void Primitive::run(std::span<void* const>, void*) const {}
+int Primitive::run(std::span<void* const>, void*) const noexcept { return 0; }
+void Primitive::require_success(int) const {}
 const char* Primitive::implementation() const { return "none"; }
 
 PrimitivePtr matmul(const Operand&, const Operand&, const Operand*, const Operand&, Team) { return nullptr; }

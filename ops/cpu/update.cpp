@@ -16,6 +16,11 @@ TANDEM_CLONES void sgd_plain(const SgdOptions& options, float lr, const float* w
   sgd_elements(options, lr, w, g, new_w, n);
 }
 
+TANDEM_CLONES void adam(const AdamFactors<float>& factors, const float* w, const float* m, const float* v,
+                        const float* g, float* new_w, float* new_m, float* new_v, std::int64_t n) {
+  adam_elements(factors, w, m, v, g, new_w, new_m, new_v, n);
+}
+
 TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* predicted, std::int64_t n) {
   predict_elements(c, w, v, predicted, n);
 }
@@ -50,6 +55,25 @@ KernelPtr make_sgd_update_cpu(const KernelSpec& spec) {
     by_team(l, 3, lr, threads, n, [&](float rate, std::int64_t i, std::int64_t count) {
       sgd_momentum(options, rate, in(l, 0, i), in(l, 1, i), in(l, 2, i), out(l, 0, i), out(l, 1, i), count);
     });
+  });
+}
+
+KernelPtr make_adam_update_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  const Coefficient lr(spec), t(spec, 4);
+  const std::int64_t n = spec.inputs[0].elements();
+  const int threads = useful_threads(spec.threads, 7 * spec.inputs[0].bytes());
+  const AdamOptions options = static_cast<const AdamUpdate&>(spec.op).options;
+  return make_kernel([=, steps = spec.inputs[4]](const Launch& l) {
+    parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
+      lr.visit<double>(l.in[5], begin, end, [&](double rate, std::int64_t first, std::int64_t many) {
+        t.visit<double>(l.in[4], first, first + many, [&](double step, std::int64_t i, std::int64_t count) {
+          adam({options, step + 1, rate}, in(l, 0, i), in(l, 1, i), in(l, 2, i), in(l, 3, i), out(l, 0, i),
+               out(l, 1, i), out(l, 2, i), count);
+        });
+      });
+    });
+    count_steps(steps, l.in[4], l.out[3]);
   });
 }
 

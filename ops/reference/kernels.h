@@ -15,6 +15,7 @@ KernelPtr make_cross_entropy_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec);
 KernelPtr make_dropout_reference(const KernelSpec& spec);
 KernelPtr make_sgd_update_reference(const KernelSpec& spec);
+KernelPtr make_adam_update_reference(const KernelSpec& spec);
 KernelPtr make_predict_reference(const KernelSpec& spec);
 KernelPtr make_matmul_reference(const KernelSpec& spec);
 KernelPtr make_conv2d_reference(const KernelSpec& spec);

@@ -21,6 +21,19 @@ template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
   });
 }
 
+template <class T> KernelPtr make_adam(const KernelSpec& spec) {
+  return make_kernel([options = static_cast<const AdamUpdate&>(spec.op).options,
+                      n = spec.inputs[0].elements(), t = Coefficient(spec, 4), lr = Coefficient(spec),
+                      steps = spec.inputs[4]](const Launch& l) {
+    const auto in = [&](int k, std::int64_t i) { return static_cast<const T*>(l.in[k]) + i; };
+    const auto out = [&](int k, std::int64_t i) { return static_cast<T*>(l.out[k]) + i; };
+    for (std::int64_t i = 0; i < n; ++i)
+      adam_elements(AdamFactors<T>(options, t.at<double>(l.in[4], i) + 1, lr.at<double>(l.in[5], i)),
+                    in(0, i), in(1, i), in(2, i), in(3, i), out(0, i), out(1, i), out(2, i), 1);
+    count_steps(steps, l.in[4], l.out[3]);
+  });
+}
+
 template <class T> KernelPtr make_predict(const KernelSpec& spec) {
   return make_kernel([n = spec.inputs[0].elements(), coefficient = Coefficient(spec)](const Launch& l) {
     coefficient.visit<T>(l.in[2], 0, n, [&](T c, std::int64_t i, std::int64_t count) {
@@ -34,6 +47,10 @@ template <class T> KernelPtr make_predict(const KernelSpec& spec) {
 
 KernelPtr make_sgd_update_reference(const KernelSpec& spec) {
   return spec.inputs[0].dtype == DType::f64 ? make_sgd<double>(spec) : make_sgd<float>(spec);
+}
+
+KernelPtr make_adam_update_reference(const KernelSpec& spec) {
+  return spec.inputs[0].dtype == DType::f64 ? make_adam<double>(spec) : make_adam<float>(spec);
 }
 
 KernelPtr make_predict_reference(const KernelSpec& spec) {

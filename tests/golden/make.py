@@ -75,9 +75,14 @@ def state(model):
     return {k: values(v) for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")}
 
 
-def case(name, model, sample, sgd):
-    result = {"name": name, "sample": sample, "sgd": sgd, "initial": state(model), "batches": []}
-    optimizer = torch.optim.SGD(model.parameters(), **sgd)
+def case(name, model, sample, kind, options):
+    result = {"name": name, "sample": sample, "optimizer": kind, "options": options, "initial": state(model),
+              "batches": []}
+    biases = [p for n, p in model.named_parameters() if n.endswith("bias")]  # at half the rate, without decay
+    others = [p for n, p in model.named_parameters() if not n.endswith("bias")]
+    groups = [{"params": biases, "lr": options["lr"] / 2, "weight_decay": 0}, {"params": others}]
+    grouped = kind == "AdamW"
+    optimizer = getattr(torch.optim, kind)(groups if grouped else model.parameters(), **options)
     for _ in range(STEPS):
         images, labels = torch.randn(SAMPLES, *sample), torch.randint(CLASSES, (SAMPLES,))
         loss = cross_entropy(model(images), labels)
@@ -95,11 +100,13 @@ def main():
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     cases = [
-        case("mlp", Mlp(12, 6), [2, 2, 3], {"lr": 0.1, "momentum": 0, "weight_decay": 0.01, "nesterov": False}),
-        case("mlp-residual", MlpResidual(12, 6), [2, 2, 3],
+        case("mlp", Mlp(12, 6), [2, 2, 3], "SGD", {"lr": 0.1, "momentum": 0, "weight_decay": 0.01, "nesterov": False}),
+        case("mlp-residual", MlpResidual(12, 6), [2, 2, 3], "SGD",
              {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": False}),
         case("convnet", ConvNet(3, (4, 5)), [6, 6, 3],  # 6 -> 3 -> 1: the second pooling drops a row and a column
-             {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+             "SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+        case("mlp", Mlp(12, 6), [2, 2, 3], "Adam", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}),
+        case("mlp-residual", MlpResidual(12, 6), [2, 2, 3], "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
     ]
     document = {"torch": torch.__version__.split("+")[0], "samples": SAMPLES, "classes": CLASSES, "cases": cases}
     pathlib.Path(__file__).with_name("training.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
