@@ -53,6 +53,7 @@ std::string to_json(const TrainOptions& o) {
                {"batch_size", o.batch_size},
                {"lr", o.lr},
                {"sched", o.sched},
+               {"amp_dtype", o.amp_dtype},
                {"optimizer", o.optimizer},
                {"momentum", o.momentum},
                {"nesterov", o.nesterov},

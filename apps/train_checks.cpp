@@ -83,6 +83,9 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--epochs", o.epochs, 0, kMostEpochs);
   in_range<std::int64_t>("--steps", o.steps, 0, kMostSteps);
   for (double lr : o.lr) in_range("--lr", lr, 0.0);
+  one_of("--amp-dtype", o.amp_dtype, {"none", "bf16"});
+  if (o.amp_dtype != "none" && o.dtype != "f32")
+    throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
   one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
   for (double beta : o.betas)

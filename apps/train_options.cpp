@@ -47,6 +47,8 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Optimiser");
   add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
   app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine (to 0)");
+  app.add_option("--amp-dtype", o.amp_dtype,
+                 "bf16: products and activations in it, weights and sums in f32; or none");
   app.add_option("--opt", o.optimizer, "sgd, adam or adamw (decay apart from the gradient)");
   app.add_option("--momentum", o.momentum, "of sgd");
   app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");

@@ -22,6 +22,7 @@ struct TrainOptions {
   std::string optimizer = "sgd";
   double momentum = 0.9, weight_decay = 0;
   bool nesterov = false, no_bias_decay = false;
+  std::string amp_dtype = "none";
   std::vector<double> betas = {0.9, 0.999};
   std::vector<std::uint64_t> seed = {0};
   int threads = 0;       ///< per compute lane; 0: the cores divided among the lanes of this machine

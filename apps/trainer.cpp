@@ -109,6 +109,7 @@ Strategy Trainer::strategy() const {
   s.optimizer = optimizer_of(options_);
   const Graph forward = forward_graph(1, true);
   if (options_.no_bias_decay) s.parameter_groups = {{vectors_of(forward), 1, 0.0}};
+  if (options_.amp_dtype == "bf16") s.amp = DType::bf16;
   s.threads = lane_threads();
   if (!options_.link.empty()) s.link = parse_link(options_.link);
   if (!options_.memory_budget.empty()) s.memory_budget = parse_bytes(options_.memory_budget);

@@ -24,7 +24,7 @@ struct Options {
   std::int64_t batch = 128;
   int steps = 10;
   int threads = 0;
-  bool kernels = false;
+  bool kernels = false, bf16 = false;
 };
 
 // Every step of one op and types: how often it comes, and seconds.
@@ -99,7 +99,11 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
 void measure(const std::string& name, const Options& o, const Ceilings& most) {
   const auto net = nn::make_network(name, 10);
   net->initialise(1);
-  const Program p = build(traced(*net, o.batch), {.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads});
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9};
+  s.threads = o.threads;
+  if (o.bf16) s.amp = DType::bf16;
+  const Program p = build(traced(*net, o.batch), s);
   FunctionHost host = constant_host();
   Session session(p, {}, host, {.spans = 1'000'000});
   session.load(net->state());
@@ -148,6 +152,7 @@ int main(int argc, char** argv) {
   app.add_option("-b,--batch-size", o.batch, "samples a step")->check(CLI::PositiveNumber);
   app.add_option("--steps", o.steps, "measured, after two that are not")->check(CLI::PositiveNumber);
   app.add_option("--threads", o.threads, "of the team")->check(CLI::PositiveNumber);
+  app.add_flag("--bf16", o.bf16, "in mixed precision");
   app.add_flag("--kernels", o.kernels, "also each kernel's time, in the step and alone");
   return apps::run_program(app, argc, argv, [&] {
     bound_team_spin(argv);

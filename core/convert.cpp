@@ -2,9 +2,20 @@
 
 #include <cmath>
 
+#include <tandem/core/clones.h>
 #include <tandem/core/error.h>
 
 namespace tandem {
+
+TANDEM_CLONES void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) to[i] = bf16_to_float(from[i]);
+}
+
+TANDEM_CLONES void floats_to_bf16(const float* from, std::uint16_t* to, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) to[i] = float_to_bf16(from[i]);
+}
 namespace {
 template <class T> T at(const void* data, std::int64_t i) { return static_cast<const T*>(data)[i]; }
 template <class T> void put(void* data, std::int64_t i, double v) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/through_f32.h>
 
 namespace tandem {
 namespace {
@@ -30,10 +31,13 @@ bool KernelTable::has(std::string_view op) const {
 }
 
 KernelPtr KernelTable::make(const KernelSpec& spec) const {
-  for (const KernelTable* table = this; table; table = table->fallback_)
-    if (const auto found = table->factories_.find(std::string(spec.op.name()));
-        found != table->factories_.end())
-      if (KernelPtr kernel = found->second(spec)) return kernel;
+  const std::string op(spec.op.name());
+  for (const KernelTable* table = this; table; table = table->fallback_) {
+    const auto found = table->factories_.find(op);
+    if (found == table->factories_.end()) continue;
+    if (KernelPtr kernel = found->second(spec)) return kernel;
+    if (KernelPtr kernel = make_through_f32(*table, spec)) return kernel;
+  }
   throw Error(fmt::format("{}: no {} kernel for {}", spec.tag.path.empty() ? "<top>" : spec.tag.path,
                           backend_, signature(spec.op, spec.inputs)));
 }

@@ -70,7 +70,8 @@ class KernelTable {
       : backend_(std::move(backend)), fallback_(fallback) {}
   void add(std::string_view op, KernelFactory factory);
   bool has(std::string_view op) const;
-  /// Throws Error naming op, types and backend when there is no kernel.
+  /// Operands in bf16 or f16 that no kernel takes are computed through f32 (through_f32.h). Throws Error
+  /// naming op, types and backend when there is no kernel.
   KernelPtr make(const KernelSpec& spec) const;
   const std::string& backend() const { return backend_; }
 

@@ -49,6 +49,13 @@ struct BatchArgs {
   std::int64_t models;
 };
 
+/// How an op takes part in mixed precision (plan/mixed_precision.h).
+enum class Precision : std::uint8_t {
+  full,     ///< computed in f32, whatever comes in
+  low,      ///< a product: takes and gives the narrow dtype
+  follows,  ///< gives the dtype it is given; its arithmetic is f32 all the same
+};
+
 /// One operation: its attributes are the members of the subclass, and *all* its rules are here.
 /// Rules are pure virtual, so none can be forgotten; one that cannot exist says so by returning
 /// `no_rule(...)`. Kernels live apart, per backend (kernel.h). Ops are immutable and shared.
@@ -72,6 +79,8 @@ class Op {
   virtual Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const = 0;
   virtual std::vector<Alias> may_alias(std::span<const TensorType> inputs) const = 0;
 
+  /// What becomes of the op in mixed precision.
+  virtual Precision precision() const { return Precision::full; }
   virtual LaneKind lane() const { return LaneKind::compute; }
   /// Which of several lanes of that kind: the peer stage, for sends and receives. (A computation's lane is
   /// the schedule's choice: Tag::lane.)

@@ -25,6 +25,7 @@ class Conv2dOp : public Op {
   explicit Conv2dOp(Conv2dOptions options) : options(options) {}
   std::string attributes() const override;
   Tensors batch(const BatchArgs& args) const override;
+  Precision precision() const override { return Precision::low; }
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 

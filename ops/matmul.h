@@ -18,6 +18,7 @@ class MatMul final : public Op {
       : transpose_a(options.transpose_a), transpose_b(options.transpose_b) {}
   std::string_view name() const override { return "matmul"; }
   std::string attributes() const override;
+  Precision precision() const override { return Precision::low; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;

@@ -13,6 +13,7 @@ class BatchNorm final : public Op {
   explicit BatchNorm(double epsilon) : epsilon(epsilon) {}
   std::string_view name() const override { return "batch_norm"; }
   std::string attributes() const override;
+  Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;

@@ -22,6 +22,7 @@ class Pointwise final : public Op {
   std::string attributes() const override;
   /// The instruction's name where there is just one: "relu".
   std::string label() const override;
+  Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;

@@ -22,6 +22,7 @@ class Pool2dOp : public Op {
   explicit Pool2dOp(Pool2dOptions options) : options(options) {}
   std::string attributes() const override;
   Tensors batch(const BatchArgs& args) const override;
+  Precision precision() const override { return Precision::follows; }
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const Pool2dOptions options;

@@ -18,8 +18,8 @@ Dropout::Dropout(double p) : p(p) {
 std::string Dropout::attributes() const { return fmt::format("p={}", p); }
 Types Dropout::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 2) throw Error(fmt::format("takes x and a seed, not {} inputs", inputs.size()));
-  if ((inputs[0].dtype != DType::f32 && inputs[0].dtype != DType::f64) || inputs[0].rank() == 0)
-    throw Error(fmt::format("x is f32 or f64 with a leading axis of samples, not {}", to_string(inputs[0])));
+  if (!is_floating(inputs[0].dtype) || inputs[0].rank() == 0)
+    throw Error(fmt::format("x is floating with a leading axis of samples, not {}", to_string(inputs[0])));
   if (inputs[1] != TensorType{DType::i64, {}})
     throw Error(fmt::format("the seed is i64[], not {}", to_string(inputs[1])));
   return {inputs[0]};

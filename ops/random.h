@@ -14,6 +14,7 @@ class Dropout final : public Op {
   explicit Dropout(double p);
   std::string_view name() const override { return "dropout"; }
   std::string attributes() const override;
+  Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;

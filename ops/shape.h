@@ -20,6 +20,7 @@ class Movement : public Op {
  public:
   /// Boxes that make up the output.
   virtual std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const = 0;
+  Precision precision() const override { return Precision::follows; }
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };

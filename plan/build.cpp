@@ -20,6 +20,7 @@
 #include <tandem/pipeline/transfers.h>
 #include <tandem/plan/fuse_pointwise.h>
 #include <tandem/plan/list_order.h>
+#include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/training_graph.h>
 
@@ -105,7 +106,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
     if (strategy.verify) verify(graph_of(graph));
     return graph;
   };
-  Graph g = strategy.models > 1 ? checked(batch(forward, strategy.models)) : forward;
+  Graph g = strategy.amp ? checked(mixed_precision(forward, *strategy.amp)) : forward;
+  if (strategy.models > 1) g = checked(batch(g, strategy.models));
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
     throw Error(fmt::format("a pipeline of {} takes {}, the plan gives {}", counted(strategy.stages, "stage"),
@@ -117,7 +119,9 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
   StepGraph step = checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
   step = checked(add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups));
-  if (strategy.train) step = checked(add_updates(std::move(step), strategy.optimizer, strategy.parameter_groups, strategy.models));
+  if (strategy.train)
+    step =
+        checked(add_updates(std::move(step), strategy.optimizer, strategy.parameter_groups, strategy.models));
   g = checked(deliver(std::move(step)));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Strategy {
   std::vector<std::string> swap{}, recompute{};
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
 
+  std::optional<DType> amp{};  ///< bf16: products and activations in it, weights and sums in f32
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
   Optimizer optimizer = SgdOptions{};
   std::vector<ParameterGroup> parameter_groups{};

@@ -174,6 +174,62 @@ TEST(Equivalence, FusingPointwiseOpsChangesNoBit) {
     }
 }
 
+Job convolutional_job() {
+  Job job = small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
+  };
+  return job;
+}
+
+// Products in bf16, weights in f32: near to training in f32, and the same whatever the schedule.
+TEST(Equivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedule) {
+  for (const bool images : {false, true}) {
+    Job job = images ? convolutional_job() : small_residual_job();
+    const Outcome f32 = train(job, plain());
+    Strategy s = plain();
+    s.amp = DType::bf16;
+    const Outcome one = train(job, s);
+    const Program p = build(trace_job(job, job.batch_size), s);
+    std::map<std::string, int> products;
+    for (const Step& step : p.steps)
+      if (step.op->precision() == Precision::low) ++products[std::string(name_of(step.outputs[0].dtype))];
+    EXPECT_EQ(products.size(), 1u);
+    EXPECT_GT(products["bf16"], 0);
+    for (const StateBlock& state : p.states) EXPECT_EQ(state.type.dtype, DType::f32) << state.path;
+    ASSERT_EQ(one.losses.size(), f32.losses.size());
+    for (std::size_t b = 0; b < one.losses.size(); ++b) {
+      EXPECT_NE(one.losses[b], f32.losses[b]) << "bf16 rounds";
+      EXPECT_NEAR(one.losses[b][0], f32.losses[b][0], 0.02 * f32.losses[b][0]) << "batch " << b;
+    }
+    if (images) continue;  // batch norm sees micro-batches
+    s.recompute = {"block2"};
+    s.fuse_pointwise = false;
+    const Outcome recomputed = train(job, s);
+    EXPECT_EQ(one.losses, recomputed.losses);
+    expect_same_state(one.state, recomputed.state);
+    s = plain();
+    s.amp = DType::bf16;
+    s.microbatches = 2;
+    const Outcome accumulated = train(job, s);
+    s.stages = 2;
+    s.cuts = {"block2"};
+    s.schedule = ScheduleKind::one_f_one_b;
+    const Outcome pipelined = train(job, s);
+    EXPECT_EQ(accumulated.losses, pipelined.losses);
+    expect_same_state(accumulated.state, pipelined.state);
+  }
+}
+
+TEST(Equivalence, MixedPrecisionRefusesWhatItDoesNotKnow) {
+  Strategy s = plain();
+  s.amp = DType::f16;
+  EXPECT_THROW(build(trace_job(small_residual_job(), 8), s), Error);
+  s.amp = DType::bf16;
+  EXPECT_THROW(build(trace_job(small_residual_job(DType::f64), 8), s), Error);
+}
+
 // The gradients of a group are made where they are reduced, side by side.
 TEST(Equivalence, FusingCopiesNothing) {
   const Job job = small_residual_job();
@@ -274,15 +330,6 @@ TEST(Equivalence, AllAtOnceUnderLaggedSchedulesEqualsOneReplica) {
     --s.memory_budget;
     EXPECT_THROW(train(job, s), Error);
   }
-}
-
-Job convolutional_job() {
-  Job job = small_residual_job();
-  job.sample = {8, 8, 3};
-  job.model = [] {
-    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
-  };
-  return job;
 }
 
 TEST(Equivalence, BatchNormAndConvolutionThroughStagesSwapsAndRecomputesBitwise) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/vector_math.h>

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <optional>
 
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/vector_math.h>
@@ -65,6 +65,8 @@ void load_tile(DType dtype, const BroadcastWalk& walk, const void* from, std::in
                [&](std::int64_t done, std::int64_t count, std::int64_t offset, std::int64_t stride) {
                  const E* source = static_cast<const E*>(from) + offset;
                  float* target = to + done;
+                 if constexpr (std::is_same_v<E, BFloat16>)
+                   if (stride == 1) return bf16_to_floats(&source->bits, target, count);
                  if (stride == 1)
                    for (std::int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
                  else
@@ -78,7 +80,10 @@ void store_tile(DType dtype, const float* from, void* to, std::int64_t begin, st
   visit_dtype(dtype, [&](auto zero) {
     using E = decltype(zero);
     E* target = static_cast<E*>(to) + begin;
-    for (std::int64_t i = 0; i < n; ++i) target[i] = convert_element<E>(from[i]);
+    if constexpr (std::is_same_v<E, BFloat16>)
+      floats_to_bf16(from, &target->bits, n);
+    else
+      for (std::int64_t i = 0; i < n; ++i) target[i] = convert_element<E>(from[i]);
   });
 }
 

@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/pool.h>

@@ -1,6 +1,6 @@
 #include <tandem/ops/random.h>
 
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/uniforms.h>

@@ -1,7 +1,7 @@
 #include <tandem/ops/cpu/uniforms.h>
 
 #include <tandem/core/philox.h>
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 
 namespace tandem {
 namespace {

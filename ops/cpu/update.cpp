@@ -1,4 +1,4 @@
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/update_math.h>

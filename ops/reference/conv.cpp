@@ -4,7 +4,7 @@
 #include <array>
 
 #include <tandem/ops/conv.h>
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {

@@ -2,7 +2,7 @@
 // operands are, and is rounded once; then the bias is added and rounded again.
 #include <algorithm>
 
-#include <tandem/ops/cpu/clones.h>
+#include <tandem/core/clones.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reference/kernels.h>
 

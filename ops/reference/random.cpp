@@ -22,7 +22,11 @@ template <class T> KernelPtr make(const KernelSpec& spec) {
 }  // namespace
 
 KernelPtr make_dropout_reference(const KernelSpec& spec) {
-  return spec.inputs[0].dtype == DType::f64 ? make<double>(spec) : make<float>(spec);
+  switch (spec.inputs[0].dtype) {
+    case DType::f32: return make<float>(spec);
+    case DType::f64: return make<double>(spec);
+    default: return nullptr;
+  }
 }
 
 }  // namespace tandem

@@ -1,0 +1,95 @@
+#include <tandem/plan/mixed_precision.h>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+class Mixing {
+ public:
+  Mixing(const Graph& forward, DType low) : g_(forward), low_(low), to_(forward.values().size(), -1) {
+    for (const StateSlot& s : forward.slots()) result_.add_slot(s);
+    for (const Node& n : forward.nodes()) add(n);
+  }
+  Graph take() { return std::move(result_); }
+
+ private:
+  void add(const Node& n) {
+    std::vector<ValueId> inputs = n.inputs;
+    for (ValueId& v : inputs) v = to_[static_cast<std::size_t>(v)];
+    OpPtr op = n.op;
+    switch (n.op->precision()) {
+      case Precision::low:
+        for (ValueId& v : inputs)
+          if (is(v, DType::f32)) v = as(v, low_, n.tag);
+        break;
+      case Precision::follows:
+        op = following(n, inputs);
+        if (dynamic_cast<const Movement*>(op.get()) && any_low(inputs))
+          for (ValueId& v : inputs) v = is(v, DType::f32) ? as(v, low_, n.tag) : v;
+        break;
+      case Precision::full:
+        for (std::size_t i = 0; i < inputs.size(); ++i)
+          if (is(inputs[i], low_)) inputs[i] = as(inputs[i], g_.type(n.inputs[i]).dtype, n.tag);
+        break;
+    }
+    const Node& added = result_.node(result_.add(std::move(op), std::move(inputs), n.tag));
+    for (std::size_t o = 0; o < n.outputs.size(); ++o)
+      to_[static_cast<std::size_t>(n.outputs[o])] = added.outputs[o];
+  }
+
+  // An expression says what it gives; one that gave f32 gives what it is given. Casts are the user's.
+  OpPtr following(const Node& n, const std::vector<ValueId>& inputs) const {
+    const auto* pointwise = dynamic_cast<const Pointwise*>(n.op.get());
+    if (!pointwise || !any_low(inputs) || pointwise->dtype != DType::f32 || pointwise->program.size() < 2)
+      return n.op;
+    return std::make_shared<Pointwise>(pointwise->program, low_);
+  }
+
+  bool any_low(const std::vector<ValueId>& values) const {
+    return std::any_of(values.begin(), values.end(), [&](ValueId v) { return is(v, low_); });
+  }
+  bool is(ValueId v, DType dtype) const { return result_.type(v).dtype == dtype; }
+
+  // Once for all readers.
+  ValueId as(ValueId v, DType dtype, const Tag& reader) {
+    const auto [found, fresh] = casts_.try_emplace({v, dtype}, -1);
+    if (fresh) {
+      Tag tag = reader;
+      tag.rng_id = 0;
+      found->second =
+          result_
+              .node(result_.add(
+                  std::make_shared<Pointwise>(PointwiseProgram{{PointwiseCode::input, 0}}, dtype), {v}, tag))
+              .outputs[0];
+    }
+    return found->second;
+  }
+
+  const Graph& g_;
+  const DType low_;
+  Graph result_;
+  std::vector<ValueId> to_;
+  std::map<std::pair<ValueId, DType>, ValueId> casts_;
+};
+
+}  // namespace
+
+Graph mixed_precision(const Graph& forward, DType dtype) {
+  if (dtype != DType::bf16)
+    throw Error(fmt::format("mixed precision in {}: only bf16 is known", name_of(dtype)));
+  for (const StateSlot& s : forward.slots())
+    if (s.type.dtype == DType::f64)
+      throw Error(fmt::format("mixed precision is for models in f32; state '{}' is f64", s.path));
+  return Mixing(forward, dtype).take();
+}
+
+}  // namespace tandem
