@@ -3,12 +3,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <tandem/core/host.h>
-#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/loader.h>
 #include <tandem/nn/module.h>
 
 #include "train_options.h"
@@ -34,10 +33,10 @@ class CifarTraining final : public Host {
   };
   /// `data` must hold a batch at least. `arrived` is called with each batch whose loss is there, in order of
   /// batches.
-  CifarTraining(const CifarData& data, const TrainOptions& options,
+  CifarTraining(DatasetPtr data, const TrainOptions& options,
                 std::function<void(std::int64_t, const Batch&)> arrived);
 
-  std::int64_t batches_per_epoch() const { return data_.size() / options_.batch_size; }
+  std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
   std::int64_t total_batches() const;
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
@@ -46,22 +45,18 @@ class CifarTraining final : public Host {
                std::span<const std::byte> value) override;
 
  private:
-  std::vector<std::int64_t> indices(std::int64_t batch, std::int64_t first, std::int64_t count);
   double rate(std::size_t model, std::int64_t batch) const;
-  const CifarData& data_;
   const TrainOptions& options_;
   std::function<void(std::int64_t, const Batch&)> arrived_;
   DType dtype_;
-  std::mutex mutex_;
-  std::int64_t shuffled_epoch_ = -1;
-  std::shared_ptr<const std::vector<std::int64_t>> order_;
+  Loader loader_;
 };
 
 /// Test images in order, the last batch filled up with label −1; counts what was right.
 class CifarEvaluation final : public Host {
  public:
-  CifarEvaluation(const CifarData& data, const TrainOptions& options, std::int64_t batch_size);
-  std::int64_t batches() const { return (data_.size() + batch_size_ - 1) / batch_size_; }
+  CifarEvaluation(DatasetPtr data, const TrainOptions& options, std::int64_t batch_size);
+  std::int64_t batches() const { return loader_.batches_per_epoch(); }
   std::vector<double> accuracy() const;  ///< per model, 0 … 1
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
@@ -70,9 +65,9 @@ class CifarEvaluation final : public Host {
                std::span<const std::byte> value) override;
 
  private:
-  const CifarData& data_;
   const TrainOptions& options_;
-  std::int64_t batch_size_;
+  std::int64_t batch_size_, images_;
+  Loader loader_;
   std::vector<std::int64_t> correct_;
 };
 

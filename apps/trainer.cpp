@@ -18,6 +18,7 @@
 #include <tandem/core/team.h>
 #include <tandem/core/trace.h>
 #include <tandem/datasets/draw.h>
+#include <tandem/datasets/drawn_dataset.h>
 #include <tandem/dist/agree.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
@@ -64,15 +65,8 @@ void Trainer::run() {
     directory_ = RunDirectory(options_);
     require_writable("--trace", options_.trace);
   }
-  CifarData train_data, test_data;
-  if (options_.data == "synthetic") {
-    train_data = draw_cifar(options_.synthetic_train, options_.seed[0]);
-    test_data = draw_cifar(options_.synthetic_test, options_.seed[0], kFirstDrawnTestIndex);
-  } else {
-    train_data = load_cifar(options_.data, CifarSplit::train);
-    test_data = load_cifar(options_.data, CifarSplit::test);
-  }
-  classes_ = train_data.classes;
+  MemoryDataset train_data = read_data(CifarSplit::train), test_data = read_data(CifarSplit::test);
+  classes_ = train_data.classes();
   if (options_.batch_size > train_data.size())
     throw Error(fmt::format("--batch-size {} is larger than the training set of {}", options_.batch_size,
                             counted(train_data.size(), "image")));
@@ -84,7 +78,17 @@ void Trainer::run() {
           fnv1a(fmt::format("{} {} {}", to_json(common), train_data.digest(), test_data.digest())),
           "arguments or data", 0);
   }
-  options_.simulate ? simulate(train_data) : train(train_data, test_data);
+  const DatasetPtr train_set = std::make_shared<MemoryDataset>(std::move(train_data)),
+                   test_set = std::make_shared<MemoryDataset>(std::move(test_data));
+  options_.simulate ? simulate(train_set) : train(train_set, test_set);
+}
+
+MemoryDataset Trainer::read_data(CifarSplit split) const {
+  const bool training = split == CifarSplit::train;
+  if (options_.data == "synthetic")
+    return draw_cifar(training ? options_.synthetic_train : options_.synthetic_test, options_.seed[0],
+                      training ? 0 : kFirstDrawnTestIndex);
+  return load_cifar(options_.data, split);
 }
 
 int Trainer::compute_lanes() const {
@@ -168,7 +172,7 @@ Program Trainer::training_program(const Strategy& s) const {
   return program;
 }
 
-void Trainer::train(const CifarData& train, const CifarData& test) {
+void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
   const Strategy s = strategy();
   const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;
@@ -280,7 +284,7 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
 }
 
 // The forward graph of the whole batch once more, node by node.
-std::string Trainer::where_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+std::string Trainer::where_non_finite(const DatasetPtr& train, const std::map<std::string, Tensor>& state,
                                       std::int64_t batch) const {
   Graph graph = forward_graph(options_.batch_size, true);
   if (options_.models > 1) graph = tandem::batch(graph, options_.models);
@@ -291,14 +295,14 @@ std::string Trainer::where_non_finite(const CifarData& train, const std::map<std
   return value.empty() ? "" : "; the first value that is not finite is " + value;
 }
 
-void Trainer::simulate(const CifarData& train) {
+void Trainer::simulate(const DatasetPtr& train) {
   if (!is_main()) return;
   Profile profile;
   if (!options_.profile.empty()) profile = Profile::read(options_.profile);
   const Strategy s = strategy();
   Program program = training_program(s);
   const std::int64_t batches =
-      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
+      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train->size() / options_.batch_size);
   require_simulable("--steps", batches, program);
   if (options_.profile.empty()) {
     TrainOptions still = options_;  // a rate of 0 keeps the weights, and all values, as they are

@@ -35,16 +35,17 @@ class Trainer {
   Program training_program(const Strategy& strategy) const;
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
-  void train(const CifarData& train, const CifarData& test);
+  MemoryDataset read_data(CifarSplit split) const;
+  void train(const DatasetPtr& train, const DatasetPtr& test);
   void end_run(Session& session, int signal) const;
   void run_epochs(Session& session, const CifarTraining& host) const;
   void help_explain(const Session& session, Comm& spare) const;
   void save_what_was_traced(Session& session) const;
   void write_trace(const Timeline& timeline) const;
-  void simulate(const CifarData& train);
+  void simulate(const DatasetPtr& train);
   void report(const TrainingLog& log, const Session& session, std::int64_t peak,
               const std::vector<double>& accuracy);
-  std::string where_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+  std::string where_non_finite(const DatasetPtr& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 
   TrainOptions options_;
