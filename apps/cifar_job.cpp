@@ -22,18 +22,26 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
+#include "augment.h"
+
 namespace tandem::apps {
 namespace {
 
-DatasetPtr normalised(DatasetPtr data, const TrainOptions& options) {
-  return mapped(std::move(data),
-                {std::make_shared<Normalise>(kCifarMean, kCifarStd, dtype_from_name(options.dtype))});
+TransformPtr normalise(const TrainOptions& options) {
+  return std::make_shared<Normalise>(kCifarMean, kCifarStd, dtype_from_name(options.dtype));
 }
 
 // Transforms lie below the shuffle: what a sample becomes in an epoch depends on the sample, not on its
 // place.
 DatasetPtr training_data(DatasetPtr data, const TrainOptions& options) {
-  return std::make_shared<ShuffledDataset>(normalised(std::move(data), options), options.seed[0]);
+  return std::make_shared<ShuffledDataset>(
+      augmented(std::move(data), options.augment, options.seed[0], normalise(options)), options.seed[0]);
+}
+
+LoaderOptions whole_batches(LoaderOptions ahead, const TrainOptions& options) {
+  ahead.batch_size = options.batch_size;
+  ahead.drop_last = options.drop_last;
+  return ahead;
 }
 
 std::span<std::int32_t> labels_in(const std::string& name, std::int64_t samples, std::span<std::byte> out) {
@@ -77,11 +85,11 @@ Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool trai
 }
 
 CifarTraining::CifarTraining(DatasetPtr data, const TrainOptions& options,
-                             std::function<void(std::int64_t, const Batch&)> arrived)
+                             std::function<void(std::int64_t, const Batch&)> arrived, LoaderOptions ahead)
     : options_(options),
       arrived_(std::move(arrived)),
       dtype_(dtype_from_name(options.dtype)),
-      loader_(training_data(std::move(data), options), {.batch_size = options.batch_size}) {}
+      loader_(training_data(std::move(data), options), whole_batches(ahead, options)) {}
 
 std::int64_t CifarTraining::total_batches() const {
   const std::int64_t by_epochs = batches_per_epoch() * options_.epochs;
@@ -103,8 +111,7 @@ void CifarTraining::fill(const std::string& name, std::int64_t batch, int microb
     return;
   }
   if (name == "seed") return fill_seeds(options_, out);
-  const Rows rows =
-      share_of(options_.batch_size, rank.replica, rank.replicas, microbatch, options_.microbatches);
+  const Rows rows = share_of(samples(batch), rank.replica, rank.replicas, microbatch, options_.microbatches);
   if (name == "images") return loader_.data(batch, rows, out);
   loader_.labels(batch, rows, labels_in(name, rows.count, out));
 }
@@ -113,6 +120,7 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
                             std::span<const std::byte> value) {
   if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
   Batch result;
+  result.samples = samples(batch);
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     result.loss.push_back(load_element(dtype_, value.data(), static_cast<std::int64_t>(m)));
     result.lr.push_back(rate(m, batch));
@@ -131,7 +139,7 @@ CifarEvaluation::CifarEvaluation(DatasetPtr data, const TrainOptions& options, s
     : options_(options),
       batch_size_(batch_size),
       images_(data->size()),
-      loader_(normalised(std::move(data), options), {.batch_size = batch_size, .drop_last = false}),
+      loader_(mapped(std::move(data), {normalise(options)}), {.batch_size = batch_size, .drop_last = false}),
       correct_(static_cast<std::size_t>(options.models), 0) {}
 
 std::vector<double> CifarEvaluation::accuracy() const {

@@ -29,15 +29,20 @@ class CifarTraining final : public Host {
  public:
   struct Batch {
     std::vector<double> loss, lr;  ///< per model
-    double seconds = 0;            ///< when the loss arrived, on a steady clock
+    std::int64_t samples = 0;
+    double seconds = 0;  ///< when the loss arrived, on a steady clock
   };
   /// `data` must hold a batch at least. `arrived` is called with each batch whose loss is there, in order of
-  /// batches.
+  /// batches. `ahead`: who loads what before it is asked for; by default nobody.
   CifarTraining(DatasetPtr data, const TrainOptions& options,
-                std::function<void(std::int64_t, const Batch&)> arrived);
+                std::function<void(std::int64_t, const Batch&)> arrived, LoaderOptions ahead = {});
 
   std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
   std::int64_t total_batches() const;
+  /// In `batch`: the batch size, or fewer in the last of an epoch.
+  std::int64_t samples(std::int64_t batch) const { return loader_.rows(batch); }
+  /// Begins to load ahead: `batch` is the first that will be asked for.
+  void start(std::int64_t batch) { loader_.start(batch, total_batches()); }
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
             std::span<std::byte> out) override;
