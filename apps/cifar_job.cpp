@@ -4,7 +4,7 @@
 #include <cmath>
 #include <csignal>
 #include <numbers>
-#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,30 +12,44 @@
 #include <tandem/core/convert.h>
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
-#include <tandem/core/rng.h>
 #include <tandem/core/timeline.h>
 #include <tandem/core/trace.h>
-#include <tandem/nn/models/networks.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/mapped_dataset.h>
+#include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/datasets/transforms/normalise.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
+#include "augment.h"
+
 namespace tandem::apps {
 namespace {
 
-void fill_images(const CifarData& data, std::span<const std::int64_t> which, DType dtype,
-                 std::span<std::byte> out) {
-  if (dtype == DType::f64)
-    normalise(data, which, {reinterpret_cast<double*>(out.data()), out.size() / sizeof(double)});
-  else
-    normalise(data, which, {reinterpret_cast<float*>(out.data()), out.size() / sizeof(float)});
+TransformPtr normalise(const TrainOptions& options) {
+  return std::make_shared<Normalise>(kCifarMean, kCifarStd, dtype_from_name(options.dtype));
 }
 
-void require_labels(const std::string& name, std::size_t samples, std::span<const std::byte> out) {
-  if (name != "labels" || out.size() != samples * sizeof(std::int32_t))
+// Transforms lie below the shuffle: what a sample becomes in an epoch depends on the sample, not on its
+// place.
+DatasetPtr training_data(DatasetPtr data, const TrainOptions& options) {
+  return std::make_shared<ShuffledDataset>(
+      augmented(std::move(data), options.augment, options.seed[0], normalise(options)), options.seed[0]);
+}
+
+LoaderOptions whole_batches(LoaderOptions ahead, const TrainOptions& options) {
+  ahead.batch_size = options.batch_size;
+  ahead.drop_last = options.drop_last;
+  return ahead;
+}
+
+std::span<std::int32_t> labels_in(const std::string& name, std::int64_t samples, std::span<std::byte> out) {
+  if (name != "labels" || std::ssize(out) != samples * static_cast<std::int64_t>(sizeof(std::int32_t)))
     throw Error(fmt::format(
         "the network asks for input '{}' of {} bytes; CIFAR has images, and a label of 4 bytes a sample",
         name, out.size()));
+  return {reinterpret_cast<std::int32_t*>(out.data()), static_cast<std::size_t>(samples)};
 }
 
 void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
@@ -70,37 +84,17 @@ Graph trace_classifier(nn::Module& model, std::int64_t n, DType dtype, bool trai
   return graph;
 }
 
-CifarTraining::CifarTraining(const CifarData& data, const TrainOptions& options,
-                             std::function<void(std::int64_t, const Batch&)> arrived)
-    : data_(data), options_(options), arrived_(std::move(arrived)), dtype_(dtype_from_name(options.dtype)) {}
+CifarTraining::CifarTraining(DatasetPtr data, const TrainOptions& options,
+                             std::function<void(std::int64_t, const Batch&)> arrived, LoaderOptions ahead)
+    : options_(options),
+      arrived_(std::move(arrived)),
+      dtype_(dtype_from_name(options.dtype)),
+      loader_(training_data(std::move(data), options), whole_batches(ahead, options)) {}
 
 std::int64_t CifarTraining::total_batches() const {
   const std::int64_t by_epochs = batches_per_epoch() * options_.epochs;
   if (options_.steps == 0) return by_epochs;
   return options_.epochs > 0 ? std::min(options_.steps, by_epochs) : options_.steps;
-}
-
-// Fisher–Yates by Philox: an epoch's order is a function of the first seed and the epoch.
-std::vector<std::int64_t> CifarTraining::indices(std::int64_t batch, std::int64_t first, std::int64_t count) {
-  const std::int64_t epoch = batch / batches_per_epoch();
-  std::shared_ptr<const std::vector<std::int64_t>> order;
-  {
-    const std::lock_guard lock(mutex_);
-    if (shuffled_epoch_ != epoch) {
-      auto fresh = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(data_.size()));
-      std::iota(fresh->begin(), fresh->end(), 0);
-      const RngKey key{options_.seed[0], static_cast<std::uint64_t>(epoch), fnv1a("shuffle")};
-      for (std::size_t i = fresh->size(); i > 1; --i) {
-        const double u = uniform(key, i, 0) + 0x1p-24 * uniform(key, i, 1);
-        std::swap((*fresh)[i - 1], (*fresh)[static_cast<std::size_t>(u * static_cast<double>(i))]);
-      }
-      order_ = std::move(fresh);
-      shuffled_epoch_ = epoch;
-    }
-    order = order_;
-  }
-  const auto from = order->begin() + (batch % batches_per_epoch()) * options_.batch_size + first;
-  return {from, from + count};
 }
 
 double CifarTraining::rate(std::size_t model, std::int64_t batch) const {
@@ -117,19 +111,16 @@ void CifarTraining::fill(const std::string& name, std::int64_t batch, int microb
     return;
   }
   if (name == "seed") return fill_seeds(options_, out);
-  const std::int64_t samples = options_.batch_size / rank.replicas / options_.microbatches;
-  const auto which =
-      indices(batch, (std::int64_t{rank.replica} * options_.microbatches + microbatch) * samples, samples);
-  if (name == "images") return fill_images(data_, which, dtype_, out);
-  require_labels(name, which.size(), out);
-  for (std::size_t i = 0; i < which.size(); ++i)
-    reinterpret_cast<std::int32_t*>(out.data())[i] = data_.labels[static_cast<std::size_t>(which[i])];
+  const Rows rows = share_of(samples(batch), rank.replica, rank.replicas, microbatch, options_.microbatches);
+  if (name == "images") return loader_.data(batch, rows, out);
+  loader_.labels(batch, rows, labels_in(name, rows.count, out));
 }
 
 void CifarTraining::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                             std::span<const std::byte> value) {
   if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
   Batch result;
+  result.samples = samples(batch);
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     result.loss.push_back(load_element(dtype_, value.data(), static_cast<std::int64_t>(m)));
     result.lr.push_back(rate(m, batch));
@@ -144,33 +135,35 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
   arrived_(batch, result);
 }
 
-CifarEvaluation::CifarEvaluation(const CifarData& data, const TrainOptions& options, std::int64_t batch_size)
-    : data_(data),
-      options_(options),
+CifarEvaluation::CifarEvaluation(DatasetPtr data, const TrainOptions& options, std::int64_t batch_size)
+    : options_(options),
       batch_size_(batch_size),
+      images_(data->size()),
+      loader_(mapped(std::move(data), {normalise(options)}), {.batch_size = batch_size, .drop_last = false}),
       correct_(static_cast<std::size_t>(options.models), 0) {}
 
 std::vector<double> CifarEvaluation::accuracy() const {
   std::vector<double> result;
-  for (auto c : correct_)
-    result.push_back(static_cast<double>(c) / static_cast<double>(std::max<std::int64_t>(data_.size(), 1)));
+  for (auto c : correct_) result.push_back(static_cast<double>(c) / static_cast<double>(images_));
   return result;
 }
 
 void CifarEvaluation::fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
                            std::span<std::byte> out) {
   if (name == "seed") return fill_seeds(options_, out);
-  const std::int64_t samples = batch_size_ / rank.replicas;
-  const std::int64_t first = batch * batch_size_ + rank.replica * samples;
-  std::vector<std::int64_t> which;
-  for (std::int64_t i = first; i < first + samples; ++i) which.push_back(std::min(i, data_.size() - 1));
-  if (name == "images") return fill_images(data_, which, dtype_from_name(options_.dtype), out);
-  require_labels(name, which.size(), out);
-  for (std::size_t i = 0; i < which.size(); ++i) {
-    const bool real = first + static_cast<std::int64_t>(i) < data_.size();
-    reinterpret_cast<std::int32_t*>(out.data())[i] =
-        real ? data_.labels[static_cast<std::size_t>(which[i])] : -1;
+  const Rows all = share_of(batch_size_, rank.replica, rank.replicas);
+  const Rows real{all.first, std::clamp<std::int64_t>(loader_.rows(batch) - all.first, 0, all.count)};
+  if (name == "images") {
+    const auto bytes =
+        out.size() / static_cast<std::size_t>(all.count) * static_cast<std::size_t>(real.count);
+    std::ranges::fill(out.subspan(bytes), std::byte{0});
+    if (real.count > 0) loader_.data(batch, real, out.first(bytes));
+    return;
   }
+  const auto labels = labels_in(name, all.count, out),
+             known = labels.first(static_cast<std::size_t>(real.count));
+  std::ranges::fill(labels.subspan(known.size()), -1);
+  if (real.count > 0) loader_.labels(batch, real, known);
 }
 
 void CifarEvaluation::deliver(const std::string& name, std::int64_t, const RankContext& rank,

@@ -3,12 +3,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include <tandem/core/host.h>
-#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/loader.h>
 #include <tandem/nn/module.h>
 
 #include "train_options.h"
@@ -30,15 +29,20 @@ class CifarTraining final : public Host {
  public:
   struct Batch {
     std::vector<double> loss, lr;  ///< per model
-    double seconds = 0;            ///< when the loss arrived, on a steady clock
+    std::int64_t samples = 0;
+    double seconds = 0;  ///< when the loss arrived, on a steady clock
   };
   /// `data` must hold a batch at least. `arrived` is called with each batch whose loss is there, in order of
-  /// batches.
-  CifarTraining(const CifarData& data, const TrainOptions& options,
-                std::function<void(std::int64_t, const Batch&)> arrived);
+  /// batches. `ahead`: who loads what before it is asked for; by default nobody.
+  CifarTraining(DatasetPtr data, const TrainOptions& options,
+                std::function<void(std::int64_t, const Batch&)> arrived, LoaderOptions ahead = {});
 
-  std::int64_t batches_per_epoch() const { return data_.size() / options_.batch_size; }
+  std::int64_t batches_per_epoch() const { return loader_.batches_per_epoch(); }
   std::int64_t total_batches() const;
+  /// In `batch`: the batch size, or fewer in the last of an epoch.
+  std::int64_t samples(std::int64_t batch) const { return loader_.rows(batch); }
+  /// Begins to load ahead: `batch` is the first that will be asked for.
+  void start(std::int64_t batch) { loader_.start(batch, total_batches()); }
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
             std::span<std::byte> out) override;
@@ -46,22 +50,18 @@ class CifarTraining final : public Host {
                std::span<const std::byte> value) override;
 
  private:
-  std::vector<std::int64_t> indices(std::int64_t batch, std::int64_t first, std::int64_t count);
   double rate(std::size_t model, std::int64_t batch) const;
-  const CifarData& data_;
   const TrainOptions& options_;
   std::function<void(std::int64_t, const Batch&)> arrived_;
   DType dtype_;
-  std::mutex mutex_;
-  std::int64_t shuffled_epoch_ = -1;
-  std::shared_ptr<const std::vector<std::int64_t>> order_;
+  Loader loader_;
 };
 
 /// Test images in order, the last batch filled up with label −1; counts what was right.
 class CifarEvaluation final : public Host {
  public:
-  CifarEvaluation(const CifarData& data, const TrainOptions& options, std::int64_t batch_size);
-  std::int64_t batches() const { return (data_.size() + batch_size_ - 1) / batch_size_; }
+  CifarEvaluation(DatasetPtr data, const TrainOptions& options, std::int64_t batch_size);
+  std::int64_t batches() const { return loader_.batches_per_epoch(); }
   std::vector<double> accuracy() const;  ///< per model, 0 … 1
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
@@ -70,9 +70,9 @@ class CifarEvaluation final : public Host {
                std::span<const std::byte> value) override;
 
  private:
-  const CifarData& data_;
   const TrainOptions& options_;
-  std::int64_t batch_size_;
+  std::int64_t batch_size_, images_;
+  Loader loader_;
   std::vector<std::int64_t> correct_;
 };
 

@@ -11,17 +11,18 @@ constexpr double kRedraw = 0.1;  // seconds
 constexpr double kSilence = 10;  // seconds without a line
 }  // namespace
 
-ProgressLine::ProgressLine(std::int64_t total, int every, std::int64_t batch_size, bool terminal)
-    : total_(total), batch_size_(batch_size), every_(every), terminal_(terminal) {}
+ProgressLine::ProgressLine(std::int64_t total, int every, bool terminal)
+    : total_(total), every_(every), terminal_(terminal) {}
 
-void ProgressLine::update(std::int64_t step, double loss, double seconds) {
+void ProgressLine::update(std::int64_t step, std::int64_t images, double loss, double seconds) {
+  images_ += images;
   const std::int64_t done = step + 1;
   const double silence = seconds - shown_at_;
   const bool due = terminal_ ? silence >= kRedraw : done == 1 || done % every_ == 0 || silence >= kSilence;
   if (!due && done != total_) return;
-  const double rate = static_cast<double>((done - shown_) * batch_size_) / (seconds - shown_at_);
+  const double rate = static_cast<double>(images_) / (seconds - shown_at_);
   const double left = (seconds - started_) / static_cast<double>(done) * static_cast<double>(total_ - done);
-  shown_ = done;
+  images_ = 0;
   shown_at_ = seconds;
   const std::string numbers =
       fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left", done, total_, loss, rate, left);

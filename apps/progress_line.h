@@ -7,7 +7,7 @@ namespace tandem::apps {
 /// Its images/s are the mean since it was drawn or printed last.
 class ProgressLine {
  public:
-  ProgressLine(std::int64_t total, int every, std::int64_t batch_size, bool terminal);
+  ProgressLine(std::int64_t total, int every, bool terminal);
   /// Ends the line, so that what is printed next, an error say, has one of its own.
   ~ProgressLine() { finish(); }
   ProgressLine(const ProgressLine&) = delete;
@@ -15,16 +15,16 @@ class ProgressLine {
 
   /// `seconds`: when the run starts, on a steady clock.
   void start(double seconds) { started_ = shown_at_ = seconds; }
-  /// Batch `step`, from 0, is done at `seconds`.
-  void update(std::int64_t step, double loss, double seconds);
+  /// Batch `step`, from 0, of `images`, is done at `seconds`.
+  void update(std::int64_t step, std::int64_t images, double loss, double seconds);
   void finish();
 
  private:
-  std::int64_t total_, batch_size_;
+  std::int64_t total_;
   int every_;
   bool terminal_, open_ = false;
   double started_ = 0, shown_at_ = 0;
-  std::int64_t shown_ = 0;  // batches done then
+  std::int64_t images_ = 0;  // since then
 };
 
 }  // namespace tandem::apps

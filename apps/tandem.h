@@ -13,6 +13,17 @@
 #include <tandem/core/tensor.h>
 #include <tandem/core/timeline.h>
 #include <tandem/core/trace.h>
+#include <tandem/datasets/loader.h>
+#include <tandem/datasets/mapped_dataset.h>
+#include <tandem/datasets/memory_dataset.h>
+#include <tandem/datasets/mixup_dataset.h>
+#include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/datasets/skipping_dataset.h>
+#include <tandem/datasets/subset_dataset.h>
+#include <tandem/datasets/transforms/cutout.h>
+#include <tandem/datasets/transforms/normalise.h>
+#include <tandem/datasets/transforms/random_crop.h>
+#include <tandem/datasets/transforms/random_flip.h>
 #include <tandem/dist/link.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>

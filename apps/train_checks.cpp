@@ -7,9 +7,12 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
+#include <tandem/datasets/bad_samples.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/link.h>
 #include <tandem/pipeline/schedules.h>
+
+#include "augment.h"
 
 namespace tandem::apps {
 namespace {
@@ -96,8 +99,15 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--stages", o.stages, 0, kMostParts);
   in_range("--models", o.models, 0, kMostParts);
   in_range("--threads", o.threads, 0, kMostThreads);
+  in_range("--workers", o.workers, 0, kMostThreads);
+  check_augmentations(o.augment);
   in_range("--print-freq", o.print_every, 1);
   if (!o.link.empty()) parse_link(o.link);
+  try {
+    allowed_bad_samples(o.bad_samples);
+  } catch (const Error& e) {
+    throw Error(fmt::format("--bad-samples {}", e.what()));
+  }
   if (!o.memory_budget.empty() && parse_bytes(o.memory_budget) < 1)
     throw Error(fmt::format("--memory-budget {}: must be at least 1 byte", o.memory_budget));
 }
@@ -114,6 +124,9 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--nesterov", o.momentum > 0, "without --momentum");
   needs("--betas", o.optimizer != "sgd", "on --opt sgd");
   needs("--no-bias-decay", o.weight_decay > 0, "without --weight-decay");
+  needs("--bad-samples", o.data != "synthetic", "on images that are drawn; add --data");
+  needs("--workers", !o.simulate, "with --simulate, which measures each step alone");
+  needs("--drop-last", !o.simulate, "with --simulate, which predicts whole batches");
   needs("--schedule", o.parallel == "pipeline", "without --parallel pipeline");
   needs("--lockstep", o.parallel == "pipeline", "without --parallel pipeline");
   needs("--link", o.ranks * o.stages > 1, "on one rank; add --parallel data or pipeline");

@@ -7,6 +7,7 @@
 
 #include <tandem/core/error.h>
 
+#include "augment.h"
 #include "command_line.h"
 #include "decimal.h"
 #include "train_checks.h"
@@ -32,6 +33,17 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
                  "'synthetic' (drawn images), or a directory with CIFAR-10 or CIFAR-100 in binary format");
   app.add_option("--synthetic-train", o.synthetic_train, "training images of --data synthetic");
   app.add_option("--synthetic-test", o.synthetic_test, "test images of --data synthetic");
+  app.add_option("--bad-samples", o.bad_samples,
+                 "when images of --data cannot be read: stop, or skip:N to leave out up to N of each set");
+  app.add_option("--augment", o.augment,
+                 fmt::format("what is drawn anew for each image and epoch, joined by commas: {}",
+                             fmt::join(augmentations(), ", ")));
+  app.add_option("-j,--workers", o.workers,
+                 "threads a process that load batches ahead (0: each lane makes its own); they take cores\n"
+                 "from what --threads is by default. Losses stay the same at equal --threads");
+  app.add_flag("--drop-last,!--no-drop-last", o.drop_last,
+               "leave out the images that do not fill an epoch's last batch, or train on them as a batch of\n"
+               "their own size");
   app.add_option("-b,--batch-size", o.batch_size, "images in the global batch: N ranks take 1/N each");
   app.add_option("--epochs", o.epochs,
                  "passes over the training images (0: as many as --steps takes, else 1)");

@@ -14,6 +14,10 @@ struct TrainOptions {
   std::string arch = "mlp-residual";
   std::string data = "synthetic";
   std::int64_t synthetic_train = 10'000, synthetic_test = 2'000;
+  std::string bad_samples = "stop";  ///< stop, or skip:N
+  std::string augment = "none";      ///< none, or transforms joined by commas
+  bool drop_last = true;
+  int workers = 0;         ///< threads of this process that load batches ahead
   int epochs = 0;          ///< 0: as many as `steps` takes
   std::int64_t steps = 0;  ///< 0: by epochs; with both, whichever ends first
   std::int64_t batch_size = 128;

@@ -18,6 +18,7 @@
 #include <tandem/core/team.h>
 #include <tandem/core/trace.h>
 #include <tandem/datasets/draw.h>
+#include <tandem/datasets/drawn_dataset.h>
 #include <tandem/dist/agree.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
@@ -64,18 +65,12 @@ void Trainer::run() {
     directory_ = RunDirectory(options_);
     require_writable("--trace", options_.trace);
   }
-  CifarData train_data, test_data;
-  if (options_.data == "synthetic") {
-    train_data = draw_cifar(options_.synthetic_train, options_.seed[0]);
-    test_data = draw_cifar(options_.synthetic_test, options_.seed[0], kFirstDrawnTestIndex);
-  } else {
-    train_data = load_cifar(options_.data, CifarSplit::train);
-    test_data = load_cifar(options_.data, CifarSplit::test);
-  }
-  classes_ = train_data.classes;
+  MemoryDataset train_data = read_data(CifarSplit::train), test_data = read_data(CifarSplit::test);
+  classes_ = train_data.classes();
   if (options_.batch_size > train_data.size())
     throw Error(fmt::format("--batch-size {} is larger than the training set of {}", options_.batch_size,
                             counted(train_data.size(), "image")));
+  check_last_batch(train_data.size());
   if (mpi_ && mpi_->size() > 1) {
     TrainOptions common = options_;
     common.command_line.clear();
@@ -84,18 +79,63 @@ void Trainer::run() {
           fnv1a(fmt::format("{} {} {}", to_json(common), train_data.digest(), test_data.digest())),
           "arguments or data", 0);
   }
-  options_.simulate ? simulate(train_data) : train(train_data, test_data);
+  const DatasetPtr train_set = std::make_shared<MemoryDataset>(std::move(train_data)),
+                   test_set = std::make_shared<MemoryDataset>(std::move(test_data));
+  options_.simulate ? simulate(train_set) : train(train_set, test_set);
+}
+
+MemoryDataset Trainer::read_data(CifarSplit split) const {
+  const bool training = split == CifarSplit::train;
+  if (options_.data == "synthetic")
+    return draw_cifar(training ? options_.synthetic_train : options_.synthetic_test, options_.seed[0],
+                      training ? 0 : kFirstDrawnTestIndex);
+  BadSamples bad(allowed_bad_samples(options_.bad_samples));
+  MemoryDataset data = load_cifar(options_.data, split, &bad);
+  if (is_main() && bad.count() > 0)
+    fmt::print("note: {} of the {} set left out, the first of them: {}\n", counted(bad.count(), "image"),
+               training ? "training" : "test", bad.first());
+  return data;
+}
+
+// All ranks and micro-batches must get equal parts of it.
+void Trainer::check_last_batch(std::int64_t images) const {
+  const std::int64_t last = images % options_.batch_size,
+                     parts = std::int64_t{options_.ranks} * options_.microbatches;
+  if (!options_.drop_last && last % parts != 0)
+    throw Error(fmt::format(
+        "--no-drop-last: the last of {} in batches of {} is one of {}, which is not divided by {} × {}; "
+        "choose another --batch-size, or --drop-last",
+        counted(images, "image"), options_.batch_size, last, counted(options_.ranks, "rank"),
+        counted(options_.microbatches, "micro-batch")));
 }
 
 int Trainer::compute_lanes() const {
   const int lanes = options_.parallel == "pipeline" && options_.schedule == "dualpipe" ? 2 : 1;  // of a rank
-  const bool own_cores =
-      mpi_ && default_threads() < static_cast<int>(std::thread::hardware_concurrency());  // mpirun bound us
-  return own_cores ? lanes : lanes * options_.ranks * options_.stages;
+  return has_own_cores() ? lanes : lanes * options_.ranks * options_.stages;
 }
 
 int Trainer::lane_threads() const {
-  return options_.threads > 0 ? options_.threads : std::max(1, default_threads() / compute_lanes());
+  return options_.threads > 0 ? options_.threads
+                              : std::max(1, (default_threads() - loader_threads()) / compute_lanes());
+}
+
+bool Trainer::has_own_cores() const {
+  return mpi_ && default_threads() < static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// Under MPI, in each process whose stage takes the images.
+int Trainer::loader_threads() const {
+  return options_.workers * (mpi_ && !has_own_cores() ? options_.ranks : 1);
+}
+
+LoaderOptions Trainer::ahead(const Program& program) const {
+  LoaderOptions o{.workers = options_.workers, .buffers = 2 * options_.workers + program.max_lag + 1};
+  if (!mpi_ || mpi_->size() == 1) return o;
+  o.replica = mpi_->rank() / options_.stages;
+  o.replicas = options_.ranks;
+  o.labels = options_.stages == 1;
+  if (mpi_->rank() % options_.stages != 0) o.workers = 0;  // labels cost next to nothing
+  return o;
 }
 
 Strategy Trainer::strategy() const {
@@ -169,12 +209,13 @@ Program Trainer::training_program(const Strategy& s) const {
   return program;
 }
 
-void Trainer::train(const CifarData& train, const CifarData& test) {
+void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
   const Strategy s = strategy();
   const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;
-  CifarTraining host(train, options_,
-                     [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); });
+  CifarTraining host(
+      train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); },
+      ahead(program));
   const auto spare = mpi_ && mpi_->size() > 1 ? mpi_->comm() : nullptr;
   // Evaluation in the micro-batches of training, whose memory it fits.
   const std::int64_t samples = options_.batch_size / s.replicas / s.microbatches;
@@ -182,10 +223,14 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   Session session(program, comms(), host,
                   {.spans = options_.trace.empty() ? 0 : kSpansPerLane, .memory_budget = s.memory_budget});
   const int evaluates = session.add(build(forward_graph(samples, false), for_evaluation(s)), evaluation);
+  const std::int64_t last = train->size() % options_.batch_size / s.replicas / s.microbatches;
+  const int trains_last =
+      options_.drop_last || last == 0 ? 0 : session.add(build(forward_graph(last, true), s), host);
   session.load(initial_state());
   if (is_main()) {
-    if (const int busy = s.threads * compute_lanes(); busy > default_threads())
-      fmt::print("note: {} share {}\n", counted(busy, "computing thread"),
+    if (const int busy = s.threads * compute_lanes(); busy + loader_threads() > default_threads())
+      fmt::print("note: {}{} share {}\n", counted(busy, "computing thread"),
+                 loader_threads() > 0 ? " and " + counted(loader_threads(), "loading thread") : "",
                  counted(default_threads(), "core"));
     TrainOptions used = options_;
     used.threads = s.threads;
@@ -197,7 +242,7 @@ void Trainer::train(const CifarData& train, const CifarData& test) {
   }
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(session, signal); });
-    run_epochs(session, host);
+    run_epochs(session, host, trains_last);
     const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
     session.run(0, evaluation.batches(), evaluates);
     const std::int64_t peak = session.executed_peak(main_rank());
@@ -225,11 +270,15 @@ void Trainer::end_run(Session& session, int signal) const {
   session.stop(interruption(signal));
 }
 
-void Trainer::run_epochs(Session& session, const CifarTraining& host) const {
+// A short last batch has a Program of its own.
+void Trainer::run_epochs(Session& session, CifarTraining& host, int trains_last) const {
   const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
+  host.start(0);
   for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
     next = std::min(total, (batch / per_epoch + 1) * per_epoch);
-    session.run(batch, next - batch);
+    const std::int64_t whole = next - (host.samples(next - 1) < options_.batch_size);
+    if (whole > batch) session.run(batch, whole - batch);
+    if (whole < next) session.run(whole, 1, trains_last);
   }
 }
 
@@ -267,8 +316,7 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
   summary.step_ms = log.mean_step_ms();
-  if (summary.step_ms > 0)
-    summary.images_per_second = static_cast<double>(options_.batch_size) / summary.step_ms * 1e3;
+  summary.images_per_second = log.images_per_second();
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
@@ -281,25 +329,25 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
 }
 
 // The forward graph of the whole batch once more, node by node.
-std::string Trainer::where_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+std::string Trainer::where_non_finite(const DatasetPtr& train, const std::map<std::string, Tensor>& state,
                                       std::int64_t batch) const {
-  Graph graph = forward_graph(options_.batch_size, true);
-  if (options_.models > 1) graph = tandem::batch(graph, options_.models);
   TrainOptions whole = options_;
   whole.ranks = whole.microbatches = 1;
   CifarTraining host(train, whole, [](std::int64_t, const CifarTraining::Batch&) {});
+  Graph graph = forward_graph(host.samples(batch), true);
+  if (options_.models > 1) graph = tandem::batch(graph, options_.models);
   const std::string value = tandem::first_non_finite(graph, state, host, batch);
   return value.empty() ? "" : "; the first value that is not finite is " + value;
 }
 
-void Trainer::simulate(const CifarData& train) {
+void Trainer::simulate(const DatasetPtr& train) {
   if (!is_main()) return;
   Profile profile;
   if (!options_.profile.empty()) profile = Profile::read(options_.profile);
   const Strategy s = strategy();
   Program program = training_program(s);
   const std::int64_t batches =
-      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train.size() / options_.batch_size);
+      options_.steps > 0 ? options_.steps : std::min(kSimulatedBatches, train->size() / options_.batch_size);
   require_simulable("--steps", batches, program);
   if (options_.profile.empty()) {
     TrainOptions still = options_;  // a rate of 0 keeps the weights, and all values, as they are

@@ -31,20 +31,25 @@ class Trainer {
   Strategy strategy() const;
   int compute_lanes() const;  ///< that share the cores this process may use
   int lane_threads() const;
+  int loader_threads() const;  ///< that share them as well
+  bool has_own_cores() const;  ///< mpirun gave this process some
+  LoaderOptions ahead(const Program& program) const;
   std::map<std::string, Tensor> initial_state() const;
   Program training_program(const Strategy& strategy) const;
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
-  void train(const CifarData& train, const CifarData& test);
+  MemoryDataset read_data(CifarSplit split) const;
+  void check_last_batch(std::int64_t images) const;
+  void train(const DatasetPtr& train, const DatasetPtr& test);
   void end_run(Session& session, int signal) const;
-  void run_epochs(Session& session, const CifarTraining& host) const;
+  void run_epochs(Session& session, CifarTraining& host, int trains_last) const;
   void help_explain(const Session& session, Comm& spare) const;
   void save_what_was_traced(Session& session) const;
   void write_trace(const Timeline& timeline) const;
-  void simulate(const CifarData& train);
+  void simulate(const DatasetPtr& train);
   void report(const TrainingLog& log, const Session& session, std::int64_t peak,
               const std::vector<double>& accuracy);
-  std::string where_non_finite(const CifarData& train, const std::map<std::string, Tensor>& state,
+  std::string where_non_finite(const DatasetPtr& train, const std::map<std::string, Tensor>& state,
                                std::int64_t batch) const;
 
   TrainOptions options_;

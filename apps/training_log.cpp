@@ -11,7 +11,7 @@ TrainingLog::TrainingLog(const TrainOptions& options, RunDirectory& directory, s
     : options_(options),
       per_epoch_(batches_per_epoch),
       directory_(directory),
-      progress_(total_batches, options.print_every, options.batch_size, terminal),
+      progress_(total_batches, options.print_every, terminal),
       epoch_sum_(static_cast<std::size_t>(options.models), 0) {}
 
 void TrainingLog::start() {
@@ -22,23 +22,30 @@ void TrainingLog::start() {
 void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result) {
   const double step = result.seconds - last_;
   last_ = result.seconds;
-  if (count_++ == 0) first_ = last_;
+  images_ += result.samples;
+  if (count_++ == 0) first_ = last_, first_images_ = images_;
   if (batch / per_epoch_ != epoch_) {
     epoch_ = batch / per_epoch_;
     std::fill(epoch_sum_.begin(), epoch_sum_.end(), 0);
     in_epoch_ = 0;
   }
-  ++in_epoch_;
-  for (std::size_t m = 0; m < epoch_sum_.size(); ++m) epoch_sum_[m] += result.loss[m];
-  directory_.metrics(batch, epoch_, result, step * 1e3, static_cast<double>(options_.batch_size) / step);
-  progress_.update(batch, result.loss[0], last_);
+  const double part = static_cast<double>(result.samples) / static_cast<double>(options_.batch_size);
+  in_epoch_ += part;
+  for (std::size_t m = 0; m < epoch_sum_.size(); ++m) epoch_sum_[m] += part * result.loss[m];
+  directory_.metrics(batch, epoch_, result, step * 1e3, static_cast<double>(result.samples) / step);
+  progress_.update(batch, result.samples, result.loss[0], last_);
 }
 
 std::vector<double> TrainingLog::mean_loss() const {
   std::vector<double> mean;
-  for (double sum : epoch_sum_)
-    mean.push_back(sum / static_cast<double>(std::max<std::int64_t>(in_epoch_, 1)));
+  for (double sum : epoch_sum_) mean.push_back(in_epoch_ > 0 ? sum / in_epoch_ : 0);
   return mean;
+}
+
+double TrainingLog::images_per_second() const {
+  const double images = static_cast<double>(count_ > 1 ? images_ - first_images_ : images_);
+  const double seconds = count_ > 1 ? last_ - first_ : first_ - started_;
+  return seconds > 0 ? images / seconds : 0;
 }
 
 double TrainingLog::mean_step_ms() const {

@@ -24,6 +24,7 @@ class TrainingLog {
   std::vector<double> mean_loss() const;
   /// Over all batches but the first, which warms up; of the first where it is the only one.
   double mean_step_ms() const;
+  double images_per_second() const;
 
  private:
   const TrainOptions& options_;
@@ -31,7 +32,8 @@ class TrainingLog {
   RunDirectory& directory_;
   ProgressLine progress_;
   double started_ = 0, first_ = 0, last_ = 0;  // start and arrivals, seconds
-  std::int64_t count_ = 0, epoch_ = -1, in_epoch_ = 0;
+  std::int64_t count_ = 0, images_ = 0, first_images_ = 0, epoch_ = -1;
+  double in_epoch_ = 0;  // batches, a short one as its part of a whole one; so is epoch_sum_
   std::vector<double> epoch_sum_;
 };
 

@@ -1,16 +1,13 @@
 #include <tandem/datasets/cifar.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <tandem/core/error.h>
-#include <tandem/core/rng.h>
 
 namespace tandem {
 namespace fs = std::filesystem;
@@ -22,15 +19,20 @@ struct LabelByte {
   int classes;
 };
 
-/// How one of the two data sets lies on disk. A record is the label bytes, of which the last is the
-/// one to train on, then the three planes.
-struct Format {
+}  // namespace
+
+/// A record is the label bytes, of which the last is the one to train on, then the three planes.
+struct CifarDataset::Format {
   std::string name, subfolder;
   std::vector<LabelByte> label_bytes;
   std::vector<std::string> train_files, test_files;
 
   std::int64_t record_bytes() const { return std::ssize(label_bytes) + kCifarImageBytes; }
 };
+
+namespace {
+
+using Format = CifarDataset::Format;
 
 const Format kCifar10{
     "CIFAR-10",
@@ -85,85 +87,8 @@ std::vector<fs::path> find_files(const fs::path& dir, const Format& format, Cifa
   return found;
 }
 
-std::vector<std::uint8_t> read_file(const fs::path& file, const Format& format) {
-  std::error_code error;
-  const auto bytes = static_cast<std::int64_t>(fs::file_size(file, error));
-  if (error)
-    throw Error(fmt::format("{}: cannot be read: {}; put {}'s file here", file.string(), error.message(),
-                            format.name));
-  if (bytes == 0) throw Error(fmt::format("{}: the file is empty; fetch or write it again", file.string()));
-
-  const std::int64_t record = format.record_bytes();
-  if (const std::int64_t over = bytes % record; over != 0)
-    throw Error(
-        fmt::format("{}: short or oversized: {} bytes are {} whole {}-byte {} records and {} bytes over, "
-                    "from offset {}; fetch or write it again",
-                    file.string(), bytes, bytes / record, record, format.name, over, bytes - over));
-
-  std::vector<std::uint8_t> content(static_cast<std::size_t>(bytes));
-  std::ifstream in(file, std::ios::binary);
-  if (!in) throw Error(fmt::format("{}: cannot be opened; check its permissions", file.string()));
-  in.read(reinterpret_cast<char*>(content.data()), bytes);
-  if (in.gcount() != bytes)
-    throw Error(fmt::format("{}: cannot be read beyond offset {} of {}; check the disk, or fetch it again",
-                            file.string(), in.gcount(), bytes));
-  return content;
-}
-
-void append_file(CifarData& data, const fs::path& file, const Format& format) {
-  const std::vector<std::uint8_t> content = read_file(file, format);
-  const std::int64_t record = format.record_bytes(), count = std::ssize(content) / record;
-  constexpr std::int64_t kPlane = kCifarSide * kCifarSide;
-
-  const std::size_t start = data.pixels.size();
-  data.pixels.resize(start + static_cast<std::size_t>(count * kCifarImageBytes));
-  std::uint8_t* out = data.pixels.data() + start;
-  for (std::int64_t r = 0; r < count; ++r) {
-    const std::uint8_t* in = content.data() + r * record;
-    for (const LabelByte& label : format.label_bytes) {
-      if (*in >= label.classes)
-        throw Error(fmt::format(
-            "{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
-            "not {}: fetch it again",
-            file.string(), r, in - content.data(), label.name, *in, label.classes - 1, format.name));
-      ++in;
-    }
-    data.labels.push_back(in[-1]);
-    for (std::int64_t i = 0; i < kPlane; ++i)  // (C,H,W) -> (H,W,C)
-      for (std::int64_t c = 0; c < kCifarChannels; ++c) *out++ = in[c * kPlane + i];
-  }
-}
-
-CifarData load(const fs::path& dir, CifarSplit split, const Format& format) {
-  CifarData data;
-  data.classes = format.label_bytes.back().classes;
-  for (const auto& file : find_files(dir, format, split)) append_file(data, file, format);
-  return data;
-}
-
-template <typename T>
-void normalise_into(const CifarData& data, std::span<const std::int64_t> indices, std::span<T> out) {
-  if (out.size() != indices.size() * kCifarImageBytes)
-    throw Error(fmt::format("normalise: {} images need {} values, the batch holds {}; size it (n,32,32,3)",
-                            indices.size(), indices.size() * kCifarImageBytes, out.size()));
-  T* to = out.data();
-  for (const std::int64_t index : indices) {
-    if (index < 0 || index >= data.size())
-      throw Error(fmt::format("normalise: index {} is out of range; the set has {} images, from 0", index,
-                              data.size()));
-    const std::uint8_t* from = data.pixels.data() + index * kCifarImageBytes;
-    for (std::int64_t pixel = 0; pixel < kCifarSide * kCifarSide; ++pixel)
-      for (std::size_t c = 0; c < kCifarChannels; ++c)
-        *to++ = static_cast<T>((*from++ / 255.0 - kCifarMean[c]) / kCifarStd[c]);
-  }
-}
-
-}  // namespace
-
-CifarData load_cifar10(const fs::path& dir, CifarSplit split) { return load(dir, split, kCifar10); }
-CifarData load_cifar100(const fs::path& dir, CifarSplit split) { return load(dir, split, kCifar100); }
-
-CifarData load_cifar(const fs::path& dir, CifarSplit split) {
+const Format& format_in(const fs::path& dir, CifarKind kind) {
+  if (kind != CifarKind::any) return kind == CifarKind::cifar10 ? kCifar10 : kCifar100;
   require_directory(dir);
   const bool ten = holds(dir, kCifar10), hundred = holds(dir, kCifar100);
   if (ten && hundred)
@@ -174,21 +99,55 @@ CifarData load_cifar(const fs::path& dir, CifarSplit split) {
         fmt::format("{}: holds neither CIFAR-10 (data_batch_1.bin, …) nor CIFAR-100 (train.bin, …); "
                     "unpack one of their binary versions here",
                     dir.string()));
-  return load(dir, split, ten ? kCifar10 : kCifar100);
+  return ten ? kCifar10 : kCifar100;
 }
 
-std::uint64_t CifarData::digest() const {
-  constexpr std::size_t kEvery = 1021;  // a prime: other places in each image
-  std::string bytes(reinterpret_cast<const char*>(labels.data()), labels.size() * sizeof labels[0]);
-  for (std::size_t i = 0; i < pixels.size(); i += kEvery) bytes.push_back(static_cast<char>(pixels[i]));
-  return fnv1a(bytes);
+void check_labels(const Format& format, const RecordFile& file, std::int64_t record,
+                  std::span<const std::uint8_t> bytes) {
+  for (std::size_t i = 0; i < format.label_bytes.size(); ++i)
+    if (const LabelByte& label = format.label_bytes[i]; bytes[i] >= label.classes)
+      throw BadSample(fmt::format(
+          "{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
+          "not {}: fetch it again",
+          file.path().string(), record, record * format.record_bytes() + static_cast<std::int64_t>(i),
+          label.name, bytes[i], label.classes - 1, format.name));
 }
 
-void normalise(const CifarData& data, std::span<const std::int64_t> indices, std::span<float> out) {
-  normalise_into(data, indices, out);
+}  // namespace
+
+TensorType cifar_image_type() { return {DType::u8, {kCifarSide, kCifarSide, kCifarChannels}}; }
+
+CifarDataset::CifarDataset(const fs::path& dir, CifarSplit split, CifarKind kind)
+    : format_(format_in(dir, kind)) {
+  for (const auto& file : find_files(dir, format_, split)) {
+    files_.emplace_back(file, format_.record_bytes(), format_.name);
+    size_ += files_.back().records();
+  }
 }
-void normalise(const CifarData& data, std::span<const std::int64_t> indices, std::span<double> out) {
-  normalise_into(data, indices, out);
+
+int CifarDataset::classes() const { return format_.label_bytes.back().classes; }
+
+void CifarDataset::get(std::int64_t, std::int64_t index, Sample& sample) const {
+  require_index(*this, index);
+  auto file = files_.begin();
+  for (; index >= file->records(); ++file) index -= file->records();
+  sample.spare.resize(static_cast<std::size_t>(format_.record_bytes()));
+  const std::span record(reinterpret_cast<std::uint8_t*>(sample.spare.data()), sample.spare.size());
+  file->read(index, record);
+  check_labels(format_, *file, index, record);
+
+  constexpr std::int64_t kPlane = kCifarSide * kCifarSide;
+  const std::uint8_t* const in = record.data() + format_.label_bytes.size();
+  sample.labels.assign(1, in[-1]);
+  sample.weights.clear();
+  sample.data.resize(kCifarImageBytes);
+  auto* out = reinterpret_cast<std::uint8_t*>(sample.data.data());
+  for (std::int64_t i = 0; i < kPlane; ++i)  // (C,H,W) -> (H,W,C)
+    for (std::int64_t c = 0; c < kCifarChannels; ++c) *out++ = in[c * kPlane + i];
+}
+
+MemoryDataset load_cifar(const fs::path& dir, CifarSplit split, BadSamples* bad, CifarKind kind) {
+  return MemoryDataset(CifarDataset(dir, split, kind), bad);
 }
 
 }  // namespace tandem

@@ -5,11 +5,7 @@
 #include <numbers>
 #include <numeric>
 #include <utility>
-#include <vector>
 
-#include <fmt/format.h>
-
-#include <tandem/core/error.h>
 #include <tandem/core/rng.h>
 
 namespace tandem {
@@ -207,21 +203,6 @@ int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, k
       }
     }
   return label;
-}
-
-CifarData draw_cifar(std::int64_t count, std::uint64_t seed, std::int64_t first_index) {
-  if (count < 0 || first_index < 0)
-    throw Error(
-        fmt::format("draw_cifar: {} images from index {}; neither may be negative", count, first_index));
-  CifarData data;
-  data.classes = kDrawnClasses;
-  data.pixels.resize(static_cast<std::size_t>(count * kCifarImageBytes));
-  data.labels.resize(static_cast<std::size_t>(count));
-  const std::span pixels(data.pixels);
-  for (std::int64_t i = 0; i < count; ++i)
-    data.labels[i] =
-        draw_image(seed, first_index + i, pixels.subspan(i * kCifarImageBytes).first<kCifarImageBytes>());
-  return data;
 }
 
 }  // namespace tandem

@@ -22,7 +22,4 @@ inline constexpr std::int64_t kFirstDrawnTestIndex = std::int64_t{1} << 40;
 /// 10k … 10k+9 hold each class once, in a random order.
 int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, kCifarImageBytes> pixels);
 
-/// Images first_index … first_index+count-1 of the series. Throws Error on a negative argument.
-CifarData draw_cifar(std::int64_t count, std::uint64_t seed, std::int64_t first_index = 0);
-
 }  // namespace tandem

@@ -47,6 +47,18 @@ TEST_F(Cli, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
 }
 
+TEST_F(Cli, RanksThatAreProcessesLoadTheirOwnShares) {
+  for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
+    const std::string job = kTrain +
+                            "--arch mlp --steps 12 -b 60 --no-drop-last --augment pad-crop,flip --parallel " +
+                            parallel + " --threads 1 --force --output ";
+    ASSERT_EQ(0, run(job + file("threads")).status);
+    const Ended e = run(kTwoRanks + job + file("processes") + " -j 1");
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(read("threads/summary.json")["train_loss"], read("processes/summary.json")["train_loss"]);
+  }
+}
+
 TEST_F(Cli, RefusesRanksThatNobodyAskedFor) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 1 --parallel none");
   EXPECT_EQ(1, e.status);

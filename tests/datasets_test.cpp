@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iostream>
 #include <iterator>
 #include <random>
@@ -15,12 +14,13 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/error.h>
 #include <tandem/core/rng.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/cifar_writer.h>
 #include <tandem/datasets/draw.h>
+#include <tandem/datasets/drawn_dataset.h>
 
+#include "expect_error.h"
 #include "seed.h"
 
 namespace tandem::test {
@@ -53,19 +53,6 @@ Bytes operator+(Bytes a, const Bytes& b) {
   return a;
 }
 
-/// Runs `action`, which must throw an Error of one line that holds every one of `words`.
-void expect_error(const std::function<void()>& action, const std::vector<std::string>& words) {
-  try {
-    action();
-    ADD_FAILURE() << "no Error was thrown";
-  } catch (const Error& e) {
-    const std::string message = e.what();
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    for (const auto& word : words)
-      EXPECT_NE(message.find(word), std::string::npos) << word << " is not in: " << message;
-  }
-}
-
 /// Each test has an empty directory of its own.
 class CifarFiles : public testing::Test {
  protected:
@@ -77,7 +64,7 @@ class CifarFiles : public testing::Test {
   void TearDown() override { fs::remove_all(dir_); }
 
   void expect_train_error(const std::vector<std::string>& words) const {
-    expect_error([&] { load_cifar10(dir_, CifarSplit::train); }, words);
+    expect_error([&] { load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10); }, words);
   }
   std::set<std::string> names() const {
     std::set<std::string> found;
@@ -100,32 +87,34 @@ using CifarWriterRefuses = CifarFiles;
 
 TEST_F(CifarReader, TurnsTheThreePlanesOfARecordIntoChannelsLastPixels) {
   write(dir_ / "data_batch_1.bin", record({7}, 3) + record({2}, 100));
-  const CifarData data = load_cifar10(dir_, CifarSplit::train);
-  EXPECT_EQ(data.classes, 10);
+  const MemoryDataset data = load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10);
+  EXPECT_EQ(data.classes(), 10);
   EXPECT_EQ(data.labels, (std::vector<std::int32_t>{7, 2}));
-  ASSERT_EQ(std::ssize(data.pixels), 2 * kCifarImageBytes);
+  ASSERT_EQ(std::ssize(data.bytes), 2 * kCifarImageBytes);
   for (std::int64_t n = 0; n < 2; ++n)
     for (std::int64_t p = 0; p < kPlane; ++p)
       for (std::int64_t c = 0; c < 3; ++c)
-        ASSERT_EQ(data.pixels[(n * kPlane + p) * 3 + c],
+        ASSERT_EQ(data.bytes[(n * kPlane + p) * 3 + c],
                   static_cast<std::uint8_t>((n ? 100 : 3) + c * kPlane + p));
 }
 
 TEST_F(CifarReader, TakesTheFineLabelOfCifar100) {
   write(dir_ / "train.bin", record({19, 99}) + record({4, 30}));
   write(dir_ / "test.bin", record({0, 1}));
-  const CifarData train = load_cifar100(dir_, CifarSplit::train);
-  EXPECT_EQ(train.classes, 100);
+  const MemoryDataset train = load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar100);
+  EXPECT_EQ(train.classes(), 100);
   EXPECT_EQ(train.labels, (std::vector<std::int32_t>{99, 30}));
-  EXPECT_EQ(train.pixels[kCifarImageBytes], 0);  // the second image begins after its two label bytes
-  EXPECT_EQ(load_cifar100(dir_, CifarSplit::test).labels, (std::vector<std::int32_t>{1}));
+  EXPECT_EQ(train.bytes[kCifarImageBytes], 0);  // the second image begins after its two label bytes
+  EXPECT_EQ(load_cifar(dir_, CifarSplit::test, nullptr, CifarKind::cifar100).labels,
+            (std::vector<std::int32_t>{1}));
 }
 
 TEST_F(CifarReader, JoinsTheTrainingFilesThatExistInTheirOrder) {
   write(dir_ / "data_batch_3.bin", record({3}));
   write(dir_ / "data_batch_1.bin", record({1}) + record({0}));
   write(dir_ / "data_batch_2.bin", record({2}));
-  EXPECT_EQ(load_cifar10(dir_, CifarSplit::train).labels, (std::vector<std::int32_t>{1, 0, 2, 3}));
+  EXPECT_EQ(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).labels,
+            (std::vector<std::int32_t>{1, 0, 2, 3}));
 }
 
 TEST_F(CifarReader, FindsTheFoldersTheArchivesUnpackTo) {
@@ -138,14 +127,14 @@ TEST_F(CifarReader, FindsTheFoldersTheArchivesUnpackTo) {
 TEST_F(CifarReader, TellsCifar10FromCifar100ByItsFiles) {
   write(dir_ / "a/data_batch_1.bin", record({5}));
   write(dir_ / "b/train.bin", record({5, 55}));
-  EXPECT_EQ(load_cifar(dir_ / "a", CifarSplit::train).classes, 10);
-  EXPECT_EQ(load_cifar(dir_ / "b", CifarSplit::train).classes, 100);
+  EXPECT_EQ(load_cifar(dir_ / "a", CifarSplit::train).classes(), 10);
+  EXPECT_EQ(load_cifar(dir_ / "b", CifarSplit::train).classes(), 100);
 }
 
 TEST_F(CifarReaderRefuses, AMissingDirectory) {
   const fs::path missing = dir_ / "nowhere";
-  for (const auto& load : {load_cifar, load_cifar10, load_cifar100})
-    expect_error([&] { load(missing, CifarSplit::train); },
+  for (const auto kind : {CifarKind::any, CifarKind::cifar10, CifarKind::cifar100})
+    expect_error([&] { CifarDataset(missing, CifarSplit::train, kind); },
                  {missing.string(), "No such file or directory", "pass"});
 }
 
@@ -177,8 +166,10 @@ TEST_F(CifarReaderRefuses, ALinkThatLeadsNowhere) {
 TEST_F(CifarReaderRefuses, ASplitWhoseFirstFileIsMissing) {
   write(dir_ / "data_batch_2.bin", record({5}));
   expect_train_error({dir_.string(), "no data_batch_1.bin", "cifar-10-batches-bin", "unpack"});
-  expect_error([&] { load_cifar10(dir_, CifarSplit::test); }, {"no test_batch.bin"});
-  expect_error([&] { load_cifar100(dir_, CifarSplit::test); }, {"no test.bin", "cifar-100-binary"});
+  expect_error([&] { load_cifar(dir_, CifarSplit::test, nullptr, CifarKind::cifar10); },
+               {"no test_batch.bin"});
+  expect_error([&] { load_cifar(dir_, CifarSplit::test, nullptr, CifarKind::cifar100); },
+               {"no test.bin", "cifar-100-binary"});
 }
 
 TEST_F(CifarReaderRefuses, AnEmptyFile) {
@@ -202,10 +193,10 @@ TEST_F(CifarReaderRefuses, ALabelOutOfRangeAndSaysWhereItIs) {
   expect_train_error({(dir_ / "data_batch_2.bin").string(), "record 2", "offset 6146", "label 10", "0 … 9"});
 
   write(dir_ / "train.bin", record({19, 99}) + record({19, 100}));
-  expect_error([&] { load_cifar100(dir_, CifarSplit::train); },
+  expect_error([&] { load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar100); },
                {"train.bin", "record 1", "offset 3075", "fine label 100", "0 … 99"});
   write(dir_ / "train.bin", record({20, 99}));
-  expect_error([&] { load_cifar100(dir_, CifarSplit::train); },
+  expect_error([&] { load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar100); },
                {"train.bin", "record 0", "offset 0", "coarse label 20", "0 … 19"});
 }
 
@@ -219,7 +210,8 @@ TEST_F(CifarReaderRefuses, EveryTruncationInsideARecord) {
     write(dir_ / "data_batch_1.bin",
           Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
     if (const std::size_t over = length % kRecord10; over == 0)
-      EXPECT_EQ(load_cifar10(dir_, CifarSplit::train).size(), static_cast<std::int64_t>(length / kRecord10));
+      EXPECT_EQ(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).size(),
+                static_cast<std::int64_t>(length / kRecord10));
     else
       expect_train_error({"data_batch_1.bin", "short or oversized", std::to_string(over) + " bytes over",
                           "offset " + std::to_string(length - over)});
@@ -239,10 +231,12 @@ TEST_F(CifarReaderRefuses, RandomBytesExactlyWhenALabelIsOutOfRange) {
     }
     write(dir_ / "test.bin", bytes);
     if (valid) {
-      EXPECT_EQ(load_cifar100(dir_, CifarSplit::test).labels.back(), bytes[bytes.size() - kRecord100 + 1]);
+      EXPECT_EQ(load_cifar(dir_, CifarSplit::test, nullptr, CifarKind::cifar100).labels.back(),
+                bytes[bytes.size() - kRecord100 + 1]);
       ++read_well;
     } else {
-      expect_error([&] { load_cifar100(dir_, CifarSplit::test); }, {"test.bin", "out of range"});
+      expect_error([&] { load_cifar(dir_, CifarSplit::test, nullptr, CifarKind::cifar100); },
+                   {"test.bin", "out of range"});
       ++refused;
     }
   }
@@ -250,57 +244,68 @@ TEST_F(CifarReaderRefuses, RandomBytesExactlyWhenALabelIsOutOfRange) {
   EXPECT_GT(read_well, 0);
 }
 
-// ---- batches ----------------------------------------------------------------------------------------
-
-TEST(Normalise, GathersImagesWithMeanOneHalfAndStdOneQuarter) {
-  const CifarData data = draw_cifar(4, run_seed());
-  const std::vector<std::int64_t> indices{3, 0, 3};
-  std::vector<float> single(3 * kCifarImageBytes);
-  std::vector<double> exact(3 * kCifarImageBytes);
-  normalise(data, indices, std::span(single));
-  normalise(data, indices, std::span(exact));
-  for (std::int64_t n = 0; n < 3; ++n)
-    for (std::int64_t i = 0; i < kCifarImageBytes; ++i) {
-      const std::int64_t at = n * kCifarImageBytes + i;
-      const double want = (data.pixels[indices[n] * kCifarImageBytes + i] / 255.0 - 0.5) / 0.25;
-      ASSERT_DOUBLE_EQ(exact[at], want);
-      ASSERT_EQ(single[at], static_cast<float>(exact[at]));
-    }
+TEST_F(CifarReader, LeavesOutAsManyBadRecordsAsAllowedAndCountsThem) {
+  write(dir_ / "data_batch_1.bin", record({1}) + record({200}) + record({3}) + record({10}));
+  for (const std::int64_t allowed : {2, 5}) {
+    BadSamples bad(allowed);
+    EXPECT_EQ(load_cifar(dir_, CifarSplit::train, &bad).labels, (std::vector<std::int32_t>{1, 3}));
+    EXPECT_EQ(bad.count(), 2);
+    EXPECT_NE(bad.first().find("offset 3073: label 200"), std::string::npos) << bad.first();
+  }
+  BadSamples one(1);
+  expect_error([&] { load_cifar(dir_, CifarSplit::train, &one); },
+               {"data_batch_1.bin", "record 3", "offset 9219", "number 2", "1 may be skipped"});
 }
 
-TEST(Normalise, RefusesAnIndexOutOfRangeAndABatchOfAnotherSize) {
-  const CifarData data = draw_cifar(4, 0);
-  std::vector<float> out(kCifarImageBytes);
-  for (const std::int64_t index : {-1, 4})
-    expect_error([&] { normalise(data, std::array{index}, std::span(out)); },
-                 {"index " + std::to_string(index), "out of range", "4 images"});
-  expect_error([&] { normalise(data, std::array<std::int64_t, 2>{0, 1}, std::span(out)); }, {"6144", "3072"});
+TEST_F(CifarReader, SaysWhereAFileEndsThatWasCutWhileItWasRead) {
+  write(dir_ / "data_batch_1.bin", record({1}) + record({2}) + record({3}));
+  const CifarDataset data(dir_, CifarSplit::train);
+  fs::resize_file(dir_ / "data_batch_1.bin", 2 * kRecord10 + 100);
+  Sample sample;
+  data.get(0, 1, sample);
+  EXPECT_EQ(sample.labels, std::vector<std::int32_t>{2});
+  expect_error([&] { data.get(0, 2, sample); },
+               {(dir_ / "data_batch_1.bin").string(), "record 2", "offset 6246", "ends"});
+}
+
+TEST_F(CifarReader, ReadsRecordsOneByOneAsTheWholeSet) {
+  write_cifar10(dir_, 50, 20, run_seed());
+  const CifarDataset files(dir_, CifarSplit::train);
+  const MemoryDataset whole = load_cifar(dir_, CifarSplit::train);
+  ASSERT_EQ(files.size(), 50);
+  EXPECT_EQ(files.type(), whole.type());
+  Sample a, b;
+  for (const std::int64_t i : {49, 0, 10, 9, 31}) {
+    files.get(0, i, a), whole.get(0, i, b);
+    EXPECT_TRUE(a.data == b.data && a.labels == b.labels) << i;
+  }
+  for (const std::int64_t i : {-1, 50})
+    expect_error([&] { files.get(0, i, a); }, {std::to_string(i), "50 samples"});
 }
 
 // ---- drawing ----------------------------------------------------------------------------------------
 
 TEST(DrawnImages, AreAFunctionOfSeedAndIndexAlone) {
   const std::uint64_t seed = run_seed();
-  const CifarData whole = draw_cifar(50, seed), part = draw_cifar(13, seed, 29),
-                  other = draw_cifar(50, seed + 1);
+  const MemoryDataset whole = draw_cifar(50, seed), part = draw_cifar(13, seed, 29),
+                      other = draw_cifar(50, seed + 1);
   for (std::int64_t i = 0; i < 13; ++i) EXPECT_EQ(part.labels[i], whole.labels[29 + i]);
-  EXPECT_TRUE(
-      std::equal(part.pixels.begin(), part.pixels.end(), whole.pixels.begin() + 29 * kCifarImageBytes));
-  EXPECT_NE(other.pixels, whole.pixels);
+  EXPECT_TRUE(std::equal(part.bytes.begin(), part.bytes.end(), whole.bytes.begin() + 29 * kCifarImageBytes));
+  EXPECT_NE(other.bytes, whole.bytes);
   EXPECT_NE(other.labels, whole.labels);
 }
 
 // Accuracies in the documentation hold for these very images.
 TEST(DrawnImages, StayTheSameFromVersionToVersion) {
-  const CifarData data = draw_cifar(100, 1, 7);
-  EXPECT_EQ(fnv1a({reinterpret_cast<const char*>(data.pixels.data()), data.pixels.size()}),
+  const MemoryDataset data = draw_cifar(100, 1, 7);
+  EXPECT_EQ(fnv1a({reinterpret_cast<const char*>(data.bytes.data()), data.bytes.size()}),
             11347393299433143881u);
   EXPECT_EQ(std::vector(data.labels.begin(), data.labels.begin() + 5),
             (std::vector<std::int32_t>{8, 2, 1, 0, 6}));
 }
 
 TEST(DrawnImages, HoldEveryClassOnceInTenImagesInVaryingOrder) {
-  const CifarData data = draw_cifar(300, run_seed());
+  const MemoryDataset data = draw_cifar(300, run_seed());
   std::set<std::vector<std::int32_t>> orders;
   for (auto ten = data.labels.begin(); ten != data.labels.end(); ten += 10) {
     orders.insert({ten, ten + 10});
@@ -317,13 +322,14 @@ TEST(DrawnImages, RefuseNegativeCountsAndIndices) {
 }
 
 /// Test accuracy of softmax regression on normalised pixels, trained by plain SGD, one image at a time.
-double linear_accuracy(const CifarData& train, const CifarData& test, int epochs) {
+double linear_accuracy(const MemoryDataset& train, const MemoryDataset& test, int epochs) {
   constexpr std::int64_t kClasses = kDrawnClasses;
   constexpr float kRate = 1e-4f;
   std::vector<float> weight(kCifarImageBytes * kClasses), image(kCifarImageBytes);  // (3072,10), (3072)
   std::array<float, kClasses> bias{}, logits;
-  const auto forward = [&](const CifarData& data, std::int64_t n) {
-    normalise(data, std::array{n}, std::span(image));
+  const auto forward = [&](const MemoryDataset& data, std::int64_t n) {
+    for (std::int64_t i = 0; i < kCifarImageBytes; ++i)
+      image[i] = static_cast<float>((data.bytes[n * kCifarImageBytes + i] / 255.0 - 0.5) / 0.25);
     logits = bias;
     for (std::int64_t i = 0; i < kCifarImageBytes; ++i)
       for (std::int64_t c = 0; c < kClasses; ++c) logits[c] += image[i] * weight[i * kClasses + c];
@@ -352,18 +358,18 @@ double linear_accuracy(const CifarData& train, const CifarData& test, int epochs
 // What a linear model can do would need no convolution. It must stay below 60 %; it stays near chance.
 TEST(DrawnImages, CannotBeClassifiedByALinearModel) {
   const std::uint64_t seed = run_seed();
-  CifarData train = draw_cifar(3000, seed), test = draw_cifar(1000, seed, kFirstDrawnTestIndex);
+  MemoryDataset train = draw_cifar(3000, seed), test = draw_cifar(1000, seed, kFirstDrawnTestIndex);
   const double accuracy = linear_accuracy(train, test, 3);
   RecordProperty("linear_accuracy", std::to_string(accuracy));
   std::cout << "linear accuracy " << accuracy << '\n';
   EXPECT_LT(accuracy, 0.3);
 
   // The same model does learn what is linear: a bar whose column is the class.
-  for (CifarData* data : {&train, &test})
+  for (MemoryDataset* data : {&train, &test})
     for (std::int64_t n = 0; n < data->size(); ++n)
       for (std::int64_t row = 0; row < kCifarSide; ++row)
         for (std::int64_t i = 0; i < 9; ++i)
-          data->pixels[n * kCifarImageBytes + row * kCifarSide * 3 + data->labels[n] * 9 + i] = 255;
+          data->bytes[n * kCifarImageBytes + row * kCifarSide * 3 + data->labels[n] * 9 + i] = 255;
   EXPECT_GT(linear_accuracy(train, test, 3), 0.9);
 }
 
@@ -397,20 +403,22 @@ TEST_F(CifarWriter, WritesCifar10sOwnLayoutToTheByte) {
 TEST_F(CifarWriter, WhatIsWrittenIsReadBack) {
   const std::uint64_t seed = run_seed();
   write_cifar10(dir_, 50, 20, seed);
-  const CifarData train = load_cifar(dir_, CifarSplit::train), test = load_cifar(dir_, CifarSplit::test);
-  const CifarData drawn_train = draw_cifar(50, seed), drawn_test = draw_cifar(20, seed, kFirstDrawnTestIndex);
+  const MemoryDataset train = load_cifar(dir_, CifarSplit::train), test = load_cifar(dir_, CifarSplit::test);
+  const MemoryDataset drawn_train = draw_cifar(50, seed),
+                      drawn_test = draw_cifar(20, seed, kFirstDrawnTestIndex);
   EXPECT_EQ(train.labels, drawn_train.labels);
   EXPECT_EQ(test.labels, drawn_test.labels);
-  EXPECT_TRUE(train.pixels == drawn_train.pixels);
-  EXPECT_TRUE(test.pixels == drawn_test.pixels);
-  EXPECT_EQ(train.classes, drawn_train.classes);
+  EXPECT_TRUE(train.bytes == drawn_train.bytes);
+  EXPECT_TRUE(test.bytes == drawn_test.bytes);
+  EXPECT_EQ(train.classes(), drawn_train.classes());
 }
 
 TEST_F(CifarWriter, ReplacesWhatAnInterruptedRunLeft) {
   write(dir_ / "data_batch_2.bin.tmp", {1, 2, 3});
   write_cifar10(dir_, 5, 5, 2);
   EXPECT_EQ(names(), kSetNames);
-  EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(5, 2).pixels);
+  EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
+              draw_cifar(5, 2).bytes);
 }
 
 TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
@@ -426,10 +434,12 @@ TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
 TEST_F(CifarWriterRefuses, ToReplaceASetUnlessForced) {
   write_cifar10(dir_, 5, 5, 1);
   expect_error([&] { write_cifar10(dir_, 10, 5, 2); }, {dir_.string(), ".bin", "empty directory", "--force"});
-  EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(5, 1).pixels);
+  EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
+              draw_cifar(5, 1).bytes);
   write_cifar10(dir_, 10, 5, 2, true);
   EXPECT_EQ(names(), kSetNames);
-  EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(10, 2).pixels);
+  EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
+              draw_cifar(10, 2).bytes);
 }
 
 TEST_F(CifarWriterRefuses, CountsThatDoNotFillFiveEqualFiles) {
@@ -451,7 +461,8 @@ TEST_F(CifarWriterRefuses, AFullDiskAndKeepsTheOldSet) {
   expect_error([&] { write_cifar10(dir_, 10, 5, 2, true); },
                {"data_batch_3.bin", "cannot be written", "space"});
   EXPECT_EQ(names(), kSetNames);
-  EXPECT_TRUE(load_cifar10(dir_, CifarSplit::train).pixels == draw_cifar(5, 1).pixels);
+  EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
+              draw_cifar(5, 1).bytes);
 }
 
 TEST_F(CifarWriterRefuses, AFileThatCannotBeCreated) {

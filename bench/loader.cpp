@@ -1,0 +1,108 @@
+// What it costs to make batches: images a second of one core, by the CPU time of the thread that reads, and
+// what workers that load ahead leave for the thread that trains.
+#include <ctime>
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/team.h>
+#include <tandem/core/timeline.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/drawn_dataset.h>
+#include <tandem/datasets/loader.h>
+#include <tandem/datasets/mapped_dataset.h>
+#include <tandem/datasets/mixup_dataset.h>
+#include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/datasets/transforms/cutout.h>
+#include <tandem/datasets/transforms/normalise.h>
+#include <tandem/datasets/transforms/random_crop.h>
+#include <tandem/datasets/transforms/random_flip.h>
+
+#include "command_line.h"
+
+namespace tandem::bench {
+namespace {
+
+constexpr std::int64_t kImages = 10'000;
+constexpr double kTarget = 20'000;  // images a second of one core
+
+double thread_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+struct Cost {
+  double cpu = 1e9, wall = 1e9;  ///< seconds an image, of the thread that asks
+};
+
+/// The cheapest of some epochs, the first of which, in which memory is touched for the first time, does not
+/// count.
+Cost measure(Loader& loader, std::int64_t batch_size) {
+  constexpr std::int64_t kEpochs = 8;
+  const std::int64_t batches = loader.batches_per_epoch();
+  std::vector<std::byte> data(static_cast<std::size_t>(batch_size * kCifarImageBytes) * sizeof(float));
+  std::vector<std::int32_t> labels;
+  loader.start(0, batches * kEpochs);
+  Cost least;
+  for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    const double cpu = thread_seconds(), wall = steady_seconds();
+    for (std::int64_t b = epoch * batches; b < (epoch + 1) * batches; ++b)
+      loader.data(b, {0, batch_size}, data);
+    if (epoch == 0) continue;
+    const auto images = static_cast<double>(batches * batch_size);
+    least.cpu = std::min(least.cpu, (thread_seconds() - cpu) / images);
+    least.wall = std::min(least.wall, (steady_seconds() - wall) / images);
+  }
+  return least;
+}
+
+void report(const std::string& what, const DatasetPtr& data, std::int64_t batch_size) {
+  Loader loader(data, {.batch_size = batch_size});
+  const double rate = 1 / measure(loader, batch_size).cpu;
+  fmt::print("{:<52} {:>10.0f}  target {:.0f}  {}\n", what, rate, kTarget,
+             rate >= kTarget ? "met" : "MISSED");
+}
+
+void report_workers(int workers, const DatasetPtr& data, std::int64_t batch_size) {
+  Loader loader(data, {.batch_size = batch_size, .workers = workers, .labels = false});
+  const Cost cost = measure(loader, batch_size);
+  fmt::print("{:<52} {:>10.0f}  of it the thread that asks {:.2f} us an image\n",
+             fmt::format("crop, flip, normalise: {}, by the clock", counted(workers, "worker")),
+             1 / cost.wall, 1e6 * cost.cpu);
+}
+
+void run(int workers, std::int64_t batch_size) {
+  const auto images = std::make_shared<MemoryDataset>(DrawnDataset(kImages, 0));
+  const auto crop = std::make_shared<RandomCrop>(0);
+  const auto flip = std::make_shared<RandomFlip>(0);
+  const auto normal = std::make_shared<Normalise>(kCifarMean, kCifarStd);
+  const auto shuffled = [](DatasetPtr d) { return std::make_shared<ShuffledDataset>(std::move(d), 0); };
+  const DatasetPtr augmented = shuffled(mapped(images, {crop, flip, normal}));
+  fmt::print("images a second of a core, batches of {}\n", batch_size);
+  report("normalise", shuffled(mapped(images, {normal})), batch_size);
+  report("crop, flip, normalise, cutout",
+         shuffled(mapped(images, {crop, flip, normal, std::make_shared<Cutout>(0)})), batch_size);
+  report("crop, flip, normalise, mixup", std::make_shared<MixupDataset>(augmented, batch_size, 0.2, 0),
+         batch_size);
+  report("crop, flip, normalise", augmented, batch_size);
+  for (int w = 0; w <= workers; ++w) report_workers(w, augmented, batch_size);
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  CLI::App app{"what it costs to make batches: reading, transforming, loading ahead", "bench_loader"};
+  int workers = tandem::default_threads();
+  std::int64_t batch_size = 128;
+  app.option_defaults()->always_capture_default();
+  app.add_option("-j,--workers", workers, "threads that load ahead, at most")->check(CLI::NonNegativeNumber);
+  app.add_option("-b,--batch-size", batch_size, "images in a batch")->check(CLI::Range(1, 10'000));
+  return tandem::apps::run_program(app, argc, argv, [&] { tandem::bench::run(workers, batch_size); });
+}

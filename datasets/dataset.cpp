@@ -1,0 +1,13 @@
+#include <tandem/datasets/dataset.h>
+
+#include <fmt/format.h>
+
+namespace tandem {
+
+void require_index(const Dataset& dataset, std::int64_t index) {
+  if (index < 0 || index >= dataset.size())
+    throw Error(fmt::format("sample {} is out of range; the dataset has {}, from 0", index,
+                            counted(dataset.size(), "sample")));
+}
+
+}  // namespace tandem

@@ -1,0 +1,100 @@
+#pragma once
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include <tandem/datasets/dataset.h>
+#include <tandem/datasets/share.h>
+
+namespace tandem {
+
+struct LoaderOptions {
+  std::int64_t batch_size = 1;  ///< samples in the global batch
+  bool drop_last = true;        ///< leave out what does not fill a batch; else the last one is short
+  int workers = 0;              ///< threads that load ahead
+  int buffers = 0;              ///< batches held at most; 0: two a worker
+  // What will be asked for, each row once, and is therefore loaded ahead:
+  int replica = 0, replicas = 1;    ///< the rows of this replica (share.h); 0 of 1: all
+  bool data = true, labels = true;  ///< of those rows
+};
+
+/// The batches of a dataset, numbered through all epochs from 0: samples in the dataset's order, the same
+/// rows for any number of workers, replicas and micro-batches.
+///
+/// After `start`, workers fill a fixed number of buffers with the batches to come; a buffer is free again
+/// when all its rows were taken. Whatever is asked for and not loaded ahead, because there are no workers,
+/// `start` was not called, the batch is not next, or a worker met an error in it, is read in the caller's
+/// thread: so nobody waits for another who asks, and neither what is given nor what is thrown depends on who
+/// read it. Nothing is allocated while it runs.
+class Loader {
+ public:
+  /// Throws Error on options out of range, or a dataset with less than a batch to give.
+  Loader(DatasetPtr dataset, LoaderOptions options);
+  /// Waits for the samples that workers are reading.
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  std::int64_t batches_per_epoch() const { return per_epoch_; }
+  /// Samples in `batch`: the batch size, or fewer in the last of an epoch.
+  std::int64_t rows(std::int64_t batch) const;
+
+  /// Loads batches `first` … `end`-1 from here on, and forgets what else was loaded. To be called while
+  /// nothing is asked for.
+  void start(std::int64_t first, std::int64_t end = std::numeric_limits<std::int64_t>::max());
+
+  // From several threads at once. Throw what reading these rows throws, and Error on rows that `batch` has
+  // not or an `out` of another size.
+
+  /// The data of some rows of `batch`, one after the other, each of the dataset's type.
+  void data(std::int64_t batch, Rows rows, std::span<std::byte> out);
+  /// Their labels (rows, labels_per_sample) and, if asked for, the weights of these, 1 where there is one.
+  void labels(std::int64_t batch, Rows rows, std::span<std::int32_t> out, std::span<float> weights = {});
+
+ private:
+  /// One batch: the rows from `first` on.
+  struct Buffer {
+    std::int64_t batch = -1;
+    bool ready = false;
+    std::int64_t left = 0;  // rows of data and of labels still to be taken
+    int readers = 0;
+    bool failed = false;  // in reading: who takes reads himself, and meets the error
+    Rows rows;
+    std::vector<std::byte> data;
+    std::vector<std::int32_t> labels;
+    std::vector<float> weights;
+  };
+  class Reading;
+
+  void work(const std::stop_token& stop);
+  void load(Buffer& buffer, const std::stop_token& stop) const;
+  void read(std::int64_t batch, Rows rows, std::byte* data, std::int32_t* labels, float* weights,
+            const std::stop_token& stop = {}) const;
+  void check(std::int64_t batch, Rows rows, std::size_t given, std::size_t wanted) const;
+  Rows kept_rows(std::int64_t batch) const;
+  bool holds(std::int64_t batch, Rows rows) const;
+  void free_taken();
+  Buffer& buffer(std::int64_t batch) {
+    return buffers_[static_cast<std::size_t>(batch % std::ssize(buffers_))];
+  }
+
+  const DatasetPtr dataset_;
+  const LoaderOptions options_;
+  const std::int64_t size_, sample_bytes_, per_epoch_;
+  const int labels_per_sample_;
+  std::mutex mutex_;
+  std::condition_variable_any free_;             // a buffer is
+  std::condition_variable ready_;                // a batch is
+  std::vector<Buffer> buffers_;                  // batch b is in number b mod size while it is held
+  std::int64_t first_ = 0, next_ = 0, end_ = 0;  // the first held, the next to load, the first not wanted
+  int loading_ = 0;                              // buffers that are being filled
+  std::vector<std::jthread> workers_;            // last: gone before what they use
+};
+
+}  // namespace tandem

@@ -1,0 +1,23 @@
+#include <tandem/datasets/mapped_dataset.h>
+
+#include <utility>
+
+namespace tandem {
+
+MappedDataset::MappedDataset(DatasetPtr source, TransformPtr transform)
+    : DatasetAdapter(std::move(source)),
+      transform_(std::move(transform)),
+      in_(this->source().type()),
+      out_(transform_->type(in_)) {}
+
+void MappedDataset::get(std::int64_t epoch, std::int64_t index, Sample& sample) const {
+  source().get(epoch, index, sample);
+  transform_->apply(epoch, index, in_, sample);
+}
+
+DatasetPtr mapped(DatasetPtr source, std::initializer_list<TransformPtr> transforms) {
+  for (const TransformPtr& t : transforms) source = std::make_shared<MappedDataset>(std::move(source), t);
+  return source;
+}
+
+}  // namespace tandem

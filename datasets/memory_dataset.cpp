@@ -1,0 +1,62 @@
+#include <tandem/datasets/memory_dataset.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/rng.h>
+
+namespace tandem {
+
+MemoryDataset::MemoryDataset(TensorType type, std::vector<std::uint8_t> bytes,
+                             std::vector<std::int32_t> labels, int classes)
+    : sample_type(std::move(type)), bytes(std::move(bytes)), labels(std::move(labels)), class_count(classes) {
+  if (std::ssize(this->bytes) != size() * sample_type.bytes())
+    throw Error(fmt::format(
+        "{} bytes and {} for samples of {}, {} bytes each; give as many samples as labels",
+        this->bytes.size(), counted(size(), "label"), to_string(sample_type), sample_type.bytes()));
+}
+
+MemoryDataset::MemoryDataset(const Dataset& source, BadSamples* bad)
+    : sample_type(source.type()), class_count(source.classes()) {
+  if (source.labels_per_sample() != 1)
+    throw Error(fmt::format("a MemoryDataset holds one label a sample, the source has {}",
+                            source.labels_per_sample()));
+  bytes.reserve(static_cast<std::size_t>(source.size() * sample_type.bytes()));
+  labels.reserve(static_cast<std::size_t>(source.size()));
+  Sample sample;
+  for (std::int64_t i = 0; i < source.size(); ++i) try {
+      source.get(0, i, sample);
+      const auto* const data = reinterpret_cast<const std::uint8_t*>(sample.data.data());
+      bytes.insert(bytes.end(), data, data + sample.data.size());
+      labels.push_back(sample.labels.at(0));
+    } catch (const BadSample& e) {
+      if (!bad) throw;
+      bad->met(i, e);
+    }
+}
+
+void MemoryDataset::get(std::int64_t epoch, std::int64_t index, Sample& sample) const {
+  get_labels(epoch, index, sample);
+  const auto count = bytes.size() / labels.size();
+  const auto* const data =
+      reinterpret_cast<const std::byte*>(bytes.data()) + static_cast<std::size_t>(index) * count;
+  sample.data.assign(data, data + count);
+}
+
+void MemoryDataset::get_labels(std::int64_t, std::int64_t index, Sample& sample) const {
+  require_index(*this, index);
+  sample.labels.assign(1, labels[static_cast<std::size_t>(index)]);
+  sample.weights.clear();
+}
+
+std::uint64_t MemoryDataset::digest() const {
+  constexpr std::size_t kEvery = 1021;  // a prime: other places in each sample
+  std::string some(reinterpret_cast<const char*>(labels.data()), labels.size() * sizeof labels[0]);
+  for (std::size_t i = 0; i < bytes.size(); i += kEvery) some.push_back(static_cast<char>(bytes[i]));
+  return fnv1a(some);
+}
+
+}  // namespace tandem
