@@ -124,7 +124,7 @@ void CifarTraining::deliver(const std::string& name, std::int64_t batch, const R
   for (std::size_t m = 0; m < options_.lr.size(); ++m) {
     result.loss.push_back(load_element(dtype_, value.data(), static_cast<std::int64_t>(m)));
     result.lr.push_back(rate(m, batch));
-    if (const double loss = result.loss.back(); !std::isfinite(loss)) {
+    if (const double loss = result.loss.back(); !std::isfinite(loss) && options_.on_nan == "stop") {
       const std::string which = options_.lr.size() > 1 ? fmt::format(" of model {}", m) : "";
       const std::string what =
           std::isnan(loss) ? "nan" : fmt::format("{}", loss);  // a NaN's sign says nothing

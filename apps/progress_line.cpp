@@ -1,5 +1,6 @@
 #include "progress_line.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -25,7 +26,8 @@ void ProgressLine::update(std::int64_t step, std::int64_t images, double loss, d
   images_ = 0;
   shown_at_ = seconds;
   const std::string numbers =
-      fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left", done, total_, loss, rate, left);
+      fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left", done, total_,
+                  std::isnan(loss) ? std::fabs(loss) : loss, rate, left);  // a NaN's sign says nothing
   if (terminal_) {
     const int filled = static_cast<int>(done * kWidth / total_);
     fmt::print("\r[{:=<{}}{:<{}}] {}\x1b[K", "", filled, "", kWidth - filled, numbers);

@@ -57,6 +57,9 @@ std::string to_json(const TrainOptions& o) {
                {"batch_size", o.batch_size},
                {"lr", o.lr},
                {"sched", o.sched},
+               {"clip_grad", o.clip_norm},
+               {"clip_value", o.clip_value},
+               {"on_nan", o.on_nan},
                {"amp_dtype", o.amp_dtype},
                {"optimizer", o.optimizer},
                {"momentum", o.momentum},
@@ -135,6 +138,7 @@ void RunDirectory::summary(const Summary& s) {
          {"peak_bytes", s.peak_bytes},
          {"planned_peak_bytes", s.planned_peak_bytes},
          {"live_peak_bytes", s.live_peak_bytes}};
+  if (s.skipped > 0) j["skipped"] = s.skipped;
   if (s.simulated) j["simulated"] = true;
   if (!s.train_loss.empty()) j["train_loss"] = per_model(s.train_loss);
   if (!s.test_accuracy.empty()) j["test_accuracy"] = per_model(s.test_accuracy);

@@ -11,6 +11,7 @@ namespace tandem::apps {
 struct Summary {
   std::vector<double> train_loss;     ///< per model, mean over the last epoch
   std::vector<double> test_accuracy;  ///< per model
+  std::int64_t skipped = 0;           ///< losses that were not finite
   double images_per_second = 0, step_ms = 0;
   std::int64_t peak_bytes = 0, planned_peak_bytes = 0, live_peak_bytes = 0;
   bool simulated = false;

@@ -89,6 +89,9 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   one_of("--amp-dtype", o.amp_dtype, {"none", "bf16"});
   if (o.amp_dtype != "none" && o.dtype != "f32")
     throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
+  in_range("--clip-grad", o.clip_norm, 0.0);
+  in_range("--clip-value", o.clip_value, 0.0);
+  one_of("--on-nan", o.on_nan, {"stop", "skip"});
   one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
   for (double beta : o.betas)

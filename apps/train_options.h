@@ -26,6 +26,8 @@ struct TrainOptions {
   std::string optimizer = "sgd";
   double momentum = 0.9, weight_decay = 0;
   bool nesterov = false, no_bias_decay = false;
+  double clip_norm = 0, clip_value = 0;  ///< 0: none
+  std::string on_nan = "stop";
   std::string amp_dtype = "none";
   std::vector<double> betas = {0.9, 0.999};
   std::vector<std::uint64_t> seed = {0};

@@ -147,6 +147,9 @@ Strategy Trainer::strategy() const {
   s.schedule = options_.parallel == "pipeline" ? schedule_from_name(options_.schedule) : ScheduleKind::plain;
   s.lockstep = options_.lockstep;
   s.optimizer = optimizer_of(options_);
+  if (options_.clip_norm > 0) s.gradients.clip_norm = options_.clip_norm;
+  if (options_.clip_value > 0) s.gradients.clip_value = options_.clip_value;
+  s.gradients.skip_non_finite = options_.on_nan == "skip";
   const Graph forward = forward_graph(1, true);
   if (options_.no_bias_decay) s.parameter_groups = {{vectors_of(forward), 1, 0.0}};
   if (options_.amp_dtype == "bf16") s.amp = DType::bf16;
@@ -316,6 +319,7 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
   summary.step_ms = log.mean_step_ms();
+  summary.skipped = log.not_finite();
   summary.images_per_second = log.images_per_second();
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();

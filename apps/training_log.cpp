@@ -1,6 +1,7 @@
 #include "training_log.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <tandem/core/timeline.h>
 
@@ -12,7 +13,9 @@ TrainingLog::TrainingLog(const TrainOptions& options, RunDirectory& directory, s
       per_epoch_(batches_per_epoch),
       directory_(directory),
       progress_(total_batches, options.print_every, terminal),
-      epoch_sum_(static_cast<std::size_t>(options.models), 0) {}
+      epoch_(-1),
+      in_epoch_(static_cast<std::size_t>(options.models), 0),
+      epoch_sum_(in_epoch_) {}
 
 void TrainingLog::start() {
   started_ = last_ = steady_seconds();
@@ -26,19 +29,25 @@ void TrainingLog::arrived(std::int64_t batch, const CifarTraining::Batch& result
   if (count_++ == 0) first_ = last_, first_images_ = images_;
   if (batch / per_epoch_ != epoch_) {
     epoch_ = batch / per_epoch_;
-    std::fill(epoch_sum_.begin(), epoch_sum_.end(), 0);
-    in_epoch_ = 0;
+    for (auto* of_models : {&epoch_sum_, &in_epoch_}) std::fill(of_models->begin(), of_models->end(), 0);
   }
   const double part = static_cast<double>(result.samples) / static_cast<double>(options_.batch_size);
-  in_epoch_ += part;
-  for (std::size_t m = 0; m < epoch_sum_.size(); ++m) epoch_sum_[m] += part * result.loss[m];
+  for (std::size_t m = 0; m < epoch_sum_.size(); ++m) {
+    if (!std::isfinite(result.loss[m])) {
+      ++not_finite_;
+      continue;
+    }
+    in_epoch_[m] += part;
+    epoch_sum_[m] += part * result.loss[m];
+  }
   directory_.metrics(batch, epoch_, result, step * 1e3, static_cast<double>(result.samples) / step);
   progress_.update(batch, result.samples, result.loss[0], last_);
 }
 
 std::vector<double> TrainingLog::mean_loss() const {
   std::vector<double> mean;
-  for (double sum : epoch_sum_) mean.push_back(in_epoch_ > 0 ? sum / in_epoch_ : 0);
+  for (std::size_t m = 0; m < epoch_sum_.size(); ++m)
+    mean.push_back(in_epoch_[m] > 0 ? epoch_sum_[m] / in_epoch_[m] : 0);
   return mean;
 }
 

@@ -20,6 +20,8 @@ class TrainingLog {
   void arrived(std::int64_t batch, const CifarTraining::Batch& result);
   void finish() { progress_.finish(); }
 
+  /// Losses that were not finite, of all models: they are in no mean.
+  std::int64_t not_finite() const { return not_finite_; }
   /// Per model, over the last epoch.
   std::vector<double> mean_loss() const;
   /// Over all batches but the first, which warms up; of the first where it is the only one.
@@ -32,8 +34,8 @@ class TrainingLog {
   RunDirectory& directory_;
   ProgressLine progress_;
   double started_ = 0, first_ = 0, last_ = 0;  // start and arrivals, seconds
-  std::int64_t count_ = 0, images_ = 0, first_images_ = 0, epoch_ = -1;
-  double in_epoch_ = 0;  // batches, a short one as its part of a whole one; so is epoch_sum_
+  std::int64_t count_ = 0, images_ = 0, first_images_ = 0, not_finite_ = 0, epoch_;
+  std::vector<double> in_epoch_;  // batches, a short one as its part of a whole one; so is epoch_sum_
   std::vector<double> epoch_sum_;
 };
 

@@ -10,6 +10,7 @@ namespace tandem {
 struct StepGraph {
   Graph graph;
   std::map<SlotId, ValueId> grads;         ///< of trained slots, summed over micro-batches
+  ValueId update_if = -1;                  ///< bool, or one a model: whether state changes; −1: it does
   std::map<std::string, ValueId> results;  ///< scaled and summed over micro-batches; not yet delivered
 };
 

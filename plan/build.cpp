@@ -1,5 +1,6 @@
 #include <tandem/plan/build.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -82,6 +83,7 @@ void check(const Strategy& s) {
   };
   sensible("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
+  check(s.gradients);
   if (!s.train && s.microbatches > 1)
     throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",
                             s.microbatches));
@@ -89,6 +91,12 @@ void check(const Strategy& s) {
 
 PipelineSchedule schedule_of(const Strategy& s) {
   return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1, s.lockstep);
+}
+
+bool updates_together(const PipelineSchedule& schedule) {
+  return std::all_of(schedule.stages.begin(), schedule.stages.end(), [&](const StageTiming& s) {
+    return s.backward_lag == schedule.stages.front().backward_lag;
+  });
 }
 
 Graph take_off_device(Graph g, const Strategy& strategy) {
@@ -119,9 +127,12 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
   StepGraph step = checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
   step = checked(add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups));
-  if (strategy.train)
+  if (strategy.train) {
+    step = checked(apply_gradient_rules(std::move(step), strategy.gradients, strategy.models,
+                                        updates_together(schedule_of(strategy))));
     step =
         checked(add_updates(std::move(step), strategy.optimizer, strategy.parameter_groups, strategy.models));
+  }
   g = checked(deliver(std::move(step)));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own

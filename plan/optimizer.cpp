@@ -11,6 +11,7 @@
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/plan/gradient_rules.h>
 
 namespace tandem {
 namespace {
@@ -36,8 +37,9 @@ bool matches(std::string_view pattern, std::string_view path) {
 
 class Updates {
  public:
-  Updates(Graph& graph, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups, int models)
-      : g_(graph), optimizer_(optimizer), groups_(groups), models_(models) {}
+  Updates(Graph& graph, ValueId update_if, const Optimizer& optimizer,
+          const std::vector<ParameterGroup>& groups, int models)
+      : g_(graph), update_if_(update_if), optimizer_(optimizer), groups_(groups), models_(models) {}
 
   void add(SlotId id, ValueId grad) {
     const StateSlot slot = g_.slot(id);
@@ -86,12 +88,11 @@ class Updates {
 
   void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
               const Tensor& lr, const SgdOptions& options) {
-    if (options.momentum == 0) {
-      trace.assign(id, sgd_update(w, g, lr, options).at(0));
-      return;
-    }
-    assign_all(trace, slot, {id, add_slot("momentum", slot, slot.type)},
-               [&](const Tensors& state) { return sgd_update(w, state[1], g, lr, options); });
+    if (options.momentum == 0)
+      assign_all(trace, slot, {id}, [&](const Tensors&) { return sgd_update(w, g, lr, options); });
+    else
+      assign_all(trace, slot, {id, add_slot("momentum", slot, slot.type)},
+                 [&](const Tensors& state) { return sgd_update(w, state[1], g, lr, options); });
   }
 
   void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
@@ -107,11 +108,15 @@ class Updates {
     Tensors state;
     for (SlotId s : slots) state.push_back(trace.read(s));
     trace.set_tag(update_tag(slot));
-    const Tensors updated = make(state);
-    for (std::size_t i = 0; i < slots.size(); ++i) trace.assign(slots[i], updated[i]);
+    Tensors updated = make(state);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (update_if_ >= 0) updated[i] = if_updated(trace.tensor(update_if_), updated[i], state[i]);
+      trace.assign(slots[i], updated[i]);
+    }
   }
 
   Graph& g_;
+  const ValueId update_if_;
   const Optimizer& optimizer_;
   const std::vector<ParameterGroup>& groups_;
   const int models_;
@@ -126,7 +131,7 @@ StepGraph add_updates(StepGraph step, const Optimizer& optimizer, const std::vec
   for (const Node& n : step.graph.nodes())
     if (const auto* input = dynamic_cast<const Input*>(n.op.get()); input && input->input == "lr")
       throw Error("the model has an input 'lr', which is the optimiser's; give the model's another name");
-  Updates updates(step.graph, optimizer, groups, models);
+  Updates updates(step.graph, step.update_if, optimizer, groups, models);
   for (const auto& [id, grad] : step.grads) updates.add(id, grad);
   updates.require_all_used();
   return step;

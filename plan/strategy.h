@@ -8,6 +8,7 @@
 #include <tandem/core/program.h>
 #include <tandem/dist/link.h>
 #include <tandem/pipeline/schedules.h>
+#include <tandem/plan/gradient_rules.h>
 #include <tandem/plan/optimizer.h>
 
 namespace tandem {
@@ -33,6 +34,7 @@ struct Strategy {
 
   std::optional<DType> amp{};  ///< bf16: products and activations in it, weights and sums in f32
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
+  GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};
   std::vector<ParameterGroup> parameter_groups{};
   bool train = true;  ///< false: forward and results only

@@ -111,9 +111,9 @@ StepGraph training_graph(const Graph& forward, const Strategy& strategy) {
   const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
   if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
   if (const TensorType& loss = scaled.type(results.at("loss")); loss.elements() != strategy.models)
-    throw Error(
-        fmt::format("the result 'loss' is {}: it must be a scalar of each model, the mean over its samples; take mean() of it",
-                    to_string(loss)));
+    throw Error(fmt::format(
+        "the result 'loss' is {}: it must be a scalar of each model, the mean over its samples; take mean() of it",
+        to_string(loss)));
   const auto weights = weights_of(scaled);
   std::vector<ValueId> wrt;
   for (const auto& [slot, value] : weights) wrt.push_back(value);

@@ -2,6 +2,7 @@
 #include <fstream>
 #include <numeric>
 #include <regex>
+#include <set>
 
 #include "cli.h"
 
@@ -52,6 +53,21 @@ TEST_F(Cli, TwoRunsDoNotShareAnOutput) {
           "--steps 1 --force --output " + file("run") + "; status=$?; kill -INT $!; wait $!; exit $status");
   EXPECT_EQ(1, e.status);
   EXPECT_NE(std::string::npos, e.err.find("another run is writing there")) << e.err;
+}
+
+TEST_F(Cli, OptimisersClippingAndPrecisionByFlags) {
+  const std::string steps = kTrain + "--arch convnet -b 32 --steps 4 --force --output " + file("run") + " ";
+  std::set<double> losses;
+  for (const char* flags :
+       {"", "--opt adam", "--opt adamw --wd 0.5 --lr 0.05", "--opt adamw --wd 0.5 --no-bias-decay",
+        "--nesterov", "--clip-grad 0.1", "--clip-value 0.001", "--amp-dtype bf16"}) {
+    const Ended e = run(steps + flags);
+    ASSERT_EQ(0, e.status) << flags << ": " << e.err;
+    const double loss = json::parse(std::ifstream(file("run/summary.json")))["train_loss"];
+    EXPECT_TRUE(losses.insert(loss).second) << flags << " has no effect: " << loss;
+  }
+  const Ended skipped = run(steps + "--lr 1e38 --on-nan skip");
+  EXPECT_NE(std::string::npos, skipped.out.find("loss nan")) << skipped.out;
 }
 
 TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {

@@ -92,6 +92,7 @@ void expect_golden(const json& c, std::int64_t samples, std::int64_t classes, co
   Strategy strategy;
   strategy.kernels = &kernels;
   strategy.optimizer = optimizer_of(c);
+  if (!c["clip"].is_null()) strategy.gradients.clip_norm = c["clip"];
   if (c["optimizer"] == "AdamW") strategy.parameter_groups = {{{"*.bias"}, 0.5, 0.0}};
   GoldenHost host(c);
   Session session(build(testing::trace_job(job, samples), strategy), {}, host, {.kernels = &kernels});
@@ -108,7 +109,7 @@ void expect_golden(const json& c, std::int64_t samples, std::int64_t classes, co
 
 TEST(Golden, ThreeStepsGivePyTorchsLossesAndWeights) {
   const json all = golden();
-  ASSERT_EQ(5u, all["cases"].size());
+  ASSERT_EQ(6u, all["cases"].size());
   for (const json& c : all["cases"])
     for (const KernelTable* kernels : {&cpu_kernels(), &reference_kernels()}) {
       SCOPED_TRACE(c["name"].get<std::string>() + ", kernels of " + kernels->backend());

@@ -75,8 +75,8 @@ def state(model):
     return {k: values(v) for k, v in model.state_dict().items() if not k.endswith("num_batches_tracked")}
 
 
-def case(name, model, sample, kind, options):
-    result = {"name": name, "sample": sample, "optimizer": kind, "options": options, "initial": state(model),
+def case(name, model, sample, kind, options, clip=None):
+    result = {"name": name, "sample": sample, "optimizer": kind, "options": options, "clip": clip, "initial": state(model),
               "batches": []}
     biases = [p for n, p in model.named_parameters() if n.endswith("bias")]  # at half the rate, without decay
     others = [p for n, p in model.named_parameters() if not n.endswith("bias")]
@@ -88,6 +88,8 @@ def case(name, model, sample, kind, options):
         loss = cross_entropy(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
         optimizer.step()
         result["batches"].append(
             {"images": images.flatten().tolist(), "labels": labels.tolist(), "loss": loss.item()})
@@ -107,6 +109,8 @@ def main():
              "SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
         case("mlp", Mlp(12, 6), [2, 2, 3], "Adam", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}),
         case("mlp-residual", MlpResidual(12, 6), [2, 2, 3], "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+        case("mlp", Mlp(12, 6), [2, 2, 3], "SGD",
+             {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": False}, clip=0.2),
     ]
     document = {"torch": torch.__version__.split("+")[0], "samples": SAMPLES, "classes": CLASSES, "cases": cases}
     pathlib.Path(__file__).with_name("training.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")

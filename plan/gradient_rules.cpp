@@ -1,0 +1,152 @@
+#include <tandem/plan/gradient_rules.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+class Rules {
+ public:
+  Rules(StepGraph& step, int models) : step_(step), trace_(step.graph), models_(models) {}
+
+  void clip_value(double most) {
+    each([&](const Tensor& g) { return minimum(maximum(g, like(g, -most)), like(g, most)); });
+  }
+
+  void clip_norm(double most) {
+    const Tensor squares = sum_over_all([&](const Tensor& g) { return sum_of_model(g * g); });
+    const Tensor norm = sqrt(squares);
+    const Tensor factor = minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
+    each([&](const Tensor& g) { return g * spread(factor, g.type()); });
+  }
+
+  // 0·g is 0, or else NaN.
+  ValueId all_finite() {
+    const Tensor sum = sum_over_all([&](const Tensor& g) { return sum_of_model(scale(g, 0)); });
+    return trace_.value(equal(sum, like(sum, 0)));
+  }
+
+ private:
+  void at_stage(int stage) {
+    Tag tag;
+    tag.phase = Phase::update;
+    tag.path = "gradients";
+    tag.stage = stage;
+    trace_.set_tag(tag);
+  }
+
+  void each(const std::function<Tensor(const Tensor&)>& f) {
+    for (auto& [slot, value] : step_.grads) {
+      at_stage(step_.graph.slot(slot).stage);
+      value = trace_.value(f(trace_.tensor(value)));
+    }
+  }
+
+  // Per model: of each stage's gradients in order, then of the stages, on stage 0.
+  Tensor sum_over_all(const std::function<Tensor(const Tensor&)>& f) {
+    std::map<int, Tensor> of_stage;
+    for (const auto& [slot, value] : step_.grads) {
+      const int stage = step_.graph.slot(slot).stage;
+      at_stage(stage);
+      const Tensor mine = f(trace_.tensor(value));
+      Tensor& total = of_stage[stage];
+      total = total ? total + mine : mine;
+    }
+    at_stage(0);
+    Tensor all;
+    for (const auto& [stage, total] : of_stage) all = all ? all + total : total;
+    return all;
+  }
+
+  Tensor sum_of_model(const Tensor& g) const {
+    std::vector<int> axes;
+    for (int axis = models_ > 1 ? 1 : 0; axis < g.type().rank(); ++axis) axes.push_back(axis);
+    return axes.empty() ? g : sum(g, axes);
+  }
+
+  // One value a model, to be broadcast over the model's part of a tensor.
+  Tensor spread(const Tensor& per_model, const TensorType& over) const {
+    if (models_ == 1) return per_model;
+    Shape shape(static_cast<std::size_t>(over.rank()), 1);
+    shape[0] = models_;
+    return reshape(per_model, shape);
+  }
+
+  static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }
+
+  StepGraph& step_;
+  Trace trace_;
+  const int models_;
+};
+
+// The graph without the assigns to what is not trained, which are put off. Value ids stay.
+Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
+  Graph result;
+  for (const StateSlot& s : g.slots()) result.add_slot(s);
+  for (const Node& n : g.nodes())
+    if (dynamic_cast<const Assign*>(n.op.get()))
+      assigns.push_back(n);
+    else
+      result.add(n.op, n.inputs, n.tag);
+  return result;
+}
+
+}  // namespace
+
+StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int models, bool flush) {
+  if (!rules.any()) return step;
+  if (!flush && (rules.clip_norm || rules.skip_non_finite))
+    throw Error(
+        fmt::format("{} looks at the gradients of all stages, which update at different times under this "
+                    "schedule: use one that flushes (gpipe, 1f1b), or clip by value",
+                    rules.clip_norm ? "clipping by norm" : "skipping batches that are not finite"));
+  std::vector<Node> assigns;
+  if (rules.skip_non_finite) step.graph = without_assigns(step.graph, assigns);
+  {
+    Rules apply(step, models);
+    if (rules.skip_non_finite) step.update_if = apply.all_finite();
+    if (rules.clip_value) apply.clip_value(*rules.clip_value);
+    if (rules.clip_norm) apply.clip_norm(*rules.clip_norm);
+  }
+  Trace trace(step.graph);
+  for (const Node& n : assigns) {
+    const SlotId slot = static_cast<const Assign&>(*n.op).slot;
+    Tag tag = n.tag;
+    tag.phase = Phase::update;
+    trace.set_tag(tag);
+    const Tensor before = trace.read(slot);
+    trace.set_tag(tag);
+    trace.assign(slot, if_updated(trace.tensor(step.update_if), trace.tensor(n.inputs[0]), before));
+  }
+  return step;
+}
+
+Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before) {
+  if (update_if.type().rank() == 0) return where(update_if, after, before);
+  Shape shape(static_cast<std::size_t>(std::max(1, after.type().rank())), 1);
+  shape[0] = update_if.shape()[0];
+  return where(reshape(update_if, shape), after, before);
+}
+
+void check(const GradientRules& rules) {
+  const auto positive = [](const char* what, const std::optional<double>& x) {
+    if (x && (!(*x > 0) || std::isinf(*x)))
+      throw Error(fmt::format("{} {}: it must be above 0, and finite", what, *x));
+  };
+  positive("clipping by value", rules.clip_value);
+  positive("clipping by norm", rules.clip_norm);
+}
+
+}  // namespace tandem

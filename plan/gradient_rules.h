@@ -1,0 +1,31 @@
+#pragma once
+#include <optional>
+
+#include <tandem/core/step_graph.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+/// What is done with gradients before the optimiser takes them. Each model has its own norm, and is skipped
+/// alone.
+struct GradientRules {
+  std::optional<double> clip_value{};  ///< elements are kept in ±clip_value
+  std::optional<double>
+      clip_norm{};               ///< all gradients together are scaled to this L2 norm where theirs is larger
+  bool skip_non_finite = false;  ///< a batch with a gradient that is NaN or infinite changes no state
+  bool any() const { return clip_value || clip_norm || skip_non_finite; }
+};
+
+/// Rewrites the gradients in the order above (the norm is that of clipped elements), and says in `update_if`
+/// which updates are skipped; state that the model assigns itself (running statistics) is skipped with them.
+/// What is summed over stages goes to stage 0 and back, so all stages must update in the same unit: `flush`,
+/// else throws Error. Norms as PyTorch's clip_grad_norm_: g · min(1, clip_norm / (norm + 1e-6)).
+StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int models, bool flush);
+
+/// `after` for models that are updated, `before` for others. `update_if` is a bool, or one a model.
+Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before);
+
+/// Throws Error where a number makes no sense.
+void check(const GradientRules& rules);
+
+}  // namespace tandem
