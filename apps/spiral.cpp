@@ -11,34 +11,31 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return head(relu(second(relu(first(x))))); }
 };
 
+// Two arms of 128 points each, and which arm each point is on.
+Tensors spirals() {
+  Tensor x = Tensor::empty({DType::f32, {256, 2}}), y = Tensor::empty({DType::i32, {256}});
+  for (int i = 0; i < 256; ++i) {
+    const float turn = 0.04f * static_cast<float>(i / 2), radius = turn / 5, side = i % 2 ? 1.f : -1.f;
+    x.as<float>()[2 * i] = side * radius * std::cos(turn);
+    x.as<float>()[2 * i + 1] = side * radius * std::sin(turn);
+    y.as<std::int32_t>()[i] = i % 2;
+  }
+  return {x, y};
+}
+
 int main() {
   Net net;
   net.initialise(/*seed=*/1);
-  Graph graph;
-  {
-    Trace trace(graph);  // inside, ops become nodes instead of running
-    const Tensor x = trace.input("x", {DType::f32, {256, 2}}), y = trace.input("y", {DType::i32, {256}});
-    trace.result("loss", cross_entropy(net(x), y));
+  TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),
+                 {.strategy = {.optimizer = SgdOptions{.momentum = 0.9}}});
+  const Tensors data = spirals();
+  for (int batch = 1; batch <= 2000; ++batch) {
+    const double loss = step(data, /*lr=*/0.1);  // the first call traces, plans and proves; all others replay
+    if (batch % 500 == 0) std::printf("batch %4d  loss %.4f\n", batch, loss);
   }
-  const Program program =
-      build(graph, {.optimizer = SgdOptions{.momentum = 0.9}});  // differentiated, placed, verified
-  FunctionHost host(
-      [](const std::string& name, std::int64_t, std::span<std::byte> out) {
-        float* const f = reinterpret_cast<float*>(out.data());
-        for (int i = 0; i < 256; ++i) {
-          const float turn = 0.04f * static_cast<float>(i / 2), radius = turn / 5, side = i % 2 ? 1.f : -1.f;
-          if (name == "x")
-            f[2 * i] = side * radius * std::cos(turn), f[2 * i + 1] = side * radius * std::sin(turn);
-          if (name == "y") reinterpret_cast<std::int32_t*>(out.data())[i] = i % 2;
-        }
-        if (name == "lr") f[0] = 0.1f;
-      },
-      [](const std::string&, std::int64_t batch, std::span<const std::byte> value) {
-        if (batch % 500 == 499)
-          std::printf("batch %4lld  loss %.4f\n", static_cast<long long>(batch) + 1,
-                      *reinterpret_cast<const float*>(value.data()));
-      });
-  Session session(program, {}, host);
-  session.load(net.state());
-  session.run(/*first_batch=*/0, /*batches=*/2000);
+  net.load(step.state());
+  const NoGrad no_grad;
+  std::printf(
+      "%d of 256 right\n",
+      static_cast<int>(correct_count(net(data[0]), data[1]).item()));  // outside a trace, ops run at once
 }

@@ -46,3 +46,4 @@
 #include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/plan/train_step.h>

@@ -113,6 +113,10 @@ int Session::add(Program program, Host& host) {
   return static_cast<int>(programs_.size()) - 1;
 }
 
+void Session::drop(int program) {
+  for (auto& rank : ranks_) rank->turns.at(static_cast<std::size_t>(program)).reset();
+}
+
 void Session::check(const Program& program) const {
   const int size = program.replicas * program.devices;
   if (comms_.empty() && size > 1)
@@ -201,6 +205,8 @@ void Session::share_untrained_state() {
 void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
   if (program < 0 || program >= static_cast<int>(programs_.size()))
     throw Error(fmt::format("there is no Program {}, the session has {}", program, programs_.size()));
+  if (!ranks_[0]->turns[static_cast<std::size_t>(program)])
+    throw Error(fmt::format("Program {} of the session was dropped", program));
   if (first_batch < 0 || batches < 0)
     throw Error(
         fmt::format("a run of {} batches from batch {}: neither may be negative", batches, first_batch));
@@ -269,7 +275,7 @@ std::string Session::doing() const {
   std::string lines;
   for (const auto& rank : ranks_)
     for (const auto& turn : rank->turns)
-      for (const std::string& text : turn->backend.doing())
+      for (const std::string& text : turn ? turn->backend.doing() : std::vector<std::string>())
         lines += fmt::format("{}rank {}: {}", lines.empty() ? "" : "\n", rank->context.rank, text);
   return lines;
 }
@@ -277,6 +283,7 @@ std::string Session::doing() const {
 Timeline Session::timeline(int root) {
   Timeline all = empty_timeline(program());
   for (auto& rank : ranks_) {
+    if (!rank->turns[0]) continue;
     Rank::Turn& turn = *rank->turns[0];
     const Timeline own = turn.backend.timeline();
     all.dropped += own.dropped;
@@ -332,6 +339,7 @@ std::int64_t Session::executed_peak(int root) const {
   for (const auto& rank : ranks_) {
     std::int64_t work = 0, state = 0;
     for (const auto& turn : rank->turns) {
+      if (!turn) continue;
       work = std::max(work, turn->executable.touched(Arena::work));
       state = std::max(state, turn->executable.touched(Arena::state));
     }

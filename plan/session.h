@@ -37,6 +37,9 @@ class Session {
   /// together need more than the budget. Where ranks are processes all of them must call.
   int add(Program program, Host& host);
 
+  /// Gives up what a Program holds beside the shared memory: its kernels. It cannot run again.
+  void drop(int program);
+
   const Program& program(int number = 0) const { return programs_.at(static_cast<std::size_t>(number)); }
 
   /// Sets state by path, on every local rank that holds it; to be called before the first run. What is not

@@ -1,0 +1,176 @@
+#include <tandem/plan/train_step.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/convert.h>
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/plan/build.h>
+
+namespace tandem {
+namespace {
+
+std::string input_name(std::size_t i) { return fmt::format("input {}", i); }
+
+std::string types_of(const Tensors& batch) {
+  std::vector<std::string> types;
+  for (const Tensor& t : batch) types.push_back(to_string(t.type()));
+  return fmt::format("({})", fmt::join(types, ", "));
+}
+
+std::vector<std::unique_ptr<Comm>> comms_of(const Strategy& s) {
+  const int ranks = s.replicas * s.stages;
+  std::vector<std::unique_ptr<Comm>> comms;
+  if (ranks == 1) return comms;
+  const ThreadWorld world(ranks);
+  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  return comms;
+}
+
+}  // namespace
+
+// The batches of a run, and their losses.
+class TrainStep::Feed final : public Host {
+ public:
+  Feed(const Strategy& strategy, const std::vector<std::uint64_t>& seeds)
+      : strategy_(strategy), seeds_(seeds) {}
+
+  void start(const std::vector<Tensors>& batches, const std::vector<double>& rates, std::int64_t first) {
+    batches_ = &batches;
+    rates_ = rates;
+    first_ = first;
+    losses_.assign(batches.size(), std::vector<double>(static_cast<std::size_t>(strategy_.models)));
+  }
+  std::vector<std::vector<double>> take() { return std::move(losses_); }
+
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override {
+    for (std::size_t m = 0; name == "lr" && m < rates_.size(); ++m) {
+      const DType dtype = out.size() == rates_.size() * sizeof(double) ? DType::f64 : DType::f32;
+      store_element(dtype, out.data(), static_cast<std::int64_t>(m), rates_[m]);
+    }
+    if (name == "lr") return;
+    if (name == "seed") {
+      std::memcpy(out.data(), seeds_.data(), out.size());
+      return;
+    }
+    const Tensors& all = batches_->at(static_cast<std::size_t>(batch - first_));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (name != input_name(i)) continue;
+      const std::int64_t part = std::int64_t{rank.replica} * strategy_.microbatches + microbatch;
+      const std::int64_t offset = all[i].type().rank() == 0 ? 0 : part * std::ssize(out);
+      std::memcpy(out.data(), static_cast<const std::byte*>(all[i].data()) + offset, out.size());
+    }
+  }
+
+  void deliver(const std::string&, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override {
+    if (rank.replica != 0) return;  // all replicas get the same
+    auto& losses = losses_.at(static_cast<std::size_t>(batch - first_));
+    const DType dtype = value.size() == losses.size() * sizeof(double) ? DType::f64 : DType::f32;
+    for (std::size_t m = 0; m < losses.size(); ++m)
+      losses[m] = load_element(dtype, value.data(), static_cast<std::int64_t>(m));
+  }
+
+ private:
+  const Strategy& strategy_;
+  const std::vector<std::uint64_t>& seeds_;
+  const std::vector<Tensors>* batches_ = nullptr;
+  std::vector<double> rates_;
+  std::int64_t first_ = 0;
+  std::vector<std::vector<double>> losses_;  // [batch][model]
+};
+
+TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options)
+    : loss_(std::move(loss)), options_(std::move(options)), state_(std::move(state)) {
+  if (std::ssize(options_.seeds) != options_.strategy.models)
+    throw Error(fmt::format("{} for {}", counted(std::ssize(options_.seeds), "seed"),
+                            counted(options_.strategy.models, "model")));
+  if (options_.most_programs < 1) throw Error("a TrainStep keeps at least one Program");
+  feed_ = std::make_unique<Feed>(options_.strategy, options_.seeds);
+}
+
+TrainStep::~TrainStep() = default;
+
+double TrainStep::operator()(const Tensors& batch, double lr) {
+  const auto models = static_cast<std::size_t>(options_.strategy.models);
+  return run({batch}, std::vector<double>(models, lr)).at(0).at(0);
+}
+
+std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batches,
+                                                const std::vector<double>& rates) {
+  if (std::ssize(rates) != options_.strategy.models)
+    throw Error(fmt::format("{} for {}", counted(std::ssize(rates), "learning rate"),
+                            counted(options_.strategy.models, "model")));
+  if (batches.empty()) return {};
+  for (const Tensors& b : batches)
+    if (types_of(b) != types_of(batches[0]))
+      throw Error(fmt::format("the batches of a run differ: {} and {}", types_of(batches[0]), types_of(b)));
+  const int program = program_for(batches[0]);
+  feed_->start(batches, rates, batches_);
+  session_->run(batches_, std::ssize(batches), program);
+  batches_ += std::ssize(batches);
+  return feed_->take();
+}
+
+// Traces for one micro-batch of one replica.
+int TrainStep::program_for(const Tensors& batch) {
+  const std::string types = types_of(batch);
+  if (const auto found = programs_.find(types); found != programs_.end()) {
+    found->second.used = batches_;
+    return found->second.program;
+  }
+  const Strategy& s = options_.strategy;
+  Graph graph;
+  {
+    Trace trace(graph);
+    Tensors inputs;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      TensorType type = batch[i].type();
+      const std::int64_t parts = type.rank() == 0 ? 1 : std::int64_t{s.replicas} * s.microbatches;
+      if (type.rank() > 0 && type.shape[0] % parts != 0)
+        throw Error(fmt::format("input {} of the batch has {}, which {} × {} do not divide", i,
+                                counted(type.shape[0], "sample"), counted(s.replicas, "replica"),
+                                counted(s.microbatches, "micro-batch")));
+      if (type.rank() > 0) type.shape[0] /= parts;
+      inputs.push_back(trace.input(input_name(i), type));
+    }
+    trace.result("loss", loss_(inputs));
+  }
+  ++traces_;
+  if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
+  Program made = build(graph, s);
+  if (!session_) {
+    session_ = std::make_unique<Session>(std::move(made), comms_of(s), *feed_, options_.session);
+    session_->load(state_);
+    return programs_[types] = {0, batches_}, 0;
+  }
+  if (std::ssize(programs_) >= options_.most_programs) {
+    const auto oldest =
+        std::min_element(programs_.begin(), programs_.end(),
+                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    session_->drop(oldest->second.program);
+    programs_.erase(oldest);
+  }
+  const int number = session_->add(std::move(made), *feed_);
+  programs_[types] = {number, batches_};
+  return number;
+}
+
+std::map<std::string, Tensor> TrainStep::state() const { return session_ ? session_->state() : state_; }
+
+void TrainStep::load(std::map<std::string, Tensor> state, std::int64_t batches) {
+  if (batches < 0) throw Error(fmt::format("training goes on at batch {}: it must be 0 or more", batches));
+  state_ = std::move(state);
+  batches_ = batches;
+  if (session_) session_->load(state_);
+}
+
+}  // namespace tandem

@@ -1,0 +1,72 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/core/tensor.h>
+#include <tandem/plan/session.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem {
+
+struct TrainStepOptions {
+  Strategy strategy{};
+  std::vector<std::uint64_t> seeds = {0};         ///< per model, of what the models draw (dropout)
+  int most_programs = 8;                          ///< kept; one for each combination of input types
+  std::function<void(const std::string&)> log{};  ///< told when a Program is made
+  SessionOptions session{};
+};
+
+/// A training step as a function of a batch. What it computes is traced once for each combination of input
+/// types, planned and proved, and replayed from then on; ranks and stages are threads of this process.
+///
+///     TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); },
+///     net.state()); const double loss = step({images, labels}, /*lr=*/0.1); net.load(step.state());
+class TrainStep {
+ public:
+  /// The mean loss over the samples that it is given: a scalar.
+  using Loss = std::function<Tensor(const Tensors& batch)>;
+
+  /// `state` is what training starts from, as Module::state gives it (with a leading model axis where the
+  /// strategy has several models).
+  TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options = {});
+  ~TrainStep();
+
+  /// Trains on one batch, whose tensors have the samples as their leading axis; scalars are given to all
+  /// samples. Returns the loss. Throws Error where ranks × micro-batches do not divide the samples, and what
+  /// Session::run throws.
+  double operator()(const Tensors& batch, double lr);
+  /// Several batches from empty to drained, so that schedules with several batches in flight have them.
+  /// Losses per batch and model; `rates` per model.
+  std::vector<std::vector<double>> run(const std::vector<Tensors>& batches, const std::vector<double>& rates);
+
+  /// Parameters, buffers and the optimiser's state as they are now.
+  std::map<std::string, Tensor> state() const;
+  /// Batches trained on so far, which also numbers the next.
+  std::int64_t batches() const { return batches_; }
+  /// Goes on from other state, at another batch.
+  void load(std::map<std::string, Tensor> state, std::int64_t batches);
+  /// Programs made so far.
+  int traces() const { return traces_; }
+
+ private:
+  class Feed;
+  int program_for(const Tensors& batch);
+  Loss loss_;
+  TrainStepOptions options_;
+  std::map<std::string, Tensor> state_;
+  std::unique_ptr<Feed> feed_;
+  std::unique_ptr<Session> session_;
+  struct Known {
+    int program;
+    std::int64_t used;
+  };
+  std::map<std::string, Known> programs_;  // by input types
+  std::int64_t batches_ = 0;
+  int traces_ = 0;
+};
+
+}  // namespace tandem
