@@ -57,6 +57,20 @@ void fill_seeds(const TrainOptions& options, std::span<std::byte> out) {
     reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(options.seed[m]);
 }
 
+// Of a model whose rate begins at `lr`; what is given in epochs becomes batches.
+nn::LrSchedule schedule_of(const TrainOptions& o, double lr, std::int64_t per_epoch, std::int64_t total) {
+  const std::int64_t warm = o.warmup_epochs * per_epoch, rest = std::max<std::int64_t>(1, total - warm);
+  const double least = lr > 0 ? o.min_lr / lr : 0;
+  std::vector<std::int64_t> at;
+  for (int epoch : o.decay_epochs) at.push_back(epoch * per_epoch - warm);
+  nn::LrSchedule main = nn::constant_lr();
+  if (o.sched == "cosine") main = nn::cosine_lr(rest, least);
+  if (o.sched == "linear") main = nn::linear_lr(rest, least);
+  if (o.sched == "step") main = nn::step_lr(o.decay_epochs.at(0) * per_epoch, o.decay_rate);
+  if (o.sched == "multistep") main = nn::multi_step_lr(at, o.decay_rate);
+  return nn::warm_up(warm, main, lr > 0 ? o.warmup_lr / lr : 0);
+}
+
 }  // namespace
 
 const char* interruption(int signal) { return signal == SIGTERM ? "terminated" : "interrupted"; }
@@ -89,7 +103,10 @@ CifarTraining::CifarTraining(DatasetPtr data, const TrainOptions& options,
     : options_(options),
       arrived_(std::move(arrived)),
       dtype_(dtype_from_name(options.dtype)),
-      loader_(training_data(std::move(data), options), whole_batches(ahead, options)) {}
+      loader_(training_data(std::move(data), options), whole_batches(ahead, options)) {
+  for (double lr : options.lr)
+    schedules_.push_back(schedule_of(options, lr, batches_per_epoch(), total_batches()));
+}
 
 std::int64_t CifarTraining::total_batches() const {
   const std::int64_t by_epochs = batches_per_epoch() * options_.epochs;
@@ -98,9 +115,7 @@ std::int64_t CifarTraining::total_batches() const {
 }
 
 double CifarTraining::rate(std::size_t model, std::int64_t batch) const {
-  if (options_.sched == "constant") return options_.lr[model];
-  const double progress = static_cast<double>(batch) / static_cast<double>(total_batches());
-  return options_.lr[model] * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  return options_.lr[model] * schedules_[model](batch);
 }
 
 void CifarTraining::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,

@@ -9,6 +9,7 @@
 #include <tandem/core/host.h>
 #include <tandem/datasets/loader.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/schedules.h>
 
 #include "train_options.h"
 
@@ -55,6 +56,7 @@ class CifarTraining final : public Host {
   std::function<void(std::int64_t, const Batch&)> arrived_;
   DType dtype_;
   Loader loader_;
+  std::vector<nn::LrSchedule> schedules_;  // per model
 };
 
 /// Test images in order, the last batch filled up with label −1; counts what was right.

@@ -77,7 +77,16 @@ void settle_ranks(TrainOptions& o) {
 
 void check_values(const TrainOptions& o, const std::vector<std::string>& archs) {
   one_of("--arch", o.arch, archs);
-  one_of("--sched", o.sched, {"constant", "cosine"});
+  one_of("--sched", o.sched, {"constant", "cosine", "linear", "step", "multistep"});
+  in_range("--min-lr", o.min_lr, 0.0);
+  in_range("--warmup-lr", o.warmup_lr, 0.0);
+  in_range("--warmup-epochs", o.warmup_epochs, 0, kMostEpochs);
+  in_range("--decay-rate", o.decay_rate, 0.0);
+  for (int epoch : o.decay_epochs) in_range("--decay-epochs", epoch, 1, kMostEpochs);
+  const bool steps = o.sched == "step" || o.sched == "multistep";
+  if (steps && o.decay_epochs.empty()) throw Error(fmt::format("--sched {} needs --decay-epochs", o.sched));
+  if (o.sched == "step" && o.decay_epochs.size() > 1)
+    throw Error("--sched step takes one number of --decay-epochs; multistep takes several");
   one_of("--dtype", o.dtype, {"f32", "f64"});
   schedule_from_name(o.schedule);
   in_range<std::int64_t>("--synthetic-train", o.synthetic_train, 1, kMostImages);
@@ -122,6 +131,12 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   };
   needs("--synthetic-train", o.data == "synthetic", fmt::format("with --data {}", o.data));
   needs("--synthetic-test", o.data == "synthetic", fmt::format("with --data {}", o.data));
+  const bool curve = o.sched == "cosine" || o.sched == "linear",
+             steps = o.sched == "step" || o.sched == "multistep";
+  needs("--min-lr", curve, fmt::format("on --sched {}", o.sched));
+  needs("--decay-epochs", steps, fmt::format("on --sched {}", o.sched));
+  needs("--decay-rate", steps, fmt::format("on --sched {}", o.sched));
+  needs("--warmup-lr", o.warmup_epochs > 0, "without --warmup-epochs");
   needs("--momentum", o.optimizer == "sgd", fmt::format("on --opt {}", o.optimizer));
   needs("--nesterov", o.optimizer == "sgd", fmt::format("on --opt {}", o.optimizer));
   needs("--nesterov", o.momentum > 0, "without --momentum");

@@ -58,7 +58,14 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
 void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Optimiser");
   add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
-  app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine (to 0)");
+  app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine, linear, step, multistep");
+  app.add_option("--min-lr", o.min_lr, "where cosine and linear end");
+  app.add_option("--decay-epochs", o.decay_epochs, "step: after every so many epochs; multistep: after these")
+      ->delimiter(',');
+  app.add_option("--decay-rate", o.decay_rate, "what step and multistep multiply the rate with");
+  app.add_option("--warmup-epochs", o.warmup_epochs,
+                 "epochs in which the rate rises to --lr, before the schedule");
+  app.add_option("--warmup-lr", o.warmup_lr, "where it begins");
   app.add_option("--amp-dtype", o.amp_dtype,
                  "bf16: products and activations in it, weights and sums in f32; or none");
   app.add_option("--clip-grad", o.clip_norm,

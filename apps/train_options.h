@@ -23,6 +23,9 @@ struct TrainOptions {
   std::int64_t batch_size = 128;
   std::vector<double> lr = {0.05};
   std::string sched = "constant";
+  double min_lr = 0, warmup_lr = 0, decay_rate = 0.1;
+  int warmup_epochs = 0;
+  std::vector<int> decay_epochs;
   std::string optimizer = "sgd";
   double momentum = 0.9, weight_decay = 0;
   bool nesterov = false, no_bias_decay = false;
