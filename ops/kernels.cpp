@@ -18,8 +18,8 @@ KernelTable make_reference_table() {
   table.add("mapped", make_mapped_reference);
   table.add("pointwise", make_pointwise_reference);
   table.add("reduce", make_reduce_reference);
-  table.add("first_max", make_first_max_reference);
-  table.add("argmax", make_argmax_reference);
+  table.add("first_extreme", make_first_extreme_reference);
+  table.add("arg_extreme", make_arg_extreme_reference);
   for (const char* movement : {"reshape", "transpose", "concat", "slice", "pad", "broadcast_to"})
     table.add(movement, make_movement_reference);
   table.add("softmax", make_softmax_reference);

@@ -32,9 +32,13 @@ const std::vector<const KernelTable*>& both_backends() {
 
 TEST(ReduceTest, GradientOfAMaximumGoesToTheFirst) {
   const Tensor x = Tensor::from({1, 3, 3, 3, 2, 3}, {2, 3});
-  EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{1}), {x}).values(),
+  EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::max, std::vector<int>{1}), {x}).values(),
             (std::vector<double>{0, 1, 0, 1, 0, 0}));
   EXPECT_EQ(argmax(x).values(), (std::vector<double>{1, 0}));
+  EXPECT_EQ(argmax(x, 0).values(), (std::vector<double>{1, 0, 0}));
+  EXPECT_EQ(argmin(x, -1).values(), (std::vector<double>{0, 1}));
+  EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::min, std::vector<int>{0}), {x}).values(),
+            (std::vector<double>{1, 0, 1, 0, 1, 0}));
 }
 
 TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
@@ -44,14 +48,17 @@ TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
   EXPECT_NEAR(mean(x).item(), static_cast<double>(0.1f), 1e-7);
 }
 
-TEST(ReduceTest, NotANumberIsTheMaximum) {
+TEST(ReduceTest, NotANumberIsTheExtreme) {
   for (const Shape& shape : {Shape{5}, Shape{700}}) {
     Tensor x = Tensor::zeros({DType::f32, shape});
     x.as<float>()[1] = 5;
     for (int i : {3, 4}) x.as<float>()[i] = NAN;
     EXPECT_TRUE(std::isnan(max(x).item()));
+    EXPECT_TRUE(std::isnan(min(x).item()));
     EXPECT_EQ(argmax(x).item(), 3);
-    EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{0}), {x}).values()[3], 1);
+    EXPECT_EQ(argmin(x).item(), 3);
+    EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::max, std::vector<int>{0}), {x}).values()[3],
+              1);
   }
 }
 
@@ -65,6 +72,21 @@ TEST(ReduceTest, MisuseIsNamed) {
   EXPECT_EQ(max(Tensor::zeros({DType::f32, {0, 3}}), {1}).shape(), Shape{0});
   EXPECT_THROW(sum_to(x, {2}), Error);
   EXPECT_THROW(argmax(Tensor::zeros({DType::f32, {}})), Error);
+  EXPECT_THROW(argmin(Tensor::zeros({DType::f32, {3, 0}}), 1), Error);
+  EXPECT_THROW(argmin(x, 2), Error);
+  EXPECT_THROW(variance(Tensor::zeros({DType::f32, {3, 1}}), {1}), Error);
+  EXPECT_EQ(variance(Tensor::zeros({DType::f32, {3, 1}}), {1}, /*unbiased=*/false).values(),
+            std::vector<double>(3));
+}
+
+TEST(ReduceTest, NormOfZerosHasTheGradientZero) {
+  Tensor x = Tensor::from({0, 0, 3, -4}, {2, 2}, DType::f64);
+  x.requires_grad();
+  const Tensor y = l2_norm(x, {1});
+  EXPECT_EQ(y.values(), (std::vector<double>{0, 5}));
+  sum(y).backward();
+  const std::vector<double> expected{0, 0, 0.6, -0.8};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(x.grad().values()[i], expected[i], 1e-15);
 }
 
 TEST(ShapeTest, MisuseIsNamed) {

@@ -6,8 +6,8 @@ namespace tandem {
 /// Plain loops, one thread: the tests' oracle, and what runs where there is nothing faster.
 KernelPtr make_pointwise_reference(const KernelSpec& spec);
 KernelPtr make_reduce_reference(const KernelSpec& spec);
-KernelPtr make_first_max_reference(const KernelSpec& spec);
-KernelPtr make_argmax_reference(const KernelSpec& spec);
+KernelPtr make_first_extreme_reference(const KernelSpec& spec);
+KernelPtr make_arg_extreme_reference(const KernelSpec& spec);
 /// Of every Movement: reshape, transpose, concat, slice, pad, broadcast_to.
 KernelPtr make_movement_reference(const KernelSpec& spec);
 KernelPtr make_softmax_reference(const KernelSpec& spec);
