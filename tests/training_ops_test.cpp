@@ -154,8 +154,35 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
     }
 }
 
+// The values of the formulas in exact arithmetic, where the naive ones overflow or cancel.
+TEST(LossTest, LargeLogitsKeepTheirPrecision) {
+  const auto loss = [](double x, double t) {
+    return bce_with_logits(Tensor::from({x}, {1}), Tensor::from({t}, {1})).item();
+  };
+  EXPECT_EQ(loss(200, 0), 200);
+  EXPECT_EQ(loss(-200, 1), 200);
+  for (double t : {0.0, 1.0}) {
+    const double right = t == 1 ? 20 : -20;
+    EXPECT_NEAR(loss(right, t), std::log1p(std::exp(-20.0)), 1e-14);
+    EXPECT_NEAR(loss(right, 1 - t), 20, 1e-6);
+  }
+}
+
+TEST(LossTest, AZeroLogitHasItsGradient) {
+  Tensor x = Tensor::zeros({DType::f64, {2}});
+  x.requires_grad();
+  bce_with_logits(x, Tensor::from({0, 1}, {2}, DType::f64)).backward();
+  EXPECT_EQ(x.grad().values(), (std::vector<double>{0.25, -0.25}));
+}
+
 TEST(LossTest, MisuseIsNamed) {
   const Tensor labels = Tensor::zeros({DType::i32, {3}});
+  const Tensor a = Tensor::zeros({DType::f32, {3, 2}}), b = Tensor::zeros({DType::f32, {2}});
+  for (auto* f : {bce_with_logits, mse_loss, l1_loss}) EXPECT_THROW(f(a, b), Error);
+  EXPECT_THROW(mse_loss(labels, labels), Error);
+  EXPECT_THROW(smooth_l1_loss(a, a, 0), Error);
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3, 2}}), labels, 1.1), Error);
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3, 2}}), labels, NAN), Error);
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {4, 10}}), labels), Error);
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::bf16, {3, 10}}), labels), Error);
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3}}), labels), Error);
