@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <tandem/ops/conv.h>
+#include <tandem/ops/group_norm.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
@@ -118,8 +119,49 @@ OpCases pool_cases() {
   return cases;
 }
 
+namespace {
+
+// Every family of group norms: one row, few and many samples, groups of one channel and of odd numbers, more
+// pixels and channels than a block.
+void add_group_norms(OpCases& cases) {
+  const auto add = [&](std::string name, std::vector<InputSpec> inputs,
+                       std::function<Tensors(const Tensors&)> apply) {
+    OpCase c{std::move(name), std::move(inputs), std::move(apply)};
+    c.any_team = true;
+    cases.push_back(c);
+    if (element_count(c.inputs[0].type.shape) > 200) return;
+    c = derivative_of(c);
+    c.no_gradient = "the derivative is fused, and has none of its own";
+    cases.push_back(c);
+  };
+  for (const Shape& shape : {Shape{3}, Shape{1, 7}, Shape{5, 2}, Shape{2, 3, 33}, Shape{67, 130},
+                             Shape{2, 4, 3, 16}, Shape{1, 5000}, Shape{300, 257}}) {
+    const InputSpec x = f32(shape, -1, 3), c = f32({shape.back()}, 0.5, 2);
+    add("layer_norm_" + shape_name(shape), {x, c, c},
+        [](const Tensors& in) { return Tensors{layer_norm(in[0], in[1], in[2], 1e-2)}; });
+    add("rms_norm_" + shape_name(shape), {x, c},
+        [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], 1e-2)}; });
+  }
+  for (const auto& [shape, groups] : std::vector<std::pair<Shape, std::int64_t>>{{{1, 6}, 2},
+                                                                                 {{2, 3, 3, 6}, 1},
+                                                                                 {{3, 5, 6}, 2},
+                                                                                 {{2, 3, 5, 7}, 7},
+                                                                                 {{4, 9, 11, 32}, 4},
+                                                                                 {{35, 6, 6, 30}, 6},
+                                                                                 {{2, 33, 17, 64}, 32}}) {
+    const InputSpec x = f32(shape, -1, 3), c = f32({shape.back()}, 0.5, 2);
+    add(fmt::format("group_norm_{}_g{}", shape_name(shape), groups), {x, c, c},
+        [groups = groups](const Tensors& in) {
+          return Tensors{group_norm(in[0], groups, in[1], in[2], 1e-2)};
+        });
+  }
+}
+
+}  // namespace
+
 OpCases norm_cases() {
   OpCases cases;
+  add_group_norms(cases);
   for (const Shape& shape : {Shape{5, 1}, Shape{1, 3}, Shape{7, 3}, Shape{4, 3, 2, 5}, Shape{3, 5, 7, 130},
                              Shape{8, 16, 16, 16}, Shape{2, 33, 17, 64}, Shape{6, 700}}) {
     const InputSpec channels = f32({shape.back()}, 0.5, 2);

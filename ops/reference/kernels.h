@@ -28,5 +28,7 @@ KernelPtr make_avg_pool2d_reference(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_grad_reference(const KernelSpec& spec);
+KernelPtr make_group_norm_reference(const KernelSpec& spec);
+KernelPtr make_group_norm_grad_reference(const KernelSpec& spec);
 
 }  // namespace tandem
