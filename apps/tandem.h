@@ -34,6 +34,7 @@
 #include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>

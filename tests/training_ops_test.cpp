@@ -12,6 +12,7 @@
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/cpu/uniforms.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
@@ -105,6 +106,55 @@ TEST(ShapeTest, MisuseIsNamed) {
   EXPECT_THROW(broadcast_to(x, {-1, 2, 3}), Error);
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {2, 3, 4, 5}})).shape(), (Shape{2, 60}));
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {0, 3, 4}})).shape(), (Shape{0, 12}));
+}
+
+TEST(ShapeTest, SplitsAndStacksThatDoNotFitAreNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {2, 3}}), y = Tensor::zeros({DType::f32, {3, 2}});
+  EXPECT_THROW(split(x, {1, 1}, 1), Error);
+  EXPECT_THROW(split(x, {0, 3}, 1), Error);
+  EXPECT_THROW(stack({x, y}, 0), Error);
+  EXPECT_THROW(stack({}, 0), Error);
+  EXPECT_THROW(stack({x}, 3), Error);
+  EXPECT_THROW(flip(x, {0, -2}), Error);
+  EXPECT_EQ(stack({x, x}, -1).shape(), (Shape{2, 3, 2}));
+}
+
+TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
+  const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), two = Tensor::zeros({DType::f32, {2, 2}});
+  const auto expect_named = [](int bad, const auto& run) {
+    try {
+      run();
+      FAIL() << "no error";
+    } catch (const Error& e) {
+      for (const std::string& part :
+           {"index " + std::to_string(bad), std::string("number 3"), std::string("0 to 4")})
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << " is not in: " << e.what();
+    }
+  };
+  for (int bad : {5, -1, 2147483647}) {
+    const Tensor index = Tensor::from({0, 4, 1, static_cast<double>(bad)}, {2, 2}, DType::i32);
+    for (const KernelTable* table : both_backends()) {
+      const auto run = [&](const OpPtr& op, const Tensors& in) { return [=] { evaluate(*table, op, in); }; };
+      expect_named(bad, run(std::make_shared<Gather>(0), {x, index}));
+      expect_named(bad, run(std::make_shared<ScatterAdd>(0, 5), {two, index}));
+      expect_named(bad, run(std::make_shared<Embedding>(), {x, index}));
+      expect_named(bad,
+                   run(std::make_shared<EmbeddingGrad>(5), {Tensor::zeros({DType::f32, {2, 2, 3}}), index}));
+      expect_named(bad, run(std::make_shared<OneHot>(5, DType::f32), {index}));
+    }
+  }
+}
+
+TEST(IndexTest, MisuseIsNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), ids = Tensor::zeros({DType::i32, {3, 2}});
+  EXPECT_THROW(gather(x, 1, ids), Error);
+  EXPECT_THROW(gather(x, 0, cast(ids, DType::i64)), Error);
+  EXPECT_THROW(scatter_add(x, 0, ids, x), Error);
+  EXPECT_THROW(scatter_add(Tensor::zeros({DType::f64, {5, 2}}), 0, ids, Tensor::zeros({DType::f32, {3, 2}})),
+               Error);
+  EXPECT_THROW(embedding(x, x), Error);
+  EXPECT_THROW(embedding(Tensor::zeros({DType::f32, {}}), ids), Error);
+  EXPECT_THROW(one_hot(ids, 0), Error);
 }
 
 TEST(LossTest, CrossEntropyOfKnownLogits) {

@@ -8,6 +8,8 @@ namespace tandem {
 KernelPtr make_pointwise_cpu(const KernelSpec& spec);
 KernelPtr make_reduce_cpu(const KernelSpec& spec);
 KernelPtr make_movement_cpu(const KernelSpec& spec);
+KernelPtr make_embedding_cpu(const KernelSpec& spec);
+KernelPtr make_embedding_grad_cpu(const KernelSpec& spec);
 KernelPtr make_softmax_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec);

@@ -8,8 +8,13 @@ KernelPtr make_pointwise_reference(const KernelSpec& spec);
 KernelPtr make_reduce_reference(const KernelSpec& spec);
 KernelPtr make_first_extreme_reference(const KernelSpec& spec);
 KernelPtr make_arg_extreme_reference(const KernelSpec& spec);
-/// Of every Movement: reshape, transpose, concat, slice, pad, broadcast_to.
+/// Of every Movement: reshape, transpose, flip, concat, slice, pad, broadcast_to.
 KernelPtr make_movement_reference(const KernelSpec& spec);
+KernelPtr make_gather_reference(const KernelSpec& spec);
+KernelPtr make_scatter_add_reference(const KernelSpec& spec);
+KernelPtr make_embedding_reference(const KernelSpec& spec);
+KernelPtr make_embedding_grad_reference(const KernelSpec& spec);
+KernelPtr make_one_hot_reference(const KernelSpec& spec);
 KernelPtr make_softmax_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec);
