@@ -11,11 +11,13 @@
 #include <tandem/core/philox.h>
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
+#include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/uniforms.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
@@ -155,6 +157,29 @@ TEST(IndexTest, MisuseIsNamed) {
   EXPECT_THROW(embedding(x, x), Error);
   EXPECT_THROW(embedding(Tensor::zeros({DType::f32, {}}), ids), Error);
   EXPECT_THROW(one_hot(ids, 0), Error);
+}
+
+TEST(ImageTest, MisuseIsNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {1, 3, 3, 4}}), w = Tensor::zeros({DType::f32, {4, 3, 3, 2}});
+  EXPECT_EQ(conv_transpose2d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = 1}).shape(),
+            (Shape{1, 6, 6, 2}));
+  EXPECT_EQ(conv_transpose2d(x, w, {}, {.groups = 2}).shape(), (Shape{1, 5, 5, 4}));
+  EXPECT_THROW(conv_transpose2d(x, w, {}, {.stride = 2, .output_padding = 2}), Error);
+  EXPECT_THROW(conv_transpose2d(x, w, {}, {.padding = 3}), Error);
+  EXPECT_THROW(conv_transpose2d(x, w, {}, {.groups = 3}), Error);
+  EXPECT_THROW(conv_transpose2d(x, Tensor::zeros({DType::f32, {2, 3, 3, 4}})), Error);
+  EXPECT_THROW(conv_transpose2d(x, w, Tensor::zeros({DType::f32, {4}})), Error);
+  EXPECT_THROW(adaptive_avg_pool2d(x, {0, 1}), Error);
+  EXPECT_THROW(adaptive_max_pool2d(x, -1), Error);
+  EXPECT_THROW(adaptive_avg_pool2d(Tensor::zeros({DType::f32, {3, 4}}), 1), Error);
+}
+
+// Windows of one size are those of the sliding kind.
+TEST(ImageTest, AdaptivePoolingOfAMultipleIsPooling) {
+  const Tensor x = uniform({DType::f32, {2, 6, 8, 5}}, -1, 1, "x", 3);
+  EXPECT_EQ(adaptive_avg_pool2d(x, {3, 2}).values(), avg_pool2d(x, {{2, 4}}).values());
+  EXPECT_EQ(adaptive_max_pool2d(x, {3, 2}).values(), max_pool2d(x, {{2, 4}}).values());
+  EXPECT_EQ(adaptive_max_pool2d(x, 1).values(), global_max_pool2d(x).values());
 }
 
 TEST(LossTest, CrossEntropyOfKnownLogits) {
