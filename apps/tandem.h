@@ -31,6 +31,7 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/pool_layers.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
