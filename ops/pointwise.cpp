@@ -149,8 +149,8 @@ Tensor pow(const Tensor& base, const Tensor& exponent) { return arithmetic(Code:
 
 Tensor scale(const Tensor& x, double factor) { return with_constant(Code::mul, x, factor); }
 Tensor add_scalar(const Tensor& x, double addend) { return with_constant(Code::add, x, addend); }
-Tensor maximum(const Tensor& x, double low) { return with_constant(Code::max, x, low); }
-Tensor minimum(const Tensor& x, double high) { return with_constant(Code::min, x, high); }
+Tensor maximum(const Tensor& x, double low) { return with_constant(Code::max, x, low, true); }
+Tensor minimum(const Tensor& x, double high) { return with_constant(Code::min, x, high, true); }
 
 Tensor pow(const Tensor& x, double exponent) {
   const auto product = [&](PointwiseProgram program) {
@@ -169,9 +169,9 @@ Tensor clamp(const Tensor& x, double low, double high) {
   if (!(low <= high)) throw Error(fmt::format("clamp to {} … {}: the lower end comes first", low, high));
   const PointwiseProgram program{{Code::input, 0},
                                  {Code::constant, -1, -1, -1, low},
-                                 {Code::max, 0, 1},
+                                 {Code::max, 1, 0},
                                  {Code::constant, -1, -1, -1, high},
-                                 {Code::min, 2, 3}};
+                                 {Code::min, 3, 2}};
   return apply_op1(std::make_shared<Pointwise>(program, x.dtype()), {x});
 }
 

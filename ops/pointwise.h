@@ -53,10 +53,10 @@ Tensor scale(const Tensor& x, double factor);
 Tensor add_scalar(const Tensor& x, double addend);
 /// Products, quotients and roots where `exponent` is 1, 2, 3, −1, ½ or −½.
 Tensor pow(const Tensor& x, double exponent);
-/// At a tie the gradient is that of `x`.
+/// At a tie the gradient is the constant's, as in PyTorch's clamp: `x` has 0.
 Tensor maximum(const Tensor& x, double low);
 Tensor minimum(const Tensor& x, double high);
-/// min(max(x, low), high), with gradient 1 at both ends. Throws Error unless low ≤ high.
+/// min(max(x, low), high), with gradient 0 at both ends. Throws Error unless low ≤ high.
 Tensor clamp(const Tensor& x, double low, double high);
 
 /// Same shape and dtype as `x`.

@@ -141,7 +141,9 @@ TEST(PointwiseTest, NotANumberIsPassedOn) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (DType dtype : {DType::f32, DType::f64}) {
     const Tensor x = Tensor::from({nan, 1}, {2}, dtype), y = Tensor::from({1, nan}, {2}, dtype);
-    EXPECT_TRUE(std::isnan(relu(x).values()[0]));
+    for (const Tensor& t :
+         {relu(x), maximum(x, 0.0), minimum(x, 0.0), clamp(x, -1, 1), elu(x), hard_swish(x), softplus(x)})
+      EXPECT_TRUE(std::isnan(t.values()[0]));
     for (const Tensor& t : {maximum(x, y), minimum(x, y), add(x, y)})
       for (double v : t.values()) EXPECT_TRUE(std::isnan(v));
     EXPECT_EQ(equal(x, x).values(), (std::vector<double>{0, 1}));
@@ -222,8 +224,8 @@ TEST(VectorMathTest, PowIsWithinAUnitInTheLastPlaceAndKnowsEverySpecialCase) {
   const auto check = [](float x, float e) {
     const double exact = std::pow(static_cast<double>(x), static_cast<double>(e));
     EXPECT_LE(ulps(VectorMath::pow(x, e), exact), 1.0) << x << " to the power " << e;
-    if (!std::isnan(exact))
-      EXPECT_EQ(std::signbit(VectorMath::pow(x, e)), std::signbit(exact)) << x << " to the power " << e;
+    EXPECT_TRUE(std::isnan(exact) || std::signbit(VectorMath::pow(x, e)) == std::signbit(exact))
+        << x << " to the power " << e;
   };
   for (int i = 0; i < 400000; ++i) {
     const auto bits = [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(rng())); };
@@ -260,9 +262,9 @@ TEST(PointwiseTest, GradientsAtKinksAreAsDocumented) {
   EXPECT_EQ(gradients({0}, [](const Tensor& x) { return elu(x, 1.5); }), V{1.5});
   EXPECT_EQ(gradients({-3, 3}, [](const Tensor& x) { return hard_sigmoid(x); }), (V{0, 0}));
   EXPECT_EQ(gradients({-3, 3}, [](const Tensor& x) { return hard_swish(x); }), (V{0, 1}));
-  EXPECT_EQ(gradients({-1, 2, -1.1, 2.1}, [](const Tensor& x) { return clamp(x, -1, 2); }), (V{1, 1, 0, 0}));
-  EXPECT_EQ(gradients({1}, [](const Tensor& x) { return maximum(x, 1.0); }), V{1});
-  EXPECT_EQ(gradients({1}, [](const Tensor& x) { return minimum(x, 1.0); }), V{1});
+  EXPECT_EQ(gradients({-1, 2, 1.9, 2.1}, [](const Tensor& x) { return clamp(x, -1, 2); }), (V{0, 0, 1, 0}));
+  EXPECT_EQ(gradients({1}, [](const Tensor& x) { return maximum(x, 1.0); }), V{0});
+  EXPECT_EQ(gradients({1}, [](const Tensor& x) { return minimum(x, 1.0); }), V{0});
   EXPECT_EQ(gradients({0}, [](const Tensor& x) { return softplus(x); }), V{0.5});
   EXPECT_EQ(gradients({0, -2, INFINITY}, [](const Tensor& x) { return pow(x, 0); }), (V{0, 0, 0}));
   EXPECT_EQ(gradients({0, 2},
