@@ -4,6 +4,7 @@
 
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/element.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {
@@ -94,19 +95,19 @@ KernelPtr make_first_extreme_reference(const KernelSpec& spec) {
 
 KernelPtr make_arg_extreme_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const ArgExtreme&>(spec.op);
-  return make_kernel([groups = Groups(spec.inputs[0].shape, {op.axis}), kind = op.kind,
+  return make_kernel([s = AxisSplit(spec.inputs[0].shape, op.axis), kind = op.kind,
                       dtype = spec.inputs[0].dtype](const Launch& l) {
     visit_dtype(dtype, [&](auto zero) {
-      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
       auto* y = static_cast<std::int32_t*>(l.out[0]);
-      for (std::int64_t g = 0; g < groups.count(); ++g) {
-        std::int64_t best = 0;
-        for (std::int64_t i = 1; i < groups.size(); ++i)
-          if (displaces(kind, static_cast<double>(x[groups.at(g, i)]),
-                        static_cast<double>(x[groups.at(g, best)])))
-            best = i;
-        y[g] = static_cast<std::int32_t>(best);
-      }
+      for (std::int64_t o = 0; o < s.outer; ++o)
+        for (std::int64_t i = 0; i < s.inner; ++i) {
+          const auto* x = static_cast<const decltype(zero)*>(l.in[0]) + o * s.extent * s.inner + i;
+          std::int64_t best = 0;
+          for (std::int64_t k = 1; k < s.extent; ++k)
+            if (displaces(kind, static_cast<double>(x[k * s.inner]), static_cast<double>(x[best * s.inner])))
+              best = k;
+          y[o * s.inner + i] = static_cast<std::int32_t>(best);
+        }
     });
   });
 }
