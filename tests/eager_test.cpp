@@ -172,6 +172,17 @@ TEST(Eager, EveryLayerTrainsForSeveralModelsAsForOne) {
   }
 }
 
+TEST(Eager, EveryLayerTrainsInMixedPrecision) {
+  const Job job = every_layer_job();
+  Strategy s;
+  const auto f32 = testing::train(job, s).losses;
+  s.amp = DType::bf16;
+  const auto mixed = testing::train(job, s).losses;
+  ASSERT_EQ(f32.size(), mixed.size());
+  for (std::size_t b = 0; b < f32.size(); ++b)
+    EXPECT_NEAR(f32[b][0], mixed[b][0], 0.05 * f32[b][0]) << "batch " << b;
+}
+
 TEST(Eager, GroupsThatDoNotDivideTheChannelsAreRefused) {
   struct Wrong : nn::Module {
     nn::Conv2d conv{*this, "conv", {.in = 6, .out = 8, .groups = 4}};
