@@ -31,8 +31,12 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/module.h>
+#include <tandem/nn/pool_layers.h>
 #include <tandem/nn/schedules.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/group_norm.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>

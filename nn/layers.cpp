@@ -2,8 +2,13 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/group_norm.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
@@ -26,6 +31,14 @@ Parameter filled(const std::string& name, Shape shape, double value, bool traine
           [value](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, value); }};
 }
 
+// Channels of one group.
+std::int64_t per_group(const char* what, std::int64_t channels, std::int64_t groups) {
+  if (groups < 1 || channels % groups != 0)
+    throw Error(
+        fmt::format("a convolution: {} {} channels do not split into {} groups", channels, what, groups));
+  return channels / groups;
+}
+
 }  // namespace
 
 Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
@@ -39,14 +52,55 @@ Tensor Linear::forward(const Tensor& x) {
 
 Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options)
     : Module(parent, name), options_(options) {
-  const std::int64_t fan_in = options.kernel * options.kernel * options.in;
-  add_parameter(drawn("weight", {options.out, options.kernel, options.kernel, options.in}, fan_in));
-  if (options.bias) add_parameter(drawn("bias", {options.out}, fan_in));
+  const std::int64_t channels = per_group("input", options.in, options.groups), kernel = options.kernel;
+  add_parameter(drawn("weight", {options.out, kernel, kernel, channels}, kernel * kernel * channels));
+  if (options.bias) add_parameter(drawn("bias", {options.out}, kernel * kernel * channels));
 }
 Tensor Conv2d::forward(const Tensor& x) {
   return conv2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),
-                {.stride = options_.stride, .padding = options_.padding});
+                {.stride = options_.stride,
+                 .padding = options_.padding,
+                 .dilation = options_.dilation,
+                 .groups = options_.groups});
 }
+
+ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name, ConvTranspose2dOptions options)
+    : Module(parent, name), options_(options) {
+  const std::int64_t channels = per_group("output", options.out, options.groups), kernel = options.kernel;
+  add_parameter(drawn("weight", {options.in, kernel, kernel, channels}, kernel * kernel * channels));
+  if (options.bias) add_parameter(drawn("bias", {options.out}, kernel * kernel * channels));
+}
+Tensor ConvTranspose2d::forward(const Tensor& x) {
+  return conv_transpose2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),
+                          {.stride = options_.stride,
+                           .padding = options_.padding,
+                           .output_padding = options_.output_padding,
+                           .dilation = options_.dilation,
+                           .groups = options_.groups});
+}
+
+SeparableConv2d::SeparableConv2d(Module& parent, const std::string& name, SeparableConv2dOptions o)
+    : Module(parent, name),
+      depthwise_(*this, "depthwise",
+                 {.in = o.in,
+                  .out = o.in,
+                  .kernel = o.kernel,
+                  .stride = o.stride,
+                  .padding = o.padding,
+                  .dilation = o.dilation,
+                  .groups = o.in,
+                  .bias = false}),
+      pointwise_(*this, "pointwise", {.in = o.in, .out = o.out, .kernel = 1, .bias = o.bias}) {}
+
+Embedding::Embedding(Module& parent, const std::string& name, EmbeddingOptions options)
+    : Module(parent, name) {
+  add_parameter({.name = "weight",
+                 .tensor = Tensor::zeros({default_dtype(), {options.count, options.features}}),
+                 .initialise = [](const TensorType& t, const std::string& path, std::uint64_t seed) {
+                   return normal(t, 0, 1, path, seed);
+                 }});
+}
+Tensor Embedding::forward(const Tensor& ids) { return embedding(parameter(0), ids); }
 
 BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions options)
     : Module(parent, name), options_(options) {
@@ -66,6 +120,28 @@ Tensor BatchNorm::forward(const Tensor& x) {
   assign(parameter(2), add(scale(parameter(2), 1 - m), scale(r.mean, m)));
   assign(parameter(3), add(scale(parameter(3), 1 - m), scale(r.variance, m * unbiased)));
   return r.y;
+}
+
+LayerNorm::LayerNorm(Module& parent, const std::string& name, LayerNormOptions options)
+    : Module(parent, name), options_(options) {
+  add_parameter(filled("weight", {options.features}, 1, true));
+  add_parameter(filled("bias", {options.features}, 0, true));
+}
+Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, parameter(0), parameter(1), options_.eps); }
+
+RmsNorm::RmsNorm(Module& parent, const std::string& name, RmsNormOptions options)
+    : Module(parent, name), options_(options) {
+  add_parameter(filled("weight", {options.features}, 1, true));
+}
+Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, parameter(0), options_.eps); }
+
+GroupNorm::GroupNorm(Module& parent, const std::string& name, GroupNormOptions options)
+    : Module(parent, name), options_(options) {
+  add_parameter(filled("weight", {options.channels}, 1, true));
+  add_parameter(filled("bias", {options.channels}, 0, true));
+}
+Tensor GroupNorm::forward(const Tensor& x) {
+  return group_norm(x, options_.groups, parameter(0), parameter(1), options_.eps);
 }
 
 Tensor Dropout::forward(const Tensor& x) { return training() ? dropout(x, p_, current_seed()) : x; }

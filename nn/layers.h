@@ -25,10 +25,11 @@ class Linear final : public Module {
 
 struct Conv2dOptions {
   std::int64_t in = 0, out = 0;
-  std::int64_t kernel = 3, stride = 1, padding = 0;
+  std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1;
+  std::int64_t groups = 1;  ///< as many as channels: depthwise
   bool bias = true;
 };
-/// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, kernel, kernel, in) and `bias` (out).
+/// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, kernel, kernel, in/groups) and `bias` (out).
 class Conv2d final : public Module {
  public:
   Conv2d(Module& parent, const std::string& name, Conv2dOptions options);
@@ -36,6 +37,52 @@ class Conv2d final : public Module {
 
  private:
   Conv2dOptions options_;
+};
+
+struct ConvTranspose2dOptions {
+  std::int64_t in = 0, out = 0;
+  std::int64_t kernel = 3, stride = 1, padding = 0;
+  std::int64_t output_padding = 0;  ///< below the stride
+  std::int64_t dilation = 1, groups = 1;
+  bool bias = true;
+};
+/// (N, H, W, in) -> (N, (H−1)·stride − 2·padding + dilation·(kernel−1) + output_padding + 1, …, out).
+/// Parameters `weight` (in, kernel, kernel, out/groups) and `bias` (out).
+class ConvTranspose2d final : public Module {
+ public:
+  ConvTranspose2d(Module& parent, const std::string& name, ConvTranspose2dOptions options);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  ConvTranspose2dOptions options_;
+};
+
+struct SeparableConv2dOptions {
+  std::int64_t in = 0, out = 0;
+  std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1;
+  bool bias = true;
+};
+/// A convolution of each channel by itself, `depthwise`, then one of single pixels over all channels,
+/// `pointwise` (which has the bias): (N, H, W, in) -> (N, H′, W′, out). (Chollet 2017.)
+class SeparableConv2d final : public Module {
+ public:
+  SeparableConv2d(Module& parent, const std::string& name, SeparableConv2dOptions options);
+  Tensor forward(const Tensor& x) override { return pointwise_(depthwise_(x)); }
+
+ private:
+  Conv2d depthwise_, pointwise_;
+};
+
+struct EmbeddingOptions {
+  std::int64_t count = 0;  ///< rows: ids are 0 … count−1
+  std::int64_t features = 0;
+};
+/// ids i32 (…) -> (…, features): rows of the parameter `weight` (count, features), drawn from the normal
+/// distribution.
+class Embedding final : public Module {
+ public:
+  Embedding(Module& parent, const std::string& name, EmbeddingOptions options);
+  Tensor forward(const Tensor& ids) override;
 };
 
 struct BatchNormOptions {
@@ -52,6 +99,49 @@ class BatchNorm final : public Module {
 
  private:
   BatchNormOptions options_;
+};
+
+struct LayerNormOptions {
+  std::int64_t features = 0;
+  double eps = 1e-5;
+};
+/// Normalises each row of (…, features). Parameters `weight` and `bias` (features), from 1 and 0.
+class LayerNorm final : public Module {
+ public:
+  LayerNorm(Module& parent, const std::string& name, LayerNormOptions options);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  LayerNormOptions options_;
+};
+
+struct RmsNormOptions {
+  std::int64_t features = 0;
+  double eps = 1e-5;
+};
+/// Divides each row of (…, features) by its root mean square. Parameter `weight` (features), from 1.
+class RmsNorm final : public Module {
+ public:
+  RmsNorm(Module& parent, const std::string& name, RmsNormOptions options);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  RmsNormOptions options_;
+};
+
+struct GroupNormOptions {
+  std::int64_t groups = 1, channels = 0;
+  double eps = 1e-5;
+};
+/// Normalises each sample of (N, …, channels) by group of channels. Parameters `weight` and `bias`
+/// (channels).
+class GroupNorm final : public Module {
+ public:
+  GroupNorm(Module& parent, const std::string& name, GroupNormOptions options);
+  Tensor forward(const Tensor& x) override;
+
+ private:
+  GroupNormOptions options_;
 };
 
 /// Zeroes elements with probability p while training.

@@ -4,6 +4,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/ops/mapped.h>
+#include <tandem/ops/pointwise.h>
 
 namespace tandem {
 namespace {
@@ -157,6 +158,29 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const C
   Tensors operands{x, weight};
   if (bias) operands.push_back(bias);
   return apply_op1(std::make_shared<Conv2d>(options), std::move(operands));
+}
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTranspose2dOptions& o) {
+  const TensorType &image = x.type(), &w = weight.type();
+  if (image.rank() != 4 || w.rank() != 4 || w.shape[0] != image.shape[3])
+    throw Error(
+        fmt::format("conv_transpose2d: an image (N,H,W,C) and weights (C,Kh,Kw,O/groups), not {} and {}",
+                    to_string(image), to_string(w)));
+  if (bias && bias.shape() != Shape{w.shape[3] * o.groups})
+    throw Error(fmt::format("conv_transpose2d: the bias {} is not ({})", to_string(bias.type()),
+                            w.shape[3] * o.groups));
+  const Size2 p = o.output_padding;
+  if (p.h < 0 || p.w < 0 || p.h >= o.stride.h || p.w >= o.stride.w)
+    throw Error(fmt::format("conv_transpose2d: output_padding {} is not below the stride {}", to_string(p),
+                            to_string(o.stride)));
+  const auto extent = [](std::int64_t n, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
+                         std::int64_t dilation, std::int64_t more) {
+    return (n - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1;
+  };
+  const Size2 size{extent(image.shape[1], w.shape[1], o.stride.h, o.padding.h, o.dilation.h, p.h),
+                   extent(image.shape[2], w.shape[2], o.stride.w, o.padding.w, o.dilation.w, p.w)};
+  const Tensor y = conv2d_grad_input(x, weight, size, {o.stride, o.padding, o.dilation, o.groups});
+  return bias ? y + bias : y;
 }
 Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
                          const Conv2dOptions& options) {

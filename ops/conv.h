@@ -93,8 +93,20 @@ class Conv2dGradWeight final : public Conv2dOp {
 /// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
-/// Its derivatives by `x`, an image of `image` pixels, and by the weights (second, if asked for, by the
-/// bias).
+struct ConvTranspose2dOptions {
+  Size2 stride = 1, padding = 0;
+  Size2 output_padding =
+      0;  ///< rows and columns more, of the images that one output could come from; below the stride
+  Size2 dilation = 1;
+  std::int64_t groups = 1;
+};
+/// x (N,H,W,C), weight (C,Kh,Kw,O/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
+/// Ho = (H−1)·stride − 2·padding + dilation·(Kh−1) + output_padding + 1: what the convolution with this
+/// weight from (N,Ho,Wo,O) to (N,H,W,C) does to gradients. Throws Error naming shapes that do not fit.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose2dOptions& options = {});
+/// The derivatives of conv2d by `x`, an image of `image` pixels, and by the weights (second, if asked for, by
+/// the bias).
 Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
                          const Conv2dOptions& options = {});
 Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,

@@ -18,10 +18,15 @@ KernelTable make_reference_table() {
   table.add("mapped", make_mapped_reference);
   table.add("pointwise", make_pointwise_reference);
   table.add("reduce", make_reduce_reference);
-  table.add("first_max", make_first_max_reference);
-  table.add("argmax", make_argmax_reference);
-  for (const char* movement : {"reshape", "transpose", "concat", "slice", "pad", "broadcast_to"})
+  table.add("first_extreme", make_first_extreme_reference);
+  table.add("arg_extreme", make_arg_extreme_reference);
+  for (const char* movement : {"reshape", "transpose", "flip", "concat", "slice", "pad", "broadcast_to"})
     table.add(movement, make_movement_reference);
+  table.add("gather", make_gather_reference);
+  table.add("scatter_add", make_scatter_add_reference);
+  table.add("embedding", make_embedding_reference);
+  table.add("embedding_grad", make_embedding_grad_reference);
+  table.add("one_hot", make_one_hot_reference);
   table.add("softmax", make_softmax_reference);
   table.add("cross_entropy", make_cross_entropy_reference);
   table.add("cross_entropy_grad", make_cross_entropy_grad_reference);
@@ -40,6 +45,8 @@ KernelTable make_reference_table() {
   table.add("avg_pool2d_grad", make_avg_pool2d_grad_reference);
   table.add("batch_norm", make_batch_norm_reference);
   table.add("batch_norm_grad", make_batch_norm_grad_reference);
+  table.add("group_norm", make_group_norm_reference);
+  table.add("group_norm_grad", make_group_norm_grad_reference);
   return table;
 }
 
@@ -48,8 +55,10 @@ KernelTable make_cpu_table() {
   table.add("mapped", make_mapped_cpu);
   table.add("pointwise", make_pointwise_cpu);
   table.add("reduce", make_reduce_cpu);
-  for (const char* movement : {"reshape", "transpose", "concat", "slice", "pad", "broadcast_to"})
+  for (const char* movement : {"reshape", "transpose", "flip", "concat", "slice", "pad", "broadcast_to"})
     table.add(movement, make_movement_cpu);
+  table.add("embedding", make_embedding_cpu);
+  table.add("embedding_grad", make_embedding_grad_cpu);
   table.add("softmax", make_softmax_cpu);
   table.add("cross_entropy", make_cross_entropy_cpu);
   table.add("cross_entropy_grad", make_cross_entropy_grad_cpu);
@@ -67,6 +76,8 @@ KernelTable make_cpu_table() {
   table.add("avg_pool2d_grad", make_avg_pool2d_grad_cpu);
   table.add("batch_norm", make_batch_norm_cpu);
   table.add("batch_norm_grad", make_batch_norm_grad_cpu);
+  table.add("group_norm", make_group_norm_cpu);
+  table.add("group_norm_grad", make_group_norm_grad_cpu);
   return table;
 }
 

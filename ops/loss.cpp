@@ -11,6 +11,8 @@
 namespace tandem {
 namespace {
 
+using Code = PointwiseCode;
+
 constexpr double kFlopsPerLogit = 10;  // maximum, exponential, sum, quotient
 
 void check_precision(const TensorType& t) {
@@ -29,12 +31,20 @@ void check_logits_and_labels(std::span<const TensorType> inputs, std::size_t cou
                             to_string(labels)));
 }
 
-Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g) {
-  return apply_op1(std::make_shared<CrossEntropyGrad>(), {logits, labels, g});
+Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g, double smoothing) {
+  return apply_op1(std::make_shared<CrossEntropyGrad>(smoothing), {logits, labels, g});
 }
 
 // (softmax's output y, g) -> y·(g − Σ g·y)
 Tensor softmax_vjp(const Tensor& y, const Tensor& g) { return y * (g - sum(g * y, {-1}, true)); }
+
+// The mean of an expression in the elements of a and b.
+Tensor mean_of(const char* name, PointwiseProgram expression, const Tensor& a, const Tensor& b) {
+  if (a.type() != b.type() || !is_floating(a.dtype()))
+    throw Error(fmt::format("{}: {} against {}: they need one shape and one floating dtype; reshape or cast",
+                            name, to_string(a.type()), to_string(b.type())));
+  return mean(apply_op1(std::make_shared<Pointwise>(std::move(expression), a.dtype()), {a, b}));
+}
 
 }  // namespace
 
@@ -58,15 +68,20 @@ Work Softmax::cost(std::span<const TensorType> inputs, std::span<const TensorTyp
   return streaming_work(inputs, outputs, kFlopsPerLogit);
 }
 
+CrossEntropy::CrossEntropy(double smoothing) : smoothing(smoothing) {
+  if (!(smoothing >= 0 && smoothing <= 1))
+    throw Error(fmt::format("label smoothing {} is not between 0 and 1", smoothing));
+}
+std::string CrossEntropy::attributes() const { return fmt::format("smoothing={}", smoothing); }
 Types CrossEntropy::infer(std::span<const TensorType> inputs) const {
   check_logits_and_labels(inputs, 2);
   return {{inputs[0].dtype, {}}};
 }
 Tensors CrossEntropy::vjp(const VjpArgs& args) const {
-  return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0]), Tensor()};
+  return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0], smoothing), Tensor()};
 }
 Tensors CrossEntropy::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<CrossEntropy>(), args);
+  return map_over_models(std::make_shared<CrossEntropy>(smoothing), args);
 }
 Work CrossEntropy::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
@@ -74,6 +89,7 @@ Work CrossEntropy::cost(std::span<const TensorType> inputs, std::span<const Tens
   return work;
 }
 
+std::string CrossEntropyGrad::attributes() const { return fmt::format("smoothing={}", smoothing); }
 Types CrossEntropyGrad::infer(std::span<const TensorType> inputs) const {
   check_logits_and_labels(inputs, 3);
   if (inputs[2] != TensorType{inputs[0].dtype, {}})
@@ -81,16 +97,17 @@ Types CrossEntropyGrad::infer(std::span<const TensorType> inputs) const {
                             to_string(inputs[2])));
   return {inputs[0]};
 }
-// With p = softmax(logits): d/dlogits of Σ h·(p − onehot)·g/N is p·(h − Σ h·p)·g/N.
+// With p = softmax(logits): d/dlogits of Σ h·(p − t)·g/N is p·(h − Σ h·p)·g/N.
 Tensors CrossEntropyGrad::vjp(const VjpArgs& args) const {
   const Tensor &logits = args.inputs[0], &labels = args.inputs[1], &g = args.inputs[2], &h = args.grads[0];
   Tensors grads(3);
   if (args.needed[0]) grads[0] = softmax_vjp(softmax(logits), h) * (g / static_cast<double>(logits.size(0)));
-  if (args.needed[2]) grads[2] = sum(h * cross_entropy_grad(logits, labels, Tensor::full(g.type(), 1)));
+  if (args.needed[2])
+    grads[2] = sum(h * cross_entropy_grad(logits, labels, Tensor::full(g.type(), 1), smoothing));
   return grads;
 }
 Tensors CrossEntropyGrad::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<CrossEntropyGrad>(), args);
+  return map_over_models(std::make_shared<CrossEntropyGrad>(smoothing), args);
 }
 Work CrossEntropyGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, kFlopsPerLogit);
@@ -98,9 +115,51 @@ Work CrossEntropyGrad::cost(std::span<const TensorType> inputs, std::span<const 
 
 Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<Softmax>(false), {x}); }
 Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<Softmax>(true), {x}); }
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
-  return apply_op1(std::make_shared<CrossEntropy>(), {logits, labels});
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
+  return apply_op1(std::make_shared<CrossEntropy>(label_smoothing), {logits, labels});
 }
+
+// t·softplus(−x) + (1 − t)·softplus(x): nothing cancels.
+Tensor bce_with_logits(const Tensor& logits, const Tensor& targets) {
+  return mean_of("bce_with_logits",
+                 {{Code::input, 0},
+                  {Code::input, 1},
+                  {Code::neg, 0},
+                  {Code::softplus, 2},
+                  {Code::mul, 1, 3},
+                  {Code::constant, -1, -1, -1, 1},
+                  {Code::sub, 5, 1},
+                  {Code::softplus, 0},
+                  {Code::mul, 6, 7},
+                  {Code::add, 4, 8}},
+                 logits, targets);
+}
+Tensor mse_loss(const Tensor& a, const Tensor& b) {
+  return mean_of("mse_loss", {{Code::input, 0}, {Code::input, 1}, {Code::sub, 0, 1}, {Code::mul, 2, 2}}, a,
+                 b);
+}
+Tensor l1_loss(const Tensor& a, const Tensor& b) {
+  return mean_of("l1_loss", {{Code::input, 0}, {Code::input, 1}, {Code::sub, 0, 1}, {Code::abs, 2}}, a, b);
+}
+Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, double beta) {
+  if (!(beta > 0))
+    throw Error(fmt::format("smooth_l1_loss: beta {} is not above 0; for 0, the limit, use l1_loss", beta));
+  return mean_of("smooth_l1_loss",
+                 {{Code::input, 0},
+                  {Code::input, 1},
+                  {Code::sub, 0, 1},
+                  {Code::abs, 2},
+                  {Code::constant, -1, -1, -1, beta},
+                  {Code::lt, 3, 4},
+                  {Code::mul, 3, 3},
+                  {Code::constant, -1, -1, -1, 0.5 / beta},
+                  {Code::mul, 6, 7},
+                  {Code::constant, -1, -1, -1, 0.5 * beta},
+                  {Code::sub, 3, 9},
+                  {Code::where, 5, 8, 10}},
+                 a, b);
+}
+
 Tensor correct_count(const Tensor& logits, const Tensor& labels) {
   return sum(equal(argmax(logits), labels));
 }

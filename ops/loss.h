@@ -21,21 +21,29 @@ class Softmax final : public Op {
   const bool logarithm;
 };
 
-/// (logits [N, C], labels i32 [N]) -> mean over N of −log softmax(logits)[label], a scalar.
+/// (logits [N, C], labels i32 [N]) -> mean over N of −Σ t·log softmax(logits), a scalar. The target t is 1 at
+/// the label, or with label smoothing s 1 − s there and s/C more everywhere (Szegedy et al. 2016).
 class CrossEntropy final : public Op {
  public:
+  /// Throws Error unless 0 ≤ smoothing ≤ 1.
+  explicit CrossEntropy(double smoothing = 0);
   std::string_view name() const override { return "cross_entropy"; }
+  std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const double smoothing;
 };
 
-/// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − onehot(labels))·g/N.
+/// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N, with the same target t.
 class CrossEntropyGrad final : public Op {
  public:
+  explicit CrossEntropyGrad(double smoothing = 0) : smoothing(smoothing) {}
   std::string_view name() const override { return "cross_entropy_grad"; }
+  std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
@@ -43,6 +51,8 @@ class CrossEntropyGrad final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 0, Alias::in_place}};
   }
+
+  const double smoothing;
 };
 
 /// Over the last axis; f32 or f64.
@@ -50,7 +60,18 @@ Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 /// Mean cross entropy of logits [N, C] (f32 or f64) against labels i32 [N]: a scalar of the logits' dtype. A
 /// label outside 0 … C−1 throws Error, naming the sample, when the op runs.
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0);
+
+/// Means over all elements of two Tensors of one type (Error otherwise), as scalars.
+/// −t·log p − (1−t)·log(1−p) with p = sigmoid(logits) and targets t in [0, 1]; no logit is too large for it.
+Tensor bce_with_logits(const Tensor& logits, const Tensor& targets);
+/// (a − b)²
+Tensor mse_loss(const Tensor& a, const Tensor& b);
+/// |a − b|, with derivative 0 where they are equal.
+Tensor l1_loss(const Tensor& a, const Tensor& b);
+/// (a − b)²/(2β) where |a − b| < β, |a − b| − β/2 elsewhere. Throws Error unless β > 0.
+Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, double beta = 1);
+
 /// How many rows of logits [N, C] have their first maximum at their label: i32 [].
 Tensor correct_count(const Tensor& logits, const Tensor& labels);
 

@@ -145,12 +145,39 @@ Tensor mul(const Tensor& a, const Tensor& b) { return arithmetic(Code::mul, a, b
 Tensor div(const Tensor& a, const Tensor& b) { return arithmetic(Code::div, a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return arithmetic(Code::max, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return arithmetic(Code::min, a, b); }
+Tensor pow(const Tensor& base, const Tensor& exponent) { return arithmetic(Code::pow, base, exponent); }
 
 Tensor scale(const Tensor& x, double factor) { return with_constant(Code::mul, x, factor); }
 Tensor add_scalar(const Tensor& x, double addend) { return with_constant(Code::add, x, addend); }
+Tensor maximum(const Tensor& x, double low) { return with_constant(Code::max, x, low, true); }
+Tensor minimum(const Tensor& x, double high) { return with_constant(Code::min, x, high, true); }
+
+Tensor pow(const Tensor& x, double exponent) {
+  const auto product = [&](PointwiseProgram program) {
+    return apply_op1(std::make_shared<Pointwise>(std::move(program), x.dtype()), {x});
+  };
+  if (exponent == 1) return x;
+  if (exponent == 2) return product({{Code::input, 0}, {Code::mul, 0, 0}});
+  if (exponent == 3) return product({{Code::input, 0}, {Code::mul, 0, 0}, {Code::mul, 1, 0}});
+  if (exponent == -1) return 1.0 / x;
+  if (exponent == 0.5) return sqrt(x);
+  if (exponent == -0.5) return rsqrt(x);
+  return with_constant(Code::pow, x, exponent);
+}
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  if (!(low <= high)) throw Error(fmt::format("clamp to {} … {}: the lower end comes first", low, high));
+  const PointwiseProgram program{{Code::input, 0},
+                                 {Code::constant, -1, -1, -1, low},
+                                 {Code::max, 1, 0},
+                                 {Code::constant, -1, -1, -1, high},
+                                 {Code::min, 3, 2}};
+  return apply_op1(std::make_shared<Pointwise>(program, x.dtype()), {x});
+}
 
 Tensor neg(const Tensor& x) { return unary(Code::neg, x); }
 Tensor abs(const Tensor& x) { return unary(Code::abs, x); }
+Tensor floor(const Tensor& x) { return unary(Code::floor, x); }
 Tensor relu(const Tensor& x) { return unary(Code::relu, x); }
 Tensor exp(const Tensor& x) { return unary(Code::exp, x); }
 Tensor log(const Tensor& x) { return unary(Code::log, x); }
@@ -159,6 +186,7 @@ Tensor rsqrt(const Tensor& x) { return unary(Code::rsqrt, x); }
 Tensor tanh(const Tensor& x) { return unary(Code::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary(Code::sigmoid, x); }
 Tensor erf(const Tensor& x) { return unary(Code::erf, x); }
+Tensor softplus(const Tensor& x) { return unary(Code::softplus, x); }
 Tensor gelu(const Tensor& x) { return unary(Code::gelu, x); }
 
 Tensor equal(const Tensor& a, const Tensor& b) { return comparison(Code::eq, a, b); }

@@ -45,13 +45,25 @@ Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 
+/// As in <cmath>: a negative base has powers of whole exponents alone, NaN otherwise.
+Tensor pow(const Tensor& base, const Tensor& exponent);
+
 /// With a constant, in the Tensor's own dtype: x·factor, x + addend.
 Tensor scale(const Tensor& x, double factor);
 Tensor add_scalar(const Tensor& x, double addend);
+/// Products, quotients and roots where `exponent` is 1, 2, 3, −1, ½ or −½.
+Tensor pow(const Tensor& x, double exponent);
+/// At a tie the gradient is the constant's, as in PyTorch's clamp: `x` has 0.
+Tensor maximum(const Tensor& x, double low);
+Tensor minimum(const Tensor& x, double high);
+/// min(max(x, low), high), with gradient 0 at both ends. Throws Error unless low ≤ high.
+Tensor clamp(const Tensor& x, double low, double high);
 
 /// Same shape and dtype as `x`.
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
+/// Has no derivative.
+Tensor floor(const Tensor& x);
 Tensor relu(const Tensor& x);
 Tensor exp(const Tensor& x);
 Tensor log(const Tensor& x);
@@ -60,6 +72,8 @@ Tensor rsqrt(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor erf(const Tensor& x);
+/// log(1 + exp x), without overflow.
+Tensor softplus(const Tensor& x);
 /// x·Φ(x), exact: by the error function.
 Tensor gelu(const Tensor& x);
 

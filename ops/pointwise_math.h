@@ -16,6 +16,8 @@ struct StandardMath {
   template <class T> static T log(T x) { return std::log(x); }
   template <class T> static T tanh(T x) { return std::tanh(x); }
   template <class T> static T erf(T x) { return std::erf(x); }
+  template <class T> static T log1p(T x) { return std::log1p(x); }
+  template <class T> static T pow(T x, T e) { return std::pow(x, e); }
 };
 
 /// One instruction on one element, the same for every CPU kernel but for the transcendental functions `Math`.
@@ -35,12 +37,15 @@ template <PointwiseCode code, class Math, class T>
   if constexpr (code == relu) return a < T(0) ? T(0) : a;
   if constexpr (code == gelu)
     return T(0.5) * a * (T(1) + Math::erf(a * static_cast<T>(1 / std::numbers::sqrt2)));
+  if constexpr (code == softplus) return (a < T(0) ? T(0) : a) + Math::log1p(Math::exp(-std::fabs(a)));
+  if constexpr (code == floor) return std::floor(a);
   if constexpr (code == add) return a + b;
   if constexpr (code == sub) return a - b;
   if constexpr (code == mul) return a * b;
   if constexpr (code == div) return a / b;
   if constexpr (code == max) return a > b || a != a ? a : b;
   if constexpr (code == min) return a < b || a != a ? a : b;
+  if constexpr (code == pow) return Math::pow(a, b);
   if constexpr (code == eq) return a == b ? T(1) : T(0);
   if constexpr (code == ne) return a != b ? T(1) : T(0);
   if constexpr (code == lt) return a < b ? T(1) : T(0);

@@ -14,10 +14,10 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr std::array<std::string_view, 27> kNames{
-    "input",   "constant", "cast", "neg",  "exp",  "log", "tanh", "sqrt", "rsqrt",
-    "sigmoid", "erf",      "abs",  "relu", "gelu", "add", "sub",  "mul",  "div",
-    "max",     "min",      "eq",   "ne",   "lt",   "le",  "gt",   "ge",   "where"};
+constexpr std::array<std::string_view, 30> kNames{
+    "input", "constant", "cast", "neg",  "exp",      "log",   "tanh", "sqrt", "rsqrt", "sigmoid",
+    "erf",   "abs",      "relu", "gelu", "softplus", "floor", "add",  "sub",  "mul",   "div",
+    "max",   "min",      "pow",  "eq",   "ne",       "lt",    "le",   "gt",   "ge",    "where"};
 
 // Registers below are those of the derivative's program.
 class Derivative {
@@ -40,14 +40,16 @@ class Derivative {
       case Code::abs: return {where(gt(a, zero()), g, where(lt(a, zero()), neg(g), zero())), -1, -1};
       case Code::relu: return {where(le(y, zero()), zero(), g), -1, -1};  // a NaN's gradient is g
       case Code::gelu: return {mul(g, gelu_slope(a)), -1, -1};
+      case Code::softplus: return {mul(g, to_.emit({Code::sigmoid, a})), -1, -1};
       case Code::add: return {g, g, -1};
       case Code::sub: return {g, neg(g), -1};
       case Code::mul: return {mul(g, b), mul(g, a), -1};
       case Code::div: return {div(g, b), neg(div(mul(g, y), b)), -1};
-      case Code::max: return choose(to_.emit({Code::ge, a, b}), g);
-      case Code::min: return choose(to_.emit({Code::le, a, b}), g);
+      case Code::max: return choose(ge(a, b), g);
+      case Code::min: return choose(le(a, b), g);
+      case Code::pow: return power_rule(a, b, y, g);
       case Code::where: return {-1, where(a, g, zero()), where(a, zero(), g)};
-      default: return {-1, -1, -1};  // comparisons, inputs, constants
+      default: return {-1, -1, -1};  // comparisons, floor, inputs, constants
     }
   }
 
@@ -63,9 +65,19 @@ class Derivative {
   int gt(int a, int b) { return to_.emit({Code::gt, a, b}); }
   int lt(int a, int b) { return to_.emit({Code::lt, a, b}); }
   int le(int a, int b) { return to_.emit({Code::le, a, b}); }
+  int ge(int a, int b) { return to_.emit({Code::ge, a, b}); }
+  int eq(int a, int b) { return to_.emit({Code::eq, a, b}); }
   int where(int a, int b, int c) { return to_.emit({Code::where, a, b, c}); }
   std::array<int, 3> choose(int first, int g) {
     return {where(first, g, zero()), where(first, zero(), g), -1};
+  }
+
+  // d xᵉ = e·xᵉ⁻¹ dx + xᵉ·log x de
+  std::array<int, 3> power_rule(int base, int exponent, int y, int g) {
+    const int less = to_.emit({Code::pow, base, sub(exponent, one())});
+    const int by_base = where(eq(exponent, zero()), zero(), mul(g, mul(exponent, less)));
+    const int both = mul(eq(base, zero()), ge(exponent, zero()));
+    return {by_base, where(both, zero(), mul(g, mul(y, to_.emit({Code::log, base})))), -1};
   }
 
   // d/dx x·Φ(x) = Φ(x) + x·φ(x)

@@ -23,13 +23,16 @@ enum class PointwiseCode : std::uint8_t {
   erf,
   abs,
   relu,
-  gelu,  ///< x·Φ(x) by the error function
+  gelu,      ///< x·Φ(x) by the error function
+  softplus,  ///< log(1 + exp x), without overflow
+  floor,
   add,
   sub,
   mul,
   div,
   max,
   min,  ///< NaN where either operand is
+  pow,  ///< as in <cmath>
   eq,
   ne,
   lt,
@@ -91,6 +94,8 @@ class PointwiseBuilder {
 /// its output (input number n), then the output's gradient (n+1). Returns false where it is zero everywhere.
 /// Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt), so that the
 /// input's memory is free. At a kink: relu and abs give 0, of equal operands max and min take the first.
+/// floor has none. pow by its base is 0 where the exponent is, by its exponent where the base is and the
+/// exponent is not negative: as PyTorch.
 bool differentiate(const PointwiseProgram& program, int input, PointwiseBuilder& builder, int& result);
 
 }  // namespace tandem

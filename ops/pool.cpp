@@ -1,6 +1,7 @@
 #include <tandem/ops/pool.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -24,10 +25,25 @@ void check_count(std::span<const TensorType> inputs, std::size_t count) {
 
 Size2 pixels(const TensorType& image) { return {image.shape[1], image.shape[2]}; }
 
+// The windows along one axis of `extent` pixels.
+PoolAxis axis_of(std::int64_t extent, std::int64_t output, std::int64_t kernel, std::int64_t stride,
+                 std::int64_t padding, std::int64_t sliding_positions) {
+  if (output == 0) return {extent, sliding_positions, kernel, stride, padding, false};
+  const std::int64_t largest = extent % output == 0 ? extent / output : std::min(extent, extent / output + 2);
+  return {extent, output, largest, 0, 0, true};
+}
+
+std::pair<PoolAxis, PoolAxis> axes_of(const Pool2dOptions& o, Size2 image) {
+  const bool adaptive = o.output != Size2(0);
+  const Size2 sliding = adaptive ? o.output : Window{o.kernel, o.stride, o.padding, 1}.positions(image);
+  return {axis_of(image.h, o.output.h, o.kernel.h, o.stride.h, o.padding.h, sliding.h),
+          axis_of(image.w, o.output.w, o.kernel.w, o.stride.w, o.padding.w, sliding.w)};
+}
+
 TensorType pooled(const Pool2dOptions& options, const TensorType& x) {
   check_image("input", x);
-  const Size2 out = options.window().positions(pixels(x));
-  return {x.dtype, {x.shape[0], out.h, out.w, x.shape[3]}};
+  const auto [h, w] = axes_of(options, pixels(x));
+  return {x.dtype, {x.shape[0], h.positions, w.positions, x.shape[3]}};
 }
 
 // The image that `grad_output` is the pooled gradient of.
@@ -40,21 +56,21 @@ TensorType unpooled(const Pool2dOptions& options, const TensorType& grad_output,
   return x;
 }
 
-TensorType index_type(const Pool2dOptions& options, const TensorType& output) {
-  return {options.kernel.h * options.kernel.w <= 256 ? DType::u8 : DType::i32, output.shape};
+TensorType index_type(const Pool2dOptions& options, Size2 image, const TensorType& output) {
+  const auto [h, w] = axes_of(options, image);
+  return {h.kernel * w.kernel <= 256 ? DType::u8 : DType::i32, output.shape};
 }
 
-void check_index(const Pool2dOptions& options, const TensorType& index, const TensorType& output) {
-  if (index != index_type(options, output))
-    throw Error(
-        fmt::format("the index is {}, not {}", to_string(index), to_string(index_type(options, output))));
+void check_index(const Pool2dOptions& options, Size2 image, const TensorType& index,
+                 const TensorType& output) {
+  const TensorType expected = index_type(options, image, output);
+  if (index != expected)
+    throw Error(fmt::format("the index is {}, not {}", to_string(index), to_string(expected)));
 }
 
-// Taps of the window at `position` that lie on the image, along one axis.
-std::int64_t covered(std::int64_t position, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
-                     std::int64_t padding) {
-  const std::int64_t begin = position * stride - padding;
-  return std::min(begin + kernel, extent) - std::max<std::int64_t>(begin, 0);
+// Pixels of the image under the window at `position`.
+std::int64_t covered(const PoolAxis& axis, std::int64_t position) {
+  return std::min(axis.end(position), axis.extent) - std::max<std::int64_t>(axis.begin(position), 0);
 }
 
 }  // namespace
@@ -70,33 +86,49 @@ Pool2dOptions::Pool2dOptions(Size2 kernel, Size2 stride, Size2 padding, bool cou
                     to_string(padding), to_string(kernel)));
 }
 
+Pool2dOptions Pool2dOptions::adaptive(Size2 output) {
+  if (output.h < 1 || output.w < 1)
+    throw Error(fmt::format("adaptive pooling to {}: at least one pixel must be left", to_string(output)));
+  Pool2dOptions options(1);
+  options.output = output;
+  return options;
+}
+
+std::int64_t PoolAxis::begin(std::int64_t position) const {
+  return adaptive ? position * extent / positions : position * stride - padding;
+}
+std::int64_t PoolAxis::end(std::int64_t position) const {
+  return adaptive ? ((position + 1) * extent + positions - 1) / positions : begin(position) + kernel;
+}
+
 double Pool2dSize::divisor(std::int64_t oh, std::int64_t ow) const {
-  if (count_include_pad) return static_cast<double>(window.kernel.h * window.kernel.w);
-  return static_cast<double>(covered(oh, image.h, window.kernel.h, window.stride.h, window.padding.h) *
-                             covered(ow, image.w, window.kernel.w, window.stride.w, window.padding.w));
+  if (count_include_pad && !h.adaptive) return static_cast<double>(h.kernel * w.kernel);
+  return static_cast<double>(covered(h, oh) * covered(w, ow));
 }
 
 Pool2dSize pool2d_size(const Pool2dOptions& options, const TensorType& image, const TensorType& output) {
-  return {image.shape[0], image.shape[3],   pixels(image),
-          pixels(output), options.window(), options.count_include_pad};
+  const auto [h, w] = axes_of(options, pixels(image));
+  return {image.shape[0], image.shape[3], pixels(image), pixels(output), h, w, options.count_include_pad};
 }
 
 std::string Pool2dOp::attributes() const {
+  if (options.output != Size2(0)) return fmt::format("adaptive={}", to_string(options.output));
   return fmt::format("kernel={} stride={} padding={} count_include_pad={}", to_string(options.kernel),
                      to_string(options.stride), to_string(options.padding), int{options.count_include_pad});
 }
 Tensors Pool2dOp::batch(const BatchArgs& args) const { return map_over_models(clone(), args); }
 Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
-  const std::int64_t pooled = std::min(inputs[0].elements(), outputs[0].elements());
-  work.flops = static_cast<double>(pooled * options.kernel.h * options.kernel.w);
+  const auto [less, more] = std::minmax(inputs[0].elements(), outputs[0].elements());
+  work.flops =
+      static_cast<double>(options.output != Size2(0) ? more : less * options.kernel.h * options.kernel.w);
   return work;
 }
 
 Types MaxPool2d::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   const TensorType y = pooled(options, inputs[0]);
-  return {y, index_type(options, y)};
+  return {y, index_type(options, pixels(inputs[0]), y)};
 }
 Tensors MaxPool2d::vjp(const VjpArgs& args) const {
   return apply_op(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())),
@@ -108,7 +140,7 @@ std::string MaxPool2dGrad::attributes() const {
 }
 Types MaxPool2dGrad::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
-  check_index(options, inputs[1], inputs[0]);
+  check_index(options, image, inputs[1], inputs[0]);
   return {unpooled(options, inputs[0], image)};
 }
 Tensors MaxPool2dGrad::vjp(const VjpArgs& args) const {
@@ -118,7 +150,7 @@ Tensors MaxPool2dGrad::vjp(const VjpArgs& args) const {
 Types MaxPool2dTake::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   const TensorType y = pooled(options, inputs[0]);
-  check_index(options, inputs[1], y);
+  check_index(options, pixels(inputs[0]), inputs[1], y);
   return {y};
 }
 Tensors MaxPool2dTake::vjp(const VjpArgs& args) const {
@@ -150,6 +182,13 @@ Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
   return apply_op1(std::make_shared<AvgPool2d>(options), {x});
 }
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 output) {
+  return max_pool2d(x, Pool2dOptions::adaptive(output));
+}
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 output) {
+  return avg_pool2d(x, Pool2dOptions::adaptive(output));
+}
 Tensor global_avg_pool2d(const Tensor& x) { return mean(x, {1, 2}); }
+Tensor global_max_pool2d(const Tensor& x) { return max(x, {1, 2}); }
 
 }  // namespace tandem

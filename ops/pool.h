@@ -13,7 +13,9 @@ struct Pool2dOptions {
       true;  ///< averages divide by the kernel's area, not by the pixels it covers (PyTorch's default)
   Pool2dOptions(Size2 kernel, Size2 stride = 0, Size2 padding = 0, bool count_include_pad = true);
   Pool2dOptions(std::int64_t kernel) : Pool2dOptions(Size2(kernel)) {}
-  Window window() const { return {kernel, stride, padding, 1}; }
+  /// Windows that cut any image of H × W into `output`: number o covers pixels ⌊o·H/Ho⌋ to ⌈(o+1)·H/Ho⌉.
+  static Pool2dOptions adaptive(Size2 output);
+  Size2 output = 0;  ///< of adaptive windows; 0: windows that slide
 };
 
 /// What the pooling ops share: batching model by model, and the check of their window.
@@ -33,7 +35,7 @@ class Pool2dOp : public Op {
 
 /// x (N,H,W,C) -> y (N,Ho,Wo,C), index (N,Ho,Wo,C): the largest pixel of each window, and which tap it is,
 /// numbered row by row; the first of equals, a NaN before all. The index is u8, or i32 for more than 256
-/// taps.
+/// taps of the largest window.
 class MaxPool2d final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
@@ -102,14 +104,30 @@ class AvgPool2dGrad final : public Pool2dOp {
 /// what does not fit.
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
-/// x (N,H,W,C) -> (N,C): the mean of each channel's image.
+/// x (N,H,W,C) -> (N,output.h,output.w,C) by windows that cut the image into so many
+/// (Pool2dOptions::adaptive).
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 output);
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 output);
+/// x (N,H,W,C) -> (N,C): the mean, or the maximum, of each channel's image.
 Tensor global_avg_pool2d(const Tensor& x);
+Tensor global_max_pool2d(const Tensor& x);
+
+/// The windows along one axis of an image.
+struct PoolAxis {
+  std::int64_t extent, positions;  ///< of the image, of the output
+  std::int64_t kernel;             ///< taps of the largest window
+  std::int64_t stride, padding;
+  bool adaptive;
+  /// The pixels under the window at `position`; with padding, some lie outside the image.
+  std::int64_t begin(std::int64_t position) const;
+  std::int64_t end(std::int64_t position) const;
+};
 
 /// Extents of a pooling, for kernels: image (n,h,w,channels), output (n,oh,ow,channels).
 struct Pool2dSize {
   std::int64_t n, channels;
   Size2 image, output;
-  Window window;
+  PoolAxis h, w;
   bool count_include_pad;
   /// What a window's sum is divided by, at row `oh` and column `ow` of the output.
   double divisor(std::int64_t oh, std::int64_t ow) const;

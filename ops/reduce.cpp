@@ -28,11 +28,13 @@ void check_axes(const std::vector<int>& axes, const TensorType& x) {
       throw Error(fmt::format("axes [{}] of {}", fmt::join(axes, ", "), to_string(x)));
 }
 
-void check_maximum_exists(const std::vector<int>& axes, const TensorType& x) {
+bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduction::min; }
+
+void check_extreme_exists(Reduction kind, const std::vector<int>& axes, const TensorType& x) {
   for (int a : axes)
     if (x.shape[static_cast<std::size_t>(a)] == 0)
-      throw Error(
-          fmt::format("there is no maximum over axes [{}] of {}", fmt::join(axes, ", "), to_string(x)));
+      throw Error(fmt::format("there is no {} over axes [{}] of {}", name_of(kind), fmt::join(axes, ", "),
+                              to_string(x)));
 }
 
 Shape reduced(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
@@ -75,6 +77,7 @@ std::string_view name_of(Reduction kind) {
     case Reduction::sum: return "sum";
     case Reduction::mean: return "mean";
     case Reduction::max: return "max";
+    case Reduction::min: return "min";
   }
   return "?";
 }
@@ -85,7 +88,7 @@ std::string Reduce::attributes() const {
 Types Reduce::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
-  if (kind == Reduction::max) check_maximum_exists(axes, x);
+  if (is_extreme(kind)) check_extreme_exists(kind, axes, x);
   return {{reduced_dtype(kind, x.dtype), reduced(x.shape, axes, keep_dims)}};
 }
 Tensors Reduce::vjp(const VjpArgs& args) const {
@@ -95,8 +98,8 @@ Tensors Reduce::vjp(const VjpArgs& args) const {
   Tensor g = reshape(args.grads[0], kept);
   if (kind == Reduction::mean)
     g = scale(g, static_cast<double>(element_count(kept)) / static_cast<double>(x.elements()));
-  if (kind != Reduction::max) return {broadcast_to(g, x.shape())};
-  const Tensor first = apply_op1(std::make_shared<FirstMax>(axes), {x});
+  if (!is_extreme(kind)) return {broadcast_to(g, x.shape())};
+  const Tensor first = apply_op1(std::make_shared<FirstExtreme>(kind, axes), {x});
   return {where(first, g, 0)};
 }
 Tensors Reduce::batch(const BatchArgs& args) const {
@@ -108,30 +111,35 @@ Work Reduce::cost(std::span<const TensorType> inputs, std::span<const TensorType
   return work;
 }
 
-std::string FirstMax::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
-Types FirstMax::infer(std::span<const TensorType> inputs) const {
+std::string FirstExtreme::attributes() const {
+  return fmt::format("{} axes={}", name_of(kind), fmt::join(axes, ","));
+}
+Types FirstExtreme::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
-  check_maximum_exists(axes, x);
+  check_extreme_exists(kind, axes, x);
   return {{DType::b8, x.shape}};
 }
-Tensors FirstMax::vjp(const VjpArgs&) const { return {Tensor()}; }
-Tensors FirstMax::batch(const BatchArgs& args) const {
-  return apply_op(std::make_shared<FirstMax>(shifted(axes)), args.inputs);
+Tensors FirstExtreme::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors FirstExtreme::batch(const BatchArgs& args) const {
+  return apply_op(std::make_shared<FirstExtreme>(kind, shifted(axes)), args.inputs);
 }
-Work FirstMax::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work FirstExtreme::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 1);
 }
 
-Types ArgMax::infer(std::span<const TensorType> inputs) const {
+std::string ArgExtreme::attributes() const { return fmt::format("{} axis={}", name_of(kind), axis); }
+Types ArgExtreme::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
-  if (x.rank() == 0 || x.shape.back() == 0)
-    throw Error(fmt::format("{} has no last axis to search", to_string(x)));
-  return {{DType::i32, Shape(x.shape.begin(), x.shape.end() - 1)}};
+  check_axes({axis}, x);
+  check_extreme_exists(kind, {axis}, x);
+  return {{DType::i32, reduced(x.shape, {axis}, false)}};
 }
-Tensors ArgMax::vjp(const VjpArgs&) const { return {Tensor()}; }
-Tensors ArgMax::batch(const BatchArgs& args) const { return {argmax(args.inputs[0])}; }
-Work ArgMax::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Tensors ArgExtreme::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors ArgExtreme::batch(const BatchArgs& args) const {
+  return apply_op(std::make_shared<ArgExtreme>(kind, axis + 1), args.inputs);
+}
+Work ArgExtreme::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = static_cast<double>(inputs[0].elements());
   return work;
@@ -150,7 +158,42 @@ Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims) {
 }
 Tensor max(const Tensor& x) { return max(x, all_axes(x)); }
 
-Tensor argmax(const Tensor& x) { return apply_op1(std::make_shared<ArgMax>(), {x}); }
+Tensor min(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+  return reduce(Reduction::min, x, std::move(axes), keep_dims);
+}
+Tensor min(const Tensor& x) { return min(x, all_axes(x)); }
+
+Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep_dims) {
+  using Code = PointwiseCode;
+  const PointwiseProgram squared_distance{
+      {Code::input, 0}, {Code::input, 1}, {Code::sub, 0, 1}, {Code::mul, 2, 2}};
+  const Tensor average = mean(x, axes, true);
+  const double count = static_cast<double>(x.elements()) / static_cast<double>(average.elements());
+  if (unbiased && count == 1)
+    throw Error(fmt::format(
+        "the unbiased variance of one element of {}: there is none; give more, or unbiased = false",
+        to_string(x.type())));
+  const Tensor squares = apply_op1(std::make_shared<Pointwise>(squared_distance, x.dtype()), {x, average});
+  return sum(squares, std::move(axes), keep_dims) / (count - (unbiased ? 1 : 0));
+}
+
+Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+  using Code = PointwiseCode;
+  // The root of 1 where the sum is 0: its derivative there is chosen away, and finite.
+  const PointwiseProgram root{{Code::input, 0},       {Code::constant, -1, -1, -1, 0},
+                              {Code::eq, 0, 1},       {Code::constant, -1, -1, -1, 1},
+                              {Code::where, 2, 3, 0}, {Code::sqrt, 4},
+                              {Code::where, 2, 1, 5}};
+  return apply_op1(std::make_shared<Pointwise>(root, x.dtype()),
+                   {sum(pow(x, 2), std::move(axes), keep_dims)});
+}
+
+Tensor argmax(const Tensor& x, int axis) {
+  return apply_op1(std::make_shared<ArgExtreme>(Reduction::max, normalize_axis(axis, x.type().rank())), {x});
+}
+Tensor argmin(const Tensor& x, int axis) {
+  return apply_op1(std::make_shared<ArgExtreme>(Reduction::min, normalize_axis(axis, x.type().rank())), {x});
+}
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {
   if (shape == x.shape()) return x;

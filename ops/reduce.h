@@ -6,11 +6,11 @@
 
 namespace tandem {
 
-enum class Reduction : std::uint8_t { sum, mean, max };
+enum class Reduction : std::uint8_t { sum, mean, max, min };
 std::string_view name_of(Reduction kind);
 
-/// Sum, mean or maximum over axes. Of u8 and bool the sum is i32; the mean of integers is an Error. NaN
-/// counts as the maximum, here and below.
+/// Sum, mean or an extreme (maximum, minimum) over axes. Of u8 and bool the sum is i32; the mean of integers
+/// is an Error. NaN counts as the extreme, here and below.
 class Reduce final : public Op {
  public:
   /// `axes` ascending, 0 … rank−1.
@@ -29,12 +29,13 @@ class Reduce final : public Op {
   const bool keep_dims;
 };
 
-/// bool of the input's shape: true at the first maximum along the axes, once per reduced group. Where the
-/// gradient of a maximum goes.
-class FirstMax final : public Op {
+/// bool of the input's shape: true at the first extreme along the axes, once per reduced group. Where the
+/// gradient of an extreme goes.
+class FirstExtreme final : public Op {
  public:
-  explicit FirstMax(std::vector<int> axes) : axes(std::move(axes)) {}
-  std::string_view name() const override { return "first_max"; }
+  /// `kind` is max or min.
+  FirstExtreme(Reduction kind, std::vector<int> axes) : kind(kind), axes(std::move(axes)) {}
+  std::string_view name() const override { return "first_extreme"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
@@ -42,18 +43,26 @@ class FirstMax final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
+  const Reduction kind;
   const std::vector<int> axes;
 };
 
-/// Index (i32) of the first maximum along the last axis, which goes.
-class ArgMax final : public Op {
+/// Index (i32) of the first extreme along an axis, which goes.
+class ArgExtreme final : public Op {
  public:
-  std::string_view name() const override { return "argmax"; }
+  /// `kind` is max or min, `axis` 0 … rank−1.
+  ArgExtreme(Reduction kind, int axis) : kind(kind), axis(axis) {}
+  std::string_view name() const override { return "arg_extreme"; }
+  std::string label() const override { return kind == Reduction::max ? "argmax" : "argmin"; }
+  std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const Reduction kind;
+  const int axis;
 };
 
 /// Over `axes` (negative counts from the end), or over all of them. `keep_dims` leaves extents of 1.
@@ -61,12 +70,20 @@ Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor sum(const Tensor& x);
 Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor mean(const Tensor& x);
-/// Its gradient goes to the first maximum.
+/// The gradient goes to the first of equals.
 Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor max(const Tensor& x);
+Tensor min(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+Tensor min(const Tensor& x);
 
-/// (…, C) -> i32 (…).
-Tensor argmax(const Tensor& x);
+/// Σ(x − mean)²/n, or where `unbiased` /(n−1), which is an Error for n = 1.
+Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased = true, bool keep_dims = false);
+/// √Σx²; the derivative at 0 is 0, as PyTorch's.
+Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+
+/// Where the first extreme along `axis` is: i32, without that axis.
+Tensor argmax(const Tensor& x, int axis = -1);
+Tensor argmin(const Tensor& x, int axis = -1);
 
 /// Sums over the axes along which `shape` broadcasts to the shape of `x`: the gradient of broadcasting. `x`
 /// itself where the shape is its own.

@@ -99,6 +99,31 @@ std::vector<CopyRegion> Transpose::regions(std::span<const TensorType> inputs) c
   return {{0, out, from, dense_strides(out)}};
 }
 
+std::string Flip::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
+Types Flip::infer(std::span<const TensorType> inputs) const {
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    check_axis(axes[i], only(inputs));
+    if (i > 0 && axes[i] == axes[i - 1]) throw Error(fmt::format("axis {} is given twice", axes[i]));
+  }
+  return {only(inputs)};
+}
+Tensors Flip::vjp(const VjpArgs& args) const { return {flip(args.grads[0], axes)}; }
+Tensors Flip::batch(const BatchArgs& args) const {
+  std::vector<int> shifted = axes;
+  for (int& axis : shifted) ++axis;
+  return {flip(args.inputs[0], shifted)};
+}
+std::vector<CopyRegion> Flip::regions(std::span<const TensorType> inputs) const {
+  const Shape& shape = inputs[0].shape;
+  CopyRegion region{0, shape, dense_strides(shape), dense_strides(shape)};
+  for (int axis : axes) {
+    std::int64_t& stride = region.from[static_cast<std::size_t>(axis)];
+    region.from_offset += (extent(shape, axis) - 1) * stride;
+    stride = -stride;
+  }
+  return {region};
+}
+
 std::string Concat::attributes() const { return fmt::format("axis={}", axis); }
 Types Concat::infer(std::span<const TensorType> inputs) const {
   if (inputs.empty()) throw Error("takes at least one input");
@@ -235,6 +260,11 @@ Tensor flatten(const Tensor& x, int axis) {
   return reshape(x, std::move(shape));
 }
 Tensor transpose(const Tensor& x, const std::vector<int>& perm) { return apply_to<Transpose>(x, perm); }
+Tensor flip(const Tensor& x, std::vector<int> axes) {
+  for (int& axis : axes) axis = normalize_axis(axis, x.type().rank());
+  std::sort(axes.begin(), axes.end());
+  return apply_to<Flip>(x, std::move(axes));
+}
 Tensor concat(const Tensors& inputs, int axis) {
   if (inputs.empty()) throw Error("concat: takes at least one input");
   return apply_op1(std::make_shared<Concat>(normalize_axis(axis, inputs[0].type().rank())), inputs);
@@ -243,6 +273,33 @@ Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end) {
   axis = normalize_axis(axis, x.type().rank());
   if (begin == 0 && end == extent(x.shape(), axis)) return x;
   return apply_to<Slice>(x, axis, begin, end);
+}
+Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis) {
+  axis = normalize_axis(axis, x.type().rank());
+  std::int64_t begin = 0;
+  for (std::int64_t size : sizes) begin += size;
+  if (begin != extent(x.shape(), axis))
+    throw Error(fmt::format("split: sizes [{}] add up to {}, axis {} of {} is {}", fmt::join(sizes, ", "),
+                            begin, axis, to_string(x.type()), extent(x.shape(), axis)));
+  Tensors pieces;
+  begin = 0;
+  for (std::int64_t size : sizes) {
+    pieces.push_back(slice(x, axis, begin, begin + size));
+    begin += size;
+  }
+  return pieces;
+}
+Tensor stack(const Tensors& inputs, int axis) {
+  if (inputs.empty()) throw Error("stack: takes at least one input");
+  Tensors layers;
+  for (const Tensor& x : inputs) {
+    if (x.type() != inputs[0].type())
+      throw Error(fmt::format("stack: {} and {} differ", to_string(inputs[0].type()), to_string(x.type())));
+    Shape shape = x.shape();
+    shape.insert(shape.begin() + normalize_axis(axis, x.type().rank() + 1), 1);
+    layers.push_back(reshape(x, shape));
+  }
+  return concat(layers, normalize_axis(axis, inputs[0].type().rank() + 1));
 }
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after) {
   if (before == 0 && after == 0) return x;

@@ -55,6 +55,20 @@ class Transpose final : public Movement {
   const std::vector<int> perm;
 };
 
+/// The elements of `axes` (ascending) in reverse order.
+class Flip final : public Movement {
+ public:
+  explicit Flip(std::vector<int> axes) : axes(std::move(axes)) {}
+  std::string_view name() const override { return "flip"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+
+  const std::vector<int> axes;
+};
+
 /// Inputs one after another along `axis`.
 class Concat final : public Movement {
  public:
@@ -120,10 +134,16 @@ Tensor reshape(const Tensor& x, Shape shape);
 Tensor flatten(const Tensor& x, int axis = 1);
 /// Throws Error where `perm` is not a permutation of the axes.
 Tensor transpose(const Tensor& x, const std::vector<int>& perm);
+/// Reversed along `axes` (negative counts from the end).
+Tensor flip(const Tensor& x, std::vector<int> axes);
 /// One dtype, equal shapes but for `axis` (negative counts from the end).
 Tensor concat(const Tensors& inputs, int axis);
 /// 0 ≤ begin < end ≤ extent; `x` itself where that is all of it.
 Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end);
+/// Pieces of `sizes` along `axis`, which they must fill.
+Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis);
+/// Side by side along a new axis: number `axis` of the result (negative counts from its end).
+Tensor stack(const Tensors& inputs, int axis);
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
 /// `x` itself where the shape is its own. Throws Error where `x` does not broadcast to `shape`.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);

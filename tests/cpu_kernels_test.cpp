@@ -12,6 +12,8 @@
 #include <tandem/core/memory.h>
 #include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/group_norm.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
@@ -54,7 +56,13 @@ std::vector<OpOnTypes> own_ops() {
           {std::make_shared<MaxPool2d>(Pool2dOptions(2)), {x}},
           {std::make_shared<MaxPool2dGrad>(Pool2dOptions(2), 32), {y, {DType::u8, y.shape}}},
           {std::make_shared<AvgPool2d>(Pool2dOptions(2)), {x}},
-          {std::make_shared<AvgPool2dGrad>(Pool2dOptions(2), 32), {y}}};
+          {std::make_shared<AvgPool2dGrad>(Pool2dOptions(2), 32), {y}},
+          {std::make_shared<MaxPool2d>(Pool2dOptions::adaptive(7)), {x}},
+          {std::make_shared<GroupNorm>(8, 1e-5, true), {x, c, c}},
+          {std::make_shared<GroupNormGrad>(8, true), {x, c, x, f32_type({16, 8}), f32_type({16, 8})}},
+          {std::make_shared<Embedding>(), {f32_type({1000, 64}), {DType::i32, {4096}}}},
+          {std::make_shared<EmbeddingGrad>(1000), {f32_type({4096, 64}), {DType::i32, {4096}}}},
+          {std::make_shared<CrossEntropy>(0.1), {f32_type({512, 1000}), {DType::i32, {512}}}}};
 }
 
 // One execution of a prepared kernel: operands and workspace of its own.

@@ -8,6 +8,8 @@
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/nn/models/convnet.h>
+#include <tandem/nn/pool_layers.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -116,6 +118,77 @@ TEST(Eager, BatchNormAndConvolutionEqualTheProgramBitwise) {
     return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}});
   };
   expect_eager_equals_program(job);
+}
+
+// Every layer that the networks of nn/models do without.
+struct EveryLayer final : nn::Module {
+  nn::Conv2d dilated{*this, "dilated", {.in = 3, .out = 8, .padding = 2, .dilation = 2}};
+  nn::GroupNorm group_norm{*this, "group_norm", {.groups = 4, .channels = 8}};
+  nn::SeparableConv2d separable{*this, "separable", {.in = 8, .out = 12, .padding = 1}};
+  nn::MaxPool2d max_pool{*this, "max_pool", {.kernel = 2}};
+  nn::ConvTranspose2d up{
+      *this, "up", {.in = 12, .out = 6, .kernel = 4, .stride = 2, .padding = 1, .groups = 2}};
+  nn::AvgPool2d avg_pool{*this, "avg_pool", {.kernel = 3, .stride = 1, .padding = 1}};
+  nn::AdaptiveAvgPool2d means{*this, "means", {.height = 3, .width = 2}};
+  nn::AdaptiveMaxPool2d maxima{*this, "maxima", {.height = 3, .width = 2}};
+  nn::LayerNorm layer_norm{*this, "layer_norm", {.features = 72}};
+  nn::Embedding embedding{*this, "embedding", {.count = 72, .features = 72}};
+  nn::RmsNorm rms_norm{*this, "rms_norm", {.features = 72}};
+  nn::Linear head{*this, "head", {.in = 72, .out = 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor image = hard_swish(separable(silu(group_norm(dilated(x)))));
+    const Tensor y = avg_pool(elu(up(max_pool(image))));
+    const Tensor features = layer_norm(flatten(concat({means(y), maxima(y)}, -1)));
+    return head(rms_norm(features + embedding(argmax(features))));
+  }
+};
+
+Job every_layer_job() {
+  Job job = testing::small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] { return std::make_unique<EveryLayer>(); };
+  return job;
+}
+
+TEST(Eager, EveryLayerEqualsTheProgramBitwise) {
+  setenv("TANDEM_THREADS", "2", 1);
+  expect_eager_equals_program(every_layer_job());
+}
+
+TEST(Eager, EveryLayerTrainsForSeveralModelsAsForOne) {
+  Job both = every_layer_job();
+  both.seeds = {1, 5};
+  both.rates = {0.05, 0.02};
+  Strategy s;
+  s.models = 2;
+  const auto together = testing::train(both, s).losses;
+  for (std::size_t m : {0, 1}) {
+    Job one = every_layer_job();
+    one.seeds = {both.seeds[m]};
+    one.rates = {both.rates[m]};
+    const auto alone = testing::train(one, Strategy()).losses;
+    ASSERT_EQ(together.size(), alone.size());
+    for (std::size_t b = 0; b < alone.size(); ++b) EXPECT_EQ(together[b][m], alone[b][0]) << "batch " << b;
+  }
+}
+
+TEST(Eager, EveryLayerTrainsInMixedPrecision) {
+  const Job job = every_layer_job();
+  Strategy s;
+  const auto f32 = testing::train(job, s).losses;
+  s.amp = DType::bf16;
+  const auto mixed = testing::train(job, s).losses;
+  ASSERT_EQ(f32.size(), mixed.size());
+  for (std::size_t b = 0; b < f32.size(); ++b)
+    EXPECT_NEAR(f32[b][0], mixed[b][0], 0.05 * f32[b][0]) << "batch " << b;
+}
+
+TEST(Eager, GroupsThatDoNotDivideTheChannelsAreRefused) {
+  struct Wrong : nn::Module {
+    nn::Conv2d conv{*this, "conv", {.in = 6, .out = 8, .groups = 4}};
+    Tensor forward(const Tensor& x) override { return conv(x); }
+  };
+  EXPECT_THROW(Wrong(), Error);
 }
 
 TEST(Eager, GradientsAddUpOverUses) {

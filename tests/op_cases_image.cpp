@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <tandem/ops/conv.h>
+#include <tandem/ops/group_norm.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
@@ -31,6 +32,12 @@ const std::vector<ConvCase> kConvolutions{
     {{1, 3, 3, 2}, 3, 3},
     {{2, 6, 5, 4}, 6, 3, {.padding = 1, .groups = 2}},
     {{1, 5, 5, 8}, 8, 3, {.stride = 2, .padding = 1, .groups = 8}},
+    {{1, 7, 6, 1}, 1, 3, {.padding = 1, .groups = 1}},  // depthwise, from here on
+    {{2, 7, 9, 6}, 6, 3, {.padding = 1, .groups = 6}},
+    {{1, 6, 5, 3}, 6, 3, {.groups = 3}},  // two outputs a channel
+    {{2, 8, 9, 16}, 16, 5, {.stride = 2, .padding = 2, .groups = 16}},
+    {{1, 9, 7, 5}, 5, {3, 2}, {.padding = 2, .dilation = {2, 3}, .groups = 5}},
+    {{2, 5, 4, 33}, 33, {1, 3}, {.stride = {1, 2}, .groups = 33}},
     {{3, 8, 8, 64}, 32, 3, {.padding = 1}},
     {{1, 9, 10, 2}, 3, 2, {.stride = 4}},
     {{1, 4, 5, 3}, 2, 3, {.padding = 5}},  // windows that see padding alone
@@ -42,6 +49,24 @@ std::string name_of(const ConvCase& c) {
   return fmt::format("{}_to_{}_k{}_s{}_p{}_d{}_g{}", shape_name(c.image), c.out, to_string(c.kernel),
                      to_string(o.stride), to_string(o.padding), to_string(o.dilation), o.groups);
 }
+
+struct TransposedCase {
+  Shape image;  // (N,H,W,C)
+  std::int64_t out;
+  Size2 kernel = 1;
+  ConvTranspose2dOptions options = {};
+};
+const std::vector<TransposedCase> kTransposed{
+    {{1, 1, 1, 1}, 1},
+    {{2, 3, 4, 3}, 4, 3},
+    {{2, 4, 5, 3}, 2, 2, {.stride = 2}},
+    {{1, 5, 3, 4}, 6, 3, {.stride = 2, .padding = 1, .output_padding = 1}},
+    {{2, 3, 3, 2}, 3, {3, 2}, {.stride = {3, 2}, .padding = {1, 0}, .output_padding = {2, 0}}},
+    {{1, 4, 4, 3}, 2, 3, {.padding = 2, .dilation = 2}},
+    {{2, 4, 3, 6}, 4, 3, {.stride = 2, .padding = 1, .groups = 2}},
+    {{1, 5, 5, 4}, 4, 3, {.stride = 2, .padding = 1, .output_padding = 1, .groups = 4}},
+    {{3, 8, 7, 32}, 16, 4, {.stride = 2, .padding = 1}},
+};
 
 struct PoolCase {
   Shape image;
@@ -55,9 +80,18 @@ const std::vector<PoolCase> kPools{{{1, 1, 1, 1}, {1}},
                                    {{1, 9, 8, 130}, {3, 1, 1}},
                                    {{2, 7, 7, 3}, {{2, 3}, {3, 4}}},
                                    {{1, 18, 17, 2}, {17, 1, 8}},
-                                   {{2, 32, 32, 64}, {2}}};
+                                   {{2, 32, 32, 64}, {2}},
+                                   {{1, 1, 1, 1}, Pool2dOptions::adaptive(1)},
+                                   {{2, 6, 4, 3}, Pool2dOptions::adaptive({3, 2})},  // windows of one size
+                                   {{2, 5, 7, 3}, Pool2dOptions::adaptive({3, 2})},
+                                   {{1, 7, 11, 2}, Pool2dOptions::adaptive({5, 4})},
+                                   {{2, 3, 2, 5}, Pool2dOptions::adaptive({7, 2})},  // more windows than rows
+                                   {{1, 40, 37, 2}, Pool2dOptions::adaptive({2, 1})},  // more than 256 taps
+                                   {{2, 23, 17, 70}, Pool2dOptions::adaptive(7)}};
 
 std::string name_of(const PoolCase& c) {
+  if (c.options.output != Size2(0))
+    return fmt::format("{}_to_{}", shape_name(c.image), to_string(c.options.output));
   return fmt::format("{}_k{}_s{}_p{}", shape_name(c.image), to_string(c.options.kernel),
                      to_string(c.options.stride), to_string(c.options.padding));
 }
@@ -76,6 +110,23 @@ OpCases conv_cases() {
       if (bias) c.inputs.push_back(f32({k.out}));
       if (k.options.padding.h >= k.kernel.h || k.options.padding.w >= k.kernel.w)
         c.no_infinities = "the library multiplies wide padding with the weights, and 0·∞ is NaN";
+      cases.push_back(c);
+      if (element_count(k.image) < 300) cases.push_back(derivative_of(c));
+    }
+  for (const TransposedCase& k : kTransposed)
+    for (bool bias : {false, true}) {
+      const auto& o = k.options;
+      OpCase c{fmt::format("conv_transpose2d_{}_to_{}_k{}_s{}_p{}_o{}_d{}_g{}{}", shape_name(k.image), k.out,
+                           to_string(k.kernel), to_string(o.stride), to_string(o.padding),
+                           to_string(o.output_padding), to_string(o.dilation), o.groups, bias ? "_bias" : ""),
+               {f32(k.image), f32({k.image[3], k.kernel.h, k.kernel.w, k.out / o.groups})},
+               [o](const Tensors& in) {
+                 return Tensors{conv_transpose2d(in[0], in[1], in.size() == 3 ? in[2] : Tensor(), o)};
+               }};
+      if (bias) c.inputs.push_back(f32({k.out}));
+      if (o.dilation != Size2(1))
+        c.no_infinities =
+            "the library multiplies padding with the weights of a dilated kernel, and 0·∞ is NaN";
       cases.push_back(c);
       if (element_count(k.image) < 300) cases.push_back(derivative_of(c));
     }
@@ -110,16 +161,64 @@ OpCases pool_cases() {
   equal.no_gradient = "integers have no derivative";
   equal.exact = equal.any_team = true;
   cases.push_back(equal);
-  OpCase global{"global_avg_pool2d", {f32({3, 5, 4, 7})}, [](const Tensors& x) {
+  for (const Shape& shape : {Shape{1, 1, 1, 1}, Shape{3, 5, 4, 7}, Shape{2, 9, 1, 3}, Shape{4, 16, 15, 33},
+                             Shape{1, 2, 7, 300}, Shape{9, 7, 7, 64}}) {
+    OpCase mean{"global_avg_pool2d_" + shape_name(shape), {f32(shape)}, [](const Tensors& x) {
                   return Tensors{global_avg_pool2d(x[0])};
                 }};
-  global.any_team = true;
-  cases.push_back(global);
+    OpCase largest{"global_max_pool2d_" + shape_name(shape),
+                   {f32_distinct(shape, -40, 40)},
+                   [](const Tensors& x) { return Tensors{global_max_pool2d(x[0])}; }};
+    mean.any_team = largest.any_team = largest.exact = true;
+    cases.push_back(mean);
+    cases.push_back(largest);
+  }
   return cases;
 }
 
+namespace {
+
+// Every family of group norms: one row, few and many samples, groups of one channel and of odd numbers, more
+// pixels and channels than a block.
+void add_group_norms(OpCases& cases) {
+  const auto add = [&](std::string name, std::vector<InputSpec> inputs,
+                       std::function<Tensors(const Tensors&)> apply) {
+    OpCase c{std::move(name), std::move(inputs), std::move(apply)};
+    c.any_team = true;
+    cases.push_back(c);
+    if (element_count(c.inputs[0].type.shape) > 200) return;
+    c = derivative_of(c);
+    c.no_gradient = "the derivative is fused, and has none of its own";
+    cases.push_back(c);
+  };
+  for (const Shape& shape : {Shape{3}, Shape{1, 7}, Shape{5, 2}, Shape{2, 3, 33}, Shape{67, 130},
+                             Shape{2, 4, 3, 16}, Shape{1, 5000}, Shape{300, 257}}) {
+    const InputSpec x = f32(shape, -1, 3), c = f32({shape.back()}, 0.5, 2);
+    add("layer_norm_" + shape_name(shape), {x, c, c},
+        [](const Tensors& in) { return Tensors{layer_norm(in[0], in[1], in[2], 1e-2)}; });
+    add("rms_norm_" + shape_name(shape), {x, c},
+        [](const Tensors& in) { return Tensors{rms_norm(in[0], in[1], 1e-2)}; });
+  }
+  for (const auto& [shape, groups] : std::vector<std::pair<Shape, std::int64_t>>{{{1, 6}, 2},
+                                                                                 {{2, 3, 3, 6}, 1},
+                                                                                 {{3, 5, 6}, 2},
+                                                                                 {{2, 3, 5, 7}, 7},
+                                                                                 {{4, 9, 11, 32}, 4},
+                                                                                 {{35, 6, 6, 30}, 6},
+                                                                                 {{2, 33, 17, 64}, 32}}) {
+    const InputSpec x = f32(shape, -1, 3), c = f32({shape.back()}, 0.5, 2);
+    add(fmt::format("group_norm_{}_g{}", shape_name(shape), groups), {x, c, c},
+        [groups = groups](const Tensors& in) {
+          return Tensors{group_norm(in[0], groups, in[1], in[2], 1e-2)};
+        });
+  }
+}
+
+}  // namespace
+
 OpCases norm_cases() {
   OpCases cases;
+  add_group_norms(cases);
   for (const Shape& shape : {Shape{5, 1}, Shape{1, 3}, Shape{7, 3}, Shape{4, 3, 2, 5}, Shape{3, 5, 7, 130},
                              Shape{8, 16, 16, 16}, Shape{2, 33, 17, 64}, Shape{6, 700}}) {
     const InputSpec channels = f32({shape.back()}, 0.5, 2);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <tandem/ops/activation.h>
 #include <tandem/ops/pointwise.h>
 
 #include "op_case.h"
@@ -30,6 +31,23 @@ void add_unary(OpCases& cases) {
       {"sigmoid", sigmoid, -3, 3, 0, false},
       {"erf", erf, -3, 3, 0, false},
       {"gelu", gelu, -3, 3, 0, false},
+      {"softplus", softplus, -30, 30, 0, false},
+      {"silu", silu, -3, 3, 0, false},
+      {"elu", [](const Tensor& x) { return elu(x, 1.3); }, -3, 3, 0.01, false},
+      {"selu", selu, -3, 3, 0.01, false},
+      {"hard_sigmoid", [](const Tensor& x) { return hard_sigmoid(x * 2.0 + 3.0); }, -6, 3,
+       0.01},  // kinks at 0, −3
+      {"hard_swish", [](const Tensor& x) { return hard_swish(x * 2.0 + 3.0); }, -6, 3, 0.01},
+      {"clamp", [](const Tensor& x) { return clamp(x + 0.5, 0.5, 7); }, -3, 3, 0.01},
+      {"maximum_scalar", [](const Tensor& x) { return maximum(x, 0.0); }, -3, 3, 0.01},
+      {"minimum_scalar", [](const Tensor& x) { return minimum(x + 1.5, 1.5); }, -3, 3, 0.01},
+      {"pow_2", [](const Tensor& x) { return pow(x, 2); }},
+      {"pow_3", [](const Tensor& x) { return pow(x, 3); }},
+      {"pow_4", [](const Tensor& x) { return pow(x, 4); }, -3, 3, 0, false},
+      {"pow_minus_1", [](const Tensor& x) { return pow(x, -1); }, 0.5, 3},
+      {"pow_half", [](const Tensor& x) { return pow(x, 0.5); }, 0.1, 4},
+      {"pow_minus_half", [](const Tensor& x) { return pow(x, -0.5); }, 0.1, 4},
+      {"pow_1_7", [](const Tensor& x) { return pow(x, 1.7); }, 0.1, 4, 0, false},
       {"scale", [](const Tensor& x) { return scale(x, 0.3); }},
       {"add_scalar", [](const Tensor& x) { return add_scalar(x, -1.7); }},
       {"rdiv_scalar", [](const Tensor& x) { return 2.5 / x; }, 0.5, 3},
@@ -82,7 +100,8 @@ OpCase binary_case(const Binary& op, const Shape& a, const Shape& b) {
 
 void add_binary(OpCases& cases) {
   const std::vector<Binary> arithmetic{{"add", add},         {"sub", sub},         {"mul", mul},
-                                       {"div", div, 0.5, 3}, {"maximum", maximum}, {"minimum", minimum}};
+                                       {"div", div, 0.5, 3}, {"maximum", maximum}, {"minimum", minimum},
+                                       {"pow", pow, 0.5, 3}};
   for (const Binary& op : arithmetic)
     for (const auto& [a, b] : kPairs) {
       cases.push_back(binary_case(op, a, b));
@@ -102,6 +121,17 @@ void add_binary(OpCases& cases) {
       c.exact = c.any_team = true;
       cases.push_back(c);
     }
+}
+
+void add_floor(OpCases& cases) {
+  for (const Shape& shape : kShapes) {
+    OpCase c{"floor_" + shape_name(shape), {f32(shape, -3, 3)}, [](const Tensors& x) {
+               return Tensors{floor(x[0])};
+             }};
+    c.no_gradient = "floor is constant almost everywhere";
+    c.exact = c.any_team = true;
+    cases.push_back(c);
+  }
 }
 
 void add_where(OpCases& cases) {
@@ -176,6 +206,7 @@ OpCases pointwise_cases() {
   OpCases cases;
   add_unary(cases);
   add_binary(cases);
+  add_floor(cases);
   add_where(cases);
   add_casts(cases);
   add_expressions(cases);

@@ -49,18 +49,29 @@ OpCases reduce_cases() {
     for (bool keep : {false, true}) {
       const std::string name = axes_name(a) + (keep ? "_kept" : "");
       const auto add = [&](const char* op, InputSpec input,
-                           Tensor (*function)(const Tensor&, std::vector<int>, bool)) {
+                           Tensor (*function)(const Tensor&, std::vector<int>, bool), bool twice = true) {
         OpCase c{fmt::format("{}_{}", op, name), {std::move(input)}, [=](const Tensors& x) {
                    return Tensors{function(x[0], a.axes, keep)};
                  }};
         c.any_team = true;
         cases.push_back(c);
-        if (!keep && !is_large(a) && element_count(a.shape) > 0) cases.push_back(derivative_of(c));
+        if (!keep && twice && !is_large(a) && element_count(a.shape) > 0) cases.push_back(derivative_of(c));
       };
       if (keep && is_large(a)) continue;
       add("sum", f32(a.shape, -1, 2), sum);
       add("mean", f32(a.shape, -1, 2), mean);
-      if (!reduces_nothing(a)) add("max", f32_distinct(a.shape, -40, 40), max);
+      if (reduces_nothing(a)) continue;
+      add("max", f32_distinct(a.shape, -40, 40), max);
+      add("min", f32_distinct(a.shape, -40, 40), min);
+      if (is_large(a)) continue;  // the rest is made of what was checked large
+      add("variance", f32(a.shape, -1, 2), [](const Tensor& x, std::vector<int> axes, bool k) {
+        return variance(x, std::move(axes), /*unbiased=*/false, k);
+      });
+      add("l2_norm", f32(a.shape, -1, 2, 0.1), l2_norm, a.shape != Shape{1});  // |x|'' cancels to 0
+      if (a.shape[0] > 1)
+        add("variance_unbiased", f32(a.shape, -1, 2), [](const Tensor& x, std::vector<int> axes, bool k) {
+          return variance(x, std::move(axes), /*unbiased=*/true, k);
+        });
     }
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{37, 61}})
     for (DType dtype : {DType::i32, DType::u8, DType::b8, DType::bf16}) {
@@ -72,14 +83,20 @@ OpCases reduce_cases() {
       c.exact = c.any_team = true;
       cases.push_back(c);
     }
-  for (const Shape& shape :
-       {Shape{1}, Shape{7}, Shape{3, 1}, Shape{3, 5}, Shape{2, 3, 10}, Shape{129, 1001}}) {
-    OpCase c{"argmax_" + shape_name(shape), {f32_distinct(shape)}, [](const Tensors& x) {
-               return Tensors{argmax(x[0])};
-             }};
-    c.no_gradient = "an index is constant almost everywhere";
-    c.exact = c.any_team = true;
-    cases.push_back(c);
+  std::vector<Axes> searched = kAxes;
+  searched.insert(searched.end(), {{{3, 1}, {1}}, {{2, 3, 10}, {2}}, {{129, 1001}, {1}}});
+  for (const Axes& a : searched) {
+    if (a.axes.size() > 1 || reduces_nothing(a)) continue;
+    const auto add = [&](const char* op, Tensor (*function)(const Tensor&, int)) {
+      OpCase c{fmt::format("{}_{}", op, axes_name(a)),
+               {f32_distinct(a.shape)},
+               [=, axis = a.axes[0]](const Tensors& x) { return Tensors{function(x[0], axis)}; }};
+      c.no_gradient = "an index is constant almost everywhere";
+      c.exact = c.any_team = true;
+      cases.push_back(c);
+    };
+    add("argmax", argmax);
+    add("argmin", argmin);
   }
   for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{{{3, 5}, {5}},
                                                                      {{3, 5}, {3, 1}},

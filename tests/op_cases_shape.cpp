@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/ops/copy.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/shape.h>
 
 #include "op_case.h"
@@ -9,12 +12,16 @@
 namespace tandem::test {
 namespace {
 
-// Elements are only moved: every kernel gives the same bits.
+// Elements are only moved, or added in a fixed order: every kernel gives the same bits.
 void add_moved(OpCases& cases, std::string name, std::vector<InputSpec> inputs,
                std::function<Tensors(const Tensors&)> apply) {
   OpCase c{std::move(name), std::move(inputs), std::move(apply)};
   c.exact = c.any_team = true;
   cases.push_back(c);
+  bool small = true;
+  for (const InputSpec& input : c.inputs)
+    small = small && element_count(input.type.shape) > 0 && element_count(input.type.shape) < 100;
+  if (small) cases.push_back(derivative_of(c));
 }
 
 void add_reshape(OpCases& cases) {
@@ -105,6 +112,90 @@ void add_broadcast(OpCases& cases) {
   }
 }
 
+void add_flip(OpCases& cases) {
+  for (const auto& [shape, axes] : std::vector<std::pair<Shape, std::vector<int>>>{{{1}, {0}},
+                                                                                   {{7}, {0}},
+                                                                                   {{3, 5}, {0}},
+                                                                                   {{3, 5}, {1}},
+                                                                                   {{3, 5}, {0, 1}},
+                                                                                   {{2, 9, 7, 5}, {1, 2}},
+                                                                                   {{4, 33, 65, 3}, {2}},
+                                                                                   {{2, 3, 20001}, {0, 2}},
+                                                                                   {{0, 3}, {0, 1}}}) {
+    add_moved(cases, fmt::format("flip_{}_axes_{}", shape_name(shape), fmt::join(axes, "_")), {f32(shape)},
+              [axes = axes](const Tensors& x) { return Tensors{flip(x[0], axes)}; });
+  }
+}
+
+void add_split_and_stack(OpCases& cases) {
+  for (const Shape& shape :
+       {Shape{3}, Shape{3, 1}, Shape{3, 5}, Shape{2, 3, 7}, Shape{3, 4, 257}, Shape{61, 3}}) {
+    const auto three = static_cast<int>(std::find(shape.begin(), shape.end(), 3) - shape.begin());
+    add_moved(cases, "split_" + shape_name(shape), {f32(shape)}, [three](const Tensors& x) {
+      return split(x[0], {1, 2}, three);
+    });
+    for (int axis : {0, 1, -1})
+      add_moved(cases,
+                fmt::format("stack_{}_axis{}", shape_name(shape),
+                            axis < 0 ? "_last"
+                            : axis   ? "1"
+                                     : "0"),
+                {f32(shape), f32(shape), f32(shape)},
+                [axis](const Tensors& x) { return Tensors{stack(x, axis)}; });
+  }
+}
+
+// Axes first, in the middle and last; fewer indices than elements, and more, so that some repeat.
+void add_gather(OpCases& cases) {
+  struct Along {
+    Shape x;
+    int axis;
+    std::int64_t count;
+  };
+  for (const auto& [x, axis, count] : std::vector<Along>{{{1}, 0, 1},
+                                                         {{7}, 0, 3},
+                                                         {{3, 5}, 0, 9},
+                                                         {{3, 5}, 1, 2},
+                                                         {{2, 4, 3}, 1, 11},
+                                                         {{37, 61}, -1, 130},
+                                                         {{3, 5}, 0, 0}}) {
+    Shape index = x;
+    const std::size_t a = axis < 0 ? x.size() - 1 : static_cast<std::size_t>(axis);
+    index[a] = count;
+    const InputSpec indices = i32(index, 0, static_cast<double>(x[a] - 1));
+    const std::string name = fmt::format("{}_axis{}_by{}", shape_name(x), a, count);
+    add_moved(cases, "gather_" + name, {f32(x), indices},
+              [axis = axis](const Tensors& in) { return Tensors{gather(in[0], axis, in[1])}; });
+    add_moved(cases, "scatter_add_" + name, {f32(x), indices, f32(index)},
+              [axis = axis](const Tensors& in) { return Tensors{scatter_add(in[0], axis, in[1], in[2])}; });
+  }
+}
+
+// Tables of one row and one column, vectors, rows of several axes; ids of every rank, and none.
+void add_embedding(OpCases& cases) {
+  for (const auto& [table, ids] : std::vector<std::pair<Shape, Shape>>{{{1, 1}, {1}},
+                                                                       {{5, 3}, {}},
+                                                                       {{4}, {7}},
+                                                                       {{9, 5}, {2, 3}},
+                                                                       {{3, 2, 3}, {5}},
+                                                                       {{501, 129}, {33, 17}},
+                                                                       {{7, 300}, {1201}},
+                                                                       {{5, 3}, {0, 2}}}) {
+    const InputSpec indices = i32(ids, 0, static_cast<double>(table[0] - 1));
+    const std::string name = shape_name(table) + "_by_" + shape_name(ids);
+    add_moved(cases, "embedding_" + name, {f32(table), indices},
+              [](const Tensors& in) { return Tensors{embedding(in[0], in[1])}; });
+    for (DType dtype : {DType::f32, DType::bf16, DType::u8, DType::b8, DType::i64}) {
+      OpCase c{fmt::format("one_hot_{}_{}", name_of(dtype), name),
+               {indices},
+               [=, n = table[0]](const Tensors& in) { return Tensors{one_hot(in[0], n, dtype)}; }};
+      c.no_gradient = "integers have no derivative";
+      c.exact = c.any_team = true;
+      cases.push_back(c);
+    }
+  }
+}
+
 }  // namespace
 
 OpCases shape_cases() {
@@ -115,6 +206,10 @@ OpCases shape_cases() {
   add_slice_and_pad(cases);
   add_moved(cases, "pad_0x3", {f32({0, 3})}, [](const Tensors& x) { return Tensors{pad(x[0], 0, 1, 2)}; });
   add_broadcast(cases);
+  add_flip(cases);
+  add_split_and_stack(cases);
+  add_gather(cases);
+  add_embedding(cases);
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{129, 65}})
     add_moved(cases, "copies_" + shape_name(shape), {f32(shape)}, [](const Tensors& x) {
       return Tensors{copy_in(copy_out(x[0])), apply_op1(std::make_shared<Copy>(), {x[0]})};

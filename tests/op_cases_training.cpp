@@ -13,6 +13,27 @@ namespace {
 // Logits: one class, one sample, odd numbers, more classes than a tile, many rows.
 const std::vector<Shape> kLogits{{1, 1}, {1, 7}, {5, 3}, {17, 10}, {3, 1000}, {301, 101}};
 
+// Means of expressions in two operands.
+void add_elementwise(OpCases& cases) {
+  using Loss = Tensor (*)(const Tensor&, const Tensor&);
+  const std::vector<std::pair<const char*, Loss>> losses{
+      {"bce_with_logits", bce_with_logits},
+      {"mse_loss", mse_loss},
+      {"l1_loss", l1_loss},
+      {"smooth_l1_loss", [](const Tensor& a, const Tensor& b) { return smooth_l1_loss(a, b, 0.7); }}};
+  for (const auto& [name, loss] : losses)
+    for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{17, 10, 3}, Shape{301, 101}}) {
+      const bool targets = std::string(name) == "bce_with_logits";
+      OpCase c{
+          fmt::format("{}_{}", name, shape_name(shape)),
+          {f32_distinct(shape, targets ? -9 : -2, targets ? 9 : 2), f32_distinct(shape, targets ? 0 : -1, 1)},
+          [f = loss](const Tensors& x) { return Tensors{f(x[0], x[1])}; }};
+      c.any_team = true;
+      cases.push_back(c);
+      if (shape.size() == 2 && shape[0] < 10) cases.push_back(derivative_of(c));
+    }
+}
+
 }  // namespace
 
 OpCases loss_cases() {
@@ -28,7 +49,10 @@ OpCases loss_cases() {
     OpCase e{"cross_entropy_" + shape_name(shape),
              {f32(shape, -4, 4), i32({shape[0]}, 0, last)},
              [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1])}; }};
-    for (OpCase* c : {&s, &l, &e}) {
+    OpCase m{"cross_entropy_smoothed_" + shape_name(shape),
+             {f32(shape, -4, 4), i32({shape[0]}, 0, last)},
+             [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1], 0.1)}; }};
+    for (OpCase* c : {&s, &l, &e, &m}) {
       c->any_team = true;
       cases.push_back(*c);
       if (element_count(shape) < 200 && shape[1] > 1) cases.push_back(derivative_of(*c));
@@ -40,6 +64,7 @@ OpCases loss_cases() {
     n.exact = n.any_team = true;
     cases.push_back(n);
   }
+  add_elementwise(cases);
   for (const Shape& shape : {Shape{5}, Shape{2, 3, 4}, Shape{0, 3}})
     for (bool logarithm : {false, true}) {
       OpCase c{

@@ -10,6 +10,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 #include <tandem/core/trace.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -140,7 +141,9 @@ TEST(PointwiseTest, NotANumberIsPassedOn) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (DType dtype : {DType::f32, DType::f64}) {
     const Tensor x = Tensor::from({nan, 1}, {2}, dtype), y = Tensor::from({1, nan}, {2}, dtype);
-    EXPECT_TRUE(std::isnan(relu(x).values()[0]));
+    for (const Tensor& t :
+         {relu(x), maximum(x, 0.0), minimum(x, 0.0), clamp(x, -1, 1), elu(x), hard_swish(x), softplus(x)})
+      EXPECT_TRUE(std::isnan(t.values()[0]));
     for (const Tensor& t : {maximum(x, y), minimum(x, y), add(x, y)})
       for (double v : t.values()) EXPECT_TRUE(std::isnan(v));
     EXPECT_EQ(equal(x, x).values(), (std::vector<double>{0, 1}));
@@ -205,6 +208,7 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
     check("log", VectorMath::log, std::log, x);
     check("tanh", VectorMath::tanh, std::tanh, x);
     check("erf", VectorMath::erf, std::erf, x);
+    if (x >= 0 && x <= 1) check("log1p", VectorMath::log1p, std::log1p, x);
   }
   const float infinity = std::numeric_limits<float>::infinity();
   for (float x : {0.0f, -0.0f, 1.0f, infinity, -infinity, 88.73f, -103.98f, 1e-45f, 3.4e38f, -3.4e38f}) {
@@ -213,6 +217,66 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
     check("tanh", VectorMath::tanh, std::tanh, x);
     check("erf", VectorMath::erf, std::erf, x);
   }
+}
+
+TEST(VectorMathTest, PowIsWithinAUnitInTheLastPlaceAndKnowsEverySpecialCase) {
+  auto rng = test::generator("pow");
+  const auto check = [](float x, float e) {
+    const double exact = std::pow(static_cast<double>(x), static_cast<double>(e));
+    EXPECT_LE(ulps(VectorMath::pow(x, e), exact), 1.0) << x << " to the power " << e;
+    EXPECT_TRUE(std::isnan(exact) || std::signbit(VectorMath::pow(x, e)) == std::signbit(exact))
+        << x << " to the power " << e;
+  };
+  for (int i = 0; i < 400000; ++i) {
+    const auto bits = [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(rng())); };
+    const auto real = [&](double low, double high) {
+      return static_cast<float>(test::draw_real(rng, low, high));
+    };
+    check(bits(), bits());
+    check(real(0, 20), real(-20, 20));
+    check(real(-20, 20), static_cast<float>(test::draw_int(rng, -9, 9)));
+  }
+  constexpr float kInfinity = std::numeric_limits<float>::infinity(),
+                  kLargest = std::numeric_limits<float>::max();
+  const std::vector<float> special{0.0f,  -0.0f,     1.0f,       -1.0f,    0.5f,      -0.5f,
+                                   2.0f,  -2.0f,     3.0f,       -3.0f,    1e-45f,    2.5f,
+                                   -2.5f, kInfinity, -kInfinity, kLargest, -kLargest, 16777215.0f};
+  for (float x : special)
+    for (float e : special) check(x, e);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (float x : special) {
+    EXPECT_EQ(std::isnan(VectorMath::pow(x, nan)), x != 1) << x;
+    EXPECT_EQ(std::isnan(VectorMath::pow(nan, x)), x != 0) << x;
+  }
+}
+
+// PyTorch's derivatives at kinks, where finite differences say nothing.
+TEST(PointwiseTest, GradientsAtKinksAreAsDocumented) {
+  const auto gradients = [](const std::vector<double>& at, const auto& function) {
+    Tensor x = Tensor::from(at, {static_cast<std::int64_t>(at.size())}, DType::f64);
+    x.requires_grad();
+    sum(function(x)).backward();
+    return x.grad().values();
+  };
+  using V = std::vector<double>;
+  EXPECT_EQ(gradients({0}, [](const Tensor& x) { return elu(x, 1.5); }), V{1.5});
+  EXPECT_EQ(gradients({-3, 3}, [](const Tensor& x) { return hard_sigmoid(x); }), (V{0, 0}));
+  EXPECT_EQ(gradients({-3, 3}, [](const Tensor& x) { return hard_swish(x); }), (V{0, 1}));
+  EXPECT_EQ(gradients({-1, 2, 1.9, 2.1}, [](const Tensor& x) { return clamp(x, -1, 2); }), (V{0, 0, 1, 0}));
+  EXPECT_EQ(gradients({1}, [](const Tensor& x) { return maximum(x, 1.0); }), V{0});
+  EXPECT_EQ(gradients({1}, [](const Tensor& x) { return minimum(x, 1.0); }), V{0});
+  EXPECT_EQ(gradients({0}, [](const Tensor& x) { return softplus(x); }), V{0.5});
+  EXPECT_EQ(gradients({0, -2, INFINITY}, [](const Tensor& x) { return pow(x, 0); }), (V{0, 0, 0}));
+  EXPECT_EQ(gradients({0, 2},
+                      [](const Tensor& e) {
+                        return pow(Tensor::zeros({DType::f64, {2}}), e);
+                      }),
+            (V{0, 0}));
+}
+
+TEST(PointwiseTest, ClampTakesItsLowerEndFirst) {
+  EXPECT_THROW(clamp(Tensor::zeros({DType::f32, {2}}), 1, 0), Error);
+  EXPECT_THROW(clamp(Tensor::zeros({DType::f32, {2}}), NAN, 0), Error);
 }
 
 }  // namespace

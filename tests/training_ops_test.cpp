@@ -11,10 +11,13 @@
 #include <tandem/core/philox.h>
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
+#include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/uniforms.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
@@ -32,9 +35,13 @@ const std::vector<const KernelTable*>& both_backends() {
 
 TEST(ReduceTest, GradientOfAMaximumGoesToTheFirst) {
   const Tensor x = Tensor::from({1, 3, 3, 3, 2, 3}, {2, 3});
-  EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{1}), {x}).values(),
+  EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::max, std::vector<int>{1}), {x}).values(),
             (std::vector<double>{0, 1, 0, 1, 0, 0}));
   EXPECT_EQ(argmax(x).values(), (std::vector<double>{1, 0}));
+  EXPECT_EQ(argmax(x, 0).values(), (std::vector<double>{1, 0, 0}));
+  EXPECT_EQ(argmin(x, -1).values(), (std::vector<double>{0, 1}));
+  EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::min, std::vector<int>{0}), {x}).values(),
+            (std::vector<double>{1, 0, 1, 0, 1, 0}));
 }
 
 TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
@@ -44,14 +51,17 @@ TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
   EXPECT_NEAR(mean(x).item(), static_cast<double>(0.1f), 1e-7);
 }
 
-TEST(ReduceTest, NotANumberIsTheMaximum) {
+TEST(ReduceTest, NotANumberIsTheExtreme) {
   for (const Shape& shape : {Shape{5}, Shape{700}}) {
     Tensor x = Tensor::zeros({DType::f32, shape});
     x.as<float>()[1] = 5;
     for (int i : {3, 4}) x.as<float>()[i] = NAN;
     EXPECT_TRUE(std::isnan(max(x).item()));
+    EXPECT_TRUE(std::isnan(min(x).item()));
     EXPECT_EQ(argmax(x).item(), 3);
-    EXPECT_EQ(apply_op1(std::make_shared<FirstMax>(std::vector<int>{0}), {x}).values()[3], 1);
+    EXPECT_EQ(argmin(x).item(), 3);
+    EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::max, std::vector<int>{0}), {x}).values()[3],
+              1);
   }
 }
 
@@ -65,6 +75,21 @@ TEST(ReduceTest, MisuseIsNamed) {
   EXPECT_EQ(max(Tensor::zeros({DType::f32, {0, 3}}), {1}).shape(), Shape{0});
   EXPECT_THROW(sum_to(x, {2}), Error);
   EXPECT_THROW(argmax(Tensor::zeros({DType::f32, {}})), Error);
+  EXPECT_THROW(argmin(Tensor::zeros({DType::f32, {3, 0}}), 1), Error);
+  EXPECT_THROW(argmin(x, 2), Error);
+  EXPECT_THROW(variance(Tensor::zeros({DType::f32, {3, 1}}), {1}), Error);
+  EXPECT_EQ(variance(Tensor::zeros({DType::f32, {3, 1}}), {1}, /*unbiased=*/false).values(),
+            std::vector<double>(3));
+}
+
+TEST(ReduceTest, NormOfZerosHasTheGradientZero) {
+  Tensor x = Tensor::from({0, 0, 3, -4}, {2, 2}, DType::f64);
+  x.requires_grad();
+  const Tensor y = l2_norm(x, {1});
+  EXPECT_EQ(y.values(), (std::vector<double>{0, 5}));
+  sum(y).backward();
+  const std::vector<double> expected{0, 0, 0.6, -0.8};
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(x.grad().values()[i], expected[i], 1e-15);
 }
 
 TEST(ShapeTest, MisuseIsNamed) {
@@ -83,6 +108,78 @@ TEST(ShapeTest, MisuseIsNamed) {
   EXPECT_THROW(broadcast_to(x, {-1, 2, 3}), Error);
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {2, 3, 4, 5}})).shape(), (Shape{2, 60}));
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {0, 3, 4}})).shape(), (Shape{0, 12}));
+}
+
+TEST(ShapeTest, SplitsAndStacksThatDoNotFitAreNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {2, 3}}), y = Tensor::zeros({DType::f32, {3, 2}});
+  EXPECT_THROW(split(x, {1, 1}, 1), Error);
+  EXPECT_THROW(split(x, {0, 3}, 1), Error);
+  EXPECT_THROW(stack({x, y}, 0), Error);
+  EXPECT_THROW(stack({}, 0), Error);
+  EXPECT_THROW(stack({x}, 3), Error);
+  EXPECT_THROW(flip(x, {0, -2}), Error);
+  EXPECT_EQ(stack({x, x}, -1).shape(), (Shape{2, 3, 2}));
+}
+
+TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
+  const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), two = Tensor::zeros({DType::f32, {2, 2}});
+  const auto expect_named = [](int bad, const auto& run) {
+    try {
+      run();
+      FAIL() << "no error";
+    } catch (const Error& e) {
+      for (const std::string& part :
+           {"index " + std::to_string(bad), std::string("number 3"), std::string("0 to 4")})
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << " is not in: " << e.what();
+    }
+  };
+  for (int bad : {5, -1, 2147483647}) {
+    const Tensor index = Tensor::from({0, 4, 1, static_cast<double>(bad)}, {2, 2}, DType::i32);
+    for (const KernelTable* table : both_backends()) {
+      const auto run = [&](const OpPtr& op, const Tensors& in) { return [=] { evaluate(*table, op, in); }; };
+      expect_named(bad, run(std::make_shared<Gather>(0), {x, index}));
+      expect_named(bad, run(std::make_shared<ScatterAdd>(0, 5), {two, index}));
+      expect_named(bad, run(std::make_shared<Embedding>(), {x, index}));
+      expect_named(bad,
+                   run(std::make_shared<EmbeddingGrad>(5), {Tensor::zeros({DType::f32, {2, 2, 3}}), index}));
+      expect_named(bad, run(std::make_shared<OneHot>(5, DType::f32), {index}));
+    }
+  }
+}
+
+TEST(IndexTest, MisuseIsNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), ids = Tensor::zeros({DType::i32, {3, 2}});
+  EXPECT_THROW(gather(x, 1, ids), Error);
+  EXPECT_THROW(gather(x, 0, cast(ids, DType::i64)), Error);
+  EXPECT_THROW(scatter_add(x, 0, ids, x), Error);
+  EXPECT_THROW(scatter_add(Tensor::zeros({DType::f64, {5, 2}}), 0, ids, Tensor::zeros({DType::f32, {3, 2}})),
+               Error);
+  EXPECT_THROW(embedding(x, x), Error);
+  EXPECT_THROW(embedding(Tensor::zeros({DType::f32, {}}), ids), Error);
+  EXPECT_THROW(one_hot(ids, 0), Error);
+}
+
+TEST(ImageTest, MisuseIsNamed) {
+  const Tensor x = Tensor::zeros({DType::f32, {1, 3, 3, 4}}), w = Tensor::zeros({DType::f32, {4, 3, 3, 2}});
+  EXPECT_EQ(conv_transpose2d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = 1}).shape(),
+            (Shape{1, 6, 6, 2}));
+  EXPECT_EQ(conv_transpose2d(x, w, {}, {.groups = 2}).shape(), (Shape{1, 5, 5, 4}));
+  EXPECT_THROW(conv_transpose2d(x, w, {}, {.stride = 2, .output_padding = 2}), Error);
+  EXPECT_THROW(conv_transpose2d(x, w, {}, {.padding = 3}), Error);
+  EXPECT_THROW(conv_transpose2d(x, w, {}, {.groups = 3}), Error);
+  EXPECT_THROW(conv_transpose2d(x, Tensor::zeros({DType::f32, {2, 3, 3, 4}})), Error);
+  EXPECT_THROW(conv_transpose2d(x, w, Tensor::zeros({DType::f32, {4}})), Error);
+  EXPECT_THROW(adaptive_avg_pool2d(x, {0, 1}), Error);
+  EXPECT_THROW(adaptive_max_pool2d(x, -1), Error);
+  EXPECT_THROW(adaptive_avg_pool2d(Tensor::zeros({DType::f32, {3, 4}}), 1), Error);
+}
+
+// Windows of one size are those of the sliding kind.
+TEST(ImageTest, AdaptivePoolingOfAMultipleIsPooling) {
+  const Tensor x = uniform({DType::f32, {2, 6, 8, 5}}, -1, 1, "x", 3);
+  EXPECT_EQ(adaptive_avg_pool2d(x, {3, 2}).values(), avg_pool2d(x, {{2, 4}}).values());
+  EXPECT_EQ(adaptive_max_pool2d(x, {3, 2}).values(), max_pool2d(x, {{2, 4}}).values());
+  EXPECT_EQ(adaptive_max_pool2d(x, 1).values(), global_max_pool2d(x).values());
 }
 
 TEST(LossTest, CrossEntropyOfKnownLogits) {
@@ -132,8 +229,35 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
     }
 }
 
+// The values of the formulas in exact arithmetic, where the naive ones overflow or cancel.
+TEST(LossTest, LargeLogitsKeepTheirPrecision) {
+  const auto loss = [](double x, double t) {
+    return bce_with_logits(Tensor::from({x}, {1}), Tensor::from({t}, {1})).item();
+  };
+  EXPECT_EQ(loss(200, 0), 200);
+  EXPECT_EQ(loss(-200, 1), 200);
+  for (double t : {0.0, 1.0}) {
+    const double right = t == 1 ? 20 : -20;
+    EXPECT_NEAR(loss(right, t), std::log1p(std::exp(-20.0)), 1e-14);
+    EXPECT_NEAR(loss(right, 1 - t), 20, 1e-6);
+  }
+}
+
+TEST(LossTest, AZeroLogitHasItsGradient) {
+  Tensor x = Tensor::zeros({DType::f64, {2}});
+  x.requires_grad();
+  bce_with_logits(x, Tensor::from({0, 1}, {2}, DType::f64)).backward();
+  EXPECT_EQ(x.grad().values(), (std::vector<double>{0.25, -0.25}));
+}
+
 TEST(LossTest, MisuseIsNamed) {
   const Tensor labels = Tensor::zeros({DType::i32, {3}});
+  const Tensor a = Tensor::zeros({DType::f32, {3, 2}}), b = Tensor::zeros({DType::f32, {2}});
+  for (auto* f : {bce_with_logits, mse_loss, l1_loss}) EXPECT_THROW(f(a, b), Error);
+  EXPECT_THROW(mse_loss(labels, labels), Error);
+  EXPECT_THROW(smooth_l1_loss(a, a, 0), Error);
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3, 2}}), labels, 1.1), Error);
+  EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3, 2}}), labels, NAN), Error);
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {4, 10}}), labels), Error);
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::bf16, {3, 10}}), labels), Error);
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3}}), labels), Error);

@@ -8,6 +8,8 @@ namespace tandem {
 KernelPtr make_pointwise_cpu(const KernelSpec& spec);
 KernelPtr make_reduce_cpu(const KernelSpec& spec);
 KernelPtr make_movement_cpu(const KernelSpec& spec);
+KernelPtr make_embedding_cpu(const KernelSpec& spec);
+KernelPtr make_embedding_grad_cpu(const KernelSpec& spec);
 KernelPtr make_softmax_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec);
@@ -21,6 +23,8 @@ KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec);
+KernelPtr make_group_norm_cpu(const KernelSpec& spec);
+KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec);
 
 /// Kernels of oneDNN, which promises the same bits for the same team only. It splits sums among the team
 /// where there are fewer results than work for it: in most gradients of convolution weights, and in products

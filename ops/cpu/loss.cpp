@@ -51,6 +51,18 @@ TANDEM_CLONES void shift_row(const float* x, float* y, std::int64_t n, float lar
   for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
 }
 
+// y = (y·factor − target)·g
+TANDEM_CLONES void gradient_row(float* y, std::int64_t n, float factor, float target, float g) {
+  for (std::int64_t i = 0; i < n; ++i) y[i] = (y[i] * factor - target) * g;
+}
+
+// Σ (x − largest)
+double sum_shifted(const float* x, std::int64_t n, float largest) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i] - largest);
+  return sum;
+}
+
 // log Σ exp(x − largest) without writing the exponentials.
 double log_sum_exp(const float* x, std::int64_t n, float largest) {
   float exponentials[kTile];
@@ -96,14 +108,17 @@ KernelPtr make_softmax_cpu(const KernelSpec& spec) {
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const Rows rows(spec);
-  const auto run = [rows](const Launch& l) {
+  const auto run = [rows, smoothing = static_cast<const CrossEntropy&>(spec.op).smoothing](const Launch& l) {
     const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
     auto* losses = static_cast<double*>(l.workspace);
     check_labels(labels, rows.count, rows.size);
     rows.each([&](std::int64_t r) {
       const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
       const float largest = row_max(x, rows.size);
-      losses[r] = log_sum_exp(x, rows.size, largest) - (static_cast<double>(x[labels[r]]) - largest);
+      const double log_sum = log_sum_exp(x, rows.size, largest);
+      losses[r] = log_sum - (1 - smoothing) * (static_cast<double>(x[labels[r]]) - largest);
+      if (smoothing > 0)
+        losses[r] -= smoothing / static_cast<double>(rows.size) * sum_shifted(x, rows.size, largest);
     });
     double sum = 0;
     for (std::int64_t r = 0; r < rows.count; ++r) sum += losses[r];
@@ -114,7 +129,8 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
 
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([rows = Rows(spec)](const Launch& l) {
+  return make_kernel([rows = Rows(spec),
+                      smoothing = static_cast<const CrossEntropyGrad&>(spec.op).smoothing](const Launch& l) {
     const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
     check_labels(labels, rows.count, rows.size);
     const float g = *static_cast<const float*>(l.in[2]) / static_cast<float>(rows.count);
@@ -122,8 +138,15 @@ KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
       const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
       float* y = static_cast<float*>(l.out[0]) + r * rows.size;
       const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
-      y[labels[r]] -= sum;  // (p − 1)·sum
-      scale_row(y, rows.size, g / sum);
+      float& labelled = y[labels[r]];
+      if (smoothing == 0) {
+        labelled -= sum;  // (p − 1)·sum
+        return scale_row(y, rows.size, g / sum);
+      }
+      const double share = smoothing / static_cast<double>(rows.size);
+      const float by_label = (labelled / sum - static_cast<float>(1 - smoothing + share)) * g;
+      gradient_row(y, rows.size, 1 / sum, static_cast<float>(share), g);
+      labelled = by_label;
     });
   });
 }

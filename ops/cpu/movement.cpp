@@ -58,7 +58,7 @@ void copy_block(const Box& box, const E* from, E* to, std::int64_t rows, std::in
     if (box.from_column == 1 && from != to)
       std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(E));
     if (box.from_column == 0) std::fill_n(to, columns, *from);
-    if (box.from_column <= 1) return;
+    if (box.from_column == 0 || box.from_column == 1) return;
   }
   if (rows == 1) {
     for (std::int64_t c = 0; c < columns; ++c) to[c * box.to_column] = from[c * box.from_column];

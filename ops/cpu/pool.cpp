@@ -25,16 +25,17 @@ struct Range {
 
 // One axis, worked out beforehand: divisions cost as much as many channels.
 struct Axis {
-  std::int64_t stride, padding;
-  std::vector<Range> taps;     // per position of the window: its taps that lie on the image
-  std::vector<Range> windows;  // per pixel of the image: the positions whose window covers it
+  std::int64_t kernel;                // taps of the largest window
+  std::vector<std::int64_t> origins;  // per position of the window: where its first tap lies, perhaps outside
+  std::vector<Range> taps;            // per position: its taps that lie on the image
+  std::vector<Range> windows;         // per pixel of the image: the positions whose window covers it
 
-  Axis(std::int64_t extent, std::int64_t positions, std::int64_t kernel, std::int64_t stride,
-       std::int64_t padding)
-      : stride(stride), padding(padding), windows(static_cast<std::size_t>(extent), Range{0, 0}) {
-    for (std::int64_t o = 0; o < positions; ++o) {
-      const std::int64_t origin = o * stride - padding;
-      taps.push_back({std::max<std::int64_t>(0, -origin), std::min(kernel, extent - origin)});
+  explicit Axis(const PoolAxis& axis)
+      : kernel(axis.kernel), windows(static_cast<std::size_t>(axis.extent), Range{0, 0}) {
+    for (std::int64_t o = 0; o < axis.positions; ++o) {
+      const std::int64_t origin = axis.begin(o);
+      origins.push_back(origin);
+      taps.push_back({std::max<std::int64_t>(0, -origin), std::min(axis.end(o), axis.extent) - origin});
       for (std::int64_t t = taps.back().begin; t < taps.back().end; ++t) {
         Range& covering = windows[static_cast<std::size_t>(origin + t)];
         if (covering.end == 0) covering.begin = o;
@@ -42,6 +43,7 @@ struct Axis {
       }
     }
   }
+  std::int64_t origin(std::int64_t position) const { return origins[static_cast<std::size_t>(position)]; }
   Range taps_at(std::int64_t position) const { return taps[static_cast<std::size_t>(position)]; }
   Range windows_over(std::int64_t pixel) const { return windows[static_cast<std::size_t>(pixel)]; }
 };
@@ -53,8 +55,8 @@ struct PoolPlan {
 
   PoolPlan(const KernelSpec& spec, const TensorType& image, const TensorType& output)
       : s(pool2d_size(static_cast<const Pool2dOp&>(spec.op).options, image, output)),
-        h(s.image.h, s.output.h, s.window.kernel.h, s.window.stride.h, s.window.padding.h),
-        w(s.image.w, s.output.w, s.window.kernel.w, s.window.stride.w, s.window.padding.w),
+        h(s.h),
+        w(s.w),
         threads(useful_threads(spec.threads, image.bytes() + output.bytes())) {}
 
   // Calls f(row, element of the image where its batch entry starts, of the output) for all rows of all
@@ -75,9 +77,8 @@ template <class F>
   const Range rows = p.h.taps_at(oh), columns = p.w.taps_at(ow);
   for (std::int64_t kh = rows.begin; kh < rows.end; ++kh)
     for (std::int64_t kw = columns.begin; kw < columns.end; ++kw)
-      f(static_cast<std::int32_t>(kh * p.s.window.kernel.w + kw),
-        ((oh * p.h.stride - p.h.padding + kh) * p.s.image.w + ow * p.w.stride - p.w.padding + kw) *
-            p.s.channels);
+      f(static_cast<std::int32_t>(kh * p.w.kernel + kw),
+        ((p.h.origin(oh) + kh) * p.s.image.w + p.w.origin(ow) + kw) * p.s.channels);
 }
 
 // Calls f(tap, oh, ow) for the output pixels whose window covers image pixel (ih,iw), row by row.
@@ -87,9 +88,7 @@ template <class F>
   const Range rows = p.h.windows_over(ih), columns = p.w.windows_over(iw);
   for (std::int64_t oh = rows.begin; oh < rows.end; ++oh)
     for (std::int64_t ow = columns.begin; ow < columns.end; ++ow)
-      f(static_cast<std::int32_t>((ih + p.h.padding - oh * p.h.stride) * p.s.window.kernel.w + iw +
-                                  p.w.padding - ow * p.w.stride),
-        oh, ow);
+      f(static_cast<std::int32_t>((ih - p.h.origin(oh)) * p.w.kernel + iw - p.w.origin(ow)), oh, ow);
 }
 
 // Calls f(first channel, how many) for pieces of the channels; whole pieces have their length as a constant,

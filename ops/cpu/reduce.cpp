@@ -30,6 +30,13 @@ struct Max {
     return b > a || b != b ? b : a;
   }
 };
+struct Min {
+  static constexpr float kStart = std::numeric_limits<float>::infinity();
+  static constexpr bool kFourRows = false;
+  template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) {
+    return b < a || b != b ? b : a;
+  }
+};
 
 // lanes[j] = combined x[r][j] of all rows.
 template <class F>
@@ -55,6 +62,14 @@ TANDEM_CLONES void max_rows(const float* x, std::int64_t rows, std::int64_t stri
                             float* lanes) {
   combine_rows<Max>(x, rows, stride, width, lanes);
 }
+TANDEM_CLONES void min_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
+                            float* lanes) {
+  combine_rows<Min>(x, rows, stride, width, lanes);
+}
+template <class F>
+constexpr auto* kRowsOf = std::is_same_v<F, Sum>   ? add_rows
+                          : std::is_same_v<F, Max> ? max_rows
+                                                   : min_rows;
 
 // lanes[j] = combined lanes[k·width + j] of all k; `parts` is a power of two.
 template <class F> void fold(float* lanes, std::int64_t parts, std::int64_t width) {
@@ -78,8 +93,7 @@ void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::in
   if (groups > 1) {
     for (std::int64_t g = 0; g < groups; g += kRows) {
       const std::int64_t n = std::min(kRows, groups - g);
-      (std::is_same_v<F, Sum> ? add_rows : max_rows)(x + g * group * stride, n, group * stride,
-                                                     group * columns, lanes);
+      kRowsOf<F>(x + g * group * stride, n, group * stride, group * columns, lanes);
       fold<F>(lanes, group, columns);
       for (std::int64_t j = 0; j < columns; ++j)
         result[j] = F::combine(result[j], static_cast<double>(lanes[j]));
@@ -166,11 +180,12 @@ KernelPtr make_reduce_cpu(const KernelSpec& spec) {
   if (!plan) return nullptr;
   plan->mean = op.kind == Reduction::mean;
   const int threads = useful_threads(spec.threads, spec.inputs[0].bytes());
-  if (op.kind == Reduction::max)
-    return make_kernel([plan = *plan, threads](const Launch& l) { plan.run<Max>(l, threads); },
-                       plan->workspace());
-  return make_kernel([plan = *plan, threads](const Launch& l) { plan.run<Sum>(l, threads); },
-                     plan->workspace());
+  const auto make = [&](auto f) {
+    return make_kernel(
+        [plan = *plan, threads](const Launch& l) { plan.template run<decltype(f)>(l, threads); },
+        plan->workspace());
+  };
+  return op.kind == Reduction::max ? make(Max{}) : op.kind == Reduction::min ? make(Min{}) : make(Sum{});
 }
 
 }  // namespace tandem

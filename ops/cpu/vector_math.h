@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 namespace tandem {
 
@@ -92,7 +93,70 @@ struct VectorMath {
     return a < 0.92f ? small : large;
   }
 
+  /// log(1 + u) for 0 ≤ u ≤ 1: what rounding takes off 1 + u is added to the logarithm, by its derivative.
+  [[gnu::always_inline]] static inline float log1p(float u) {
+    const float w = 1.0f + u;
+    return log(w) + (u - (w - 1.0f)) / w;
+  }
+
+  /// xᵉ by way of double, which keeps the bits that the product e·log x would lose.
+  [[gnu::always_inline]] static inline float pow(float x, float e) {
+    const float a = std::fabs(x);
+    float y = static_cast<float>(exp(static_cast<double>(e) * log(static_cast<double>(a))));
+    y = a == 1.0f && e == e ? 1.0f : y;
+    const float half = 0.5f * e;
+    const bool integer = std::floor(e) == e, odd = integer & (std::floor(half) != half);
+    y = odd ? std::copysign(y, x) : y;
+    y = !integer & (x < 0.0f) & (a <= std::numeric_limits<float>::max())
+            ? std::numeric_limits<float>::quiet_NaN()
+            : y;
+    return (e == 0.0f) | (x == 1.0f) ? 1.0f : y;
+  }
+
  private:
+  // In double, to about 2⁻⁴⁰ of the result: a half of `pow`. x is a float ≥ 0 or NaN.
+  [[gnu::always_inline]] static inline double log(double x) {
+    const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+    const std::uint64_t shifted = bits - 0x3fe6a09e00000000u;  // mantissa in [√½, √2)
+    const std::uint64_t mantissa = (shifted & 0x000fffffffffffffu) + 0x3fe6a09e00000000u;
+    // The exponent, biased by 2¹² to be positive, as the low bits of a double.
+    const std::uint64_t biased = (shifted + (std::uint64_t{1} << 63)) >> 52;
+    const double exponent = std::bit_cast<double>(biased | 0x4330000000000000u) - (0x1p52 + 2048);
+    const double m = std::bit_cast<double>(mantissa);
+    const double s = (m - 1) / (m + 1), z = s * s;  // log m = 2·atanh s, |s| < 0.172
+    double p = 1.0 / 17;
+    p = p * z + 1.0 / 15;
+    p = p * z + 1.0 / 13;
+    p = p * z + 1.0 / 11;
+    p = p * z + 1.0 / 9;
+    p = p * z + 1.0 / 7;
+    p = p * z + 1.0 / 5;
+    p = p * z + 1.0 / 3;
+    const double value = exponent * std::numbers::ln2 + 2 * (s + s * z * p);
+    const double special = x == 0 ? -std::numeric_limits<double>::infinity() : x;  // infinity, NaN
+    return (x > 0) & (x <= std::numeric_limits<double>::max()) ? value : special;
+  }
+
+  [[gnu::always_inline]] static inline double exp(double x) {
+    constexpr double kMagic = 0x1.8p52;
+    x = x > 100 ? 100 : x;    // infinity as float
+    x = x < -120 ? -120 : x;  // 0 as float
+    const double shifted = x * std::numbers::log2e + kMagic;
+    const double r = x - (shifted - kMagic) * std::numbers::ln2;
+    double p = 1.0 / 362880;  // the exponential series, |r| ≤ log(2)/2
+    p = p * r + 1.0 / 40320;
+    p = p * r + 1.0 / 5040;
+    p = p * r + 1.0 / 720;
+    p = p * r + 1.0 / 120;
+    p = p * r + 1.0 / 24;
+    p = p * r + 1.0 / 6;
+    p = p * r + 0.5;
+    p = p * r + 1;
+    p = p * r + 1;
+    const std::uint64_t n = std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kMagic);
+    return p * std::bit_cast<double>((n + 1023) << 52);
+  }
+
   [[gnu::always_inline]] static inline float power_of_two(std::uint32_t n) {
     return std::bit_cast<float>((n + 127u) << 23);
   }

@@ -6,10 +6,15 @@ namespace tandem {
 /// Plain loops, one thread: the tests' oracle, and what runs where there is nothing faster.
 KernelPtr make_pointwise_reference(const KernelSpec& spec);
 KernelPtr make_reduce_reference(const KernelSpec& spec);
-KernelPtr make_first_max_reference(const KernelSpec& spec);
-KernelPtr make_argmax_reference(const KernelSpec& spec);
-/// Of every Movement: reshape, transpose, concat, slice, pad, broadcast_to.
+KernelPtr make_first_extreme_reference(const KernelSpec& spec);
+KernelPtr make_arg_extreme_reference(const KernelSpec& spec);
+/// Of every Movement: reshape, transpose, flip, concat, slice, pad, broadcast_to.
 KernelPtr make_movement_reference(const KernelSpec& spec);
+KernelPtr make_gather_reference(const KernelSpec& spec);
+KernelPtr make_scatter_add_reference(const KernelSpec& spec);
+KernelPtr make_embedding_reference(const KernelSpec& spec);
+KernelPtr make_embedding_grad_reference(const KernelSpec& spec);
+KernelPtr make_one_hot_reference(const KernelSpec& spec);
 KernelPtr make_softmax_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec);
@@ -28,5 +33,7 @@ KernelPtr make_avg_pool2d_reference(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_grad_reference(const KernelSpec& spec);
+KernelPtr make_group_norm_reference(const KernelSpec& spec);
+KernelPtr make_group_norm_grad_reference(const KernelSpec& spec);
 
 }  // namespace tandem

@@ -49,15 +49,20 @@ KernelPtr make_softmax_reference(const KernelSpec& spec) {
 
 KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
   const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
+  const double smoothing = static_cast<const CrossEntropy&>(spec.op).smoothing;
   return for_precision(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
       const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
       check_labels(labels, samples, classes);
+      const double share = smoothing / static_cast<double>(classes);
       double sum = 0;
       for (std::int64_t r = 0; r < samples; ++r) {
         const T* x = static_cast<const T*>(l.in[0]) + r * classes;
-        sum -= LogSoftmax(x, classes)(labels[r]);
+        const LogSoftmax log_p(x, classes);
+        sum -= (1 - smoothing) * log_p(labels[r]);
+        if (share > 0)
+          for (std::int64_t i = 0; i < classes; ++i) sum -= share * log_p(i);
       }
       *static_cast<T*>(l.out[0]) = static_cast<T>(sum / static_cast<double>(samples));
     });
@@ -66,18 +71,20 @@ KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
 
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec) {
   const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
+  const double smoothing = static_cast<const CrossEntropyGrad&>(spec.op).smoothing;
   return for_precision(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
       const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
       check_labels(labels, samples, classes);
+      const double share = smoothing / static_cast<double>(classes);
       const double g = *static_cast<const T*>(l.in[2]) / static_cast<double>(samples);
       for (std::int64_t r = 0; r < samples; ++r) {
         const T* x = static_cast<const T*>(l.in[0]) + r * classes;
         T* y = static_cast<T*>(l.out[0]) + r * classes;
         const LogSoftmax log_p(x, classes);
         for (std::int64_t i = 0; i < classes; ++i)
-          y[i] = static_cast<T>((std::exp(log_p(i)) - (i == labels[r] ? 1 : 0)) * g);
+          y[i] = static_cast<T>((std::exp(log_p(i)) - share - (i == labels[r] ? 1 - smoothing : 0)) * g);
       }
     });
   });

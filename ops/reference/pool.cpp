@@ -10,13 +10,10 @@ namespace {
 
 // Calls f(tap, offset of the pixel in one image) for the window's taps that lie on the image, row by row.
 template <class F> void for_each_tap(const Pool2dSize& s, std::int64_t oh, std::int64_t ow, const F& f) {
-  const Window& w = s.window;
-  for (std::int64_t kh = 0; kh < w.kernel.h; ++kh)
-    for (std::int64_t kw = 0; kw < w.kernel.w; ++kw) {
-      const std::int64_t ih = oh * w.stride.h - w.padding.h + kh, iw = ow * w.stride.w - w.padding.w + kw;
+  for (std::int64_t ih = s.h.begin(oh); ih < s.h.end(oh); ++ih)
+    for (std::int64_t iw = s.w.begin(ow); iw < s.w.end(ow); ++iw)
       if (ih >= 0 && ih < s.image.h && iw >= 0 && iw < s.image.w)
-        f(kh * w.kernel.w + kw, (ih * s.image.w + iw) * s.channels);
-    }
+        f((ih - s.h.begin(oh)) * s.w.kernel + iw - s.w.begin(ow), (ih * s.image.w + iw) * s.channels);
 }
 
 // Calls f(element of the output, offset of its channel in the batch's images, oh, ow).

@@ -1,10 +1,10 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/element.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {
@@ -33,21 +33,25 @@ struct Groups {
   }
 };
 
-// Whether `x` displaces `best` as the maximum found so far: NaN does, unless there is one already.
-bool displaces(double x, double best) { return x > best || (std::isnan(x) && !std::isnan(best)); }
+bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduction::min; }
+
+// Whether `x` displaces `best` as the extreme found so far: NaN does, unless there is one already.
+template <class T> bool displaces(Reduction kind, T x, T best) {
+  return (kind == Reduction::max ? x > best : x < best) || (x != x && best == best);
+}
 
 // Sums of floats in double: the oracle's own error does not count.
 template <class In, class Out> void reduce(Reduction kind, const Groups& groups, const In* x, Out* y) {
   using Sum = std::conditional_t<std::is_integral_v<Out>, std::int64_t, double>;
   const std::int64_t n = groups.size();
   for (std::int64_t g = 0; g < groups.count(); ++g) {
-    Sum sum = kind == Reduction::max ? static_cast<Sum>(x[groups.at(g, 0)]) : Sum{0};
+    Sum sum = is_extreme(kind) ? static_cast<Sum>(x[groups.at(g, 0)]) : Sum{0};
     for (std::int64_t i = 0; i < n; ++i) {
       const Sum value = static_cast<Sum>(x[groups.at(g, i)]);
-      if (kind != Reduction::max)
+      if (!is_extreme(kind))
         sum += value;
-      else if (value > sum || value != value)
-        sum = value;  // NaN wins, and nothing is greater than it
+      else if (displaces(kind, value, sum))
+        sum = value;
     }
     if constexpr (!std::is_integral_v<Sum>)
       if (kind == Reduction::mean) sum /= static_cast<Sum>(n);
@@ -69,38 +73,41 @@ KernelPtr make_reduce_reference(const KernelSpec& spec) {
   });
 }
 
-KernelPtr make_first_max_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const FirstMax&>(spec.op);
-  return make_kernel(
-      [groups = Groups(spec.inputs[0].shape, op.axes), dtype = spec.inputs[0].dtype](const Launch& l) {
-        visit_dtype(dtype, [&](auto zero) {
-          const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
-          auto* mask = static_cast<std::uint8_t*>(l.out[0]);
-          for (std::int64_t g = 0; g < groups.count(); ++g) {
-            std::int64_t best = groups.at(g, 0);
-            for (std::int64_t i = 0; i < groups.size(); ++i) {
-              const std::int64_t p = groups.at(g, i);
-              if (displaces(static_cast<double>(x[p]), static_cast<double>(x[best]))) best = p;
-              mask[p] = 0;
-            }
-            mask[best] = 1;
-          }
-        });
-      });
-}
-
-KernelPtr make_argmax_reference(const KernelSpec& spec) {
-  const std::int64_t classes = spec.inputs[0].shape.back(), rows = spec.outputs[0].elements();
-  return make_kernel([=, dtype = spec.inputs[0].dtype](const Launch& l) {
+KernelPtr make_first_extreme_reference(const KernelSpec& spec) {
+  const auto& op = static_cast<const FirstExtreme&>(spec.op);
+  return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind,
+                      dtype = spec.inputs[0].dtype](const Launch& l) {
     visit_dtype(dtype, [&](auto zero) {
       const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
-      auto* y = static_cast<std::int32_t*>(l.out[0]);
-      for (std::int64_t r = 0; r < rows; ++r, x += classes) {
-        std::int64_t best = 0;
-        for (std::int64_t c = 1; c < classes; ++c)
-          if (displaces(static_cast<double>(x[c]), static_cast<double>(x[best]))) best = c;
-        y[r] = static_cast<std::int32_t>(best);
+      auto* mask = static_cast<std::uint8_t*>(l.out[0]);
+      for (std::int64_t g = 0; g < groups.count(); ++g) {
+        std::int64_t best = groups.at(g, 0);
+        for (std::int64_t i = 0; i < groups.size(); ++i) {
+          const std::int64_t p = groups.at(g, i);
+          if (displaces(kind, static_cast<double>(x[p]), static_cast<double>(x[best]))) best = p;
+          mask[p] = 0;
+        }
+        mask[best] = 1;
       }
+    });
+  });
+}
+
+KernelPtr make_arg_extreme_reference(const KernelSpec& spec) {
+  const auto& op = static_cast<const ArgExtreme&>(spec.op);
+  return make_kernel([s = AxisSplit(spec.inputs[0].shape, op.axis), kind = op.kind,
+                      dtype = spec.inputs[0].dtype](const Launch& l) {
+    visit_dtype(dtype, [&](auto zero) {
+      auto* y = static_cast<std::int32_t*>(l.out[0]);
+      for (std::int64_t o = 0; o < s.outer; ++o)
+        for (std::int64_t i = 0; i < s.inner; ++i) {
+          const auto* x = static_cast<const decltype(zero)*>(l.in[0]) + o * s.extent * s.inner + i;
+          std::int64_t best = 0;
+          for (std::int64_t k = 1; k < s.extent; ++k)
+            if (displaces(kind, static_cast<double>(x[k * s.inner]), static_cast<double>(x[best * s.inner])))
+              best = k;
+          y[o * s.inner + i] = static_cast<std::int32_t>(best);
+        }
     });
   });
 }

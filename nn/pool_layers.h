@@ -1,0 +1,57 @@
+#pragma once
+#include <tandem/nn/module.h>
+#include <tandem/ops/pool.h>
+
+namespace tandem::nn {
+
+/// Pooling as modules, for networks that list their layers. (N, H, W, C) -> (N, H′, W′, C); no parameters.
+
+struct PoolOptions {
+  std::int64_t kernel = 2;
+  std::int64_t stride = 0;  ///< 0: the kernel's size
+  std::int64_t padding = 0;
+  tandem::Pool2dOptions window() const { return {kernel, stride, padding}; }
+};
+class MaxPool2d final : public Module {
+ public:
+  MaxPool2d(Module& parent, const std::string& name, PoolOptions o)
+      : Module(parent, name), window_(o.window()) {}
+  Tensor forward(const Tensor& x) override { return max_pool2d(x, window_); }
+
+ private:
+  tandem::Pool2dOptions window_;
+};
+/// Padding counts as zeros.
+class AvgPool2d final : public Module {
+ public:
+  AvgPool2d(Module& parent, const std::string& name, PoolOptions o)
+      : Module(parent, name), window_(o.window()) {}
+  Tensor forward(const Tensor& x) override { return avg_pool2d(x, window_); }
+
+ private:
+  tandem::Pool2dOptions window_;
+};
+
+struct AdaptivePoolOptions {
+  std::int64_t height = 1, width = 1;  ///< of the output
+};
+class AdaptiveMaxPool2d final : public Module {
+ public:
+  AdaptiveMaxPool2d(Module& parent, const std::string& name, AdaptivePoolOptions o)
+      : Module(parent, name), output_(o.height, o.width) {}
+  Tensor forward(const Tensor& x) override { return adaptive_max_pool2d(x, output_); }
+
+ private:
+  Size2 output_;
+};
+class AdaptiveAvgPool2d final : public Module {
+ public:
+  AdaptiveAvgPool2d(Module& parent, const std::string& name, AdaptivePoolOptions o)
+      : Module(parent, name), output_(o.height, o.width) {}
+  Tensor forward(const Tensor& x) override { return adaptive_avg_pool2d(x, output_); }
+
+ private:
+  Size2 output_;
+};
+
+}  // namespace tandem::nn

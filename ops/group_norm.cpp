@@ -1,0 +1,118 @@
+#include <tandem/ops/group_norm.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/ops/mapped.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+DType statistics_dtype(const TensorType& x) { return x.dtype == DType::f64 ? DType::f64 : DType::f32; }
+TensorType channel_type(const TensorType& x) { return {statistics_dtype(x), {x.shape.back()}}; }
+TensorType statistic_type(const TensorType& x, std::int64_t groups) {
+  return {statistics_dtype(x), {x.shape[0], groups}};
+}
+
+void check_x(const TensorType& x, std::int64_t groups) {
+  if (x.rank() < 2 || !is_floating(x.dtype) || x.elements() == 0)
+    throw Error(fmt::format("{} is not (N,…,C) of a floating dtype, or is empty", to_string(x)));
+  if (groups < 1 || x.shape.back() % groups != 0)
+    throw Error(fmt::format("{} channels do not split into {} groups", x.shape.back(), groups));
+}
+
+void check_type(const char* what, const TensorType& actual, const TensorType& expected) {
+  if (actual != expected)
+    throw Error(fmt::format("{} is {}, not {}", what, to_string(actual), to_string(expected)));
+}
+
+// (…,C) -> (rows,C)
+Tensor rows_of(const Tensor& x) {
+  if (x.type().rank() == 0 || x.elements() == 0)
+    throw Error(fmt::format("{} has no last axis to normalise, or is empty", to_string(x.type())));
+  return reshape(x, {x.elements() / x.size(-1), x.size(-1)});
+}
+
+Tensor normalised(std::int64_t groups, double epsilon, Tensors inputs) {
+  const bool centred = inputs.size() == 3;
+  return apply_op(std::make_shared<GroupNorm>(groups, epsilon, centred), std::move(inputs))[0];
+}
+
+}  // namespace
+
+GroupNormSize::GroupNormSize(const TensorType& x, std::int64_t groups)
+    : samples(x.shape[0]),
+      pixels(x.elements() / (x.shape[0] * x.shape.back())),
+      channels(x.shape.back()),
+      groups(groups) {}
+
+std::string GroupNorm::attributes() const {
+  return fmt::format("groups={} epsilon={} centred={}", groups, epsilon, int{centred});
+}
+Types GroupNorm::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != (centred ? 3 : 2))
+    throw Error(centred ? "takes x, gamma and beta" : "takes x and gamma");
+  check_x(inputs[0], groups);
+  for (const auto& parameter : inputs.subspan(1))
+    check_type("a parameter", parameter, channel_type(inputs[0]));
+  const TensorType statistic = statistic_type(inputs[0], groups);
+  Types types{inputs[0], statistic};
+  if (centred) types.push_back(statistic);
+  return types;
+}
+Tensors GroupNorm::vjp(const VjpArgs& args) const {
+  for (std::size_t i = 1; i < args.grads.size(); ++i)
+    if (args.grads[i]) no_rule(*this, "vjp", "of its statistics: compute them by mean() and variance()");
+  Tensors operands{args.inputs[0], args.inputs[1], args.grads[0], args.outputs[1]};
+  if (centred) operands.push_back(args.outputs[2]);
+  return apply_op(std::make_shared<GroupNormGrad>(groups, centred), std::move(operands));
+}
+Tensors GroupNorm::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<GroupNorm>(groups, epsilon, centred), args);
+}
+Work GroupNorm::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Work work = streaming_work(inputs, outputs, 0);
+  work.flops = 7 * static_cast<double>(inputs[0].elements());
+  return work;
+}
+
+std::string GroupNormGrad::attributes() const {
+  return fmt::format("groups={} centred={}", groups, int{centred});
+}
+Types GroupNormGrad::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != (centred ? 5 : 4)) throw Error("takes x, gamma, the gradient of y and the statistics");
+  const TensorType& x = inputs[0];
+  check_x(x, groups);
+  check_type("gamma", inputs[1], channel_type(x));
+  check_type("the gradient of y", inputs[2], x);
+  for (const auto& statistic : inputs.subspan(3))
+    check_type("a statistic", statistic, statistic_type(x, groups));
+  Types types{x, inputs[1]};
+  if (centred) types.push_back(inputs[1]);
+  return types;
+}
+Tensors GroupNormGrad::vjp(const VjpArgs&) const {
+  no_rule(*this, "vjp", "second derivatives: compose the norm of mean(), variance() and expressions");
+}
+Tensors GroupNormGrad::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<GroupNormGrad>(groups, centred), args);
+}
+Work GroupNormGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Work work = streaming_work(inputs, outputs, 0);
+  work.flops = 9 * static_cast<double>(inputs[0].elements());
+  return work;
+}
+
+Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,
+                  double epsilon) {
+  return normalised(groups, epsilon, {x, gamma, beta});
+}
+Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
+  return reshape(normalised(1, epsilon, {rows_of(x), gamma, beta}), x.shape());
+}
+Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
+  return reshape(normalised(1, epsilon, {rows_of(x), gamma}), x.shape());
+}
+
+}  // namespace tandem

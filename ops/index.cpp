@@ -1,0 +1,169 @@
+#include <tandem/ops/index.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/ops/mapped.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+void check_count(std::span<const TensorType> inputs, std::size_t count) {
+  if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
+}
+
+void check_index_dtype(const TensorType& index) {
+  if (index.dtype != DType::i32)
+    throw Error(fmt::format("indices are i32, not {}; cast them", to_string(index)));
+}
+
+// `shape` with another extent of `axis`.
+Shape resized(Shape shape, int axis, std::int64_t extent) {
+  if (axis < 0 || axis >= static_cast<int>(shape.size()))
+    throw Error(fmt::format("axis {} of {}", axis, to_string(shape)));
+  shape[static_cast<std::size_t>(axis)] = extent;
+  return shape;
+}
+
+void check_beside_axis(const TensorType& x, const TensorType& index, int axis) {
+  check_index_dtype(index);
+  if (resized(x.shape, axis, 0) != resized(index.shape, axis, 0))
+    throw Error(
+        fmt::format("{} and its indices {} differ beside axis {}", to_string(x), to_string(index), axis));
+}
+
+Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> outputs, double flops) {
+  Work work = streaming_work(inputs, outputs, 0);
+  work.flops = flops;
+  return work;
+}
+
+}  // namespace
+
+AxisSplit::AxisSplit(const Shape& shape, int axis) : extent(shape[static_cast<std::size_t>(axis)]) {
+  for (int a = 0; a < static_cast<int>(shape.size()); ++a)
+    if (a != axis) (a < axis ? outer : inner) *= shape[static_cast<std::size_t>(a)];
+}
+
+void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
+  for (std::int64_t i = 0; i < count; ++i)
+    if (indices[i] < 0 || indices[i] >= extent)
+      throw Error(fmt::format("index {} (number {} of {}) is outside the range 0 to {}", indices[i], i, count,
+                              extent - 1));
+}
+
+std::string Gather::attributes() const { return fmt::format("axis={}", axis); }
+Types Gather::infer(std::span<const TensorType> inputs) const {
+  check_count(inputs, 2);
+  check_beside_axis(inputs[0], inputs[1], axis);
+  return {{inputs[0].dtype, inputs[1].shape}};
+}
+Tensors Gather::vjp(const VjpArgs& args) const {
+  const auto adjoint = std::make_shared<ScatterAdd>(axis, args.inputs[0].size(axis));
+  return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
+}
+Tensors Gather::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<Gather>(axis), args);
+}
+Work Gather::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]},
+                  0);  // what is read is as much as is written
+}
+
+std::string ScatterAdd::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
+Types ScatterAdd::infer(std::span<const TensorType> inputs) const {
+  check_count(inputs, 2);
+  check_beside_axis(inputs[0], inputs[1], axis);
+  if (inputs[0].shape != inputs[1].shape)
+    throw Error(fmt::format("{} values by {} indices", to_string(inputs[0]), to_string(inputs[1])));
+  return {{inputs[0].dtype, resized(inputs[0].shape, axis, extent)}};
+}
+Tensors ScatterAdd::vjp(const VjpArgs& args) const {
+  return {gather(args.grads[0], axis, args.inputs[1]), Tensor()};
+}
+Tensors ScatterAdd::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<ScatterAdd>(axis, extent), args);
+}
+Work ScatterAdd::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streamed(inputs, outputs, static_cast<double>(inputs[0].elements()));
+}
+
+Types Embedding::infer(std::span<const TensorType> inputs) const {
+  check_count(inputs, 2);
+  check_index_dtype(inputs[1]);
+  if (inputs[0].rank() == 0) throw Error("a scalar is no table of rows");
+  Shape shape = inputs[1].shape;
+  shape.insert(shape.end(), inputs[0].shape.begin() + 1, inputs[0].shape.end());
+  return {{inputs[0].dtype, shape}};
+}
+Tensors Embedding::vjp(const VjpArgs& args) const {
+  const auto adjoint = std::make_shared<EmbeddingGrad>(args.inputs[0].size(0));
+  return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
+}
+Tensors Embedding::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<Embedding>(), args);
+}
+Work Embedding::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
+}
+
+std::string EmbeddingGrad::attributes() const { return fmt::format("count={}", count); }
+Types EmbeddingGrad::infer(std::span<const TensorType> inputs) const {
+  check_count(inputs, 2);
+  const Shape &rows = inputs[0].shape, &ids = inputs[1].shape;
+  check_index_dtype(inputs[1]);
+  if (rows.size() < ids.size() || !std::equal(ids.begin(), ids.end(), rows.begin()))
+    throw Error(fmt::format("rows {} do not begin with the shape of their ids {}", to_string(inputs[0]),
+                            to_string(inputs[1])));
+  Shape shape{count};
+  shape.insert(shape.end(), rows.begin() + static_cast<std::ptrdiff_t>(ids.size()), rows.end());
+  return {{inputs[0].dtype, shape}};
+}
+Tensors EmbeddingGrad::vjp(const VjpArgs& args) const {
+  return {embedding(args.grads[0], args.inputs[1]), Tensor()};
+}
+Tensors EmbeddingGrad::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<EmbeddingGrad>(count), args);
+}
+Work EmbeddingGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streamed(inputs, outputs, static_cast<double>(inputs[0].elements()));
+}
+
+std::string OneHot::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }
+Types OneHot::infer(std::span<const TensorType> inputs) const {
+  check_count(inputs, 1);
+  check_index_dtype(inputs[0]);
+  if (classes < 1) throw Error(fmt::format("one of {} classes", classes));
+  Shape shape = inputs[0].shape;
+  shape.push_back(classes);
+  return {{dtype, shape}};
+}
+Tensors OneHot::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors OneHot::batch(const BatchArgs& args) const { return {one_hot(args.inputs[0], classes, dtype)}; }
+Work OneHot::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  return streamed(inputs, outputs, 0);
+}
+
+Tensor gather(const Tensor& x, int axis, const Tensor& index) {
+  return apply_op1(std::make_shared<Gather>(normalize_axis(axis, x.type().rank())), {x, index});
+}
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
+  axis = normalize_axis(axis, x.type().rank());
+  const Tensor added = apply_op1(std::make_shared<ScatterAdd>(axis, x.size(axis)), {source, index});
+  if (added.type() != x.type())
+    throw Error(fmt::format("scatter_add: {} does not fit into {} on axis {}", to_string(source.type()),
+                            to_string(x.type()), axis));
+  return x + added;
+}
+Tensor embedding(const Tensor& table, const Tensor& ids) {
+  return apply_op1(std::make_shared<Embedding>(), {table, ids});
+}
+Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype) {
+  return apply_op1(std::make_shared<OneHot>(classes, dtype), {ids});
+}
+
+}  // namespace tandem

@@ -1,0 +1,99 @@
+#pragma once
+#include <tandem/core/op.h>
+#include <tandem/core/tensor.h>
+
+namespace tandem {
+
+/// Elements and rows named by indices: i32, checked when the op runs. One outside its axis throws Error
+/// naming it, its place and the range.
+
+/// x (…,K,…), index (…,J,…) -> (…,J,…) along `axis`: y[…,j,…] = x[…,index[…,j,…],…].
+class Gather final : public Op {
+ public:
+  explicit Gather(int axis) : axis(axis) {}
+  std::string_view name() const override { return "gather"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  const int axis;
+};
+
+/// source (…,J,…), index (…,J,…) -> (…,extent,…) along `axis`: zeros, to which y[…,index[…,j,…],…] +=
+/// source[…,j,…] in the order of j. The derivative of Gather, as Gather is its own.
+class ScatterAdd final : public Op {
+ public:
+  ScatterAdd(int axis, std::int64_t extent) : axis(axis), extent(extent) {}
+  std::string_view name() const override { return "scatter_add"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  const int axis;
+  const std::int64_t extent;
+};
+
+/// table (V, …), ids (I…) -> (I…, …): rows of the table.
+class Embedding final : public Op {
+ public:
+  std::string_view name() const override { return "embedding"; }
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+};
+
+/// rows (I…, …), ids (I…) -> (V, …): each row added to that of its id, in the order of the ids. The
+/// derivative of Embedding, as Embedding is its own.
+class EmbeddingGrad final : public Op {
+ public:
+  explicit EmbeddingGrad(std::int64_t count) : count(count) {}
+  std::string_view name() const override { return "embedding_grad"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  const std::int64_t count;  ///< V
+};
+
+/// ids (I…) -> (I…, classes): 1 at the id, 0 elsewhere.
+class OneHot final : public Op {
+ public:
+  OneHot(std::int64_t classes, DType dtype) : classes(classes), dtype(dtype) {}
+  std::string_view name() const override { return "one_hot"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  const std::int64_t classes;
+  const DType dtype;
+};
+
+/// Elements of x (…,K,…) along `axis` (negative counts from the end), by an index (…,J,…) whose other extents
+/// are those of `x`.
+Tensor gather(const Tensor& x, int axis, const Tensor& index);
+/// x (…,K,…) with source (…,J,…) added where index (…,J,…) says, along `axis`; f32, f64, i32 or i64.
+Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
+/// Rows of a table (V, …) of f32 or f64 by ids (I…): (I…, …).
+Tensor embedding(const Tensor& table, const Tensor& ids);
+/// ids (I…) -> (I…, classes).
+Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype = DType::f32);
+
+/// Extents for kernels that work along an axis: (outer, extent, inner).
+struct AxisSplit {
+  std::int64_t outer = 1, extent, inner = 1;
+  AxisSplit(const Shape& shape, int axis);
+};
+/// Throws Error naming the first index outside 0 … extent−1.
+void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent);
+
+}  // namespace tandem

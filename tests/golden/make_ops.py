@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Writes ops.json beside itself: what PyTorch computes by op, forward and backward, in double precision.
+
+Needs torch, which the tests do not: they read the file (tests/golden_ops_test.cpp, which has the same ops by the same
+names). Layouts are Tandem's: images (N,H,W,C), convolution weights (O,H,W,I). Inputs hold the kinks of what has some.
+"""
+import json
+import pathlib
+
+import torch
+import torch.nn.functional as F
+
+KINKS = [-4.0, -3.0, -1.5, -1.0, -0.0, 0.0, 0.25, 1.0, 2.0, 3.0, 4.0]
+
+
+def randn(*shape):
+    return (64 * torch.randn(shape)).round() / 64  # few digits
+
+
+def chw(x):
+    return x.permute(0, 3, 1, 2)  # also of weights
+
+
+def hwc(x):
+    return x.permute(0, 2, 3, 1)
+
+
+def pixelwise(f):
+    return lambda x: hwc(f(chw(x)))
+
+
+def values(t):
+    return {"dtype": "i32" if t.dtype == torch.int32 else "f64", "shape": list(t.shape), "values": t.flatten().tolist()}
+
+
+def case(name, function, *inputs):
+    leaves = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
+    outputs = function(*leaves)
+    outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+    cotangents = [randn(*t.shape) if t.is_floating_point() else None for t in outputs]
+    pairs = [(t, g) for t, g in zip(outputs, cotangents) if g is not None and t.requires_grad]
+    if pairs:
+        torch.autograd.backward(*zip(*pairs))
+    return {"name": name, "inputs": [values(t) for t in inputs],
+            "outputs": [values(t.detach() if t.is_floating_point() else t.int()) for t in outputs],
+            "cotangents": [values(g) if g is not None else None for g in cotangents],
+            "grads": [values(t.grad) if t.grad is not None else None for t in leaves]}
+
+
+def ints(shape, high):
+    return torch.randint(high, shape, dtype=torch.int32)
+
+
+def pointwise_cases():
+    x = torch.cat([torch.tensor(KINKS), 3 * randn(10)])
+    bases = torch.tensor([0.0, 0.0, 1.0, 2.0, 2.0, 3.0, 0.5, 2.5])
+    exponents = torch.tensor([0.0, 2.0, 0.0, 2.0, 3.0, -1.5, 0.5, 1.7])
+    yield case("pow", torch.pow, bases, exponents)
+    for e in (0, 1, 2, 3, 4, -1):
+        yield case(f"pow {e}", lambda t, e=e: t ** e, x if e >= 0 else x.abs() + 1)
+    for e in (0.5, -0.5, 1.7):
+        yield case(f"pow {e}", lambda t, e=e: t ** e, x.abs() + 0.1)
+    for name, f in {"softplus": F.softplus, "silu": F.silu, "elu 1.5": lambda t: F.elu(t, 1.5), "selu": F.selu,
+                    "hard_sigmoid": lambda t: F.relu6(t + 3) / 6,  # hardsigmoid's own derivative has 1/6 in float only
+                    "hard_swish": F.hardswish,
+                    "clamp": lambda t: t.clamp(-1, 2), "maximum 0.25": lambda t: t.clamp(min=0.25),
+                    "minimum 0.25": lambda t: t.clamp(max=0.25)}.items():
+        yield case(name, f, x)
+    yield case("floor", lambda t: t.detach().floor(), x)
+
+
+def reduce_cases():
+    x = randn(3, 4, 5)
+    yield case("max", lambda t: t.max(1).values, x)
+    yield case("min", lambda t: t.min(1).values, x)
+    yield case("argmax", lambda t: t.argmax(1), x)
+    yield case("argmin", lambda t: t.argmin(0), x)
+    yield case("variance", lambda t: t.var((0, 2)), x)
+    yield case("variance biased", lambda t: t.var((0, 2), unbiased=False, keepdim=True), x)
+    x[1] = 0
+    yield case("l2_norm", lambda t: t.norm(dim=2), x)
+
+
+def loss_cases():
+    logits, labels = 3 * randn(5, 4), ints((5,), 4)
+    yield case("cross_entropy 0.1", lambda t, i: F.cross_entropy(t, i.long(), label_smoothing=0.1), logits, labels)
+    x = torch.cat([torch.tensor([0.0, 200.0, -200.0, 30.0]), randn(4)])
+    yield case("bce_with_logits", F.binary_cross_entropy_with_logits, x, torch.tensor([0.0, 1, 0.0, 0.0, 1, 0.3, 0.8, 0.5]))
+    a, b = torch.tensor([0.0, 1.0, 0.5, -2.0, 0.1, 3.0]), torch.tensor([0.0, 0.5, 1.0, 1.0, 0.2, -0.7])
+    yield case("mse_loss", F.mse_loss, a, b)
+    yield case("l1_loss", F.l1_loss, a, b)
+    yield case("smooth_l1_loss 0.5", lambda s, t: F.smooth_l1_loss(s, t, beta=0.5), a, b)
+
+
+def norm_cases():
+    x, weight, bias = randn(2, 2, 3, 6) + 1, randn(6), randn(6)
+    yield case("layer_norm", lambda t, w, b: F.layer_norm(t, (6,), w, b, 1e-3), x, weight, bias)
+    yield case("rms_norm", lambda t, w: F.rms_norm(t, (6,), w, 1e-3), x, weight)
+    for groups in (1, 2, 6):
+        yield case(f"group_norm {groups}", lambda t, w, b, g=groups: hwc(F.group_norm(chw(t), g, w, b, 1e-3)), x, weight,
+                   bias)
+
+
+def shape_cases():
+    x, y = randn(3, 5), randn(3, 5)
+    yield case("split", lambda t: t.split([1, 4], 1), x)
+    yield case("stack", lambda s, t: torch.stack([s, t], 1), x, y)
+    yield case("flip", lambda t: t.flip(0, 1), x)
+    index = ints((3, 7), 5)
+    yield case("gather", lambda t, i: t.gather(1, i.long()), x, index)
+    yield case("scatter_add", lambda t, i, s: t.scatter_add(1, i.long(), s), x, index, randn(3, 7))
+    yield case("embedding", lambda t, i: F.embedding(i.long(), t), x, ints((2, 4), 3))
+    yield case("one_hot", lambda i: F.one_hot(i.long(), 6).double(), ints((2, 4), 6))
+
+
+def image_cases():
+    x = randn(1, 7, 5, 4)
+    yield case("adaptive_avg_pool2d", pixelwise(lambda t: F.adaptive_avg_pool2d(t, (3, 2))), x)
+    yield case("adaptive_max_pool2d", pixelwise(lambda t: F.adaptive_max_pool2d(t, (3, 2))), x)
+    yield case("global_max_pool2d", lambda t: F.adaptive_max_pool2d(chw(t), 1).flatten(1), x)
+    yield case("conv_transpose2d", lambda t, w, b: hwc(F.conv_transpose2d(
+        chw(t), chw(w), b, stride=(3, 2), padding=(1, 2), output_padding=(2, 0), dilation=(1, 2), groups=2)),
+        randn(1, 3, 4, 4), randn(4, 2, 3, 3), randn(6))
+    yield case("depthwise", lambda t, w: hwc(F.conv2d(chw(t), chw(w), stride=2, padding=1, groups=4)),
+               x, randn(8, 3, 2, 1))
+
+
+def main():
+    torch.manual_seed(1)
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases)
+    cases = [c for family in families for c in family()]
+    document = {"torch": torch.__version__.split("+")[0], "cases": cases}
+    pathlib.Path(__file__).with_name("ops.json").write_text(json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()
