@@ -18,17 +18,22 @@
 namespace tandem::nn {
 namespace {
 
-Parameter drawn(const std::string& name, Shape shape, std::int64_t fan_in) {
-  const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
+Parameter drawn(const std::string& name, Shape shape, Fans fans, const Initialiser& init = {}) {
   return {name, Tensor::zeros({default_dtype(), std::move(shape)}), true,
-          [bound](const TensorType& t, const std::string& path, std::uint64_t seed) {
-            return uniform(t, -bound, bound, path, seed);
+          [fans, init = init ? init : default_uniform()](const TensorType& t, const std::string& path,
+                                                         std::uint64_t seed) {
+            return init(t, fans, path, seed);
           }};
 }
 
 Parameter filled(const std::string& name, Shape shape, double value, bool trained) {
   return {name, Tensor::full({default_dtype(), std::move(shape)}, value), trained,
           [value](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, value); }};
+}
+
+// Drawn like PyTorch's where the weights are; 0 beside weights that are initialised otherwise.
+Parameter bias_of(std::int64_t out, Fans fans, const Initialiser& init) {
+  return init ? filled("bias", {out}, 0, true) : drawn("bias", {out}, fans);
 }
 
 // Channels of one group.
@@ -43,8 +48,9 @@ std::int64_t per_group(const char* what, std::int64_t channels, std::int64_t gro
 
 Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
     : Module(parent, name), options_(options) {
-  add_parameter(drawn("weight", {options.out, options.in}, options.in));
-  if (options.bias) add_parameter(drawn("bias", {options.out}, options.in));
+  const Fans fans{options.in, options.out};
+  add_parameter(drawn("weight", {options.out, options.in}, fans, options.init));
+  if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor Linear::forward(const Tensor& x) {
   return linear(x, parameter(0), options_.bias ? parameter(1) : Tensor());
@@ -53,8 +59,9 @@ Tensor Linear::forward(const Tensor& x) {
 Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("input", options.in, options.groups), kernel = options.kernel;
-  add_parameter(drawn("weight", {options.out, kernel, kernel, channels}, kernel * kernel * channels));
-  if (options.bias) add_parameter(drawn("bias", {options.out}, kernel * kernel * channels));
+  const Fans fans{kernel * kernel * channels, kernel * kernel * options.out / options.groups};
+  add_parameter(drawn("weight", {options.out, kernel, kernel, channels}, fans, options.init));
+  if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor Conv2d::forward(const Tensor& x) {
   return conv2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),
@@ -67,8 +74,9 @@ Tensor Conv2d::forward(const Tensor& x) {
 ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name, ConvTranspose2dOptions options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("output", options.out, options.groups), kernel = options.kernel;
-  add_parameter(drawn("weight", {options.in, kernel, kernel, channels}, kernel * kernel * channels));
-  if (options.bias) add_parameter(drawn("bias", {options.out}, kernel * kernel * channels));
+  const Fans fans{kernel * kernel * channels, kernel * kernel * options.in / options.groups};
+  add_parameter(drawn("weight", {options.in, kernel, kernel, channels}, fans, options.init));
+  if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {
   return conv_transpose2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/nn/initialisers.h>
 #include <tandem/nn/module.h>
 
 namespace tandem::nn {
@@ -11,6 +12,7 @@ namespace tandem::nn {
 struct LinearOptions {
   std::int64_t in = 0, out = 0;
   bool bias = true;
+  Initialiser init{};  ///< of the weights, beside biases of 0; none: as PyTorch, weights and biases alike
 };
 /// (N, in) -> (N, out): x·weightᵀ + bias. Parameters `weight` (out, in) and `bias` (out), drawn as PyTorch
 /// does: uniform in ±1/√in.
@@ -28,6 +30,7 @@ struct Conv2dOptions {
   std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1;
   std::int64_t groups = 1;  ///< as many as channels: depthwise
   bool bias = true;
+  Initialiser init{};  ///< as LinearOptions::init
 };
 /// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, kernel, kernel, in/groups) and `bias` (out).
 class Conv2d final : public Module {
@@ -45,6 +48,7 @@ struct ConvTranspose2dOptions {
   std::int64_t output_padding = 0;  ///< below the stride
   std::int64_t dilation = 1, groups = 1;
   bool bias = true;
+  Initialiser init{};  ///< as LinearOptions::init
 };
 /// (N, H, W, in) -> (N, (H−1)·stride − 2·padding + dilation·(kernel−1) + output_padding + 1, …, out).
 /// Parameters `weight` (in, kernel, kernel, out/groups) and `bias` (out).

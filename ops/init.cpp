@@ -39,6 +39,14 @@ Tensor normal(TensorType type, double mean, double deviation, const std::string&
               [=](const RngKey& key, std::uint64_t i) { return mean + deviation * normal(key, 0, i); });
 }
 
+Tensor truncated_normal(TensorType type, double deviation, double cut, const std::string& path,
+                        std::uint64_t seed) {
+  return fill(std::move(type), path, seed, [=](const RngKey& key, std::uint64_t i) {
+    for (std::uint64_t attempt = 0;; ++attempt)
+      if (const double x = normal(key, attempt, i); std::fabs(x) <= cut) return deviation * x;
+  });
+}
+
 Tensor kaiming_uniform(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed,
                        double gain) {
   const double bound = std::sqrt(per_fan(3 * gain * gain, fan_in, path));

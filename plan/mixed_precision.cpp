@@ -17,16 +17,34 @@ class Mixing {
  public:
   Mixing(const Graph& forward, DType low) : g_(forward), low_(low), to_(forward.values().size(), -1) {
     for (const StateSlot& s : forward.slots()) result_.add_slot(s);
-    for (const Node& n : forward.nodes()) add(n);
+    find_full();
+    for (NodeId n = 0; n < static_cast<NodeId>(forward.nodes().size()); ++n)
+      add(forward.node(n), full_[at(n)]);
   }
   Graph take() { return std::move(result_); }
 
  private:
-  void add(const Node& n) {
+  static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+  // Expressions that only what is computed in full reads, as those of a loss before its mean.
+  void find_full() {
+    const auto readers = g_.readers();
+    full_.assign(g_.nodes().size(), false);
+    for (auto n = static_cast<NodeId>(g_.nodes().size()); n-- > 0;) {
+      const Node& node = g_.node(n);
+      full_[at(n)] = node.op->precision() == Precision::full;
+      if (!dynamic_cast<const Pointwise*>(node.op.get())) continue;
+      const auto& all = readers[at(node.outputs[0])];
+      full_[at(n)] =
+          !all.empty() && std::all_of(all.begin(), all.end(), [&](NodeId r) { return full_[at(r)]; });
+    }
+  }
+
+  void add(const Node& n, bool full) {
     std::vector<ValueId> inputs = n.inputs;
-    for (ValueId& v : inputs) v = to_[static_cast<std::size_t>(v)];
+    for (ValueId& v : inputs) v = to_[at(v)];
     OpPtr op = n.op;
-    switch (n.op->precision()) {
+    switch (full ? Precision::full : n.op->precision()) {
       case Precision::low:
         for (ValueId& v : inputs)
           if (is(v, DType::f32)) v = as(v, low_, n.tag);
@@ -42,8 +60,7 @@ class Mixing {
         break;
     }
     const Node& added = result_.node(result_.add(std::move(op), std::move(inputs), n.tag));
-    for (std::size_t o = 0; o < n.outputs.size(); ++o)
-      to_[static_cast<std::size_t>(n.outputs[o])] = added.outputs[o];
+    for (std::size_t o = 0; o < n.outputs.size(); ++o) to_[at(n.outputs[o])] = added.outputs[o];
   }
 
   // An expression says what it gives; one that gave f32 gives what it is given. Casts are the user's.
@@ -78,6 +95,7 @@ class Mixing {
   const DType low_;
   Graph result_;
   std::vector<ValueId> to_;
+  std::vector<bool> full_;  // nodes
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
 };
 

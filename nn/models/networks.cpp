@@ -7,6 +7,7 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/resnet.h>
+#include <tandem/nn/models/snn.h>
 #include <tandem/nn/models/vgg.h>
 
 namespace tandem::nn {
@@ -40,6 +41,8 @@ const std::vector<Network>& networks() {
       {"resnet56", resnet<56>},
       {"vgg16",
        [](int c) -> std::unique_ptr<Module> { return std::make_unique<Vgg16>(Vgg16Options{.classes = c}); }},
+      {"snn",
+       [](int c) -> std::unique_ptr<Module> { return std::make_unique<Snn>(SnnOptions{.classes = c}); }},
   };
   return table;
 }

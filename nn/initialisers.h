@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <tandem/core/tensor.h>
+
+namespace tandem::nn {
+
+/// How many inputs an output of a layer sums over, and how many outputs an input goes to.
+struct Fans {
+  std::int64_t in = 0, out = 0;
+};
+
+/// How a layer's weights begin: a function of the parameter's type, its fans and path, and the model's seed.
+using Initialiser =
+    std::function<Tensor(const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed)>;
+
+/// Variance gain²/fan_in; gain² = 2 for relu (He et al. 2015).
+Initialiser kaiming_uniform(double gain = 1.4142135623730951);
+Initialiser kaiming_normal(double gain = 1.4142135623730951);
+/// Variance 2·gain²/(fan_in + fan_out) (Glorot & Bengio 2010).
+Initialiser xavier_uniform(double gain = 1);
+Initialiser xavier_normal(double gain = 1);
+/// Variance 1/fan_in: what SELU asks for (Klambauer et al. 2017).
+Initialiser lecun_normal();
+/// Normal, drawn again beyond `cut` deviations from 0.
+Initialiser truncated_normal(double deviation, double cut = 2);
+/// Uniform in ±1/√fan_in, which is what layers do unless told.
+Initialiser default_uniform();
+
+}  // namespace tandem::nn

@@ -1,0 +1,32 @@
+#include <tandem/nn/models/snn.h>
+
+#include <tandem/ops/activation.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem::nn {
+namespace {
+
+LinearOptions layer(std::int64_t in, std::int64_t out) {
+  return {.in = in, .out = out, .init = lecun_normal()};
+}
+
+}  // namespace
+
+Snn::Hidden::Hidden(Module& parent, const SnnOptions& o) : Module(parent, "hidden") {
+  for (int i = 0; i < o.layers; ++i)
+    layers_.push_back(
+        std::make_unique<Linear>(*this, std::to_string(i), layer(i == 0 ? o.in : o.width, o.width)));
+}
+
+Tensor Snn::Hidden::forward(const Tensor& x) {
+  Tensor h = x;
+  for (auto& linear : layers_) h = selu((*linear)(h));
+  return h;
+}
+
+Snn::Snn(SnnOptions o)
+    : hidden_(*this, o), head_(*this, "head", layer(o.layers > 0 ? o.width : o.in, o.classes)) {}
+
+Tensor Snn::forward(const Tensor& x) { return head_(hidden_(flatten(x))); }
+
+}  // namespace tandem::nn
