@@ -119,7 +119,7 @@ std::string Pool2dOp::attributes() const {
 Tensors Pool2dOp::batch(const BatchArgs& args) const { return map_over_models(clone(), args); }
 Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
-  const auto [less, more] = std::minmax(inputs[0].elements(), outputs[0].elements());
+  const auto [less, more] = std::minmax({inputs[0].elements(), outputs[0].elements()});  // by value
   work.flops =
       static_cast<double>(options.output != Size2(0) ? more : less * options.kernel.h * options.kernel.w);
   return work;
