@@ -20,7 +20,7 @@ namespace tandem::bench {
 namespace {
 
 struct Options {
-  std::vector<std::string> networks = {"mlp", "convnet", "resnet20", "vgg16"};
+  std::vector<std::string> networks = {"mlp", "convnet", "resnet20", "vgg16", "snn"};
   std::int64_t batch = 128;
   int steps = 10;
   int threads = 0;
