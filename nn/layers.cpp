@@ -20,10 +20,18 @@ namespace {
 
 Parameter drawn(const std::string& name, Shape shape, std::int64_t fan_in) {
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in));
-  return {name, Tensor::zeros({default_dtype(), std::move(shape)}), true,
-          [bound](const TensorType& t, const std::string& path, std::uint64_t seed) {
+  return {.name = name,
+          .tensor = Tensor::zeros({default_dtype(), std::move(shape)}),
+          .initialise = [bound](const TensorType& t, const std::string& path, std::uint64_t seed) {
             return uniform(t, -bound, bound, path, seed);
           }};
+}
+
+// The weight of a convolution.
+Parameter filters(Shape shape, std::int64_t fan_in) {
+  Parameter p = drawn("weight", std::move(shape), fan_in);
+  p.channels_last = p.tensor.shape();
+  return p;
 }
 
 Parameter filled(const std::string& name, Shape shape, double value, bool trained) {
@@ -43,7 +51,15 @@ std::int64_t per_group(const char* what, std::int64_t channels, std::int64_t gro
 
 Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
     : Module(parent, name), options_(options) {
-  add_parameter(drawn("weight", {options.out, options.in}, options.in));
+  Parameter weight = drawn("weight", {options.out, options.in}, options.in);
+  if (const Shape& image = options.image; !image.empty()) {
+    if (image.size() != 3 || element_count(image) != options.in)
+      throw Error(
+          fmt::format("linear layer '{}' has {} inputs, which no image of (height, width, channels) {} gives",
+                      name, options.in, to_string(image)));
+    weight.channels_last = {options.out, image[0], image[1], image[2]};
+  }
+  add_parameter(std::move(weight));
   if (options.bias) add_parameter(drawn("bias", {options.out}, options.in));
 }
 Tensor Linear::forward(const Tensor& x) {
@@ -53,7 +69,7 @@ Tensor Linear::forward(const Tensor& x) {
 Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("input", options.in, options.groups), kernel = options.kernel;
-  add_parameter(drawn("weight", {options.out, kernel, kernel, channels}, kernel * kernel * channels));
+  add_parameter(filters({options.out, kernel, kernel, channels}, kernel * kernel * channels));
   if (options.bias) add_parameter(drawn("bias", {options.out}, kernel * kernel * channels));
 }
 Tensor Conv2d::forward(const Tensor& x) {
@@ -67,7 +83,7 @@ Tensor Conv2d::forward(const Tensor& x) {
 ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name, ConvTranspose2dOptions options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("output", options.out, options.groups), kernel = options.kernel;
-  add_parameter(drawn("weight", {options.in, kernel, kernel, channels}, kernel * kernel * channels));
+  add_parameter(filters({options.in, kernel, kernel, channels}, kernel * kernel * channels));
   if (options.bias) add_parameter(drawn("bias", {options.out}, kernel * kernel * channels));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {
@@ -108,6 +124,7 @@ BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions o
   add_parameter(filled("bias", {options.channels}, 0, true));
   add_parameter(filled("running_mean", {options.channels}, 0, false));
   add_parameter(filled("running_var", {options.channels}, 1, false));
+  add_torch_counter("num_batches_tracked");
 }
 
 Tensor BatchNorm::forward(const Tensor& x) {
