@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -64,6 +65,8 @@ class CifarEvaluation final : public Host {
  public:
   CifarEvaluation(DatasetPtr data, const TrainOptions& options, std::int64_t batch_size);
   std::int64_t batches() const { return loader_.batches_per_epoch(); }
+  /// Counts anew.
+  void start() { std::ranges::fill(correct_, 0); }
   std::vector<double> accuracy() const;  ///< per model, 0 … 1
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,

@@ -19,10 +19,12 @@ void ProgressLine::update(std::int64_t step, std::int64_t images, double loss, d
   images_ += images;
   const std::int64_t done = step + 1;
   const double silence = seconds - shown_at_;
-  const bool due = terminal_ ? silence >= kRedraw : done == 1 || done % every_ == 0 || silence >= kSilence;
+  const bool due =
+      terminal_ ? silence >= kRedraw : done == before_ + 1 || done % every_ == 0 || silence >= kSilence;
   if (!due && done != total_) return;
   const double rate = static_cast<double>(images_) / (seconds - shown_at_);
-  const double left = (seconds - started_) / static_cast<double>(done) * static_cast<double>(total_ - done);
+  const double left =
+      (seconds - started_) / static_cast<double>(done - before_) * static_cast<double>(total_ - done);
   images_ = 0;
   shown_at_ = seconds;
   const std::string numbers =

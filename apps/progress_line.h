@@ -13,6 +13,8 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
+  /// So many batches were done before, in another run.
+  void resume(std::int64_t batches) { before_ = batches; }
   /// `seconds`: when the run starts, on a steady clock.
   void start(double seconds) { started_ = shown_at_ = seconds; }
   /// Batch `step`, from 0, of `images`, is done at `seconds`.
@@ -20,7 +22,7 @@ class ProgressLine {
   void finish();
 
  private:
-  std::int64_t total_;
+  std::int64_t total_, before_ = 0;
   int every_;
   bool terminal_, open_ = false;
   double started_ = 0, shown_at_ = 0;

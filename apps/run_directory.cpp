@@ -14,6 +14,7 @@
 #include <tandem/core/error.h>
 
 #include "output_file.h"
+#include "resume.h"
 
 namespace tandem::apps {
 namespace {
@@ -22,6 +23,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::array kFiles{"args.json", "metrics.jsonl", "summary.json", "profile.json", "program.json"};
+
+// And what else says that a directory holds a run.
+constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
+                           "profile.json", "program.json",  "checkpoints"};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
@@ -38,6 +43,19 @@ std::shared_ptr<const int> locked(const std::string& directory) {
     throw Error(
         fmt::format("--output '{}': another run is writing there; choose another directory", directory));
   return lock;
+}
+
+// The lines of metrics.jsonl on the batches below `batches`: a run that was killed may have got further, or
+// have left half a line.
+std::string first_steps(const std::string& file, std::int64_t batches) {
+  std::ifstream in(file);
+  std::string lines;
+  for (std::string line; std::getline(in, line);) {
+    const json j = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!j.is_object() || j.value("step", batches) >= batches) break;
+    lines += line + "\n";
+  }
+  return lines;
 }
 
 }  // namespace
@@ -84,6 +102,12 @@ std::string to_json(const TrainOptions& o) {
                {"memory_budget", o.memory_budget},
                {"transport", o.transport},
                {"link", o.link},
+               {"checkpoint_every", o.checkpoint_every},
+               {"keep", o.keep},
+               {"keep_every", o.keep_every},
+               {"keep_best", o.keep_best},
+               {"resume", o.resume},
+               {"evaluate", o.evaluate},
                {"plan", o.plan},
                {"dtype", o.dtype},
                {"profile", o.profile},
@@ -92,14 +116,14 @@ std::string to_json(const TrainOptions& o) {
   return j.dump(1) + "\n";
 }
 
-RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {
+RunDirectory::RunDirectory(const TrainOptions& options, bool in_place) : directory_(options.output) {
   if (!keeps()) return;
   std::error_code error;
   fs::create_directories(directory_, error);
   if (error) throw Error(fmt::format("--output '{}' cannot be made: {}", directory_, error.message()));
   lock_ = locked(directory_);
-  for (const char* file : kFiles)
-    if (!options.force && fs::exists(path(file), error))
+  for (const char* file : kHeld)
+    if (!options.force && !in_place && fs::exists(path(file), error))
       throw Error(
           fmt::format("--output '{}' holds a run already ({}); choose another directory, or --force its "
                       "replacement",
@@ -107,13 +131,16 @@ RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.out
   require_writable("--output", path(kFiles[0]));
 }
 
-void RunDirectory::start(const TrainOptions& options) {
+void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   if (!keeps()) return;
+  const std::string before = batches > 0 ? first_steps(path("metrics.jsonl"), batches) : "";
   std::error_code ignored;
   for (const char* file : kFiles) fs::remove(path(file), ignored);
+  if (batches == 0) fs::remove_all(checkpoints_of(directory_), ignored);
   write_file(path("args.json"), to_json(options));
   if (options.simulate) return;
   metrics_.open(path("metrics.jsonl"));
+  metrics_ << before << std::flush;
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
 }
 

@@ -26,10 +26,11 @@ class RunDirectory {
  public:
   RunDirectory() = default;
   /// Makes the directory --output, and leaves what it holds. Throws Error naming it when it cannot be
-  /// written, or holds a run and --force is not given.
-  explicit RunDirectory(const TrainOptions& options);
-  /// Removes what is left of an earlier run, and writes args.json.
-  void start(const TrainOptions& options);
+  /// written, or holds a run and is neither to replace it (--force) nor to go on with it (`in_place`).
+  RunDirectory(const TrainOptions& options, bool in_place);
+  /// Removes what is left of an earlier run, and writes args.json. A run that goes on after `batches` keeps
+  /// its checkpoints and its metrics so far.
+  void start(const TrainOptions& options, std::int64_t batches = 0);
   void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms,
                double images_per_second);
   void summary(const Summary& summary);

@@ -114,6 +114,9 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--workers", o.workers, 0, kMostThreads);
   check_augmentations(o.augment);
   in_range("--print-freq", o.print_every, 1);
+  in_range<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0, kMostSteps);
+  in_range<std::int64_t>("--keep-every", o.keep_every, 0, kMostSteps);
+  in_range("--keep", o.keep, 2);
   if (!o.link.empty()) parse_link(o.link);
   try {
     allowed_bad_samples(o.bad_samples);
@@ -149,6 +152,20 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--lockstep", o.parallel == "pipeline", "without --parallel pipeline");
   needs("--link", o.ranks * o.stages > 1, "on one rank; add --parallel data or pipeline");
   needs("--force", !o.output.empty(), "without --output, whose files it replaces");
+  for (const char* flag : {"--checkpoint-every", "--resume", "--evaluate"})
+    needs(flag, !o.simulate, "with --simulate, which trains nothing");
+  needs("--checkpoint-every", !o.output.empty(), "without --output, where checkpoints are kept");
+  for (const char* flag : {"--keep", "--keep-every", "--keep-best"})
+    needs(flag, o.checkpoint_every > 0, "without --checkpoint-every");
+  if (o.keep_every > 0 && o.keep_every % o.checkpoint_every != 0)
+    throw Error(fmt::format("--keep-every {} is no multiple of --checkpoint-every {}, so few would be kept",
+                            o.keep_every, o.checkpoint_every));
+  needs("--evaluate", !o.resume.empty(), "without --resume, which names the weights");
+  needs("--trace", !o.evaluate, "with --evaluate, which prints its result alone");
+  if (o.resume == "auto") {
+    needs("--resume", !o.output.empty(), "as auto without --output, whose checkpoints it looks for");
+    needs("--force", false, "with --resume auto, which goes on with the run that --output holds");
+  }
   needs("--profile", o.simulate, "on training; add --simulate, or leave it out");
   needs("--epochs", !o.simulate, "with --simulate; --steps says how many batches are predicted");
   needs("--print-freq", !o.simulate, "with --simulate, which prints its result alone");

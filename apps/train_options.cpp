@@ -125,6 +125,23 @@ void add_output(CLI::App& app, TrainOptions& o) {
                  "batches between printed lines; images/s is the mean over them");
 }
 
+void add_checkpoints(CLI::App& app, TrainOptions& o) {
+  app.option_defaults()->group("Checkpoints (docs/checkpoints.md)");
+  app.add_option(
+      "--checkpoint-every", o.checkpoint_every,
+      "batches between checkpoints, in --output's checkpoints/step-N; one more at the end (0: none)");
+  app.add_option("--keep", o.keep, "newest checkpoints that stay, at least 2");
+  app.add_option("--keep-every", o.keep_every, "those of every so many batches stay as well (0: none)");
+  app.add_flag("--keep-best", o.keep_best,
+               "evaluate with each checkpoint; the one of the best test accuracy stays as well");
+  app.add_option(
+      "--resume", o.resume,
+      "go on from a checkpoint: its directory, the newest whole one in a directory or run, or auto:\n"
+      "--output's newest, if it has one. A .safetensors file gives the first weights alone");
+  app.add_flag("-e,--evaluate", o.evaluate,
+               "test the weights that --resume names: trains nothing, and writes nothing");
+}
+
 void add_simulation(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Simulation");
   app.add_flag("--simulate", o.simulate,
@@ -167,6 +184,7 @@ bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOp
   add_parallelism(app, o);
   add_memory(app, o);
   add_output(app, o);
+  add_checkpoints(app, o);
   add_simulation(app, o);
   if (!parse_command_line(app, argc, argv)) return false;
   for (int i = 0; i < argc; ++i) o.command_line += (i ? " " : "") + std::string(argv[i]);

@@ -42,6 +42,12 @@ struct TrainOptions {
   std::string memory_budget;
   std::string transport;  ///< threads, mpi; empty: mpi under mpirun
   std::string link, trace, profile, plan, output;
+  std::int64_t checkpoint_every = 0;  ///< batches; 0: never
+  int keep = 2;                       ///< newest checkpoints
+  std::int64_t keep_every = 0;        ///< and those of every so many batches; 0: none
+  bool keep_best = false;             ///< and the one of the best test accuracy
+  std::string resume;                 ///< a checkpoint, what holds some, a file of weights, or auto
+  bool evaluate = false;              ///< only
   std::string dtype = "f32";
   bool simulate = false, force = false;
   int print_every = 50;

@@ -23,6 +23,7 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
 #include <tandem/nn/models/networks.h>
+#include <tandem/nn/weights.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/non_finite.h>
@@ -55,14 +56,21 @@ std::vector<std::string> vectors_of(const Graph& g) {
   return paths;
 }
 
+// Per model.
+std::string accuracy_line(std::vector<double> accuracy) {
+  for (double& a : accuracy) a *= 100;
+  return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, " "));
+}
+
 }  // namespace
 
 Trainer::Trainer(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
     : options_(std::move(options)), signals_(signals), mpi_(mpi) {}
 
 void Trainer::run() {
+  start_ = find_start(options_);
   if (is_main()) {  // before anything that takes long
-    directory_ = RunDirectory(options_);
+    if (!options_.evaluate) directory_ = RunDirectory(options_, start_.in_place);
     require_writable("--trace", options_.trace);
   }
   MemoryDataset train_data = read_data(CifarSplit::train), test_data = read_data(CifarSplit::test);
@@ -76,9 +84,12 @@ void Trainer::run() {
     common.command_line.clear();
     common.data.clear();  // the data themselves count
     agree(*mpi_->comm(),
-          fnv1a(fmt::format("{} {} {}", to_json(common), train_data.digest(), test_data.digest())),
+          fnv1a(fmt::format("{} {} {} {}", to_json(common), train_data.digest(), test_data.digest(),
+                            start_.digest())),
           "arguments or data", 0);
   }
+  begin_.train_data = train_data.digest();
+  begin_.test_data = test_data.digest();
   const DatasetPtr train_set = std::make_shared<MemoryDataset>(std::move(train_data)),
                    test_set = std::make_shared<MemoryDataset>(std::move(test_data));
   options_.simulate ? simulate(train_set) : train(train_set, test_set);
@@ -173,10 +184,61 @@ std::map<std::string, Tensor> Trainer::initial_state() const {
   std::vector<std::map<std::string, Tensor>> models;
   for (std::uint64_t seed : options_.seed) {
     const auto network = nn::make_network(options_.arch, classes_);
-    network->initialise(seed);
+    if (start_.weights.empty())
+      network->initialise(seed);
+    else
+      nn::load_weights(*network, start_.weights);
     models.push_back(network->state());
   }
   return stack_states(models);
+}
+
+// That it fits this run is known before anything is lost.
+void Trainer::agree_on_checkpoint() {
+  if (!start_.checkpoint) return;
+  const RunState saved = read_run_state(*start_.checkpoint);
+  const std::string note = compare(saved, begin_);
+  if (!options_.evaluate) {
+    begin_.batch = saved.batch;
+    begin_.losses = saved.losses;
+  }
+  if (!is_main()) return;
+  for (const std::string& why : start_.damaged) fmt::print("note: a checkpoint is passed over: {}\n", why);
+  if (!note.empty()) fmt::print("note: {}\n", note);
+  if (!options_.evaluate) fmt::print("resumes at batch {} from {}\n", begin_.batch, start_.checkpoint->path);
+}
+
+std::unique_ptr<CheckpointWriter> Trainer::checkpoint_writer() const {
+  if (options_.checkpoint_every == 0) return nullptr;
+  const Retention retention{options_.keep, options_.keep_every, options_.keep_best};
+  return std::make_unique<CheckpointWriter>(
+      CheckpointStore(checkpoints_of(options_.output), retention),
+      [](std::int64_t batch, const std::string& why) {
+        say_error(fmt::format("train_cifar: the checkpoint after {} failed, training goes on: {}",
+                              counted(batch, "batch"), why));
+      });
+}
+
+// Drained, after so many batches. All ranks give what they hold; the main one writes while training goes on.
+void Trainer::save_checkpoint(const Run& run, std::int64_t batch) const {
+  auto state = run.session.state(main_rank());
+  std::optional<double> score;
+  if (options_.keep_best) {
+    const std::vector<double> accuracy = evaluate(run.session, run.evaluation, run.evaluates);
+    score = std::accumulate(accuracy.begin(), accuracy.end(), 0.0) / static_cast<double>(accuracy.size());
+  }
+  if (!run.writer) return;
+  RunState now = begin_;
+  now.batch = batch;
+  now.epoch = batch / run.host.batches_per_epoch();
+  now.losses = run.log->losses();
+  run.writer->save(batch, checkpoint_files(std::move(state), std::move(now), classes_), score);
+}
+
+std::vector<double> Trainer::evaluate(Session& session, CifarEvaluation& evaluation, int program) const {
+  evaluation.start();
+  session.run(0, evaluation.batches(), program);
+  return evaluation.accuracy();
 }
 
 std::vector<std::unique_ptr<Comm>> Trainer::comms() const {
@@ -214,8 +276,12 @@ Program Trainer::training_program(const Strategy& s) const {
 
 void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
   const Strategy s = strategy();
+  begin_.options = options_;
+  begin_.options.threads = s.threads;
+  agree_on_checkpoint();
   const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;
+  std::unique_ptr<CheckpointWriter> writer;
   CifarTraining host(
       train, options_, [&](std::int64_t batch, const CifarTraining::Batch& b) { log->arrived(batch, b); },
       ahead(program));
@@ -229,29 +295,31 @@ void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
   const std::int64_t last = train->size() % options_.batch_size / s.replicas / s.microbatches;
   const int trains_last =
       options_.drop_last || last == 0 ? 0 : session.add(build(forward_graph(last, true), s), host);
-  session.load(initial_state());
+  if (begin_.batch > host.total_batches())
+    throw Error(
+        fmt::format("--resume: {} are trained already, and the run ends after {}; raise --epochs or --steps",
+                    counted(begin_.batch, "batch"), host.total_batches()));
+  session.load(start_.checkpoint ? read_state(*start_.checkpoint, options_, classes_, options_.evaluate)
+                                 : initial_state());
+  if (options_.evaluate) {
+    const SignalWatch::During during(signals_, [&](int signal) { end_run(session, signal); });
+    const std::vector<double> accuracy = evaluate(session, evaluation, evaluates);
+    if (is_main()) fmt::print("{}\n", accuracy_line(accuracy));
+    return;
+  }
   if (is_main()) {
-    if (const int busy = s.threads * compute_lanes(); busy + loader_threads() > default_threads())
-      fmt::print("note: {}{} share {}\n", counted(busy, "computing thread"),
-                 loader_threads() > 0 ? " and " + counted(loader_threads(), "loading thread") : "",
-                 counted(default_threads(), "core"));
-    TrainOptions used = options_;
-    used.threads = s.threads;
-    directory_.start(used);
-    const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
-    log = std::make_unique<TrainingLog>(options_, directory_, host.batches_per_epoch(), host.total_batches(),
-                                        terminal);
-    log->start();
+    log = begin(host, s.threads);
+    writer = checkpoint_writer();
   }
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(session, signal); });
-    run_epochs(session, host, trains_last);
+    run_epochs({session, host, evaluation, trains_last, evaluates, log.get(), writer.get()});
     const Timeline timeline = options_.trace.empty() ? Timeline() : session.timeline(main_rank());
-    session.run(0, evaluation.batches(), evaluates);
+    const std::vector<double> accuracy = evaluate(session, evaluation, evaluates);
     const std::int64_t peak = session.executed_peak(main_rank());
     if (!log) return;
     log->finish();
-    report(*log, session, peak, evaluation.accuracy());
+    report(*log, session, peak, accuracy);
     write_trace(timeline);
   } catch (const NonFinite& e) {
     const std::string where = where_non_finite(train, session.state(main_rank(), spare.get()), e.batch);
@@ -261,6 +329,21 @@ void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
     if (spare && signal_behind(e) == 0) help_explain(session, *spare);
     throw;
   }
+}
+
+// What the main rank does last before it trains: from here on the run directory is this run's.
+std::unique_ptr<TrainingLog> Trainer::begin(const CifarTraining& host, int threads) {
+  if (const int busy = threads * compute_lanes(); busy + loader_threads() > default_threads())
+    fmt::print("note: {}{} share {}\n", counted(busy, "computing thread"),
+               loader_threads() > 0 ? " and " + counted(loader_threads(), "loading thread") : "",
+               counted(default_threads(), "core"));
+  directory_.start(begin_.options, begin_.batch);
+  const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
+  auto log = std::make_unique<TrainingLog>(options_, directory_, host.batches_per_epoch(),
+                                           host.total_batches(), terminal);
+  if (begin_.batch > 0) log->resume(begin_.batch, begin_.losses);
+  log->start();
+  return log;
 }
 
 // A signal may mean that another rank died: it is said where this one was.
@@ -274,14 +357,18 @@ void Trainer::end_run(Session& session, int signal) const {
 }
 
 // A short last batch has a Program of its own.
-void Trainer::run_epochs(Session& session, CifarTraining& host, int trains_last) const {
-  const std::int64_t total = host.total_batches(), per_epoch = host.batches_per_epoch();
-  host.start(0);
-  for (std::int64_t batch = 0, next; batch < total; batch = next) {  // drained after every epoch
+void Trainer::run_epochs(const Run& run) const {
+  const std::int64_t total = run.host.total_batches(), per_epoch = run.host.batches_per_epoch(),
+                     every = options_.checkpoint_every;
+  run.host.start(begin_.batch);
+  for (std::int64_t batch = begin_.batch, next; batch < total; batch = next) {
+    // Drained after every epoch, and for checkpoints, at batches that do not depend on where the run began.
     next = std::min(total, (batch / per_epoch + 1) * per_epoch);
-    const std::int64_t whole = next - (host.samples(next - 1) < options_.batch_size);
-    if (whole > batch) session.run(batch, whole - batch);
-    if (whole < next) session.run(whole, 1, trains_last);
+    if (every > 0) next = std::min(next, (batch / every + 1) * every);
+    const std::int64_t whole = next - (run.host.samples(next - 1) < options_.batch_size);
+    if (whole > batch) run.session.run(batch, whole - batch);
+    if (whole < next) run.session.run(whole, 1, run.trains_last);
+    if (every > 0 && (next % every == 0 || next == total)) save_checkpoint(run, next);
   }
 }
 
@@ -319,15 +406,13 @@ void Trainer::report(const TrainingLog& log, const Session& session, std::int64_
   summary.test_accuracy = accuracy;
   summary.train_loss = log.mean_loss();
   summary.step_ms = log.mean_step_ms();
-  summary.skipped = log.not_finite();
+  summary.skipped = log.losses().not_finite;
   summary.images_per_second = log.images_per_second();
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = session.planned_peak();
   summary.live_peak_bytes = session.live_peak();
-  std::vector<double> percent;
-  for (double a : accuracy) percent.push_back(100 * a);
-  fmt::print("test accuracy {:.2f} %  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
-             fmt::join(percent, " "), fmt::join(summary.train_loss, " "), summary.step_ms,
+  fmt::print("{}  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
+             accuracy_line(accuracy), fmt::join(summary.train_loss, " "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
 }

@@ -9,6 +9,13 @@
 
 namespace tandem::apps {
 
+/// Of the losses so far.
+struct LossSums {
+  std::vector<double> batches,
+      sum;  ///< per model, over the epoch; a short batch counts as its part of a whole one
+  std::int64_t not_finite = 0;  ///< of all models, over the run: they are in no sum
+};
+
 /// What is known of a run from its losses as they arrive: metrics to the run directory, a progress line,
 /// means.
 class TrainingLog {
@@ -16,12 +23,13 @@ class TrainingLog {
   /// `directory` must outlive it. `terminal`: draw a bar instead of printing lines.
   TrainingLog(const TrainOptions& options, RunDirectory& directory, std::int64_t batches_per_epoch,
               std::int64_t total_batches, bool terminal);
+  /// The run goes on after its first `batches`, of which these are the losses.
+  void resume(std::int64_t batches, LossSums losses);
   void start();
   void arrived(std::int64_t batch, const CifarTraining::Batch& result);
   void finish() { progress_.finish(); }
 
-  /// Losses that were not finite, of all models: they are in no mean.
-  std::int64_t not_finite() const { return not_finite_; }
+  const LossSums& losses() const { return losses_; }
   /// Per model, over the last epoch.
   std::vector<double> mean_loss() const;
   /// Over all batches but the first, which warms up; of the first where it is the only one.
@@ -34,9 +42,8 @@ class TrainingLog {
   RunDirectory& directory_;
   ProgressLine progress_;
   double started_ = 0, first_ = 0, last_ = 0;  // start and arrivals, seconds
-  std::int64_t count_ = 0, images_ = 0, first_images_ = 0, not_finite_ = 0, epoch_;
-  std::vector<double> in_epoch_;  // batches, a short one as its part of a whole one; so is epoch_sum_
-  std::vector<double> epoch_sum_;
+  std::int64_t count_ = 0, images_ = 0, first_images_ = 0, epoch_;
+  LossSums losses_;
 };
 
 }  // namespace tandem::apps

@@ -3,6 +3,8 @@
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
+find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # a header alone; checksums of checkpoints
+mark_as_advanced(XXHASH_INCLUDE)
 if(TANDEM_APPS OR TANDEM_TESTS)
   find_package(CLI11 REQUIRED)
 endif()

@@ -3,6 +3,7 @@ function(tandem_configure_library target)
   # Headers are included as <tandem/FOLDER/name.h>: cmake/include/tandem holds one link a folder.
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/include>
                              $<INSTALL_INTERFACE:include>)
+  target_include_directories(${target} SYSTEM PRIVATE ${XXHASH_INCLUDE})
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES SYSTEM ON)  # a user's warning flags are for the user's code
   endif()

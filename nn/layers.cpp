@@ -19,11 +19,19 @@ namespace tandem::nn {
 namespace {
 
 Parameter drawn(const std::string& name, Shape shape, Fans fans, const Initialiser& init = {}) {
-  return {name, Tensor::zeros({default_dtype(), std::move(shape)}), true,
-          [fans, init = init ? init : default_uniform()](const TensorType& t, const std::string& path,
-                                                         std::uint64_t seed) {
+  return {.name = name,
+          .tensor = Tensor::zeros({default_dtype(), std::move(shape)}),
+          .initialise = [fans, init = init ? init : default_uniform()](
+                            const TensorType& t, const std::string& path, std::uint64_t seed) {
             return init(t, fans, path, seed);
           }};
+}
+
+// The weight of a convolution.
+Parameter filters(Shape shape, Fans fans, const Initialiser& init) {
+  Parameter p = drawn("weight", std::move(shape), fans, init);
+  p.channels_last = p.tensor.shape();
+  return p;
 }
 
 Parameter filled(const std::string& name, Shape shape, double value, bool trained) {
@@ -49,7 +57,15 @@ std::int64_t per_group(const char* what, std::int64_t channels, std::int64_t gro
 Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
     : Module(parent, name), options_(options) {
   const Fans fans{options.in, options.out};
-  add_parameter(drawn("weight", {options.out, options.in}, fans, options.init));
+  Parameter weight = drawn("weight", {options.out, options.in}, fans, options.init);
+  if (const Shape& image = options.image; !image.empty()) {
+    if (image.size() != 3 || element_count(image) != options.in)
+      throw Error(
+          fmt::format("linear layer '{}' has {} inputs, which no image of (height, width, channels) {} gives",
+                      name, options.in, to_string(image)));
+    weight.channels_last = {options.out, image[0], image[1], image[2]};
+  }
+  add_parameter(std::move(weight));
   if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor Linear::forward(const Tensor& x) {
@@ -60,7 +76,7 @@ Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("input", options.in, options.groups), kernel = options.kernel;
   const Fans fans{kernel * kernel * channels, kernel * kernel * options.out / options.groups};
-  add_parameter(drawn("weight", {options.out, kernel, kernel, channels}, fans, options.init));
+  add_parameter(filters({options.out, kernel, kernel, channels}, fans, options.init));
   if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor Conv2d::forward(const Tensor& x) {
@@ -75,7 +91,7 @@ ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name, ConvTr
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("output", options.out, options.groups), kernel = options.kernel;
   const Fans fans{kernel * kernel * channels, kernel * kernel * options.in / options.groups};
-  add_parameter(drawn("weight", {options.in, kernel, kernel, channels}, fans, options.init));
+  add_parameter(filters({options.in, kernel, kernel, channels}, fans, options.init));
   if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {
@@ -116,6 +132,7 @@ BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions o
   add_parameter(filled("bias", {options.channels}, 0, true));
   add_parameter(filled("running_mean", {options.channels}, 0, false));
   add_parameter(filled("running_var", {options.channels}, 1, false));
+  add_torch_counter("num_batches_tracked");
 }
 
 Tensor BatchNorm::forward(const Tensor& x) {

@@ -13,6 +13,9 @@ struct LinearOptions {
   std::int64_t in = 0, out = 0;
   bool bias = true;
   Initialiser init{};  ///< of the weights, beside biases of 0; none: as PyTorch, weights and biases alike
+  /// (height, width, channels) of the image whose flattening is the input, where there is one: PyTorch
+  /// flattens channels first, so in its files the weight's columns are in another order.
+  Shape image{};
 };
 /// (N, in) -> (N, out): x·weightᵀ + bias. Parameters `weight` (out, in) and `bias` (out), drawn as PyTorch
 /// does: uniform in ±1/√in.

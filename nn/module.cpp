@@ -41,14 +41,24 @@ Tensor& Module::add_parameter(Parameter p) {
   return parameters_.back()->tensor;
 }
 
-void Module::collect(const std::string& prefix, std::vector<std::pair<std::string, Parameter*>>& out) {
-  for (auto& p : parameters_) out.emplace_back(prefix + p->name, p.get());
-  for (Module* child : children_) child->collect(prefix + child->name_ + ".", out);
+void Module::visit(const std::string& prefix, const std::function<void(Module&, const std::string&)>& f) {
+  f(*this, prefix);
+  for (Module* child : children_) child->visit(prefix + child->name_ + ".", f);
 }
 
 std::vector<std::pair<std::string, Parameter*>> Module::named_parameters() {
   std::vector<std::pair<std::string, Parameter*>> result;
-  collect("", result);
+  visit("", [&](Module& module, const std::string& prefix) {
+    for (auto& p : module.parameters_) result.emplace_back(prefix + p->name, p.get());
+  });
+  return result;
+}
+
+std::vector<std::string> Module::torch_counters() {
+  std::vector<std::string> result;
+  visit("", [&](Module& module, const std::string& prefix) {
+    for (const std::string& name : module.torch_counters_) result.push_back(prefix + name);
+  });
   return result;
 }
 

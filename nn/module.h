@@ -19,6 +19,9 @@ struct Parameter {
   /// Initial contents, from the full path and the model's seed; ops/init.h has the usual ones. Throws what it
   /// likes.
   std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialise;
+  /// Where it has an axis of an image's channels: its shape as (rows, height, width, channels). In PyTorch's
+  /// files channels come before height and width (torch_layout.h).
+  Shape channels_last{};
 };
 
 /// Part of a model. Children are members that name their parent, so a model is written as plain C++ members:
@@ -48,6 +51,8 @@ class Module {
 
   /// All parameters and buffers of this module and its children by path, in order of declaration.
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
+  /// Paths of what PyTorch counts batches in, and Tandem does not: it is in PyTorch's files alone.
+  std::vector<std::string> torch_counters();
   /// Paths and values of all parameters and buffers. Throws Error before `initialise` or `load`.
   std::map<std::string, Tensor> state();
   /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
@@ -62,14 +67,17 @@ class Module {
  protected:
   /// Declares a parameter; `*this` owns it.
   Tensor& add_parameter(Parameter parameter);
+  void add_torch_counter(std::string name) { torch_counters_.push_back(std::move(name)); }
   /// The parameter that was declared `index`-th. Throws Error before `initialise` or `load`.
   const Tensor& parameter(std::size_t index) const;
 
  private:
-  void collect(const std::string& prefix, std::vector<std::pair<std::string, Parameter*>>& out);
+  /// Calls `f(module, prefix of its names)` for this module and its children.
+  void visit(const std::string& prefix, const std::function<void(Module&, const std::string&)>& f);
   std::string name_;
   std::vector<Module*> children_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
+  std::vector<std::string> torch_counters_;
   bool training_ = true;
 };
 

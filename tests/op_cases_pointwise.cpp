@@ -31,7 +31,7 @@ void add_unary(OpCases& cases) {
       {"sigmoid", sigmoid, -3, 3, 0, false},
       {"erf", erf, -3, 3, 0, false},
       {"gelu", gelu, -3, 3, 0, false},
-      {"softplus", softplus, -30, 30, 0, false},
+      {"softplus", softplus, -12, 12, 0, false},
       {"silu", silu, -3, 3, 0, false},
       {"elu", [](const Tensor& x) { return elu(x, 1.3); }, -3, 3, 0.01, false},
       {"selu", selu, -3, 3, 0.01, false},

@@ -4,12 +4,18 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem::nn {
+namespace {
+LinearOptions first(const MlpOptions& o, std::int64_t out) {
+  return {.in = o.in, .out = out, .image = o.image};
+}
+}  // namespace
 
 Mlp::Mlp(MlpOptions o) {
   for (int i = 0; i < o.blocks; ++i)
     hidden_.push_back(std::make_unique<Linear>(*this, "hidden" + std::to_string(i),
-                                               LinearOptions{i ? o.hidden : o.in, o.hidden}));
-  head_ = std::make_unique<Linear>(*this, "head", LinearOptions{o.blocks ? o.hidden : o.in, o.classes});
+                                               i ? LinearOptions{o.hidden, o.hidden} : first(o, o.hidden)));
+  head_ = std::make_unique<Linear>(*this, "head",
+                                   o.blocks ? LinearOptions{o.hidden, o.classes} : first(o, o.classes));
 }
 
 Tensor Mlp::forward(const Tensor& x) {
@@ -20,7 +26,7 @@ Tensor Mlp::forward(const Tensor& x) {
 
 Tensor ResidualBlock::forward(const Tensor& x) { return relu(add(x, second_(relu(first_(x))))); }
 
-MlpResidual::MlpResidual(MlpOptions o) : stem_(*this, "stem", {o.in, o.hidden}) {
+MlpResidual::MlpResidual(MlpOptions o) : stem_(*this, "stem", first(o, o.hidden)) {
   for (int i = 0; i < o.blocks; ++i)
     blocks_.push_back(std::make_unique<ResidualBlock>(*this, "block" + std::to_string(i), o.hidden));
   head_ = std::make_unique<Linear>(*this, "head", LinearOptions{o.hidden, o.classes});

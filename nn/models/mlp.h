@@ -9,6 +9,7 @@ namespace tandem::nn {
 struct MlpOptions {
   std::int64_t in = 3072, hidden = 256, classes = 10;
   int blocks = 4;
+  Shape image{};  ///< what is flattened, for PyTorch's files (LinearOptions)
 };
 
 /// (N, …) -> (N, classes): flatten, `blocks` hidden layers with relu, a linear head. No normalisation.

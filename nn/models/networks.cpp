@@ -26,11 +26,13 @@ const std::vector<Network>& networks() {
   static const std::vector<Network> table = {
       {"mlp",
        [](int c) -> std::unique_ptr<Module> {
-         return std::make_unique<Mlp>(MlpOptions{.hidden = 256, .classes = c, .blocks = 2});
+         return std::make_unique<Mlp>(
+             MlpOptions{.hidden = 256, .classes = c, .blocks = 2, .image = {32, 32, 3}});
        }},
       {"mlp-residual",
        [](int c) -> std::unique_ptr<Module> {
-         return std::make_unique<MlpResidual>(MlpOptions{.hidden = 256, .classes = c, .blocks = 4});
+         return std::make_unique<MlpResidual>(
+             MlpOptions{.hidden = 256, .classes = c, .blocks = 4, .image = {32, 32, 3}});
        }},
       {"convnet",
        [](int c) -> std::unique_ptr<Module> {
@@ -42,7 +44,9 @@ const std::vector<Network>& networks() {
       {"vgg16",
        [](int c) -> std::unique_ptr<Module> { return std::make_unique<Vgg16>(Vgg16Options{.classes = c}); }},
       {"snn",
-       [](int c) -> std::unique_ptr<Module> { return std::make_unique<Snn>(SnnOptions{.classes = c}); }},
+       [](int c) -> std::unique_ptr<Module> {
+         return std::make_unique<Snn>(SnnOptions{.classes = c, .image = {32, 32, 3}});
+       }},
   };
   return table;
 }

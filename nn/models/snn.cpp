@@ -6,16 +6,16 @@
 namespace tandem::nn {
 namespace {
 
-LinearOptions layer(std::int64_t in, std::int64_t out) {
-  return {.in = in, .out = out, .init = lecun_normal()};
+LinearOptions layer(std::int64_t in, std::int64_t out, const Shape& image = {}) {
+  return {.in = in, .out = out, .init = lecun_normal(), .image = image};
 }
 
 }  // namespace
 
 Snn::Hidden::Hidden(Module& parent, const SnnOptions& o) : Module(parent, "hidden") {
   for (int i = 0; i < o.layers; ++i)
-    layers_.push_back(
-        std::make_unique<Linear>(*this, std::to_string(i), layer(i == 0 ? o.in : o.width, o.width)));
+    layers_.push_back(std::make_unique<Linear>(
+        *this, std::to_string(i), i == 0 ? layer(o.in, o.width, o.image) : layer(o.width, o.width)));
 }
 
 Tensor Snn::Hidden::forward(const Tensor& x) {
@@ -25,7 +25,8 @@ Tensor Snn::Hidden::forward(const Tensor& x) {
 }
 
 Snn::Snn(SnnOptions o)
-    : hidden_(*this, o), head_(*this, "head", layer(o.layers > 0 ? o.width : o.in, o.classes)) {}
+    : hidden_(*this, o),
+      head_(*this, "head", o.layers > 0 ? layer(o.width, o.classes) : layer(o.in, o.classes, o.image)) {}
 
 Tensor Snn::forward(const Tensor& x) { return head_(hidden_(flatten(x))); }
 

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Writes training.json beside itself: what PyTorch makes of three steps of SGD, in double precision.
+"""Writes beside itself what PyTorch makes of small networks.
 
-Needs torch, which the tests do not: they read the file (tests/golden_test.cpp). Names, shapes and layouts are
-Tandem's: images (N,H,W,C), convolution weights (O,H,W,I).
+training.json: three steps of SGD, in double precision. Names, shapes and layouts are Tandem's: images (N,H,W,C),
+convolution weights (O,H,W,I). weights-f32.safetensors, weights-f64.safetensors: a network's state_dict as PyTorch
+has it; weights.json: images (N,H,W,C), and what the network makes of them.
+
+Needs torch, which the tests do not: they read the files (tests/golden_test.cpp, tests/weights_test.cpp).
 """
 import json
 import pathlib
+import struct
 
 import torch
 from torch import nn
@@ -97,6 +101,44 @@ def case(name, model, sample, kind, options, clip=None):
     return result
 
 
+class Flattened(nn.Module):
+    """Has what is laid out differently: convolutions, batch norm's counter, a linear layer after a flattening."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.down = nn.Conv2d(4, 5, 2, bias=False)
+        self.fc, self.head = nn.Linear(5 * 2 * 2, 6), nn.Linear(6, CLASSES)
+
+    def forward(self, x):  # (N,C,6,6)
+        h = max_pool2d(relu(self.norm(self.conv(x))), 2)
+        return self.head(relu(self.fc(relu(self.down(h)).flatten(1))))
+
+
+def write_safetensors(path, tensors):
+    """The format by hand, so that what is read was not written by the code under test."""
+    dtypes = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, tensor in tensors.items():
+        raw = tensor.detach().contiguous().numpy().tobytes()
+        header[name] = {"dtype": dtypes[tensor.dtype], "shape": list(tensor.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def write_weights(folder):
+    model, images = Flattened(), torch.randn(SAMPLES, 3, 6, 6)
+    model(torch.randn(8, 3, 6, 6) + 0.5)  # statistics other than those of a new network
+    model.eval()
+    write_safetensors(folder / "weights-f64.safetensors", model.state_dict())
+    (folder / "weights.json").write_text(json.dumps(
+        {"images": images.permute(0, 2, 3, 1).flatten().tolist(), "output": model(images).flatten().tolist(),
+         "num_batches_tracked": model.norm.num_batches_tracked.item()}) + "\n")
+    write_safetensors(folder / "weights-f32.safetensors", model.float().state_dict())
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
@@ -114,6 +156,7 @@ def main():
     ]
     document = {"torch": torch.__version__.split("+")[0], "samples": SAMPLES, "classes": CLASSES, "cases": cases}
     pathlib.Path(__file__).with_name("training.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
+    write_weights(pathlib.Path(__file__).parent)
 
 
 if __name__ == "__main__":

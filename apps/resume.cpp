@@ -1,0 +1,79 @@
+#include "resume.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of a directory of checkpoints, or of runs' directories.
+Start newest_in(const std::string& directory) {
+  Start start;
+  start.checkpoint = newest_checkpoint(directory, start.damaged);
+  if (!start.checkpoint && !start.damaged.empty())
+    throw Error(fmt::format("--resume: no checkpoint in '{}' is whole: {}", directory,
+                            fmt::join(start.damaged, "; ")));
+  return start;
+}
+
+Start in_output(const TrainOptions& o) {
+  Start start = newest_in(checkpoints_of(o.output));
+  std::error_code none;
+  start.in_place = start.checkpoint || !fs::exists(fs::path(o.output) / "summary.json", none);
+  return start;
+}
+
+// What a path names.
+Start named(const std::string& path) {
+  Start start;
+  std::error_code none;
+  if (fs::is_regular_file(path, none) && path.ends_with(".safetensors"))
+    start.weights = path;
+  else if (fs::exists(fs::path(path) / "manifest.json", none))
+    start.checkpoint = read_checkpoint(path, CheckpointCheck::contents);
+  else
+    for (const std::string& directory : {path, checkpoints_of(path)})
+      if (!start.checkpoint) start = newest_in(directory);
+  return start;
+}
+
+bool same_directory(const fs::path& a, const fs::path& b) {
+  std::error_code none;
+  return fs::equivalent(a, b, none);
+}
+
+}  // namespace
+
+std::string checkpoints_of(const std::string& run_directory) {
+  return (fs::path(run_directory) / "checkpoints").string();
+}
+
+Start find_start(const TrainOptions& o) {
+  if (o.resume.empty()) return {};
+  Start start = o.resume == "auto" ? in_output(o) : named(o.resume);
+  if (!start.checkpoint && start.weights.empty() && (o.resume != "auto" || o.evaluate))
+    throw Error(fmt::format(
+        "--resume '{}': there is no checkpoint; it takes a directory step-N, one that holds such, "
+        "a run's --output, a file of weights (.safetensors), or auto",
+        o.resume));
+  if (o.resume == "auto" || o.output.empty() || !start.checkpoint || o.evaluate) return start;
+  start.in_place = same_directory(fs::path(start.checkpoint->path).parent_path(), checkpoints_of(o.output));
+  if (!start.in_place) return start;
+  if (const auto newest = newest_in(checkpoints_of(o.output)).checkpoint;
+      newest->step > start.checkpoint->step)
+    throw Error(fmt::format(
+        "--resume '{}': --output holds a newer checkpoint of this run, '{}'; choose another --output, "
+        "or --resume auto",
+        o.resume, newest->path));
+  if (o.force)
+    throw Error("--force would replace the run that --resume goes on with; leave out one of the two");
+  return start;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,191 @@
+#include "run_state.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/autograd/batch.h>
+#include <tandem/core/error.h>
+#include <tandem/core/json_input.h>
+#include <tandem/nn/models/networks.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/nn/torch_layout.h>
+#include <tandem/nn/weights.h>
+
+#include "run_directory.h"
+
+namespace tandem::apps {
+namespace {
+
+using nlohmann::json;
+constexpr const char* kRun = "run.json";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+
+std::string model_file(int model, int models) {
+  return models == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", model);
+}
+
+std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes) {
+  nn::set_default_dtype(dtype_from_name(options.dtype));
+  return nn::make_network(options.arch, classes);
+}
+
+std::string to_json(const RunState& run) {
+  return json{{"batch", run.batch},
+              {"epoch", run.epoch},
+              {"losses",
+               {{"batches", run.losses.batches},
+                {"sum", run.losses.sum},
+                {"not_finite", run.losses.not_finite}}},
+              {"train_data", run.train_data},
+              {"test_data", run.test_data},
+              {"arguments", json::parse(to_json(run.options))}}
+             .dump(1) +
+         "\n";
+}
+
+// What is shared by the files of one checkpoint, on the thread that writes them.
+struct Snapshot {
+  std::map<std::string, Tensor> state;
+  std::shared_ptr<nn::Module> network;
+  RunState run;
+};
+
+void write_model(const Snapshot& s, int model, const Sink& sink) {
+  std::map<std::string, Tensor> trained;  // all models'
+  for (const auto& [path, parameter] : s.network->named_parameters()) trained.emplace(path, s.state.at(path));
+  const auto states = unstack_states(trained, s.run.options.models);
+  nn::write_safetensors(nn::torch_state(*s.network, states[static_cast<std::size_t>(model)], s.run.batch),
+                        sink);
+}
+
+// All that is not the model's.
+void write_optimizer(const Snapshot& s, const Sink& sink) {
+  std::map<std::string, Tensor> rest = s.state;
+  for (const auto& [path, parameter] : s.network->named_parameters()) rest.erase(path);
+  nn::write_safetensors(rest, sink);
+}
+
+// What must be the same even where the weights alone are used.
+constexpr std::array kNetwork{"arch", "dtype", "models"};
+// How it is computed: this changes sums' order, or the batches in flight.
+constexpr std::array kArithmetic{"threads",      "parallel", "ranks", "stages",
+                                 "microbatches", "schedule", "plan"};
+// What changes no loss. All other arguments say what is learnt.
+const std::set<std::string> kIndifferent{
+    "command_line",  "data",       "bad_samples", "workers", "epochs",  "steps",    "lockstep",
+    "memory_budget", "transport",  "link",        "profile", "trace",   "simulate", "checkpoint_every",
+    "keep",          "keep_every", "keep_best",   "resume",  "evaluate"};
+
+// Where training drains then matters as well.
+bool lagged(const TrainOptions& o) {
+  return o.parallel == "pipeline" && (o.schedule == "pipedream" || o.schedule == "dualpipe");
+}
+
+class Comparison {
+ public:
+  Comparison(const json& saved, const json& now) : saved_(saved), now_(now) {}
+  void add(const std::string& key) {
+    const json none, &a = saved_.contains(key) ? saved_[key] : none, &b = now_.at(key);
+    if (a != b) differences_.push_back(fmt::format("{} {}, was {}", key, b.dump(), a.dump()));
+  }
+  void add(const std::string& what, bool differs) {
+    if (differs) differences_.push_back(what);
+  }
+  std::vector<std::string> take() { return std::exchange(differences_, {}); }
+
+ private:
+  const json &saved_, &now_;
+  std::vector<std::string> differences_;
+};
+
+}  // namespace
+
+std::vector<CheckpointFile> checkpoint_files(std::map<std::string, Tensor> state, RunState run, int classes) {
+  const int models = run.options.models;
+  std::shared_ptr<nn::Module> network = network_of(run.options, classes);
+  const auto snapshot =
+      std::make_shared<const Snapshot>(Snapshot{std::move(state), std::move(network), std::move(run)});
+  std::vector<CheckpointFile> files;
+  for (int m = 0; m < models; ++m)
+    files.push_back(
+        {model_file(m, models), [snapshot, m](const Sink& sink) { write_model(*snapshot, m, sink); }});
+  files.push_back({kOptimizer, [snapshot](const Sink& sink) { write_optimizer(*snapshot, sink); }});
+  files.push_back({kRun, [snapshot](const Sink& sink) {
+                     const std::string text = to_json(snapshot->run);
+                     sink(std::as_bytes(std::span(text)));
+                   }});
+  return files;
+}
+
+RunState read_run_state(const Checkpoint& checkpoint) {
+  const std::string file = checkpoint.file(kRun);
+  try {
+    const json j = json::parse(read_text("checkpoint file", file));
+    RunState run;
+    j.at("batch").get_to(run.batch);
+    j.at("epoch").get_to(run.epoch);
+    const json& losses = j.at("losses");
+    losses.at("batches").get_to(run.losses.batches);
+    losses.at("sum").get_to(run.losses.sum);
+    losses.at("not_finite").get_to(run.losses.not_finite);
+    j.at("train_data").get_to(run.train_data);
+    j.at("test_data").get_to(run.test_data);
+    run.arguments = j.at("arguments").dump();
+    if (run.batch < 0 || !j.at("arguments").is_object())
+      throw Error("a negative batch, or arguments that are none");
+    return run;
+  } catch (const std::exception& e) {
+    throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));
+  }
+}
+
+std::map<std::string, Tensor> read_state(const Checkpoint& checkpoint, const TrainOptions& options,
+                                         int classes, bool models_only) {
+  std::vector<std::map<std::string, Tensor>> models;
+  for (int m = 0; m < options.models; ++m) {
+    const auto network = network_of(options, classes);
+    nn::load_weights(*network, checkpoint.file(model_file(m, options.models)));
+    models.push_back(network->state());
+  }
+  std::map<std::string, Tensor> state = stack_states(models);
+  if (!models_only) state.merge(nn::SafetensorsFile(checkpoint.file(kOptimizer)).read_all());
+  return state;
+}
+
+std::string compare(const RunState& saved, const RunState& now) {
+  const json was = json::parse(saved.arguments), is = json::parse(to_json(now.options));
+  Comparison differing(was, is);
+  for (const char* key : kNetwork) differing.add(key);
+  const bool evaluates = now.options.evaluate;
+  if (!evaluates) {
+    for (const auto& [key, value] : is.items())
+      if (!kIndifferent.contains(key) && std::ranges::find(kArithmetic, key) == kArithmetic.end() &&
+          std::ranges::find(kNetwork, key) == kNetwork.end())
+        differing.add(key);
+    if (now.options.sched == "cosine" || now.options.sched == "linear")  // which end with the run
+      for (const char* key : {"epochs", "steps"}) differing.add(key);
+    differing.add("other training images", saved.train_data != now.train_data);
+    differing.add("other test images", saved.test_data != now.test_data);
+  }
+  if (const auto refused = differing.take(); !refused.empty())
+    throw Error(fmt::format(
+        "--resume: this would not be the run that was saved: {}. Give the same arguments and data, "
+        "or begin a new run from the weights alone: --resume …/model.safetensors",
+        fmt::join(refused, "; ")));
+  if (evaluates) return "";
+  for (const char* key : kArithmetic) differing.add(key);
+  if (lagged(now.options)) differing.add("checkpoint_every");
+  const auto noted = differing.take();
+  return noted.empty() ? ""
+                       : fmt::format("losses will not be those of the run that was saved to the bit: {}",
+                                     fmt::join(noted, "; "));
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,79 @@
+#include <tandem/nn/safetensors.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem::nn {
+namespace {
+
+constexpr std::int64_t kLengthBytes = 8;
+
+// Of the JSON at the beginning of the file.
+std::int64_t header_bytes(const InputFile& file) {
+  std::array<std::byte, kLengthBytes> bytes;
+  if (file.size() < kLengthBytes)
+    throw Error(
+        fmt::format("safetensors file '{}' has {} bytes; it begins with 8 that say how long its header is",
+                    file.path(), file.size()));
+  file.read(0, bytes);
+  std::uint64_t length = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) length |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
+  if (length > static_cast<std::uint64_t>(std::min(kMostHeaderBytes, file.size() - kLengthBytes)))
+    throw Error(fmt::format(
+        "safetensors file '{}' is said to have a header of {} bytes; it has {} bytes in all, and {} are "
+        "allowed: it is no safetensors file, or cut short",
+        file.path(), length, file.size(), kMostHeaderBytes));
+  return static_cast<std::int64_t>(length);
+}
+
+std::span<std::byte> bytes_of(Tensor& t) {
+  return {t.as<std::byte>(), static_cast<std::size_t>(t.type().bytes())};
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_("safetensors file", path) {
+  std::vector<char> json(static_cast<std::size_t>(header_bytes(file_)));
+  data_ = kLengthBytes + std::ssize(json);
+  file_.read(kLengthBytes, std::as_writable_bytes(std::span(json)));
+  header_ = parse_safetensors_header(fmt::format("safetensors file '{}'", path), json, file_.size() - data_);
+}
+
+Tensor SafetensorsFile::read(const std::string& name) const {
+  const auto found = header_.tensors.find(name);
+  if (found == header_.tensors.end())
+    throw Error(fmt::format("safetensors file '{}' has no tensor '{}'", path(), name));
+  Tensor t = Tensor::empty(found->second.type);
+  file_.read(data_ + found->second.begin, bytes_of(t));
+  return t;
+}
+
+std::map<std::string, Tensor> SafetensorsFile::read_all() const {
+  std::map<std::string, Tensor> all;
+  for (const auto& [name, entry] : header_.tensors) all.emplace(name, read(name));
+  return all;
+}
+
+// The largest elements first, so that all lie at multiples of their size.
+void write_safetensors(const std::map<std::string, Tensor>& tensors, const Sink& sink) {
+  std::vector<std::pair<std::string, Tensor>> order(tensors.begin(), tensors.end());
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [](const auto& t) { return size_of(t.second.dtype()); });
+  SafetensorsHeader header;
+  header.metadata["format"] = "pt";
+  std::int64_t begin = 0;
+  for (const auto& [name, tensor] : order) {
+    header.tensors[name] = {tensor.type(), begin};
+    begin += tensor.type().bytes();
+  }
+  const std::string beginning = format_safetensors_header(header);
+  sink(std::as_bytes(std::span(beginning)));
+  for (auto& [name, tensor] : order) sink(bytes_of(tensor));
+}
+
+}  // namespace tandem::nn

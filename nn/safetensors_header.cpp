@@ -1,0 +1,223 @@
+#include <tandem/nn/safetensors_header.h>
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/error.h>
+
+namespace tandem::nn {
+namespace {
+
+using nlohmann::json;
+constexpr std::size_t kMostAxes = 16;
+constexpr const char* kMetadata = "__metadata__";
+
+// "f32" is F32 there, "bool" BOOL.
+std::string upper(std::string_view name) {
+  std::string result(name);
+  std::ranges::transform(result, result.begin(), [](char c) {
+    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  });
+  return result;
+}
+
+std::optional<DType> dtype_named(const std::string& name) {
+  for (DType d :
+       {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u8, DType::b8})
+    if (upper(name_of(d)) == name) return d;
+  return std::nullopt;
+}
+
+// A name as errors have it: a malicious one may have megabytes, or lines.
+std::string shown(const std::string& name) {
+  constexpr std::size_t kShown = 60;
+  std::string text = name.size() <= kShown ? name : name.substr(0, kShown) + "...";
+  std::ranges::replace_if(
+      text, [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
+  return text;
+}
+
+// Takes the parser's events one by one, since a parsed document would have forgotten keys that come twice.
+class Reader final : public nlohmann::json_sax<json> {
+ public:
+  explicit Reader(const std::string& file) : file_(file) {}
+
+  bool start_object(std::size_t) override {
+    if (depth_ == 2) refuse("an object");
+    ++depth_;
+    if (depth_ == 2) begin_ = end_ = -1, type_ = {}, fields_.clear();
+    return true;
+  }
+  bool end_object() override {
+    if (--depth_ == 1 && !in_metadata()) add_tensor();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (depth_ == 1) {
+      if (!names_.insert(name).second) fail(fmt::format("the name '{}' is given twice", shown(name)));
+      tensor_ = name;
+    } else if (in_metadata()) {
+      key_ = name;
+      if (header_.metadata.contains(name))
+        fail(fmt::format("__metadata__ has the key '{}' twice", shown(name)));
+    } else {
+      key_ = name;
+      if (name != "dtype" && name != "shape" && name != "data_offsets")
+        fail(fmt::format("tensor '{}': unknown key '{}'; there are: dtype, shape, data_offsets",
+                         shown(tensor_), shown(name)));
+      if (!fields_.insert(name).second)
+        fail(fmt::format("tensor '{}': the key '{}' is given twice", shown(tensor_), name));
+    }
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    if (depth_ != 2 || in_metadata() || key_ == "dtype" || !list_.empty()) refuse("an array");
+    list_ = key_;
+    numbers_.clear();
+    return true;
+  }
+  bool end_array() override {
+    if (list_ == "shape") {
+      type_.shape = numbers_;
+    } else {
+      if (numbers_.size() != 2)
+        fail(fmt::format("tensor '{}': data_offsets are two numbers", shown(tensor_)));
+      begin_ = numbers_[0], end_ = numbers_[1];
+    }
+    list_.clear();
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (list_.empty() || value > std::uint64_t{1} << 56) refuse(fmt::format("{}", value));
+    if (numbers_.size() == kMostAxes)
+      fail(fmt::format("tensor '{}' has more than {} axes", shown(tensor_), kMostAxes));
+    numbers_.push_back(static_cast<std::int64_t>(value));
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (depth_ == 2 && in_metadata()) {
+      header_.metadata.emplace(key_, value);
+    } else if (depth_ == 2 && key_ == "dtype" && list_.empty()) {
+      const auto dtype = dtype_named(value);
+      if (!dtype)
+        fail(fmt::format("tensor '{}' is of dtype '{}'; known are F32, BF16, F16, F64, I32, I64, U8, BOOL",
+                         shown(tensor_), shown(value)));
+      type_.dtype = *dtype;
+    } else {
+      refuse(fmt::format("'{}'", shown(value)));
+    }
+    return true;
+  }
+  bool null() override { refuse("null"); }
+  bool boolean(bool value) override { refuse(value ? "true" : "false"); }
+  bool number_integer(number_integer_t value) override { refuse(fmt::format("{}", value)); }
+  bool number_float(number_float_t, const string_t& text) override { refuse(shown(text)); }
+  bool binary(binary_t&) override { refuse("binary data"); }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+    fail(fmt::format("the header is no JSON in UTF-8, or has a number out of range, at its byte {}",
+                     position));
+  }
+
+  SafetensorsHeader finish(std::int64_t data_bytes) {
+    std::vector<std::pair<std::int64_t, const std::string*>> order;
+    for (const auto& [name, entry] : header_.tensors) order.emplace_back(entry.begin, &name);
+    // Of two that begin together the shorter, empty one comes first.
+    std::ranges::sort(order, [&](const auto& a, const auto& b) {
+      return std::pair(a.first, bytes_of(*a.second)) < std::pair(b.first, bytes_of(*b.second));
+    });
+    std::int64_t end = 0;
+    for (const auto& [begin, name] : order) {
+      if (begin != end)
+        fail(fmt::format("tensor '{}' begins at byte {} of the data, what is before it ends at {}",
+                         shown(*name), begin, end));
+      end += bytes_of(*name);
+      if (end > data_bytes)
+        fail(fmt::format(
+            "tensor '{}' ends at byte {} of the data, of which the file holds {}: is it cut short?",
+            shown(*name), end, data_bytes));
+    }
+    if (end != data_bytes) fail(fmt::format("the tensors take {} bytes, the file holds {}", end, data_bytes));
+    return std::move(header_);
+  }
+
+ private:
+  bool in_metadata() const { return tensor_ == kMetadata; }
+  std::int64_t bytes_of(const std::string& name) const { return header_.tensors.at(name).type.bytes(); }
+  [[noreturn]] void fail(const std::string& what) const { throw Error(fmt::format("{}: {}", file_, what)); }
+  [[noreturn]] void refuse(const std::string& value) const {
+    if (depth_ == 0) fail(fmt::format("the header is {}, not an object", value));
+    fail(fmt::format("tensor '{}'{}: {} is not expected there", shown(tensor_),
+                     depth_ == 2 ? fmt::format(", '{}'", shown(key_)) : "", value));
+  }
+  void add_tensor() {
+    if (header_.tensors.size() == kMostTensors) fail(fmt::format("more than {} tensors", kMostTensors));
+    if (fields_.size() != 3)
+      fail(fmt::format("tensor '{}' lacks one of dtype, shape, data_offsets", shown(tensor_)));
+    std::int64_t bytes = 0;
+    try {
+      bytes = type_.bytes();
+    } catch (const Error& e) {
+      fail(fmt::format("tensor '{}': {}", shown(tensor_), e.what()));
+    }
+    if (begin_ > end_ || end_ - begin_ != bytes)
+      fail(fmt::format("tensor '{}' is {}, which takes {} bytes; its data_offsets [{}, {}] hold {}",
+                       shown(tensor_), to_string(type_), bytes, begin_, end_, end_ - begin_));
+    header_.tensors.emplace(tensor_, SafetensorsEntry{type_, begin_});
+  }
+
+  const std::string& file_;
+  SafetensorsHeader header_;
+  int depth_ = 0;  // of objects that are open: the header, and in it a tensor or the metadata
+  std::string tensor_, key_, list_;  // at depth 1; at depth 2; the key whose array is open
+  std::set<std::string> names_, fields_;
+  std::vector<std::int64_t> numbers_;
+  TensorType type_;
+  std::int64_t begin_ = -1, end_ = -1;
+};
+
+}  // namespace
+
+SafetensorsHeader parse_safetensors_header(const std::string& file, std::span<const char> text,
+                                           std::int64_t data_bytes) {
+  // The parser would skip a byte order mark, and take a zero for the end.
+  if (text.empty() || text[0] != '{')
+    throw Error(fmt::format("{}: its header does not begin with '{{'", file));
+  if (const auto zero = std::ranges::find(text, '\0'); zero != text.end())
+    throw Error(fmt::format("{}: byte {} of its header is zero", file, zero - text.begin()));
+  Reader reader(file);
+  json::sax_parse(text.begin(), text.end(), &reader);
+  return reader.finish(data_bytes);
+}
+
+std::string format_safetensors_header(const SafetensorsHeader& header) {
+  json j = json::object();
+  if (!header.metadata.empty()) j[kMetadata] = header.metadata;
+  for (const auto& [name, entry] : header.tensors) {
+    if (name == kMetadata) throw Error(fmt::format("a tensor cannot be called {}", kMetadata));
+    j[name] = {{"dtype", upper(name_of(entry.type.dtype))},
+               {"shape", entry.type.shape},
+               {"data_offsets", {entry.begin, entry.begin + entry.type.bytes()}}};
+  }
+  std::string text;
+  try {
+    text = j.dump();
+  } catch (const json::exception&) {
+    throw Error("a tensor's name is not UTF-8, which safetensors files need");
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  if (std::ssize(text) > kMostHeaderBytes)
+    throw Error(fmt::format("the names of {} tensors need a header of {} bytes; safetensors files allow {}",
+                            header.tensors.size(), text.size(), kMostHeaderBytes));
+  std::string result(8, '\0');
+  const std::uint64_t length = text.size();
+  for (std::size_t i = 0; i < 8; ++i) result[i] = static_cast<char>(length >> (8 * i));
+  return result + text;
+}
+
+}  // namespace tandem::nn

@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include <tandem/nn/module.h>
+
+namespace tandem::nn {
+
+// Names are PyTorch's already; what differs in PyTorch's files is where channels lie
+// (Parameter::channels_last), and that they also count batches (Module::torch_counters).
+
+/// What PyTorch's files have for a parameter: (O,H,W,I) is (O,I,H,W) there, and the columns of a matrix that
+/// follows a flattening are in that order.
+TensorType torch_type(const Parameter& parameter);
+/// A value of the parameter as PyTorch's files have it, and back.
+Tensor to_torch(const Parameter& parameter, const Tensor& value);
+Tensor from_torch(const Parameter& parameter, const Tensor& value);
+
+/// A module's state as PyTorch's `state_dict` would have it after so many batches. Throws Error where
+/// `state`, such as `module.state()` or one model's of a Session, lacks a parameter; what else it holds is
+/// left out.
+std::map<std::string, Tensor> torch_state(Module& module, const std::map<std::string, Tensor>& state,
+                                          std::int64_t batches);
+
+}  // namespace tandem::nn

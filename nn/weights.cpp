@@ -1,0 +1,77 @@
+#include <tandem/nn/weights.h>
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/files.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/nn/torch_layout.h>
+
+namespace tandem::nn {
+namespace {
+
+WeightsReport compare(Module& module, const SafetensorsFile& file) {
+  WeightsReport report;
+  std::set<std::string> known;
+  for (const std::string& path : module.torch_counters()) known.insert(path);
+  for (const auto& [path, p] : module.named_parameters()) {
+    known.insert(path);
+    const auto found = file.tensors().find(path);
+    if (found == file.tensors().end())
+      report.missing.push_back(path);
+    else if (const TensorType wanted = torch_type(*p); found->second.type != wanted)
+      report.mismatched.push_back(
+          fmt::format("{}: {}, the model's {}", path, to_string(found->second.type), to_string(wanted)));
+  }
+  for (const auto& [name, entry] : file.tensors())
+    if (!known.contains(name)) report.unexpected.push_back(name);
+  return report;
+}
+
+std::string listed(const WeightsReport& report) {
+  std::string lines;
+  for (const auto& [what, names] : {std::pair("missing", &report.missing),
+                                    {"unexpected", &report.unexpected},
+                                    {"mismatched", &report.mismatched}})
+    for (const std::string& name : *names) lines += fmt::format("\n  {}: {}", what, name);
+  return lines;
+}
+
+}  // namespace
+
+WeightsReport load_weights(Module& module, const std::string& path, const LoadOptions& options) {
+  const SafetensorsFile file(path);
+  WeightsReport report = compare(module, file);
+  const std::string problems = listed(report);
+  if (!problems.empty() && !options.partial)
+    throw Error(fmt::format("'{}' does not fit the model:{}", path, problems));
+  std::map<std::string, Tensor> state;
+  bool any = false;
+  for (const auto& [name, p] : module.named_parameters()) {
+    const auto found = file.tensors().find(name);
+    if (found != file.tensors().end() && found->second.type == torch_type(*p)) {
+      state.emplace(name, from_torch(*p, file.read(name)));
+      any = true;
+    } else if (!p->tensor.impl()->slot.empty()) {
+      state.emplace(name, p->tensor);
+    } else {
+      throw Error(fmt::format(
+          "'{}' lacks '{}', and the model has no contents for it: initialise() it before a partial "
+          "load",
+          path, name));
+    }
+  }
+  if (!any && !state.empty())
+    throw Error(fmt::format("'{}' has nothing that fits the model:{}", path, problems));
+  module.load(state);
+  return report;
+}
+
+void save_weights(Module& module, const std::string& file) {
+  const auto tensors = torch_state(module, module.state(), 0);
+  replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });
+}
+
+}  // namespace tandem::nn

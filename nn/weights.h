@@ -1,0 +1,31 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include <tandem/nn/module.h>
+
+namespace tandem::nn {
+
+struct LoadOptions {
+  /// Take what fits, and leave the rest of the model as it is, for instance another head.
+  bool partial = false;
+};
+
+/// What a file and a model do not share, by path.
+struct WeightsReport {
+  std::vector<std::string> missing;     ///< in the file
+  std::vector<std::string> unexpected;  ///< in the file, which the model has not
+  std::vector<std::string>
+      mismatched;  ///< "head.weight: f32[10, 64], the model's f32[100, 64]", as in the file
+};
+
+/// Loads a module's weights from a safetensors file with the names and layouts of PyTorch. Batch norm's
+/// num_batches_tracked is not used. Throws Error listing all that is missing, unexpected and mismatched; with
+/// `partial` only where nothing fits, or a parameter would be left without contents. A model is changed only
+/// where nothing is thrown.
+WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options = {});
+
+/// Writes such a file. One that is there is replaced when the new one is complete.
+void save_weights(Module& module, const std::string& file);
+
+}  // namespace tandem::nn

@@ -1,0 +1,92 @@
+#include <tandem/plan/checkpoint.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <span>
+
+#include <fmt/format.h>
+
+#include <tandem/core/checksum.h>
+#include <tandem/core/error.h>
+#include <tandem/core/input_file.h>
+#include <tandem/plan/checkpoint_manifest.h>
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::int64_t kLargestManifest = 1 << 20;
+constexpr std::string_view kPrefix = "step-";
+
+// N of "step-N", written as Tandem writes it.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  std::int64_t step = -1;
+  if (name.starts_with(kPrefix))
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  return step >= 0 && name == fmt::format("{}{}", kPrefix, step) ? std::optional(step) : std::nullopt;
+}
+
+std::string checksum(const InputFile& file) {
+  Checksum sum;
+  std::vector<std::byte> piece(1 << 20);
+  for (std::int64_t at = 0; at < file.size(); at += std::ssize(piece)) {
+    const std::int64_t bytes = std::min<std::int64_t>(std::ssize(piece), file.size() - at);
+    const std::span part(piece.data(), static_cast<std::size_t>(bytes));
+    file.read(at, part);
+    sum.update(part);
+  }
+  return sum.hex();
+}
+
+void check_file(const std::string& path, const CheckpointManifest::File& expected, CheckpointCheck check) {
+  const InputFile file("checkpoint file", path);
+  if (file.size() != expected.bytes)
+    throw Error(fmt::format("checkpoint file '{}' has {} bytes, its manifest says {}", path, file.size(),
+                            expected.bytes));
+  if (check != CheckpointCheck::contents) return;
+  if (const std::string sum = checksum(file); sum != expected.xxh3)
+    throw Error(fmt::format("checkpoint file '{}' is damaged: its checksum is {}, its manifest says {}", path,
+                            sum, expected.xxh3));
+}
+
+}  // namespace
+
+Checkpoint read_checkpoint(const std::string& path, CheckpointCheck check) {
+  const InputFile file("checkpoint manifest", (fs::path(path) / kManifest).string());
+  if (file.size() > kLargestManifest)
+    throw Error(fmt::format("checkpoint manifest '{}' has {} bytes; at most {} are possible", file.path(),
+                            file.size(), kLargestManifest));
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  const CheckpointManifest manifest = manifest_from_json(file.path(), text);
+  const fs::path directory = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
+  if (const auto named = step_of(directory.filename().string()); named && *named != manifest.step)
+    throw Error(
+        fmt::format("'{}' is of step {}, its directory's name of {}", file.path(), manifest.step, *named));
+  for (const auto& f : manifest.files) check_file((directory / f.name).string(), f, check);
+  return {directory.string(), manifest.step, manifest.score, checksum(file)};
+}
+
+std::vector<std::int64_t> checkpoint_steps(const std::string& directory) {
+  std::vector<std::int64_t> steps;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(directory, none))
+    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  std::ranges::sort(steps);
+  return steps;
+}
+
+std::optional<Checkpoint> newest_checkpoint(const std::string& directory, std::vector<std::string>& damaged) {
+  auto steps = checkpoint_steps(directory);
+  std::ranges::reverse(steps);
+  for (const std::int64_t step : steps) try {
+      return read_checkpoint(fmt::format("{}/{}{}", directory, kPrefix, step), CheckpointCheck::contents);
+    } catch (const Error& e) {
+      damaged.emplace_back(e.what());
+    }
+  return std::nullopt;
+}
+
+}  // namespace tandem

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tandem/core/files.h>
+#include <tandem/plan/checkpoint.h>
+
+namespace tandem {
+
+/// Which checkpoints stay when a new one is there.
+struct Retention {
+  int last = 2;            ///< the newest so many; at least 2, so that there is one to fall back to
+  std::int64_t every = 0;  ///< and those of every so many steps; 0: none for that
+  bool best = false;       ///< and the one with the highest score, the newest of them
+};
+
+/// A file to be saved: `write` gives its contents.
+struct CheckpointFile {
+  std::string name;
+  std::function<void(const Sink&)> write;
+};
+
+/// A directory of checkpoints that one writer adds to. A save that ends anywhere, by an error, a kill or a
+/// power cut, leaves either the checkpoints there were, or these and the new one, whole: it is written as
+/// `step-N.tmp`, brought to the disk file by file, then renamed.
+class CheckpointStore {
+ public:
+  /// Makes the directory, if need be, and removes what broken saves left. Throws Error when it cannot be
+  /// written, or `retention` is out of range.
+  explicit CheckpointStore(std::string directory, Retention retention = {}, Files& files = Files::system());
+  const std::string& directory() const { return directory_; }
+
+  /// Returns when the checkpoint is on the disk, and what `retention` gives up is gone. A damaged checkpoint
+  /// of this step is replaced. Throws Error naming file and reason; nothing is lost then.
+  Checkpoint save(std::int64_t step, const std::vector<CheckpointFile>& files,
+                  std::optional<double> score = {});
+
+ private:
+  std::string path(std::int64_t step) const;
+  void write(const std::string& path, std::int64_t step, const std::vector<CheckpointFile>& files,
+             std::optional<double> score);
+  void remove(const std::string& path);
+  void prune();
+  std::string directory_;
+  Retention retention_;
+  Files& files_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,43 @@
+#include <tandem/plan/checkpoint_writer.h>
+
+#include <exception>
+
+namespace tandem {
+
+CheckpointWriter::CheckpointWriter(CheckpointStore store,
+                                   std::function<void(std::int64_t, const std::string&)> failed)
+    : store_(std::move(store)),
+      failed_(std::move(failed)),
+      thread_([this](const std::stop_token& stop) { work(stop); }) {}
+
+CheckpointWriter::~CheckpointWriter() { wait(); }
+
+void CheckpointWriter::save(std::int64_t step, std::vector<CheckpointFile> files,
+                            std::optional<double> score) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !job_; });
+  job_ = Job{step, std::move(files), score};
+  changed_.notify_all();
+}
+
+void CheckpointWriter::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !job_; });
+}
+
+void CheckpointWriter::work(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (changed_.wait(lock, stop, [&] { return job_.has_value(); })) {
+    lock.unlock();
+    try {
+      store_.save(job_->step, job_->files, job_->score);
+    } catch (const std::exception& e) {
+      failed_(job_->step, e.what());
+    }
+    lock.lock();
+    job_.reset();
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,240 @@
+// Runs that end and go on are the runs that did not end, bit for bit.
+#include <fstream>
+#include <sstream>
+
+#include "cli.h"
+
+namespace tandem::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// 7 batches an epoch: batch 10 is in the middle of the second.
+const std::string kShort =
+    TANDEM_BIN "/train_cifar --synthetic-train 448 --synthetic-test 50 -b 64 --threads 1 --steps 20 ";
+const std::string kMpi = TANDEM_MPIRUN " -np 2 ";
+
+std::string contents(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  EXPECT_TRUE(in.is_open()) << file;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class Resume : public Cli {
+ protected:
+  Ended succeed(const std::string& command) const {
+    Ended e = run(command);
+    EXPECT_EQ(0, e.status) << command << ": " << e.err;
+    return e;
+  }
+  /// Step and losses of every batch from `first` on.
+  std::vector<std::pair<int, json>> losses(const std::string& output, int first = 0) const {
+    std::vector<std::pair<int, json>> result;
+    std::istringstream lines(contents(file(output + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      if (const json j = json::parse(line); j.at("step") >= first)
+        result.emplace_back(j.at("step"), j.at("loss"));
+    return result;
+  }
+  std::string checkpoint(const std::string& output, int step) const {
+    return file(output + "/checkpoints/step-" + std::to_string(step));
+  }
+  void expect_same_checkpoint(const std::string& a, const std::string& b) const {
+    for (const auto& entry : fs::directory_iterator(a)) {
+      const auto name = entry.path().filename();
+      if (name.extension() == ".safetensors") {
+        EXPECT_TRUE(contents(entry) == contents(fs::path(b) / name)) << name << " of " << b;
+      }
+    }
+  }
+};
+
+struct Setting {
+  const char* name;
+  std::string flags;
+  bool mpi = false;
+};
+
+class ResumeIn : public Resume, public ::testing::WithParamInterface<Setting> {};
+
+TEST_P(ResumeIn, TenAndTenStepsAreTwentyBitForBit) {
+  const std::string command =
+      (GetParam().mpi ? kMpi : "") + kShort + GetParam().flags + " --checkpoint-every 10 --output ";
+  succeed(command + file("whole"));
+  const Ended rest = succeed(command + file("rest") + " --resume " + checkpoint("whole", 10));
+  EXPECT_NE(std::string::npos, rest.out.find("resumes at batch 10")) << rest.out;
+  EXPECT_EQ(std::string::npos, rest.out.find("note: losses")) << rest.out;
+  ASSERT_EQ(10u, losses("rest").size());
+  EXPECT_EQ(losses("whole", 10), losses("rest"));
+  expect_same_checkpoint(checkpoint("whole", 20), checkpoint("rest", 20));
+  EXPECT_EQ(read("whole/summary.json").at("test_accuracy"), read("rest/summary.json").at("test_accuracy"));
+  EXPECT_EQ(read("whole/summary.json").at("train_loss"), read("rest/summary.json").at("train_loss"))
+      << "of the whole last epoch";
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all{
+      {"Sgd", "--arch convnet"},
+      {"Nesterov",
+       "--arch convnet --nesterov --wd 0.01 --no-bias-decay --clip-grad 1 --sched linear --warmup-epochs 1"},
+      {"AdamW", "--arch mlp-residual --opt adamw --lr 0.003 --wd 0.05 --sched cosine"},
+      {"AdamF64", "--arch mlp --opt adam --lr 0.003 --dtype f64"},
+      {"Bf16", "--arch convnet --amp-dtype bf16 --opt adamw --lr 0.003"},
+      {"Augmented", "--arch mlp -b 60 --no-drop-last --augment pad-crop,flip --workers 1"},
+      {"DataParallel", "--arch convnet --parallel data --ranks 2 --microbatches 2"},
+      {"DataParallelAdamW", "--arch convnet --parallel data --ranks 2 --opt adamw --lr 0.003"},
+      {"OneFOneB", "--arch convnet --stages 2 --microbatches 4"},
+      {"DualPipe", "--arch mlp-residual --stages 2 --schedule dualpipe --momentum 0"},
+      {"PipeDream", "--arch mlp-residual --stages 2 --schedule pipedream --opt adamw --lr 0.001"},
+      {"Both", "--arch convnet --parallel pipeline --stages 2 --ranks 2 --schedule gpipe --microbatches 2"},
+      {"TwoModels", "--arch convnet --lr 0.05,0.02 --seed 1,2"},
+      {"TwoModelsAdamW", "--arch mlp --lr 0.003,0.002 --seed 1,2 --opt adamw --stages 2"},
+  };
+  if (TANDEM_HAS_MPIRUN) {
+    all.push_back({"MpiData", "--arch convnet --parallel data", true});
+    all.push_back(
+        {"MpiOneFOneB", "--arch convnet --parallel pipeline --microbatches 4 --opt adamw --lr 0.003", true});
+    all.push_back({"MpiDualPipe", "--arch mlp --parallel pipeline --schedule dualpipe --momentum 0", true});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, ResumeIn, ::testing::ValuesIn(settings()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(Resume, AKilledRunGoesOnByItself) {
+  const std::string command =
+      kShort + "--arch mlp --parallel data --checkpoint-every 4 --resume auto --output ";
+  succeed(command + file("whole"));
+  // Slowly, and killed as soon as the first checkpoint is there, wherever that is.
+  const Ended killed = run(command + file("run") + " --link 50MB/s,1us & until [ -d " + checkpoint("run", 4) +
+                           " ]; do sleep 0.01; done; kill -KILL $!; wait $!");
+  EXPECT_EQ(137, killed.status) << killed.err;
+  const Ended rest = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, rest.out.find("resumes at batch ")) << rest.out;
+  EXPECT_EQ(losses("whole"), losses("run")) << "each step once";
+  expect_same_checkpoint(checkpoint("whole", 20), checkpoint("run", 20));
+  const Ended again = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, again.out.find("resumes at batch 20")) << again.out;
+  EXPECT_EQ(losses("whole"), losses("run"));
+  const std::string files = "ls -lR --time-style=full-iso " + file("run");
+  const std::string before = run(files).out;
+  EXPECT_EQ(again.out.substr(again.out.find("test accuracy"), 20),
+            succeed(command + file("run") + " -e").out.substr(0, 20));
+  EXPECT_EQ(before, run(files).out) << "--evaluate writes nothing";
+}
+
+TEST_F(Resume, GoesOnFromTheLastWholeCheckpoint) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 5 --keep 3 --output " + file("run");
+  succeed(command);
+  const auto whole = losses("run");
+  for (const int step : {20, 15}) {
+    std::fstream model(checkpoint("run", step) + "/model.safetensors",
+                       std::ios::in | std::ios::out | std::ios::binary);
+    model.seekp(1000).put(7).flush();
+  }
+  const Ended e = succeed(command + " --resume auto");
+  EXPECT_NE(std::string::npos, e.out.find("resumes at batch 10")) << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("passed over: checkpoint file '" + checkpoint("run", 20))) << e.out;
+  EXPECT_EQ(whole, losses("run"));
+  EXPECT_EQ(0, run(kShort + "--arch mlp -e --resume " + checkpoint("run", 20)).status) << "was replaced";
+  for (const int step : {10, 15, 20}) fs::resize_file(checkpoint("run", step) + "/model.safetensors", 9);
+  expect_refused(command + " --resume auto", {"no checkpoint", "is whole", "step-20", "step-10"});
+}
+
+TEST_F(Resume, KeepsWhatIsAskedFor) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 2 --keep-every 6 --keep-best --output ";
+  succeed(command + file("run"));
+  succeed(kShort + "--arch mlp --checkpoint-every 2 --output " + file("plain"));
+  EXPECT_EQ(losses("plain"), losses("run")) << "evaluation changes no loss";
+  double best = 0;
+  std::vector<int> kept;
+  for (int step = 2; step <= 20; step += 2)
+    if (fs::exists(checkpoint("run", step))) {
+      kept.push_back(step);
+      best = std::max(
+          best, json::parse(contents(checkpoint("run", step) + "/manifest.json")).at("score").get<double>());
+    }
+  for (const int step : {6, 12, 18, 20})
+    EXPECT_NE(kept.end(), std::find(kept.begin(), kept.end(), step)) << step;
+  EXPECT_LE(kept.size(), 5u);
+  EXPECT_GE(best, read("run/summary.json").at("test_accuracy").get<double>());
+}
+
+TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
+  const std::string mlp = kShort + "--arch mlp ";
+  const Ended trained = succeed(mlp + "--checkpoint-every 20 --output " + file("run"));
+  const std::string weights = checkpoint("run", 20) + "/model.safetensors";
+  expect_refused(mlp + "-e --resume auto --output " + file("none"), {"there is no checkpoint"});
+  for (const std::string& from : {file("run"), file("run/checkpoints"), checkpoint("run", 20), weights}) {
+    const Ended e = succeed(mlp + "-e --resume " + from);
+    EXPECT_EQ(0u, e.out.find("test accuracy ")) << e.out;
+    EXPECT_NE(std::string::npos, trained.out.find(e.out.substr(0, e.out.find('%')))) << e.out << trained.out;
+  }
+  succeed(mlp + "--lr 0.001 --output " + file("fine") + " --resume " + weights);
+  EXPECT_LT(losses("fine")[0].second.get<double>(), losses("run")[0].second.get<double>());
+  EXPECT_EQ(20u, losses("fine").size());
+  succeed(mlp + "--lr 0.001,0.002 --output " + file("two") + " --resume " + weights);
+  EXPECT_EQ(losses("fine")[0].second, losses("two")[0].second[0]);
+}
+
+TEST_F(Resume, RefusesAnotherRun) {
+  const std::string mlp = kShort + "--arch mlp ";
+  succeed(mlp + "--checkpoint-every 10 --output " + file("run"));
+  const std::string from = " --resume " + file("run");
+  expect_refused(kShort + "--arch convnet" + from, {"arch \"convnet\", was \"mlp\""});
+  expect_refused(mlp + "--lr 0.1 --momentum 0.5 --seed 3" + from,
+                 {"lr [0.1]", "momentum 0.5, was 0.9", "seed [3]"});
+  expect_refused(mlp + "--synthetic-train 449" + from,
+                 {"synthetic_train 449, was 448", "other training images"});
+  expect_refused(mlp + "--sched cosine" + from, {"sched"});
+  expect_refused(mlp + "--steps 15" + from, {"20 batches are trained already", "ends after 15"});
+  expect_refused(mlp + "--lr 0.1,0.2" + from, {"models 2, was 1"});
+  expect_refused(mlp + "--resume " + file("none"), {"there is no checkpoint", "step-N", "auto"});
+  expect_refused(mlp + "--resume " + write("weights.safetensors", "12345678{}"),
+                 {"weights.safetensors", "header"});
+  expect_refused(kShort + "--arch convnet --resume " + checkpoint("run", 20) + "/model.safetensors",
+                 {"missing: block0.conv.weight", "unexpected: hidden0.weight", "mismatched: head.weight"});
+  expect_refused(mlp + "--output " + file("run"), {"holds a run already"});
+  expect_refused(mlp + "--output " + file("run") + " --resume " + checkpoint("run", 10),
+                 {"newer checkpoint", "step-20"});
+  expect_refused(mlp + "--force --output " + file("run") + from, {"--force would replace"});
+  expect_refused(mlp + "--resume auto", {"auto without --output"});
+  expect_refused(mlp + "--checkpoint-every 5", {"--output"});
+  expect_refused(mlp + "-e", {"without --resume"});
+  expect_refused(mlp + "--checkpoint-every 5 --keep 1 --output " + file("x"),
+                 {"--keep 1: must be at least 2"});
+  const Ended other =
+      succeed(mlp + "--parallel data --output " + file("other") + " --resume " + checkpoint("run", 10));
+  EXPECT_NE(std::string::npos, other.out.find("note: losses will not be those")) << other.out;
+  succeed(mlp + "--force --output " + file("run"));
+  EXPECT_FALSE(fs::exists(file("run/checkpoints"))) << "another run's checkpoints are replaced with it";
+}
+
+// A file may not grow beyond 500 kB: this disk is full.
+TEST_F(Resume, AFailedSaveIsSaidAndTrainingGoesOn) {
+  const Ended e = succeed("trap '' XFSZ; ulimit -f 1000; " + kShort +
+                          "--arch mlp --checkpoint-every 10 --output " + file("run"));
+  EXPECT_NE(std::string::npos,
+            e.err.find("the checkpoint after 10 batches failed, training goes on: cannot write"))
+      << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("File too large")) << e.err;
+  EXPECT_EQ(20u, losses("run").size());
+  EXPECT_TRUE(fs::is_empty(file("run/checkpoints")));
+}
+
+TEST_F(Resume, RanksWithDifferentCheckpointsAreRefused) {
+  if (!TANDEM_HAS_MPIRUN) return;
+  const std::string one = file("1"), command = kShort + "--arch mlp --steps 4 --checkpoint-every 2 --output ";
+  succeed(command + file("0"));
+  succeed(command + one);
+  fs::remove_all(one + "/checkpoints/step-4");
+  const Ended e =
+      run(kMpi + "sh -c '" + kShort + "--arch mlp --resume " + file("") + "$OMPI_COMM_WORLD_RANK'");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, e.err.find("the ranks disagree on arguments or data")) << e.err;
+}
+
+}  // namespace
+}  // namespace tandem::test

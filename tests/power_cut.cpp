@@ -1,0 +1,114 @@
+#include "power_cut.h"
+
+#include <fcntl.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace tandem::test {
+
+namespace fs = std::filesystem;
+
+PowerCutFiles::PowerCutFiles(std::string root) : root_(std::move(root)) { disk_->directory = true; }
+
+PowerCutFiles::NodePtr PowerCutFiles::find(const std::string& path) const {
+  NodePtr node = disk_;
+  std::istringstream parts(path.substr(root_.size()));
+  for (std::string part; std::getline(parts, part, '/');)
+    if (!part.empty()) node = node->names.at(part);
+  return node;
+}
+
+std::pair<PowerCutFiles::NodePtr, std::string> PowerCutFiles::place(const std::string& path) const {
+  return {find(fs::path(path).parent_path().string()), fs::path(path).filename().string()};
+}
+
+void PowerCutFiles::leave(const Node& node, const std::string& path) const {
+  if (!node.directory) {
+    std::ofstream(path, std::ios::binary) << (luck_.contents ? node.contents : node.synced_contents);
+    return;
+  }
+  fs::create_directories(path);
+  for (const auto& [name, inner] : luck_.names ? node.names : node.synced_names)
+    leave(*inner, path + "/" + name);
+}
+
+void PowerCutFiles::count() {
+  if (calls_++ == at_) leave(*disk_, to_);
+}
+
+int PowerCutFiles::open(const std::string& path, int flags, mode_t mode) {
+  count();
+  const int file = Files::open(path, flags, mode);
+  if (file < 0) return file;
+  if (flags & O_CREAT) {
+    const auto [parent, name] = place(path);
+    auto& node = parent->names[name];
+    if (!node) node = std::make_shared<Node>();
+    if (flags & O_TRUNC) node->contents.clear();
+  }
+  open_[file] = find(path);
+  return file;
+}
+
+ssize_t PowerCutFiles::write(int file, const void* data, std::size_t bytes) {
+  count();
+  const ssize_t written = Files::write(file, data, bytes);
+  if (written > 0)
+    open_.at(file)->contents.append(static_cast<const char*>(data), static_cast<std::size_t>(written));
+  return written;
+}
+
+int PowerCutFiles::fsync(int file) {
+  count();
+  Node& node = *open_.at(file);
+  node.synced_contents = node.contents;
+  node.synced_names = node.names;
+  return Files::fsync(file);
+}
+
+int PowerCutFiles::close(int file) {
+  count();
+  open_.erase(file);
+  return Files::close(file);
+}
+
+int PowerCutFiles::mkdir(const std::string& path) {
+  count();
+  const int result = Files::mkdir(path);
+  if (result != 0) return result;
+  const auto [parent, name] = place(path);
+  parent->names[name] = std::make_shared<Node>();
+  parent->names[name]->directory = true;
+  return result;
+}
+
+int PowerCutFiles::rename(const std::string& from, const std::string& to) {
+  count();
+  const int result = Files::rename(from, to);
+  if (result != 0) return result;
+  const auto [old_parent, old_name] = place(from);
+  const auto [parent, name] = place(to);
+  parent->names[name] = old_parent->names.at(old_name);
+  old_parent->names.erase(old_name);
+  return result;
+}
+
+int PowerCutFiles::unlink(const std::string& path) {
+  count();
+  const auto [parent, name] = place(path);
+  const int result = Files::unlink(path);
+  if (result == 0) parent->names.erase(name);
+  return result;
+}
+
+int PowerCutFiles::rmdir(const std::string& path) {
+  count();
+  const auto [parent, name] = place(path);
+  const int result = Files::rmdir(path);
+  if (result == 0) parent->names.erase(name);
+  return result;
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,54 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include <tandem/core/files.h>
+
+namespace tandem::test {
+
+/// Does what it is asked for, and keeps account of what of it a disk would still know after a power cut:
+/// contents of files that were synced, names in directories that were.
+class PowerCutFiles final : public Files {
+ public:
+  /// `root` is there, empty, and known to the disk.
+  explicit PowerCutFiles(std::string root);
+
+  /// How lucky one is: what was not synced may be on the disk or not, names and contents each.
+  struct Luck {
+    bool names = false, contents = false;
+  };
+  /// Before call number `at`, from 0, writes what is left of `root` into the directory `to`.
+  void cut_at(int at, Luck luck, std::string to) { at_ = at, luck_ = luck, to_ = std::move(to); }
+  int calls() const { return calls_; }
+
+  int open(const std::string& path, int flags, mode_t mode) override;
+  ssize_t write(int file, const void* data, std::size_t bytes) override;
+  int fsync(int file) override;
+  int close(int file) override;
+  int mkdir(const std::string& path) override;
+  int rename(const std::string& from, const std::string& to) override;
+  int unlink(const std::string& path) override;
+  int rmdir(const std::string& path) override;
+
+ private:
+  struct Node {
+    bool directory = false;
+    std::string contents, synced_contents;
+    std::map<std::string, std::shared_ptr<Node>> names, synced_names;
+  };
+  using NodePtr = std::shared_ptr<Node>;
+  NodePtr find(const std::string& path) const;
+  /// The directory that `path` is in, and its name there.
+  std::pair<NodePtr, std::string> place(const std::string& path) const;
+  void leave(const Node& node, const std::string& path) const;
+  void count();
+
+  std::string root_, to_;
+  Luck luck_;
+  int at_ = -1, calls_ = 0;
+  NodePtr disk_ = std::make_shared<Node>();
+  std::map<int, NodePtr> open_;
+};
+
+}  // namespace tandem::test

@@ -1,0 +1,149 @@
+// Weights go to PyTorch's files and come from them: tests/golden/weights*, which tests/golden/make.py wrote.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/nn/layers.h>
+#include <tandem/nn/models/networks.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/nn/torch_layout.h>
+#include <tandem/nn/weights.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+#include <tandem/ops/shape.h>
+
+#include "expect_error.h"
+#include "temporary_directory.h"
+#include "training_run.h"
+
+namespace tandem::nn {
+namespace {
+
+using test::expect_error;
+using test::TemporaryDirectory;
+using testing::expect_same_state;
+
+const std::string kGolden = TANDEM_SOURCE "/tests/golden/";
+
+// make.py's network of this name.
+struct Flattened final : Module {
+  explicit Flattened(std::int64_t classes = 4) : head(*this, "head", {.in = 6, .out = classes}) {}
+  Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = 3, .padding = 1}};
+  BatchNorm norm{*this, "norm", {.channels = 4}};
+  Conv2d down{*this, "down", {.in = 4, .out = 5, .kernel = 2, .bias = false}};
+  Linear fc{*this, "fc", {.in = 20, .out = 6, .image = {2, 2, 5}}};
+  Linear head;
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = max_pool2d(relu(norm(conv(x))), Pool2dOptions(2));
+    return head(relu(fc(flatten(relu(down(h))))));
+  }
+};
+
+class Weights : public ::testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override { set_default_dtype(GetParam()); }
+  void TearDown() override { set_default_dtype(DType::f32); }
+  std::string golden() const { return fmt_name(GetParam()); }
+  static std::string fmt_name(DType d) {
+    return kGolden + "weights-" + std::string(name_of(d)) + ".safetensors";
+  }
+  TemporaryDirectory directory_;
+};
+
+std::vector<double> of(const nlohmann::json& j) { return j.get<std::vector<double>>(); }
+
+TEST_P(Weights, OfPyTorchGivePyTorchsOutputs) {
+  std::ifstream file(kGolden + "weights.json");
+  const auto json = nlohmann::json::parse(file);
+  Flattened net;
+  load_weights(net, golden());
+  net.eval();
+  const auto output = net(Tensor::from(of(json["images"]), {3, 6, 6, 3}, GetParam())).values();
+  const auto expected = of(json["output"]);
+  ASSERT_EQ(expected.size(), output.size());
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(expected[i], output[i], GetParam() == DType::f64 ? 1e-12 : 1e-6);
+}
+
+// PyTorch's own file comes out again, tensor by tensor and bit by bit.
+TEST_P(Weights, GoBackAsTheyCame) {
+  Flattened net;
+  load_weights(net, golden());
+  std::map<std::string, Tensor> expected = SafetensorsFile(golden()).read_all();
+  expect_same_state(expected, torch_state(net, net.state(), 1));
+  save_weights(net, directory_.file("again.safetensors"));
+  *expected.at("norm.num_batches_tracked").as<std::int64_t>() = 0;
+  const SafetensorsFile again(directory_.file("again.safetensors"));
+  expect_same_state(expected, again.read_all());
+  EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}}), again.metadata());
+  for (const auto& [name, entry] : again.tensors())
+    EXPECT_EQ(0, entry.begin % size_of(entry.type.dtype)) << name << " can be mapped";
+  EXPECT_FALSE(std::filesystem::exists(directory_.file("again.safetensors.tmp")));
+}
+
+TEST_P(Weights, OfEveryNetworkSurviveARoundTrip) {
+  for (const std::string& name : network_names()) {
+    if (name == "vgg16" || name == "resnet56") continue;  // larger, with the same layers
+    SCOPED_TRACE(name);
+    const auto net = make_network(name, 7), other = make_network(name, 7);
+    net->initialise(3);
+    save_weights(*net, directory_.file("w"));
+    load_weights(*other, directory_.file("w"));
+    expect_same_state(net->state(), other->state());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, Weights, ::testing::Values(DType::f32, DType::f64),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST(WeightsThatDoNotFit, AreAllListedAndChangeNothing) {
+  set_default_dtype(DType::f32);
+  struct Other final : Module {
+    Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = 5}};
+    Linear fc{*this, "fc", {.in = 20, .out = 6, .image = {2, 2, 5}}};
+    Linear extra{*this, "extra", {.in = 6, .out = 4}};
+    Tensor forward(const Tensor& x) override { return x; }
+  } net;
+  net.initialise(1);
+  std::map<std::string, Tensor> before;
+  for (const auto& [path, value] : net.state())
+    before.emplace(path, Tensor::from(value.values(), value.shape()));
+  try {
+    load_weights(net, kGolden + "weights-f32.safetensors");
+    FAIL() << "no Error was thrown";
+  } catch (const Error& e) {
+    for (const char* line :
+         {"missing: extra.weight", "missing: extra.bias", "unexpected: norm.running_mean",
+          "mismatched: conv.weight: f32[4, 3, 3, 3], the model's f32[4, 3, 5, 5]", "unexpected: head.bias"})
+      EXPECT_NE(std::string::npos, std::string(e.what()).find(line)) << line << " is not in " << e.what();
+  }
+  expect_same_state(before, net.state());
+}
+
+TEST(WeightsThatFitInPart, AreTakenWhenAskedFor) {
+  set_default_dtype(DType::f32);
+  Flattened whole, other(9);
+  load_weights(whole, kGolden + "weights-f32.safetensors");
+  expect_error([&] { load_weights(other, kGolden + "weights-f32.safetensors", {.partial = true}); },
+               {"head.weight", "initialise() it before"});
+  other.initialise(5);
+  const Tensor head = Tensor::from(other.state().at("head.weight").values(), {9, 6});
+  const WeightsReport report = load_weights(other, kGolden + "weights-f32.safetensors", {.partial = true});
+  EXPECT_EQ(2u, report.mismatched.size());
+  EXPECT_EQ(whole.state().at("fc.weight").values(), other.state().at("fc.weight").values());
+  EXPECT_EQ(head.values(), other.state().at("head.weight").values());
+}
+
+TEST(LinearLayer, RefusesAnImageThatItsInputsAreNot) {
+  expect_error(
+      [] {
+        Linear(*std::make_unique<Flattened>(), "x", {.in = 20, .out = 6, .image = {2, 2, 6}});
+      },
+      {"'x' has 20 inputs", "[2, 2, 6]"});
+}
+
+}  // namespace
+}  // namespace tandem::nn
