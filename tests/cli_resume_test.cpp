@@ -43,8 +43,8 @@ class Resume : public Cli {
   void expect_same_checkpoint(const std::string& a, const std::string& b) const {
     for (const auto& entry : fs::directory_iterator(a)) {
       const auto name = entry.path().filename();
-      if (name.extension() == ".safetensors")
-        EXPECT_TRUE(contents(entry) == contents(fs::path(b) / name)) << name << " of " << b;
+      if (name.extension() != ".safetensors") continue;
+      EXPECT_TRUE(contents(entry) == contents(fs::path(b) / name)) << name << " of " << b;
     }
   }
 };
