@@ -7,11 +7,13 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
+#include <tandem/core/files.h>
 
 #include "output_file.h"
 #include "resume.h"
@@ -133,14 +135,19 @@ RunDirectory::RunDirectory(const TrainOptions& options, bool in_place) : directo
 
 void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   if (!keeps()) return;
-  const std::string before = batches > 0 ? first_steps(path("metrics.jsonl"), batches) : "";
   std::error_code ignored;
-  for (const char* file : kFiles) fs::remove(path(file), ignored);
-  if (batches == 0) fs::remove_all(checkpoints_of(directory_), ignored);
+  if (batches == 0) {
+    for (const char* file : kFiles) fs::remove(path(file), ignored);
+    fs::remove_all(checkpoints_of(directory_), ignored);
+  } else {
+    fs::remove(path("summary.json"), ignored);
+    const std::string lines = first_steps(path("metrics.jsonl"), batches);
+    replace_durably(Files::system(), path("metrics.jsonl"),
+                    [&](const Sink& sink) { sink(std::as_bytes(std::span(lines))); });
+  }
   write_file(path("args.json"), to_json(options));
   if (options.simulate) return;
-  metrics_.open(path("metrics.jsonl"));
-  metrics_ << before << std::flush;
+  metrics_.open(path("metrics.jsonl"), std::ios::app);
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
 }
 

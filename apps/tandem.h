@@ -33,6 +33,7 @@
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/nn/schedules.h>
+#include <tandem/nn/weights.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
@@ -48,6 +49,7 @@
 #include <tandem/ops/shape.h>
 #include <tandem/ops/update.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/checkpoint_store.h>
 #include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>

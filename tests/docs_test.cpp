@@ -63,6 +63,15 @@ TEST_F(Docs, PlanExamplesRun) {
   }
 }
 
+TEST_F(Docs, CheckpointExampleRunsAndGoesOn) {
+  const std::string example = blocks_with("docs/checkpoints.md", "train_cifar")[0];
+  for (const char* words : {"train loss", "resumes at batch 2"}) {
+    const Ended e = run_here(example);
+    EXPECT_EQ(0, e.status) << e.err;
+    EXPECT_NE(std::string::npos, e.out.find(words)) << e.out;
+  }
+}
+
 TEST_F(Docs, ProgramExampleVerifiesAndRunsAsDrawn) {
   const Ended e = run_here(blocks_with("docs/program.md", "tandem verify")[0]);
   EXPECT_EQ(0, e.status) << e.err;
