@@ -53,4 +53,5 @@
 #include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/plan/summary.h>
 #include <tandem/plan/train_step.h>

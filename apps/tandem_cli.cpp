@@ -6,8 +6,12 @@
 #include <tandem/core/placement.h>
 #include <tandem/core/program_json.h>
 #include <tandem/core/sim_backend.h>
+#include <tandem/core/trace.h>
 #include <tandem/core/verify.h>
 #include <tandem/datasets/cifar_writer.h>
+
+#include <tandem/nn/models/networks.h>
+#include <tandem/plan/summary.h>
 
 #include "command_line.h"
 #include "lane_report.h"
@@ -52,9 +56,21 @@ void show(const std::string& file) {
   fmt::print("verified: no race, no lost value, no deadlock\n");
 }
 
+void summarise(const std::string& network, std::int64_t samples) {
+  const auto net = nn::make_network(network, 10);
+  net->initialise(0);
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("logits", (*net)(trace.input("images", {DType::f32, {samples, 32, 32, 3}})));
+  }
+  fmt::print("{} on {} of 32 × 32 × 3, forward\n\n{}", network, counted(samples, "image"), summary(graph));
+}
+
 struct Arguments {
   std::string kind, directory, file, trace;
-  std::int64_t train = 50'000, test = 10'000, batches = 20;
+  std::string network;
+  std::int64_t train = 50'000, test = 10'000, batches = 20, samples = 1;
   std::uint64_t seed = 0;
   bool force = false;
 };
@@ -78,6 +94,10 @@ void add_commands(CLI::App& app, Arguments& a) {
   sim->add_option("file", a.file, program)->required();
   sim->add_option("--batches", a.batches, "batches to run, from empty to drained");
   sim->add_option("--trace", a.trace, "write the timeline here, for ui.perfetto.dev");
+  auto* table = app.add_subcommand("summary", "a network's modules: outputs, parameters, operations, bytes");
+  table->option_defaults()->always_capture_default();
+  table->add_option("network", a.network, "which")->required()->check(CLI::IsMember(nn::network_names()));
+  table->add_option("-b,--batch-size", a.samples, "images")->check(CLI::Range(1, 1'000'000));
   auto* check = app.add_subcommand(
       "verify", "plans a Program, proves it free of races and deadlocks, prints the bytes it needs");
   check->add_option("file", a.file, program)->required();
@@ -92,6 +112,7 @@ int main(int argc, char** argv) {
   return apps::run_program(app, argc, argv, [&] {
     if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
     if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
+    if (app.got_subcommand("summary")) summarise(a.network, a.samples);
     if (app.got_subcommand("verify")) show(a.file);
   });
 }

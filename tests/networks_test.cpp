@@ -1,15 +1,18 @@
 // Initialisers, and the networks for CIFAR: their sizes, names and what they are known for.
 #include <cmath>
+#include <cstdio>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
+#include <tandem/core/trace.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
 #include <tandem/ops/init.h>
+#include <tandem/plan/summary.h>
 
 namespace tandem::nn {
 namespace {
@@ -73,6 +76,24 @@ TEST(Networks, HaveTheParametersThatTheirPapersSay) {
   }
   EXPECT_THROW(make_network("resnet21", 10), Error);
   EXPECT_THROW(ResNet({.depth = 21}), Error);
+}
+
+TEST(Networks, SummaryAddsUp) {
+  const auto net = make_network("resnet20", 10);
+  net->initialise(1);
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("logits", (*net)(trace.input("images", {DType::f32, {1, 32, 32, 3}})));
+  }
+  const std::string text = summary(graph);
+  EXPECT_NE(text.find("layer2.0.conv1"), std::string::npos) << text;
+  EXPECT_NE(text.find("f32[1, 16, 16, 32]"), std::string::npos) << text;
+  const std::string total = text.substr(text.rfind("total"));
+  EXPECT_NE(total.find("269722"), std::string::npos) << total;
+  double parameters = 0, mflop = 0;
+  ASSERT_EQ(std::sscanf(total.c_str(), "total %lf %lf", &parameters, &mflop), 2) << total;
+  EXPECT_NEAR(mflop, 2 * 40.8, 2) << "40.8 M multiply-adds, and what norms and sums take";
 }
 
 TEST(Networks, NameParametersAsTorchvisionDoes) {
