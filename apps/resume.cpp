@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
 
 namespace tandem::apps {
@@ -34,7 +35,7 @@ Start named(const std::string& path) {
   Start start;
   std::error_code none;
   if (fs::is_regular_file(path, none) && path.ends_with(".safetensors"))
-    start.weights = path;
+    start.weights = path, start.digest = checksum_of(InputFile("file of weights", path));
   else if (fs::exists(fs::path(path) / "manifest.json", none))
     start.checkpoint = read_checkpoint(path, CheckpointCheck::contents);
   else
@@ -62,6 +63,7 @@ Start find_start(const TrainOptions& o) {
         "--resume '{}': there is no checkpoint; it takes a directory step-N, one that holds such, "
         "a run's --output, a file of weights (.safetensors), or auto",
         o.resume));
+  if (start.checkpoint) start.digest = start.checkpoint->digest;
   if (o.resume == "auto" || o.output.empty() || !start.checkpoint || o.evaluate) return start;
   start.in_place = same_directory(fs::path(start.checkpoint->path).parent_path(), checkpoints_of(o.output));
   if (!start.in_place) return start;

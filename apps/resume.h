@@ -15,10 +15,10 @@ std::string checkpoints_of(const std::string& run_directory);
 /// From what a run begins: nothing, a file of weights, or a checkpoint.
 struct Start {
   std::string weights;
+  std::string digest;  ///< checksum of what it begins from
   std::optional<Checkpoint> checkpoint;
   bool in_place = false;             ///< the run in --output goes on, or begins again where it saved nothing
   std::vector<std::string> damaged;  ///< checkpoints passed over, and why
-  std::string digest() const { return checkpoint ? checkpoint->digest : weights; }
 };
 
 /// What --resume says. Throws Error where it names nothing to begin from, or an older checkpoint of the run

@@ -138,8 +138,9 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     j.at("train_data").get_to(run.train_data);
     j.at("test_data").get_to(run.test_data);
     run.arguments = j.at("arguments").dump();
-    if (run.batch < 0 || !j.at("arguments").is_object())
-      throw Error("a negative batch, or arguments that are none");
+    const auto models = j.at("arguments").at("models").get<std::size_t>();
+    if (run.batch < 0 || run.losses.sum.size() != models || run.losses.batches.size() != models)
+      throw Error("its batch is negative, or there are losses of other models than its arguments say");
     return run;
   } catch (const std::exception& e) {
     throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));

@@ -85,7 +85,7 @@ void Trainer::run() {
     common.data.clear();  // the data themselves count
     agree(*mpi_->comm(),
           fnv1a(fmt::format("{} {} {} {}", to_json(common), train_data.digest(), test_data.digest(),
-                            start_.digest())),
+                            start_.digest)),
           "arguments or data", 0);
   }
   begin_.train_data = train_data.digest();

@@ -3,7 +3,9 @@
 #define XXH_INLINE_ALL  // the header alone: nothing to link
 #include <xxhash.h>
 
+#include <algorithm>
 #include <new>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -23,5 +25,17 @@ void Checksum::update(std::span<const std::byte> data) {
 }
 
 std::string Checksum::hex() const { return fmt::format("{:016x}", XXH3_64bits_digest(as_state(state_))); }
+
+std::string checksum_of(const InputFile& file) {
+  Checksum sum;
+  std::vector<std::byte> piece(1 << 20);
+  for (std::int64_t at = 0; at < file.size(); at += std::ssize(piece)) {
+    const auto bytes = static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(piece), file.size() - at));
+    const auto part = std::span(piece).first(bytes);
+    file.read(at, part);
+    sum.update(part);
+  }
+  return sum.hex();
+}
 
 }  // namespace tandem

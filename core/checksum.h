@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 
+#include <tandem/core/input_file.h>
+
 namespace tandem {
 
 /// The checksum XXH3 of 64 bits (xxhash.com) of bytes that come piece after piece. It finds damage, not
@@ -19,5 +21,8 @@ class Checksum {
  private:
   std::shared_ptr<void> state_;  // the library's, kept out of this header
 };
+
+/// Of all bytes of a file. Throws what reading it throws.
+std::string checksum_of(const InputFile& file);
 
 }  // namespace tandem

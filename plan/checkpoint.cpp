@@ -28,25 +28,13 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step >= 0 && name == fmt::format("{}{}", kPrefix, step) ? std::optional(step) : std::nullopt;
 }
 
-std::string checksum(const InputFile& file) {
-  Checksum sum;
-  std::vector<std::byte> piece(1 << 20);
-  for (std::int64_t at = 0; at < file.size(); at += std::ssize(piece)) {
-    const std::int64_t bytes = std::min<std::int64_t>(std::ssize(piece), file.size() - at);
-    const std::span part(piece.data(), static_cast<std::size_t>(bytes));
-    file.read(at, part);
-    sum.update(part);
-  }
-  return sum.hex();
-}
-
 void check_file(const std::string& path, const CheckpointManifest::File& expected, CheckpointCheck check) {
   const InputFile file("checkpoint file", path);
   if (file.size() != expected.bytes)
     throw Error(fmt::format("checkpoint file '{}' has {} bytes, its manifest says {}", path, file.size(),
                             expected.bytes));
   if (check != CheckpointCheck::contents) return;
-  if (const std::string sum = checksum(file); sum != expected.xxh3)
+  if (const std::string sum = checksum_of(file); sum != expected.xxh3)
     throw Error(fmt::format("checkpoint file '{}' is damaged: its checksum is {}, its manifest says {}", path,
                             sum, expected.xxh3));
 }
@@ -66,7 +54,7 @@ Checkpoint read_checkpoint(const std::string& path, CheckpointCheck check) {
     throw Error(
         fmt::format("'{}' is of step {}, its directory's name of {}", file.path(), manifest.step, *named));
   for (const auto& f : manifest.files) check_file((directory / f.name).string(), f, check);
-  return {directory.string(), manifest.step, manifest.score, checksum(file)};
+  return {directory.string(), manifest.step, manifest.score, checksum_of(file)};
 }
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory) {

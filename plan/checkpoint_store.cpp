@@ -44,8 +44,9 @@ CheckpointStore::CheckpointStore(std::string directory, Retention retention, Fil
   make_directories(files_, directory_);
   std::vector<std::string> unfinished;
   for (const auto& entry : fs::directory_iterator(directory_))
-    if (const std::string name = entry.path().string(); name.ends_with(kUnfinished))
-      unfinished.push_back(name);
+    if (const std::string name = entry.path().filename().string();
+        entry.is_directory() && name.starts_with("step-") && name.ends_with(kUnfinished))
+      unfinished.push_back(entry.path().string());
   for (const std::string& name : unfinished) remove_directory(files_, name);
 }
 

@@ -187,6 +187,36 @@ TEST_F(Checkpoints, ErrorsAtAnyCallLeaveTheOldAndAreSaid) {
     }
 }
 
+TEST_F(Checkpoints, AFileIsReplacedWhole) {
+  const std::string file = parent_.file("weights");
+  const auto replace = [&](Files& files, const std::string& text) {
+    replace_durably(files, file, [&](const Sink& sink) { sink(std::as_bytes(std::span(text))); });
+  };
+  int failed = 0;
+  for (bool more = true; more;) {
+    replace(Files::system(), "old");
+    FaultyFiles files(Fault::error, failed, EIO);
+    try {
+      replace(files, "new");
+      more = false;
+    } catch (const Error&) {
+      ++failed;
+      EXPECT_TRUE(read(file) == "old" || read(file) == "new") << read(file);
+      EXPECT_FALSE(fs::exists(file + ".tmp"));
+    }
+  }
+  EXPECT_GT(failed, 5) << "at every call";
+  EXPECT_EQ("new", read(file));
+}
+
+TEST_F(Checkpoints, WhatIsNoCheckpointIsLeftAlone) {
+  fs::create_directories(parent_.file("notes.tmp/inside"));
+  std::ofstream(parent_.file("step-6.tmp")) << "a file";
+  CheckpointStore(parent_.path()).save(5, files_of(5));
+  EXPECT_TRUE(fs::exists(parent_.file("notes.tmp/inside")));
+  EXPECT_TRUE(fs::exists(parent_.file("step-6.tmp")));
+}
+
 TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreGoneOnWith) {
   const int calls = calls_of_a_save();
   for (const Fault fault : {Fault::error, Fault::short_write})
