@@ -81,7 +81,8 @@ void measure_images(const Options& options) {
     const TensorType x = f32(s), c = f32({s.back()});
     measure(options, Dropout(0.5), {x, {DType::i64, {}}});
     measure(options, BatchNorm(1e-5), {x, c, c});
-    measure(options, BatchNormGrad(), {x, c, c, c, x});
+    measure(options, BatchNormStatistics(1e-5), {x});
+    measure(options, BatchNormSums(DType::f32), {x, c, x});
     for (const Pool2dOptions& o : {Pool2dOptions(2), Pool2dOptions(3, 2, 1)}) {
       const Types y = MaxPool2d(o).infer(std::vector{x});
       measure(options, MaxPool2d(o), {x});

@@ -37,17 +37,16 @@ std::vector<ValueId> activations(const Graph& g, Takeoff how) {
 
 const Node& maker(const Graph& g, ValueId v) { return g.node(g.value(v).producer); }
 
-[[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how,
-                         const Graph* before_recomputes) {
-  if (before_recomputes)
-    for (ValueId v : activations(*before_recomputes, how))
-      if (named(entry, maker(*before_recomputes, v)))
-        throw Error(fmt::format(
-            "plan: '{}' cannot be swapped: it is recomputed already; name it in one list only", entry));
+[[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how) {
   std::set<std::string> names;
   for (ValueId v : activations(g, how)) names.insert(name_of(maker(g, v)));
   throw Error(fmt::format("plan: '{}' names no activation; there are: {}", entry,
                           names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+}
+
+bool names_any(const std::string& entry, const Graph& g, Takeoff how) {
+  const auto all = activations(g, how);
+  return std::any_of(all.begin(), all.end(), [&](ValueId v) { return named(entry, maker(g, v)); });
 }
 
 }  // namespace
@@ -101,7 +100,13 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
         chosen.insert(v);
         any = true;
       }
-    if (!any) refuse(entry, g, how, before_recomputes);
+    if (any) continue;
+    if (!before_recomputes || !names_any(entry, *before_recomputes, how)) refuse(entry, g, how);
+    if (how == Takeoff::swap)
+      throw Error(
+          fmt::format("plan: '{}' cannot be swapped: it is recomputed already, because the plan says so "
+                      "or because that costs next to nothing",
+                      entry));
   }
   return {chosen.begin(), chosen.end()};
 }

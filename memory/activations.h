@@ -18,8 +18,8 @@ enum class Takeoff : std::uint8_t { swap, recompute };
 Graph with_backward_views(const Graph& graph);
 
 /// Values of a differentiated graph that a selection names. Throws Error when an entry names none, listing
-/// those there are, or saying that it is recomputed already: `before_recomputes` is the graph that recomputes
-/// were inserted into.
+/// those there are. What recomputes already, in `g` as against `before_recomputes`, is an Error to swap and
+/// nothing to recompute.
 std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how,
                                         const Graph* before_recomputes = nullptr);
 

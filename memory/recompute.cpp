@@ -1,12 +1,95 @@
 #include <tandem/memory/recompute.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
 #include <tandem/core/graph_edit.h>
 #include <tandem/memory/activations.h>
+#include <tandem/ops/pointwise.h>
 
 namespace tandem {
+namespace {
+
+constexpr std::int64_t kLarge = 64 << 10;  // bytes: of less it saves nothing worth a kernel
+// Arithmetic that takes no longer than to read an f32 from memory, on machines that do 15 operations a byte.
+constexpr double kFlopsAnElement = 64;
+
+// The tag of what backward reads in the place of v, or of what is computed again from it.
+Tag tag_again(const Graph& g, const std::vector<std::vector<NodeId>>& readers, const std::set<ValueId>& again,
+              ValueId v) {
+  Tag tag = g.node(g.value(v).producer).tag;
+  tag.phase = Phase::backward;
+  for (ValueId last = v;;) {
+    if (const auto users = backward_readers(g, readers, last); !users.empty()) {
+      tag.lag = g.node(users.front()).tag.lag;
+      tag.lane = g.node(users.front()).tag.lane;
+      return tag;
+    }
+    const auto& next = readers[static_cast<std::size_t>(last)];
+    last = g.node(*std::find_if(next.begin(), next.end(), [&](NodeId r) {
+              return !g.node(r).outputs.empty() && again.contains(g.node(r).outputs[0]);
+            })).outputs[0];
+  }
+}
+
+// Finds what cheap_activations gives.
+class CheapActivations {
+ public:
+  explicit CheapActivations(const Graph& graph) : g_(graph), readers_(graph.readers()) {}
+
+  std::vector<ValueId> find() {
+    for (const Node& node : g_.nodes()) {
+      if (node.tag.phase != Phase::forward || !dynamic_cast<const Pointwise*>(node.op.get())) continue;
+      const ValueId v = node.outputs[0];
+      const auto users = backward_readers(g_, readers_, v);
+      const bool together = std::all_of(users.begin(), users.end(), [&](NodeId r) {
+        const Tag& tag = g_.node(r).tag;
+        return tag.lag == node.tag.lag && tag.stage == node.tag.stage;
+      });
+      std::set<ValueId> chain;
+      if (!users.empty() && together && g_.type(v).bytes() >= kLarge && add_chain(v, kFlopsAnElement, chain))
+        again_.insert(chain.begin(), chain.end());
+    }
+    return {again_.begin(), again_.end()};
+  }
+
+ private:
+  // Adds v, and what it takes to have it again, if that costs at most so many operations an element.
+  bool add_chain(ValueId v, double flops, std::set<ValueId>& chain) const {
+    const Node& node = g_.node(g_.value(v).producer);
+    flops -= flops_of(node) / static_cast<double>(g_.type(v).elements());
+    if (flops < 0) return false;
+    chain.insert(v);
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) {
+      return 2 * g_.type(in).bytes() < g_.type(v).bytes() || kept(in) ||
+             (!again_.contains(in) && g_.type(in).elements() == g_.type(v).elements() &&
+              g_.node(g_.value(in).producer).tag.lag == node.tag.lag && add_chain(in, flops, chain));
+    });
+  }
+
+  // Infinite for what is no cheap expression, nor a product.
+  double flops_of(const Node& node) const {
+    const auto* op = dynamic_cast<const Pointwise*>(node.op.get());
+    if (op ? !is_cheap(op->program) : node.op->precision() != Precision::low)
+      return std::numeric_limits<double>::infinity();
+    return node.op->cost(g_.types(node.inputs), g_.types(node.outputs)).flops;
+  }
+
+  // Is in memory while backward runs, or comes from there.
+  bool kept(ValueId v) const {
+    const NodeId maker = g_.value(v).producer;
+    return maker < 0 || g_.node(maker).inputs.empty() ||
+           (!again_.contains(v) && !backward_readers(g_, readers_, v).empty());
+  }
+
+  const Graph& g_;
+  const std::vector<std::vector<NodeId>> readers_;
+  std::set<ValueId> again_;
+};
+
+}  // namespace
 
 Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   GraphEdit edit(g);
@@ -17,14 +100,9 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   for (ValueId v : again) {
     const Node node = g.node(g.value(v).producer);
     if (!copies.contains(v)) {
-      Tag tag = node.tag;
-      const Tag& user = g.node(backward_readers(g, readers, v).front()).tag;
-      tag.phase = Phase::backward;
-      tag.lag = user.lag;
-      tag.lane = user.lane;
       std::vector<ValueId> inputs;
       for (ValueId in : node.inputs) inputs.push_back(copies.contains(in) ? copies.at(in) : in);
-      const NodeId copy = edit.add(node.op, std::move(inputs), tag);
+      const NodeId copy = edit.add(node.op, std::move(inputs), tag_again(g, readers, again, v));
       for (std::size_t o = 0; o < node.outputs.size(); ++o)
         copies[node.outputs[o]] = edit.graph().node(copy).outputs[o];
     }
@@ -32,5 +110,7 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   }
   return edit.finish();
 }
+
+std::vector<ValueId> cheap_activations(const Graph& graph) { return CheapActivations(graph).find(); }
 
 }  // namespace tandem

@@ -44,7 +44,8 @@ KernelTable make_reference_table() {
   table.add("avg_pool2d", make_avg_pool2d_reference);
   table.add("avg_pool2d_grad", make_avg_pool2d_grad_reference);
   table.add("batch_norm", make_batch_norm_reference);
-  table.add("batch_norm_grad", make_batch_norm_grad_reference);
+  table.add("batch_norm_statistics", make_batch_norm_statistics_reference);
+  table.add("batch_norm_sums", make_batch_norm_sums_reference);
   table.add("group_norm", make_group_norm_reference);
   table.add("group_norm_grad", make_group_norm_grad_reference);
   return table;
@@ -75,7 +76,8 @@ KernelTable make_cpu_table() {
   table.add("avg_pool2d", make_avg_pool2d_cpu);
   table.add("avg_pool2d_grad", make_avg_pool2d_grad_cpu);
   table.add("batch_norm", make_batch_norm_cpu);
-  table.add("batch_norm_grad", make_batch_norm_grad_cpu);
+  table.add("batch_norm_statistics", make_batch_norm_statistics_cpu);
+  table.add("batch_norm_sums", make_batch_norm_sums_cpu);
   table.add("group_norm", make_group_norm_cpu);
   table.add("group_norm_grad", make_group_norm_grad_cpu);
   return table;

@@ -1,7 +1,5 @@
 #include <tandem/ops/norm.h>
 
-#include <numeric>
-
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
@@ -29,15 +27,48 @@ void check_channels(const TensorType& x, std::span<const TensorType> vectors) {
 // Elements a statistic is taken over.
 double rows(const Tensor& x) { return static_cast<double>(x.elements() / x.size(-1)); }
 
-// (…,C) -> (C)
-Tensor sum_rows(const Tensor& x) {
-  std::vector<int> axes(x.shape().size() - 1);
-  std::iota(axes.begin(), axes.end(), 0);
-  return sum(x, axes);
-}
-
 // A sum in which an undefined Tensor is zero.
 Tensor plus(const Tensor& a, const Tensor& b) { return !a ? b : !b ? a : a + b; }
+
+// What statistics of x pass on to it: the gradients of mean, variance and inv_std, where they have one.
+Tensor through_statistics(const Tensor& x, const Tensor& mean, const Tensor& inv_std, const Tensors& grads) {
+  Tensor by_variance = grads[1];
+  if (grads[2]) by_variance = plus(by_variance, grads[2] * inv_std * inv_std * inv_std * -0.5);
+  Tensor by_x;
+  if (by_variance) by_x = (x - mean) * (by_variance * (2 / rows(x)));
+  if (grads[0]) by_x = plus(by_x, grads[0] / rows(x));
+  return by_x;
+}
+
+Tensor like(const Tensor& gradient, const Tensor& x) {
+  return gradient ? cast(broadcast_to(gradient, x.shape()), x.dtype()) : gradient;
+}
+
+// The value of a register as an expression of the operands.
+Tensor evaluate(const PointwiseBuilder& builder, int register_, DType dtype, std::string label,
+                const Tensors& operands) {
+  std::vector<int> used;
+  PointwiseProgram program = builder.finish(register_, used);
+  Tensors inputs;
+  for (int i : used) inputs.push_back(operands[static_cast<std::size_t>(i)]);
+  return apply_op1(std::make_shared<Pointwise>(std::move(program), dtype, std::move(label)), inputs);
+}
+
+// With n rows, dgamma = Σ dy·(x − mean)·inv_std and dbeta = Σ dy:
+//   dx = gamma·inv_std·(dy − dbeta/n − (x − mean)·inv_std·dgamma/n).
+Tensor gradient_of_x(const Tensor& x, const Tensor& dy, const Tensor& mean, const Tensor& inv_std,
+                     const Tensor& gamma, const Tensor& dgamma, const Tensor& dbeta) {
+  using Code = PointwiseCode;
+  PointwiseBuilder b;
+  const auto mul = [&](int p, int q) { return b.emit({Code::mul, p, q}); };
+  const auto sub = [&](int p, int q) { return b.emit({Code::sub, p, q}); };
+  const int share = b.constant(1 / rows(x));
+  const int scale = mul(b.input(3), b.input(4)), offset = mul(b.input(6), share),
+            slope = mul(mul(b.input(5), b.input(3)), share);
+  const int centred = sub(b.input(0), b.input(2));
+  const int dx = mul(sub(sub(b.input(1), offset), mul(centred, slope)), scale);
+  return evaluate(b, dx, x.dtype(), "batch_norm_grad", {x, dy, mean, inv_std, gamma, dgamma, dbeta});
+}
 
 }  // namespace
 
@@ -51,18 +82,17 @@ Types BatchNorm::infer(std::span<const TensorType> inputs) const {
 
 // The statistics are outputs, so they may have gradients of their own: in second derivatives they do.
 Tensors BatchNorm::vjp(const VjpArgs& args) const {
-  const Tensor &x = args.inputs[0], &mean = args.outputs[1], &inv_std = args.outputs[3];
+  const Tensor &x = args.inputs[0], &gamma = args.inputs[1], &dy = args.grads[0], &mean = args.outputs[1],
+               &inv_std = args.outputs[3];
   Tensors gradients(3);
-  if (args.grads[0])
-    gradients =
-        apply_op(std::make_shared<BatchNormGrad>(), {x, args.inputs[1], mean, inv_std, args.grads[0]});
-  Tensor by_variance = args.grads[2];
-  if (args.grads[3]) by_variance = plus(by_variance, args.grads[3] * inv_std * inv_std * inv_std * -0.5);
-  Tensor by_statistics;
-  if (by_variance) by_statistics = (x - mean) * (by_variance * (2 / rows(x)));
-  if (args.grads[1]) by_statistics = plus(by_statistics, args.grads[1] / rows(x));
-  if (by_statistics)
-    gradients[0] = cast(broadcast_to(plus(gradients[0], by_statistics), x.shape()), x.dtype());
+  if (dy) {
+    const Tensors sums = apply_op(std::make_shared<BatchNormSums>(dy.dtype()), {x, mean, dy});
+    gradients[1] = sums[1] * inv_std;
+    gradients[2] = sums[0];
+    if (args.needed[0]) gradients[0] = gradient_of_x(x, dy, mean, inv_std, gamma, gradients[1], gradients[2]);
+  }
+  if (const Tensor t = through_statistics(x, mean, inv_std, {args.grads[1], args.grads[2], args.grads[3]}))
+    gradients[0] = plus(gradients[0], like(t, x));
   return gradients;
 }
 
@@ -76,56 +106,78 @@ Work BatchNorm::cost(std::span<const TensorType> inputs, std::span<const TensorT
   return work;
 }
 
-Types BatchNormGrad::infer(std::span<const TensorType> inputs) const {
-  if (inputs.size() != 5) throw Error("takes x, gamma, mean, inv_std and the gradient of y");
-  check_channels(inputs[0], inputs.subspan(1, 3));
-  if (inputs[4] != inputs[0]) throw Error(fmt::format("the gradient of y is not {}", to_string(inputs[0])));
-  return {inputs[0], inputs[1], inputs[1]};
+std::string BatchNormStatistics::attributes() const { return fmt::format("epsilon={}", epsilon); }
+Types BatchNormStatistics::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != 1) throw Error("takes x");
+  return Types(3, channel_type(inputs[0]));
 }
-
-// With x̂ = (x − mean)·inv_std and n rows, the op is
-//   dgamma = Σ dy·x̂,  dbeta = Σ dy,  dx = gamma·inv_std·(dy − dbeta/n − x̂·dgamma/n).
-// dx is linear and self-adjoint in dy, so its gradient `u` passes through the same op, which also gives
-// Σ u·x̂ and Σ u. `v` and `w` are the gradients of dgamma and dbeta.
-Tensors BatchNormGrad::vjp(const VjpArgs& args) const {
-  const Tensor &x = args.inputs[0], &gamma = args.inputs[1], &mean = args.inputs[2],
-               &inv_std = args.inputs[3], &dy = args.inputs[4];
-  const Tensor &dgamma = args.outputs[1], &dbeta = args.outputs[2];
-  const Tensor &u = args.grads[0], &v = args.grads[1], &w = args.grads[2];
-  const double n = rows(x);
-  Tensor by_x, by_gamma, by_mean, by_inv_std, by_dy;
-  if (u) {
-    const Tensors same = apply_op(std::make_shared<BatchNormGrad>(), {x, gamma, mean, inv_std, u});
-    const Tensor &sum_u_normal = same[1], &sum_u = same[2];
-    const Tensor b = dgamma / n, q = sum_u_normal / n, s = gamma * inv_std;
-    const Tensor along =
-        sum_rows(u * dy) - sum_u * (dbeta / n) - sum_u_normal * b;  // Σ u·(dy − dbeta/n − x̂·b)
-    by_dy = same[0];
-    by_gamma = inv_std * along;
-    by_x = (u * b + dy * q) * (-(s * inv_std));
-    by_mean = s * inv_std * (b * sum_u + q * dbeta);
-    by_inv_std = gamma * (along - b * q * (2 * n));
-  }
-  if (v) {
-    by_dy = plus(by_dy, (x - mean) * (inv_std * v));
-    by_x = plus(by_x, dy * (v * inv_std));
-    by_mean = plus(by_mean, -(v * inv_std * dbeta));
-    by_inv_std = plus(by_inv_std, v * dgamma / inv_std);
-  }
-  if (w) by_dy = plus(by_dy, w);
-  if (by_dy) by_dy = cast(broadcast_to(by_dy, x.shape()), x.dtype());
-  if (by_x) by_x = cast(by_x, x.dtype());
-  return {by_x, by_gamma, by_mean, by_inv_std, by_dy};
+Tensors BatchNormStatistics::vjp(const VjpArgs& args) const {
+  const Tensor& x = args.inputs[0];
+  return {like(through_statistics(x, args.outputs[0], args.outputs[2], args.grads), x)};
 }
-
-Tensors BatchNormGrad::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormGrad>(), args);
+Tensors BatchNormStatistics::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<BatchNormStatistics>(epsilon), args);
 }
-Work BatchNormGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work BatchNormStatistics::cost(std::span<const TensorType> inputs,
+                               std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
-  work.flops = 9 * static_cast<double>(inputs[0].elements());
-  work.bytes += 2 * static_cast<double>(inputs[0].bytes());  // x and dy once for the sums, once for dx
+  work.flops = 4 * static_cast<double>(inputs[0].elements());
   return work;
+}
+
+OpPtr BatchNormSums::with(PointwiseProgram expression) const {
+  return std::make_shared<BatchNormSums>(std::move(expression), dtype);
+}
+PointwiseProgram BatchNormSums::rounded() const {
+  if (program.size() == 1 || size_of(dtype) >= size_of(DType::f32)) return program;
+  PointwiseBuilder b;
+  std::vector<int> inputs(static_cast<std::size_t>(input_count(program))), used;
+  for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = b.input(static_cast<int>(i));
+  return b.finish(b.cast(b.append(program, inputs), dtype), used);
+}
+std::string BatchNormSums::attributes() const {
+  return program.size() == 1 ? std::string() : fmt::format("{} -> {}", to_string(program), name_of(dtype));
+}
+Types BatchNormSums::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() < 3) throw Error("takes x, mean and the gradient of y");
+  check_channels(inputs[0], inputs.subspan(1, 1));
+  const Types gradient = Pointwise(program, dtype).infer(inputs.subspan(2));
+  if (gradient[0].shape != inputs[0].shape)
+    throw Error(
+        fmt::format("the gradient of y is {}, that of {}", to_string(gradient[0]), to_string(inputs[0])));
+  return {inputs[1], inputs[1]};
+}
+Tensors BatchNormSums::vjp(const VjpArgs& args) const {
+  if (program.size() > 1) no_rule(*this, "vjp", "expressions are put into it after differentiation");
+  const Tensor &x = args.inputs[0], &mean = args.inputs[1], &g = args.inputs[2];
+  const Tensor &u = args.grads[0], &v = args.grads[1];  // of Σ g, and of Σ g·(x − mean)
+  Tensor by_x, by_mean, by_g = u;
+  if (v) {
+    by_x = g * v;
+    by_mean = -(v * args.outputs[0]);
+    by_g = plus(by_g, (x - mean) * v);
+  }
+  return {like(by_x, x), by_mean, like(by_g, g)};
+}
+Tensors BatchNormSums::batch(const BatchArgs& args) const {
+  return map_over_models(std::make_shared<BatchNormSums>(program, dtype), args);
+}
+Work BatchNormSums::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+  Work work = streaming_work(inputs, outputs, 0);
+  work.flops = 4 * static_cast<double>(inputs[0].elements());
+  if (program.size() > 1)
+    work.flops += Pointwise(program, dtype).cost(inputs.subspan(2), std::vector{inputs[0]}).flops;
+  return work;
+}
+
+Tensors batch_norm_in_parts(const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
+  using Code = PointwiseCode;
+  const Tensors s = apply_op(std::make_shared<BatchNormStatistics>(op.epsilon), {x});
+  PointwiseBuilder b;
+  const int centred = b.emit({Code::sub, b.input(0), b.input(1)}),
+            scale = b.emit({Code::mul, b.input(2), b.input(3)});
+  const int y = b.emit({Code::add, b.emit({Code::mul, centred, scale}), b.input(4)});
+  return {evaluate(b, y, x.dtype(), std::string(op.name()), {x, s[0], s[2], gamma, beta}), s[0], s[1], s[2]};
 }
 
 BatchNormResult batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {

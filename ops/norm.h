@@ -1,6 +1,7 @@
 #pragma once
 #include <tandem/core/op.h>
 #include <tandem/core/tensor.h>
+#include <tandem/ops/pointwise.h>
 
 namespace tandem {
 
@@ -24,19 +25,40 @@ class BatchNorm final : public Op {
   const double epsilon;
 };
 
-/// x (…,C), gamma, mean, inv_std (C), grad_y (…,C) -> gradients of x (…,C), gamma and beta (C), the
-/// statistics being those of x.
-class BatchNormGrad final : public Op {
+/// x (…,C) -> mean (C), variance (C), inv_std (C): BatchNorm's statistics alone.
+class BatchNormStatistics final : public Op {
  public:
-  std::string_view name() const override { return "batch_norm_grad"; }
+  explicit BatchNormStatistics(double epsilon) : epsilon(epsilon) {}
+  std::string_view name() const override { return "batch_norm_statistics"; }
+  std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
-    return {{0, 4, Alias::in_place}, {0, 0, Alias::in_place}};
-  }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  const double epsilon;
 };
+
+/// x (…,C), mean (C), g (…,C) -> Σ g (C), Σ g·(x − mean) (C), over all axes but the last: what batch norm's
+/// derivative sums, g being the gradient of its output. g is an expression of the inputs after `mean`.
+class BatchNormSums final : public TakesExpression {
+ public:
+  explicit BatchNormSums(DType dtype) : BatchNormSums({{PointwiseCode::input, 0}}, dtype) {}
+  BatchNormSums(PointwiseProgram program, DType dtype) : TakesExpression(std::move(program), dtype, 2) {}
+  OpPtr with(PointwiseProgram expression) const override;
+  /// The expression with its value rounded to `dtype`, for kernels that keep it in a wider one.
+  PointwiseProgram rounded() const;
+  std::string_view name() const override { return "batch_norm_sums"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+};
+
+/// What BatchNorm gives, by its statistics and an expression of them.
+Tensors batch_norm_in_parts(const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta);
 
 /// What `batch_norm` gives: the normalised values, and the batch's statistics for the running ones.
 struct BatchNormResult {

@@ -60,11 +60,17 @@ DType pointwise_precision(std::span<const TensorType> inputs, DType output) {
              : DType::f32;
 }
 
-Pointwise::Pointwise(PointwiseProgram program, DType dtype) : program(std::move(program)), dtype(dtype) {
+TakesExpression::TakesExpression(PointwiseProgram program, DType dtype, std::size_t first)
+    : program(std::move(program)), dtype(dtype), first(first) {
   check(this->program);
 }
 
+OpPtr Pointwise::with(PointwiseProgram expression) const {
+  return std::make_shared<Pointwise>(std::move(expression), dtype, label());
+}
+
 std::string Pointwise::label() const {
+  if (!label_.empty()) return label_;
   const PointwiseInstruction* only = nullptr;
   for (const auto& i : program) {
     if (i.code == PointwiseCode::input || i.code == PointwiseCode::constant) continue;
@@ -121,7 +127,7 @@ Tensors Pointwise::batch(const BatchArgs& args) const {
     shape.insert(shape.begin() + 1, static_cast<std::size_t>(missing), 1);  // (M, …) -> (M, 1, …)
     inputs[i] = reshape(inputs[i], shape);
   }
-  return apply_op(std::make_shared<Pointwise>(program, dtype), inputs);
+  return apply_op(std::make_shared<Pointwise>(program, dtype, label_), inputs);
 }
 
 Work Pointwise::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {

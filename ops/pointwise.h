@@ -8,19 +8,35 @@
 
 namespace tandem {
 
+/// An op that reads its last inputs as an expression of them, element by element. A pass may put what made
+/// one of them into the expression (plan/fuse_pointwise.h).
+class TakesExpression : public Op {
+ public:
+  /// Input k of the program is input `first` + k of the op; the inputs before are the op's own. The value is
+  /// rounded to `dtype`. Throws Error on a malformed program.
+  TakesExpression(PointwiseProgram program, DType dtype, std::size_t first);
+  /// The same op, by the same label, with another expression.
+  virtual OpPtr with(PointwiseProgram program) const = 0;
+
+  const PointwiseProgram program;
+  const DType dtype;
+  const std::size_t first;
+};
+
 /// An expression evaluated element by element. Every pointwise operation is one of these, so fusing is
 /// composing programs; the fast kernel evaluates tile by tile in cache, and a composed expression gives the
 /// bits of its parts (where an intermediate had a narrower dtype, the composed program has a `cast`).
 ///
 /// Inputs broadcast to one shape by NumPy's rule, the output's. Arithmetic is in f32, or in f64 where an
 /// input or the output is f64, i32 or i64 (so i64 is exact to 2^53); the last register is stored as `dtype`.
-class Pointwise final : public Op {
+class Pointwise final : public TakesExpression {
  public:
-  /// Throws Error on a malformed program.
-  Pointwise(PointwiseProgram program, DType dtype);
+  /// `label` is what users call it: without one, the instruction's name where there is just one ("relu").
+  Pointwise(PointwiseProgram program, DType dtype, std::string label = {})
+      : TakesExpression(std::move(program), dtype, 0), label_(std::move(label)) {}
+  OpPtr with(PointwiseProgram expression) const override;
   std::string_view name() const override { return "pointwise"; }
   std::string attributes() const override;
-  /// The instruction's name where there is just one: "relu".
   std::string label() const override;
   Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
@@ -29,8 +45,8 @@ class Pointwise final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 
-  const PointwiseProgram program;
-  const DType dtype;
+ private:
+  std::string label_;
 };
 
 /// The type arithmetic is done in: f32 or f64. Expressions may be composed where theirs agree.

@@ -135,6 +135,22 @@ void check(const PointwiseProgram& program) {
   }
 }
 
+bool is_cheap(const PointwiseProgram& program) {
+  return std::none_of(program.begin(), program.end(), [](const PointwiseInstruction& i) {
+    switch (i.code) {
+      case Code::exp:
+      case Code::log:
+      case Code::tanh:
+      case Code::sigmoid:
+      case Code::erf:
+      case Code::gelu:
+      case Code::softplus:
+      case Code::pow: return true;
+      default: return false;
+    }
+  });
+}
+
 std::string to_string(const PointwiseProgram& program) {
   std::string text;
   for (const auto& i : program) {

@@ -68,6 +68,8 @@ using PointwiseProgram = std::vector<PointwiseInstruction>;
 int input_count(const PointwiseProgram& program);
 /// Throws Error on an operand that does not precede its instruction.
 void check(const PointwiseProgram& program);
+/// Does an element cost no more than to read it from memory? So without exponentials and the like.
+bool is_cheap(const PointwiseProgram& program);
 /// "in0, 2, mul(0, 1)"
 std::string to_string(const PointwiseProgram& program);
 

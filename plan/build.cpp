@@ -19,10 +19,12 @@
 #include <tandem/pipeline/stages.h>
 #include <tandem/pipeline/timing.h>
 #include <tandem/pipeline/transfers.h>
+#include <tandem/plan/expand_norms.h>
 #include <tandem/plan/fuse_pointwise.h>
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/optimizer.h>
+#include <tandem/plan/pool_first.h>
 #include <tandem/plan/training_graph.h>
 
 namespace tandem {
@@ -99,11 +101,12 @@ bool updates_together(const PipelineSchedule& schedule) {
   });
 }
 
-Graph take_off_device(Graph g, const Strategy& strategy) {
-  if (strategy.swap.empty() && strategy.recompute.empty()) return g;
-  g = with_backward_views(g);
-  const Graph kept = insert_recomputes(g, select_activations(g, strategy.recompute, Takeoff::recompute));
-  return insert_swaps(kept, select_activations(kept, strategy.swap, Takeoff::swap, &g));
+Graph take_off_device(const Graph& graph, const Strategy& strategy) {
+  if (!strategy.recompute_cheap && strategy.swap.empty() && strategy.recompute.empty()) return graph;
+  const Graph all = with_backward_views(graph);
+  Graph g = strategy.recompute_cheap ? insert_recomputes(all, cheap_activations(all)) : all;
+  g = insert_recomputes(g, select_activations(g, strategy.recompute, Takeoff::recompute, &all));
+  return insert_swaps(g, select_activations(g, strategy.swap, Takeoff::swap, &all));
 }
 
 }  // namespace
@@ -114,7 +117,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
     if (strategy.verify) verify(graph_of(graph));
     return graph;
   };
-  Graph g = strategy.amp ? checked(mixed_precision(forward, *strategy.amp)) : forward;
+  Graph g = strategy.pool_first ? checked(pool_first(forward)) : forward;
+  if (strategy.amp) g = checked(mixed_precision(g, *strategy.amp));
   if (strategy.models > 1) g = checked(batch(g, strategy.models));
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
@@ -133,11 +137,11 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
     step =
         checked(add_updates(std::move(step), strategy.optimizer, strategy.parameter_groups, strategy.models));
   }
-  g = checked(deliver(std::move(step)));
+  g = checked(expand_norms(deliver(std::move(step))));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own
-  g = checked(take_off_device(std::move(g), strategy));
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
+  g = checked(take_off_device(g, strategy));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <tandem/core/graph_ops.h>
 #include <tandem/ops/pointwise.h>
@@ -25,28 +26,29 @@ bool same_place(const Tag& a, const Tag& b) {
 
 bool is_comparison(PointwiseCode code) { return code >= PointwiseCode::eq && code <= PointwiseCode::ge; }
 
+// Nodes are met in order, so what one may take in has taken in what it could.
 class Fusion {
  public:
   explicit Fusion(const Graph& graph)
       : g_(graph), readers_(graph.readers()), expressions_(graph.nodes().size()) {
     for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n)
-      if (const auto* op = pointwise(n)) expressions_[at(n)] = expression(n, *op);
+      if (const auto* op = reader(n)) expressions_[at(n)] = expression(n, *op);
   }
 
+  // Without the nodes that nobody reads any more.
   Graph rewritten() const {
+    const std::vector<bool> needed = needed_nodes();
     Graph result;
     for (const StateSlot& s : g_.slots()) result.add_slot(s);
     std::vector<ValueId> to(g_.values().size(), -1);
     for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
       const Node& node = g_.node(n);
-      if (absorbed_.contains(n)) continue;
+      if (!needed[at(n)]) continue;
       OpPtr op = node.op;
-      std::vector<ValueId> inputs = node.inputs;
-      if (const auto& e = expressions_[at(n)]; e && e->inputs != inputs) {
-        op = std::make_shared<Pointwise>(e->program, pointwise(n)->dtype);
-        inputs = e->inputs;
-      }
-      for (ValueId& v : inputs) v = to[at(v)];
+      const std::vector<ValueId> all = inputs_of(n);
+      if (all != node.inputs) op = reader(n)->with(expressions_[at(n)]->program);
+      std::vector<ValueId> inputs;
+      for (ValueId v : all) inputs.push_back(to[at(v)]);
       const Node& added = result.node(result.add(std::move(op), std::move(inputs), node.tag));
       for (std::size_t o = 0; o < node.outputs.size(); ++o) to[at(node.outputs[o])] = added.outputs[o];
     }
@@ -55,24 +57,62 @@ class Fusion {
 
  private:
   static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-  const Pointwise* pointwise(NodeId n) const { return dynamic_cast<const Pointwise*>(g_.node(n).op.get()); }
+  const TakesExpression* reader(NodeId n) const {
+    return dynamic_cast<const TakesExpression*>(g_.node(n).op.get());
+  }
+  // What can be a part of another.
+  const Pointwise* pointwise(NodeId n) const {
+    return n < 0 ? nullptr : dynamic_cast<const Pointwise*>(g_.node(n).op.get());
+  }
   DType precision(const std::vector<ValueId>& inputs, DType output) const {
     return pointwise_precision(g_.types(inputs), output);
   }
+  NodeId producer(ValueId v) const { return g_.value(v).producer; }
 
-  // Node n with all that it can absorb.
-  Expression expression(NodeId n, const Pointwise& op) {
-    Expression result{op.program, g_.node(n).inputs};
+  // A node's inputs as they are now: its own, and those of its expression.
+  std::vector<ValueId> inputs_of(NodeId n) const {
+    const Node& node = g_.node(n);
+    if (!expressions_[at(n)]) return node.inputs;
+    std::vector<ValueId> all = parts(n).first;
+    all.insert(all.end(), expressions_[at(n)]->inputs.begin(), expressions_[at(n)]->inputs.end());
+    return all;
+  }
+
+  std::vector<bool> needed_nodes() const {
+    std::vector<bool> needed(g_.nodes().size(), true);
+    std::vector<int> uses(g_.values().size());
+    for (auto n = static_cast<NodeId>(g_.nodes().size()); n-- > 0;) {
+      const ValueId made = pointwise(n) ? g_.node(n).outputs[0] : -1;
+      needed[at(n)] = made < 0 || uses[at(made)] > 0 || readers_[at(made)].empty();
+      if (!needed[at(n)]) continue;
+      for (ValueId v : inputs_of(n)) ++uses[at(v)];
+    }
+    return needed;
+  }
+
+  // A node's own inputs, and its expression as it was.
+  std::pair<std::vector<ValueId>, Expression> parts(NodeId n) const {
+    const auto& inputs = g_.node(n).inputs;
+    const auto middle = inputs.begin() + static_cast<std::ptrdiff_t>(reader(n)->first);
+    return {{inputs.begin(), middle}, {reader(n)->program, {middle, inputs.end()}}};
+  }
+
+  // That of node n with all that it can take in.
+  Expression expression(NodeId n, const TakesExpression& op) {
+    auto [own, result] = parts(n);
     for (bool more = true; more;) {
       more = false;
       for (std::size_t i = 0; i < result.inputs.size() && !more; ++i) {
-        const NodeId p = g_.value(result.inputs[i]).producer;
-        if (p < 0 || !expressions_[at(p)] || !may_move(p, n)) continue;
-        if (auto joined = join(result, i, p, n)) {
-          result = std::move(*joined);
+        const NodeId p = producer(result.inputs[i]);
+        if (!pointwise(p)) continue;
+        auto joined = may_move(p, n) ? join(result, i, p, op.dtype) : std::nullopt;
+        if (joined)
           absorbed_.insert(p);
-          more = true;
-        }
+        else
+          joined = with_copy(result, i, n, own);
+        if (!joined) continue;
+        result = std::move(*joined);
+        more = true;
       }
     }
     return result;
@@ -80,9 +120,16 @@ class Fusion {
 
   bool may_move(NodeId p, NodeId n) const {
     const ValueId made = g_.node(p).outputs[0];
-    return readers_[at(made)].size() == 1 && same_place(g_.node(p).tag, g_.node(n).tag) &&
-           g_.type(made).shape == g_.type(g_.node(n).outputs[0]).shape &&
+    return readers_[at(made)].size() == 1 && same_place(g_.node(p).tag, g_.node(n).tag) && same_size(p, n) &&
            (adjacent(p, n) || kept_alive(p, n) <= 1);
+  }
+
+  // What p makes and the expression of n have as many elements.
+  bool same_size(NodeId p, NodeId n) const {
+    const Types operands = g_.types(g_.node(n).inputs);
+    const auto* op = reader(n);
+    const auto value = Pointwise(op->program, op->dtype).infer(std::span(operands).subspan(op->first));
+    return g_.type(g_.node(p).outputs[0]).shape == value[0].shape;
   }
 
   // Nothing is computed between the two but what joins them.
@@ -96,22 +143,88 @@ class Fusion {
 
   // Tensors of the size of what p makes that nobody would need after p, were it not for its place at n.
   int kept_alive(NodeId p, NodeId n) const {
-    const std::int64_t size = g_.type(g_.node(p).outputs[0]).bytes();
     int count = 0;
-    for (ValueId v : expressions_[at(p)]->inputs) {
-      const NodeId maker = g_.value(v).producer;
-      const bool lasts = maker < 0 || g_.node(maker).inputs.empty();  // state, the host's data
+    for (ValueId v : large(expressions_[at(p)]->inputs, p)) {
       const auto& all = readers_[at(v)];
-      const bool needed_later = std::any_of(all.begin(), all.end(), [&](NodeId r) { return r >= n; });
-      count += !lasts && !needed_later && 2 * g_.type(v).bytes() >= size;
+      const bool lasts = producer(v) < 0 || g_.node(producer(v)).inputs.empty();  // state, the host's data
+      count += !lasts && std::none_of(all.begin(), all.end(), [&](NodeId r) { return r >= n; });
     }
     return count;
   }
 
-  // `outer`, whose input i is what p makes, with p's expression in its place.
-  std::optional<Expression> join(const Expression& outer, std::size_t i, NodeId p, NodeId n) const {
+  // Those of about the size of what p makes, or larger.
+  std::set<ValueId> large(const std::vector<ValueId>& values, NodeId p) const {
+    const std::int64_t size = g_.type(g_.node(p).outputs[0]).bytes();
+    std::set<ValueId> result;
+    for (ValueId v : values)
+      if (2 * g_.type(v).bytes() >= size) result.insert(v);
+    return result;
+  }
+
+  // `outer`, the expression of node n, with a copy of what made its input i, and `own` the other inputs of n:
+  // where n then reads less, since it reads what the copy reads; or no more, and all that read the value copy
+  // it, so that it need not be made.
+  std::optional<Expression> with_copy(const Expression& outer, std::size_t i, NodeId n,
+                                      const std::vector<ValueId>& own) const {
+    const NodeId p = producer(outer.inputs[i]);
+    auto copy = copied(outer, i, n, own);
+    if (!copy) return copy;
+    const std::size_t before = reads(outer, own, p), now = reads(*copy, own, p);
+    return now < before || (now == before && all_would_copy(p)) ? copy : std::nullopt;
+  }
+
+  // Large inputs.
+  std::size_t reads(const Expression& e, const std::vector<ValueId>& own, NodeId p) const {
+    std::vector<ValueId> all = own;
+    all.insert(all.end(), e.inputs.begin(), e.inputs.end());
+    return large(all, p).size();
+  }
+
+  // The same, worth it or not. What the copy reads is copied in turn where that lessens the reads.
+  std::optional<Expression> copied(const Expression& outer, std::size_t i, NodeId n,
+                                   const std::vector<ValueId>& own) const {
+    const NodeId p = producer(outer.inputs[i]);
+    const DType dtype = reader(n)->dtype;
+    auto copy = may_copy(p, n) ? join(outer, i, p, dtype) : std::nullopt;
+    for (bool more = copy.has_value(); more;) {
+      more = false;
+      for (std::size_t k = 0; k < copy->inputs.size() && !more; ++k) {
+        const NodeId q = producer(copy->inputs[k]);
+        if (!may_copy(q, n)) continue;
+        if (auto deeper = join(*copy, k, q, dtype); deeper && reads(*deeper, own, p) < reads(*copy, own, p)) {
+          copy = std::move(deeper);
+          more = true;
+        }
+      }
+    }
+    return copy;
+  }
+
+  bool all_would_copy(NodeId p) const {
+    const ValueId made = g_.node(p).outputs[0];
+    const auto& all = readers_[at(made)];
+    return std::all_of(all.begin(), all.end(), [&](NodeId r) {
+      if (!reader(r)) return false;
+      const auto [own, e] = parts(r);
+      const auto found = std::find(e.inputs.begin(), e.inputs.end(), made);
+      if (found == e.inputs.end()) return false;
+      const auto copy = copied(e, static_cast<std::size_t>(found - e.inputs.begin()), r, own);
+      return copy && reads(*copy, own, p) <= reads(e, own, p);
+    });
+  }
+
+  bool may_copy(NodeId p, NodeId n) const {
+    const auto* op = pointwise(p);
+    if (!op || !same_size(p, n)) return false;
+    const Tag &a = g_.node(p).tag, &b = g_.node(n).tag;
+    return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.microbatch == b.microbatch &&
+           is_cheap(expressions_[at(p)]->program);
+  }
+
+  // `outer`, with a value of type `output`, whose input i is what p makes, with p's expression in its place.
+  std::optional<Expression> join(const Expression& outer, std::size_t i, NodeId p, DType output) const {
     const Expression& inner = *expressions_[at(p)];
-    const DType made = pointwise(p)->dtype, output = pointwise(n)->dtype;
+    const DType made = pointwise(p)->dtype;
     Expression result;
     for (const Expression* e : {&inner, &outer})
       for (ValueId v : e->inputs)
@@ -144,8 +257,8 @@ class Fusion {
 
   const Graph& g_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<std::optional<Expression>> expressions_;  // of pointwise nodes
-  std::set<NodeId> absorbed_;
+  std::vector<std::optional<Expression>> expressions_;  // of nodes that take one
+  std::set<NodeId> absorbed_;                           // into their one reader
 };
 
 }  // namespace

@@ -44,6 +44,7 @@ class Ordering {
       place(ends.second) = {place(ends.first).task, place(ends.first).at, ends.second};
     }
     for (NodeId n = 0; n < count(); ++n) refine(n);
+    for (NodeId n = 0; n < count(); ++n) defer_gradient(n);
     for (NodeId n = 0; n < count(); ++n) advance_update(n);
     for (NodeId n = count(); n-- > 0;) advance_source(n);
   }
@@ -150,6 +151,21 @@ class Ordering {
           uses.emplace_back(r, update);
     }
     return uses;
+  }
+
+  // A gradient that is much larger than what it is computed from is the last that its task makes: by then the
+  // activations are gone, whose place it takes. Not where ranks wait for it.
+  void defer_gradient(NodeId n) {
+    const Node& node = g_.node(n);
+    if (node.tag.phase != Phase::backward || node.op->lane() != LaneKind::compute || node.outputs.size() != 1)
+      return;
+    const auto& all = readers_[at(node.outputs[0])];
+    const bool only_updates =
+        std::all_of(all.begin(), all.end(), [&](NodeId r) { return g_.node(r).tag.phase == Phase::update; });
+    std::int64_t needs = 0;
+    for (ValueId v : node.inputs) needs += g_.type(v).bytes();
+    if (all.empty() || !only_updates || g_.type(node.outputs[0]).bytes() < 2 * needs) return;
+    place(n).at += static_cast<double>(count());
   }
 
   void advance_update(NodeId n) {

@@ -30,9 +30,11 @@ struct Strategy {
   /// Activations taken off the device between forward and backward, or computed again, by node:
   /// "block0 relu" is the output of the relu in module block0; "block0" alone is every one in the module.
   std::vector<std::string> swap{}, recompute{};
+  bool recompute_cheap = true;     ///< first of all, what a cheap expression of kept activations gives again
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
 
   std::optional<DType> amp{};  ///< bf16: products and activations in it, weights and sums in f32
+  bool pool_first = true;      ///< max pooling comes before a relu rather than after it
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
   GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};

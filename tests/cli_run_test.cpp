@@ -13,9 +13,9 @@ using nlohmann::json;
 
 TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
   const std::string train = TANDEM_BIN
-                            "/train_cifar --arch convnet -b 32 --steps 1 --synthetic-train 64 "
+                            "/train_cifar --arch resnet20 -b 32 --steps 1 --synthetic-train 64 "
                             "--synthetic-test 600 --plan " +
-                            write("plan.json", R"({"swap": ["block0"]})") + " --memory-budget ";
+                            write("plan.json", R"({"swap": ["layer1"]})") + " --memory-budget ";
   const Ended e = run(train + "1MB");
   const std::string words = "the smallest budget that works with it is ";
   const auto at = e.err.find(words);
@@ -28,8 +28,8 @@ TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
 }
 
 TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
-  const Ended e =
-      run(kTrain + "--arch convnet --steps 1 --plan " + write("plan.json", R"({"recompute": ["*"]})"));
+  const Ended e = run(kTrain + "--arch resnet20 -b 32 --steps 1 --plan " +
+                      write("plan.json", R"({"recompute": ["layer1.0.conv1 conv2d"]})"));
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_TRUE(std::regex_search(e.out, std::regex("warning: the plan lowers no peak: planned peak")))
       << e.out;

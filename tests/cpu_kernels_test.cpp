@@ -52,7 +52,8 @@ std::vector<OpOnTypes> library_ops() {
 std::vector<OpOnTypes> own_ops() {
   const TensorType x = f32_type({16, 32, 32, 64}), c = f32_type({64}), y = f32_type({16, 16, 16, 64});
   return {{std::make_shared<BatchNorm>(1e-5), {x, c, c}},
-          {std::make_shared<BatchNormGrad>(), {x, c, c, c, x}},
+          {std::make_shared<BatchNormStatistics>(1e-5), {x}},
+          {std::make_shared<BatchNormSums>(DType::f32), {x, c, x}},
           {std::make_shared<MaxPool2d>(Pool2dOptions(2)), {x}},
           {std::make_shared<MaxPool2dGrad>(Pool2dOptions(2), 32), {y, {DType::u8, y.shape}}},
           {std::make_shared<AvgPool2d>(Pool2dOptions(2)), {x}},

@@ -8,6 +8,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/sim_backend.h>
 #include <tandem/nn/models/convnet.h>
+#include <tandem/nn/models/resnet.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -465,6 +466,7 @@ TEST(Equivalence, RecomputingEverythingWorksUnderEverySchedule) {
 // Layers whose activations dominate: taking them off the device must pay.
 TEST(Equivalence, SwapAndRecomputeLowerThePeak) {
   Job job = convolutional_job();
+  job.model = [] { return std::make_unique<nn::ResNet>(nn::ResNetOptions{.classes = 5}); };
   job.batch_size = 64;
   job.drains = {2};
   const Outcome kept = train(job, plain());
@@ -474,7 +476,7 @@ TEST(Equivalence, SwapAndRecomputeLowerThePeak) {
   EXPECT_LT(swapped.planned_peak, kept.planned_peak);
   EXPECT_EQ(kept.losses, swapped.losses);
   s.swap = {};
-  s.recompute = {"block0"};
+  s.recompute = {"layer1"};
   const Outcome recomputed = train(job, s);
   EXPECT_LT(recomputed.planned_peak, kept.planned_peak);
   EXPECT_EQ(kept.losses, recomputed.losses);

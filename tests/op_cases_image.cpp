@@ -214,6 +214,22 @@ void add_group_norms(OpCases& cases) {
   }
 }
 
+// What batch norm's derivative sums, where the gradient came through a relu.
+OpCase sums_of_expression(const Shape& shape) {
+  OpCase c{
+      "batch_norm_sums_" + shape_name(shape),
+      {f32(shape), f32({shape.back()}), f32(shape), f32(shape)},
+      [](const Tensors& in) {
+        using Code = PointwiseCode;
+        PointwiseProgram masked{
+            {Code::input, 0}, {Code::input, 1}, {Code::constant}, {Code::le, 1, 2}, {Code::where, 3, 2, 0}};
+        return apply_op(std::make_shared<BatchNormSums>(std::move(masked), in[2].dtype()), in);
+      }};
+  c.any_team = true;
+  c.no_gradient = "expressions are put into it after differentiation";
+  return c;
+}
+
 }  // namespace
 
 OpCases norm_cases() {
@@ -228,6 +244,10 @@ OpCases norm_cases() {
     c.any_team = true;
     if (element_count(shape) < 200) cases.push_back(derivative_of(c));
     cases.push_back(c);
+    c.name = "batch_norm_in_parts_" + shape_name(shape);
+    c.apply = [](const Tensors& in) { return batch_norm_in_parts(BatchNorm(1e-2), in[0], in[1], in[2]); };
+    cases.push_back(c);
+    cases.push_back(sums_of_expression(shape));
     OpCase i{
         "batch_norm_inference_" + shape_name(shape),
         {f32(shape), channels, channels, f32({shape.back()}), channels},

@@ -1,12 +1,14 @@
-// Batch norm in f32. The rows are cut into blocks that fit into a core's cache: each block gives its own mean
-// and squares around it, and the blocks are combined in double, in order. So x comes from memory once for the
-// statistics and once to be normalised, and the result is the same for every team.
+// Batch norm in f32, its sums of bf16 too. The rows are cut into blocks that fit into a core's cache: each
+// block gives its own mean and squares around it, and the blocks are combined in double, in order. So x comes
+// from memory once for the statistics and once to be normalised, and the result is the same for every team.
 #include <algorithm>
 #include <cmath>
 
 #include <tandem/core/clones.h>
+#include <tandem/core/convert.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/tiled_expression.h>
 #include <tandem/ops/norm.h>
 
 namespace tandem {
@@ -48,26 +50,21 @@ TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64
       sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
 }
 
-// The same of g and of g·(x − mean).
-TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t width,
-                                 const float* mean, float* sums, float* products) {
-  std::fill_n(sums, width, 0.0f);
-  std::fill_n(products, width, 0.0f);
-  std::int64_t i = 0;
-  for (; i + 2 * width <= elements; i += 2 * width) {
+// Adds g and g·(x − mean) to the sums of their lanes, row by row: the first element is that of lane `lane`.
+// So the sums do not depend on the pieces in which the rows come.
+TANDEM_CLONES void add_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t lane,
+                                 std::int64_t width, const float* mean, float* sums, float* products) {
+  for (std::int64_t i = 0; i < elements;) {
+    const std::int64_t end = std::min(width, lane + elements - i);
+    const float *gi = g + i - lane, *xi = x + i - lane;
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < width; ++j) {
-      const float a = g[i + j], b = g[i + width + j];
-      sums[j] += a + b;
-      products[j] += a * (x[i + j] - mean[j]) + b * (x[i + width + j] - mean[j]);
+    for (std::int64_t j = lane; j < end; ++j) {
+      sums[j] += gi[j];
+      products[j] += gi[j] * (xi[j] - mean[j]);
     }
+    i += end - lane;
+    lane = 0;
   }
-  for (; i < elements; i += width)
-#pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) {
-      sums[j] += g[i + j];
-      products[j] += g[i + j] * (x[i + j] - mean[j]);
-    }
 }
 
 // y = (x − mean)·scale + beta; y may be x.
@@ -79,22 +76,12 @@ TANDEM_CLONES void normalize(const float* x, std::int64_t elements, std::int64_t
       y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
 }
 
-// dx = (g − offset − (x − mean)·slope)·scale; dx may be x or g.
-TANDEM_CLONES void normalize_gradient(const float* x, const float* g, std::int64_t elements,
-                                      std::int64_t width, const float* mean, const float* offset,
-                                      const float* slope, const float* scale, float* dx) {
-  for (std::int64_t i = 0; i < elements; i += width)
-#pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
-      dx[i + j] = ((g[i + j] - offset[j]) - (x[i + j] - mean[j]) * slope[j]) * scale[j];
-}
-
 // How (rows, channels) is walked: `group` rows together as one of `width`, in blocks of whole groups.
 struct Blocks {
   std::int64_t channels, elements, group, width, block, count;
   int threads;
 
-  explicit Blocks(const KernelSpec& spec)
+  explicit Blocks(const KernelSpec& spec)  // of input 0
       : channels(spec.inputs[0].shape.back()),
         elements(spec.inputs[0].elements()),
         group((kLanes + channels - 1) / channels),
@@ -117,12 +104,8 @@ struct Blocks {
   void spread(float* values) const {
     for (std::int64_t j = channels; j < width; ++j) values[j] = values[j % channels];
   }
-  // Each thread goes through its part forwards, or backwards to meet what it last had in cache.
-  template <class F> void each(bool backwards, const F& f) const {
-    parallel_parts(threads, count, [&](std::int64_t first, std::int64_t end) {
-      for (std::int64_t i = first; i < end; ++i) f(backwards ? first + end - 1 - i : i);
-    });
-  }
+  // Each thread's blocks.
+  template <class F> void each_part(const F& f) const { parallel_parts(threads, count, f); }
   template <class F> void each_channel(const F& f) const {
     parallel_parts(count * channels < kBlockElements ? 1 : threads, channels,
                    [&](std::int64_t first, std::int64_t end) {
@@ -132,7 +115,7 @@ struct Blocks {
 };
 
 // The workspace: two rows of lanes per block, then `kParameters` rows for all.
-constexpr std::int64_t kParameters = 4;
+constexpr std::int64_t kParameters = 3;
 std::int64_t workspace_of(const Blocks& b) {
   return (2 * b.count + kParameters) * b.width * static_cast<std::int64_t>(sizeof(float));
 }
@@ -144,83 +127,80 @@ struct Scratch {
   float* parameter(std::int64_t i) const { return first(blocks.count) + i * blocks.width; }
 };
 
+// A block of x in f32: where it is, or a copy.
+class BlockReader {
+ public:
+  static bool can(const KernelSpec& spec, const Blocks& blocks) {
+    const DType dtype = spec.inputs[0].dtype;
+    return dtype == DType::f32 || (dtype == DType::bf16 && blocks.block <= kBlockElements);
+  }
+  BlockReader(DType dtype, const void* x) : narrow_(dtype == DType::bf16), x_(x) {}
+  const float* read(std::int64_t begin, std::int64_t n) {
+    if (!narrow_) return static_cast<const float*>(x_) + begin;
+    bf16_to_floats(static_cast<const std::uint16_t*>(x_) + begin, copy_, n);
+    return copy_;
+  }
+
+ private:
+  bool narrow_;
+  const void* x_;
+  alignas(64) float copy_[kBlockElements];
+};
+
+struct Statistics {
+  float *mean, *variance, *inv_std;
+};
+
+// Of each block, its mean and the squares around it; then of all.
+void find_statistics(const Blocks& blocks, DType dtype, const void* x, double epsilon, const Scratch& scratch,
+                     const Statistics& s) {
+  blocks.each_part([&](std::int64_t begin, std::int64_t end) {
+    BlockReader reader(dtype, x);
+    for (std::int64_t b = begin; b < end; ++b) {
+      const float* block = reader.read(blocks.begin(b), blocks.length(b));
+      float *mean = scratch.first(b), *squares = scratch.second(b);
+      sum_rows(block, blocks.length(b), blocks.width, mean);
+      blocks.fold(mean);
+      for (std::int64_t c = 0; c < blocks.channels; ++c) mean[c] /= static_cast<float>(blocks.rows(b));
+      blocks.spread(mean);
+      sum_squares(block, blocks.length(b), blocks.width, mean, squares);
+      blocks.fold(squares);
+    }
+  });
+  blocks.each_channel([&](std::int64_t c) {
+    double sum = 0, squares = 0;
+    for (std::int64_t b = 0; b < blocks.count; ++b)
+      sum += blocks.rows(b) * static_cast<double>(scratch.first(b)[c]);
+    const double mean = sum / blocks.rows();
+    for (std::int64_t b = 0; b < blocks.count; ++b) {
+      const double d = static_cast<double>(scratch.first(b)[c]) - mean;
+      squares += static_cast<double>(scratch.second(b)[c]) + blocks.rows(b) * d * d;
+    }
+    const double variance = squares / blocks.rows();
+    s.mean[c] = static_cast<float>(mean);
+    s.variance[c] = static_cast<float>(variance);
+    s.inv_std[c] = static_cast<float>(1 / std::sqrt(variance + epsilon));
+  });
+}
+
 KernelPtr make_batch_norm(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
                     epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
     const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
-    blocks.each(false, [&](std::int64_t b) {
-      const float* x = in(0) + blocks.begin(b);
-      float *mean = scratch.first(b), *squares = scratch.second(b);
-      sum_rows(x, blocks.length(b), blocks.width, mean);
-      blocks.fold(mean);
-      for (std::int64_t c = 0; c < blocks.channels; ++c) mean[c] /= static_cast<float>(blocks.rows(b));
-      blocks.spread(mean);
-      sum_squares(x, blocks.length(b), blocks.width, mean, squares);
-      blocks.fold(squares);
-    });
+    find_statistics(blocks, DType::f32, in(0), epsilon, scratch, {out(1), out(2), out(3)});
     float *means = scratch.parameter(0), *scales = scratch.parameter(1), *betas = scratch.parameter(2);
-    blocks.each_channel([&](std::int64_t c) {
-      double sum = 0, squares = 0;
-      for (std::int64_t b = 0; b < blocks.count; ++b)
-        sum += blocks.rows(b) * static_cast<double>(scratch.first(b)[c]);
-      const double mean = sum / blocks.rows();
-      for (std::int64_t b = 0; b < blocks.count; ++b) {
-        const double d = static_cast<double>(scratch.first(b)[c]) - mean;
-        squares += static_cast<double>(scratch.second(b)[c]) + blocks.rows(b) * d * d;
-      }
-      const double variance = squares / blocks.rows();
-      out(1)[c] = means[c] = static_cast<float>(mean);
-      out(2)[c] = static_cast<float>(variance);
-      out(3)[c] = static_cast<float>(1 / std::sqrt(variance + epsilon));
+    for (std::int64_t c = 0; c < blocks.channels; ++c) {
+      means[c] = out(1)[c];
       scales[c] = out(3)[c] * in(1)[c];
       betas[c] = in(2)[c];
-    });
+    }
     for (float* p : {means, scales, betas}) blocks.spread(p);
-    blocks.each(true, [&](std::int64_t b) {
-      normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
-                out(0) + blocks.begin(b));
-    });
-  };
-  return make_kernel(run, workspace_of(Blocks(spec)));
-}
-
-KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
-  const auto run = [blocks = Blocks(spec)](const Launch& l) {
-    const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
-    const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
-    const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
-    const float *x = in(0), *g = in(4);
-    float *mean = scratch.parameter(0), *offset = scratch.parameter(1), *slope = scratch.parameter(2),
-          *scale = scratch.parameter(3);
-    std::copy_n(in(2), blocks.channels, mean);
-    blocks.spread(mean);
-    blocks.each(false, [&](std::int64_t b) {
-      float *sums = scratch.first(b), *products = scratch.second(b);
-      sum_gradients(x + blocks.begin(b), g + blocks.begin(b), blocks.length(b), blocks.width, mean, sums,
-                    products);
-      blocks.fold(sums);
-      blocks.fold(products);
-    });
-    blocks.each_channel([&](std::int64_t c) {
-      double sum = 0, product = 0;
-      for (std::int64_t b = 0; b < blocks.count; ++b) {
-        sum += static_cast<double>(scratch.first(b)[c]);
-        product += static_cast<double>(scratch.second(b)[c]);
-      }
-      const double inv_std = static_cast<double>(in(3)[c]);
-      out(1)[c] = static_cast<float>(product * inv_std);
-      out(2)[c] = static_cast<float>(sum);
-      offset[c] = static_cast<float>(sum / blocks.rows());
-      slope[c] = static_cast<float>(product * inv_std * inv_std / blocks.rows());
-      scale[c] = in(1)[c] * in(3)[c];
-    });
-    for (float* p : {offset, slope, scale}) blocks.spread(p);
-    blocks.each(true, [&](std::int64_t b) {
-      const std::int64_t i = blocks.begin(b);
-      normalize_gradient(x + i, g + i, blocks.length(b), blocks.width, mean, offset, slope, scale,
-                         out(0) + i);
+    blocks.each_part([&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = end; b-- > begin;)  // backwards, to meet what is still in cache
+        normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
+                  out(0) + blocks.begin(b));
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
@@ -231,8 +211,57 @@ KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
 KernelPtr make_batch_norm_cpu(const KernelSpec& spec) {
   return spec.inputs[0].dtype == DType::f32 ? make_batch_norm(spec) : nullptr;
 }
-KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec) {
-  return spec.inputs[0].dtype == DType::f32 ? make_batch_norm_grad(spec) : nullptr;
+
+KernelPtr make_batch_norm_statistics_cpu(const KernelSpec& spec) {
+  const Blocks blocks(spec);
+  if (!BlockReader::can(spec, blocks)) return nullptr;
+  const double epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon;
+  const auto run = [blocks, epsilon, dtype = spec.inputs[0].dtype](const Launch& l) {
+    const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
+    find_statistics(blocks, dtype, l.in[0], epsilon, {blocks, static_cast<float*>(l.workspace)},
+                    {out(0), out(1), out(2)});
+  };
+  return make_kernel(run, workspace_of(blocks));
+}
+
+KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec) {
+  const Blocks blocks(spec);
+  if (!BlockReader::can(spec, blocks)) return nullptr;
+  const auto gradient = TiledExpression::make(static_cast<const BatchNormSums&>(spec.op).rounded(),
+                                              spec.inputs.subspan(2), {DType::f32, spec.inputs[0].shape});
+  if (!gradient) return nullptr;
+  const auto run = [blocks, gradient = *gradient, dtype = spec.inputs[0].dtype](const Launch& l) {
+    const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
+    float* mean = scratch.parameter(0);
+    std::copy_n(static_cast<const float*>(l.in[1]), blocks.channels, mean);
+    blocks.spread(mean);
+    blocks.each_part([&](std::int64_t begin, std::int64_t end) {
+      BlockReader reader(dtype, l.in[0]);
+      for (std::int64_t b = begin; b < end; ++b) {
+        const std::int64_t start = blocks.begin(b), n = blocks.length(b);
+        const float* x = reader.read(start, n);
+        float *sums = scratch.first(b), *products = scratch.second(b);
+        std::fill_n(sums, 2 * blocks.width, 0.0f);
+        gradient.visit(l.in + 2, start, start + n,
+                       [&](std::int64_t first, std::int64_t count, const float* g) {
+                         add_gradients(x + (first - start), g, count, (first - start) % blocks.width,
+                                       blocks.width, mean, sums, products);
+                       });
+        blocks.fold(sums);
+        blocks.fold(products);
+      }
+    });
+    blocks.each_channel([&](std::int64_t c) {
+      double sum = 0, product = 0;
+      for (std::int64_t b = 0; b < blocks.count; ++b) {
+        sum += static_cast<double>(scratch.first(b)[c]);
+        product += static_cast<double>(scratch.second(b)[c]);
+      }
+      static_cast<float*>(l.out[0])[c] = static_cast<float>(sum);
+      static_cast<float*>(l.out[1])[c] = static_cast<float>(product);
+    });
+  };
+  return make_kernel(run, workspace_of(blocks));
 }
 
 }  // namespace tandem

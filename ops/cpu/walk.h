@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include <tandem/ops/broadcast.h>
 
@@ -20,11 +21,20 @@ class BroadcastWalk {
   /// True where the input is walked like the output.
   bool contiguous() const { return loops_.extents.size() == 1 && strides()[0] == 1; }
   bool scalar() const { return loops_.extents.size() == 1 && strides()[0] == 0; }
-  /// After how many elements the walk repeats itself: the number of elements where it does not.
-  std::int64_t period() const {
-    std::int64_t n = 1;
-    for (std::size_t i = strides()[0] == 0 ? 1 : 0; i < strides().size(); ++i) n *= loops_.extents[i];
-    return n;
+  /// In every `block` elements of the output from the first on, the walk repeats itself after `period`.
+  struct Repetition {
+    std::int64_t period, block;
+  };
+  /// The longest blocks whose period is at most `most`, if they are at least as long as that.
+  std::optional<Repetition> repetition(std::int64_t most) const {
+    std::int64_t inner = 1;
+    std::optional<Repetition> found;
+    for (std::size_t i = strides().size(); i-- > 0 && inner <= most;) {
+      const std::int64_t block = inner * loops_.extents[i];
+      if (strides()[i] == 0 && (block >= most || i == 0)) found = {inner, block};
+      inner = block;
+    }
+    return found;
   }
 
   /// Calls `piece(done, count, offset, stride)` until `n` elements from output element `begin` on are done:

@@ -32,7 +32,8 @@ KernelPtr make_max_pool2d_take_reference(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_reference(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec);
 KernelPtr make_batch_norm_reference(const KernelSpec& spec);
-KernelPtr make_batch_norm_grad_reference(const KernelSpec& spec);
+KernelPtr make_batch_norm_statistics_reference(const KernelSpec& spec);
+KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_grad_reference(const KernelSpec& spec);
 

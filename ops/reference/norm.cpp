@@ -15,55 +15,81 @@ BatchNormSize size_of_norm(const KernelSpec& spec) {
   return {spec.inputs[0].elements() / channels, channels};
 }
 
-template <class T> void batch_norm(const BatchNormSize& s, double epsilon, const Launch& l) {
-  const auto in = [&](int i) { return static_cast<const T*>(l.in[i]); };
-  const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
-  const T* x = in(0);
+template <class T>
+void statistics(const BatchNormSize& s, double epsilon, const T* x, T* mean, T* variance, T* inv_std) {
   for (std::int64_t c = 0; c < s.channels; ++c) {
     double sum = 0, squares = 0;
     for (std::int64_t r = 0; r < s.rows; ++r) sum += static_cast<double>(x[r * s.channels + c]);
-    const double mean = sum / static_cast<double>(s.rows);
+    const double m = sum / static_cast<double>(s.rows);
     for (std::int64_t r = 0; r < s.rows; ++r) {
-      const double d = static_cast<double>(x[r * s.channels + c]) - mean;
+      const double d = static_cast<double>(x[r * s.channels + c]) - m;
       squares += d * d;
     }
-    const double variance = squares / static_cast<double>(s.rows),
-                 inv_std = 1 / std::sqrt(variance + epsilon);
-    out(1)[c] = static_cast<T>(mean);
-    out(2)[c] = static_cast<T>(variance);
-    out(3)[c] = static_cast<T>(inv_std);
-    const double gamma = static_cast<double>(in(1)[c]), beta = static_cast<double>(in(2)[c]);
-    for (std::int64_t r = 0; r < s.rows; ++r)
-      out(0)[r * s.channels + c] =
-          static_cast<T>((static_cast<double>(x[r * s.channels + c]) - mean) * inv_std * gamma + beta);
+    const double v = squares / static_cast<double>(s.rows);
+    mean[c] = static_cast<T>(m);
+    variance[c] = static_cast<T>(v);
+    inv_std[c] = static_cast<T>(1 / std::sqrt(v + epsilon));
   }
 }
 
-template <class T> void batch_norm_grad(const BatchNormSize& s, const Launch& l) {
+template <class T> void batch_norm(const BatchNormSize& s, double epsilon, const Launch& l) {
   const auto in = [&](int i) { return static_cast<const T*>(l.in[i]); };
   const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
-  const T *x = in(0), *dy = in(4);
-  for (std::int64_t c = 0; c < s.channels; ++c) {
-    const double gamma = static_cast<double>(in(1)[c]), mean = static_cast<double>(in(2)[c]),
-                 inv_std = static_cast<double>(in(3)[c]);
-    const auto normal = [&](std::int64_t r) {
-      return (static_cast<double>(x[r * s.channels + c]) - mean) * inv_std;
-    };
-    double dgamma = 0, dbeta = 0;
-    for (std::int64_t r = 0; r < s.rows; ++r) {
-      const double g = static_cast<double>(dy[r * s.channels + c]);
-      dgamma += g * normal(r);
-      dbeta += g;
+  statistics(s, epsilon, in(0), out(1), out(2), out(3));
+  for (std::int64_t r = 0; r < s.rows; ++r)
+    for (std::int64_t c = 0; c < s.channels; ++c) {
+      const std::int64_t i = r * s.channels + c;
+      out(0)[i] = (in(0)[i] - out(1)[c]) * (out(3)[c] * in(1)[c]) + in(2)[c];
     }
-    const double n = static_cast<double>(s.rows);
-    for (std::int64_t r = 0; r < s.rows; ++r)
-      out(0)[r * s.channels + c] =
-          static_cast<T>(gamma * inv_std *
-                         (static_cast<double>(dy[r * s.channels + c]) - dbeta / n - normal(r) * dgamma / n));
-    out(1)[c] = static_cast<T>(dgamma);
-    out(2)[c] = static_cast<T>(dbeta);
+}
+
+// The gradient of y is in `g`, of type T.
+template <class T>
+void sums(const BatchNormSize& s, const T* x, const T* mean, const T* g, T* sum, T* product) {
+  for (std::int64_t c = 0; c < s.channels; ++c) {
+    double total = 0, products = 0;
+    for (std::int64_t r = 0; r < s.rows; ++r) {
+      const double gradient = static_cast<double>(g[r * s.channels + c]);
+      total += gradient;
+      products += gradient * (static_cast<double>(x[r * s.channels + c]) - static_cast<double>(mean[c]));
+    }
+    sum[c] = static_cast<T>(total);
+    product[c] = static_cast<T>(products);
   }
 }
+
+// The expression is evaluated first, into the workspace.
+class ReferenceSums final : public Kernel {
+ public:
+  explicit ReferenceSums(const KernelSpec& spec) : size_(size_of_norm(spec)), gradient_(spec.inputs[0]) {
+    const auto& op = static_cast<const BatchNormSums&>(spec.op);
+    const Pointwise expression(op.rounded(), gradient_.dtype);
+    const Types outputs{gradient_};
+    expression_ = make_pointwise_reference(
+        {expression, spec.inputs.subspan(2), outputs, spec.tag, spec.threads, spec.microbatches, 0});
+  }
+  std::int64_t workspace() const override { return gradient_bytes() + expression_->workspace(); }
+  void run(const Launch& l) const override {
+    auto* scratch = static_cast<std::byte*>(l.workspace);
+    void* gradient[] = {scratch};
+    expression_->run({l.in + 2, gradient, scratch + gradient_bytes(), l.batch, l.rank});
+    const auto add_up = [&](auto zero) {
+      using T = decltype(zero);
+      const auto in = [&](int i) { return static_cast<const T*>(l.in[i]); };
+      sums(size_, in(0), in(1), static_cast<const T*>(gradient[0]), static_cast<T*>(l.out[0]),
+           static_cast<T*>(l.out[1]));
+    };
+    gradient_.dtype == DType::f64 ? add_up(double()) : add_up(float());
+  }
+
+ private:
+  std::int64_t gradient_bytes() const { return (gradient_.bytes() + 63) / 64 * 64; }
+  BatchNormSize size_;
+  TensorType gradient_;
+  KernelPtr expression_;
+};
+
+bool is_f32_or_f64(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
 
 }  // namespace
 
@@ -76,13 +102,24 @@ KernelPtr make_batch_norm_reference(const KernelSpec& spec) {
     default: return nullptr;
   }
 }
-KernelPtr make_batch_norm_grad_reference(const KernelSpec& spec) {
-  const BatchNormSize s = size_of_norm(spec);
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make_kernel([s](const Launch& l) { batch_norm_grad<float>(s, l); });
-    case DType::f64: return make_kernel([s](const Launch& l) { batch_norm_grad<double>(s, l); });
-    default: return nullptr;
-  }
+
+KernelPtr make_batch_norm_statistics_reference(const KernelSpec& spec) {
+  const auto make = [&](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([s = size_of_norm(spec),
+                        epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon](const Launch& l) {
+      const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
+      statistics(s, epsilon, static_cast<const T*>(l.in[0]), out(0), out(1), out(2));
+    });
+  };
+  const DType dtype = spec.inputs[0].dtype;
+  if (!is_f32_or_f64(dtype)) return nullptr;
+  return dtype == DType::f64 ? make(double()) : make(float());
+}
+
+KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec) {
+  if (!is_f32_or_f64(spec.inputs[0].dtype)) return nullptr;
+  return std::make_unique<ReferenceSums>(spec);
 }
 
 }  // namespace tandem

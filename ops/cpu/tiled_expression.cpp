@@ -1,0 +1,315 @@
+#include <tandem/ops/cpu/tiled_expression.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include <tandem/core/clones.h>
+#include <tandem/ops/cpu/vector_math.h>
+#include <tandem/ops/pointwise_math.h>
+
+namespace tandem {
+namespace {
+
+using Code = PointwiseCode;
+
+constexpr std::int64_t kTile = 1024;  // elements, at most
+constexpr std::int64_t kRegisters =
+    16384;  // elements of all registers that live at once: near the first-level cache
+
+// One instruction on a tile; an operand may be one number for all of it. `to` may be an operand: every
+// element is read before it is written.
+struct Operand {
+  const float* data;
+  bool constant;
+};
+
+template <Code code, bool ca, bool cb, bool cc>
+[[gnu::always_inline]] inline void compute_elements(float* to, const float* a, const float* b, const float* c,
+                                                    std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float y = operands_of(code) > 1 ? b[cb ? 0 : i] : 0.0f;
+    const float z = operands_of(code) > 2 ? c[cc ? 0 : i] : 0.0f;
+    to[i] = pointwise_element<code, VectorMath>(a[ca ? 0 : i], y, z);
+  }
+}
+
+TANDEM_CLONES void compute_tile(Code code, float* to, Operand a, Operand b, Operand c, std::int64_t n) {
+  visit_code(
+      code, [&](auto fixed) __attribute__((always_inline)) {
+        constexpr Code kCode = decltype(fixed)::value;
+        constexpr int kOperands = operands_of(kCode);
+        if constexpr (kOperands == 2) {
+          if (a.constant) return compute_elements<kCode, true, false, false>(to, a.data, b.data, c.data, n);
+          if (b.constant) return compute_elements<kCode, false, true, false>(to, a.data, b.data, c.data, n);
+        }
+        if constexpr (kOperands == 3) {
+          if (b.constant) return compute_elements<kCode, false, true, false>(to, a.data, b.data, c.data, n);
+          if (c.constant) return compute_elements<kCode, false, false, true>(to, a.data, b.data, c.data, n);
+        }
+        compute_elements<kCode, false, false, false>(to, a.data, b.data, c.data, n);
+      });
+}
+
+// Elements begin … begin+n−1 of the output's order, from an input of any dtype.
+void load_tile(DType dtype, const BroadcastWalk& walk, const void* from, std::int64_t begin, std::int64_t n,
+               float* to) {
+  visit_dtype(dtype, [&](auto zero) {
+    using E = decltype(zero);
+    walk.visit(begin, n,
+               [&](std::int64_t done, std::int64_t count, std::int64_t offset, std::int64_t stride) {
+                 const E* source = static_cast<const E*>(from) + offset;
+                 float* target = to + done;
+                 if constexpr (std::is_same_v<E, BFloat16>)
+                   if (stride == 1) return bf16_to_floats(&source->bits, target, count);
+                 if (stride == 1)
+                   for (std::int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
+                 else
+                   for (std::int64_t i = 0; i < count; ++i)
+                     target[i] = static_cast<float>(source[i * stride]);
+               });
+  });
+}
+
+void store_tile(DType dtype, const float* from, void* to, std::int64_t begin, std::int64_t n) {
+  visit_dtype(dtype, [&](auto zero) {
+    using E = decltype(zero);
+    E* target = static_cast<E*>(to) + begin;
+    if constexpr (std::is_same_v<E, BFloat16>)
+      floats_to_bf16(from, &target->bits, n);
+    else
+      for (std::int64_t i = 0; i < n; ++i) target[i] = convert_element<E>(from[i]);
+  });
+}
+
+void cast_tile(DType dtype, const float* from, float* to, std::int64_t n) {
+  visit_dtype(dtype, [&](auto zero) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(convert_element<decltype(zero)>(from[i]));
+  });
+}
+
+}  // namespace
+
+struct TiledExpression::Run {
+  const void* const* in;
+  void* out;  // null where tiles are shown
+  float* slots;
+  float* shown;
+};
+
+std::optional<TiledExpression> TiledExpression::make(const PointwiseProgram& program,
+                                                     std::span<const TensorType> inputs,
+                                                     const TensorType& output) {
+  for (std::int64_t most = kTile; most >= 64; most /= 2) {
+    TiledExpression tiled(program, inputs, output, most);
+    for (const auto& walk : tiled.walks_)
+      if (!walk.fits()) return std::nullopt;
+    tiled.find_numbers();
+    tiled.find_repeating();
+    if (tiled.place_once() && tiled.place_each()) return tiled;
+  }
+  return std::nullopt;
+}
+
+TiledExpression::TiledExpression(const PointwiseProgram& program, std::span<const TensorType> inputs,
+                                 const TensorType& output, std::int64_t most)
+    : most_(most), program_(program), out_(output), places_(program.size()) {
+  for (const auto& t : inputs) {
+    walks_.emplace_back(t.shape, out_.shape);
+    dtypes_.push_back(t.dtype);
+  }
+  for (auto s = static_cast<int>(kRegisters / most); s-- > 0;) free_.push_back(s);
+}
+
+void TiledExpression::store(const void* const* in, void* out, std::int64_t begin, std::int64_t end) const {
+  alignas(64) float slots[kRegisters];
+  Run run{in, out, slots, nullptr};
+  each_tile(run, begin, end, [&](std::int64_t first, std::int64_t n) {
+    if (const Place& result = places_.back(); result.kind != Place::output)
+      store_tile(out_.dtype, at(result, run, first), out, first, n);
+  });
+}
+
+void TiledExpression::show(const void* const* in, std::int64_t begin, std::int64_t end,
+                           const Visitor& visitor) const {
+  alignas(64) float slots[kRegisters], shown[kTile];
+  Run run{in, nullptr, slots, shown};
+  const Place& result = places_.back();
+  each_tile(run, begin, end, [&](std::int64_t first, std::int64_t n) {
+    visitor(first, n, result.kind == Place::output ? shown : at(result, run, first));
+  });
+}
+
+// Calls `done(begin, n)` when these elements are computed.
+template <class F>
+void TiledExpression::each_tile(Run& run, std::int64_t begin, std::int64_t end, const F& done) const {
+  for (std::int64_t next; begin < end; begin = next) {
+    const std::int64_t edge = std::min(end, (begin / block_ + 1) * block_);
+    for (const Step& step : once_) run_step(step, run, begin, std::min(tile_, out_.elements() - begin));
+    for (next = begin; next < edge; next += tile_) {
+      const std::int64_t n = std::min(tile_, edge - next), after = std::min(tile_, edge - next - n);
+      for (std::int64_t k = 0, steps = std::ssize(each_); k < steps; ++k) {
+        fetch(run, next + n + after * k / steps, next + n + after * (k + 1) / steps);
+        run_step(each_[static_cast<std::size_t>(k)], run, next, n);
+      }
+      done(next, n);
+    }
+    next = edge;
+  }
+}
+
+float* TiledExpression::at(const Place& p, const Run& run, std::int64_t begin) const {
+  switch (p.kind) {
+    case Place::slot: return run.slots + p.index * most_;
+    case Place::input: return const_cast<float*>(static_cast<const float*>(run.in[p.index]) + begin);
+    case Place::output: return run.out ? static_cast<float*>(run.out) + begin : run.shown;
+    case Place::number: return const_cast<float*>(&numbers_[static_cast<std::size_t>(p.index)]);
+    case Place::none: break;
+  }
+  return nullptr;
+}
+
+// Memory brings these elements of the next tile while this one is computed: by itself it follows what is
+// read.
+void TiledExpression::fetch(const Run& run, std::int64_t begin, std::int64_t end) const {
+  constexpr std::int64_t kLine = 64 / sizeof(float);
+  for (int k : fetched_)
+    for (std::int64_t i = begin; i < end; i += kLine)
+      __builtin_prefetch(static_cast<const float*>(run.in[k]) + i);
+  if (run.out && places_.back().kind == Place::output)
+    for (std::int64_t i = begin; i < end; i += kLine) __builtin_prefetch(static_cast<float*>(run.out) + i, 1);
+}
+
+void TiledExpression::run_step(const Step& step, const Run& run, std::int64_t begin, std::int64_t n) const {
+  const PointwiseInstruction& i = step.instruction;
+  float* to = at(step.to, run, begin);
+  const auto from = [&](std::size_t k) { return at(step.from[k], run, begin); };
+  const auto operand = [&](std::size_t k) { return Operand{from(k), step.from[k].kind == Place::number}; };
+  switch (i.code) {
+    case Code::input: {
+      const auto k = static_cast<std::size_t>(i.a);
+      return load_tile(dtypes_[k], walks_[k], run.in[k], begin, n, to);
+    }
+    case Code::constant: std::fill_n(to, n, static_cast<float>(i.immediate)); return;
+    case Code::cast: return cast_tile(static_cast<DType>(i.b), from(0), to, n);
+    default: return compute_tile(i.code, to, operand(0), operand(1), operand(2), n);
+  }
+}
+
+// The constants that every reader takes as one number: a second operand that varies stands beside them.
+void TiledExpression::find_numbers() {
+  const auto is_constant = [&](int r) {
+    return program_[static_cast<std::size_t>(r)].code == Code::constant;
+  };
+  std::vector<bool> number(program_.size());
+  for (std::size_t r = 0; r + 1 < program_.size(); ++r) number[r] = is_constant(static_cast<int>(r));
+  for (const PointwiseInstruction& i : program_) {
+    const std::vector<int> all = reads(i);
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      const bool choice = i.code == Code::where;
+      const bool alone =
+          choice ? k > 0 && !is_constant(all[3 - k]) : all.size() == 2 && !is_constant(all[1 - k]);
+      if (!alone) number[static_cast<std::size_t>(all[k])] = false;
+    }
+  }
+  for (std::size_t r = 0; r < program_.size(); ++r) {
+    if (!number[r]) continue;
+    places_[r] = {Place::number, static_cast<int>(numbers_.size())};
+    numbers_.push_back(static_cast<float>(program_[r].immediate));
+  }
+}
+
+// Chooses tiles that are a multiple of every short period, and the registers that are alike in all tiles of a
+// block.
+void TiledExpression::find_repeating() {
+  std::vector<std::optional<BroadcastWalk::Repetition>> found;
+  block_ = std::max<std::int64_t>(1, out_.elements());
+  for (const auto& walk : walks_) {
+    found.push_back(walk.repetition(most_));
+    if (found.back()) block_ = std::min(block_, found.back()->block);
+  }
+  std::int64_t common = 1;
+  std::vector<bool> repeats;
+  for (const auto& f : found) {
+    repeats.push_back(f && f->period <= block_ && std::lcm(common, f->period) <= most_);
+    if (repeats.back()) common = std::lcm(common, f->period);
+  }
+  tile_ = most_ / common * common;
+  for (const auto& i : program_) {
+    const std::vector<int> operands = reads(i);
+    repeats_.push_back(i.code == Code::input ? repeats[static_cast<std::size_t>(i.a)]
+                                             : std::all_of(operands.begin(), operands.end(), [&](int o) {
+                                                 return repeats_[static_cast<std::size_t>(o)];
+                                               }));
+  }
+  last_use_.assign(program_.size(), program_.size());  // of what is never read: the result
+  for (std::size_t r = 0; r < program_.size(); ++r)
+    for (int o : reads(program_[r])) last_use_[static_cast<std::size_t>(o)] = r;
+  for (std::size_t r = 0; r < program_.size(); ++r)
+    for (int o : reads(program_[r]))
+      if (!repeats_[r] && repeats_[static_cast<std::size_t>(o)])
+        last_use_[static_cast<std::size_t>(o)] = program_.size();
+}
+
+// A slot for register `r`, after those it is the last to read are free.
+bool TiledExpression::take_slot(std::size_t r) {
+  release_operands(r);
+  if (free_.empty()) return false;
+  places_[r] = {Place::slot, free_.back()};
+  free_.pop_back();
+  return true;
+}
+
+void TiledExpression::release_operands(std::size_t r) {
+  std::vector<int> operands = reads(program_[r]);
+  std::sort(operands.begin(), operands.end());
+  operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
+  for (int o : operands)
+    if (const Place& p = places_[static_cast<std::size_t>(o)];
+        p.kind == Place::slot && last_use_[static_cast<std::size_t>(o)] == r)
+      free_.push_back(p.index);
+}
+
+TiledExpression::Step TiledExpression::step(std::size_t r, const std::vector<Place>& operands) const {
+  Step s{program_[r], {}, places_[r]};
+  std::copy(operands.begin(), operands.end(), s.from.begin());
+  return s;
+}
+
+std::vector<TiledExpression::Place> TiledExpression::operands_of_register(std::size_t r) const {
+  std::vector<Place> operands;
+  for (int o : reads(program_[r])) operands.push_back(places_[static_cast<std::size_t>(o)]);
+  return operands;
+}
+
+bool TiledExpression::place_once() {
+  for (std::size_t r = 0; r < program_.size(); ++r) {
+    if (!repeats_[r] || places_[r].kind == Place::number) continue;
+    const auto operands = operands_of_register(r);
+    if (!take_slot(r)) return false;
+    once_.push_back(step(r, operands));
+  }
+  return true;
+}
+
+bool TiledExpression::place_each() {
+  for (std::size_t r = 0; r < program_.size(); ++r) {
+    const PointwiseInstruction& i = program_[r];
+    const auto k = static_cast<std::size_t>(i.a);
+    if (repeats_[r]) continue;
+    if (i.code == Code::input && walks_[k].contiguous() && dtypes_[k] == DType::f32) {
+      places_[r] = {Place::input, i.a};
+      fetched_.push_back(i.a);
+      continue;
+    }
+    const auto operands = operands_of_register(r);
+    if (r + 1 == program_.size() && out_.dtype == DType::f32)
+      places_[r] = {Place::output, 0};
+    else if (!take_slot(r))
+      return false;
+    each_.push_back(step(r, operands));
+  }
+  return true;
+}
+
+}  // namespace tandem

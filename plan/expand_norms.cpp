@@ -1,0 +1,64 @@
+#include <tandem/plan/expand_norms.h>
+
+#include <unordered_map>
+
+#include <tandem/core/trace.h>
+#include <tandem/ops/mapped.h>
+#include <tandem/ops/norm.h>
+
+namespace tandem {
+namespace {
+
+// What one model's batch norm is in parts, for all of them.
+Tensors mapped_in_parts(const BatchNorm& op, const Mapped& mapped, const Tensors& inputs) {
+  Types types;
+  for (const Tensor& t : inputs) types.push_back(t.type());
+  types = mapped.inner_types(types);
+  Graph one;
+  std::unordered_map<ValueId, Replayed> values;
+  Tensors parts;
+  {
+    Trace trace(one);
+    Tensors arguments;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const ValueId id = one.add_value(types[i]);
+      values[id] = {inputs[i], mapped.batched[i]};
+      arguments.push_back(trace.tensor(id));
+    }
+    parts = batch_norm_in_parts(op, arguments[0], arguments[1], arguments[2]);
+  }
+  replay_batched(one, mapped.models, values);
+  for (Tensor& t : parts) t = values.at(t.impl()->value).tensor;
+  return parts;
+}
+
+}  // namespace
+
+Graph expand_norms(const Graph& graph) {
+  Graph result;
+  for (const StateSlot& s : graph.slots()) result.add_slot(s);
+  std::vector<ValueId> to(graph.values().size(), -1);
+  const auto now = [&](ValueId v) -> ValueId& { return to[static_cast<std::size_t>(v)]; };
+  for (const Node& node : graph.nodes()) {
+    std::vector<ValueId> inputs;
+    for (ValueId v : node.inputs) inputs.push_back(now(v));
+    const auto* mapped = dynamic_cast<const Mapped*>(node.op.get());
+    const auto* norm = dynamic_cast<const BatchNorm*>(mapped ? mapped->inner.get() : node.op.get());
+    std::vector<ValueId> outputs;
+    if (norm) {
+      Trace trace(result);
+      trace.set_tag(node.tag);
+      Tensors arguments;
+      for (ValueId v : inputs) arguments.push_back(trace.tensor(v));
+      const Tensors parts = mapped ? mapped_in_parts(*norm, *mapped, arguments)
+                                   : batch_norm_in_parts(*norm, arguments[0], arguments[1], arguments[2]);
+      for (const Tensor& t : parts) outputs.push_back(trace.value(t));
+    } else {
+      outputs = result.node(result.add(node.op, std::move(inputs), node.tag)).outputs;
+    }
+    for (std::size_t o = 0; o < outputs.size(); ++o) now(node.outputs[o]) = outputs[o];
+  }
+  return result;
+}
+
+}  // namespace tandem

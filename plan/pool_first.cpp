@@ -1,0 +1,54 @@
+#include <tandem/plan/pool_first.h>
+
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+
+namespace tandem {
+namespace {
+
+bool is_relu(const Op& op) {
+  const auto* p = dynamic_cast<const Pointwise*>(&op);
+  return p && p->program == PointwiseProgram{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
+}
+
+}  // namespace
+
+Graph pool_first(const Graph& graph) {
+  const auto readers = graph.readers();
+  // The node that makes what a pooling pools, if that is a relu of the pooling's own.
+  const auto relu_before = [&](const Node& pool) -> const Node* {
+    if (!dynamic_cast<const MaxPool2d*>(pool.op.get())) return nullptr;
+    const ValueId pooled = pool.inputs[0];
+    const NodeId maker = graph.value(pooled).producer;
+    const bool alone = maker >= 0 && readers[static_cast<std::size_t>(pooled)].size() == 1 &&
+                       graph.type(pooled).dtype == graph.type(graph.node(maker).inputs[0]).dtype;
+    return alone && is_relu(*graph.node(maker).op) ? &graph.node(maker) : nullptr;
+  };
+  std::vector<bool> moved(graph.nodes().size(), false);
+  for (const Node& n : graph.nodes())
+    if (const Node* relu = relu_before(n))
+      moved[static_cast<std::size_t>(relu - graph.nodes().data())] = true;
+
+  Graph result;
+  for (const StateSlot& s : graph.slots()) result.add_slot(s);
+  std::vector<ValueId> to(graph.values().size(), -1);
+  const auto now = [&](ValueId v) -> ValueId& { return to[static_cast<std::size_t>(v)]; };
+  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
+    const Node& node = graph.nodes()[n];
+    if (moved[n]) {
+      now(node.outputs[0]) = now(node.inputs[0]);
+      continue;
+    }
+    std::vector<ValueId> inputs;
+    for (ValueId v : node.inputs) inputs.push_back(now(v));
+    const NodeId added = result.add(node.op, std::move(inputs), node.tag);
+    for (std::size_t o = 0; o < node.outputs.size(); ++o)
+      now(node.outputs[o]) = result.node(added).outputs[o];
+    if (const Node* relu = relu_before(node))
+      now(node.outputs[0]) =
+          result.node(result.add(relu->op, {result.node(added).outputs[0]}, relu->tag)).outputs[0];
+  }
+  return result;
+}
+
+}  // namespace tandem
