@@ -1,12 +1,13 @@
-// Batch norm in f32. The rows are cut into blocks that fit into a core's cache: each block gives its own mean
-// and squares around it, and the blocks are combined in double, in order. So x comes from memory once for the
-// statistics and once to be normalised, and the result is the same for every team.
+// Batch norm in f32, of f32 or bf16. The rows are cut into blocks that fit into a core's cache: each block
+// gives its own mean and squares around it, and the blocks are combined in double, in order. So x comes from
+// memory once for the statistics and once to be normalised, and the result is the same for every team.
 #include <algorithm>
 #include <cmath>
 
 #include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/element.h>
 #include <tandem/ops/norm.h>
 
 namespace tandem {
@@ -17,21 +18,25 @@ constexpr std::int64_t kBlockElements = 32 << 10;
 constexpr std::int64_t kBlocks = 64;  // worth having
 
 // sums[j] = Σ x[j + r·width] over `elements` in rows of `width`, the last one perhaps incomplete.
-TANDEM_CLONES void sum_rows(const float* x, std::int64_t elements, std::int64_t width, float* sums) {
+template <class E>
+TANDEM_CLONES void sum_rows(const E* x, std::int64_t elements, std::int64_t width, float* sums) {
   std::fill_n(sums, width, 0.0f);
   std::int64_t i = 0;
   for (; i + 4 * width <= elements; i += 4 * width) {
-    const float *a = x + i, *b = a + width, *c = b + width, *d = c + width;
+    const E *a = x + i, *b = a + width, *c = b + width, *d = c + width;
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < width; ++j) sums[j] += (a[j] + b[j]) + (c[j] + d[j]);
   }
-  for (; i < elements; i += width)
+  for (; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) sums[j] += x[i + j];
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += x[i + j];
+  }
 }
 
 // The same of (x − mean)².
-TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64_t width, const float* mean,
+template <class E>
+TANDEM_CLONES void sum_squares(const E* x, std::int64_t elements, std::int64_t width, const float* mean,
                                float* sums) {
   std::fill_n(sums, width, 0.0f);
   std::int64_t i = 0;
@@ -42,14 +47,16 @@ TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64
       sums[j] += a * a + b * b;
     }
   }
-  for (; i < elements; i += width)
+  for (; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
-      sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
+  }
 }
 
 // The same of g and of g·(x − mean).
-TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t width,
+template <class E>
+TANDEM_CLONES void sum_gradients(const E* x, const E* g, std::int64_t elements, std::int64_t width,
                                  const float* mean, float* sums, float* products) {
   std::fill_n(sums, width, 0.0f);
   std::fill_n(products, width, 0.0f);
@@ -62,31 +69,38 @@ TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t el
       products[j] += a * (x[i + j] - mean[j]) + b * (x[i + width + j] - mean[j]);
     }
   }
-  for (; i < elements; i += width)
+  for (; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) {
+    for (std::int64_t j = 0; j < n; ++j) {
       sums[j] += g[i + j];
       products[j] += g[i + j] * (x[i + j] - mean[j]);
     }
+  }
 }
 
 // y = (x − mean)·scale + beta; y may be x.
-TANDEM_CLONES void normalize(const float* x, std::int64_t elements, std::int64_t width, const float* mean,
-                             const float* scale, const float* beta, float* y) {
-  for (std::int64_t i = 0; i < elements; i += width)
+template <class E>
+TANDEM_CLONES void normalize(const E* x, std::int64_t elements, std::int64_t width, const float* mean,
+                             const float* scale, const float* beta, E* y) {
+  for (std::int64_t i = 0; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
-      y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
+    for (std::int64_t j = 0; j < n; ++j) y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
+  }
 }
 
 // dx = (g − offset − (x − mean)·slope)·scale; dx may be x or g.
-TANDEM_CLONES void normalize_gradient(const float* x, const float* g, std::int64_t elements,
-                                      std::int64_t width, const float* mean, const float* offset,
-                                      const float* slope, const float* scale, float* dx) {
-  for (std::int64_t i = 0; i < elements; i += width)
+template <class E>
+TANDEM_CLONES void normalize_gradient(const E* x, const E* g, std::int64_t elements, std::int64_t width,
+                                      const float* mean, const float* offset, const float* slope,
+                                      const float* scale, E* dx) {
+  for (std::int64_t i = 0; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
+    for (std::int64_t j = 0; j < n; ++j)
       dx[i + j] = ((g[i + j] - offset[j]) - (x[i + j] - mean[j]) * slope[j]) * scale[j];
+  }
 }
 
 // How (rows, channels) is walked: `group` rows together as one of `width`, in blocks of whole groups.
@@ -144,14 +158,14 @@ struct Scratch {
   float* parameter(std::int64_t i) const { return first(blocks.count) + i * blocks.width; }
 };
 
-KernelPtr make_batch_norm(const KernelSpec& spec) {
+template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
                     epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
     const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
     blocks.each(false, [&](std::int64_t b) {
-      const float* x = in(0) + blocks.begin(b);
+      const E* x = static_cast<const E*>(l.in[0]) + blocks.begin(b);
       float *mean = scratch.first(b), *squares = scratch.second(b);
       sum_rows(x, blocks.length(b), blocks.width, mean);
       blocks.fold(mean);
@@ -179,19 +193,19 @@ KernelPtr make_batch_norm(const KernelSpec& spec) {
     });
     for (float* p : {means, scales, betas}) blocks.spread(p);
     blocks.each(true, [&](std::int64_t b) {
-      normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
-                out(0) + blocks.begin(b));
+      normalize(static_cast<const E*>(l.in[0]) + blocks.begin(b), blocks.length(b), blocks.width, means,
+                scales, betas, static_cast<E*>(l.out[0]) + blocks.begin(b));
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
 }
 
-KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
+template <class E> KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec)](const Launch& l) {
     const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
-    const float *x = in(0), *g = in(4);
+    const auto *x = static_cast<const E*>(l.in[0]), *g = static_cast<const E*>(l.in[4]);
     float *mean = scratch.parameter(0), *offset = scratch.parameter(1), *slope = scratch.parameter(2),
           *scale = scratch.parameter(3);
     std::copy_n(in(2), blocks.channels, mean);
@@ -220,7 +234,7 @@ KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
     blocks.each(true, [&](std::int64_t b) {
       const std::int64_t i = blocks.begin(b);
       normalize_gradient(x + i, g + i, blocks.length(b), blocks.width, mean, offset, slope, scale,
-                         out(0) + i);
+                         static_cast<E*>(l.out[0]) + i);
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
@@ -229,10 +243,18 @@ KernelPtr make_batch_norm_grad(const KernelSpec& spec) {
 }  // namespace
 
 KernelPtr make_batch_norm_cpu(const KernelSpec& spec) {
-  return spec.inputs[0].dtype == DType::f32 ? make_batch_norm(spec) : nullptr;
+  switch (spec.inputs[0].dtype) {
+    case DType::f32: return make_batch_norm<float>(spec);
+    case DType::bf16: return make_batch_norm<BFloat16>(spec);
+    default: return nullptr;
+  }
 }
 KernelPtr make_batch_norm_grad_cpu(const KernelSpec& spec) {
-  return spec.inputs[0].dtype == DType::f32 ? make_batch_norm_grad(spec) : nullptr;
+  switch (spec.inputs[0].dtype) {
+    case DType::f32: return make_batch_norm_grad<float>(spec);
+    case DType::bf16: return make_batch_norm_grad<BFloat16>(spec);
+    default: return nullptr;
+  }
 }
 
 }  // namespace tandem
