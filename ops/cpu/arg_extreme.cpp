@@ -1,5 +1,5 @@
-// Where the first extreme along an axis is, in f32. Lanes of neighbouring elements are searched side by side:
-// where the axis is the last, a row is folded into lanes, whose winners are then compared.
+// Where the first extreme along an axis is, in f32. Neighbouring elements are searched side by side; where
+// the axis is the last, a long row is folded into lanes, whose winners are then compared.
 #include <algorithm>
 
 #include <tandem/core/clones.h>
@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::int64_t kColumns = 256;  // searched side by side, at most
 constexpr std::int64_t kLanes = 32;     // that a row is folded into
+constexpr std::int64_t kLongRow = 256;
 
 // True where `x` takes the place of `best`, which came first: a NaN wins over all but a NaN.
 template <bool largest> [[gnu::always_inline]] inline bool displaces(float x, float best) {
@@ -35,20 +36,29 @@ TANDEM_CLONES void search_rows(const float* x, std::int64_t rows, std::int64_t s
     }
 }
 
-template <bool largest> std::int32_t search_row(const float* x, std::int64_t n) {
-  float best[kLanes], winner = x[0];
-  std::int32_t at[kLanes], where = 0;
-  const auto compare = [&](float value, std::int32_t position) {
-    // Lanes end in no order: of equals, NaN among them, the first is wanted.
-    const bool equal = !displaces<largest>(winner, value) && !displaces<largest>(value, winner);
-    if (equal ? position < where : displaces<largest>(value, winner)) winner = value, where = position;
-  };
-  const std::int64_t rows = n / kLanes;
-  if (rows > 0) search_rows<largest>(x, rows, kLanes, kLanes, best, at);
-  for (std::int64_t j = 0; rows > 0 && j < kLanes; ++j)
-    compare(best[j], at[j] * static_cast<std::int32_t>(kLanes) + static_cast<std::int32_t>(j));
-  for (std::int64_t i = rows * kLanes; i < n; ++i) compare(x[i], static_cast<std::int32_t>(i));
-  return where;
+// at (rows): where the first extreme of each row x (rows, n) is. Short rows are not worth lanes.
+template <bool largest>
+void search_each(const float* x, std::int64_t rows, std::int64_t n, std::int32_t* at) {
+  float lanes[kLanes];
+  std::int32_t turns[kLanes];
+  for (std::int64_t r = 0; r < rows; ++r, x += n) {
+    const std::int64_t whole = n < kLongRow ? 0 : n / kLanes;
+    float best = x[0];
+    std::int64_t where = 0;
+    if (whole > 0) {
+      search_rows<largest>(x, whole, kLanes, kLanes, lanes, turns);
+      best = lanes[0], where = turns[0] * kLanes;
+    }
+    for (std::int64_t j = 1; whole > 0 && j < kLanes;
+         ++j) {  // of equals, the one that comes first in the row
+      const std::int64_t place = turns[j] * kLanes + j;
+      const bool equal = lanes[j] == best || (lanes[j] != lanes[j] && best != best);
+      if (equal ? place < where : displaces<largest>(lanes[j], best)) best = lanes[j], where = place;
+    }
+    for (std::int64_t i = std::max<std::int64_t>(1, whole * kLanes); i < n; ++i)
+      if ((largest ? !(x[i] <= best) : !(x[i] >= best)) && best == best) best = x[i], where = i;
+    at[r] = static_cast<std::int32_t>(where);
+  }
 }
 
 template <bool largest> KernelPtr make(const AxisSplit& s, int threads) {
@@ -57,12 +67,9 @@ template <bool largest> KernelPtr make(const AxisSplit& s, int threads) {
     const auto* x = static_cast<const float*>(l.in[0]);
     auto* y = static_cast<std::int32_t*>(l.out[0]);
     parallel_parts(threads, s.outer * blocks, [&](std::int64_t begin, std::int64_t end) {
+      if (s.inner == 1) return search_each<largest>(x + begin * s.extent, end - begin, s.extent, y + begin);
       for (std::int64_t unit = begin; unit < end; ++unit) {
         const std::int64_t outer = unit / blocks, first = unit % blocks * kColumns;
-        if (s.inner == 1) {
-          y[outer] = search_row<largest>(x + outer * s.extent, s.extent);
-          continue;
-        }
         float best[kColumns];
         search_rows<largest>(x + outer * s.extent * s.inner + first, s.extent, s.inner,
                              std::min(kColumns, s.inner - first), best, y + outer * s.inner + first);

@@ -28,23 +28,38 @@ template <class E> KernelPtr make_gather(const KernelSpec& spec) {
     const auto* x = static_cast<const E*>(l.in[0]);
     auto* y = static_cast<E*>(l.out[0]);
     parallel_parts(threads, to.outer * to.extent, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const E* source = x + row / to.extent * from.extent * from.inner;
-        for (std::int64_t i = 0, at = row * to.inner; i < to.inner; ++i, ++at)
-          y[at] = source[index[at] * from.inner + i];
+      while (begin < end) {  // what one part has of one outer index
+        const std::int64_t outer = begin / to.extent, stop = std::min(end, (outer + 1) * to.extent);
+        const E* source = x + outer * from.extent * from.inner;
+        if (to.inner == 1)
+          for (std::int64_t at = begin; at < stop; ++at) y[at] = source[index[at]];
+        else
+          for (std::int64_t at = begin * to.inner; at < stop * to.inner;)
+            for (std::int64_t i = 0; i < to.inner; ++i, ++at) y[at] = source[index[at] * from.inner + i];
+        begin = stop;
       }
     });
   });
 }
 
-// Rows (outer) are shared out, or where there are fewer than threads the positions along the axis.
+// y[index[j,i],i] += x[j,i] in the order of j, for the columns i that `columns` has; where not `all`, as far
+// as the index lies in `rows`.
+struct Part {
+  std::int64_t begin, end;
+};
+template <bool all>
+void add_at(const AxisSplit& from, const float* x, const std::int32_t* index, float* y, Part columns,
+            Part rows = {}) {
+  for (std::int64_t j = 0; j < from.extent; ++j)
+    for (std::int64_t i = columns.begin, at = j * from.inner + i; i < columns.end; ++i, ++at)
+      if (all || (index[at] >= rows.begin && index[at] < rows.end)) y[index[at] * from.inner + i] += x[at];
+}
+
+constexpr std::int64_t kManyColumns = 64;
+
+// What is shared out: the outer indices, or where there are fewer than threads the columns, or where those
+// are few, the rows of the result, for which each thread looks at all indices.
 KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) {
-  const auto add = [=](const float* x, const std::int32_t* index, float* y, std::int64_t begin,
-                       std::int64_t end) {
-    for (std::int64_t j = 0, at = 0; j < from.extent; ++j)
-      for (std::int64_t i = 0; i < from.inner; ++i, ++at)
-        if (index[at] >= begin && index[at] < end) y[index[at] * to.inner + i] += x[at];
-  };
   return make_kernel([=](const Launch& l) {
     const auto* x = static_cast<const float*>(l.in[0]);
     const auto* index = static_cast<const std::int32_t*>(l.in[1]);
@@ -55,12 +70,15 @@ KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) 
       return parallel_parts(threads, to.outer, [&](std::int64_t begin, std::int64_t end) {
         std::fill_n(y + begin * target, (end - begin) * target, 0.0f);
         for (std::int64_t o = begin; o < end; ++o)
-          add(x + o * source, index + o * source, y + o * target, 0, to.extent);
+          add_at<true>(from, x + o * source, index + o * source, y + o * target, {0, from.inner});
       });
-    parallel_parts(threads, to.extent, [&](std::int64_t begin, std::int64_t end) {
+    const bool by_columns = from.inner >= kManyColumns;
+    std::fill_n(y, to.outer * target, 0.0f);
+    parallel_parts(threads, by_columns ? from.inner : to.extent, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t o = 0; o < to.outer; ++o) {
-        std::fill_n(y + o * target + begin * to.inner, (end - begin) * to.inner, 0.0f);
-        add(x + o * source, index + o * source, y + o * target, begin, end);
+        const auto add = by_columns ? add_at<true> : add_at<false>;
+        add(from, x + o * source, index + o * source, y + o * target,
+            by_columns ? Part{begin, end} : Part{0, from.inner}, {begin, end});
       }
     });
   });
