@@ -14,6 +14,7 @@
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/loss.h>
 #include <tandem/plan/build.h>
@@ -185,6 +186,21 @@ Job small_residual_job(DType dtype) {
         nn::MlpOptions{.in = 12, .hidden = 16, .classes = 5, .blocks = 4});
   };
   return job;
+}
+
+Job convolutional_job() {
+  Job job = small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
+  };
+  return job;
+}
+
+Strategy plain() {
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
+  return s;
 }
 
 void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {

@@ -80,6 +80,10 @@ Tensor labels_of(const Job& job, std::int64_t batch);
 
 /// A residual multi-layer perceptron small enough for hundreds of runs.
 Job small_residual_job(DType dtype = DType::f32);
+/// A small convolutional network with batch norm, on images of 8×8.
+Job convolutional_job();
+/// SGD with momentum and weight decay on one device.
+Strategy plain();
 
 /// Both states hold the same names, types and bits; says which differ.
 void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);
