@@ -1,6 +1,6 @@
 // What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
-// products, dropout, pooling, batch norm. One line an op: its signature, milliseconds, GFLOP/s and GB/s by
-// its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table).
+// products, dropout, pooling, norms, indices. One line an op: its signature, milliseconds, GFLOP/s and GB/s
+// by its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table).
 #include <string>
 #include <vector>
 
@@ -9,11 +9,15 @@
 #include <tandem/core/kernel.h>
 #include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/group_norm.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
 
 #include "allocations.h"
 #include "ceilings.h"
@@ -78,19 +82,40 @@ void measure_products(const Options& options) {
 void measure_images(const Options& options) {
   for (const Shape& s :
        {Shape{128, 32, 32, 16}, Shape{128, 32, 32, 64}, Shape{128, 16, 16, 128}, Shape{128, 4, 4, 512}}) {
-    const TensorType x = f32(s), c = f32({s.back()});
-    measure(options, Dropout(0.5), {x, {DType::i64, {}}});
-    measure(options, BatchNorm(1e-5), {x, c, c});
-    measure(options, BatchNormStatistics(1e-5), {x});
-    measure(options, BatchNormSums(DType::f32), {x, c, x});
-    for (const Pool2dOptions& o : {Pool2dOptions(2), Pool2dOptions(3, 2, 1)}) {
-      const Types y = MaxPool2d(o).infer(std::vector{x});
-      measure(options, MaxPool2d(o), {x});
-      measure(options, MaxPool2dGrad(o, s[1]), y);
-      measure(options, AvgPool2d(o), {x});
-      measure(options, AvgPool2dGrad(o, s[1]), {y[0]});
+    const TensorType c = f32({s.back()}), g = f32({s[0], 4});
+    measure(options, Dropout(0.5), {f32(s), {DType::i64, {}}});
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      const TensorType x{dtype, s};
+      measure(options, BatchNorm(1e-5), {x, c, c});
+      measure(options, BatchNormStatistics(1e-5), {x});
+      measure(options, BatchNormSums(dtype), {x, c, x});
+      measure(options, GroupNorm(4, 1e-5, true), {x, c, c});
+      measure(options, GroupNormGrad(4, true), {x, c, x, g, g});
+      for (const Pool2dOptions& o : {Pool2dOptions(2), Pool2dOptions(3, 2, 1)}) {
+        const Types y = MaxPool2d(o).infer(std::vector{x});
+        measure(options, MaxPool2d(o), {x});
+        measure(options, MaxPool2dGrad(o, s[1]), y);
+        measure(options, AvgPool2d(o), {x});
+        measure(options, AvgPool2dGrad(o, s[1]), {y[0]});
+      }
     }
   }
+}
+
+void measure_indices(const Options& options) {
+  for (const auto& [shape, axis] : std::vector<std::pair<Shape, int>>{
+           {{4096, 1000}, 1}, {{4096, 1000}, 0}, {{128, 32, 32, 64}, 3}, {{1000000}, 0}}) {
+    const TensorType x = f32(shape), index{DType::i32, shape};
+    measure(options, Gather(axis), {x, index});
+    measure(options, ScatterAdd(axis, shape[static_cast<std::size_t>(axis)]), {x, index});
+    measure(options, ArgExtreme(Reduction::max, axis), {x});
+  }
+  measure(options, OneHot(1000, DType::f32), {{DType::i32, {4096}}});
+  const TensorType image = f32({128, 32, 32, 16}), taken = f32({128, 16, 16, 16});
+  measure(options, Slice({{1, 0, 32, 2}, {2, 0, 32, 2}}), {image});
+  measure(options, Pad({{1, 0, 1, 1}, {2, 0, 1, 1}}), {taken});
+  measure(options, MaxPool2d(Pool2dOptions(1, 2)), {image});
+  measure(options, MaxPool2dGrad(Pool2dOptions(1, 2), 32), {taken, {DType::u8, taken.shape}});
 }
 
 }  // namespace
@@ -138,6 +163,7 @@ void measure_all(const Options& options) {
                         {8, 64, 64, 1, 5}});
   measure_products(options);
   measure_images(options);
+  measure_indices(options);
 }
 
 }  // namespace tandem::bench

@@ -14,89 +14,13 @@ import time
 
 try:
     import torch
-    from torch import nn
-    from torch.nn.functional import cross_entropy, max_pool2d, pad, relu
+    from torch.nn.functional import cross_entropy
 except ImportError:
     sys.exit("vs_pytorch: PyTorch cannot be imported; run it with a Python that has it")
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-class Mlp(nn.Sequential):
-    def __init__(self):
-        super().__init__(nn.Flatten(), nn.Linear(3072, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
-                         nn.Linear(256, 10))
-
-
-class Snn(nn.Sequential):
-    def __init__(self):
-        layers = [nn.Flatten()]
-        for i in range(32):
-            layers += [nn.Linear(3072 if i == 0 else 2048, 2048), nn.SELU()]
-        super().__init__(*layers, nn.Linear(2048, 10))
-
-
-class ConvNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        widths = (3, 16, 32, 64)
-        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in zip(widths, widths[1:]))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(b) for b in widths[1:])
-        self.head = nn.Linear(64, 10)
-
-    def forward(self, x):
-        for conv, norm in zip(self.convs, self.norms):
-            x = max_pool2d(relu(norm(conv(x))), 2)
-        return self.head(x.mean((2, 3)))
-
-
-class Block(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.more, self.stride = outputs - inputs, stride
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(relu(self.bn1(self.conv1(x)))))
-        if self.stride > 1:
-            x = pad(x[:, :, ::2, ::2], (0, 0, 0, 0, self.more // 2, self.more // 2))
-        return relu(y + x)
-
-
-class ResNet20(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
-        self.blocks = nn.Sequential(*[
-            Block(a if b == 0 else c, c, 2 if b == 0 and c > 16 else 1)
-            for a, c in ((16, 16), (16, 32), (32, 64)) for b in range(3)])
-        self.fc = nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.fc(self.blocks(relu(self.bn1(self.conv1(x)))).mean((2, 3)))
-
-
-class Vgg16(nn.Module):
-    def __init__(self):
-        super().__init__()
-        layers, inputs = [], 3
-        for count, width in ((2, 64), (2, 128), (3, 256), (3, 512), (3, 512)):
-            for _ in range(count):
-                layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU(inplace=True)]
-                inputs = width
-            layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096),
-                                        nn.ReLU(), nn.Dropout(), nn.Linear(4096, 10))
-
-    def forward(self, x):
-        return self.classifier(self.features(x).flatten(1))
-
-
-NETWORKS = {"mlp": Mlp, "convnet": ConvNet, "resnet20": ResNet20, "vgg16": Vgg16, "snn": Snn}
+sys.path.append(str(ROOT / "tests/golden"))
+from torch_networks import NETWORKS  # noqa: E402
 
 
 class Variant:
@@ -151,7 +75,7 @@ def ours(network, arguments):
 
 def compare(network, arguments):
     variants = []
-    image = network not in ("mlp", "snn")
+    image = network not in ("mlp", "mlp-residual", "snn")
     for channels_last in ((False, True) if image else (False,)):
         for compiled in ((False, True) if arguments.compile else (False,)):
             variant = Variant(network, channels_last, compiled, arguments.bf16, arguments.batch_size)
@@ -173,7 +97,7 @@ def compare(network, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("networks", nargs="*", default=list(NETWORKS), help=f"of {', '.join(NETWORKS)}")
+    parser.add_argument("networks", nargs="*", default=["mlp", "convnet", "resnet20", "vgg16", "snn"], help=f"of {', '.join(NETWORKS)}")
     parser.add_argument("-b", "--batch-size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--steps", type=int, default=5, help="of each in a pair")

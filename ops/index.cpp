@@ -50,6 +50,11 @@ AxisSplit::AxisSplit(const Shape& shape, int axis) : extent(shape[static_cast<st
 }
 
 void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
+  std::uint32_t largest =
+      0;  // negative ones are larger than all others; a loop without a way out is vector code
+  for (std::int64_t i = 0; i < count; ++i)
+    largest = std::max(largest, static_cast<std::uint32_t>(indices[i]));
+  if (count == 0 || largest < static_cast<std::uint64_t>(extent)) return;
   for (std::int64_t i = 0; i < count; ++i)
     if (indices[i] < 0 || indices[i] >= extent)
       throw Error(fmt::format("index {} (number {} of {}) is outside the range 0 to {}", indices[i], i, count,

@@ -56,8 +56,12 @@ KernelTable make_cpu_table() {
   table.add("mapped", make_mapped_cpu);
   table.add("pointwise", make_pointwise_cpu);
   table.add("reduce", make_reduce_cpu);
+  table.add("arg_extreme", make_arg_extreme_cpu);
   for (const char* movement : {"reshape", "transpose", "flip", "concat", "slice", "pad", "broadcast_to"})
     table.add(movement, make_movement_cpu);
+  table.add("gather", make_gather_cpu);
+  table.add("scatter_add", make_scatter_add_cpu);
+  table.add("one_hot", make_one_hot_cpu);
   table.add("embedding", make_embedding_cpu);
   table.add("embedding_grad", make_embedding_grad_cpu);
   table.add("softmax", make_softmax_cpu);

@@ -30,6 +30,26 @@ Shape with_models(const Shape& shape, std::int64_t models) {
   return result;
 }
 
+// Ranges and paddings name axes of the input, in order.
+template <class PerAxis> void check_axes(const std::vector<PerAxis>& parts, const TensorType& type) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    check_axis(parts[i].axis, type);
+    if (i > 0 && parts[i].axis == parts[i - 1].axis)
+      throw Error(fmt::format("axis {} is given twice", parts[i].axis));
+  }
+}
+
+template <class PerAxis> std::vector<PerAxis> in_order(std::vector<PerAxis> parts, int rank) {
+  for (PerAxis& part : parts) part.axis = normalize_axis(part.axis, rank);
+  std::sort(parts.begin(), parts.end(), [](const PerAxis& a, const PerAxis& b) { return a.axis < b.axis; });
+  return parts;
+}
+
+template <class PerAxis> std::vector<PerAxis> behind_models(std::vector<PerAxis> parts) {
+  for (PerAxis& part : parts) ++part.axis;
+  return parts;
+}
+
 // One input, one output, as ops.
 template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... args) {
   return apply_op1(std::make_shared<Op>(std::forward<Args>(args)...), {x});
@@ -168,52 +188,107 @@ std::vector<CopyRegion> Concat::regions(std::span<const TensorType> inputs) cons
   return regions;
 }
 
-std::string Slice::attributes() const { return fmt::format("axis={} begin={} end={}", axis, begin, end); }
+std::string Slice::attributes() const {
+  std::string text;
+  for (const AxisRange& r : ranges)
+    text += fmt::format("{}axis={} begin={} end={}{}", text.empty() ? "" : " ", r.axis, r.begin, r.end,
+                        r.step == 1 ? "" : fmt::format(" step={}", r.step));
+  return text;
+}
 Types Slice::infer(std::span<const TensorType> inputs) const {
   TensorType out = only(inputs);
-  check_axis(axis, out);
-  if (begin < 0 || begin >= end || end > extent(out.shape, axis))
-    throw Error(
-        fmt::format("a slice from {} to before {} on axis {} of {}: it must hold an element, and lie within",
-                    begin, end, axis, to_string(out)));
-  extent(out.shape, axis) = end - begin;
+  check_axes(ranges, out);
+  for (const AxisRange& r : ranges) {
+    if (r.step < 1)
+      throw Error(fmt::format(
+          "a slice in steps of {} on axis {}: a step is 1 or more; flip() reverses an axis", r.step, r.axis));
+    if (r.begin < 0 || r.begin >= r.end || r.end > extent(out.shape, r.axis))
+      throw Error(fmt::format(
+          "a slice from {} to before {} on axis {} of {}: it must hold an element, and lie within", r.begin,
+          r.end, r.axis, to_string(inputs[0])));
+    extent(out.shape, r.axis) = r.count();
+  }
   return {out};
 }
 Tensors Slice::vjp(const VjpArgs& args) const {
-  return {pad(args.grads[0], axis, begin, extent(args.inputs[0].shape(), axis) - end)};
+  std::vector<AxisPadding> paddings;
+  for (const AxisRange& r : ranges) {
+    const std::int64_t last = r.begin + (r.count() - 1) * r.step;
+    paddings.push_back({r.axis, r.begin, extent(args.inputs[0].shape(), r.axis) - last - 1, r.step - 1});
+  }
+  return {pad(args.grads[0], paddings)};
 }
-Tensors Slice::batch(const BatchArgs& args) const { return {slice(args.inputs[0], axis + 1, begin, end)}; }
+Tensors Slice::batch(const BatchArgs& args) const { return {slice(args.inputs[0], behind_models(ranges))}; }
 std::vector<CopyRegion> Slice::regions(std::span<const TensorType> inputs) const {
   const Shape out = infer(inputs)[0].shape;
-  const Strides from = dense_strides(inputs[0].shape);
-  return {{0, out, from, dense_strides(out), begin * from[static_cast<std::size_t>(axis)], 0}};
+  CopyRegion region{0, out, dense_strides(inputs[0].shape), dense_strides(out)};
+  for (const AxisRange& r : ranges) {
+    std::int64_t& stride = region.from[static_cast<std::size_t>(r.axis)];
+    region.from_offset += r.begin * stride;
+    stride *= r.step;
+  }
+  return {region};
 }
 
-std::string Pad::attributes() const { return fmt::format("axis={} before={} after={}", axis, before, after); }
+std::string Pad::attributes() const {
+  std::string text;
+  for (const AxisPadding& p : paddings)
+    text += fmt::format("{}axis={} before={} after={}{}", text.empty() ? "" : " ", p.axis, p.before, p.after,
+                        p.between == 0 ? "" : fmt::format(" between={}", p.between));
+  return text;
+}
 Types Pad::infer(std::span<const TensorType> inputs) const {
   TensorType out = only(inputs);
-  check_axis(axis, out);
-  if (before < 0 || after < 0) throw Error(fmt::format("cannot pad by {} and {}", before, after));
-  extent(out.shape, axis) += before + after;
+  check_axes(paddings, out);
+  for (const AxisPadding& p : paddings) {
+    if (p.before < 0 || p.after < 0 || p.between < 0)
+      throw Error(fmt::format("cannot pad axis {} by {}, {} and {} between elements", p.axis, p.before,
+                              p.after, p.between));
+    extent(out.shape, p.axis) = p.extent(extent(out.shape, p.axis));
+  }
   return {out};
 }
 Tensors Pad::vjp(const VjpArgs& args) const {
-  const std::int64_t n = extent(args.inputs[0].shape(), axis);
-  return {n > 0 ? slice(args.grads[0], axis, before, before + n) : Tensor()};
+  if (args.inputs[0].elements() == 0) return {Tensor()};
+  std::vector<AxisRange> ranges;
+  for (const AxisPadding& p : paddings) {
+    const std::int64_t n = extent(args.inputs[0].shape(), p.axis), step = p.between + 1;
+    ranges.push_back({p.axis, p.before, p.before + (n - 1) * step + 1, step});
+  }
+  return {slice(args.grads[0], ranges)};
 }
-Tensors Pad::batch(const BatchArgs& args) const { return {pad(args.inputs[0], axis + 1, before, after)}; }
+Tensors Pad::batch(const BatchArgs& args) const { return {pad(args.inputs[0], behind_models(paddings))}; }
 std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
-  const Strides to = dense_strides(infer(inputs)[0].shape);
-  const std::int64_t stride = to[static_cast<std::size_t>(axis)], n = extent(inputs[0].shape, axis);
-  std::vector<CopyRegion> regions{
-      {0, inputs[0].shape, dense_strides(inputs[0].shape), to, 0, before * stride}};
-  const auto zeros = [&](std::int64_t count, std::int64_t begin) {
-    Shape box = inputs[0].shape;
+  const Shape out = infer(inputs)[0].shape;
+  const Strides dense = dense_strides(out);
+  std::vector<CopyRegion> regions;
+  CopyRegion elements{0, inputs[0].shape, dense_strides(inputs[0].shape), dense};
+  // Zeros along the first axis, then between those along the next, and so on: what is left is the elements'.
+  Shape left = out;
+  Strides to = dense;
+  std::int64_t offset = 0;
+  const auto zeros = [&](int axis, std::int64_t begin, std::int64_t count, std::int64_t stride) {
+    Shape box = left;
     extent(box, axis) = count;
-    if (count > 0) regions.push_back({-1, box, Strides(box.size(), 0), to, 0, begin * stride});
+    Strides steps = to;
+    steps[static_cast<std::size_t>(axis)] = stride;
+    if (count > 0)
+      regions.push_back({-1, box, Strides(box.size(), 0), steps, 0,
+                         offset + begin * dense[static_cast<std::size_t>(axis)]});
   };
-  zeros(before, 0);
-  zeros(after, before + n);
+  for (const AxisPadding& p : paddings) {
+    const auto axis = static_cast<std::size_t>(p.axis);
+    const std::int64_t n = inputs[0].shape[axis], stride = dense[axis], step = (p.between + 1) * stride;
+    zeros(p.axis, 0, p.before, stride);
+    zeros(p.axis, extent(out, p.axis) - p.after, p.after, stride);
+    for (std::int64_t i = 1; i <= p.between; ++i) zeros(p.axis, p.before + i, n - 1, step);
+    left[axis] = n;
+    to[axis] = step;
+    offset += p.before * stride;
+  }
+  elements.to = to;
+  elements.to_offset = offset;
+  regions.push_back(elements);
   return regions;
 }
 
@@ -269,10 +344,14 @@ Tensor concat(const Tensors& inputs, int axis) {
   if (inputs.empty()) throw Error("concat: takes at least one input");
   return apply_op1(std::make_shared<Concat>(normalize_axis(axis, inputs[0].type().rank())), inputs);
 }
-Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end) {
-  axis = normalize_axis(axis, x.type().rank());
-  if (begin == 0 && end == extent(x.shape(), axis)) return x;
-  return apply_to<Slice>(x, axis, begin, end);
+Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
+  return slice(x, {{axis, begin, end, step}});
+}
+Tensor slice(const Tensor& x, std::vector<AxisRange> ranges) {
+  ranges = in_order(std::move(ranges), x.type().rank());
+  const auto whole = [&](const AxisRange& r) { return r == AxisRange{r.axis, 0, extent(x.shape(), r.axis)}; };
+  if (std::all_of(ranges.begin(), ranges.end(), whole)) return x;
+  return apply_to<Slice>(x, std::move(ranges));
 }
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis) {
   axis = normalize_axis(axis, x.type().rank());
@@ -302,8 +381,13 @@ Tensor stack(const Tensors& inputs, int axis) {
   return concat(layers, normalize_axis(axis, inputs[0].type().rank() + 1));
 }
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after) {
-  if (before == 0 && after == 0) return x;
-  return apply_to<Pad>(x, normalize_axis(axis, x.type().rank()), before, after);
+  return pad(x, {{axis, before, after}});
+}
+Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings) {
+  paddings = in_order(std::move(paddings), x.type().rank());
+  const auto nothing = [](const AxisPadding& p) { return p.before == 0 && p.after == 0 && p.between == 0; };
+  if (std::all_of(paddings.begin(), paddings.end(), nothing)) return x;
+  return apply_to<Pad>(x, std::move(paddings));
 }
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   return shape == x.shape() ? x : apply_to<BroadcastTo>(x, shape);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include <tandem/core/op.h>
@@ -83,10 +84,20 @@ class Concat final : public Movement {
   const int axis;
 };
 
-/// Elements begin … end−1 of `axis`.
+/// Elements begin, begin + step, … before `end` of an axis, as x[begin:end:step] elsewhere; 0 ≤ begin < end ≤
+/// extent, and step ≥ 1 (`flip` reverses).
+struct AxisRange {
+  int axis;
+  std::int64_t begin, end, step = 1;
+  std::int64_t count() const { return (end - begin + step - 1) / step; }
+  bool operator==(const AxisRange&) const = default;
+};
+
+/// The elements that lie in every range; axes without one are taken whole.
 class Slice final : public Movement {
  public:
-  Slice(int axis, std::int64_t begin, std::int64_t end) : axis(axis), begin(begin), end(end) {}
+  /// At most one range an axis, in the order of the axes.
+  explicit Slice(std::vector<AxisRange> ranges) : ranges(std::move(ranges)) {}
   std::string_view name() const override { return "slice"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -94,14 +105,24 @@ class Slice final : public Movement {
   Tensors batch(const BatchArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
-  const int axis;
-  const std::int64_t begin, end;
+  const std::vector<AxisRange> ranges;
 };
 
-/// `before` zeros, the input, `after` zeros along `axis`: the derivative of Slice.
+/// Zeros along an axis: `before` and `after` the elements, and `between` any two neighbours.
+struct AxisPadding {
+  int axis;
+  std::int64_t before, after, between = 0;
+  /// Of the padded axis, `n` being the input's.
+  std::int64_t extent(std::int64_t n) const {
+    return before + n + std::max<std::int64_t>(n - 1, 0) * between + after;
+  }
+};
+
+/// The input with zeros around its elements, and between them: the derivative of Slice.
 class Pad final : public Movement {
  public:
-  Pad(int axis, std::int64_t before, std::int64_t after) : axis(axis), before(before), after(after) {}
+  /// At most one padding an axis, in the order of the axes.
+  explicit Pad(std::vector<AxisPadding> paddings) : paddings(std::move(paddings)) {}
   std::string_view name() const override { return "pad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -109,8 +130,7 @@ class Pad final : public Movement {
   Tensors batch(const BatchArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
-  const int axis;
-  const std::int64_t before, after;
+  const std::vector<AxisPadding> paddings;
 };
 
 /// The input repeated to `shape` by the broadcasting rule.
@@ -138,13 +158,20 @@ Tensor transpose(const Tensor& x, const std::vector<int>& perm);
 Tensor flip(const Tensor& x, std::vector<int> axes);
 /// One dtype, equal shapes but for `axis` (negative counts from the end).
 Tensor concat(const Tensors& inputs, int axis);
-/// 0 ≤ begin < end ≤ extent; `x` itself where that is all of it.
-Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end);
+/// Elements begin, begin + step, … before `end` along `axis` (negative counts from the end); 0 ≤ begin < end
+/// ≤ extent and step ≥ 1. `x` itself where that is all of it.
+Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
+/// The same along several axes at once, each named at most once: x[:, 1:9, ::2] is slice(x, {{1, 1, 9}, {2,
+/// 0, x.size(2), 2}}).
+Tensor slice(const Tensor& x, std::vector<AxisRange> ranges);
 /// Pieces of `sizes` along `axis`, which they must fill.
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis);
 /// Side by side along a new axis: number `axis` of the result (negative counts from its end).
 Tensor stack(const Tensors& inputs, int axis);
+/// Zeros before and after the elements along `axis` (negative counts from the end).
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
+/// The same along several axes at once, each named at most once, and between elements.
+Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings);
 /// `x` itself where the shape is its own. Throws Error where `x` does not broadcast to `shape`.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 

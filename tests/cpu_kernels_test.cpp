@@ -1,5 +1,5 @@
 // What the CPU kernels promise beyond their values: one prepared kernel serves several lanes at once, running
-// allocates nothing, and sixteen-bit products are those of their operands.
+// allocates nothing, and sixteen-bit products, norms and pooling are those of their operands.
 #include <array>
 #include <filesystem>
 #include <set>
@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/memory.h>
 #include <tandem/core/team.h>
@@ -63,6 +64,10 @@ std::vector<OpOnTypes> own_ops() {
           {std::make_shared<GroupNormGrad>(8, true), {x, c, x, f32_type({16, 8}), f32_type({16, 8})}},
           {std::make_shared<Embedding>(), {f32_type({1000, 64}), {DType::i32, {4096}}}},
           {std::make_shared<EmbeddingGrad>(1000), {f32_type({4096, 64}), {DType::i32, {4096}}}},
+          {std::make_shared<Gather>(1), {f32_type({512, 300}), {DType::i32, {512, 300}}}},
+          {std::make_shared<ScatterAdd>(0, 1000), {f32_type({4096, 64}), {DType::i32, {4096, 64}}}},
+          {std::make_shared<ArgExtreme>(Reduction::max, 1), {f32_type({512, 1000})}},
+          {std::make_shared<OneHot>(1000, DType::f32), {{DType::i32, {512}}}},
           {std::make_shared<CrossEntropy>(0.1), {f32_type({512, 1000}), {DType::i32, {512}}}}};
 }
 
@@ -210,6 +215,57 @@ TEST(CpuKernels, BiasOfAProductIsAddedToItsRoundedSum) {
                  b = draw(f32({n}, -30, 30), 0, 1, rng);
     EXPECT_EQ(linear(x, w, b).values(), add(linear(x, w), b).values()) << m << "x" << k << "x" << n;
   }
+}
+
+// What a kernel gives for inputs, computed in f32 or in bf16, and how much scratch it took.
+struct Computed {
+  Tensors outputs;
+  std::int64_t workspace;
+};
+Computed compute(const OpPtr& op, const Tensors& inputs) {
+  Types types;
+  for (const Tensor& t : inputs) types.push_back(t.type());
+  const Types outputs = op->infer(types);
+  return {evaluate(cpu_kernels(), op, inputs), cpu_kernels().make({*op, types, outputs, {}, 2})->workspace()};
+}
+
+// Norms and pooling of an image, whose parameters and statistics stay f32; channels below, at and above what
+// is taken at once.
+std::vector<OpOnTypes> image_ops(std::int64_t channels) {
+  const TensorType x = f32_type({3, 9, 7, channels}), c = f32_type({channels}), g = f32_type({3, 1}),
+                   y = f32_type({3, 4, 3, channels});
+  const Pool2dOptions two(2), three(3, 2, 1);
+  const TensorType z = AvgPool2d(three).infer(std::vector{x})[0];
+  return {{std::make_shared<BatchNorm>(1e-5), {x, c, c}},
+          {std::make_shared<BatchNormStatistics>(1e-5), {x}},
+          {std::make_shared<BatchNormSums>(x.dtype), {x, c, x}},
+          {std::make_shared<GroupNorm>(1, 1e-5, true), {x, c, c}},
+          {std::make_shared<GroupNormGrad>(1, true), {x, c, x, g, g}},
+          {std::make_shared<GroupNorm>(1, 1e-5, false), {x, c}},
+          {std::make_shared<GroupNormGrad>(1, false), {x, c, x, g}},
+          {std::make_shared<MaxPool2d>(two), {x}},
+          {std::make_shared<MaxPool2dGrad>(two, Size2{9, 7}), {y, {DType::u8, y.shape}}},
+          {std::make_shared<AvgPool2d>(three), {x}},
+          {std::make_shared<AvgPool2dGrad>(three, Size2{9, 7}), {z}}};
+}
+
+// One pass, and no copies in f32: as much scratch as for f32, and its results to the bit, rounded.
+TEST(CpuKernels, SixteenBitNormsAndPoolingRoundTheResultsOfF32) {
+  auto rng = generator("bf16 norms");
+  for (std::int64_t channels : {1, 5, 16, 64, 130})
+    for (const OpOnTypes& o : image_ops(channels)) {
+      Tensors narrow, wide;
+      for (TensorType t : o.inputs) {
+        if (t.rank() == 4 && t.dtype == DType::f32) t.dtype = DType::bf16;
+        narrow.push_back(draw({t, t.rank() == 4 ? -1.0 : 0.5, t.dtype == DType::u8 ? 0.0 : 1.0}, 0, 1, rng));
+        wide.push_back(t.dtype == DType::bf16 ? cast(narrow.back(), DType::f32) : narrow.back());
+      }
+      const Computed expected = compute(o.op, wide), actual = compute(o.op, narrow);
+      EXPECT_EQ(actual.workspace, expected.workspace) << o.op->name();
+      for (std::size_t i = 0; i < expected.outputs.size(); ++i)
+        EXPECT_EQ(actual.outputs[i].values(), cast(expected.outputs[i], actual.outputs[i].dtype()).values())
+            << o.op->name() << " of " << channels << " channels, output " << i;
+    }
 }
 
 std::vector<double> as_f32(const Tensors& inputs, const OpPtr& op) {

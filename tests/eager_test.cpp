@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/convert.h>
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
@@ -28,22 +27,6 @@ TEST(Eager, AssigningToOrFromAnUndefinedTensorIsRefused) {
 
 using testing::Job;
 using testing::Outcome;
-
-Tensor images_of(const Job& job, std::int64_t batch) {
-  Shape shape = job.sample;
-  shape.insert(shape.begin(), job.batch_size);
-  Tensor t = Tensor::empty({job.dtype, shape});
-  const std::int64_t per_sample = element_count(job.sample);
-  for (std::int64_t i = 0; i < t.elements(); ++i)
-    store_element(job.dtype, t.data(), i, testing::pixel(job, batch, i / per_sample, i % per_sample));
-  return t;
-}
-
-Tensor labels_of(const Job& job, std::int64_t batch) {
-  Tensor t = Tensor::empty({DType::i32, {job.batch_size}});
-  for (std::int64_t i = 0; i < t.elements(); ++i) t.as<std::int32_t>()[i] = testing::label(job, batch, i);
-  return t;
-}
 
 // The loop a user would write.
 std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Module& model) {

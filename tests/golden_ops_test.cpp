@@ -3,103 +3,33 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <functional>
-#include <map>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/eager.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/group_norm.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
-#include <tandem/ops/pool.h>
 #include <tandem/ops/reduce.h>
-#include <tandem/ops/shape.h>
 
-namespace tandem {
+#include "declared_ops.h"
+#include "golden_ops.h"
+#include "op_case.h"
+
+namespace tandem::test {
 namespace {
 
 using nlohmann::json;
-using Function = std::function<Tensors(const Tensors&)>;
 
-void add_pointwise(std::map<std::string, Function>& ops) {
-  ops["pow"] = [](const Tensors& x) { return Tensors{pow(x[0], x[1])}; };
-  for (const auto& [name, exponent] : std::map<std::string, double>{{"0", 0},
-                                                                    {"1", 1},
-                                                                    {"2", 2},
-                                                                    {"3", 3},
-                                                                    {"4", 4},
-                                                                    {"-1", -1},
-                                                                    {"0.5", 0.5},
-                                                                    {"-0.5", -0.5},
-                                                                    {"1.7", 1.7}})
-    ops["pow " + name] = [e = exponent](const Tensors& x) { return Tensors{pow(x[0], e)}; };
-  for (const auto& [name, f] : std::map<std::string, Tensor (*)(const Tensor&)>{
-           {"softplus", softplus},
-           {"silu", silu},
-           {"elu 1.5", [](const Tensor& x) { return elu(x, 1.5); }},
-           {"selu", selu},
-           {"hard_sigmoid", hard_sigmoid},
-           {"hard_swish", hard_swish},
-           {"clamp", [](const Tensor& x) { return clamp(x, -1, 2); }},
-           {"maximum 0.25", [](const Tensor& x) { return maximum(x, 0.25); }},
-           {"minimum 0.25", [](const Tensor& x) { return minimum(x, 0.25); }},
-           {"floor", floor}})
-    ops[name] = [f = f](const Tensors& x) { return Tensors{f(x[0])}; };
-}
-
-void add_reductions_and_losses(std::map<std::string, Function>& ops) {
-  ops["max"] = [](const Tensors& x) { return Tensors{max(x[0], {1})}; };
-  ops["min"] = [](const Tensors& x) { return Tensors{min(x[0], {1})}; };
-  ops["argmax"] = [](const Tensors& x) { return Tensors{argmax(x[0], 1)}; };
-  ops["argmin"] = [](const Tensors& x) { return Tensors{argmin(x[0], 0)}; };
-  ops["variance"] = [](const Tensors& x) { return Tensors{variance(x[0], {0, 2})}; };
-  ops["variance biased"] = [](const Tensors& x) {
-    return Tensors{variance(x[0], {0, 2}, /*unbiased=*/false, /*keep_dims=*/true)};
-  };
-  ops["l2_norm"] = [](const Tensors& x) { return Tensors{l2_norm(x[0], {2})}; };
-  ops["cross_entropy 0.1"] = [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1], 0.1)}; };
-  ops["bce_with_logits"] = [](const Tensors& x) { return Tensors{bce_with_logits(x[0], x[1])}; };
-  ops["mse_loss"] = [](const Tensors& x) { return Tensors{mse_loss(x[0], x[1])}; };
-  ops["l1_loss"] = [](const Tensors& x) { return Tensors{l1_loss(x[0], x[1])}; };
-  ops["smooth_l1_loss 0.5"] = [](const Tensors& x) { return Tensors{smooth_l1_loss(x[0], x[1], 0.5)}; };
-}
-
-void add_shapes_and_images(std::map<std::string, Function>& ops) {
-  ops["layer_norm"] = [](const Tensors& x) { return Tensors{layer_norm(x[0], x[1], x[2], 1e-3)}; };
-  ops["rms_norm"] = [](const Tensors& x) { return Tensors{rms_norm(x[0], x[1], 1e-3)}; };
-  for (int groups : {1, 2, 6})
-    ops["group_norm " + std::to_string(groups)] = [groups](const Tensors& x) {
-      return Tensors{group_norm(x[0], groups, x[1], x[2], 1e-3)};
-    };
-  ops["split"] = [](const Tensors& x) { return split(x[0], {1, 4}, 1); };
-  ops["stack"] = [](const Tensors& x) { return Tensors{stack(x, 1)}; };
-  ops["flip"] = [](const Tensors& x) { return Tensors{flip(x[0], {0, 1})}; };
-  ops["gather"] = [](const Tensors& x) { return Tensors{gather(x[0], 1, x[1])}; };
-  ops["scatter_add"] = [](const Tensors& x) { return Tensors{scatter_add(x[0], 1, x[1], x[2])}; };
-  ops["embedding"] = [](const Tensors& x) { return Tensors{embedding(x[0], x[1])}; };
-  ops["one_hot"] = [](const Tensors& x) { return Tensors{one_hot(x[0], 6, DType::f64)}; };
-  ops["adaptive_avg_pool2d"] = [](const Tensors& x) { return Tensors{adaptive_avg_pool2d(x[0], {3, 2})}; };
-  ops["adaptive_max_pool2d"] = [](const Tensors& x) { return Tensors{adaptive_max_pool2d(x[0], {3, 2})}; };
-  ops["global_max_pool2d"] = [](const Tensors& x) { return Tensors{global_max_pool2d(x[0])}; };
-  ops["conv_transpose2d"] = [](const Tensors& x) {
-    return Tensors{conv_transpose2d(
-        x[0], x[1], x[2],
-        {.stride = {3, 2}, .padding = {1, 2}, .output_padding = {2, 0}, .dilation = {1, 2}, .groups = 2})};
-  };
-  ops["depthwise"] = [](const Tensors& x) {
-    return Tensors{conv2d(x[0], x[1], {}, {.stride = 2, .padding = 1, .groups = 4})};
-  };
+json golden_cases() {
+  std::ifstream file(std::string(TANDEM_SOURCE) + "/tests/golden/ops.json");
+  return json::parse(file)["cases"];
 }
 
 Tensor tensor_of(const json& t) {
   return Tensor::from(t["values"].get<std::vector<double>>(), t["shape"].get<Shape>(),
                       dtype_from_name(t["dtype"].get<std::string>()));
 }
+
+bool is_differentiated(const json& input) { return input["dtype"] == "f64" && !input.contains("fixed"); }
 
 void expect_near(const json& expected, const Tensor& actual, const std::string& what) {
   const Tensor e = tensor_of(expected);
@@ -109,11 +39,11 @@ void expect_near(const json& expected, const Tensor& actual, const std::string& 
         << what << ", element " << i;
 }
 
-void expect_golden(const json& c, const Function& function) {
+void expect_golden(const json& c, const std::function<Tensors(const Tensors&)>& function) {
   Tensors inputs;
   for (const json& t : c["inputs"]) {
     inputs.push_back(tensor_of(t));
-    if (inputs.back().dtype() == DType::f64) inputs.back().requires_grad();
+    if (is_differentiated(t)) inputs.back().requires_grad();
   }
   const Tensors outputs = function(inputs);
   ASSERT_EQ(c["outputs"].size(), outputs.size());
@@ -131,12 +61,8 @@ void expect_golden(const json& c, const Function& function) {
 }
 
 TEST(GoldenOps, ValuesAndGradientsArePyTorchs) {
-  std::map<std::string, Function> ops;
-  add_pointwise(ops);
-  add_reductions_and_losses(ops);
-  add_shapes_and_images(ops);
-  std::ifstream file(std::string(TANDEM_SOURCE) + "/tests/golden/ops.json");
-  const json cases = json::parse(file)["cases"];
+  const GoldenOps ops = golden_ops();
+  const json cases = golden_cases();
   EXPECT_EQ(cases.size(), ops.size());
   for (const json& c : cases) {
     const auto name = c["name"].get<std::string>();
@@ -146,5 +72,63 @@ TEST(GoldenOps, ValuesAndGradientsArePyTorchs) {
   }
 }
 
+// Ops that PyTorch has no number for.
+const std::map<std::string, std::string> kWithoutGolden{
+    {"dropout", "draws by Tandem's own generator: training_ops_test"},
+    {"read", "state"},
+    {"assign", "state"},
+    {"input", "the host's data"},
+    {"result", "the host's data"},
+    {"constant", "fixed contents"},
+    {"copy", "moves a value, between devices or in memory: op_cases_test"},
+    {"copy_out", "moves a value, between devices or in memory: op_cases_test"},
+    {"copy_in", "moves a value, between devices or in memory: op_cases_test"},
+    {"all_reduce", "needs ranks: collective_test"},
+    {"send", "needs ranks: collective_test"},
+    {"receive", "needs ranks: collective_test"},
+    {"barrier", "needs ranks: collective_test"},
+    {"batch_norm_statistics", "a part of batch_norm, with its bits: fuse_pointwise_test"},
+    {"instruction cast", "what fusing makes of a store between two expressions: pointwise_test"},
+    {"mapped", "runs other ops model by model: op_cases_test"},
+};
+
+// What a case computes, forward and backward.
+Graph traced(const json& c, const std::function<Tensors(const Tensors&)>& function) {
+  OpCase as_case{c["name"], {}, function};
+  for (const json& t : c["inputs"]) {
+    const Tensor input = tensor_of(t);
+    as_case.inputs.push_back({input.type()});
+    as_case.inputs.back().differentiable = is_differentiated(t);
+  }
+  return trace_case(as_case, DType::f64, true).graph;
+}
+
+TEST(GoldenOps, AreAllOpsAndAllInstructionsOfExpressions) {
+  const GoldenOps ops = golden_ops();
+  std::set<std::string> covered;
+  for (const json& c : golden_cases()) {
+    const Graph graph = traced(c, ops.at(c["name"]));
+    for (const Node& node : graph.nodes()) {
+      covered.emplace(node.op->name());
+      if (const auto* expression = dynamic_cast<const Pointwise*>(node.op.get()))
+        for (const PointwiseInstruction& i : expression->program)
+          covered.insert("instruction " + std::string(name_of(i.code)));
+    }
+  }
+  const std::filesystem::path source(TANDEM_SOURCE);
+  std::set<std::string> declared = declared_ops(source / "core");
+  declared.merge(declared_ops(source / "ops"));
+  EXPECT_GE(declared.size(), 20u) << "the headers were not read";
+  for (int code = 0; code <= static_cast<int>(PointwiseCode::where); ++code)
+    declared.insert("instruction " + std::string(name_of(static_cast<PointwiseCode>(code))));
+  for (const auto& [op, reason] : kWithoutGolden) {
+    EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
+    EXPECT_FALSE(covered.contains(op)) << "op '" << op << "' has a case after all";
+  }
+  for (const std::string& op : declared)
+    EXPECT_TRUE(covered.contains(op) || kWithoutGolden.contains(op))
+        << "'" << op << "' has neither a number of PyTorch's nor a reason to have none";
+}
+
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::test

@@ -149,6 +149,7 @@ Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& o
 OpCase derivative_of(const OpCase& c) {
   OpCase d = c;
   d.name += "_derivative";
+  d.derivative_of = std::make_shared<const OpCase>(c);
   // The outputs' types, for the cotangents that become inputs.
   const TracedCase traced = trace_case(c, DType::f32, false);
   for (ValueId v : traced.outputs) d.inputs.push_back({traced.graph.type(v)});

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <ostream>
 #include <random>
 #include <string>
@@ -52,6 +53,7 @@ struct OpCase {
   std::string no_finite_difference{};  ///< why the derivative is not that of the values (rounding)
   std::string no_infinities{};  ///< why infinities and NaN may pass otherwise than through the reference
   std::string no_batch{};       ///< why there is no batching rule
+  std::shared_ptr<const OpCase> derivative_of{};  ///< the case whose derivative this one is
 };
 using OpCases = std::vector<OpCase>;
 std::ostream& operator<<(std::ostream& out, const OpCase& c);

@@ -246,6 +246,7 @@ OpCases norm_cases() {
     cases.push_back(c);
     c.name = "batch_norm_in_parts_" + shape_name(shape);
     c.apply = [](const Tensors& in) { return batch_norm_in_parts(BatchNorm(1e-2), in[0], in[1], in[2]); };
+    if (element_count(shape) < 200) cases.push_back(derivative_of(c));
     cases.push_back(c);
     cases.push_back(sums_of_expression(shape));
     OpCase i{

@@ -95,6 +95,34 @@ void add_slice_and_pad(OpCases& cases) {
   }
 }
 
+// Steps on one axis and on several, beyond the extent, over rows and over single elements, in odd numbers.
+void add_strided_slice(OpCases& cases) {
+  struct Part {
+    const char* name;
+    Shape shape;
+    std::vector<AxisRange> ranges;
+  };
+  for (const auto& [name, shape, ranges] :
+       std::vector<Part>{{"7_by_2", {7}, {{0, 0, 7, 2}}},
+                         {"1_beyond", {1}, {{0, 0, 1, 3}}},
+                         {"8_inner", {8}, {{0, 1, 7, 3}}},
+                         {"rows", {7, 5}, {{0, 1, 7, 2}}},
+                         {"columns", {3, 11}, {{-1, 2, 10, 4}}},
+                         {"both", {5, 7}, {{1, 1, 7, 2}, {0, 0, 5, 3}}},
+                         {"box", {4, 6, 5}, {{0, 1, 3}, {2, 0, 5, 2}}},
+                         {"pixels", {2, 5, 7, 3}, {{1, 0, 5, 2}, {2, 0, 7, 2}}},
+                         {"image", {2, 17, 9, 16}, {{1, 0, 17, 2}, {2, 1, 9, 2}}},
+                         {"long", {3, 7001}, {{1, 3, 7000, 2}}},
+                         {"none", {0, 6}, {{1, 0, 6, 2}}}}) {
+    add_moved(cases, fmt::format("slice_steps_{}", name), {f32(shape)},
+              [ranges = ranges](const Tensors& x) { return Tensors{slice(x[0], ranges)}; });
+    std::vector<AxisPadding> paddings;
+    for (const AxisRange& r : ranges) paddings.push_back({r.axis, r.begin, r.end % 3, r.step - 1});
+    add_moved(cases, fmt::format("pad_between_{}", name), {f32(shape)},
+              [paddings](const Tensors& x) { return Tensors{pad(x[0], paddings)}; });
+  }
+}
+
 void add_broadcast(OpCases& cases) {
   for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{{{}, {3}},
                                                                      {{1}, {1, 1}},
@@ -109,6 +137,7 @@ void add_broadcast(OpCases& cases) {
              [to = to](const Tensors& x) { return Tensors{broadcast_to(x[0], to)}; }};
     c.any_team = true;
     cases.push_back(c);  // not exact: the gradient is a sum
+    if (element_count(to) > 0 && element_count(to) < 100) cases.push_back(derivative_of(c));
   }
 }
 
@@ -204,6 +233,7 @@ OpCases shape_cases() {
   add_transpose(cases);
   add_concat(cases);
   add_slice_and_pad(cases);
+  add_strided_slice(cases);
   add_moved(cases, "pad_0x3", {f32({0, 3})}, [](const Tensors& x) { return Tensors{pad(x[0], 0, 1, 2)}; });
   add_broadcast(cases);
   add_flip(cases);

@@ -1,13 +1,14 @@
 // Every op has cases, or a reason to have none.
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <regex>
 #include <set>
-#include <sstream>
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/error.h>
+#include <tandem/ops/pointwise.h>
+
+#include "declared_ops.h"
 #include "op_case_test.h"
 
 namespace tandem::test {
@@ -35,21 +36,6 @@ const std::map<std::string, std::string> kWithoutCase{
     {"mapped", "made by the batching rules of others, and checked by their cases"},
 };
 
-// The names of the op classes that the headers of a folder declare.
-std::set<std::string> declared_ops(const std::filesystem::path& folder) {
-  std::set<std::string> names;
-  const std::regex name(R"(string_view name\(\) const override \{ return "([a-z_0-9]+)\"; \})");
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() != ".h") continue;
-    std::stringstream text;
-    text << std::ifstream(entry.path()).rdbuf();
-    const std::string contents = text.str();
-    for (std::sregex_iterator i(contents.begin(), contents.end(), name), end; i != end; ++i)
-      names.insert((*i)[1]);
-  }
-  return names;
-}
-
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Ops, OpCaseTest, testing::ValuesIn(all_cases()),
@@ -73,6 +59,57 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
         << "op '" << op << "' has neither a case nor a reason";
   for (const auto& [op, reason] : kWithoutCase)
     EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
+}
+
+// What cannot be differentiated twice, and a word of the error that says what to use instead.
+const std::map<std::string, std::string> kFused{{"group_norm", "compose the norm of mean(), variance()"}};
+
+// What has no derivative at all: its cases say why, and are checked to refuse one.
+const std::set<std::string> kConstant{"first_extreme", "arg_extreme", "one_hot",
+                                      "sgd_update",    "adam_update", "predict"};
+
+std::set<std::string> ops_of(const Graph& graph) {
+  std::set<std::string> ops;
+  for (const Node& node : graph.nodes()) {
+    ops.emplace(node.op->name());
+    if (const auto* expression = dynamic_cast<const Pointwise*>(node.op.get()))
+      for (const PointwiseInstruction& i : expression->program)
+        ops.insert("instruction " + std::string(name_of(i.code)));
+  }
+  return ops;
+}
+
+std::string refusal(const OpCase& c) {
+  try {
+    trace_case(derivative_of(c), DType::f64, true);
+  } catch (const NoRule& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// A case that is a derivative compares the gradients of gradients with finite differences.
+TEST(OpRegistryTest, EveryOpIsDifferentiatedTwiceOrSaysWhyNot) {
+  std::set<std::string> once, twice;
+  for (const OpCase& c : all_cases()) {
+    const OpCase& base = c.derivative_of ? *c.derivative_of : c;
+    if (!base.no_gradient.empty()) continue;
+    const std::set<std::string> ops = ops_of(trace_case(base, DType::f64, false).graph);
+    once.insert(ops.begin(), ops.end());
+    if (c.derivative_of && c.no_gradient.empty() && c.no_finite_difference.empty())
+      twice.insert(ops.begin(), ops.end());
+    for (const auto& [fused, instead] : kFused) {
+      if (!ops.contains(fused)) continue;
+      EXPECT_NE(refusal(base).find(instead), std::string::npos) << base.name;
+    }
+  }
+  for (const std::string& op : once)
+    EXPECT_TRUE(twice.contains(op) || kFused.contains(op) || kConstant.contains(op))
+        << "second derivatives of '" << op << "' are neither checked nor refused";
+  for (const auto& [fused, instead] : kFused) {
+    EXPECT_TRUE(once.contains(fused)) << fused;
+    EXPECT_FALSE(twice.contains(fused)) << fused;
+  }
 }
 
 TEST(OpRegistryTest, CaseNamesAreUnique) {

@@ -23,6 +23,7 @@
 #include <tandem/ops/shape.h>
 #include <tandem/ops/update.h>
 
+#include "expect_error.h"
 #include "seed.h"
 
 namespace tandem {
@@ -101,6 +102,9 @@ TEST(ShapeTest, MisuseIsNamed) {
   EXPECT_THROW(concat({x, Tensor::zeros({DType::f32, {3, 3}})}, 1), Error);
   EXPECT_THROW(slice(x, 1, 2, 4), Error);
   EXPECT_THROW(slice(x, 1, 1, 1), Error);
+  EXPECT_THROW(slice(x, 1, 0, 2, 0), Error);
+  test::expect_error([&] { slice(x, 1, 0, 2, -1); }, {"steps of -1", "flip"});
+  test::expect_error([&] { slice(x, {{0, 0, 1}, {-2, 0, 1}}); }, {"axis 0", "twice"});
   EXPECT_THROW(broadcast_to(x, {3, 3}), Error);
   EXPECT_THROW(reshape(x, {-2, -3}), Error);
   EXPECT_THROW(reshape(x, {-1, -6}), Error);

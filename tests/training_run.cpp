@@ -14,6 +14,7 @@
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/loss.h>
 #include <tandem/plan/build.h>
@@ -52,15 +53,38 @@ void JobHost::deliver(const std::string& name, std::int64_t batch, const RankCon
         load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
 }
 
+namespace {
+RngKey data_key(const Job& job, std::int64_t batch, std::string_view what) {
+  return {job.data_seed, static_cast<std::uint64_t>(job.period > 0 ? batch % job.period : batch),
+          fnv1a(what)};
+}
+}  // namespace
+
 double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element) {
-  const RngKey key{job.data_seed, static_cast<std::uint64_t>(job.one_batch ? 0 : batch), fnv1a("pixels")};
+  const RngKey key = data_key(job, batch, "pixels");
   return 2.0 * uniform(key, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(element)) - 1;
 }
 
 std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample) {
-  const RngKey key{job.data_seed, static_cast<std::uint64_t>(job.one_batch ? 0 : batch), fnv1a("labels")};
+  const RngKey key = data_key(job, batch, "labels");
   return static_cast<std::int32_t>(uniform(key, static_cast<std::uint64_t>(sample), 0) *
                                    static_cast<float>(job.classes));
+}
+
+Tensor images_of(const Job& job, std::int64_t batch) {
+  Shape shape = job.sample;
+  shape.insert(shape.begin(), job.batch_size);
+  Tensor images = Tensor::empty({job.dtype, shape});
+  const std::int64_t elements = element_count(job.sample);
+  for (std::int64_t i = 0; i < images.elements(); ++i)
+    store_element(job.dtype, images.data(), i, pixel(job, batch, i / elements, i % elements));
+  return images;
+}
+
+Tensor labels_of(const Job& job, std::int64_t batch) {
+  Tensor labels = Tensor::empty({DType::i32, {job.batch_size}});
+  for (std::int64_t i = 0; i < labels.elements(); ++i) labels.as<std::int32_t>()[i] = label(job, batch, i);
+  return labels;
 }
 
 Graph trace_job(const Job& job, std::int64_t samples) {
@@ -162,6 +186,21 @@ Job small_residual_job(DType dtype) {
         nn::MlpOptions{.in = 12, .hidden = 16, .classes = 5, .blocks = 4});
   };
   return job;
+}
+
+Job convolutional_job() {
+  Job job = small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
+  };
+  return job;
+}
+
+Strategy plain() {
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
+  return s;
 }
 
 void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {

@@ -28,7 +28,7 @@ struct Job {
   std::vector<double> rates = {0.05};      ///< per model
   std::uint64_t data_seed = 7;
   bool poison = true;
-  bool one_batch = false;  ///< the same samples in every batch, so that the loss must fall
+  std::int64_t period = 0;  ///< batches with samples of their own, which then come again; 0: all
 };
 
 struct Outcome {
@@ -74,9 +74,16 @@ class JobHost : public Host {
 /// One sample's pixels and label: functions of the data seed, the batch and the sample's number in it.
 double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element);
 std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample);
+/// A whole batch: images (samples, …), labels (samples).
+Tensor images_of(const Job& job, std::int64_t batch);
+Tensor labels_of(const Job& job, std::int64_t batch);
 
 /// A residual multi-layer perceptron small enough for hundreds of runs.
 Job small_residual_job(DType dtype = DType::f32);
+/// A small convolutional network with batch norm, on images of 8×8.
+Job convolutional_job();
+/// SGD with momentum and weight decay on one device.
+Strategy plain();
 
 /// Both states hold the same names, types and bits; says which differ.
 void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);

@@ -6,14 +6,15 @@
 
 namespace tandem::nn {
 
-Vgg16::Features::Features(Module& parent, std::int64_t channels) : Module(parent, "features") {
+Vgg16::Features::Features(Module& parent, const Vgg16Options& o) : Module(parent, "features") {
   struct Group {
     int convolutions;
     std::int64_t width;
   };
-  std::int64_t in = channels;
+  std::int64_t in = o.channels;
   int number = 0;  // relu and pooling count too
-  for (const Group g : {Group{2, 64}, {2, 128}, {3, 256}, {3, 512}, {3, 512}}) {
+  for (const Group g :
+       {Group{2, o.width}, {2, 2 * o.width}, {3, 4 * o.width}, {3, 8 * o.width}, {3, 8 * o.width}}) {
     groups_.emplace_back();
     for (int c = 0; c < g.convolutions; ++c, number += 2) {
       groups_.back().push_back(std::make_unique<Conv2d>(
@@ -35,7 +36,7 @@ Tensor Vgg16::Features::forward(const Tensor& x) {
 
 Vgg16::Classifier::Classifier(Module& parent, const Vgg16Options& o)
     : Module(parent, "classifier"),
-      first_(*this, "0", {512, o.hidden}),
+      first_(*this, "0", {8 * o.width, o.hidden}),
       drop_first_(*this, "2", o.dropout),
       second_(*this, "3", {o.hidden, o.hidden}),
       drop_second_(*this, "5", o.dropout),
@@ -45,7 +46,7 @@ Tensor Vgg16::Classifier::forward(const Tensor& x) {
   return head_(drop_second_(relu(second_(drop_first_(relu(first_(x)))))));
 }
 
-Vgg16::Vgg16(Vgg16Options options) : features_(*this, options.channels), classifier_(*this, options) {}
+Vgg16::Vgg16(Vgg16Options options) : features_(*this, options), classifier_(*this, options) {}
 
 Tensor Vgg16::forward(const Tensor& x) { return classifier_(flatten(features_(x))); }
 

@@ -8,6 +8,7 @@ namespace tandem::nn {
 
 struct Vgg16Options {
   std::int64_t channels = 3, classes = 10;
+  std::int64_t width = 64;     ///< channels of the first group; the next have 2, 4, 8 and 8 times as many
   std::int64_t hidden = 4096;  ///< of the two layers before the head
   double dropout = 0.5;
 };
@@ -23,7 +24,7 @@ class Vgg16 final : public Module {
  private:
   class Features final : public Module {
    public:
-    Features(Module& parent, std::int64_t channels);
+    Features(Module& parent, const Vgg16Options& options);
     Tensor forward(const Tensor& x) override;
 
    private:

@@ -1,13 +1,15 @@
-// Group, layer and RMS norm in f32. A sample is taken as (pixels, channels): loops run along the channels,
-// sums of columns are added up to sums of groups in double, and what belongs to a group is spread to its
-// channels. A sample is read again while it is in cache. Samples are cut into chunks by their number alone,
-// so the result is the same for every team.
+// Group, layer and RMS norm in f32, of f32 or bf16. A sample is taken as (pixels, channels): loops run along
+// the channels, sums of columns are added up to sums of groups in double, and what belongs to a group is
+// spread to its channels. A sample is read again while it is in cache. Samples are cut into chunks by their
+// number alone, so the result is the same for every team.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/element.h>
 #include <tandem/ops/group_norm.h>
 
 namespace tandem {
@@ -18,15 +20,17 @@ constexpr std::int64_t kRows = 64;    // added in float before double takes over
 constexpr std::int64_t kLanes = 16;
 
 // sums (channels) = Σ x over rows
-TANDEM_CLONES void sum_columns(const float* x, std::int64_t rows, std::int64_t channels, float* sums) {
-  std::copy_n(x, channels, sums);
+template <class E>
+TANDEM_CLONES void sum_columns(const E* x, std::int64_t rows, std::int64_t channels, float* sums) {
+  for (std::int64_t c = 0; c < channels; ++c) sums[c] = x[c];
   for (std::int64_t r = 1; r < rows; ++r)
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < channels; ++c) sums[c] += x[r * channels + c];
 }
 
 // The same of (x − mean)².
-TANDEM_CLONES void sum_squares(const float* x, std::int64_t rows, std::int64_t channels, const float* mean,
+template <class E>
+TANDEM_CLONES void sum_squares(const E* x, std::int64_t rows, std::int64_t channels, const float* mean,
                                float* sums) {
   std::fill_n(sums, channels, 0.0f);
   for (std::int64_t r = 0; r < rows; ++r)
@@ -38,7 +42,8 @@ TANDEM_CLONES void sum_squares(const float* x, std::int64_t rows, std::int64_t c
 }
 
 // The same of g and of g·(x − mean).
-TANDEM_CLONES void sum_gradients(const float* x, const float* g, std::int64_t rows, std::int64_t channels,
+template <class E>
+TANDEM_CLONES void sum_gradients(const E* x, const E* g, std::int64_t rows, std::int64_t channels,
                                  const float* mean, float* sums, float* products) {
   std::fill_n(sums, channels, 0.0f);
   std::fill_n(products, channels, 0.0f);
@@ -79,8 +84,9 @@ TANDEM_CLONES double dot(const float* x, const float* y, std::int64_t n) {
 }
 
 // y = (x − mean)·scale + beta; y may be x.
-TANDEM_CLONES void normalize(const float* x, std::int64_t rows, std::int64_t channels, const float* mean,
-                             const float* scale, const float* beta, float* y) {
+template <class E>
+TANDEM_CLONES void normalize(const E* x, std::int64_t rows, std::int64_t channels, const float* mean,
+                             const float* scale, const float* beta, E* y) {
   for (std::int64_t r = 0; r < rows; ++r)
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < channels; ++c)
@@ -88,9 +94,10 @@ TANDEM_CLONES void normalize(const float* x, std::int64_t rows, std::int64_t cha
 }
 
 // dx = g·scale − (x − mean)·slope − offset; dx may be x or g.
-TANDEM_CLONES void normalize_gradient(const float* x, const float* g, std::int64_t rows,
-                                      std::int64_t channels, const float* mean, const float* scale,
-                                      const float* slope, const float* offset, float* dx) {
+template <class E>
+TANDEM_CLONES void normalize_gradient(const E* x, const E* g, std::int64_t rows, std::int64_t channels,
+                                      const float* mean, const float* scale, const float* slope,
+                                      const float* offset, E* dx) {
   for (std::int64_t r = 0; r < rows; ++r)
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < channels; ++c)
@@ -164,11 +171,13 @@ struct Norm {
   }
 
   // One sample's x -> y, inv_std and mean (groups).
-  void forward(const Scratch& t, const float* x, const float* gamma, const float* beta, float* y,
-               float* inv_std, float* mean) const {
+  template <class E>
+  void forward(const Scratch& t, const E* x, const float* gamma, const float* beta, E* y, float* inv_std,
+               float* mean) const {
     if (centred) {
       add_up(t.groups, [&](std::int64_t at, std::int64_t rows) -> const float* {
-        if (rows == 1) return x + at;
+        if constexpr (std::is_same_v<E, float>)
+          if (rows == 1) return x + at;
         sum_columns(x + at, rows, s.channels, t.sums);
         return t.sums;
       });
@@ -189,7 +198,7 @@ struct Norm {
   }
 
   // A sample's Σ dy and Σ dy·(x − mean) over its pixels, as `sums` and `more`.
-  void sum_pixels(const Scratch& t, const float* x, const float* dy) const {
+  template <class E> void sum_pixels(const Scratch& t, const E* x, const E* dy) const {
     if (s.pixels <= kRows) return sum_gradients(x, dy, s.pixels, s.channels, t.mean, t.sums, t.more);
     std::fill_n(t.by_sum, 2 * s.channels, 0.0);
     for (std::int64_t r = 0; r < s.pixels; r += kRows) {
@@ -206,8 +215,9 @@ struct Norm {
 
   // One sample's gradients: dx, and its parts of dgamma and dbeta added to the chunk's. With the sums over
   // pixels D = Σ dy and E = Σ dy·(x − mean), a group's Σ h is Σ gamma·D and its Σ h·x̂ is inv_std·Σ gamma·E.
-  void backward(const Scratch& t, const float* x, const float* gamma, const float* dy, const float* inv_std,
-                const float* mean, float* dx) const {
+  template <class E>
+  void backward(const Scratch& t, const E* x, const float* gamma, const E* dy, const float* inv_std,
+                const float* mean, E* dx) const {
     if (centred)
       for (std::int64_t g = 0; g < s.groups; ++g) spread(mean[g], g, t.mean);
     sum_pixels(t, x, dy);
@@ -229,7 +239,7 @@ struct Norm {
   }
 };
 
-void run_forward(const Norm& norm, const Launch& l) {
+template <class E> void run_forward(const Norm& norm, const Launch& l) {
   const GroupNormSize& s = norm.s;
   const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
   const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
@@ -238,12 +248,13 @@ void run_forward(const Norm& norm, const Launch& l) {
     std::fill_n(t.mean, s.channels, 0.0f);
     std::fill_n(t.offset, s.channels, 0.0f);
     for (std::int64_t n = begin; n < end; ++n)
-      norm.forward(t, in(0) + n * s.sample(), in(1), norm.centred ? in(2) : t.offset, out(0) + n * s.sample(),
-                   out(1) + n * s.groups, norm.centred ? out(2) + n * s.groups : nullptr);
+      norm.forward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1), norm.centred ? in(2) : t.offset,
+                   static_cast<E*>(l.out[0]) + n * s.sample(), out(1) + n * s.groups,
+                   norm.centred ? out(2) + n * s.groups : nullptr);
   });
 }
 
-void run_backward(const Norm& norm, const Launch& l) {
+template <class E> void run_backward(const Norm& norm, const Launch& l) {
   const GroupNormSize& s = norm.s;
   const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
   const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
@@ -253,8 +264,10 @@ void run_backward(const Norm& norm, const Launch& l) {
     std::fill_n(t.dgamma, s.channels, 0.0);
     std::fill_n(t.dbeta, s.channels, 0.0);
     for (std::int64_t n = begin; n < end; ++n)
-      norm.backward(t, in(0) + n * s.sample(), in(1), in(2) + n * s.sample(), in(3) + n * s.groups,
-                    norm.centred ? in(4) + n * s.groups : nullptr, out(0) + n * s.sample());
+      norm.backward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1),
+                    static_cast<const E*>(l.in[2]) + n * s.sample(), in(3) + n * s.groups,
+                    norm.centred ? in(4) + n * s.groups : nullptr,
+                    static_cast<E*>(l.out[0]) + n * s.sample());
   });
   for (std::int64_t c = 0; c < s.channels; ++c) {
     double dgamma = 0, dbeta = 0;
@@ -272,16 +285,26 @@ void run_backward(const Norm& norm, const Launch& l) {
 
 KernelPtr make_group_norm_cpu(const KernelSpec& spec) {
   const auto& op = static_cast<const GroupNorm&>(spec.op);
-  if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const Norm norm(spec, op.groups, op.centred, op.epsilon);
-  return make_kernel([norm](const Launch& l) { run_forward(norm, l); }, norm.workspace());
+  switch (spec.inputs[0].dtype) {
+    case DType::f32:
+      return make_kernel([norm](const Launch& l) { run_forward<float>(norm, l); }, norm.workspace());
+    case DType::bf16:
+      return make_kernel([norm](const Launch& l) { run_forward<BFloat16>(norm, l); }, norm.workspace());
+    default: return nullptr;
+  }
 }
 
 KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec) {
   const auto& op = static_cast<const GroupNormGrad&>(spec.op);
-  if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const Norm norm(spec, op.groups, op.centred, 0);
-  return make_kernel([norm](const Launch& l) { run_backward(norm, l); }, norm.workspace());
+  switch (spec.inputs[0].dtype) {
+    case DType::f32:
+      return make_kernel([norm](const Launch& l) { run_backward<float>(norm, l); }, norm.workspace());
+    case DType::bf16:
+      return make_kernel([norm](const Launch& l) { run_backward<BFloat16>(norm, l); }, norm.workspace());
+    default: return nullptr;
+  }
 }
 
 }  // namespace tandem

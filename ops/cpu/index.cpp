@@ -1,5 +1,5 @@
-// Rows of tables by the team: copied by the ids that each member has, added by the rows of the table that it
-// owns, so that every row's sum runs in the order of the ids.
+// Elements and rows by the team: copied by the indices that each member has, added by the part of the result
+// that it owns, so that every sum runs in the order of the indices.
 #include <tandem/ops/index.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/element.h>
 
 namespace tandem {
 namespace {
@@ -17,7 +18,108 @@ TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += x[i];
 }
 
+template <class E> KernelPtr make_gather(const KernelSpec& spec) {
+  const int axis = static_cast<const Gather&>(spec.op).axis;
+  const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
+  const int threads = useful_threads(spec.threads, 2 * spec.outputs[0].bytes() + spec.inputs[1].bytes());
+  return make_kernel([=](const Launch& l) {
+    const auto* index = static_cast<const std::int32_t*>(l.in[1]);
+    check_indices(index, to.outer * to.extent * to.inner, from.extent);
+    const auto* x = static_cast<const E*>(l.in[0]);
+    auto* y = static_cast<E*>(l.out[0]);
+    parallel_parts(threads, to.outer * to.extent, [&](std::int64_t begin, std::int64_t end) {
+      while (begin < end) {  // what one part has of one outer index
+        const std::int64_t outer = begin / to.extent, stop = std::min(end, (outer + 1) * to.extent);
+        const E* source = x + outer * from.extent * from.inner;
+        if (to.inner == 1)
+          for (std::int64_t at = begin; at < stop; ++at) y[at] = source[index[at]];
+        else
+          for (std::int64_t at = begin * to.inner; at < stop * to.inner;)
+            for (std::int64_t i = 0; i < to.inner; ++i, ++at) y[at] = source[index[at] * from.inner + i];
+        begin = stop;
+      }
+    });
+  });
+}
+
+// y[index[j,i],i] += x[j,i] in the order of j, for the columns i that `columns` has; where not `all`, as far
+// as the index lies in `rows`.
+struct Part {
+  std::int64_t begin, end;
+};
+template <bool all>
+void add_at(const AxisSplit& from, const float* x, const std::int32_t* index, float* y, Part columns,
+            Part rows = {}) {
+  for (std::int64_t j = 0; j < from.extent; ++j)
+    for (std::int64_t i = columns.begin, at = j * from.inner + i; i < columns.end; ++i, ++at)
+      if (all || (index[at] >= rows.begin && index[at] < rows.end)) y[index[at] * from.inner + i] += x[at];
+}
+
+constexpr std::int64_t kManyColumns = 64;
+
+// What is shared out: the outer indices, or where there are fewer than threads the columns, or where those
+// are few, the rows of the result, for which each thread looks at all indices.
+KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) {
+  return make_kernel([=](const Launch& l) {
+    const auto* x = static_cast<const float*>(l.in[0]);
+    const auto* index = static_cast<const std::int32_t*>(l.in[1]);
+    auto* y = static_cast<float*>(l.out[0]);
+    const std::int64_t source = from.extent * from.inner, target = to.extent * to.inner;
+    check_indices(index, from.outer * source, to.extent);
+    if (to.outer >= threads)
+      return parallel_parts(threads, to.outer, [&](std::int64_t begin, std::int64_t end) {
+        std::fill_n(y + begin * target, (end - begin) * target, 0.0f);
+        for (std::int64_t o = begin; o < end; ++o)
+          add_at<true>(from, x + o * source, index + o * source, y + o * target, {0, from.inner});
+      });
+    const bool by_columns = from.inner >= kManyColumns;
+    std::fill_n(y, to.outer * target, 0.0f);
+    parallel_parts(threads, by_columns ? from.inner : to.extent, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t o = 0; o < to.outer; ++o) {
+        const auto add = by_columns ? add_at<true> : add_at<false>;
+        add(from, x + o * source, index + o * source, y + o * target,
+            by_columns ? Part{begin, end} : Part{0, from.inner}, {begin, end});
+      }
+    });
+  });
+}
+
 }  // namespace
+
+KernelPtr make_gather_cpu(const KernelSpec& spec) {
+  switch (size_of(spec.outputs[0].dtype)) {
+    case 1: return make_gather<std::uint8_t>(spec);
+    case 2: return make_gather<std::uint16_t>(spec);
+    case 4: return make_gather<std::uint32_t>(spec);
+    case 8: return make_gather<std::uint64_t>(spec);
+    default: return nullptr;
+  }
+}
+
+KernelPtr make_scatter_add_cpu(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  const int axis = static_cast<const ScatterAdd&>(spec.op).axis;
+  return make_scatter(AxisSplit(spec.inputs[0].shape, axis), AxisSplit(spec.outputs[0].shape, axis),
+                      useful_threads(spec.threads, 2 * spec.inputs[0].bytes() + spec.outputs[0].bytes()));
+}
+
+KernelPtr make_one_hot_cpu(const KernelSpec& spec) {
+  const std::int64_t count = spec.inputs[0].elements(), classes = spec.outputs[0].shape.back();
+  const int threads = useful_threads(spec.threads, spec.outputs[0].bytes());
+  return visit_dtype(spec.outputs[0].dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([=](const Launch& l) {
+      const auto* ids = static_cast<const std::int32_t*>(l.in[0]);
+      check_indices(ids, count, classes);
+      auto* y = static_cast<T*>(l.out[0]);
+      parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
+        std::memset(static_cast<void*>(y + begin * classes), 0,
+                    static_cast<std::size_t>((end - begin) * classes) * sizeof(T));
+        for (std::int64_t i = begin; i < end; ++i) y[i * classes + ids[i]] = convert_element<T>(1.0f);
+      });
+    });
+  });
+}
 
 KernelPtr make_embedding_cpu(const KernelSpec& spec) {
   const std::int64_t count = spec.inputs[1].elements(), rows = spec.inputs[0].shape[0],

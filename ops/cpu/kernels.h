@@ -3,11 +3,16 @@
 
 namespace tandem {
 
-/// Fast kernels for f32, run by a team of `spec.threads`. Each gives null for types it leaves to the
-/// reference kernels. Unless it says otherwise, a kernel's result does not depend on the size of the team.
+/// Fast kernels for f32, and of norms and pooling for bf16, run by a team of `spec.threads`. Each gives null
+/// for types it leaves to the reference kernels. Unless it says otherwise, a kernel's result does not depend
+/// on the size of the team.
 KernelPtr make_pointwise_cpu(const KernelSpec& spec);
 KernelPtr make_reduce_cpu(const KernelSpec& spec);
+KernelPtr make_arg_extreme_cpu(const KernelSpec& spec);
 KernelPtr make_movement_cpu(const KernelSpec& spec);
+KernelPtr make_gather_cpu(const KernelSpec& spec);
+KernelPtr make_scatter_add_cpu(const KernelSpec& spec);
+KernelPtr make_one_hot_cpu(const KernelSpec& spec);
 KernelPtr make_embedding_cpu(const KernelSpec& spec);
 KernelPtr make_embedding_grad_cpu(const KernelSpec& spec);
 KernelPtr make_softmax_cpu(const KernelSpec& spec);

@@ -9,15 +9,16 @@ namespace tandem {
 namespace {
 
 constexpr std::int64_t kBlock = 32;     // side of the squares a transposition is done in
-constexpr std::int64_t kRow = 1 << 14;  // elements of a row that one unit copies
+constexpr std::int64_t kRow = 1 << 14;  // elements that one unit of straight copies has, about
 
-// A region as outer loops around an inner box of `rows` × `columns`: for straight copies one row, for
+// A region as outer loops around an inner box of `rows` × `columns`: rows copied straight, or for
 // transpositions a square whose rows are near each other in the input and whose columns are in the output.
 struct Box {
   Shape extents;  // of the outer loops
   Strides from, to;
   std::int64_t rows = 1, columns = 1;
   std::int64_t from_row = 0, from_column = 0, to_row = 0, to_column = 0;  // strides
+  bool square;
   std::int64_t row_block, column_block;
   const CopyRegion region;
 
@@ -28,9 +29,12 @@ struct Box {
     to = loops.strides[1];
     take(extents.size() - 1, columns, from_column, to_column);
     const auto near = std::find(from.begin(), from.end(), 1);
-    const bool square = from_column > 1 && near != from.end();
-    if (square) take(static_cast<std::size_t>(near - from.begin()), rows, from_row, to_row);
-    row_block = square ? kBlock : 1;
+    square = from_column > 1 && near != from.end();
+    if (square)
+      take(static_cast<std::size_t>(near - from.begin()), rows, from_row, to_row);
+    else if (!extents.empty())
+      take(extents.size() - 1, rows, from_row, to_row);
+    row_block = square ? kBlock : std::max<std::int64_t>(1, kRow / columns);
     column_block = square ? kBlock : kRow;
   }
 
@@ -52,16 +56,21 @@ struct Box {
   }
 };
 
+template <class E> void copy_row(const Box& box, const E* from, E* to, std::int64_t columns) {
+  if (box.to_column == 1 && box.from_column == 1) {
+    if (from != to) std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(E));
+  } else if (box.to_column == 1 && box.from_column == 0) {
+    std::fill_n(to, columns, *from);
+  } else {
+    for (std::int64_t c = 0; c < columns; ++c) to[c * box.to_column] = from[c * box.from_column];
+  }
+}
+
 template <class E>
 void copy_block(const Box& box, const E* from, E* to, std::int64_t rows, std::int64_t columns) {
-  if (rows == 1 && box.to_column == 1) {
-    if (box.from_column == 1 && from != to)
-      std::memcpy(to, from, static_cast<std::size_t>(columns) * sizeof(E));
-    if (box.from_column == 0) std::fill_n(to, columns, *from);
-    if (box.from_column == 0 || box.from_column == 1) return;
-  }
-  if (rows == 1) {
-    for (std::int64_t c = 0; c < columns; ++c) to[c * box.to_column] = from[c * box.from_column];
+  if (!box.square) {
+    for (std::int64_t r = 0; r < rows; ++r)
+      copy_row(box, from + r * box.from_row, to + r * box.to_row, columns);
     return;
   }
   // By way of a square in the first-level cache: columns far apart in memory would push each other out of it.

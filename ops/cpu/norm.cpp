@@ -1,14 +1,14 @@
-// Batch norm in f32, its sums of bf16 too. The rows are cut into blocks that fit into a core's cache: each
+// Batch norm in f32, of f32 or bf16. The rows are cut into blocks that fit into a core's cache: each
 // block gives its own mean and squares around it, and the blocks are combined in double, in order. So x comes
 // from memory once for the statistics and once to be normalised, and the result is the same for every team.
 #include <algorithm>
 #include <cmath>
 
 #include <tandem/core/clones.h>
-#include <tandem/core/convert.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/tiled_expression.h>
+#include <tandem/ops/element.h>
 #include <tandem/ops/norm.h>
 
 namespace tandem {
@@ -19,21 +19,25 @@ constexpr std::int64_t kBlockElements = 32 << 10;
 constexpr std::int64_t kBlocks = 64;  // worth having
 
 // sums[j] = Σ x[j + r·width] over `elements` in rows of `width`, the last one perhaps incomplete.
-TANDEM_CLONES void sum_rows(const float* x, std::int64_t elements, std::int64_t width, float* sums) {
+template <class E>
+TANDEM_CLONES void sum_rows(const E* x, std::int64_t elements, std::int64_t width, float* sums) {
   std::fill_n(sums, width, 0.0f);
   std::int64_t i = 0;
   for (; i + 4 * width <= elements; i += 4 * width) {
-    const float *a = x + i, *b = a + width, *c = b + width, *d = c + width;
+    const E *a = x + i, *b = a + width, *c = b + width, *d = c + width;
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < width; ++j) sums[j] += (a[j] + b[j]) + (c[j] + d[j]);
   }
-  for (; i < elements; i += width)
+  for (; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j) sums[j] += x[i + j];
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += x[i + j];
+  }
 }
 
 // The same of (x − mean)².
-TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64_t width, const float* mean,
+template <class E>
+TANDEM_CLONES void sum_squares(const E* x, std::int64_t elements, std::int64_t width, const float* mean,
                                float* sums) {
   std::fill_n(sums, width, 0.0f);
   std::int64_t i = 0;
@@ -44,19 +48,22 @@ TANDEM_CLONES void sum_squares(const float* x, std::int64_t elements, std::int64
       sums[j] += a * a + b * b;
     }
   }
-  for (; i < elements; i += width)
+  for (; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
-      sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
+    for (std::int64_t j = 0; j < n; ++j) sums[j] += (x[i + j] - mean[j]) * (x[i + j] - mean[j]);
+  }
 }
 
 // Adds g and g·(x − mean) to the sums of their lanes, row by row: the first element is that of lane `lane`.
 // So the sums do not depend on the pieces in which the rows come.
-TANDEM_CLONES void add_gradients(const float* x, const float* g, std::int64_t elements, std::int64_t lane,
+template <class E>
+TANDEM_CLONES void add_gradients(const E* x, const float* g, std::int64_t elements, std::int64_t lane,
                                  std::int64_t width, const float* mean, float* sums, float* products) {
   for (std::int64_t i = 0; i < elements;) {
     const std::int64_t end = std::min(width, lane + elements - i);
-    const float *gi = g + i - lane, *xi = x + i - lane;
+    const float* gi = g + i - lane;
+    const E* xi = x + i - lane;
 #pragma GCC ivdep
     for (std::int64_t j = lane; j < end; ++j) {
       sums[j] += gi[j];
@@ -68,12 +75,14 @@ TANDEM_CLONES void add_gradients(const float* x, const float* g, std::int64_t el
 }
 
 // y = (x − mean)·scale + beta; y may be x.
-TANDEM_CLONES void normalize(const float* x, std::int64_t elements, std::int64_t width, const float* mean,
-                             const float* scale, const float* beta, float* y) {
-  for (std::int64_t i = 0; i < elements; i += width)
+template <class E>
+TANDEM_CLONES void normalize(const E* x, std::int64_t elements, std::int64_t width, const float* mean,
+                             const float* scale, const float* beta, E* y) {
+  for (std::int64_t i = 0; i < elements; i += width) {
+    const std::int64_t n = std::min(width, elements - i);
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < std::min(width, elements - i); ++j)
-      y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
+    for (std::int64_t j = 0; j < n; ++j) y[i + j] = (x[i + j] - mean[j]) * scale[j] + beta[j];
+  }
 }
 
 // How (rows, channels) is walked: `group` rows together as one of `width`, in blocks of whole groups.
@@ -127,37 +136,17 @@ struct Scratch {
   float* parameter(std::int64_t i) const { return first(blocks.count) + i * blocks.width; }
 };
 
-// A block of x in f32: where it is, or a copy.
-class BlockReader {
- public:
-  static bool can(const KernelSpec& spec, const Blocks& blocks) {
-    const DType dtype = spec.inputs[0].dtype;
-    return dtype == DType::f32 || (dtype == DType::bf16 && blocks.block <= kBlockElements);
-  }
-  BlockReader(DType dtype, const void* x) : narrow_(dtype == DType::bf16), x_(x) {}
-  const float* read(std::int64_t begin, std::int64_t n) {
-    if (!narrow_) return static_cast<const float*>(x_) + begin;
-    bf16_to_floats(static_cast<const std::uint16_t*>(x_) + begin, copy_, n);
-    return copy_;
-  }
-
- private:
-  bool narrow_;
-  const void* x_;
-  alignas(64) float copy_[kBlockElements];
-};
-
 struct Statistics {
   float *mean, *variance, *inv_std;
 };
 
 // Of each block, its mean and the squares around it; then of all.
-void find_statistics(const Blocks& blocks, DType dtype, const void* x, double epsilon, const Scratch& scratch,
+template <class E>
+void find_statistics(const Blocks& blocks, const E* x, double epsilon, const Scratch& scratch,
                      const Statistics& s) {
   blocks.each_part([&](std::int64_t begin, std::int64_t end) {
-    BlockReader reader(dtype, x);
     for (std::int64_t b = begin; b < end; ++b) {
-      const float* block = reader.read(blocks.begin(b), blocks.length(b));
+      const E* block = x + blocks.begin(b);
       float *mean = scratch.first(b), *squares = scratch.second(b);
       sum_rows(block, blocks.length(b), blocks.width, mean);
       blocks.fold(mean);
@@ -183,13 +172,14 @@ void find_statistics(const Blocks& blocks, DType dtype, const void* x, double ep
   });
 }
 
-KernelPtr make_batch_norm(const KernelSpec& spec) {
+template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
                     epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
     const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
+    const E* x = static_cast<const E*>(l.in[0]);
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
-    find_statistics(blocks, DType::f32, in(0), epsilon, scratch, {out(1), out(2), out(3)});
+    find_statistics(blocks, x, epsilon, scratch, {out(1), out(2), out(3)});
     float *means = scratch.parameter(0), *scales = scratch.parameter(1), *betas = scratch.parameter(2);
     for (std::int64_t c = 0; c < blocks.channels; ++c) {
       means[c] = out(1)[c];
@@ -199,50 +189,39 @@ KernelPtr make_batch_norm(const KernelSpec& spec) {
     for (float* p : {means, scales, betas}) blocks.spread(p);
     blocks.each_part([&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = end; b-- > begin;)  // backwards, to meet what is still in cache
-        normalize(in(0) + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
-                  out(0) + blocks.begin(b));
+        normalize(x + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
+                  static_cast<E*>(l.out[0]) + blocks.begin(b));
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
 }
 
-}  // namespace
-
-KernelPtr make_batch_norm_cpu(const KernelSpec& spec) {
-  return spec.inputs[0].dtype == DType::f32 ? make_batch_norm(spec) : nullptr;
-}
-
-KernelPtr make_batch_norm_statistics_cpu(const KernelSpec& spec) {
-  const Blocks blocks(spec);
-  if (!BlockReader::can(spec, blocks)) return nullptr;
-  const double epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon;
-  const auto run = [blocks, epsilon, dtype = spec.inputs[0].dtype](const Launch& l) {
+template <class E> KernelPtr make_statistics(const KernelSpec& spec) {
+  const auto run = [blocks = Blocks(spec), epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon](
+                       const Launch& l) {
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
-    find_statistics(blocks, dtype, l.in[0], epsilon, {blocks, static_cast<float*>(l.workspace)},
-                    {out(0), out(1), out(2)});
+    find_statistics(blocks, static_cast<const E*>(l.in[0]), epsilon,
+                    {blocks, static_cast<float*>(l.workspace)}, {out(0), out(1), out(2)});
   };
-  return make_kernel(run, workspace_of(blocks));
+  return make_kernel(run, workspace_of(Blocks(spec)));
 }
 
-KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec) {
-  const Blocks blocks(spec);
-  if (!BlockReader::can(spec, blocks)) return nullptr;
+template <class E> KernelPtr make_sums(const KernelSpec& spec) {
   const auto gradient = TiledExpression::make(static_cast<const BatchNormSums&>(spec.op).rounded(),
                                               spec.inputs.subspan(2), {DType::f32, spec.inputs[0].shape});
   if (!gradient) return nullptr;
-  const auto run = [blocks, gradient = *gradient, dtype = spec.inputs[0].dtype](const Launch& l) {
+  const auto run = [blocks = Blocks(spec), gradient = *gradient](const Launch& l) {
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
     float* mean = scratch.parameter(0);
     std::copy_n(static_cast<const float*>(l.in[1]), blocks.channels, mean);
     blocks.spread(mean);
     blocks.each_part([&](std::int64_t begin, std::int64_t end) {
-      BlockReader reader(dtype, l.in[0]);
       for (std::int64_t b = begin; b < end; ++b) {
-        const std::int64_t start = blocks.begin(b), n = blocks.length(b);
-        const float* x = reader.read(start, n);
+        const std::int64_t start = blocks.begin(b);
+        const E* x = static_cast<const E*>(l.in[0]) + start;
         float *sums = scratch.first(b), *products = scratch.second(b);
         std::fill_n(sums, 2 * blocks.width, 0.0f);
-        gradient.visit(l.in + 2, start, start + n,
+        gradient.visit(l.in + 2, start, start + blocks.length(b),
                        [&](std::int64_t first, std::int64_t count, const float* g) {
                          add_gradients(x + (first - start), g, count, (first - start) % blocks.width,
                                        blocks.width, mean, sums, products);
@@ -261,7 +240,31 @@ KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec) {
       static_cast<float*>(l.out[1])[c] = static_cast<float>(product);
     });
   };
-  return make_kernel(run, workspace_of(blocks));
+  return make_kernel(run, workspace_of(Blocks(spec)));
+}
+
+}  // namespace
+
+KernelPtr make_batch_norm_cpu(const KernelSpec& spec) {
+  switch (spec.inputs[0].dtype) {
+    case DType::f32: return make_batch_norm<float>(spec);
+    case DType::bf16: return make_batch_norm<BFloat16>(spec);
+    default: return nullptr;
+  }
+}
+KernelPtr make_batch_norm_statistics_cpu(const KernelSpec& spec) {
+  switch (spec.inputs[0].dtype) {
+    case DType::f32: return make_statistics<float>(spec);
+    case DType::bf16: return make_statistics<BFloat16>(spec);
+    default: return nullptr;
+  }
+}
+KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec) {
+  switch (spec.inputs[0].dtype) {
+    case DType::f32: return make_sums<float>(spec);
+    case DType::bf16: return make_sums<BFloat16>(spec);
+    default: return nullptr;
+  }
 }
 
 }  // namespace tandem

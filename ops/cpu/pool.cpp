@@ -1,5 +1,5 @@
-// Pooling in f32: rows of the output, or of the image for gradients, shared out among the team. Every element
-// is made by one thread in one order, so the result is the same for every team.
+// Pooling of f32 or bf16, in f32: rows of the output, or of the image for gradients, shared out among the
+// team. Every element is made by one thread in one order, so the result is the same for every team.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -7,6 +7,7 @@
 #include <tandem/core/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/element.h>
 #include <tandem/ops/pool.h>
 
 namespace tandem {
@@ -102,16 +103,15 @@ template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_
 }
 
 // One row of the output from one image.
-template <class I>
-[[gnu::always_inline]] inline void max_row(const PoolPlan& p, std::int64_t oh, const float* image, float* y,
-                                           I* index) {
+template <class E, class I>
+TANDEM_CLONES void max_row(const PoolPlan& p, std::int64_t oh, const E* image, E* y, I* index) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow)
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float best[kChunk] = {};  // every window has a tap, but compilers cannot know
       std::int32_t taps[kChunk] = {};
       bool first = true;
       for_each_tap(p, oh, ow, [&](std::int32_t tap, std::int64_t pixel) TANDEM_INLINE {
-        const float* x = image + pixel + c0;
+        const E* x = image + pixel + c0;
         if (first) {
           for (std::int64_t c = 0; c < n; ++c) best[c] = x[c];
           for (std::int64_t c = 0; c < n; ++c) taps[c] = tap;
@@ -119,8 +119,9 @@ template <class I>
           return;
         }
         for (std::int64_t c = 0; c < n; ++c) {
-          const bool larger = !(x[c] <= best[c]) & (best[c] == best[c]);
-          best[c] = larger ? x[c] : best[c];
+          const float value = x[c];
+          const bool larger = !(value <= best[c]) & (best[c] == best[c]);
+          best[c] = larger ? value : best[c];
           taps[c] = larger ? tap : taps[c];
         }
       });
@@ -132,9 +133,8 @@ template <class I>
 
 // One row of the gradient of one image: each window adds share(tap, oh, ow, first element, n, sums) for n
 // channels.
-template <class F>
-[[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, float* dx,
-                                                const F& share) {
+template <class E, class F>
+[[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, E* dx, const F& share) {
   for (std::int64_t iw = 0; iw < p.s.image.w; ++iw)
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
       float sums[kChunk];
@@ -142,14 +142,13 @@ template <class F>
       for_each_window(p, ih, iw, [&](std::int32_t tap, std::int64_t oh, std::int64_t ow) TANDEM_INLINE {
         share(tap, oh, ow, (oh * p.s.output.w + ow) * p.s.channels + c0, n, sums);
       });
-      float* to = dx + iw * p.s.channels + c0;
+      E* to = dx + iw * p.s.channels + c0;
       for (std::int64_t c = 0; c < n; ++c) to[c] = sums[c];
     });
 }
 
-template <class I>
-[[gnu::always_inline]] inline void max_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g,
-                                                    const I* index, float* dx) {
+template <class E, class I>
+TANDEM_CLONES void max_gradient_row(const PoolPlan& p, std::int64_t ih, const E* g, const I* index, E* dx) {
   gradient_row(
       p, ih, dx,
       [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
@@ -160,24 +159,7 @@ template <class I>
       });
 }
 
-TANDEM_CLONES void max_row_u8(const PoolPlan& p, std::int64_t oh, const float* x, float* y,
-                              std::uint8_t* index) {
-  max_row(p, oh, x, y, index);
-}
-TANDEM_CLONES void max_row_i32(const PoolPlan& p, std::int64_t oh, const float* x, float* y,
-                               std::int32_t* index) {
-  max_row(p, oh, x, y, index);
-}
-TANDEM_CLONES void max_gradient_row_u8(const PoolPlan& p, std::int64_t ih, const float* g,
-                                       const std::uint8_t* index, float* dx) {
-  max_gradient_row(p, ih, g, index, dx);
-}
-TANDEM_CLONES void max_gradient_row_i32(const PoolPlan& p, std::int64_t ih, const float* g,
-                                        const std::int32_t* index, float* dx) {
-  max_gradient_row(p, ih, g, index, dx);
-}
-
-TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const float* x, float* y) {
+template <class E> TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const E* x, E* y) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow) {
     const float share = static_cast<float>(1 / p.s.divisor(oh, ow));
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
@@ -186,13 +168,14 @@ TANDEM_CLONES void avg_row(const PoolPlan& p, std::int64_t oh, const float* x, f
       for_each_tap(p, oh, ow, [&](std::int32_t, std::int64_t pixel) TANDEM_INLINE {
         for (std::int64_t c = 0; c < n; ++c) sums[c] += x[pixel + c0 + c];
       });
-      float* to = y + ow * p.s.channels + c0;
+      E* to = y + ow * p.s.channels + c0;
       for (std::int64_t c = 0; c < n; ++c) to[c] = sums[c] * share;
     });
   }
 }
 
-TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const float* g, float* dx) {
+template <class E>
+TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const E* g, E* dx) {
   gradient_row(p, ih, dx,
                [&](std::int32_t, std::int64_t oh, std::int64_t ow, std::int64_t at, auto n, float* sums)
                    TANDEM_INLINE {
@@ -201,59 +184,81 @@ TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const fl
                    });
 }
 
-template <class I, class Row> KernelPtr make_max(PoolPlan plan, Row row) {
-  return make_kernel([plan = std::move(plan), row](const Launch& l) {
+template <class E, class I> KernelPtr make_max(PoolPlan plan) {
+  return make_kernel([plan = std::move(plan)](const Launch& l) {
     plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
       const std::int64_t at = output + oh * plan.s.output.w * plan.s.channels;
-      row(plan, oh, static_cast<const float*>(l.in[0]) + image, static_cast<float*>(l.out[0]) + at,
-          static_cast<I*>(l.out[1]) + at);
+      max_row(plan, oh, static_cast<const E*>(l.in[0]) + image, static_cast<E*>(l.out[0]) + at,
+              static_cast<I*>(l.out[1]) + at);
     });
   });
 }
 
-template <class I, class Row> KernelPtr make_max_gradient(PoolPlan plan, Row row) {
-  return make_kernel([plan = std::move(plan), row](const Launch& l) {
+template <class E, class I> KernelPtr make_max_gradient(PoolPlan plan) {
+  return make_kernel([plan = std::move(plan)](const Launch& l) {
     plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
-      row(plan, ih, static_cast<const float*>(l.in[0]) + output, static_cast<const I*>(l.in[1]) + output,
-          static_cast<float*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
+      max_gradient_row(plan, ih, static_cast<const E*>(l.in[0]) + output,
+                       static_cast<const I*>(l.in[1]) + output,
+                       static_cast<E*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
     });
   });
+}
+
+template <class E> KernelPtr make_avg(PoolPlan plan) {
+  return make_kernel([plan = std::move(plan)](const Launch& l) {
+    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
+      avg_row(plan, oh, static_cast<const E*>(l.in[0]) + image,
+              static_cast<E*>(l.out[0]) + output + oh * plan.s.output.w * plan.s.channels);
+    });
+  });
+}
+
+template <class E> KernelPtr make_avg_gradient(PoolPlan plan) {
+  return make_kernel([plan = std::move(plan)](const Launch& l) {
+    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
+      avg_gradient_row(plan, ih, static_cast<const E*>(l.in[0]) + output,
+                       static_cast<E*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
+    });
+  });
+}
+
+// `make` for the elements that there are kernels for, null for others.
+template <class F> KernelPtr for_elements(DType dtype, const F& make) {
+  switch (dtype) {
+    case DType::f32: return make(float{});
+    case DType::bf16: return make(BFloat16{});
+    default: return nullptr;
+  }
 }
 
 }  // namespace
 
 KernelPtr make_max_pool2d_cpu(const KernelSpec& spec) {
-  if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  PoolPlan plan(spec, spec.inputs[0], spec.outputs[0]);
-  if (spec.outputs[1].dtype == DType::u8) return make_max<std::uint8_t>(std::move(plan), max_row_u8);
-  return make_max<std::int32_t>(std::move(plan), max_row_i32);
+  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+    PoolPlan plan(spec, spec.inputs[0], spec.outputs[0]);
+    return spec.outputs[1].dtype == DType::u8 ? make_max<decltype(zero), std::uint8_t>(std::move(plan))
+                                              : make_max<decltype(zero), std::int32_t>(std::move(plan));
+  });
 }
 
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
-  if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  PoolPlan plan(spec, spec.outputs[0], spec.inputs[0]);
-  if (spec.inputs[1].dtype == DType::u8)
-    return make_max_gradient<std::uint8_t>(std::move(plan), max_gradient_row_u8);
-  return make_max_gradient<std::int32_t>(std::move(plan), max_gradient_row_i32);
+  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+    PoolPlan plan(spec, spec.outputs[0], spec.inputs[0]);
+    return spec.inputs[1].dtype == DType::u8
+               ? make_max_gradient<decltype(zero), std::uint8_t>(std::move(plan))
+               : make_max_gradient<decltype(zero), std::int32_t>(std::move(plan));
+  });
 }
 
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec) {
-  if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([plan = PoolPlan(spec, spec.inputs[0], spec.outputs[0])](const Launch& l) {
-    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
-      avg_row(plan, oh, static_cast<const float*>(l.in[0]) + image,
-              static_cast<float*>(l.out[0]) + output + oh * plan.s.output.w * plan.s.channels);
-    });
+  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+    return make_avg<decltype(zero)>(PoolPlan(spec, spec.inputs[0], spec.outputs[0]));
   });
 }
 
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec) {
-  if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([plan = PoolPlan(spec, spec.outputs[0], spec.inputs[0])](const Launch& l) {
-    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
-      avg_gradient_row(plan, ih, static_cast<const float*>(l.in[0]) + output,
-                       static_cast<float*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
-    });
+  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+    return make_avg_gradient<decltype(zero)>(PoolPlan(spec, spec.outputs[0], spec.inputs[0]));
   });
 }
 

@@ -29,15 +29,29 @@ def pixelwise(f):
     return lambda x: hwc(f(chw(x)))
 
 
+DTYPES = {torch.int32: "i32", torch.float32: "f32", torch.float64: "f64"}
+
+
 def values(t):
-    return {"dtype": "i32" if t.dtype == torch.int32 else "f64", "shape": list(t.shape), "values": t.flatten().tolist()}
+    result = {"dtype": DTYPES[t.dtype], "shape": list(t.shape), "values": t.flatten().tolist()}
+    return {**result, "fixed": True} if is_fixed(t) else result
+
+
+def fixed(t):
+    """An input that is not differentiated."""
+    t.fixed = True
+    return t
+
+
+def is_fixed(t):
+    return getattr(t, "fixed", False)
 
 
 def case(name, function, *inputs):
-    leaves = [t.clone().requires_grad_(t.is_floating_point()) for t in inputs]
+    leaves = [t.clone().requires_grad_(t.is_floating_point() and not is_fixed(t)) for t in inputs]
     outputs = function(*leaves)
     outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
-    cotangents = [randn(*t.shape) if t.is_floating_point() else None for t in outputs]
+    cotangents = [randn(*t.shape) if t.dtype == torch.float64 else None for t in outputs]
     pairs = [(t, g) for t, g in zip(outputs, cotangents) if g is not None and t.requires_grad]
     if pairs:
         torch.autograd.backward(*zip(*pairs))
@@ -66,11 +80,27 @@ def pointwise_cases():
                     "clamp": lambda t: t.clamp(-1, 2), "maximum 0.25": lambda t: t.clamp(min=0.25),
                     "minimum 0.25": lambda t: t.clamp(max=0.25)}.items():
         yield case(name, f, x)
+    a, b, positive = randn(3, 4), randn(4), randn(3, 4).abs() + 0.25
+    for name, f in {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "maximum": torch.maximum,
+                    "minimum": torch.minimum}.items():  # of equal operands PyTorch's gradient is halved
+        yield case(name, f, a, b + 1 / 128)
+    yield case("div", torch.div, a, b.sign() * (b.abs() + 0.5))
+    for name in ("relu", "abs", "neg", "exp", "tanh", "sigmoid", "erf"):
+        yield case(name, getattr(torch, name), x)
+    yield case("gelu", F.gelu, x)
+    for name in ("log", "sqrt", "rsqrt"):
+        yield case(name, getattr(torch, name), positive)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        yield case(name, lambda s, t, name=name: getattr(torch, name)(s, t).double(), x, x.roll(3).where(x > 0, x))
+    yield case("where", lambda s, t, c: torch.where(c != 0, s, t), a, b, ints((3, 1), 2))
+    yield case("cast", lambda t: t.float().double(), x + 1e-9)
     yield case("floor", lambda t: t.detach().floor(), x)
 
 
 def reduce_cases():
     x = randn(3, 4, 5)
+    yield case("sum", lambda t: t.sum((0, 2)), x)
+    yield case("mean", lambda t: t.mean(1, keepdim=True), x)
     yield case("max", lambda t: t.max(1).values, x)
     yield case("min", lambda t: t.min(1).values, x)
     yield case("argmax", lambda t: t.argmax(1), x)
@@ -83,6 +113,9 @@ def reduce_cases():
 
 def loss_cases():
     logits, labels = 3 * randn(5, 4), ints((5,), 4)
+    yield case("softmax", lambda t: t.softmax(-1), logits)
+    yield case("log_softmax", lambda t: t.log_softmax(-1), logits)
+    yield case("cross_entropy", lambda t, i: F.cross_entropy(t, i.long()), logits, labels)
     yield case("cross_entropy 0.1", lambda t, i: F.cross_entropy(t, i.long(), label_smoothing=0.1), logits, labels)
     x = torch.cat([torch.tensor([0.0, 200.0, -200.0, 30.0]), randn(4)])
     yield case("bce_with_logits", F.binary_cross_entropy_with_logits, x, torch.tensor([0.0, 1, 0.0, 0.0, 1, 0.3, 0.8, 0.5]))
@@ -94,6 +127,10 @@ def loss_cases():
 
 def norm_cases():
     x, weight, bias = randn(2, 2, 3, 6) + 1, randn(6), randn(6)
+    yield case("batch_norm", lambda t, w, b: [hwc(F.batch_norm(chw(t), None, None, w, b, True, eps=1e-3)),
+                                              t.mean((0, 1, 2)), t.var((0, 1, 2), unbiased=False)], x, weight, bias)
+    yield case("batch_norm_inference", lambda t, w, b, m, v: hwc(F.batch_norm(chw(t), m, v, w, b, eps=1e-3)),
+               x, weight, bias, fixed(randn(6)), fixed(randn(6).abs() + 0.5))
     yield case("layer_norm", lambda t, w, b: F.layer_norm(t, (6,), w, b, 1e-3), x, weight, bias)
     yield case("rms_norm", lambda t, w: F.rms_norm(t, (6,), w, 1e-3), x, weight)
     for groups in (1, 2, 6):
@@ -103,6 +140,16 @@ def norm_cases():
 
 def shape_cases():
     x, y = randn(3, 5), randn(3, 5)
+    yield case("reshape", lambda t: t.reshape(5, 3), x)
+    yield case("transpose", lambda t: t.permute(2, 0, 1), randn(2, 3, 4))
+    yield case("concat", lambda s, t: torch.cat([s, t], 1), x, y)
+    yield case("slice", lambda t: t[:, 1:4], x)
+    for name, part in {"1:8:3": slice(1, 8, 3), "::2": slice(None, None, 2), "0:1:5": slice(0, 1, 5),
+                       "2:9:4": slice(2, 9, 4)}.items():
+        yield case(f"slice {name}", lambda t, part=part: t[:, part], randn(2, 9, 3))
+    yield case("slice axes", lambda t: t[1:4:2, ::3, 2:], randn(5, 7, 3))
+    yield case("pad", lambda t: F.pad(t, (1, 2)), x)
+    yield case("broadcast_to", lambda t: t.broadcast_to(2, 3, 5), randn(3, 1))
     yield case("split", lambda t: t.split([1, 4], 1), x)
     yield case("stack", lambda s, t: torch.stack([s, t], 1), x, y)
     yield case("flip", lambda t: t.flip(0, 1), x)
@@ -125,11 +172,73 @@ def image_cases():
                x, randn(8, 3, 2, 1))
 
 
+def pool_cases():
+    x = randn(1, 7, 5, 3)
+    x[:, :4] = x[:, :4].round()  # equal pixels
+    yield case("max_pool2d", pixelwise(lambda t: F.max_pool2d(t, 2)), x)
+    yield case("max_pool2d overlapping", pixelwise(lambda t: F.max_pool2d(t, (3, 2), (2, 1), (1, 0))), x)
+    yield case("avg_pool2d", pixelwise(lambda t: F.avg_pool2d(t, 2)), x)
+    yield case("avg_pool2d padded", pixelwise(lambda t: F.avg_pool2d(t, 3, 2, 1)), x)
+    yield case("avg_pool2d covered", pixelwise(lambda t: F.avg_pool2d(t, 3, 2, 1, count_include_pad=False)), x)
+    yield case("global_avg_pool2d", lambda t: t.mean((1, 2)), x)
+
+    def gradient(t, g):
+        t = chw(t).requires_grad_()
+        return hwc(torch.autograd.grad(F.max_pool2d(t, 2), t, chw(g), create_graph=True)[0])
+    yield case("max_pool2d gradient", gradient, fixed(x.clone()), randn(1, 3, 2, 3))
+
+
+def product_cases():
+    for a in (False, True):
+        for b in (False, True):
+            left, right = randn(2, 3, 2), randn(2, 2, 4)
+            yield case(f"matmul {int(a)}{int(b)}",
+                       lambda s, t, a=a, b=b: (s.mT if a else s) @ (t.mT if b else t),
+                       left.mT.contiguous() if a else left, right.mT.contiguous() if b else right)
+    yield case("linear", F.linear, randn(3, 4), randn(5, 4), randn(5))
+
+    def conv(**options):
+        return lambda t, w, *b: hwc(F.conv2d(chw(t), chw(w), *b, **options))
+    x = randn(1, 6, 4, 4)
+    yield case("conv2d", conv(), x, randn(3, 3, 3, 4), randn(3))
+    yield case("conv2d pixels", conv(), x, randn(3, 1, 1, 4))
+    yield case("conv2d strided", conv(stride=(2, 1), padding=(1, 2)), x, randn(3, 3, 3, 4), randn(3))
+    yield case("conv2d dilated", conv(padding=2, dilation=(2, 1)), x, randn(3, 3, 2, 4), randn(3))
+    yield case("conv2d groups", conv(groups=2, padding=1), x, randn(6, 3, 3, 2), randn(6))
+    yield case("conv_transpose2d plain", lambda t, w: hwc(F.conv_transpose2d(chw(t), chw(w))), x, randn(4, 2, 3, 3))
+
+
+def stepped(optimizer, state, lr, w, g, **options):
+    """The parameter and its state after a step from `state`."""
+    p = torch.nn.Parameter(w.clone())
+    p.grad = g.clone()
+    rule = getattr(torch.optim, optimizer)([p], lr=lr.item(), **options)
+    rule.state[p].update({k: v.clone() for k, v in state.items()})
+    rule.step()
+    return [p.detach(), *(rule.state[p][k] for k in state)]
+
+
+def update_cases():
+    w, v, g, squares, lr = (fixed(t) for t in (randn(7), randn(7), randn(7), randn(7).abs(), torch.tensor(0.125)))
+
+    def momentum(**options):
+        return lambda w, v, g, lr: stepped("SGD", {"momentum_buffer": v}, lr, w, g, weight_decay=0.25, **options)
+    yield case("sgd", lambda w, g, lr: stepped("SGD", {}, lr, w, g, weight_decay=0.25), w, g, lr)
+    yield case("sgd momentum", momentum(momentum=0.75), w, v, g, lr)
+    yield case("sgd nesterov", momentum(momentum=0.75, nesterov=True), w, v, g, lr)
+    for name in ("Adam", "AdamW"):
+        yield case(name.lower(), lambda w, m, s, g, t, lr, name=name: stepped(
+            name, {"exp_avg": m, "exp_avg_sq": s, "step": t}, lr, w, g, betas=(0.75, 0.875), eps=1e-3,
+            weight_decay=0.25), w, v, squares, g, fixed(torch.tensor(4.0, dtype=torch.float32)), lr)
+    yield case("predict", lambda w, v, c: w - c * v, w, v, lr)
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases)
+    families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases,
+                pool_cases, product_cases, update_cases)
     cases = [c for family in families for c in family()]
     document = {"torch": torch.__version__.split("+")[0], "cases": cases}
     pathlib.Path(__file__).with_name("ops.json").write_text(json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")

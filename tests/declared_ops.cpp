@@ -1,0 +1,23 @@
+#include "declared_ops.h"
+
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+namespace tandem::test {
+
+std::set<std::string> declared_ops(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  const std::regex name(R"(string_view name\(\) const override \{ return "([a-z_0-9]+)\"; \})");
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() != ".h") continue;
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const std::string contents = text.str();
+    for (std::sregex_iterator i(contents.begin(), contents.end(), name), end; i != end; ++i)
+      names.insert((*i)[1]);
+  }
+  return names;
+}
+
+}  // namespace tandem::test

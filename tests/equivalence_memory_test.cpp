@@ -1,0 +1,117 @@
+// Activations that leave the device, by swaps or to be computed again, change no bit and lower the peak.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <tandem/nn/models/resnet.h>
+#include <tandem/plan/build.h>
+
+#include "training_run.h"
+
+namespace tandem {
+namespace {
+
+using testing::convolutional_job;
+using testing::expect_same_state;
+using testing::Job;
+using testing::Outcome;
+using testing::plain;
+using testing::small_residual_job;
+using testing::train;
+
+TEST(MemoryEquivalence, SwapAndRecomputeChangeNoBit) {
+  const Job job = small_residual_job();
+  const Outcome kept = train(job, plain());
+  for (const auto& [swap, recompute] :
+       std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+           {{"*"}, {}}, {{}, {"block1", "block2"}}, {{"block0", "block3"}, {"block2"}}}) {
+    SCOPED_TRACE(::testing::Message() << swap.size() << " swaps, " << recompute.size() << " recomputes");
+    Strategy s = plain();
+    s.swap = swap;
+    s.recompute = recompute;
+    const Outcome out = train(job, s);
+    EXPECT_EQ(kept.losses, out.losses);
+    expect_same_state(kept.state, out.state);
+    EXPECT_EQ(out.planned_peak, out.executed_peak);
+  }
+}
+
+TEST(MemoryEquivalence, BatchNormAndConvolutionThroughStagesSwapsAndRecomputesBitwise) {
+  const Job job = convolutional_job();
+  for (int microbatches : {1, 2}) {
+    Strategy s = plain();
+    s.microbatches = microbatches;
+    const Outcome reference = train(job, s);
+    for (int stages : {1, 2, 3}) {
+      SCOPED_TRACE(::testing::Message() << stages << " stages, " << microbatches << " micro-batches");
+      s.stages = stages;
+      s.schedule = ScheduleKind::one_f_one_b;
+      s.swap = {"block0"};
+      s.recompute = {"block1"};
+      const Outcome out = train(job, s);
+      EXPECT_EQ(reference.losses, out.losses);
+      expect_same_state(reference.state, out.state);
+      EXPECT_EQ(out.planned_peak, out.executed_peak);
+    }
+  }
+}
+
+// A product that DualPipe computes again needs the weights that F used, which are 2N − 1 − 2k updates old.
+TEST(MemoryEquivalence, RecomputingAProductUnderDualPipeHoldsItsWeightsVersions) {
+  Strategy s = plain();
+  s.schedule = ScheduleKind::dualpipe;
+  s.stages = 3;
+  s.cuts = {"block1", "block2"};
+  s.recompute = {"block0.conv conv2d", "block1.conv conv2d"};
+  const Program p = build(testing::trace_job(convolutional_job(), 8), s);
+  std::map<std::string, int> versions;
+  for (const StateBlock& state : p.states) versions[state.path] = p.block(state.block).slots;
+  EXPECT_EQ(5, versions["block0.conv.weight"]);
+  EXPECT_EQ(3, versions["block1.conv.weight"]);
+  EXPECT_EQ(1, versions["block2.conv.weight"]);
+}
+
+TEST(MemoryEquivalence, RecomputingEverythingWorksUnderEverySchedule) {
+  const Job job = convolutional_job();
+  for (ScheduleKind kind :
+       {ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {2, 3})
+      for (bool swap : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << name_of(kind) << " " << stages << " stages, swap " << swap);
+        Strategy s = plain();
+        s.schedule = kind;
+        s.stages = stages;
+        const Outcome kept = train(job, s);
+        (swap ? s.swap : s.recompute) = {"*"};
+        const Outcome out = train(job, s);
+        EXPECT_EQ(kept.losses, out.losses);
+        expect_same_state(kept.state, out.state);
+        const auto sends = [](const Program& p) {
+          return std::count_if(p.steps.begin(), p.steps.end(),
+                               [&](const Step& x) { return p.lane(x.lane).kind == LaneKind::send; });
+        };
+        EXPECT_EQ(sends(kept.program), sends(out.program)) << "activations travel once";
+      }
+}
+
+// Layers whose activations dominate: taking them off the device must pay.
+TEST(MemoryEquivalence, SwapAndRecomputeLowerThePeak) {
+  Job job = convolutional_job();
+  job.model = [] { return std::make_unique<nn::ResNet>(nn::ResNetOptions{.classes = 5}); };
+  job.batch_size = 64;
+  job.drains = {2};
+  const Outcome kept = train(job, plain());
+  Strategy s = plain();
+  s.swap = {"*"};
+  const Outcome swapped = train(job, s);
+  EXPECT_LT(swapped.planned_peak, kept.planned_peak);
+  EXPECT_EQ(kept.losses, swapped.losses);
+  s.swap = {};
+  s.recompute = {"layer1"};
+  const Outcome recomputed = train(job, s);
+  EXPECT_LT(recomputed.planned_peak, kept.planned_peak);
+  EXPECT_EQ(kept.losses, recomputed.losses);
+}
+
+}  // namespace
+}  // namespace tandem

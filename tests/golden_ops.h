@@ -1,0 +1,14 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <string>
+
+#include <tandem/core/tensor.h>
+
+namespace tandem::test {
+
+/// What tests/golden/make_ops.py computes in PyTorch, by the same names: outputs from inputs.
+using GoldenOps = std::map<std::string, std::function<Tensors(const Tensors&)>>;
+GoldenOps golden_ops();
+
+}  // namespace tandem::test
