@@ -68,11 +68,11 @@ Trainer::Trainer(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
     : options_(std::move(options)), signals_(signals), mpi_(mpi) {}
 
 void Trainer::run() {
+  const bool writes = is_main() && !options_.evaluate;
+  if (writes) directory_ = RunDirectory(options_);  // before what it holds is looked at
   start_ = find_start(options_);
-  if (is_main()) {  // before anything that takes long
-    if (!options_.evaluate) directory_ = RunDirectory(options_, start_.in_place);
-    require_writable("--trace", options_.trace);
-  }
+  if (writes) directory_.claim(options_, start_.in_place);
+  if (is_main()) require_writable("--trace", options_.trace);  // before anything that takes long
   MemoryDataset train_data = read_data(CifarSplit::train), test_data = read_data(CifarSplit::test);
   classes_ = train_data.classes();
   if (options_.batch_size > train_data.size())
@@ -221,6 +221,7 @@ std::unique_ptr<CheckpointWriter> Trainer::checkpoint_writer() const {
 
 // Drained, after so many batches. All ranks give what they hold; the main one writes while training goes on.
 void Trainer::save_checkpoint(const Run& run, std::int64_t batch) const {
+  if (run.writer) run.writer->wait();  // there is one copy of the state at a time
   auto state = run.session.state(main_rank());
   std::optional<double> score;
   if (options_.keep_best) {
@@ -278,6 +279,7 @@ void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
   const Strategy s = strategy();
   begin_.options = options_;
   begin_.options.threads = s.threads;
+  begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
   const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;

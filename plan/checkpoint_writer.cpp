@@ -25,15 +25,23 @@ void CheckpointWriter::wait() {
   changed_.wait(lock, [&] { return !job_; });
 }
 
+void CheckpointWriter::save(const Job& job) noexcept {
+  try {
+    try {
+      store_.save(job.step, job.files, job.score);
+    } catch (const std::exception& e) {
+      failed_(job.step, e.what());
+    }
+  } catch (...) {  // not even memory to say why: the checkpoint's absence does
+  }
+}
+
 void CheckpointWriter::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return job_.has_value(); })) {
     lock.unlock();
-    try {
-      store_.save(job_->step, job_->files, job_->score);
-    } catch (const std::exception& e) {
-      failed_(job_->step, e.what());
-    }
+    save(*job_);
+    job_->files.clear();  // a copy of the state: freed while nobody is kept waiting for the lock
     lock.lock();
     job_.reset();
     changed_.notify_all();
