@@ -43,45 +43,50 @@ class Bytes {
  public:
   Bytes(const std::string& file, std::int64_t size, const HeaderSource& source)
       : file_(file), size_(size), source_(source) {
-    fetch();
+    if (size_ > 0) fetch();
   }
-  bool done() const { return at_ == size_; }
-  char current() const { return piece_[static_cast<std::size_t>(at_ - begin_)]; }
+  bool done() const { return here_ == end_; }
+  char current() const { return *here_; }
   void next() {
-    follow(current());
-    ++at_;
-    if (at_ - token_ > kLongestToken)
-      fail(fmt::format("from byte {} on there is a name, a value or a gap of more than {} bytes", token_,
-                       kLongestToken));
-    if (!done() && at_ - begin_ == std::ssize(piece_)) fetch();
+    follow(*here_);
+    if (++here_ != end_) return;
+    begin_ += std::ssize(piece_);
+    if (begin_ < size_) fetch();
   }
 
  private:
   [[noreturn]] void fail(const std::string& what) const { throw Error(fmt::format("{}: {}", file_, what)); }
   void fetch() {
-    begin_ = at_;
-    piece_.resize(static_cast<std::size_t>(std::min<std::int64_t>(1 << 16, size_ - at_)));
+    // A token has been read as far as here.
+    if (begin_ - token_ > kLongestToken)
+      fail(fmt::format("from byte {} on there is a name, a value or a gap of more than {} bytes", token_,
+                       kLongestToken));
+    piece_.resize(static_cast<std::size_t>(std::min<std::int64_t>(1 << 16, size_ - begin_)));
     source_(begin_, std::as_writable_bytes(std::span(piece_)));
     // The parser would take a zero for the end.
     if (const auto zero = std::ranges::find(piece_, '\0'); zero != piece_.end())
       fail(fmt::format("byte {} of its header is zero", begin_ + (zero - piece_.begin())));
+    here_ = piece_.data();
+    end_ = here_ + piece_.size();
   }
   // Where a token begins, as far as JSON is concerned.
   void follow(char c) {
     if (escaped_)
       escaped_ = false;
-    else if (in_text_ && c == '\\')
-      escaped_ = true;
     else if (c == '"')
-      in_text_ = !in_text_, token_ = at_;
-    else if (!in_text_ && std::string_view("{}[],:").find(c) != std::string_view::npos)
-      token_ = at_;
+      in_text_ = !in_text_, begin_token();
+    else if (in_text_)
+      escaped_ = c == '\\';
+    else if (c == ',' || c == ':' || c == '{' || c == '}' || c == '[' || c == ']')
+      begin_token();
   }
+  void begin_token() { token_ = begin_ + (here_ - piece_.data()); }
   const std::string& file_;
   const std::int64_t size_;
   const HeaderSource& source_;
   std::vector<char> piece_;
-  std::int64_t begin_ = 0, at_ = 0, token_ = 0;  // of the piece; what comes next; the token it belongs to
+  std::int64_t begin_ = 0, token_ = 0;  // of the piece, and of the token that is read
+  const char *here_ = nullptr, *end_ = nullptr;
   bool in_text_ = false, escaped_ = false;
 };
 
@@ -137,6 +142,8 @@ class Reader final : public nlohmann::json_sax<json> {
       key_ = name;
       if (header_.metadata.contains(name))
         fail(fmt::format("__metadata__ has the key '{}' twice", shown(name)));
+      if (header_.metadata.size() == kMostTensors)
+        fail(fmt::format("__metadata__ has more than {} keys", kMostTensors));
       keep(name);
     } else {
       key_ = name;

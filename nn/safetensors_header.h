@@ -25,7 +25,7 @@ struct SafetensorsHeader {
 
 inline constexpr std::int64_t kMostHeaderBytes = 100'000'000;  ///< that the format allows
 // And that Tandem reads, so that no file takes more than some 50 MB before it is known to be good:
-inline constexpr std::size_t kMostTensors = 100'000;
+inline constexpr std::size_t kMostTensors = 100'000;                   ///< and keys of the metadata
 inline constexpr std::int64_t kMostNameBytes = std::int64_t{1} << 24;  ///< of all names and the metadata
 inline constexpr std::int64_t kLongestToken = std::int64_t{1} << 20;   ///< of a name, a value, spaces
 
