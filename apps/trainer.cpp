@@ -220,9 +220,9 @@ std::unique_ptr<CheckpointWriter> Trainer::checkpoint_writer() const {
 }
 
 // Drained, after so many batches. All ranks give what they hold; the main one writes while training goes on.
-void Trainer::save_checkpoint(const Run& run, std::int64_t batch) const {
+void Trainer::save_checkpoint(const Run& run, std::int64_t batch) {
   if (run.writer) run.writer->wait();  // there is one copy of the state at a time
-  auto state = run.session.state(main_rank());
+  copy_ = run.session.state(main_rank(), nullptr, std::move(copy_));
   std::optional<double> score;
   if (options_.keep_best) {
     const std::vector<double> accuracy = evaluate(run.session, run.evaluation, run.evaluates);
@@ -233,7 +233,7 @@ void Trainer::save_checkpoint(const Run& run, std::int64_t batch) const {
   now.batch = batch;
   now.epoch = batch / run.host.batches_per_epoch();
   now.losses = run.log->losses();
-  run.writer->save(batch, checkpoint_files(std::move(state), std::move(now), classes_), score);
+  run.writer->save(batch, checkpoint_files(copy_, std::move(now), classes_), score);
 }
 
 std::vector<double> Trainer::evaluate(Session& session, CifarEvaluation& evaluation, int program) const {
@@ -359,7 +359,7 @@ void Trainer::end_run(Session& session, int signal) const {
 }
 
 // A short last batch has a Program of its own.
-void Trainer::run_epochs(const Run& run) const {
+void Trainer::run_epochs(const Run& run) {
   const std::int64_t total = run.host.total_batches(), per_epoch = run.host.batches_per_epoch(),
                      every = options_.checkpoint_every;
   run.host.start(begin_.batch);
