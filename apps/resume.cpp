@@ -68,7 +68,7 @@ Start find_start(const TrainOptions& o) {
   start.in_place = same_directory(fs::path(start.checkpoint->path).parent_path(), checkpoints_of(o.output));
   if (!start.in_place) return start;
   if (const auto newest = newest_in(checkpoints_of(o.output)).checkpoint;
-      newest->step > start.checkpoint->step)
+      newest && newest->step > start.checkpoint->step)
     throw Error(fmt::format(
         "--resume '{}': --output holds a newer checkpoint of this run, '{}'; choose another --output, "
         "or --resume auto",

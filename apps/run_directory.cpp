@@ -24,9 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::array kFiles{"args.json", "metrics.jsonl", "summary.json", "profile.json", "program.json"};
-
-// And what else says that a directory holds a run.
+// What says that a directory holds a run.
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
                            "profile.json", "program.json",  "checkpoints"};
 
@@ -54,7 +52,8 @@ std::string first_steps(const std::string& file, std::int64_t batches) {
   std::string lines;
   for (std::string line; std::getline(in, line);) {
     const json j = json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!j.is_object() || j.value("step", batches) >= batches) break;
+    const bool numbered = j.is_object() && j.contains("step") && j["step"].is_number_integer();
+    if (!numbered || j["step"] >= batches) break;
     lines += line + "\n";
   }
   return lines;
@@ -118,28 +117,46 @@ std::string to_json(const TrainOptions& o) {
   return j.dump(1) + "\n";
 }
 
-RunDirectory::RunDirectory(const TrainOptions& options, bool in_place) : directory_(options.output) {
+RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {
+  std::error_code none;
+  if (keeps() && fs::is_directory(directory_, none)) lock_ = locked(directory_);
+}
+
+void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   if (!keeps()) return;
+  const bool fresh = !lock_;
+  try {
+    make_directories(Files::system(), directory_);
+  } catch (const Error& e) {
+    throw Error(fmt::format("--output '{}' cannot be made: {}", directory_, e.what()));
+  }
+  if (fresh) lock_ = locked(directory_);
+  in_place_ = in_place;
   std::error_code error;
-  fs::create_directories(directory_, error);
-  if (error) throw Error(fmt::format("--output '{}' cannot be made: {}", directory_, error.message()));
-  lock_ = locked(directory_);
-  for (const char* file : kHeld)
-    if (!options.force && !in_place && fs::exists(path(file), error))
+  for (const char* file : kHeld)  // also where another run made it just now
+    if (!options.force && (fresh || !in_place) && fs::exists(path(file), error))
       throw Error(
           fmt::format("--output '{}' holds a run already ({}); choose another directory, or --force its "
                       "replacement",
                       directory_, file));
-  require_writable("--output", path(kFiles[0]));
+  require_writable("--output", path(kHeld[0]));
+}
+
+// What stayed would pass for this run's.
+void RunDirectory::remove_earlier_run() {
+  std::error_code error;
+  for (const char* file : kHeld) {
+    fs::remove_all(path(file), error);
+    if (error) throw Error(fmt::format("'{}' cannot be removed: {}", path(file), error.message()));
+  }
 }
 
 void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   if (!keeps()) return;
-  std::error_code ignored;
-  if (batches == 0) {
-    for (const char* file : kFiles) fs::remove(path(file), ignored);
-    fs::remove_all(checkpoints_of(directory_), ignored);
+  if (batches == 0 || !in_place_) {
+    remove_earlier_run();
   } else {
+    std::error_code ignored;
     fs::remove(path("summary.json"), ignored);
     const std::string lines = first_steps(path("metrics.jsonl"), batches);
     replace_durably(Files::system(), path("metrics.jsonl"),

@@ -25,11 +25,14 @@ std::string to_json(const TrainOptions& options);
 class RunDirectory {
  public:
   RunDirectory() = default;
-  /// Makes the directory --output, and leaves what it holds. Throws Error naming it when it cannot be
-  /// written, or holds a run and is neither to replace it (--force) nor to go on with it (`in_place`).
-  RunDirectory(const TrainOptions& options, bool in_place);
-  /// Removes what is left of an earlier run, and writes args.json. A run that goes on after `batches` keeps
-  /// its checkpoints and its metrics so far.
+  /// Takes the directory --output, where it is there already, for this run alone; nothing is changed. Throws
+  /// Error naming it when another run writes there.
+  explicit RunDirectory(const TrainOptions& options);
+  /// Makes the directory, and leaves what it holds. Throws Error naming it when it cannot be written, or
+  /// holds a run and is neither to replace it (--force) nor to go on with it (`in_place`).
+  void claim(const TrainOptions& options, bool in_place);
+  /// Removes what is left of an earlier run, and writes args.json. A run that goes on, in place, after
+  /// `batches` keeps its checkpoints and its metrics so far.
   void start(const TrainOptions& options, std::int64_t batches = 0);
   void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms,
                double images_per_second);
@@ -38,7 +41,9 @@ class RunDirectory {
   bool keeps() const { return !directory_.empty(); }
 
  private:
+  void remove_earlier_run();
   std::string directory_;
+  bool in_place_ = false;
   std::shared_ptr<const int> lock_;  // no other run writes here meanwhile
   std::ofstream metrics_;
 };

@@ -25,6 +25,7 @@ namespace {
 
 using nlohmann::json;
 constexpr const char* kRun = "run.json";
+constexpr double kAnyLoss = 1e300;
 constexpr const char* kOptimizer = "optimizer.safetensors";
 
 std::string model_file(int model, int models) {
@@ -36,18 +37,16 @@ std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes)
   return nn::make_network(options.arch, classes);
 }
 
+// Not by nlohmann's objects, which end the process where there is no memory.
 std::string to_json(const RunState& run) {
-  return json{{"batch", run.batch},
-              {"epoch", run.epoch},
-              {"losses",
-               {{"batches", run.losses.batches},
-                {"sum", run.losses.sum},
-                {"not_finite", run.losses.not_finite}}},
-              {"train_data", run.train_data},
-              {"test_data", run.test_data},
-              {"arguments", json::parse(to_json(run.options))}}
-             .dump(1) +
-         "\n";
+  return fmt::format(
+      R"({{"batch": {}, "epoch": {},
+ "losses": {{"batches": [{}], "sum": [{}], "not_finite": {}}},
+ "train_data": "{}", "test_data": "{}",
+ "arguments": {}}}
+)",
+      run.batch, run.epoch, fmt::join(run.losses.batches, ", "), fmt::join(run.losses.sum, ", "),
+      run.losses.not_finite, run.train_data, run.test_data, run.arguments);
 }
 
 // What is shared by the files of one checkpoint, on the thread that writes them.
@@ -58,10 +57,7 @@ struct Snapshot {
 };
 
 void write_model(const Snapshot& s, int model, const Sink& sink) {
-  std::map<std::string, Tensor> trained;  // all models'
-  for (const auto& [path, parameter] : s.network->named_parameters()) trained.emplace(path, s.state.at(path));
-  const auto states = unstack_states(trained, s.run.options.models);
-  nn::write_safetensors(nn::torch_state(*s.network, states[static_cast<std::size_t>(model)], s.run.batch),
+  nn::write_safetensors(nn::torch_sources(*s.network, s.state, s.run.batch, model, s.run.options.models),
                         sink);
 }
 
@@ -127,20 +123,23 @@ std::vector<CheckpointFile> checkpoint_files(std::map<std::string, Tensor> state
 RunState read_run_state(const Checkpoint& checkpoint) {
   const std::string file = checkpoint.file(kRun);
   try {
-    const json j = json::parse(read_text("checkpoint file", file));
+    const std::string text = read_text("checkpoint file", file);
+    const JsonInput j = JsonInput::parse("run state", text), losses = j["losses"].required();
     RunState run;
-    j.at("batch").get_to(run.batch);
-    j.at("epoch").get_to(run.epoch);
-    const json& losses = j.at("losses");
-    losses.at("batches").get_to(run.losses.batches);
-    losses.at("sum").get_to(run.losses.sum);
-    losses.at("not_finite").get_to(run.losses.not_finite);
-    j.at("train_data").get_to(run.train_data);
-    j.at("test_data").get_to(run.test_data);
-    run.arguments = j.at("arguments").dump();
-    const auto models = j.at("arguments").at("models").get<std::size_t>();
-    if (run.batch < 0 || run.losses.sum.size() != models || run.losses.batches.size() != models)
-      throw Error("its batch is negative, or there are losses of other models than its arguments say");
+    run.batch = j["batch"].required().integer<std::int64_t>(0, 0);
+    run.epoch = j["epoch"].required().integer<std::int64_t>(0, 0);
+    for (const auto& [key, values] : {std::pair("batches", &run.losses.batches), {"sum", &run.losses.sum}})
+      for (const JsonInput& value : losses[key].required().items())
+        values->push_back(value.number(0, -kAnyLoss, kAnyLoss));
+    run.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
+    run.train_data = j["train_data"].required().text();
+    run.test_data = j["test_data"].required().text();
+    const auto models = j["arguments"].required()["models"].required().integer<std::int64_t>(1, 1);
+    run.arguments = json::parse(text).at("arguments").dump();
+    if (std::ssize(run.losses.sum) != models || std::ssize(run.losses.batches) != models)
+      throw Error("there are losses of other models than its arguments say");
+    if (run.batch != checkpoint.step)
+      throw Error(fmt::format("it is of batch {}, the checkpoint of {}", run.batch, checkpoint.step));
     return run;
   } catch (const std::exception& e) {
     throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));
@@ -161,7 +160,7 @@ std::map<std::string, Tensor> read_state(const Checkpoint& checkpoint, const Tra
 }
 
 std::string compare(const RunState& saved, const RunState& now) {
-  const json was = json::parse(saved.arguments), is = json::parse(to_json(now.options));
+  const json was = json::parse(saved.arguments), is = json::parse(now.arguments);
   Comparison differing(was, is);
   for (const char* key : kNetwork) differing.add(key);
   const bool evaluates = now.options.evaluate;

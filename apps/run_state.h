@@ -15,12 +15,12 @@ namespace tandem::apps {
 
 /// What a checkpoint knows of its run beside model and optimiser: run.json.
 struct RunState {
-  std::int64_t batch = 0;  ///< the first that is not trained on yet: the loader goes on there
-  std::int64_t epoch = 0;  ///< that it belongs to
-  LossSums losses;         ///< as of then
-  std::uint64_t train_data = 0, test_data = 0;  ///< digests
-  TrainOptions options;                         ///< when writing
-  std::string arguments;                        ///< when read: the options, as JSON
+  std::int64_t batch = 0;             ///< the first that is not trained on yet: the loader goes on there
+  std::int64_t epoch = 0;             ///< that it belongs to
+  LossSums losses;                    ///< as of then
+  std::string train_data, test_data;  ///< digests
+  TrainOptions options;               ///< not when read
+  std::string arguments;              ///< the options, as JSON
 };
 
 /// The files of a checkpoint: model.safetensors (of several models model-0.safetensors, …), which PyTorch

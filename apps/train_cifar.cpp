@@ -1,4 +1,6 @@
 // Trains an image classifier on CIFAR-10 or CIFAR-100, or on drawn images of the same form.
+#include <malloc.h>
+
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -48,6 +50,10 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
 
 int main(int argc, char** argv) {
   bound_team_spin(argv);
+  // Large tensors come from the system and go back to it. By default the first that is freed raises this
+  // limit, and copies of the state, of which there is one with each checkpoint, then leave holes in every
+  // thread's heap.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   apps::SignalWatch signals;
   std::unique_ptr<MpiSession> mpi;
   int reporter = 0;

@@ -68,11 +68,11 @@ Trainer::Trainer(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
     : options_(std::move(options)), signals_(signals), mpi_(mpi) {}
 
 void Trainer::run() {
+  const bool writes = is_main() && !options_.evaluate;
+  if (writes) directory_ = RunDirectory(options_);  // before what it holds is looked at
   start_ = find_start(options_);
-  if (is_main()) {  // before anything that takes long
-    if (!options_.evaluate) directory_ = RunDirectory(options_, start_.in_place);
-    require_writable("--trace", options_.trace);
-  }
+  if (writes) directory_.claim(options_, start_.in_place);
+  if (is_main()) require_writable("--trace", options_.trace);  // before anything that takes long
   MemoryDataset train_data = read_data(CifarSplit::train), test_data = read_data(CifarSplit::test);
   classes_ = train_data.classes();
   if (options_.batch_size > train_data.size())
@@ -220,8 +220,9 @@ std::unique_ptr<CheckpointWriter> Trainer::checkpoint_writer() const {
 }
 
 // Drained, after so many batches. All ranks give what they hold; the main one writes while training goes on.
-void Trainer::save_checkpoint(const Run& run, std::int64_t batch) const {
-  auto state = run.session.state(main_rank());
+void Trainer::save_checkpoint(const Run& run, std::int64_t batch) {
+  if (run.writer) run.writer->wait();  // there is one copy of the state at a time
+  copy_ = run.session.state(main_rank(), nullptr, std::move(copy_));
   std::optional<double> score;
   if (options_.keep_best) {
     const std::vector<double> accuracy = evaluate(run.session, run.evaluation, run.evaluates);
@@ -232,7 +233,7 @@ void Trainer::save_checkpoint(const Run& run, std::int64_t batch) const {
   now.batch = batch;
   now.epoch = batch / run.host.batches_per_epoch();
   now.losses = run.log->losses();
-  run.writer->save(batch, checkpoint_files(std::move(state), std::move(now), classes_), score);
+  run.writer->save(batch, checkpoint_files(copy_, std::move(now), classes_), score);
 }
 
 std::vector<double> Trainer::evaluate(Session& session, CifarEvaluation& evaluation, int program) const {
@@ -278,6 +279,7 @@ void Trainer::train(const DatasetPtr& train, const DatasetPtr& test) {
   const Strategy s = strategy();
   begin_.options = options_;
   begin_.options.threads = s.threads;
+  begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
   const Program program = training_program(s);
   std::unique_ptr<TrainingLog> log;
@@ -357,7 +359,7 @@ void Trainer::end_run(Session& session, int signal) const {
 }
 
 // A short last batch has a Program of its own.
-void Trainer::run_epochs(const Run& run) const {
+void Trainer::run_epochs(const Run& run) {
   const std::int64_t total = run.host.total_batches(), per_epoch = run.host.batches_per_epoch(),
                      every = options_.checkpoint_every;
   run.host.start(begin_.batch);

@@ -49,7 +49,7 @@ class Trainer {
   std::map<std::string, Tensor> initial_state() const;
   void agree_on_checkpoint();
   std::unique_ptr<CheckpointWriter> checkpoint_writer() const;
-  void save_checkpoint(const Run& run, std::int64_t batch) const;
+  void save_checkpoint(const Run& run, std::int64_t batch);
   Program training_program(const Strategy& strategy) const;
   Graph forward_graph(std::int64_t samples, bool training) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
@@ -58,7 +58,7 @@ class Trainer {
   void train(const DatasetPtr& train, const DatasetPtr& test);
   std::unique_ptr<TrainingLog> begin(const CifarTraining& host, int threads);
   void end_run(Session& session, int signal) const;
-  void run_epochs(const Run& run) const;
+  void run_epochs(const Run& run);
   std::vector<double> evaluate(Session& session, CifarEvaluation& evaluation, int program) const;
   void help_explain(const Session& session, Comm& spare) const;
   void save_what_was_traced(Session& session) const;
@@ -74,7 +74,8 @@ class Trainer {
   MpiSession* mpi_;
   RunDirectory directory_;
   Start start_;
-  RunState begin_;  ///< what this run begins with
+  RunState begin_;                      ///< what this run begins with
+  std::map<std::string, Tensor> copy_;  ///< of the state, for the writer of checkpoints
   int classes_ = 10;
 };
 

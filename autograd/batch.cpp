@@ -48,24 +48,26 @@ std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string,
   return stacked;
 }
 
+Tensor unstack_state(const Tensor& stacked, std::int64_t model, std::int64_t models) {
+  if (models == 1) return stacked;
+  TensorType type = stacked.type();
+  if (type.shape.empty() || type.shape[0] != models)
+    throw Error(fmt::format("{} has no leading axis of {} models", to_string(type), models));
+  type.shape.erase(type.shape.begin());
+  Tensor one = Tensor::empty(type);
+  std::copy_n(stacked.as<std::byte>() + model * type.bytes(), type.bytes(), one.as<std::byte>());
+  return one;
+}
+
 std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::string, Tensor>& stacked,
                                                           std::int64_t models) {
-  if (models == 1) return {stacked};
   std::vector<std::map<std::string, Tensor>> result(static_cast<std::size_t>(models));
-  for (const auto& [path, all] : stacked) {
-    TensorType type = all.type();
-    if (type.shape.empty() || type.shape[0] != models)
-      throw Error(fmt::format("state '{}' is {}: it has no leading axis of {} models", path, to_string(type),
-                              models));
-    type.shape.erase(type.shape.begin());
-    const std::byte* from = all.as<std::byte>();
-    for (auto& model : result) {
-      Tensor one = Tensor::empty(type);
-      std::copy_n(from, type.bytes(), one.as<std::byte>());
-      from += type.bytes();
-      model.emplace(path, std::move(one));
+  for (const auto& [path, all] : stacked) try {
+      for (std::int64_t m = 0; m < models; ++m)
+        result[static_cast<std::size_t>(m)].emplace(path, unstack_state(all, m, models));
+    } catch (const Error& e) {
+      throw Error(fmt::format("state '{}': {}", path, e.what()));
     }
-  }
   return result;
 }
 

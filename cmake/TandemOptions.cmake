@@ -7,6 +7,7 @@ option(TANDEM_APPS "Build the programs" ${PROJECT_IS_TOP_LEVEL})
 option(TANDEM_TESTS "Build the tests, and the programs, which some of them run" ${PROJECT_IS_TOP_LEVEL})
 option(TANDEM_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(TANDEM_INSTALL "Install the library, its headers and the programs" ${PROJECT_IS_TOP_LEVEL})
+option(TANDEM_FUZZ "Build fuzzers of all that reads files from outside, with clang (target: fuzz)" OFF)
 set(TANDEM_SANITIZE "" CACHE STRING "address, undefined or thread")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -38,4 +38,10 @@ std::string checksum_of(const InputFile& file) {
   return sum.hex();
 }
 
+std::string checksum_of(std::string_view text) {
+  Checksum sum;
+  sum.update(std::as_bytes(std::span(text)));
+  return sum.hex();
+}
+
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <tandem/core/input_file.h>
 
@@ -24,5 +25,6 @@ class Checksum {
 
 /// Of all bytes of a file. Throws what reading it throws.
 std::string checksum_of(const InputFile& file);
+std::string checksum_of(std::string_view text);
 
 }  // namespace tandem

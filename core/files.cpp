@@ -1,12 +1,15 @@
 #include <tandem/core/files.h>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -121,12 +124,47 @@ void make_directory(Files& files, const std::string& path) {
   retried("cannot make directory", path, [&] { return files.mkdir(path); });
 }
 
+void make_directories(Files& files, const std::string& path) {
+  const fs::path directory = path;
+  std::error_code error;
+  if (directory.empty() || fs::is_directory(directory, error)) return;
+  const std::string parent = parent_of(path), name = directory.filename().string();
+  make_directories(files, parent);
+  if (name.empty() || name == "." || name == "..") return;  // "a/b/"
+  make_directory(files, path);
+  sync_directory(files, parent);
+}
+
 void remove_directory(Files& files, const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) return;
-  for (const auto& entry : fs::directory_iterator(path, error))
-    retried("cannot remove", entry.path().string(), [&] { return files.unlink(entry.path().string()); });
+  const fs::file_type type = fs::symlink_status(path, error).type();
+  if (type == fs::file_type::not_found) return;
+  if (type == fs::file_type::symlink) {
+    retried("cannot remove", path, [&] { return files.unlink(path); });
+    return;
+  }
+  for (const std::string& name : names_in(path)) {
+    const std::string file = path + "/" + name;
+    retried("cannot remove", file, [&] { return files.unlink(file); });
+  }
   retried("cannot remove", path, [&] { return files.rmdir(path); });
+}
+
+// Not by std::filesystem, whose iterator ends the process where it gets no memory.
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), closedir);
+  if (!stream && errno == ENOENT) return names;
+  while (stream) {
+    errno = 0;  // tells the end from a failure
+    const dirent* const entry = readdir(stream.get());
+    if (!entry) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) fail("cannot read directory", directory);
+  std::ranges::sort(names);
+  return names;
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace tandem {
 
@@ -42,7 +43,12 @@ void rename_durably(Files& files, const std::string& from, const std::string& to
 /// Returns when the names in a directory are on the disk.
 void sync_directory(Files& files, const std::string& path);
 void make_directory(Files& files, const std::string& path);
-/// Removes a directory with the files in it, or what there is of it; directories inside are an Error.
+/// Makes a directory, and those it is in, unless they are there; those made are on the disk then.
+void make_directories(Files& files, const std::string& path);
+/// Removes a directory with the files in it, or what there is of it; directories inside are an Error. Of a
+/// link the link alone.
 void remove_directory(Files& files, const std::string& path);
+/// The names in a directory, sorted; none where there is no such directory.
+std::vector<std::string> names_in(const std::string& directory);
 
 }  // namespace tandem

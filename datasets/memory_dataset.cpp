@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/checksum.h>
 
 namespace tandem {
 
@@ -52,11 +52,11 @@ void MemoryDataset::get_labels(std::int64_t, std::int64_t index, Sample& sample)
   sample.weights.clear();
 }
 
-std::uint64_t MemoryDataset::digest() const {
-  constexpr std::size_t kEvery = 1021;  // a prime: other places in each sample
-  std::string some(reinterpret_cast<const char*>(labels.data()), labels.size() * sizeof labels[0]);
-  for (std::size_t i = 0; i < bytes.size(); i += kEvery) some.push_back(static_cast<char>(bytes[i]));
-  return fnv1a(some);
+std::string MemoryDataset::digest() const {
+  Checksum sum;
+  sum.update(std::as_bytes(std::span(labels)));
+  sum.update(std::as_bytes(std::span(bytes)));
+  return sum.hex();
 }
 
 }  // namespace tandem

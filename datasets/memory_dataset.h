@@ -24,7 +24,7 @@ class MemoryDataset final : public Dataset {
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
   void get_labels(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
   /// Of the labels and some bytes of every sample: other data have, almost certainly, another one.
-  std::uint64_t digest() const;
+  std::string digest() const;
 
   TensorType sample_type;
   std::vector<std::uint8_t> bytes;   ///< (N, …)

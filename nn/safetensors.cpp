@@ -38,10 +38,13 @@ std::span<std::byte> bytes_of(Tensor& t) {
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_("safetensors file", path) {
-  std::vector<char> json(static_cast<std::size_t>(header_bytes(file_)));
-  data_ = kLengthBytes + std::ssize(json);
-  file_.read(kLengthBytes, std::as_writable_bytes(std::span(json)));
-  header_ = parse_safetensors_header(fmt::format("safetensors file '{}'", path), json, file_.size() - data_);
+  const std::int64_t json_bytes = header_bytes(file_);
+  const auto json = [&](std::int64_t offset, std::span<std::byte> out) {
+    file_.read(kLengthBytes + offset, out);
+  };
+  data_ = kLengthBytes + json_bytes;
+  header_ = parse_safetensors_header(fmt::format("safetensors file '{}'", path), json_bytes, json,
+                                     file_.size() - data_);
 }
 
 Tensor SafetensorsFile::read(const std::string& name) const {
@@ -60,20 +63,32 @@ std::map<std::string, Tensor> SafetensorsFile::read_all() const {
 }
 
 // The largest elements first, so that all lie at multiples of their size.
-void write_safetensors(const std::map<std::string, Tensor>& tensors, const Sink& sink) {
-  std::vector<std::pair<std::string, Tensor>> order(tensors.begin(), tensors.end());
-  std::ranges::stable_sort(order, std::ranges::greater(),
-                           [](const auto& t) { return size_of(t.second.dtype()); });
+void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink) {
   SafetensorsHeader header;
   header.metadata["format"] = "pt";
+  std::vector<std::pair<const TensorSource*, SafetensorsEntry*>> order;
+  for (const auto& [name, tensor] : tensors)
+    order.emplace_back(&tensor, &(header.tensors[name] = {tensor.type, 0}));
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [](const auto& t) { return size_of(t.first->type.dtype); });
   std::int64_t begin = 0;
-  for (const auto& [name, tensor] : order) {
-    header.tensors[name] = {tensor.type(), begin};
-    begin += tensor.type().bytes();
+  for (auto& [tensor, entry] : order) {
+    entry->begin = begin;
+    begin += tensor->type.bytes();
   }
   const std::string beginning = format_safetensors_header(header);
   sink(std::as_bytes(std::span(beginning)));
-  for (auto& [name, tensor] : order) sink(bytes_of(tensor));
+  for (auto& [tensor, entry] : order) {
+    Tensor made = tensor->make();
+    sink(bytes_of(made));
+  }
+}
+
+void write_safetensors(const std::map<std::string, Tensor>& tensors, const Sink& sink) {
+  std::map<std::string, TensorSource> sources;
+  for (const auto& [name, tensor] : tensors)
+    sources.emplace(name, TensorSource{tensor.type(), [tensor = tensor] { return tensor; }});
+  write_safetensors(sources, sink);
 }
 
 }  // namespace tandem::nn

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <map>
 #include <string>
 
@@ -28,7 +29,14 @@ class SafetensorsFile {
   std::int64_t data_ = 0;  // where the header ends
 };
 
+/// A tensor to be written: it is made when its turn comes, and given up afterwards.
+struct TensorSource {
+  TensorType type;
+  std::function<Tensor()> make;
+};
+
 /// Gives `sink` a safetensors file with these tensors, and the metadata that PyTorch's libraries ask for.
+void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink);
 void write_safetensors(const std::map<std::string, Tensor>& tensors, const Sink& sink);
 
 }  // namespace tandem::nn

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
@@ -34,13 +38,82 @@ std::optional<DType> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-// A name as errors have it: a malicious one may have megabytes, or lines.
-std::string shown(const std::string& name) {
-  constexpr std::size_t kShown = 60;
-  std::string text = name.size() <= kShown ? name : name.substr(0, kShown) + "...";
-  std::ranges::replace_if(
-      text, [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
-  return text;
+// The header's bytes one after the other, for a parser that keeps one token at a time.
+class Bytes {
+ public:
+  Bytes(const std::string& file, std::int64_t size, const HeaderSource& source)
+      : file_(file), size_(size), source_(source) {
+    if (size_ > 0) fetch();
+  }
+  bool done() const { return here_ == end_; }
+  char current() const { return *here_; }
+  void next() {
+    follow(*here_);
+    if (++here_ != end_) return;
+    begin_ += std::ssize(piece_);
+    if (begin_ < size_) fetch();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const { throw Error(fmt::format("{}: {}", file_, what)); }
+  void fetch() {
+    // A token has been read as far as here.
+    if (begin_ - token_ > kLongestToken)
+      fail(fmt::format("from byte {} on there is a name, a value or a gap of more than {} bytes", token_,
+                       kLongestToken));
+    piece_.resize(static_cast<std::size_t>(std::min<std::int64_t>(1 << 16, size_ - begin_)));
+    source_(begin_, std::as_writable_bytes(std::span(piece_)));
+    // The parser would take a zero for the end.
+    if (const auto zero = std::ranges::find(piece_, '\0'); zero != piece_.end())
+      fail(fmt::format("byte {} of its header is zero", begin_ + (zero - piece_.begin())));
+    here_ = piece_.data();
+    end_ = here_ + piece_.size();
+  }
+  // Where a token begins, as far as JSON is concerned.
+  void follow(char c) {
+    if (escaped_)
+      escaped_ = false;
+    else if (c == '"')
+      in_text_ = !in_text_, begin_token();
+    else if (in_text_)
+      escaped_ = c == '\\';
+    else if (c == ',' || c == ':' || c == '{' || c == '}' || c == '[' || c == ']')
+      begin_token();
+  }
+  void begin_token() { token_ = begin_ + (here_ - piece_.data()); }
+  const std::string& file_;
+  const std::int64_t size_;
+  const HeaderSource& source_;
+  std::vector<char> piece_;
+  std::int64_t begin_ = 0, token_ = 0;  // of the piece, and of the token that is read
+  const char *here_ = nullptr, *end_ = nullptr;
+  bool in_text_ = false, escaped_ = false;
+};
+
+// What the parser asks of a pair of these: an input iterator over Bytes, of which the last has none.
+struct ByteIterator {
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = char;
+  Bytes* bytes = nullptr;
+  char operator*() const { return bytes->current(); }
+  ByteIterator& operator++() {
+    bytes->next();
+    return *this;
+  }
+  bool operator==(const ByteIterator& other) const { return ended() == other.ended(); }
+  bool ended() const { return !bytes || bytes->done(); }
+};
+
+// As JSON has it.
+std::string quoted(const std::string& text) {
+  try {
+    return json(text).dump();
+  } catch (const json::exception&) {
+    throw Error("a tensor's name is not UTF-8, which safetensors files need");
+  }
 }
 
 // Takes the parser's events one by one, since a parsed document would have forgotten keys that come twice.
@@ -60,12 +133,18 @@ class Reader final : public nlohmann::json_sax<json> {
   }
   bool key(std::string& name) override {
     if (depth_ == 1) {
-      if (!names_.insert(name).second) fail(fmt::format("the name '{}' is given twice", shown(name)));
+      if (header_.tensors.contains(name) || (has_metadata_ && name == kMetadata))
+        fail(fmt::format("the name '{}' is given twice", shown(name)));
+      has_metadata_ |= name == kMetadata;
+      keep(name);
       tensor_ = name;
     } else if (in_metadata()) {
       key_ = name;
       if (header_.metadata.contains(name))
         fail(fmt::format("__metadata__ has the key '{}' twice", shown(name)));
+      if (header_.metadata.size() == kMostTensors)
+        fail(fmt::format("__metadata__ has more than {} keys", kMostTensors));
+      keep(name);
     } else {
       key_ = name;
       if (name != "dtype" && name != "shape" && name != "data_offsets")
@@ -102,6 +181,7 @@ class Reader final : public nlohmann::json_sax<json> {
   }
   bool string(string_t& value) override {
     if (depth_ == 2 && in_metadata()) {
+      keep(value);
       header_.metadata.emplace(key_, value);
     } else if (depth_ == 2 && key_ == "dtype" && list_.empty()) {
       const auto dtype = dtype_named(value);
@@ -125,22 +205,22 @@ class Reader final : public nlohmann::json_sax<json> {
   }
 
   SafetensorsHeader finish(std::int64_t data_bytes) {
-    std::vector<std::pair<std::int64_t, const std::string*>> order;
-    for (const auto& [name, entry] : header_.tensors) order.emplace_back(entry.begin, &name);
+    std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
+    for (const auto& tensor : header_.tensors) order.push_back(&tensor);
     // Of two that begin together the shorter, empty one comes first.
-    std::ranges::sort(order, [&](const auto& a, const auto& b) {
-      return std::pair(a.first, bytes_of(*a.second)) < std::pair(b.first, bytes_of(*b.second));
-    });
+    std::ranges::sort(order, {},
+                      [](const auto* t) { return std::pair(t->second.begin, t->second.type.bytes()); });
     std::int64_t end = 0;
-    for (const auto& [begin, name] : order) {
-      if (begin != end)
+    for (const auto* tensor : order) {
+      const auto& [name, entry] = *tensor;
+      if (entry.begin != end)
         fail(fmt::format("tensor '{}' begins at byte {} of the data, what is before it ends at {}",
-                         shown(*name), begin, end));
-      end += bytes_of(*name);
+                         shown(name), entry.begin, end));
+      end += entry.type.bytes();
       if (end > data_bytes)
         fail(fmt::format(
             "tensor '{}' ends at byte {} of the data, of which the file holds {}: is it cut short?",
-            shown(*name), end, data_bytes));
+            shown(name), end, data_bytes));
     }
     if (end != data_bytes) fail(fmt::format("the tensors take {} bytes, the file holds {}", end, data_bytes));
     return std::move(header_);
@@ -148,7 +228,11 @@ class Reader final : public nlohmann::json_sax<json> {
 
  private:
   bool in_metadata() const { return tensor_ == kMetadata; }
-  std::int64_t bytes_of(const std::string& name) const { return header_.tensors.at(name).type.bytes(); }
+  void keep(const std::string& text) {
+    kept_ += std::ssize(text);
+    if (kept_ > kMostNameBytes)
+      fail(fmt::format("its names and metadata take more than {} bytes", kMostNameBytes));
+  }
   [[noreturn]] void fail(const std::string& what) const { throw Error(fmt::format("{}: {}", file_, what)); }
   [[noreturn]] void refuse(const std::string& value) const {
     if (depth_ == 0) fail(fmt::format("the header is {}, not an object", value));
@@ -175,7 +259,9 @@ class Reader final : public nlohmann::json_sax<json> {
   SafetensorsHeader header_;
   int depth_ = 0;  // of objects that are open: the header, and in it a tensor or the metadata
   std::string tensor_, key_, list_;  // at depth 1; at depth 2; the key whose array is open
-  std::set<std::string> names_, fields_;
+  std::set<std::string> fields_;
+  bool has_metadata_ = false;
+  std::int64_t kept_ = 0;  // bytes of names and metadata
   std::vector<std::int64_t> numbers_;
   TensorType type_;
   std::int64_t begin_ = -1, end_ = -1;
@@ -183,33 +269,45 @@ class Reader final : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors_header(const std::string& file, std::span<const char> text,
-                                           std::int64_t data_bytes) {
-  // The parser would skip a byte order mark, and take a zero for the end.
-  if (text.empty() || text[0] != '{')
+std::string shown(const std::string& name) {
+  constexpr std::size_t kShown = 60;
+  std::string text = name.size() <= kShown ? name : name.substr(0, kShown) + "...";
+  std::ranges::replace_if(
+      text, [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }, '?');
+  return text;
+}
+
+SafetensorsHeader parse_safetensors_header(const std::string& file, std::int64_t json_bytes,
+                                           const HeaderSource& source, std::int64_t data_bytes) {
+  Bytes bytes(file, json_bytes, source);
+  // The parser would skip a byte order mark.
+  if (bytes.done() || bytes.current() != '{')
     throw Error(fmt::format("{}: its header does not begin with '{{'", file));
-  if (const auto zero = std::ranges::find(text, '\0'); zero != text.end())
-    throw Error(fmt::format("{}: byte {} of its header is zero", file, zero - text.begin()));
   Reader reader(file);
-  json::sax_parse(text.begin(), text.end(), &reader);
+  json::sax_parse(ByteIterator{&bytes}, ByteIterator{}, &reader);
   return reader.finish(data_bytes);
 }
 
+// Value by value, since nlohmann's objects end the process where there is no memory.
 std::string format_safetensors_header(const SafetensorsHeader& header) {
-  json j = json::object();
-  if (!header.metadata.empty()) j[kMetadata] = header.metadata;
+  std::string text;
+  const auto begin = [&](const std::string& name) { text += (text.empty() ? "" : ",") + quoted(name) + ":"; };
+  if (!header.metadata.empty()) {
+    begin(kMetadata);
+    char between = '{';
+    for (const auto& [key, value] : header.metadata) {
+      text += std::exchange(between, ',') + quoted(key) + ":" + quoted(value);
+    }
+    text += '}';
+  }
   for (const auto& [name, entry] : header.tensors) {
     if (name == kMetadata) throw Error(fmt::format("a tensor cannot be called {}", kMetadata));
-    j[name] = {{"dtype", upper(name_of(entry.type.dtype))},
-               {"shape", entry.type.shape},
-               {"data_offsets", {entry.begin, entry.begin + entry.type.bytes()}}};
+    begin(name);
+    text += fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        upper(name_of(entry.type.dtype)), fmt::join(entry.type.shape, ","), entry.begin,
+                        entry.begin + entry.type.bytes());
   }
-  std::string text;
-  try {
-    text = j.dump();
-  } catch (const json::exception&) {
-    throw Error("a tensor's name is not UTF-8, which safetensors files need");
-  }
+  text = "{" + text + "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (std::ssize(text) > kMostHeaderBytes)
     throw Error(fmt::format("the names of {} tensors need a header of {} bytes; safetensors files allow {}",

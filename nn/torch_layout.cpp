@@ -1,25 +1,36 @@
 #include <tandem/nn/torch_layout.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
 
 namespace tandem::nn {
 namespace {
 
 // (rows, from, to) -> (rows, to, from), a matrix of elements transposed in each row.
+template <class T>
+void transpose_rows_of(const T* in, T* out, std::int64_t rows, std::int64_t from, std::int64_t to) {
+  for (std::int64_t r = 0; r < rows; ++r, out += from * to)
+    for (std::int64_t i = 0; i < from; ++i)
+      for (std::int64_t j = 0; j < to; ++j) out[j * from + i] = *in++;
+}
+
 void transpose_rows(const Tensor& value, Tensor& result, std::int64_t rows, std::int64_t from,
                     std::int64_t to) {
-  const auto size = static_cast<std::size_t>(size_of(value.dtype()));
-  const std::byte* in = value.as<std::byte>();
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t i = 0; i < from; ++i)
-      for (std::int64_t j = 0; j < to; ++j, in += size)
-        std::memcpy(result.as<std::byte>() + static_cast<std::size_t>((r * to + j) * from + i) * size, in,
-                    size);
+  const auto as = [&](auto element) {
+    using T = decltype(element);
+    transpose_rows_of(value.as<T>(), result.as<T>(), rows, from, to);
+  };
+  switch (size_of(value.dtype())) {
+    case 8: return as(std::uint64_t{});
+    case 4: return as(std::uint32_t{});
+    case 2: return as(std::uint16_t{});
+    default: return as(std::uint8_t{});
+  }
 }
 
 }  // namespace
@@ -47,22 +58,38 @@ Tensor from_torch(const Parameter& p, const Tensor& value) {
   return result;
 }
 
-std::map<std::string, Tensor> torch_state(Module& module, const std::map<std::string, Tensor>& state,
-                                          std::int64_t batches) {
-  std::map<std::string, Tensor> result;
+std::map<std::string, TensorSource> torch_sources(Module& module, const std::map<std::string, Tensor>& state,
+                                                  std::int64_t batches, std::int64_t model,
+                                                  std::int64_t models) {
+  std::map<std::string, TensorSource> result;
   for (const auto& [path, p] : module.named_parameters()) {
     const auto found = state.find(path);
     if (found == state.end()) throw Error(fmt::format("the state has no '{}', which the model has", path));
-    if (found->second.type() != p->tensor.type())
+    TensorType expected = p->tensor.type();
+    if (models > 1) expected.shape.insert(expected.shape.begin(), models);
+    if (found->second.type() != expected)
       throw Error(fmt::format("the state's '{}' is {}, the model's {}", path, to_string(found->second.type()),
-                              to_string(p->tensor.type())));
-    result.emplace(path, to_torch(*p, found->second));
+                              to_string(expected)));
+    result.emplace(path, TensorSource{torch_type(*p), [p = p, value = &found->second, model, models] {
+                                        return to_torch(*p, unstack_state(*value, model, models));
+                                      }});
   }
   for (const std::string& path : module.torch_counters()) {
-    Tensor count = Tensor::empty({DType::i64, {}});
-    *count.as<std::int64_t>() = batches;
-    result.emplace(path, std::move(count));
+    const auto make = [batches] {
+      Tensor count = Tensor::empty({DType::i64, {}});
+      *count.as<std::int64_t>() = batches;
+      return count;
+    };
+    result.emplace(path, TensorSource{{DType::i64, {}}, make});
   }
+  return result;
+}
+
+std::map<std::string, Tensor> torch_state(Module& module, const std::map<std::string, Tensor>& state,
+                                          std::int64_t batches) {
+  std::map<std::string, Tensor> result;
+  for (const auto& [path, tensor] : torch_sources(module, state, batches))
+    result.emplace(path, tensor.make());
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <tandem/nn/module.h>
+#include <tandem/nn/safetensors.h>
 
 namespace tandem::nn {
 
@@ -18,8 +19,13 @@ Tensor to_torch(const Parameter& parameter, const Tensor& value);
 Tensor from_torch(const Parameter& parameter, const Tensor& value);
 
 /// A module's state as PyTorch's `state_dict` would have it after so many batches. Throws Error where
-/// `state`, such as `module.state()` or one model's of a Session, lacks a parameter; what else it holds is
-/// left out.
+/// `state`, such as `module.state()` or a Session's, lacks a parameter; what else it holds is left out. Of
+/// the stacked state of several `models` it is that of one. The sources share `state` and `module`, which
+/// must outlive them.
+std::map<std::string, TensorSource> torch_sources(Module& module, const std::map<std::string, Tensor>& state,
+                                                  std::int64_t batches, std::int64_t model = 0,
+                                                  std::int64_t models = 1);
+/// The same, all at once.
 std::map<std::string, Tensor> torch_state(Module& module, const std::map<std::string, Tensor>& state,
                                           std::int64_t batches);
 

@@ -26,16 +26,24 @@ WeightsReport compare(Module& module, const SafetensorsFile& file) {
           fmt::format("{}: {}, the model's {}", path, to_string(found->second.type), to_string(wanted)));
   }
   for (const auto& [name, entry] : file.tensors())
-    if (!known.contains(name)) report.unexpected.push_back(name);
+    if (!known.contains(name)) report.unexpected.push_back(shown(name));
   return report;
 }
 
+// A file may have anything in it, a hundred thousand times.
 std::string listed(const WeightsReport& report) {
+  constexpr std::size_t kListed = 100;
   std::string lines;
   for (const auto& [what, names] : {std::pair("missing", &report.missing),
                                     {"unexpected", &report.unexpected},
                                     {"mismatched", &report.mismatched}})
-    for (const std::string& name : *names) lines += fmt::format("\n  {}: {}", what, name);
+    for (std::size_t i = 0; i < names->size(); ++i) {
+      if (i == kListed) {
+        lines += fmt::format("\n  {}: {} more", what, names->size() - i);
+        break;
+      }
+      lines += fmt::format("\n  {}: {}", what, (*names)[i]);
+    }
   return lines;
 }
 
@@ -70,7 +78,8 @@ WeightsReport load_weights(Module& module, const std::string& path, const LoadOp
 }
 
 void save_weights(Module& module, const std::string& file) {
-  const auto tensors = torch_state(module, module.state(), 0);
+  const auto state = module.state();
+  const auto tensors = torch_sources(module, state, 0);
   replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });
 }
 

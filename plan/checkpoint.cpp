@@ -1,7 +1,6 @@
 #include <tandem/plan/checkpoint.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 #include <span>
@@ -10,6 +9,7 @@
 
 #include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
+#include <tandem/core/files.h>
 #include <tandem/core/input_file.h>
 #include <tandem/plan/checkpoint_manifest.h>
 
@@ -19,14 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kLargestManifest = 1 << 20;
 constexpr std::string_view kPrefix = "step-";
-
-// N of "step-N", written as Tandem writes it.
-std::optional<std::int64_t> step_of(const std::string& name) {
-  std::int64_t step = -1;
-  if (name.starts_with(kPrefix))
-    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
-  return step >= 0 && name == fmt::format("{}{}", kPrefix, step) ? std::optional(step) : std::nullopt;
-}
 
 void check_file(const std::string& path, const CheckpointManifest::File& expected, CheckpointCheck check) {
   const InputFile file("checkpoint file", path);
@@ -41,6 +33,15 @@ void check_file(const std::string& path, const CheckpointManifest::File& expecte
 
 }  // namespace
 
+std::optional<std::int64_t> checkpoint_step(const std::string& name) {
+  std::int64_t step = -1;
+  if (name.starts_with(kPrefix))
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+  return step >= 0 && name == checkpoint_name(step) ? std::optional(step) : std::nullopt;
+}
+
+std::string checkpoint_name(std::int64_t step) { return fmt::format("{}{}", kPrefix, step); }
+
 Checkpoint read_checkpoint(const std::string& path, CheckpointCheck check) {
   const InputFile file("checkpoint manifest", (fs::path(path) / kManifest).string());
   if (file.size() > kLargestManifest)
@@ -50,18 +51,17 @@ Checkpoint read_checkpoint(const std::string& path, CheckpointCheck check) {
   file.read(0, std::as_writable_bytes(std::span(text)));
   const CheckpointManifest manifest = manifest_from_json(file.path(), text);
   const fs::path directory = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
-  if (const auto named = step_of(directory.filename().string()); named && *named != manifest.step)
+  if (const auto named = checkpoint_step(directory.filename().string()); named && *named != manifest.step)
     throw Error(
         fmt::format("'{}' is of step {}, its directory's name of {}", file.path(), manifest.step, *named));
   for (const auto& f : manifest.files) check_file((directory / f.name).string(), f, check);
-  return {directory.string(), manifest.step, manifest.score, checksum_of(file)};
+  return {directory.string(), manifest.step, manifest.score, checksum_of(text)};
 }
 
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory) {
   std::vector<std::int64_t> steps;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(directory, none))
-    if (const auto step = step_of(entry.path().filename().string())) steps.push_back(*step);
+  for (const std::string& name : names_in(directory))
+    if (const auto step = checkpoint_step(name)) steps.push_back(*step);
   std::ranges::sort(steps);
   return steps;
 }
@@ -70,7 +70,7 @@ std::optional<Checkpoint> newest_checkpoint(const std::string& directory, std::v
   auto steps = checkpoint_steps(directory);
   std::ranges::reverse(steps);
   for (const std::int64_t step : steps) try {
-      return read_checkpoint(fmt::format("{}/{}{}", directory, kPrefix, step), CheckpointCheck::contents);
+      return read_checkpoint(directory + "/" + checkpoint_name(step), CheckpointCheck::contents);
     } catch (const Error& e) {
       damaged.emplace_back(e.what());
     }

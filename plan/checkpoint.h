@@ -23,8 +23,12 @@ enum class CheckpointCheck { sizes, contents };
 /// checkpoint: as far as sizes tell, or every byte of it.
 Checkpoint read_checkpoint(const std::string& path, CheckpointCheck check);
 
+/// "step-N", and N of such a name, written in this way; none where it is another name.
+std::string checkpoint_name(std::int64_t step);
+std::optional<std::int64_t> checkpoint_step(const std::string& name);
+
 /// The numbers N for which there is a `step-N` in the directory, whole or not, ascending; none where there is
-/// no such directory.
+/// no such directory. Throws Error where it cannot be read.
 std::vector<std::int64_t> checkpoint_steps(const std::string& directory);
 
 /// The checkpoint of the most steps in the directory of which every byte is as it was written; none where

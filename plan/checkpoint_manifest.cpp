@@ -1,30 +1,49 @@
 #include <tandem/plan/checkpoint_manifest.h>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <cctype>
+#include <set>
 
+#include <fmt/format.h>
+
+#include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
 #include <tandem/core/json_input.h>
 
 namespace tandem {
 namespace {
 
-constexpr const char* kFormat = "tandem checkpoint 1";
+constexpr const char* kFormat = "tandem checkpoint 2";
 constexpr double kAnyScore = 1e300;
 
+// So that it leads nowhere, and is written in JSON as it is.
 bool plain(const std::string& name) {
-  return !name.empty() && name.front() != '.' && name.find('/') == std::string::npos && name != kManifest;
+  return !name.empty() && name.front() != '.' && name != kManifest &&
+         std::ranges::all_of(
+             name, [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.'; });
 }
 
 }  // namespace
 
+void check_names(const CheckpointManifest& manifest) {
+  std::set<std::string> names;
+  for (const auto& f : manifest.files) {
+    if (!plain(f.name)) throw Error(fmt::format("'{}' is no name of a file in a checkpoint", f.name));
+    if (!names.insert(f.name).second)
+      throw Error(fmt::format("a checkpoint has two files called '{}'", f.name));
+  }
+}
+
+// By hand, since nlohmann's values end the process where there is no memory.
 std::string to_json(const CheckpointManifest& manifest) {
-  nlohmann::ordered_json j{{"format", kFormat}, {"step", manifest.step}};
-  if (manifest.score) j["score"] = *manifest.score;
-  j["files"] = nlohmann::ordered_json::array();
+  std::string files;
   for (const auto& f : manifest.files)
-    j["files"].push_back({{"name", f.name}, {"bytes", f.bytes}, {"xxh3", f.xxh3}});
-  return j.dump(1) + "\n";
+    files += fmt::format("{}\n  {{\"name\": \"{}\", \"bytes\": {}, \"xxh3\": \"{}\"}}",
+                         files.empty() ? "" : ",", f.name, f.bytes, f.xxh3);
+  const std::string text =
+      fmt::format("{{\n \"format\": \"{}\",\n \"step\": {},{}\n \"files\": [{}\n ]", kFormat, manifest.step,
+                  manifest.score ? fmt::format("\n \"score\": {},", *manifest.score) : "", files);
+  return fmt::format("{},\n \"xxh3\": \"{}\"\n}}\n", text, checksum_of(text));
 }
 
 CheckpointManifest manifest_from_json(const std::string& file, const std::string& text) {
@@ -38,8 +57,11 @@ CheckpointManifest manifest_from_json(const std::string& file, const std::string
   for (const JsonInput& f : json["files"].required().items()) {
     manifest.files.push_back({f["name"].required().text(), f["bytes"].required().integer<std::int64_t>(0, 0),
                               f["xxh3"].required().text()});
-    if (!plain(manifest.files.back().name))
-      throw Error(fmt::format("'{}': '{}' is no name of a file in it", file, manifest.files.back().name));
+  }
+  try {
+    check_names(manifest);
+  } catch (const Error& e) {
+    throw Error(fmt::format("'{}': {}", file, e.what()));
   }
   if (to_json(manifest) != text) throw Error(fmt::format("'{}' is not as it was written", file));
   return manifest;

@@ -1,7 +1,9 @@
 #include <tandem/plan/checkpoint_store.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,23 +15,31 @@ namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kUnfinished = ".tmp";
+const std::string kUnfinished = ".tmp", kGivenUp = ".old";
 
-// Makes a directory and those it is in, each known to the disk.
-void make_directories(Files& files, const fs::path& path) {
-  if (path.empty() || fs::is_directory(path)) return;
-  make_directories(files, path.parent_path());
-  make_directory(files, path.string());
-  sync_directory(files, path.has_parent_path() ? path.parent_path().string() : ".");
+// Neither does anyone read, and both may be removed at any time.
+bool is_leftover(const std::string& name) {
+  return std::ranges::any_of(std::vector{kUnfinished, kGivenUp}, [&](const std::string& ending) {
+    return name.ends_with(ending) && checkpoint_step(name.substr(0, name.size() - ending.size()));
+  });
 }
 
-// Whole, as far as sizes tell.
-std::optional<Checkpoint> seems_whole(const std::string& path) {
+std::optional<Checkpoint> whole_checkpoint(const std::string& path, CheckpointCheck check) {
   try {
-    return read_checkpoint(path, CheckpointCheck::sizes);
+    return read_checkpoint(path, check);
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+// Before anything is written.
+void check_request(const std::string& path, std::int64_t step, const std::vector<CheckpointFile>& files,
+                   std::optional<double> score) {
+  if (step < 0) throw Error(fmt::format("a checkpoint of step {}; steps count from 0", step));
+  if (score && !std::isfinite(*score)) throw Error(fmt::format("the score of '{}' is {}", path, *score));
+  CheckpointManifest manifest{step, score, {}};
+  for (const CheckpointFile& f : files) manifest.files.push_back({f.name, 0, ""});
+  check_names(manifest);
 }
 
 }  // namespace
@@ -42,55 +52,46 @@ CheckpointStore::CheckpointStore(std::string directory, Retention retention, Fil
         "least, and the steps cannot be negative",
         retention.last, retention.every));
   make_directories(files_, directory_);
-  std::vector<std::string> unfinished;
-  for (const auto& entry : fs::directory_iterator(directory_))
-    if (const std::string name = entry.path().filename().string();
-        entry.is_directory() && name.starts_with("step-") && name.ends_with(kUnfinished))
-      unfinished.push_back(entry.path().string());
-  for (const std::string& name : unfinished) remove_directory(files_, name);
+  for (const std::string& name : names_in(directory_))
+    if (const fs::path left = fs::path(directory_) / name; is_leftover(name) && fs::is_directory(left))
+      remove_directory(files_, left.string());
 }
 
 std::string CheckpointStore::path(std::int64_t step) const {
-  return (fs::path(directory_) / fmt::format("step-{}", step)).string();
+  return (fs::path(directory_) / checkpoint_name(step)).string();
 }
 
 Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<CheckpointFile>& files,
                                  std::optional<double> score) {
   const std::string whole = path(step), unfinished = whole + kUnfinished;
-  if (score && !std::isfinite(*score)) throw Error(fmt::format("the score of '{}' is {}", whole, *score));
-  if (fs::exists(whole)) {
-    std::vector<std::string> damaged;
-    try {
-      read_checkpoint(whole, CheckpointCheck::contents);
-    } catch (const Error& e) {
-      damaged.emplace_back(e.what());
-    }
-    if (damaged.empty()) throw Error(fmt::format("there is a checkpoint '{}' already", whole));
-    remove(whole);
-  }
+  check_request(whole, step, files, score);
+  if (whole_checkpoint(whole, CheckpointCheck::contents))
+    throw Error(fmt::format("there is a checkpoint '{}' already", whole));
+  Checkpoint saved;
   try {
     remove_directory(files_, unfinished);
-    write(unfinished, step, files, score);
-    rename_durably(files_, unfinished, whole);
+    saved = write(unfinished, step, files, score);
+    replace(unfinished, whole);
   } catch (...) {
     try {
       remove_directory(files_, unfinished);
-    } catch (const Error&) {  // the next store does
+    } catch (const std::exception&) {  // the next store does
     }
     throw;
   }
-  const Checkpoint saved = read_checkpoint(whole, CheckpointCheck::sizes);
+  saved.path = whole;
   try {
+    read_.insert(step);
     prune();
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     throw Error(
         fmt::format("'{}' is saved, but an older checkpoint could not be removed: {}", whole, e.what()));
   }
   return saved;
 }
 
-void CheckpointStore::write(const std::string& path, std::int64_t step,
-                            const std::vector<CheckpointFile>& files, std::optional<double> score) {
+Checkpoint CheckpointStore::write(const std::string& path, std::int64_t step,
+                                  const std::vector<CheckpointFile>& files, std::optional<double> score) {
   CheckpointManifest manifest{step, score, {}};
   make_directory(files_, path);
   for (const CheckpointFile& f : files) {
@@ -106,31 +107,67 @@ void CheckpointStore::write(const std::string& path, std::int64_t step,
     written.xxh3 = sum.hex();
     manifest.files.push_back(std::move(written));
   }
-  write_durably(files_, path + "/" + kManifest, [&](const Sink& sink) {
-    const std::string text = to_json(manifest);
-    sink(std::as_bytes(std::span(text)));
-  });
+  const std::string text = to_json(manifest);
+  write_durably(files_, path + "/" + kManifest,
+                [&](const Sink& sink) { sink(std::as_bytes(std::span(text))); });
   sync_directory(files_, path);
+  return {path, step, score, checksum_of(text)};
+}
+
+// What is damaged gives way only when there is something to take its place.
+void CheckpointStore::replace(const std::string& unfinished, const std::string& whole) {
+  const bool damaged = fs::exists(fs::symlink_status(whole));
+  if (damaged) {
+    remove_directory(files_, whole + kGivenUp);
+    rename_durably(files_, whole, whole + kGivenUp);
+  }
+  rename_durably(files_, unfinished, whole);
+  if (damaged) remove_directory(files_, whole + kGivenUp);
 }
 
 // Under another name first, so that what is half removed is not taken for a checkpoint.
-void CheckpointStore::remove(const std::string& path) {
-  remove_directory(files_, path + kUnfinished);
-  rename_durably(files_, path, path + kUnfinished);
-  remove_directory(files_, path + kUnfinished);
+void CheckpointStore::remove(std::int64_t step) {
+  const std::string whole = path(step), given_up = whole + kGivenUp;
+  read_.erase(step);
+  remove_directory(files_, given_up);
+  rename_durably(files_, whole, given_up);
+  remove_directory(files_, given_up);
 }
 
-// Damaged ones do not count, and stay for whoever wants to look.
-void CheckpointStore::prune() {
-  std::vector<Checkpoint> all;
+// Each is read once; what its files' sizes tell is looked at again.
+bool CheckpointStore::is_whole(std::int64_t step) {
+  const bool known = read_.contains(step);
+  if (!whole_checkpoint(path(step), known ? CheckpointCheck::sizes : CheckpointCheck::contents)) return false;
+  read_.insert(step);
+  return true;
+}
+
+std::vector<std::int64_t> CheckpointStore::newest_whole() {
+  std::vector<std::int64_t> steps = checkpoint_steps(directory_), newest;
+  for (auto step = steps.rbegin(); step != steps.rend() && std::ssize(newest) < retention_.last; ++step)
+    if (is_whole(*step)) newest.push_back(*step);
+  return newest;
+}
+
+std::optional<std::int64_t> CheckpointStore::best_whole() {
+  std::vector<std::pair<double, std::int64_t>> scored;
   for (const std::int64_t step : checkpoint_steps(directory_))
-    if (auto checkpoint = seems_whole(path(step))) all.push_back(std::move(*checkpoint));
-  const Checkpoint* best = nullptr;
-  for (const Checkpoint& c : all)
-    if (c.score && (!best || *c.score >= *best->score)) best = &c;
-  for (auto c = all.begin(); all.end() - c > retention_.last; ++c) {
-    const bool kept_for_good = retention_.every > 0 && c->step % retention_.every == 0;
-    if (!kept_for_good && !(retention_.best && &*c == best)) remove(c->path);
+    if (const auto c = whole_checkpoint(path(step), CheckpointCheck::sizes); c && c->score)
+      scored.emplace_back(*c->score, step);
+  std::ranges::sort(scored, std::ranges::greater());
+  const auto best = std::ranges::find_if(scored, [&](const auto& s) { return is_whole(s.second); });
+  return best == scored.end() ? std::nullopt : std::optional(best->second);
+}
+
+// Older than those that can be gone back to. What is found to be damaged stays for whoever wants to look.
+void CheckpointStore::prune() {
+  const std::vector<std::int64_t> newest = newest_whole();
+  if (std::ssize(newest) < retention_.last) return;
+  const auto best = retention_.best ? best_whole() : std::nullopt;
+  for (const std::int64_t step : checkpoint_steps(directory_)) {
+    if (step >= newest.back()) break;
+    const bool for_good = retention_.every > 0 && step % retention_.every == 0;
+    if (!for_good && step != best && whole_checkpoint(path(step), CheckpointCheck::sizes)) remove(step);
   }
 }
 

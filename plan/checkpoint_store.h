@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct CheckpointFile {
 
 /// A directory of checkpoints that one writer adds to. A save that ends anywhere, by an error, a kill or a
 /// power cut, leaves either the checkpoints there were, or these and the new one, whole: it is written as
-/// `step-N.tmp`, brought to the disk file by file, then renamed.
+/// `step-N.tmp`, brought to the disk file by file, then renamed. One to be removed is `step-N.old` first.
 class CheckpointStore {
  public:
   /// Makes the directory, if need be, and removes what broken saves left. Throws Error when it cannot be
@@ -34,19 +35,25 @@ class CheckpointStore {
   const std::string& directory() const { return directory_; }
 
   /// Returns when the checkpoint is on the disk, and what `retention` gives up is gone. A damaged checkpoint
-  /// of this step is replaced. Throws Error naming file and reason; nothing is lost then.
+  /// of this step is replaced. Throws Error naming file and reason; nothing is lost then. Only checkpoints of
+  /// which this store knows every byte, since it wrote or read it, count among those that `retention` keeps.
   Checkpoint save(std::int64_t step, const std::vector<CheckpointFile>& files,
                   std::optional<double> score = {});
 
  private:
   std::string path(std::int64_t step) const;
-  void write(const std::string& path, std::int64_t step, const std::vector<CheckpointFile>& files,
-             std::optional<double> score);
-  void remove(const std::string& path);
+  Checkpoint write(const std::string& path, std::int64_t step, const std::vector<CheckpointFile>& files,
+                   std::optional<double> score);
+  void replace(const std::string& unfinished, const std::string& whole);
+  void remove(std::int64_t step);
+  bool is_whole(std::int64_t step);
+  std::vector<std::int64_t> newest_whole();  // from the newest down, as many as are kept
+  std::optional<std::int64_t> best_whole();
   void prune();
   std::string directory_;
   Retention retention_;
   Files& files_;
+  std::set<std::int64_t> read_;  // steps of which every byte was seen
 };
 
 }  // namespace tandem

@@ -36,6 +36,7 @@ class CheckpointWriter {
     std::optional<double> score;
   };
   void work(const std::stop_token& stop);
+  void save(const Job& job) noexcept;
   CheckpointStore store_;
   std::function<void(std::int64_t, const std::string&)> failed_;
   std::mutex mutex_;

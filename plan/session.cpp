@@ -158,29 +158,42 @@ void Session::load(const std::map<std::string, Tensor>& state) {
   loaded_ = true;
 }
 
-std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
+namespace {
+
+// Of `into`, where it has one of this name and type.
+Tensor tensor_for(const StateBlock& s, const std::map<std::string, Tensor>& into) {
+  const auto found = into.find(s.path);
+  return found != into.end() && found->second.type() == s.type ? found->second : Tensor::empty(s.type);
+}
+
+}  // namespace
+
+std::map<std::string, Tensor> Session::state(int root, Comm* through,
+                                             std::map<std::string, Tensor> into) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {
       const RankContext& context = rank->context;
       if (context.replica != 0 || program().block(s.block).device != context.stage) continue;
       const auto memory = rank->memory.state(program(), s);
-      Tensor t = Tensor::empty(s.type);
+      Tensor t = tensor_for(s, into);
       std::memcpy(t.data(), memory.data(), memory.size());
       result.emplace(s.path, std::move(t));
     }
-  if (comms_.size() == 1 && comms_[0]->size() > 1) collect(through ? *through : *comms_[0], root, result);
+  if (comms_.size() == 1 && comms_[0]->size() > 1)
+    collect(through ? *through : *comms_[0], root, result, into);
   return result;
 }
 
 // Rank k of replica 0 holds stage k.
-void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const {
+void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state,
+                      const std::map<std::string, Tensor>& into) const {
   for (const StateBlock& s : program().states) {
     const int holder = program().block(s.block).device;
     if (holder == root) continue;
     if (comm.rank() == holder) comm.send(state.at(s.path).data(), s.type.bytes(), root, kStateChannel);
     if (comm.rank() != root) continue;
-    Tensor t = Tensor::empty(s.type);
+    Tensor t = tensor_for(s, into);
     comm.receive(t.data(), s.type.bytes(), holder, kStateChannel);
     state.insert_or_assign(s.path, std::move(t));
   }

@@ -48,8 +48,10 @@ class Session {
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
   /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
-  /// use after a failure.
-  std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr) const;
+  /// use after a failure. Tensors of an earlier such state, `into`, which nobody else uses any more, are
+  /// filled again.
+  std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr,
+                                      std::map<std::string, Tensor> into = {}) const;
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
   /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
@@ -85,7 +87,8 @@ class Session {
   void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
   void begin_run(int program);
   void end_run();
-  void collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const;
+  void collect(Comm& comm, int root, std::map<std::string, Tensor>& state,
+               const std::map<std::string, Tensor>& into) const;
   SessionOptions options_;
   double origin_;         // of timelines
   bool loaded_ = false;   // there is a state to run on

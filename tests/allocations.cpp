@@ -5,30 +5,43 @@
 #include <new>
 
 // In a file of its own, so that no caller sees through to malloc.
-static std::atomic<long> counted{0};
+static std::atomic<long> counted{0}, live{0}, until_failure{-1};
 
 #ifndef TANDEM_SANITIZED
-void* operator new(std::size_t size) {
+// The memory, if it may be had.
+static void* allocated(void* p) {
+  if (p) live.fetch_add(1, std::memory_order_relaxed);
+  return p;
+}
+static bool may_have() {
   counted.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(size ? size : 1)) return p;
+  return until_failure.load(std::memory_order_relaxed) < 0 || until_failure.fetch_sub(1) != 0;
+}
+static void freed(void* p) {
+  if (p) live.fetch_sub(1, std::memory_order_relaxed);
+  std::free(p);
+}
+void* operator new(std::size_t size) {
+  if (void* p = may_have() ? allocated(std::malloc(size ? size : 1)) : nullptr) return p;
   throw std::bad_alloc();
 }
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  counted.fetch_add(1, std::memory_order_relaxed);
   const auto a = static_cast<std::size_t>(alignment);
-  return std::aligned_alloc(a, (size + a - 1) / a * a);
+  return may_have() ? allocated(std::aligned_alloc(a, (size + a - 1) / a * a)) : nullptr;
 }
 void* operator new(std::size_t size, std::align_val_t alignment) {
   if (void* p = operator new(size, alignment, std::nothrow)) return p;
   throw std::bad_alloc();
 }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { std::free(p); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { freed(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { freed(p); }
+void operator delete(void* p, std::align_val_t, const std::nothrow_t&) noexcept { freed(p); }
+void operator delete(void* p) noexcept { freed(p); }
+void operator delete(void* p, std::size_t) noexcept { freed(p); }
 #endif
 
 namespace tandem::test {
 long allocations() { return counted.load(); }
+long live_allocations() { return live.load(); }
+void fail_allocation_after(long n) { until_failure.store(n); }
 }  // namespace tandem::test

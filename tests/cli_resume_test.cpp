@@ -1,107 +1,32 @@
-// Runs that end and go on are the runs that did not end, bit for bit.
-#include <fstream>
-#include <sstream>
-
-#include "cli.h"
+// Runs that end go on from what is whole, and from nothing else.
+#include "cli_resume.h"
 
 namespace tandem::test {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-
-// 7 batches an epoch: batch 10 is in the middle of the second.
-const std::string kShort =
-    TANDEM_BIN "/train_cifar --synthetic-train 448 --synthetic-test 50 -b 64 --threads 1 --steps 20 ";
-const std::string kMpi = TANDEM_MPIRUN " -np 2 ";
-
-std::string contents(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  EXPECT_TRUE(in.is_open()) << file;
-  return {std::istreambuf_iterator<char>(in), {}};
+// What another run left must not be taken for what this one saved.
+TEST_F(Resume, ForceRemovesTheCheckpointsOfTheRunThatItReplaces) {
+  const std::string mlp = kShort + "--arch mlp --checkpoint-every 5 --output ";
+  succeed(mlp + file("old") + " --lr 0.5");
+  succeed(mlp + file("other") + " --steps 10");
+  succeed(mlp + file("old") + " --force --steps 15 --resume " + file("other"));
+  EXPECT_FALSE(fs::exists(checkpoint("old", 20)));
+  EXPECT_TRUE(fs::exists(checkpoint("old", 15)));
+  EXPECT_EQ(5u, losses("old").size());
+  const Ended e = succeed(mlp + file("old") + " --resume auto --steps 15 -e");
+  EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
 }
 
-class Resume : public Cli {
- protected:
-  Ended succeed(const std::string& command) const {
-    Ended e = run(command);
-    EXPECT_EQ(0, e.status) << command << ": " << e.err;
-    return e;
+TEST_F(Resume, ARunStateThatWasCutIsPassedOver) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 10 --output " + file("run");
+  succeed(command);
+  const std::string state = checkpoint("run", 20) + "/run.json", whole = contents(state);
+  for (std::size_t n = 0; n < whole.size(); n += 97) {
+    std::ofstream(state, std::ios::binary) << whole.substr(0, n);
+    const Ended e = succeed(command + " -e --resume auto");
+    EXPECT_EQ(0u, e.out.find("note: a checkpoint is passed over")) << e.out;
   }
-  /// Step and losses of every batch from `first` on.
-  std::vector<std::pair<int, json>> losses(const std::string& output, int first = 0) const {
-    std::vector<std::pair<int, json>> result;
-    std::istringstream lines(contents(file(output + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);)
-      if (const json j = json::parse(line); j.at("step") >= first)
-        result.emplace_back(j.at("step"), j.at("loss"));
-    return result;
-  }
-  std::string checkpoint(const std::string& output, int step) const {
-    return file(output + "/checkpoints/step-" + std::to_string(step));
-  }
-  void expect_same_checkpoint(const std::string& a, const std::string& b) const {
-    for (const auto& entry : fs::directory_iterator(a)) {
-      const auto name = entry.path().filename();
-      if (name.extension() == ".safetensors") {
-        EXPECT_TRUE(contents(entry) == contents(fs::path(b) / name)) << name << " of " << b;
-      }
-    }
-  }
-};
-
-struct Setting {
-  const char* name;
-  std::string flags;
-  bool mpi = false;
-};
-
-class ResumeIn : public Resume, public ::testing::WithParamInterface<Setting> {};
-
-TEST_P(ResumeIn, TenAndTenStepsAreTwentyBitForBit) {
-  const std::string command =
-      (GetParam().mpi ? kMpi : "") + kShort + GetParam().flags + " --checkpoint-every 10 --output ";
-  succeed(command + file("whole"));
-  const Ended rest = succeed(command + file("rest") + " --resume " + checkpoint("whole", 10));
-  EXPECT_NE(std::string::npos, rest.out.find("resumes at batch 10")) << rest.out;
-  EXPECT_EQ(std::string::npos, rest.out.find("note: losses")) << rest.out;
-  ASSERT_EQ(10u, losses("rest").size());
-  EXPECT_EQ(losses("whole", 10), losses("rest"));
-  expect_same_checkpoint(checkpoint("whole", 20), checkpoint("rest", 20));
-  EXPECT_EQ(read("whole/summary.json").at("test_accuracy"), read("rest/summary.json").at("test_accuracy"));
-  EXPECT_EQ(read("whole/summary.json").at("train_loss"), read("rest/summary.json").at("train_loss"))
-      << "of the whole last epoch";
 }
-
-std::vector<Setting> settings() {
-  std::vector<Setting> all{
-      {"Sgd", "--arch convnet"},
-      {"Nesterov",
-       "--arch convnet --nesterov --wd 0.01 --no-bias-decay --clip-grad 1 --sched linear --warmup-epochs 1"},
-      {"AdamW", "--arch mlp-residual --opt adamw --lr 0.003 --wd 0.05 --sched cosine"},
-      {"AdamF64", "--arch mlp --opt adam --lr 0.003 --dtype f64"},
-      {"Bf16", "--arch convnet --amp-dtype bf16 --opt adamw --lr 0.003"},
-      {"Augmented", "--arch mlp -b 60 --no-drop-last --augment pad-crop,flip --workers 1"},
-      {"DataParallel", "--arch convnet --parallel data --ranks 2 --microbatches 2"},
-      {"DataParallelAdamW", "--arch convnet --parallel data --ranks 2 --opt adamw --lr 0.003"},
-      {"OneFOneB", "--arch convnet --stages 2 --microbatches 4"},
-      {"DualPipe", "--arch mlp-residual --stages 2 --schedule dualpipe --momentum 0"},
-      {"PipeDream", "--arch mlp-residual --stages 2 --schedule pipedream --opt adamw --lr 0.001"},
-      {"Both", "--arch convnet --parallel pipeline --stages 2 --ranks 2 --schedule gpipe --microbatches 2"},
-      {"TwoModels", "--arch convnet --lr 0.05,0.02 --seed 1,2"},
-      {"TwoModelsAdamW", "--arch mlp --lr 0.003,0.002 --seed 1,2 --opt adamw --stages 2"},
-  };
-  if (TANDEM_HAS_MPIRUN) {
-    all.push_back({"MpiData", "--arch convnet --parallel data", true});
-    all.push_back(
-        {"MpiOneFOneB", "--arch convnet --parallel pipeline --microbatches 4 --opt adamw --lr 0.003", true});
-    all.push_back({"MpiDualPipe", "--arch mlp --parallel pipeline --schedule dualpipe --momentum 0", true});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Settings, ResumeIn, ::testing::ValuesIn(settings()),
-                         [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(Resume, AKilledRunGoesOnByItself) {
   const std::string command =

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "seed.h"
+
 namespace tandem::test {
 
 namespace fs = std::filesystem;
@@ -26,12 +28,30 @@ std::pair<PowerCutFiles::NodePtr, std::string> PowerCutFiles::place(const std::s
 
 void PowerCutFiles::leave(const Node& node, const std::string& path) const {
   if (!node.directory) {
-    std::ofstream(path, std::ios::binary) << (luck_.contents ? node.contents : node.synced_contents);
+    std::ofstream(path, std::ios::binary) << contents_left(node);
     return;
   }
   fs::create_directories(path);
-  for (const auto& [name, inner] : luck_.names ? node.names : node.synced_names)
-    leave(*inner, path + "/" + name);
+  for (const auto& [name, inner] : names_left(node)) leave(*inner, path + "/" + name);
+}
+
+std::string PowerCutFiles::contents_left(const Node& node) const {
+  if (!luck_.chance) return luck_.contents ? node.contents : node.synced_contents;
+  if (node.contents == node.synced_contents || draw_bool(*luck_.chance, 0.3)) return node.synced_contents;
+  return node.contents.substr(
+      0, static_cast<std::size_t>(draw_int(*luck_.chance, 0, static_cast<int>(node.contents.size()))));
+}
+
+// By chance even a rename may have done one half of its work.
+std::map<std::string, PowerCutFiles::NodePtr> PowerCutFiles::names_left(const Node& node) const {
+  if (!luck_.chance) return luck_.names ? node.names : node.synced_names;
+  std::map<std::string, NodePtr> left, all = node.names;
+  all.insert(node.synced_names.begin(), node.synced_names.end());
+  for (const auto& entry : all) {
+    const auto& from = draw_bool(*luck_.chance, 0.5) ? node.names : node.synced_names;
+    if (const auto found = from.find(entry.first); found != from.end()) left.insert(*found);
+  }
+  return left;
 }
 
 void PowerCutFiles::count() {
@@ -65,7 +85,7 @@ int PowerCutFiles::fsync(int file) {
   Node& node = *open_.at(file);
   node.synced_contents = node.contents;
   node.synced_names = node.names;
-  return Files::fsync(file);
+  return 0;  // the account is the disk
 }
 
 int PowerCutFiles::close(int file) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 
 #include <tandem/core/files.h>
@@ -14,9 +15,11 @@ class PowerCutFiles final : public Files {
   /// `root` is there, empty, and known to the disk.
   explicit PowerCutFiles(std::string root);
 
-  /// How lucky one is: what was not synced may be on the disk or not, names and contents each.
+  /// How lucky one is: what was not synced may be on the disk or not, names and contents each. With `chance`
+  /// that is drawn for every name by itself, and of contents any part may be there.
   struct Luck {
     bool names = false, contents = false;
+    std::mt19937_64* chance = nullptr;
   };
   /// Before call number `at`, from 0, writes what is left of `root` into the directory `to`.
   void cut_at(int at, Luck luck, std::string to) { at_ = at, luck_ = luck, to_ = std::move(to); }
@@ -42,6 +45,8 @@ class PowerCutFiles final : public Files {
   /// The directory that `path` is in, and its name there.
   std::pair<NodePtr, std::string> place(const std::string& path) const;
   void leave(const Node& node, const std::string& path) const;
+  std::string contents_left(const Node& node) const;
+  std::map<std::string, NodePtr> names_left(const Node& node) const;
   void count();
 
   std::string root_, to_;

@@ -1,0 +1,131 @@
+// How fast a checkpoint of 500 MB is written, beside a plain write and fsync of as many bytes, in turn; and
+// how much slower training steps are meanwhile.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/team.h>
+#include <tandem/core/tensor.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/plan/checkpoint_writer.h>
+#include <tandem/plan/train_step.h>
+
+namespace {
+
+using namespace tandem;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kTensors = 50, kTensorFloats = 2'500'000;  // 10 MB each
+constexpr double kBytes = 4.0 * kTensors * kTensorFloats;
+constexpr int kRounds = 5;
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+std::map<std::string, Tensor> some_state() {
+  std::map<std::string, Tensor> state;
+  for (std::int64_t i = 0; i < kTensors; ++i)
+    state.emplace(fmt::format("layer{}.weight", i),
+                  Tensor::full({DType::f32, {kTensorFloats}}, 0.5 + static_cast<double>(i)));
+  return state;
+}
+
+// In the pieces in which a checkpoint is written.
+double plain_seconds(const std::string& path, const std::map<std::string, Tensor>& state) {
+  const double begin = steady_seconds();
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  bool fine = file >= 0;
+  for (const auto& [name, tensor] : state)
+    fine = fine && write(file, tensor.data(), static_cast<std::size_t>(tensor.type().bytes())) ==
+                       tensor.type().bytes();
+  if (!fine || fsync(file) != 0) throw Error(fmt::format("'{}' cannot be written", path));
+  close(file);
+  return steady_seconds() - begin;
+}
+
+std::vector<CheckpointFile> files_of(const std::map<std::string, Tensor>& state) {
+  return {{"model.safetensors", [&](const Sink& sink) { nn::write_safetensors(state, sink); }}};
+}
+
+void compare_speeds(const fs::path& folder, const std::map<std::string, Tensor>& state) {
+  std::vector<double> plain, checkpoint;
+  for (int round = 0; round < kRounds; ++round) {
+    plain.push_back(plain_seconds(folder / "plain", state));
+    fs::remove(folder / "plain");
+    const double begin = steady_seconds();
+    CheckpointStore(folder / "store").save(round, files_of(state));
+    checkpoint.push_back(steady_seconds() - begin);
+    fs::remove_all(folder / "store");
+  }
+  const double disk = median(plain), ours = median(checkpoint);
+  fmt::print(
+      "{:.0f} MB, medians of {} in turn: plain write and fsync {:.2f} s ({:.0f} MB/s), checkpoint {:.2f} s ({:.0f} MB/s): {:.0f} % of the disk's speed\n",
+      kBytes / 1e6, kRounds, disk, kBytes / 1e6 / disk, ours, kBytes / 1e6 / ours, 100 * disk / ours);
+}
+
+struct Net : nn::Module {
+  nn::Linear first{*this, "first", {.in = 512, .out = 1024}},
+      second{*this, "second", {.in = 1024, .out = 1024}}, head{*this, "head", {.in = 1024, .out = 10}};
+  Tensor forward(const Tensor& x) override { return head(relu(second(relu(first(x))))); }
+};
+
+// Steps on one thread, so that the writer has a core where there are two.
+void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& state) {
+  Net net;
+  net.initialise(1);
+  TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),
+                 {.strategy = {.threads = 1}});
+  const Tensors data{Tensor::full({DType::f32, {64, 512}}, 0.1), Tensor::full({DType::i32, {64}}, 3)};
+  const auto timed = [&] {
+    const double begin = steady_seconds();
+    step(data, 0.01);
+    return steady_seconds() - begin;
+  };
+  for (int i = 0; i < 20; ++i) timed();
+  std::vector<double> alone, beside;
+  for (int round = 0; round < kRounds; ++round) {
+    for (int i = 0; i < 200; ++i) alone.push_back(timed());
+    CheckpointWriter writer(CheckpointStore(folder / "store"),
+                            [](std::int64_t, const std::string& why) { throw Error(why); });
+    writer.save(round, files_of(state));
+    while (!fs::exists(folder / "store" / checkpoint_name(round))) beside.push_back(timed());
+    writer.wait();
+    fs::remove_all(folder / "store");
+  }
+  const auto mean = [](const std::vector<double>& v) {
+    return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
+  };
+  fmt::print(
+      "a step on one thread: {:.3f} ms on average alone, {:.3f} ms while it is written ({} steps): {:+.1f} %\n",
+      1e3 * mean(alone), 1e3 * mean(beside), beside.size(), 100 * (mean(beside) / mean(alone) - 1));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bound_team_spin(argv);
+  std::string folder = (argc > 1 ? fs::path(argv[1]) : fs::temp_directory_path()) / "tandem_bench_XXXXXX";
+  if (!mkdtemp(folder.data())) {
+    fmt::print(stderr, "bench_checkpoint: '{}' cannot be made; usage: bench_checkpoint [DIRECTORY]\n",
+               folder);
+    return 1;
+  }
+  const auto state = some_state();
+  compare_speeds(folder, state);
+  compare_steps(folder, state);
+  fs::remove_all(folder);
+  return 0;
+}

@@ -1,0 +1,91 @@
+// Runs that end and go on are the runs that did not end, bit for bit, in every way of training.
+#include "cli_resume.h"
+
+namespace tandem::test {
+namespace {
+
+struct Setting {
+  const char* name;
+  std::string flags;
+  bool mpi = false;
+};
+
+class ResumeIn : public Resume, public ::testing::WithParamInterface<Setting> {};
+
+TEST_P(ResumeIn, TenAndTenStepsAreTwentyBitForBit) {
+  const std::string command =
+      (GetParam().mpi ? kMpi : "") + kShort + GetParam().flags + " --checkpoint-every 10 --output ";
+  succeed(command + file("whole"));
+  const Ended rest = succeed(command + file("rest") + " --resume " + checkpoint("whole", 10));
+  EXPECT_NE(std::string::npos, rest.out.find("resumes at batch 10")) << rest.out;
+  EXPECT_EQ(std::string::npos, rest.out.find("note: losses")) << rest.out;
+  ASSERT_EQ(10u, losses("rest").size());
+  EXPECT_EQ(losses("whole", 10), losses("rest"));
+  expect_same_checkpoint(checkpoint("whole", 20), checkpoint("rest", 20));
+  EXPECT_EQ(read("whole/summary.json").at("test_accuracy"), read("rest/summary.json").at("test_accuracy"));
+  EXPECT_EQ(read("whole/summary.json").at("train_loss"), read("rest/summary.json").at("train_loss"))
+      << "of the whole last epoch";
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all{
+      {"Sgd", "--arch convnet"},
+      {"Nesterov",
+       "--arch convnet --nesterov --wd 0.01 --no-bias-decay --clip-grad 1 --sched linear --warmup-epochs 1"},
+      {"AdamW", "--arch mlp-residual --opt adamw --lr 0.003 --wd 0.05 --sched cosine"},
+      {"AdamF64", "--arch mlp --opt adam --lr 0.003 --dtype f64"},
+      {"Bf16", "--arch convnet --amp-dtype bf16 --opt adamw --lr 0.003"},
+      {"Augmented", "--arch mlp -b 60 --no-drop-last --augment pad-crop,flip --workers 1"},
+      {"DataParallel", "--arch convnet --parallel data --ranks 2 --microbatches 2"},
+      {"DataParallelAdamW", "--arch convnet --parallel data --ranks 2 --opt adamw --lr 0.003"},
+      {"OneFOneB", "--arch convnet --stages 2 --microbatches 4"},
+      {"GPipe", "--arch convnet --stages 2 --schedule gpipe --microbatches 4"},
+      {"Accumulation", "--arch convnet --microbatches 4 --workers 2 --augment pad-crop,flip"},
+      {"DualPipe", "--arch mlp-residual --stages 2 --schedule dualpipe --momentum 0"},
+      {"PipeDream", "--arch mlp-residual --stages 2 --schedule pipedream --opt adamw --lr 0.001"},
+      {"Both", "--arch convnet --parallel pipeline --stages 2 --ranks 2 --schedule gpipe --microbatches 2"},
+      {"TwoModels", "--arch convnet --lr 0.05,0.02 --seed 1,2"},
+      {"TwoModelsAdamW", "--arch mlp --lr 0.003,0.002 --seed 1,2 --opt adamw --stages 2"},
+  };
+  if (TANDEM_HAS_MPIRUN) {
+    all.push_back({"MpiData", "--arch convnet --parallel data", true});
+    all.push_back(
+        {"MpiOneFOneB", "--arch convnet --parallel pipeline --microbatches 4 --opt adamw --lr 0.003", true});
+    all.push_back({"MpiDualPipe", "--arch mlp --parallel pipeline --schedule dualpipe --momentum 0", true});
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, ResumeIn, ::testing::ValuesIn(settings()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// Batch 14 is the first of the third epoch: running statistics, orders and sums of losses begin there as they
+// did.
+TEST_F(Resume, FromTheEndOfAnEpochIsTheRunThatWentOn) {
+  for (const std::string flags :
+       {"--arch convnet", "--arch mlp --augment pad-crop,flip --workers 2 --opt adamw --lr 0.003",
+        "--arch mlp --stages 2 --schedule pipedream", "--arch convnet --parallel data --ranks 2"}) {
+    SCOPED_TRACE(flags);
+    const std::string command = kShort + flags + " --force --checkpoint-every 7 --output ";
+    succeed(command + file("whole"));
+    succeed(command + file("rest") + " --resume " + checkpoint("whole", 14));
+    EXPECT_EQ(losses("whole", 14), losses("rest"));
+    expect_same_checkpoint(checkpoint("whole", 20), checkpoint("rest", 20));
+    EXPECT_EQ(read("whole/summary.json").at("train_loss"), read("rest/summary.json").at("train_loss"));
+  }
+}
+
+TEST_F(Resume, TheSameCommandGivesTheSameBitsTenTimes) {
+  const std::string command =
+      kShort + "--arch convnet --parallel data --ranks 2 --workers 2 --augment pad-crop,flip " +
+      "--force --checkpoint-every 20 --output ";
+  succeed(command + file("first"));
+  for (int i = 1; i < 10; ++i) {
+    succeed(command + file("again"));
+    EXPECT_EQ(losses("first"), losses("again"));
+    expect_same_checkpoint(checkpoint("first", 20), checkpoint("again", 20));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

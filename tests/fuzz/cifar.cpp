@@ -1,0 +1,47 @@
+// Whatever CIFAR's files hold, each record is read with a label in range, or is a BadSample. The first byte
+// says which of the two sets it is.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <tandem/core/error.h>
+#include <tandem/datasets/cifar.h>
+
+#include "fuzzed_file.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Holds links, so that the files' names are CIFAR's.
+const fs::path& directory() {
+  static const fs::path path = [] {
+    std::string name = (fs::temp_directory_path() / "tandem_fuzz_XXXXXX").string();
+    if (!mkdtemp(name.data())) std::abort();
+    std::atexit([] { fs::remove_all(directory()); });
+    return fs::path(name);
+  }();
+  return path;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const bool ten = data[0] % 2 == 0;
+  const tandem::test::FuzzedFile input(data + 1, size - 1);
+  const fs::path link = directory() / (ten ? "data_batch_1.bin" : "train.bin");
+  fs::create_symlink(input.path(), link);
+  try {
+    const tandem::CifarDataset set(directory(), tandem::CifarSplit::train);
+    tandem::Sample sample;
+    for (std::int64_t i = 0; i < set.size(); ++i) try {
+        set.get(0, i, sample);
+        if (sample.labels.at(0) < 0 || sample.labels[0] >= set.classes()) std::abort();
+      } catch (const tandem::BadSample&) {
+      }
+  } catch (const tandem::Error&) {
+  }
+  fs::remove(link);
+  return 0;
+}

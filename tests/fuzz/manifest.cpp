@@ -1,0 +1,30 @@
+// Whatever a checkpoint's manifest holds, it is what Tandem writes, to the byte, or refused with an Error.
+// Its own checksum is put right first, or no fuzzer would get beyond it.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include <tandem/core/checksum.h>
+#include <tandem/core/error.h>
+#include <tandem/plan/checkpoint_manifest.h>
+
+namespace {
+
+// The text with the checksum of what is before it, as Tandem ends a manifest.
+std::string with_checksum(const std::string& text) {
+  const auto at = text.rfind(",\n \"xxh3\": \"");
+  if (at == std::string::npos) return text;
+  const std::string begin = text.substr(0, at);
+  return begin + ",\n \"xxh3\": \"" + tandem::checksum_of(begin) + "\"\n}\n";
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  for (const std::string& t : {text, with_checksum(text)}) try {
+      if (to_json(tandem::manifest_from_json("manifest", t)) != t) std::abort();
+    } catch (const tandem::Error&) {
+    }
+  return 0;
+}

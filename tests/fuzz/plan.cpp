@@ -1,0 +1,15 @@
+// Whatever a plan file holds, it is read, or refused with an Error.
+#include <tandem/core/error.h>
+#include <tandem/plan/plan_file.h>
+
+#include "fuzzed_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const tandem::test::FuzzedFile input(data, size);
+  try {
+    tandem::Strategy strategy;
+    tandem::read_plan(input.path(), strategy);
+  } catch (const tandem::Error&) {
+  }
+  return 0;
+}

@@ -1,0 +1,34 @@
+// Whatever a Program's JSON says, it is a schedule that can be written and read again, or refused with an
+// Error; a small one is also planned and proved, or refused.
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include <tandem/core/error.h>
+#include <tandem/core/placement.h>
+#include <tandem/core/program_json.h>
+#include <tandem/core/verify.h>
+
+namespace {
+
+// Large ones are unrolled for long.
+bool is_small(const tandem::Program& p) {
+  return p.steps.size() <= 20 && p.max_lag <= 8 && p.devices <= 8 && p.lanes.size() <= 16 &&
+         p.replicas <= 4 && std::ranges::all_of(p.blocks, [](const auto& b) { return b.slots <= 8; }) &&
+         std::ranges::all_of(p.members, [](const auto& m) { return m.shift >= -8; }) &&
+         std::ranges::all_of(p.steps, [](const auto& s) {
+           return std::ranges::all_of(s.waits, [](const auto& w) { return w.back <= 8; });
+         });
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    const tandem::Program program =
+        tandem::schedule_from_json(std::string(reinterpret_cast<const char*>(data), size));
+    if (is_small(program)) tandem::verify(tandem::planned(program));
+  } catch (const tandem::Error&) {
+  }
+  return 0;
+}
