@@ -85,6 +85,7 @@ std::string to_json(const TrainOptions& o) {
                {"clip_grad", o.clip_norm},
                {"clip_value", o.clip_value},
                {"on_nan", o.on_nan},
+               {"patience", o.patience},
                {"amp_dtype", o.amp_dtype},
                {"optimizer", o.optimizer},
                {"momentum", o.momentum},
@@ -155,15 +156,14 @@ std::string RunDirectory::path(const std::string& file) const {
   return (fs::path(directory_) / file).string();
 }
 
-void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch,
-                           double step_ms, double images_per_second) {
+void RunDirectory::metrics(const BatchResult& b) {
   if (!keeps()) return;
-  metrics_ << json{{"step", step},
-                   {"epoch", epoch},
-                   {"loss", per_model(batch.loss)},
-                   {"lr", per_model(batch.lr)},
-                   {"step_ms", step_ms},
-                   {"images_per_second", images_per_second}}
+  metrics_ << json{{"step", b.batch},
+                   {"epoch", b.epoch},
+                   {"loss", per_model(b.loss)},
+                   {"lr", per_model(b.lr)},
+                   {"step_ms", b.seconds * 1e3},
+                   {"images_per_second", static_cast<double>(b.samples) / b.seconds}}
                   .dump()
            << '\n'
            << std::flush;

@@ -3,7 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "cifar_job.h"
+#include <tandem/train/progress.h>
+
 #include "train_options.h"
 
 namespace tandem::apps {
@@ -31,8 +32,7 @@ class RunDirectory {
   /// Removes what is left of an earlier run, and writes args.json. A run that goes on after `batches` keeps
   /// its checkpoints and its metrics so far.
   void start(const TrainOptions& options, std::int64_t batches = 0);
-  void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms,
-               double images_per_second);
+  void metrics(const BatchResult& batch);
   void summary(const Summary& summary);
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }

@@ -13,11 +13,11 @@
 #include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
 #include <tandem/core/json_input.h>
-#include <tandem/nn/models/networks.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>
 
+#include "recipe.h"
 #include "run_directory.h"
 
 namespace tandem::apps {
@@ -31,18 +31,14 @@ std::string model_file(int model, int models) {
   return models == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", model);
 }
 
-std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes) {
-  nn::set_default_dtype(dtype_from_name(options.dtype));
-  return nn::make_network(options.arch, classes);
-}
-
 std::string to_json(const RunState& run) {
-  return json{{"batch", run.batch},
+  const TrainProgress& p = run.progress;
+  return json{{"batch", p.batch},
               {"epoch", run.epoch},
               {"losses",
-               {{"batches", run.losses.batches},
-                {"sum", run.losses.sum},
-                {"not_finite", run.losses.not_finite}}},
+               {{"batches", p.losses.batches}, {"sum", p.losses.sum}, {"not_finite", p.losses.not_finite}}},
+              {"best_accuracy", p.best_accuracy},
+              {"epochs_since_best", p.epochs_since_best},
               {"train_data", run.train_data},
               {"test_data", run.test_data},
               {"arguments", json::parse(to_json(run.options))}}
@@ -61,8 +57,8 @@ void write_model(const Snapshot& s, int model, const Sink& sink) {
   std::map<std::string, Tensor> trained;  // all models'
   for (const auto& [path, parameter] : s.network->named_parameters()) trained.emplace(path, s.state.at(path));
   const auto states = unstack_states(trained, s.run.options.models);
-  nn::write_safetensors(nn::torch_state(*s.network, states[static_cast<std::size_t>(model)], s.run.batch),
-                        sink);
+  nn::write_safetensors(
+      nn::torch_state(*s.network, states[static_cast<std::size_t>(model)], s.run.progress.batch), sink);
 }
 
 // All that is not the model's.
@@ -79,9 +75,9 @@ constexpr std::array kArithmetic{"threads",      "parallel", "ranks", "stages",
                                  "microbatches", "schedule", "plan"};
 // What changes no loss. All other arguments say what is learnt.
 const std::set<std::string> kIndifferent{
-    "command_line",  "data",       "bad_samples", "workers", "epochs",  "steps",    "lockstep",
-    "memory_budget", "transport",  "link",        "profile", "trace",   "simulate", "checkpoint_every",
-    "keep",          "keep_every", "keep_best",   "resume",  "evaluate"};
+    "command_line",  "data",       "bad_samples", "workers", "epochs",   "steps",    "lockstep",
+    "memory_budget", "transport",  "link",        "profile", "trace",    "simulate", "checkpoint_every",
+    "keep",          "keep_every", "keep_best",   "resume",  "evaluate", "patience"};
 
 // Where training drains then matters as well.
 bool lagged(const TrainOptions& o) {
@@ -129,17 +125,20 @@ RunState read_run_state(const Checkpoint& checkpoint) {
   try {
     const json j = json::parse(read_text("checkpoint file", file));
     RunState run;
-    j.at("batch").get_to(run.batch);
+    TrainProgress& p = run.progress;
+    j.at("batch").get_to(p.batch);
     j.at("epoch").get_to(run.epoch);
     const json& losses = j.at("losses");
-    losses.at("batches").get_to(run.losses.batches);
-    losses.at("sum").get_to(run.losses.sum);
-    losses.at("not_finite").get_to(run.losses.not_finite);
+    losses.at("batches").get_to(p.losses.batches);
+    losses.at("sum").get_to(p.losses.sum);
+    losses.at("not_finite").get_to(p.losses.not_finite);
+    p.best_accuracy = j.value("best_accuracy", p.best_accuracy);
+    p.epochs_since_best = j.value("epochs_since_best", p.epochs_since_best);
     j.at("train_data").get_to(run.train_data);
     j.at("test_data").get_to(run.test_data);
     run.arguments = j.at("arguments").dump();
     const auto models = j.at("arguments").at("models").get<std::size_t>();
-    if (run.batch < 0 || run.losses.sum.size() != models || run.losses.batches.size() != models)
+    if (p.batch < 0 || p.losses.sum.size() != models || p.losses.batches.size() != models)
       throw Error("its batch is negative, or there are losses of other models than its arguments say");
     return run;
   } catch (const std::exception& e) {

@@ -5,10 +5,10 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include <tandem/dist/launch.h>
 
-#include "cifar_job.h"
 #include "standard_output.h"
 
 namespace tandem::apps {
@@ -31,6 +31,14 @@ bool one_of_several() {
 }
 
 }  // namespace
+
+const char* interruption(int signal) { return signal == SIGTERM ? "terminated" : "interrupted"; }
+
+int signal_behind(const std::exception& error) {
+  for (int signal : {SIGINT, SIGTERM})
+    if (std::string_view(error.what()) == interruption(signal)) return signal;
+  return 0;
+}
 
 SignalWatch::SignalWatch() {
   const sigset_t set = watched();

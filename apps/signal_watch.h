@@ -1,5 +1,6 @@
 #pragma once
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -8,6 +9,10 @@ namespace tandem::apps {
 
 /// The exit status that tells of a signal: 130 after Ctrl-C, 143 after SIGTERM.
 inline int status_after(int signal) { return 128 + signal; }
+/// Why a run ended that a signal ended: "interrupted" (SIGINT), "terminated" (SIGTERM).
+const char* interruption(int signal);
+/// The signal, here or on another rank, that is behind an error; 0 if none is.
+int signal_behind(const std::exception& error);
 
 /// Takes SIGINT and SIGTERM on a thread of its own, where, unlike in a signal handler, anything may be done.
 /// The first one is passed on where someone asked for it; any other ends the process at once, with the status

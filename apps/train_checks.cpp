@@ -94,6 +94,7 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range<std::int64_t>("--batch-size", o.batch_size, 1, kMostImages);
   in_range("--epochs", o.epochs, 0, kMostEpochs);
   in_range<std::int64_t>("--steps", o.steps, 0, kMostSteps);
+  in_range("--patience", o.patience, 0, kMostEpochs);
   for (double lr : o.lr) in_range("--lr", lr, 0.0);
   one_of("--amp-dtype", o.amp_dtype, {"none", "bf16"});
   if (o.amp_dtype != "none" && o.dtype != "f32")
@@ -168,6 +169,7 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   }
   needs("--profile", o.simulate, "on training; add --simulate, or leave it out");
   needs("--epochs", !o.simulate, "with --simulate; --steps says how many batches are predicted");
+  needs("--patience", !o.simulate && !o.evaluate, "on what trains nothing");
   needs("--print-freq", !o.simulate, "with --simulate, which prints its result alone");
 }
 

@@ -14,7 +14,7 @@
 
 #include "signal_watch.h"
 #include "standard_output.h"
-#include "trainer.h"
+#include "training_run.h"
 
 namespace {
 
@@ -59,9 +59,9 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
-    apps::Trainer trainer(std::move(options), signals, mpi.get());
-    reporter = trainer.main_rank();
-    trainer.run();
+    apps::TrainingRun run(std::move(options), signals, mpi.get());
+    reporter = run.main_rank();
+    run.run();
     apps::finish_standard_output();
     return 0;
   } catch (const std::exception& e) {

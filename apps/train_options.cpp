@@ -48,6 +48,8 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
   app.add_option("--epochs", o.epochs,
                  "passes over the training images (0: as many as --steps takes, else 1)");
   app.add_option("--steps", o.steps, "stop after this many batches (0: after --epochs)");
+  app.add_option("--patience", o.patience,
+                 "stop after this many epochs without a better test accuracy (0: never)");
   app.add_option("--models", o.models, "models trained side by side (0: as many as --lr or --seed list)");
   add_list(app, "--seed", o.seed,
            "seed, or one per model: 1,2. Weights and dropout come from each model's own; the order\n"

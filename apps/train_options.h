@@ -49,6 +49,7 @@ struct TrainOptions {
   std::string resume;                 ///< a checkpoint, what holds some, a file of weights, or auto
   bool evaluate = false;              ///< only
   std::string dtype = "f32";
+  int patience = 0;  ///< epochs without a better accuracy; 0: without end
   bool simulate = false, force = false;
   int print_every = 50;
   std::string command_line;

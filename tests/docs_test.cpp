@@ -1,5 +1,6 @@
 // What the documentation tells users to type works, and leaves a checkout clean.
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -78,6 +79,17 @@ TEST_F(Docs, ProgramExampleVerifiesAndRunsAsDrawn) {
   EXPECT_NE(std::string::npos, e.out.find("state weight: 2 versions")) << e.out;
   const std::string drawing = blocks_with("docs/program.md", "==")[0];
   EXPECT_NE(std::string::npos, e.out.find(drawing)) << e.out << "is not\n" << drawing;
+}
+
+TEST_F(Docs, ReadmeShowsTheWholeTrainingRunThatIsTested) {
+  const auto contents = [](const std::string& name) {
+    std::ifstream in(std::string(TANDEM_SOURCE) + "/" + name);
+    return std::string{std::istreambuf_iterator<char>(in), {}};
+  };
+  const std::string program = contents("apps/images.cpp");
+  const std::string code = program.substr(program.find('\n') + 1);  // after the comment that says what it is
+  EXPECT_NE(std::string::npos, contents("README.md").find("```cpp\n" + code + "```"))
+      << "README.md has not the text of apps/images.cpp";
 }
 
 // Twice, since the second time there is something to replace.

@@ -1,0 +1,19 @@
+#include "trace_file.h"
+
+#include <fmt/format.h>
+
+#include "output_file.h"
+#include "train_options.h"
+
+namespace tandem::apps {
+
+void write_trace(const std::string& file, const Timeline& timeline) {
+  if (file.empty()) return;
+  write_file(file, to_perfetto(timeline));
+  if (timeline.dropped > 0)
+    fmt::print(
+        "note: --trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run\n",
+        kSpansPerLane, timeline.dropped);
+}
+
+}  // namespace tandem::apps
