@@ -24,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::array kFiles{"args.json", "metrics.jsonl", "summary.json", "profile.json", "program.json"};
+constexpr std::array kFiles{"args.json",  "metrics.jsonl", "summary.csv", "summary.json",
+                            "trace.json", "profile.json",  "program.json"};
 
 // And what else says that a directory holds a run.
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
@@ -32,6 +33,13 @@ constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
+}
+
+// One a model.
+void scalars(EventFile& events, const std::string& tag, std::int64_t step,
+             const std::vector<double>& values) {
+  for (std::size_t m = 0; m < values.size(); ++m)
+    events.scalar(values.size() == 1 ? tag : fmt::format("{}/model_{}", tag, m), step, values[m]);
 }
 
 // Holds the directory for this run until the last copy is gone, or the process.
@@ -115,6 +123,7 @@ std::string to_json(const TrainOptions& o) {
                {"dtype", o.dtype},
                {"profile", o.profile},
                {"trace", o.trace},
+               {"tensorboard", o.tensorboard},
                {"simulate", o.simulate}};
   return j.dump(1) + "\n";
 }
@@ -139,6 +148,7 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   std::error_code ignored;
   if (batches == 0) {
     for (const char* file : kFiles) fs::remove(path(file), ignored);
+    for (const std::string& file : event_files(directory_)) fs::remove(file, ignored);
     fs::remove_all(checkpoints_of(directory_), ignored);
   } else {
     fs::remove(path("summary.json"), ignored);
@@ -150,24 +160,42 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   if (options.simulate) return;
   metrics_.open(path("metrics.jsonl"), std::ios::app);
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
+  csv_ = SummaryCsv(path("summary.csv"), options.models, batches);
+  events_every_ = options.tensorboard;
+  if (events_every_ > 0) events_.emplace(directory_, batches);
 }
 
 std::string RunDirectory::path(const std::string& file) const {
   return (fs::path(directory_) / file).string();
 }
 
-void RunDirectory::metrics(const BatchResult& b) {
-  if (!keeps()) return;
-  metrics_ << json{{"step", b.batch},
-                   {"epoch", b.epoch},
-                   {"loss", per_model(b.loss)},
-                   {"lr", per_model(b.lr)},
-                   {"step_ms", b.seconds * 1e3},
-                   {"images_per_second", static_cast<double>(b.samples) / b.seconds}}
-                  .dump()
-           << '\n'
-           << std::flush;
+Callbacks RunDirectory::callbacks() {
+  if (!keeps()) return {};
+  return {.batch = [this](const BatchResult& b) { batch(b); },
+          .end_epoch = [this](const EpochResult& e) { epoch(e); },
+          .end = [this](const EpochResult& e) { csv_.end(e); }};
+}
+
+void RunDirectory::batch(const BatchResult& b) {
+  const double images_per_second = static_cast<double>(b.samples) / b.seconds;
+  metrics_
+      << json{{"step", b.batch},       {"epoch", b.epoch},           {"loss", per_model(b.loss)},
+              {"lr", per_model(b.lr)}, {"step_ms", b.seconds * 1e3}, {"images_per_second", images_per_second}}
+             .dump()
+      << '\n'
+      << std::flush;
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written: is the disk full?", path("metrics.jsonl")));
+  if (!events_ || b.batch % events_every_ != 0) return;
+  scalars(*events_, "train/loss", b.batch, b.loss);
+  scalars(*events_, "train/lr", b.batch, b.lr);
+  events_->scalar("train/images_per_second", b.batch, images_per_second);
+}
+
+void RunDirectory::epoch(const EpochResult& e) {
+  csv_.epoch(e);
+  if (!events_) return;
+  scalars(*events_, "epoch/train_loss", e.batches - 1, e.loss);
+  scalars(*events_, "epoch/test_accuracy", e.batches - 1, e.accuracy);
 }
 
 void RunDirectory::summary(const Summary& s) {

@@ -115,6 +115,7 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--workers", o.workers, 0, kMostThreads);
   check_augmentations(o.augment);
   in_range("--print-freq", o.print_every, 1);
+  in_range("--tensorboard", o.tensorboard, 0);
   in_range<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0, kMostSteps);
   in_range<std::int64_t>("--keep-every", o.keep_every, 0, kMostSteps);
   in_range("--keep", o.keep, 2);
@@ -167,6 +168,8 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
     needs("--resume", !o.output.empty(), "as auto without --output, whose checkpoints it looks for");
     needs("--force", false, "with --resume auto, which goes on with the run that --output holds");
   }
+  needs("--tensorboard", !o.output.empty(), "without --output, where its file is");
+  needs("--tensorboard", !o.simulate && !o.evaluate, "on what trains nothing");
   needs("--profile", o.simulate, "on training; add --simulate, or leave it out");
   needs("--epochs", !o.simulate, "with --simulate; --steps says how many batches are predicted");
   needs("--patience", !o.simulate && !o.evaluate, "on what trains nothing");
@@ -181,6 +184,11 @@ void settle(TrainOptions& o, const std::vector<std::string>& archs,
   settle_models(o);
   settle_ranks(o);
   check_effects(o, given);
+  if (given("--trace") && o.trace.empty()) {
+    if (o.output.empty())
+      throw Error("--trace without a file writes trace.json into --output; add one of the two");
+    o.trace = o.output + "/trace.json";
+  }
   if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
   const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
   if (o.batch_size % parts != 0) {

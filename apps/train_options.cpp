@@ -116,13 +116,23 @@ void add_memory(CLI::App& app, TrainOptions& o) {
 
 void add_output(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Output");
-  app.add_option("--output", o.output,
-                 "run directory: args.json, metrics.jsonl (each step), summary.json; with --simulate also\n"
-                 "profile.json, and program.json for tandem sim. One that holds a run is refused");
+  app.add_option(
+      "--output", o.output,
+      "run directory: args.json, metrics.jsonl (each step), summary.csv (each epoch), summary.json,\n"
+      "a file for TensorBoard; with --simulate also profile.json, and program.json for tandem sim.\n"
+      "One that holds a run is refused");
   app.add_flag("--force", o.force, "replace the run that --output holds");
-  app.add_option("--trace", o.trace,
-                 fmt::format("write a timeline here, for ui.perfetto.dev: the first {} steps of each lane",
-                             kSpansPerLane));
+  app.add_option(
+         "--trace", o.trace,
+         fmt::format(
+             "write a timeline, for ui.perfetto.dev, of the first {} steps of each lane: to this file,\n"
+             "or without one to trace.json in --output",
+             kSpansPerLane))
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+  app.add_option(
+      "--tensorboard", o.tensorboard,
+      "batches between what --output's event file for TensorBoard has of losses and rates (0: no file)");
   app.add_option("-p,--print-freq", o.print_every,
                  "batches between printed lines; images/s is the mean over them");
 }

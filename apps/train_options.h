@@ -41,6 +41,7 @@ struct TrainOptions {
   bool lockstep = false;
   std::string memory_budget;
   std::string transport;  ///< threads, mpi; empty: mpi under mpirun
+  int tensorboard = 10;   ///< batches between scalars for TensorBoard; 0: none
   std::string link, trace, profile, plan, output;
   std::int64_t checkpoint_every = 0;  ///< batches; 0: never
   int keep = 2;                       ///< newest checkpoints

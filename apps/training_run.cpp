@@ -175,7 +175,15 @@ void TrainingRun::train(Trainer& trainer) {
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   const auto writer = checkpoint_writer();
-  trainer.add({.batch = [&](const BatchResult& b) { directory_.metrics(b), progress.update(b); },
+  trainer.add(directory_.callbacks());
+  trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
+               .end_epoch =
+                   [&](const EpochResult& e) {
+                     if (e.batches == trainer.length().total) return;  // the report has it
+                     progress.finish();
+                     fmt::print("epoch {}  train loss {:.4f}  {}\n", e.epoch + 1, fmt::join(e.loss, " "),
+                                accuracy_line(e.accuracy));
+                   },
                .checkpoint =
                    [&](CheckpointResult c) {
                      RunState now = begin_;
