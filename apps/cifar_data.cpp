@@ -13,20 +13,21 @@
 #include <tandem/datasets/transforms/normalise.h>
 
 #include "augment.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
 
-MemoryDataset read(const TrainOptions& o, CifarSplit split, bool says) {
+MemoryDataset read(const TrainOptions& o, CifarSplit split) {
   const bool training = split == CifarSplit::train;
   if (o.data == "synthetic")
     return draw_cifar(training ? o.synthetic_train : o.synthetic_test, o.seed[0],
                       training ? 0 : kFirstDrawnTestIndex);
   BadSamples bad(allowed_bad_samples(o.bad_samples));
   MemoryDataset data = load_cifar(o.data, split, &bad);
-  if (says && bad.count() > 0)
-    fmt::print("note: {} of the {} set left out, the first of them: {}\n", counted(bad.count(), "image"),
-               training ? "training" : "test", bad.first());
+  if (bad.count() > 0)
+    log_warning(fmt::format("{} of the {} set left out, the first of them: {}", counted(bad.count(), "image"),
+                            training ? "training" : "test", bad.first()));
   return data;
 }
 
@@ -46,9 +47,9 @@ void check_batch_size(const TrainOptions& o, std::int64_t images) {
 
 }  // namespace
 
-CifarData read_cifar(const TrainOptions& o, bool says) {
-  auto train = std::make_shared<MemoryDataset>(read(o, CifarSplit::train, says));
-  auto test = std::make_shared<MemoryDataset>(read(o, CifarSplit::test, says));
+CifarData read_cifar(const TrainOptions& o) {
+  auto train = std::make_shared<MemoryDataset>(read(o, CifarSplit::train));
+  auto test = std::make_shared<MemoryDataset>(read(o, CifarSplit::test));
   check_batch_size(o, train->size());
   CifarData data;
   data.classes = train->classes();

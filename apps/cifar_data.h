@@ -15,8 +15,8 @@ struct CifarData {
   std::uint64_t train_digest = 0, test_digest = 0;  ///< of the images as they were read
 };
 
-/// Reads, or draws, the images of --data. `says`: print how many were left out. Throws Error on what cannot
+/// Reads, or draws, the images of --data, and says how many were left out. Throws Error on what cannot
 /// be read, and on a batch size that does not go with their number.
-CifarData read_cifar(const TrainOptions& options, bool says);
+CifarData read_cifar(const TrainOptions& options);
 
 }  // namespace tandem::apps

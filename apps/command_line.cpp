@@ -10,6 +10,7 @@
 #include <tandem/core/error.h>
 
 #include "decimal.h"
+#include "log.h"
 #include "standard_output.h"
 
 namespace tandem::apps {
@@ -63,6 +64,17 @@ std::string checked(const std::string& type, const std::string& text) {
   return text;
 }
 
+// CLI11 takes the empty value of an option that may stand alone for none.
+void refuse_empty_values(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], before = argv[i - 1];
+    if (word.starts_with("--") && word.ends_with("="))
+      throw Error(fmt::format("{} an empty value; leave the option out, or give it one", word));
+    if (word.empty() && before.starts_with("--"))
+      throw Error(fmt::format("{}: an empty value; leave the option out, or give it one", before));
+  }
+}
+
 void check_values(CLI::App& app) {
   for (CLI::Option* option : app.get_options())
     if (option->get_expected_max() > 0)  // not a flag
@@ -86,6 +98,7 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
   require_known_command(app, argc > 1 ? argv[1] : "");
+  refuse_empty_values(argc, argv);
   try {
     app.parse(argc, argv);
     return true;
@@ -102,13 +115,14 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
 }
 
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
+  start_log(app.get_name());
   try {
     require_standard_output();
     if (parse_command_line(app, argc, argv)) run();
     finish_standard_output();
     return 0;
   } catch (const std::exception& e) {
-    say_error(fmt::format("{}: {}", app.get_name(), e.what()));
+    log_error(e.what());
     return 1;
   }
 }

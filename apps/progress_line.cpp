@@ -1,15 +1,24 @@
 #include "progress_line.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include <fmt/format.h>
+
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
 constexpr int kWidth = 30;
 constexpr double kRedraw = 0.1;  // seconds
 constexpr double kSilence = 10;  // seconds without a line
+
+// 75 s: "1:15".
+std::string clock(double seconds) {
+  const auto s = static_cast<std::int64_t>(std::ceil(seconds));
+  return s < 3600 ? fmt::format("{}:{:02}", s / 60, s % 60)
+                  : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
 }  // namespace
 
 ProgressLine::ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal)
@@ -29,22 +38,14 @@ void ProgressLine::update(const BatchResult& batch) {
   since_ = 0;
   const double loss = batch.loss[0];
   const std::string numbers =
-      fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {:.0f} s left", done, total_,
-                  std::isnan(loss) ? std::fabs(loss) : loss, rate, left);  // a NaN's sign says nothing
+      fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {} left", done, total_,
+                  std::isnan(loss) ? std::fabs(loss) : loss, rate, clock(left));  // a NaN's sign says nothing
   if (terminal_) {
     const int filled = static_cast<int>(done * kWidth / total_);
-    fmt::print("\r[{:=<{}}{:<{}}] {}\x1b[K", "", filled, "", kWidth - filled, numbers);
-    open_ = true;
+    draw_line(fmt::format("[{:=<{}}{:<{}}] {}", "", filled, "", kWidth - filled, numbers));
   } else {
-    fmt::print("{}\n", numbers);
+    log_info(numbers);
   }
-  std::fflush(stdout);
-}
-
-void ProgressLine::finish() {
-  if (open_) fmt::print("\n");
-  open_ = false;
-  std::fflush(stdout);
 }
 
 }  // namespace tandem::apps

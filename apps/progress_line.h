@@ -11,18 +11,13 @@ class ProgressLine {
  public:
   /// `before`: batches that were done in another run.
   ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal);
-  /// Ends the line, so that what is printed next, an error say, has one of its own.
-  ~ProgressLine() { finish(); }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
 
   void update(const BatchResult& batch);
-  void finish();
 
  private:
   std::int64_t total_, before_;
   int every_;
-  bool terminal_, open_ = false;
+  bool terminal_;
   double seconds_ = 0;       // trained
   double since_ = 0;         // of these, since it was shown
   std::int64_t images_ = 0;  // since then

@@ -15,6 +15,8 @@
 #include <tandem/plan/build.h>
 #include <tandem/plan/plan_file.h>
 
+#include "log.h"
+
 namespace tandem::apps {
 namespace {
 
@@ -102,17 +104,19 @@ std::map<std::string, Tensor> initial_state(const TrainOptions& o, int classes,
   return stack_states(models);
 }
 
-std::string plan_note(const Graph& forward, const Strategy& s) {
+void say_plan(const Graph& forward, const Strategy& s) {
   Strategy bare = s;
   bare.swap.clear();
   bare.recompute.clear();
   bare.memory_budget = 0;
   const Program program = build(forward, s), without = build(forward, bare);
   const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  return fmt::format(
+  const bool lowers = planned_peak(program) < planned_peak(without);
+  const std::string text = fmt::format(
       "{}: planned peak {:.1f} MB, {:.1f} MB without swaps and recomputes (live {:.1f}, {:.1f} MB)",
-      planned_peak(program) < planned_peak(without) ? "plan" : "warning: the plan lowers no peak",
-      mb(planned_peak(program)), mb(planned_peak(without)), mb(live_peak(program)), mb(live_peak(without)));
+      lowers ? "plan" : "the plan lowers no peak", mb(planned_peak(program)), mb(planned_peak(without)),
+      mb(live_peak(program)), mb(live_peak(without)));
+  lowers ? log_info(text) : log_warning(text);
 }
 
 }  // namespace tandem::apps

@@ -37,7 +37,7 @@ std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes)
 std::map<std::string, Tensor> initial_state(const TrainOptions& options, int classes,
                                             const std::string& weights_file = "");
 
-/// What swaps and recomputes do to the planned peak, since those that lower nothing only cost time.
-std::string plan_note(const Graph& forward, const Strategy& strategy);
+/// Says what swaps and recomputes do to the planned peak, since those that lower nothing only cost time.
+void say_plan(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem::apps

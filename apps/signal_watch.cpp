@@ -6,10 +6,11 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <tandem/dist/launch.h>
 
-#include "standard_output.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
@@ -61,11 +62,11 @@ void SignalWatch::work() {
       if (closing_) return;
       continue;
     }
+    if (signal_.exchange(signal) != 0) std::_Exit(status_after(signal));
     const std::lock_guard lock(mutex_);
-    const bool first = signal_.exchange(signal) == 0;
-    if (first && !used_ && !one_of_several()) say_error(std::string("train_cifar: ") + interruption(signal));
-    if (!first || !call_) std::_Exit(status_after(signal));
-    call_(signal);
+    if (!used_ && !one_of_several()) log_error(interruption(signal));
+    if (!call_) std::_Exit(status_after(signal));
+    caller_ = std::jthread(call_, signal);  // however long it takes, the next signal is heard
   }
 }
 
@@ -76,8 +77,10 @@ SignalWatch::During::During(SignalWatch& watch, std::function<void(int)> f) : wa
 }
 
 SignalWatch::During::~During() {
+  std::jthread caller;  // joined last: what it calls needs what is still there
   const std::lock_guard lock(watch_.mutex_);
   watch_.call_ = nullptr;
+  caller = std::move(watch_.caller_);
 }
 
 }  // namespace tandem::apps

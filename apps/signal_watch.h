@@ -15,8 +15,8 @@ const char* interruption(int signal);
 int signal_behind(const std::exception& error);
 
 /// Takes SIGINT and SIGTERM on a thread of its own, where, unlike in a signal handler, anything may be done.
-/// The first one is passed on where someone asked for it; any other ends the process at once, with the status
-/// by which shells report it.
+/// The first one is passed on where someone asked for it; any other ends the process at once, also while the
+/// first is being dealt with, and with the status by which shells report it.
 class SignalWatch {
  public:
   /// To be made before any other thread: those made later leave the signals to this one.
@@ -28,7 +28,7 @@ class SignalWatch {
   /// The last signal that came, or 0.
   int signal() const { return signal_; }
 
-  /// While it lives, the first signal calls `f(signal)` on the watch's thread.
+  /// While it lives, the first signal calls `f(signal)`, on a thread of its own. Waits for its end.
   class During {
    public:
     During(SignalWatch& watch, std::function<void(int signal)> f);
@@ -44,7 +44,8 @@ class SignalWatch {
   void work();
   std::mutex mutex_;
   std::function<void(int)> call_;
-  bool used_ = false;  // someone has asked
+  bool used_ = false;    // someone has asked
+  std::jthread caller_;  // of `call_`
   std::atomic<int> signal_{0};
   std::atomic<bool> closing_{false};
   std::thread thread_;

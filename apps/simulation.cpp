@@ -12,6 +12,7 @@
 #include <tandem/train/feed.h>
 
 #include "lane_report.h"
+#include "log.h"
 #include "output_file.h"
 #include "trace_file.h"
 
@@ -32,10 +33,10 @@ Profile measured(const TrainOptions& o, const Program& program, const CifarData&
 
 void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
   if (o.link.empty() && o.ranks * o.stages > 1)
-    fmt::print("note: without --link, all-reduces cost nothing and transfers a copy in memory\n");
+    log_warning("without --link, all-reduces cost nothing and transfers a copy in memory");
   if (busy > available)
-    fmt::print("note: predicted for {} with a core each; this machine has {}\n",
-               counted(busy, "computing thread"), counted(available, "core"));
+    log_warning(fmt::format("predicted for {} with a core each; this machine has {}",
+                            counted(busy, "computing thread"), counted(available, "core")));
 }
 
 }  // namespace

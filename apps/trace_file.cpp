@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "log.h"
 #include "output_file.h"
 #include "train_options.h"
 
@@ -11,9 +12,9 @@ void write_trace(const std::string& file, const Timeline& timeline) {
   if (file.empty()) return;
   write_file(file, to_perfetto(timeline));
   if (timeline.dropped > 0)
-    fmt::print(
-        "note: --trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run\n",
-        kSpansPerLane, timeline.dropped);
+    log_warning(fmt::format(
+        "--trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run",
+        kSpansPerLane, timeline.dropped));
 }
 
 }  // namespace tandem::apps

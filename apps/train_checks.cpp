@@ -13,6 +13,7 @@
 #include <tandem/pipeline/schedules.h>
 
 #include "augment.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
@@ -102,6 +103,7 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--clip-grad", o.clip_norm, 0.0);
   in_range("--clip-value", o.clip_value, 0.0);
   one_of("--on-nan", o.on_nan, {"stop", "skip"});
+  one_of("--log-level", o.log_level, log_levels());
   one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
   for (double beta : o.betas)

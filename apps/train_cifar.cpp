@@ -5,13 +5,12 @@
 #include <memory>
 #include <thread>
 
-#include <fmt/format.h>
-
 #include <tandem/core/team.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/nn/models/networks.h>
 
+#include "log.h"
 #include "signal_watch.h"
 #include "standard_output.h"
 #include "training_run.h"
@@ -37,7 +36,7 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
 int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
   if (signal == 0) signal = apps::signal_behind(error);
   if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
-  apps::say_error(fmt::format("train_cifar: {}", signal ? apps::interruption(signal) : error.what()));
+  apps::log_error(signal ? apps::interruption(signal) : error.what());
   std::fflush(nullptr);
   const int code = signal ? apps::status_after(signal) : kFailed;
   if (mpi) end_mpi_job(code);
@@ -48,6 +47,7 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
 
 int main(int argc, char** argv) {
   bound_team_spin(argv);
+  apps::start_log("train_cifar");
   apps::SignalWatch signals;
   std::unique_ptr<MpiSession> mpi;
   int reporter = 0;

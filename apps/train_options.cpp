@@ -10,6 +10,7 @@
 #include "augment.h"
 #include "command_line.h"
 #include "decimal.h"
+#include "log.h"
 #include "train_checks.h"
 
 namespace tandem::apps {
@@ -135,6 +136,8 @@ void add_output(CLI::App& app, TrainOptions& o) {
       "batches between what --output's event file for TensorBoard has of losses and rates (0: no file)");
   app.add_option("-p,--print-freq", o.print_every,
                  "batches between printed lines; images/s is the mean over them");
+  app.add_option("--log-level", o.log_level,
+                 fmt::format("messages to print, the result apart: {}", fmt::join(log_levels(), ", ")));
 }
 
 void add_checkpoints(CLI::App& app, TrainOptions& o) {

@@ -53,6 +53,7 @@ struct TrainOptions {
   int patience = 0;  ///< epochs without a better accuracy; 0: without end
   bool simulate = false, force = false;
   int print_every = 50;
+  std::string log_level = "info";
   std::string command_line;
 };
 

@@ -18,10 +18,10 @@
 #include <tandem/dist/throttle.h>
 #include <tandem/plan/build.h>
 
+#include "log.h"
 #include "output_file.h"
 #include "progress_line.h"
 #include "simulation.h"
-#include "standard_output.h"
 #include "trace_file.h"
 
 namespace tandem::apps {
@@ -41,7 +41,9 @@ std::optional<double> mean(const std::vector<double>& values) {
 }  // namespace
 
 TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
-    : options_(std::move(options)), signals_(signals), mpi_(mpi) {}
+    : options_(std::move(options)), signals_(signals), mpi_(mpi) {
+  start_log("train_cifar", options_.log_level, is_main());
+}
 
 void TrainingRun::run() {
   start_ = find_start(options_);
@@ -49,7 +51,7 @@ void TrainingRun::run() {
     if (!options_.evaluate) directory_ = RunDirectory(options_, start_.in_place);
     require_writable("--trace", options_.trace);
   }
-  const CifarData data = read_cifar(options_, is_main());
+  const CifarData data = read_cifar(options_);
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
@@ -63,7 +65,7 @@ void TrainingRun::run() {
   const CoreShares cores = share_cores(options_, mpi_);
   const Strategy strategy = strategy_of(options_, forward(1), cores.threads);
   if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
-    fmt::print("{}\n", plan_note(forward(samples), strategy));
+    say_plan(forward(samples), strategy);
   if (options_.simulate) {
     if (is_main()) simulate(options_, strategy, cores, build(forward(samples), strategy), data, directory_);
     return;
@@ -74,10 +76,10 @@ void TrainingRun::run() {
   Trainer trainer(*network, data.train, trainer_options(strategy, data.test));
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
-  if (const int busy = cores.threads * cores.lanes; is_main() && busy + cores.loaders > cores.available)
-    fmt::print("note: {}{} share {}\n", counted(busy, "computing thread"),
-               cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
-               counted(cores.available, "core"));
+  if (const int busy = cores.threads * cores.lanes; busy + cores.loaders > cores.available)
+    log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
+                            cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
+                            counted(cores.available, "core")));
   train(trainer);
 }
 
@@ -97,11 +99,10 @@ void TrainingRun::agree_on_checkpoint() {
   const RunState saved = read_run_state(*start_.checkpoint);
   const std::string note = compare(saved, begin_);
   if (!options_.evaluate) begin_.progress = saved.progress;
-  if (!is_main()) return;
-  for (const std::string& why : start_.damaged) fmt::print("note: a checkpoint is passed over: {}\n", why);
-  if (!note.empty()) fmt::print("note: {}\n", note);
+  for (const std::string& why : start_.damaged) log_warning("a checkpoint is passed over: " + why);
+  if (!note.empty()) log_warning(note);
   if (!options_.evaluate)
-    fmt::print("resumes at batch {} from {}\n", begin_.progress.batch, start_.checkpoint->path);
+    log_info(fmt::format("resumes at batch {} from {}", begin_.progress.batch, start_.checkpoint->path));
 }
 
 TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const DatasetPtr& test) const {
@@ -165,8 +166,8 @@ std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
   return std::make_unique<CheckpointWriter>(
       CheckpointStore(checkpoints_of(options_.output), retention),
       [](std::int64_t batch, const std::string& why) {
-        say_error(fmt::format("train_cifar: the checkpoint after {} failed, training goes on: {}",
-                              counted(batch, "batch"), why));
+        log_error(fmt::format("the checkpoint after {} failed, training goes on: {}", counted(batch, "batch"),
+                              why));
       });
 }
 
@@ -174,15 +175,18 @@ void TrainingRun::train(Trainer& trainer) {
   const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
+  const Session& session = trainer.session();
+  log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
+                        counted(trainer.length().total - begin_.progress.batch, "batch"),
+                        trainer.length().total, static_cast<double>(session.planned_peak()) / 1e6));
   const auto writer = checkpoint_writer();
   trainer.add(directory_.callbacks());
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
                .end_epoch =
                    [&](const EpochResult& e) {
                      if (e.batches == trainer.length().total) return;  // the report has it
-                     progress.finish();
-                     fmt::print("epoch {}  train loss {:.4f}  {}\n", e.epoch + 1, fmt::join(e.loss, " "),
-                                accuracy_line(e.accuracy));
+                     log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch + 1,
+                                          fmt::join(e.loss, " "), accuracy_line(e.accuracy)));
                    },
                .checkpoint =
                    [&](CheckpointResult c) {
@@ -193,7 +197,7 @@ void TrainingRun::train(Trainer& trainer) {
                                   checkpoint_files(std::move(c.state), std::move(now), classes_),
                                   mean(c.accuracy));
                    },
-               .end = [&](const EpochResult&) { progress.finish(); }});
+               .end = [](const EpochResult&) { end_line(); }});
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
     const EpochResult end = trainer.fit();
@@ -213,7 +217,7 @@ void TrainingRun::train(Trainer& trainer) {
 void TrainingRun::end_run(Session& session, int signal) const {
   if (mpi_ && signal == SIGTERM) {
     const std::string doing = session.doing();
-    say_error(fmt::format("train_cifar: rank {} ended by SIGTERM; it was {}", mpi_->rank(),
+    log_error(fmt::format("rank {} ended by SIGTERM; it was {}", mpi_->rank(),
                           doing.empty() ? "between two steps" : "in: " + doing));
   }
   session.stop(interruption(signal));
@@ -225,7 +229,7 @@ void TrainingRun::save_what_was_traced(Session& session) const {
   try {
     write_trace(options_.trace, session.timeline());
   } catch (const Error& e) {
-    say_error(fmt::format("train_cifar: {}", e.what()));
+    log_error(e.what());
   }
 }
 

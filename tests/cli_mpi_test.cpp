@@ -89,6 +89,15 @@ TEST_F(Cli, AnErrorOfAllRanksIsSaidOnce) {
   EXPECT_TRUE(std::regex_match(said(e), std::regex("train_cifar: the memory budget of 1 .*\n"))) << e.err;
 }
 
+TEST_F(Cli, OneRankOfSeveralSpeaks) {
+  const Ended e =
+      run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
+  EXPECT_EQ(0, e.status) << e.err;
+  for (const char* words :
+       {"planned and proved", "computing threads share", "12/12  loss ", "epoch 1  train loss ", "ms a step"})
+    EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
+}
+
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
 TEST_F(Cli, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
   const std::string metrics = file("run/metrics.jsonl");
