@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::array kFiles{"args.json",  "metrics.jsonl", "summary.csv", "summary.json",
-                            "trace.json", "profile.json",  "program.json"};
+constexpr std::array kFiles{"args.json",    "config.toml", "metrics.jsonl", "summary.csv",
+                            "summary.json", "trace.json",  "profile.json",  "program.json"};
 
 // And what else says that a directory holds a run.
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
@@ -157,6 +157,7 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
                     [&](const Sink& sink) { sink(std::as_bytes(std::span(lines))); });
   }
   write_file(path("args.json"), to_json(options));
+  write_file(path("config.toml"), options.config);
   if (options.simulate) return;
   metrics_.open(path("metrics.jsonl"), std::ios::app);
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));

@@ -24,9 +24,9 @@ struct Summary {
 /// All that an option may say, as JSON: what args.json holds.
 std::string to_json(const TrainOptions& options);
 
-/// What a run leaves behind: args.json, metrics.jsonl (an object per batch), summary.csv (a row per epoch), a
-/// TensorBoard event file, summary.json. Without a directory it keeps nothing. With several models, per-model
-/// numbers are arrays.
+/// What a run leaves behind: args.json, config.toml (for --config), metrics.jsonl (an object per batch),
+/// summary.csv (a row per epoch), a TensorBoard event file, summary.json. Without a directory it keeps
+/// nothing. With several models, per-model numbers are arrays.
 class RunDirectory {
  public:
   RunDirectory() = default;

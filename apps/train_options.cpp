@@ -9,6 +9,7 @@
 
 #include "augment.h"
 #include "command_line.h"
+#include "config_file.h"
 #include "decimal.h"
 #include "log.h"
 #include "train_checks.h"
@@ -119,10 +120,10 @@ void add_output(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Output");
   app.add_option(
       "--output", o.output,
-      "run directory: args.json, metrics.jsonl (each step), summary.csv (each epoch), summary.json,\n"
+      "run directory: args.json, config.toml, metrics.jsonl (each step), summary.csv (each epoch), summary.json,\n"
       "a file for TensorBoard; with --simulate also profile.json, and program.json for tandem sim.\n"
       "One that holds a run is refused");
-  app.add_flag("--force", o.force, "replace the run that --output holds");
+  app.add_flag("--force", o.force, "replace the run that --output holds")->configurable(false);
   app.add_option(
          "--trace", o.trace,
          fmt::format(
@@ -201,8 +202,10 @@ bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOp
   add_output(app, o);
   add_checkpoints(app, o);
   add_simulation(app, o);
+  add_config(app);
   if (!parse_command_line(app, argc, argv)) return false;
   for (int i = 0; i < argc; ++i) o.command_line += (i ? " " : "") + std::string(argv[i]);
+  o.config = to_config(app);
   settle(o, archs, [&](const std::string& flag) { return app.count(flag) > 0; });
   return true;
 }

@@ -54,7 +54,7 @@ struct TrainOptions {
   bool simulate = false, force = false;
   int print_every = 50;
   std::string log_level = "info";
-  std::string command_line;
+  std::string command_line, config;  ///< as it was typed, and as a file for --config
 };
 
 /// Parses, completes and checks (train_checks.h). Returns false when there is nothing to run (--help,

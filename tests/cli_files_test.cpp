@@ -114,5 +114,50 @@ TEST_F(RunFiles, ATraceWithoutAFileIsInTheRunDirectory) {
   expect_refused(kTrain + "--steps 2 --trace", {"--trace without a file", "--output"});
 }
 
+TEST_F(RunFiles, AConfigurationSaysWhatFlagsSayAndFlagsComeBeforeIt) {
+  const std::string config = write("mine.toml", R"(# a list, as TOML writes it
+arch = "mlp"
+lr = [0.1, 0.05]
+betas = [0.8, 0.99]
+opt = "adam"
+seed = "3,4"
+no-drop-last = true
+batch-size = 60
+synthetic-train = 640
+synthetic-test = 100
+)");
+  const std::string program = TANDEM_BIN "/train_cifar ";
+  ASSERT_EQ(0, run(program + "--config " + config + " --lr 0.2,0.1 --steps 3 --output " + file("a")).status);
+  json a = read("a/args.json");
+  EXPECT_EQ("mlp", a.at("arch"));
+  EXPECT_EQ((std::vector<double>{0.2, 0.1}), a.at("lr")) << "the flag";
+  EXPECT_EQ((std::vector<double>{0.8, 0.99}), a.at("betas"));
+  EXPECT_EQ((std::vector<int>{3, 4}), a.at("seed"));
+  EXPECT_EQ(false, a.at("drop_last"));
+  EXPECT_EQ(60, a.at("batch_size"));
+  // A run's own configuration gives the run again.
+  ASSERT_EQ(0, run(program + "--config " + file("a/config.toml") + " --output " + file("b")).status);
+  json b = read("b/args.json");
+  for (json* j : {&a, &b}) j->erase("command_line");
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(read("a/summary.json").at("train_loss"), read("b/summary.json").at("train_loss"));
+}
+
+TEST_F(RunFiles, AConfigurationIsChecked) {
+  const auto refused = [&](const std::string& text, std::vector<std::string> words) {
+    words.push_back("mine.toml'");
+    expect_refused(kTrain + "--config " + write("mine.toml", text), words);
+  };
+  refused("bogus = 3\n", {"unknown key 'bogus'", "train_cifar --help"});
+  refused("epoch = 3\n", {"unknown key 'epoch', perhaps --epochs"});
+  refused("lr = fast\n", {"--lr: 'fast' is no finite decimal number"});
+  refused("[optimiser]\nlr = 0.1\n", {"'optimiser': there are no sections"});
+  refused("force = true\n", {"'force' is for the command line alone"});
+  refused("config = \"other.toml\"\n", {"'config' is for the command line alone"});
+  expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "not readable"});
+  expect_refused(kTrain + "--config " + write("mine.toml", "momentum = 0.5\nopt = \"adam\"\n"),
+                 {"--momentum has no effect on --opt adam"});
+}
+
 }  // namespace
 }  // namespace tandem::test

@@ -41,7 +41,7 @@ class Docs : public Cli {
     fs::create_directories(file("docs"));
     fs::create_directory_symlink(std::string(TANDEM_SOURCE) + "/docs/programs", file("docs/programs"));
     script("train_cifar",
-           R"(case "$*" in *--data*) ;; *) set -- "$@" --synthetic-train 256 --synthetic-test 50;; esac
+           R"(case "$*" in *--data*|*--config*) ;; *) set -- "$@" --synthetic-train 256 --synthetic-test 50;; esac
 exec )" TANDEM_BIN "/train_cifar \"$@\" --steps 2");
     script("tandem", R"(case "$1" in make-data) set -- "$@" --train 640 --test 50;; esac
 exec )" TANDEM_BIN "/tandem \"$@\"");
