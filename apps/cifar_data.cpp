@@ -9,6 +9,7 @@
 #include <tandem/datasets/draw.h>
 #include <tandem/datasets/drawn_dataset.h>
 #include <tandem/datasets/mapped_dataset.h>
+#include <tandem/datasets/mixup_dataset.h>
 #include <tandem/datasets/shuffled_dataset.h>
 #include <tandem/datasets/transforms/normalise.h>
 
@@ -60,6 +61,8 @@ CifarData read_cifar(const TrainOptions& o) {
   // place.
   data.train = std::make_shared<ShuffledDataset>(augmented(std::move(train), o.augment, o.seed[0], normalise),
                                                  o.seed[0]);
+  if (o.mixup > 0)  // of the batch as it is shuffled
+    data.train = std::make_shared<MixupDataset>(std::move(data.train), o.batch_size, o.mixup, o.seed[0]);
   data.test = mapped(std::move(test), {normalise});
   return data;
 }

@@ -78,6 +78,7 @@ std::string to_json(const TrainOptions& o) {
                {"synthetic_test", o.synthetic_test},
                {"bad_samples", o.bad_samples},
                {"augment", o.augment},
+               {"mixup", o.mixup},
                {"workers", o.workers},
                {"drop_last", o.drop_last},
                {"epochs", o.epochs},

@@ -88,7 +88,8 @@ class Comparison {
  public:
   Comparison(const json& saved, const json& now) : saved_(saved), now_(now) {}
   void add(const std::string& key) {
-    const json none, &a = saved_.contains(key) ? saved_[key] : none, &b = now_.at(key);
+    // What an older version did not know it did as is now the default.
+    const json &a = saved_.contains(key) ? saved_[key] : defaults_.at(key), &b = now_.at(key);
     if (a != b) differences_.push_back(fmt::format("{} {}, was {}", key, b.dump(), a.dump()));
   }
   void add(const std::string& what, bool differs) {
@@ -98,6 +99,7 @@ class Comparison {
 
  private:
   const json &saved_, &now_;
+  const json defaults_ = json::parse(to_json(TrainOptions{}));
   std::vector<std::string> differences_;
 };
 

@@ -116,6 +116,7 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--threads", o.threads, 0, kMostThreads);
   in_range("--workers", o.workers, 0, kMostThreads);
   check_augmentations(o.augment);
+  in_range("--mixup", o.mixup, 0.0, 4.0);
   in_range("--print-freq", o.print_every, 1);
   in_range("--tensorboard", o.tensorboard, 0);
   in_range<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0, kMostSteps);

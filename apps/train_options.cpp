@@ -40,6 +40,9 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
   app.add_option("--augment", o.augment,
                  fmt::format("what is drawn anew for each image and epoch, joined by commas: {}",
                              fmt::join(augmentations(), ", ")));
+  app.add_option("--mixup", o.mixup,
+                 "mix each image and its label with another of its batch, in parts drawn from\n"
+                 "Beta(alpha, alpha): alpha, such as 0.2 (0: do not)");
   app.add_option("-j,--workers", o.workers,
                  "threads a process that load batches ahead (0: each lane makes its own); they take cores\n"
                  "from what --threads is by default. Losses stay the same at equal --threads");

@@ -16,6 +16,7 @@ struct TrainOptions {
   std::int64_t synthetic_train = 10'000, synthetic_test = 2'000;
   std::string bad_samples = "stop";  ///< stop, or skip:N
   std::string augment = "none";      ///< none, or transforms joined by commas
+  double mixup = 0;                  ///< alpha; 0: none
   bool drop_last = true;
   int workers = 0;         ///< threads of this process that load batches ahead
   int epochs = 0;          ///< 0: as many as `steps` takes

@@ -2,6 +2,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <tandem/core/checksum.h>
+
 #include "cli.h"
 
 namespace tandem::test {
@@ -82,6 +84,7 @@ std::vector<Setting> settings() {
       {"AdamF64", "--arch mlp --opt adam --lr 0.003 --dtype f64"},
       {"Bf16", "--arch convnet --amp-dtype bf16 --opt adamw --lr 0.003"},
       {"Augmented", "--arch mlp -b 60 --no-drop-last --augment pad-crop,flip --workers 1"},
+      {"Mixup", "--arch convnet -b 60 --no-drop-last --mixup 0.4 --workers 1 --parallel data --ranks 2"},
       {"DataParallel", "--arch convnet --parallel data --ranks 2 --microbatches 2"},
       {"DataParallelAdamW", "--arch convnet --parallel data --ranks 2 --opt adamw --lr 0.003"},
       {"OneFOneB", "--arch convnet --stages 2 --microbatches 4"},
@@ -177,6 +180,33 @@ TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
   EXPECT_EQ(20u, losses("fine").size());
   succeed(mlp + "--lr 0.001,0.002 --output " + file("two") + " --resume " + weights);
   EXPECT_EQ(losses("fine")[0].second, losses("two")[0].second[0]);
+}
+
+TEST_F(Resume, AnOlderRunIsTakenToBeAsTheDefaultsNowSay) {
+  const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
+  succeed(mlp + "--output " + file("run"));
+  // Its manifest is valid only as Tandem writes it.
+  const std::string state = checkpoint("run", 10) + "/run.json";
+  const auto entry = [&] {
+    const InputFile f("file", state);
+    return std::pair("\"bytes\": " + std::to_string(f.size()), checksum_of(f));
+  };
+  const auto [bytes, sum] = entry();
+  json older = json::parse(contents(state));
+  for (const char* key : {"mixup", "nesterov", "tensorboard"})
+    EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
+  std::ofstream(state) << older.dump(1) << "\n";
+  const auto [now_bytes, now_sum] = entry();
+  std::string manifest = contents(checkpoint("run", 10) + "/manifest.json");
+  for (const auto& [was, is] : {std::pair(bytes, now_bytes), {sum, now_sum}}) {
+    ASSERT_NE(std::string::npos, manifest.find(was)) << manifest;
+    manifest.replace(manifest.find(was), was.size(), is);
+  }
+  std::ofstream(checkpoint("run", 10) + "/manifest.json") << manifest;
+  expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
+                 {"mixup 0.2, was 0.0", "nesterov true, was false"});
+  succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));
+  EXPECT_EQ(0.0, read("rest/args.json").at("mixup")) << "args.json says what holds";
 }
 
 TEST_F(Resume, RefusesAnotherRun) {
