@@ -94,6 +94,7 @@ std::string to_json(const TrainOptions& o) {
                {"clip_grad", o.clip_norm},
                {"clip_value", o.clip_value},
                {"on_nan", o.on_nan},
+               {"max_rollbacks", o.max_rollbacks},
                {"patience", o.patience},
                {"amp_dtype", o.amp_dtype},
                {"optimizer", o.optimizer},
@@ -153,17 +154,23 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
     fs::remove_all(checkpoints_of(directory_), ignored);
   } else {
     fs::remove(path("summary.json"), ignored);
-    const std::string lines = first_steps(path("metrics.jsonl"), batches);
-    replace_durably(Files::system(), path("metrics.jsonl"),
-                    [&](const Sink& sink) { sink(std::as_bytes(std::span(lines))); });
   }
   write_file(path("args.json"), to_json(options));
   write_file(path("config.toml"), options.config);
   if (options.simulate) return;
+  models_ = options.models;
+  events_every_ = options.tensorboard;
+  go_on_after(batches);
+}
+
+void RunDirectory::go_on_after(std::int64_t batches) {
+  metrics_.close();
+  const std::string lines = first_steps(path("metrics.jsonl"), batches);
+  replace_durably(Files::system(), path("metrics.jsonl"),
+                  [&](const Sink& sink) { sink(std::as_bytes(std::span(lines))); });
   metrics_.open(path("metrics.jsonl"), std::ios::app);
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
-  csv_ = SummaryCsv(path("summary.csv"), options.models, batches);
-  events_every_ = options.tensorboard;
+  csv_ = SummaryCsv(path("summary.csv"), models_, batches);
   if (events_every_ > 0) events_.emplace(directory_, batches);
 }
 
@@ -175,7 +182,11 @@ Callbacks RunDirectory::callbacks() {
   if (!keeps()) return {};
   return {.batch = [this](const BatchResult& b) { batch(b); },
           .end_epoch = [this](const EpochResult& e) { epoch(e); },
-          .end = [this](const EpochResult& e) { csv_.end(e); }};
+          .end = [this](const EpochResult& e) { csv_.end(e); },
+          .non_finite =
+              [this](const NonFiniteBatch& b) {
+                if (b.back_to >= 0) go_on_after(b.back_to);
+              }};
 }
 
 void RunDirectory::batch(const BatchResult& b) {

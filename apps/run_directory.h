@@ -43,6 +43,7 @@ class RunDirectory {
   bool keeps() const { return !directory_.empty(); }
 
  private:
+  void go_on_after(std::int64_t batches);
   void batch(const BatchResult& batch);
   void epoch(const EpochResult& epoch);
   std::string directory_;
@@ -50,6 +51,7 @@ class RunDirectory {
   std::ofstream metrics_;
   SummaryCsv csv_;
   std::optional<EventFile> events_;
+  int models_ = 1;
   std::int64_t events_every_ = 0;
 };
 

@@ -77,7 +77,8 @@ constexpr std::array kArithmetic{"threads",      "parallel", "ranks", "stages",
 const std::set<std::string> kIndifferent{
     "command_line",  "data",       "bad_samples", "workers", "epochs",   "steps",    "lockstep",
     "memory_budget", "transport",  "link",        "profile", "trace",    "simulate", "checkpoint_every",
-    "keep",          "keep_every", "keep_best",   "resume",  "evaluate", "patience", "tensorboard"};
+    "keep",          "keep_every", "keep_best",   "resume",  "evaluate", "patience", "tensorboard",
+    "max_rollbacks"};
 
 // Where training drains then matters as well.
 bool lagged(const TrainOptions& o) {

@@ -102,7 +102,8 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
     throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
   in_range("--clip-grad", o.clip_norm, 0.0);
   in_range("--clip-value", o.clip_value, 0.0);
-  one_of("--on-nan", o.on_nan, {"stop", "skip"});
+  one_of("--on-nan", o.on_nan, {"stop", "skip", "rollback"});
+  in_range("--max-rollbacks", o.max_rollbacks, 0);
   one_of("--log-level", o.log_level, log_levels());
   one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
@@ -159,6 +160,9 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--force", !o.output.empty(), "without --output, whose files it replaces");
   for (const char* flag : {"--checkpoint-every", "--resume", "--evaluate"})
     needs(flag, !o.simulate, "with --simulate, which trains nothing");
+  needs("--max-rollbacks", o.on_nan == "rollback", "without --on-nan rollback");
+  if (o.on_nan == "rollback" && o.checkpoint_every == 0)
+    throw Error("--on-nan rollback needs --checkpoint-every, which says where the run may go back to");
   needs("--checkpoint-every", !o.output.empty(), "without --output, where checkpoints are kept");
   for (const char* flag : {"--keep", "--keep-every", "--keep-best"})
     needs(flag, o.checkpoint_every > 0, "without --checkpoint-every");

@@ -78,8 +78,11 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.add_option("--clip-grad", o.clip_norm,
                  "scales the gradients together to this L2 norm where theirs is larger");
   app.add_option("--clip-value", o.clip_value, "keeps each gradient's elements in ± this");
-  app.add_option("--on-nan", o.on_nan,
-                 "a loss or gradient that is not finite: stop, or skip the batch's update");
+  app.add_option(
+      "--on-nan", o.on_nan,
+      "a loss or gradient that is not finite: stop, skip the batch's update, or rollback: go back to the\n"
+      "last checkpoint, and on without the batch");
+  app.add_option("--max-rollbacks", o.max_rollbacks, "how often, before the run ends after all");
   app.add_option("--opt", o.optimizer, "sgd, adam or adamw (decay apart from the gradient)");
   app.add_option("--momentum", o.momentum, "of sgd");
   app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");

@@ -32,6 +32,7 @@ struct TrainOptions {
   bool nesterov = false, no_bias_decay = false;
   double clip_norm = 0, clip_value = 0;  ///< 0: none
   std::string on_nan = "stop";
+  int max_rollbacks = 3;
   std::string amp_dtype = "none";
   std::vector<double> betas = {0.9, 0.999};
   std::vector<std::uint64_t> seed = {0};

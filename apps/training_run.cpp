@@ -33,6 +33,13 @@ std::string accuracy_line(std::vector<double> accuracy) {
   return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, " "));
 }
 
+std::string what_becomes_of(const NonFiniteBatch& b) {
+  const std::string where = b.where.empty() ? "" : "; " + b.where;
+  if (b.back_to < 0) return fmt::format("step {} is not finite: its update is skipped{}", b.batch, where);
+  return fmt::format("step {} is not finite: the run goes back to step {} and on without it{}", b.batch,
+                     b.back_to, where);
+}
+
 std::optional<double> mean(const std::vector<double>& values) {
   if (values.empty()) return {};
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -121,6 +128,8 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Data
   t.checkpoint_every = options_.checkpoint_every;
   t.score_checkpoints = options_.keep_best;
   if (options_.on_nan == "skip") t.on_non_finite = OnNonFinite::skip;
+  if (options_.on_nan == "rollback") t.on_non_finite = OnNonFinite::rollback;
+  t.max_rollbacks = options_.max_rollbacks;
   t.spans = options_.trace.empty() ? 0 : kSpansPerLane;
   t.comms = comms();
   if (are_processes()) t.spare = mpi_->comm();
@@ -197,7 +206,8 @@ void TrainingRun::train(Trainer& trainer) {
                                   checkpoint_files(std::move(c.state), std::move(now), classes_),
                                   mean(c.accuracy));
                    },
-               .end = [](const EpochResult&) { end_line(); }});
+               .end = [](const EpochResult&) { end_line(); },
+               .non_finite = [](const NonFiniteBatch& b) { log_warning(what_becomes_of(b)); }});
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
     const EpochResult end = trainer.fit();

@@ -173,6 +173,32 @@ std::map<std::string, Tensor> Session::state(int root, Comm* through) const {
   return result;
 }
 
+Session::Snapshot Session::snapshot() const {
+  Snapshot all;
+  for (const auto& rank : ranks_) {
+    auto& mine = all.emplace_back();
+    for (const StateBlock& s : program().states) {
+      if (program().block(s.block).device != rank->context.stage) continue;
+      const auto memory = rank->memory.state(program(), s);
+      Tensor t = Tensor::empty(s.type);
+      std::memcpy(t.data(), memory.data(), memory.size());
+      mine.emplace(s.path, std::move(t));
+    }
+  }
+  return all;
+}
+
+void Session::restore(const Snapshot& snapshot) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    for (const StateBlock& s : program().states) {
+      const auto& mine = snapshot.at(r);
+      if (const auto t = mine.find(s.path); t != mine.end())
+        std::memcpy(ranks_[r]->memory.state(program(), s).data(), t->second.data(),
+                    static_cast<std::size_t>(s.type.bytes()));
+    }
+  loaded_ = apart_ = true;
+}
+
 // Rank k of replica 0 holds stage k.
 void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state) const {
   for (const StateBlock& s : program().states) {

@@ -51,6 +51,13 @@ class Session {
   /// use after a failure.
   std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr) const;
 
+  /// By path, for each rank of this process: what it holds, between runs.
+  using Snapshot = std::vector<std::map<std::string, Tensor>>;
+  /// A copy of the state, for `restore`: made without a word to other processes, and with what each replica
+  /// gathered for itself.
+  Snapshot snapshot() const;
+  void restore(const Snapshot& snapshot);
+
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
   /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
   /// such as running statistics, which each gathers from samples of its own. Throws what the first failing

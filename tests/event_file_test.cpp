@@ -44,9 +44,11 @@ TEST(EventFiles, HoldTheScalarsThatWereWritten) {
 TEST(EventFiles, OfARunThatGoesOnIsAnotherAndTakesBackWhatIsWrittenAnew) {
   const TemporaryDirectory directory;
   std::vector<std::string> made;
-  for (const std::int64_t first : {0, 7, 9}) made.push_back(EventFile(directory.path(), first).path());
+  for (const std::int64_t first : {0, 7, 0, 9}) made.push_back(EventFile(directory.path(), first).path());
   EXPECT_EQ(made, event_files(directory.path())) << "in the order in which they were made";
-  EXPECT_EQ((std::vector<std::int64_t>{9}), read_events(made.back()).starts);
+  EXPECT_TRUE(read_events(made[0]).starts.empty());
+  EXPECT_EQ((std::vector<std::int64_t>{0}), read_events(made[2]).starts);
+  EXPECT_EQ((std::vector<std::int64_t>{9}), read_events(made[3]).starts);
 }
 
 TEST(EventFiles, ThatCannotBeWrittenAreAnError) { EXPECT_THROW(EventFile("/nowhere", 0), Error); }

@@ -92,7 +92,7 @@ EventFile::EventFile(const std::string& directory, std::int64_t first_step)
     : path_((fs::path(directory) / next_name(directory)).string()), out_(path_, std::ios::binary) {
   write(event(0, field(3, std::string_view("brain.Event:2"))));  // file_version
   // SessionLog { START }: what is known of this step and later ones does not count
-  if (first_step > 0) write(event(first_step, field(7, field(1, std::int64_t{1}))));
+  if (event_files(directory).size() > 1) write(event(first_step, field(7, field(1, std::int64_t{1}))));
 }
 
 void EventFile::scalar(std::string_view tag, std::int64_t step, double value) {

@@ -9,6 +9,7 @@
 #include <tandem/core/convert.h>
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
+#include <tandem/plan/gradient_rules.h>
 
 namespace tandem {
 namespace {
@@ -71,12 +72,13 @@ class FilledUp final : public Dataset {
 }  // namespace
 
 TrainFeed::TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatches,
-                     std::vector<std::uint64_t> seeds, Rate rate, Arrived arrived)
+                     std::vector<std::uint64_t> seeds, Rate rate, Arrived arrived, Skipped skipped)
     : loader_(std::move(data), loader),
       microbatches_(microbatches),
       seeds_(std::move(seeds)),
       rate_(std::move(rate)),
-      arrived_(std::move(arrived)) {}
+      arrived_(std::move(arrived)),
+      skipped_(std::move(skipped)) {}
 
 void TrainFeed::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                      std::span<std::byte> out) {
@@ -93,7 +95,11 @@ void TrainFeed::fill(const std::string& name, std::int64_t batch, int microbatch
 
 void TrainFeed::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                         std::span<const std::byte> value) {
-  if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
+  if (rank.replica != 0) return;  // all replicas get the same
+  if (name == kUpdated && skipped_ &&
+      std::ranges::any_of(value, [](std::byte updated) { return updated == std::byte{0}; }))
+    skipped_(batch);
+  if (name != "loss") return;
   std::vector<double> loss;
   for (std::size_t m = 0; m < seeds_.size(); ++m)
     loss.push_back(

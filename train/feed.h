@@ -15,9 +15,11 @@ class TrainFeed final : public Host {
  public:
   using Rate = std::function<double(std::size_t model, std::int64_t batch)>;
   using Arrived = std::function<void(std::int64_t batch, const std::vector<double>& loss)>;
-  /// `arrived` is called with the losses of each batch, per model, in order of batches, on a lane's thread.
+  using Skipped = std::function<void(std::int64_t batch)>;
+  /// `skipped` is called with batches that changed no state (GradientRules), where stage 0 runs. `arrived` is
+  /// called with the losses of each batch, per model, in order of batches, on a lane's thread.
   TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatches, std::vector<std::uint64_t> seeds,
-            Rate rate, Arrived arrived);
+            Rate rate, Arrived arrived, Skipped skipped = {});
 
   Loader& loader() { return loader_; }
 
@@ -32,6 +34,7 @@ class TrainFeed final : public Host {
   std::vector<std::uint64_t> seeds_;
   Rate rate_;
   Arrived arrived_;
+  Skipped skipped_;
 };
 
 /// The samples of a dataset in order, for a Program that evaluates; counts those that are right.

@@ -55,6 +55,13 @@ struct CheckpointResult {
   std::vector<double> accuracy;  ///< per model; empty where it was not asked for
 };
 
+/// A batch whose loss or gradients are not finite, and which the run goes on without.
+struct NonFiniteBatch {
+  std::int64_t batch = 0;
+  std::string where;          ///< "the first value that is not finite is sqrt in module 'norm'"; may be empty
+  std::int64_t back_to = -1;  ///< the batch that the run goes on with; -1: it does not go back
+};
+
 /// What a Trainer calls, where given, on the rank that gets the losses. `batch` is called on a thread of the
 /// engine, in order of batches, while later ones run; the others between batches, on the thread of `fit`.
 /// What they throw ends the run.
@@ -65,6 +72,9 @@ struct Callbacks {
   std::function<void(const EpochResult&)> end_epoch{};
   std::function<void(CheckpointResult)> checkpoint{};  ///< and with what, before training goes on
   std::function<void(const EpochResult&)> end{};
+  /// Of batches that are skipped, the first alone. After one that the run goes back for, batches from
+  /// `back_to` on come again.
+  std::function<void(const NonFiniteBatch&)> non_finite{};
 };
 
 }  // namespace tandem

@@ -7,13 +7,11 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
 #include <tandem/core/timeline.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/non_finite.h>
 #include <tandem/train/feed.h>
 
 namespace tandem {
@@ -61,7 +59,8 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   feed_ = std::make_unique<TrainFeed>(
       train_, loader_options(options_, options_.batch_size, first.max_lag), s.microbatches, options_.seeds,
       [this](std::size_t m, std::int64_t batch) { return rate(m, batch); },
-      [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); });
+      [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
+      [this](std::int64_t batch) { skipped_ = skipped_ < 0 ? batch : std::min(skipped_, batch); });
   length_.per_epoch = feed_->loader().batches_per_epoch();
   length_.total = options_.epochs > 0 ? length_.per_epoch * options_.epochs : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
@@ -94,6 +93,8 @@ void Trainer::check() const {
                       counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
   require(o.patience >= 0 && (o.patience == 0 || o.test), "patience needs a test set");
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
+  require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
+          "a rollback needs checkpoint_every, which says where it may go back to");
   const bool process = o.comms.size() == 1 && o.comms[0]->size() > 1;
   require(process == (o.spare != nullptr), "a second Comm, `spare`, goes with ranks that are processes");
   const std::int64_t last = o.drop_last ? 0 : train_->size() % o.batch_size,
@@ -137,20 +138,19 @@ void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress pro
   evaluated_ = -1;
 }
 
-template <class F, class... Args> void Trainer::tell(F Callbacks::*what, const Args&... args) const {
-  for (const Callbacks& c : callbacks_)
-    if (is_main() && c.*what) (c.*what)(args...);
-}
-
 EpochResult Trainer::fit() try {
   const std::int64_t every = options_.checkpoint_every;
   stopping_ = false;
   tell(&Callbacks::begin);
   feed_->loader().start(progress_.batch, length_.total);
+  if (options_.on_non_finite == OnNonFinite::rollback) keep();
   for (bool ends = agree_to_end(), begins = true; progress_.batch < length_.total && !ends;) {
     if (begins) epoch_ = {}, tell(&Callbacks::begin_epoch, progress_.batch / length_.per_epoch);
+    if (progress_.batch % length_.per_epoch == 0) progress_.losses.clear();
     run_to(next_drain());
+    const bool back = recover();
     begins = progress_.batch % length_.per_epoch == 0;
+    if (back) continue;
     if (begins) end_epoch();
     ends = begins && agree_to_end();
     const bool last = ends || progress_.batch == length_.total;
@@ -164,9 +164,11 @@ EpochResult Trainer::fit() try {
   tell(&Callbacks::end, result(run_));
   return result(run_);
 } catch (const NonFinite& e) {
-  throw NonFinite(
-      fmt::format("{}{}; lower the learning rate, or look at the data", e.what(), where_non_finite(e.batch)),
-      e.batch);
+  if (options_.on_non_finite != OnNonFinite::stop) throw;
+  const std::string where = where_non_finite(e.batch, options_.spare.get());
+  throw NonFinite(fmt::format("{}{}{}; lower the learning rate, or look at the data", e.what(),
+                              where.empty() ? "" : "; ", where),
+                  e.batch);
 }
 
 // After every epoch, and for checkpoints, at batches that do not depend on where the run began.
@@ -176,8 +178,18 @@ std::int64_t Trainer::next_drain() const {
   return every > 0 ? std::min(end, (batch / every + 1) * every) : end;
 }
 
-// A short last batch has a Program of its own.
 void Trainer::run_to(std::int64_t end) {
+  while (progress_.batch < end) {
+    const auto out = left_out_.lower_bound(progress_.batch);
+    const bool leaves_out = out != left_out_.end() && *out < end;
+    run_section(leaves_out ? *out : end);
+    if (leaves_out) feed_->loader().start(++progress_.batch, length_.total);
+  }
+}
+
+// A short last batch has a Program of its own.
+void Trainer::run_section(std::int64_t end) {
+  if (end == progress_.batch) return;
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
   since_ = steady_seconds();
   if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
@@ -186,6 +198,10 @@ void Trainer::run_to(std::int64_t end) {
 }
 
 void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
+  if (options_.on_non_finite != OnNonFinite::stop &&
+      !std::ranges::all_of(loss, [](double l) { return std::isfinite(l); }))
+    watch(batch);
+  if (muted_ || (bad_ >= 0 && options_.on_non_finite == OnNonFinite::rollback)) return;
   BatchResult b{batch, batch / length_.per_epoch, samples_of(batch), loss, {}, steady_seconds() - since_};
   since_ += b.seconds;
   for (std::size_t m = 0; m < loss.size(); ++m) {
@@ -196,7 +212,6 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
         std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign says nothing
     throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
   }
-  if (batch % length_.per_epoch == 0) progress_.losses.clear();
   progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
   for (Pace* p : any_ ? std::vector{&epoch_, &run_} : std::vector{&first_})
     ++p->batches, p->samples += b.samples, p->seconds += b.seconds;
@@ -235,13 +250,18 @@ void Trainer::save(bool score) {
 
 // The main rank decides.
 bool Trainer::agree_to_end() {
-  int ends = stopping_ || (options_.patience > 0 && progress_.epochs_since_best >= options_.patience);
-  if (Comm* comm = options_.spare.get()) {
-    if (!is_main()) comm->receive(&ends, sizeof ends, main_rank(), kDecisions);
-    for (int r = 0; is_main() && r < comm->size(); ++r)
-      if (r != main_rank()) comm->send(&ends, sizeof ends, r, kDecisions);
-  }
-  return ends != 0;
+  const bool ends = stopping_ || (options_.patience > 0 && progress_.epochs_since_best >= options_.patience);
+  return share(ends, main_rank()) != 0;
+}
+
+// All ranks get the value that one has.
+std::int64_t Trainer::share(std::int64_t value, int root) const {
+  Comm* const comm = options_.spare.get();
+  if (!comm) return value;
+  if (comm->rank() != root) comm->receive(&value, sizeof value, root, kDecisions);
+  for (int r = 0; comm->rank() == root && r < comm->size(); ++r)
+    if (r != root) comm->send(&value, sizeof value, r, kDecisions);
+  return value;
 }
 
 EpochResult Trainer::result(const Pace& pace) const {
@@ -257,18 +277,6 @@ EpochResult Trainer::result(const Pace& pace) const {
   if (p.seconds > 0) r.samples_per_second = static_cast<double>(p.samples) / p.seconds;
   r.losses_not_finite = progress_.losses.not_finite;
   return r;
-}
-
-// The forward graph of the whole batch once more, node by node.
-std::string Trainer::where_non_finite(std::int64_t batch) {
-  const auto state = session_->state(main_rank(), options_.spare.get());
-  TrainFeed host(
-      train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,
-      [](std::size_t, std::int64_t) { return 0.0; }, [](std::int64_t, const std::vector<double>&) {});
-  Graph graph = trace_forward(model_, *train_, options_.objective, samples_of(batch), true);
-  if (options_.strategy.models > 1) graph = tandem::batch(graph, options_.strategy.models);
-  const std::string value = first_non_finite(graph, state, host, batch);
-  return value.empty() ? "" : "; the first value that is not finite is " + value;
 }
 
 void Trainer::help_explain() {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,10 @@ struct RunLength {
 /// What becomes of a batch whose loss is NaN or infinite.
 enum class OnNonFinite {
   stop,  ///< NonFinite is thrown, naming the first module whose output is not finite
-  skip   ///< a batch with a gradient that is not finite changes no state
+  skip,  ///< a batch with a gradient that is not finite changes no state
+  /// The run goes back to its last checkpoint with finite weights, or its beginning, and on without the batch
+  /// whose loss or update is not finite. Each process keeps a copy of its state for that.
+  rollback
 };
 
 struct TrainerOptions {
@@ -49,6 +53,7 @@ struct TrainerOptions {
   std::int64_t checkpoint_every = 0;  ///< batches between calls of `checkpoint`, and one at the end; 0: none
   bool score_checkpoints = false;     ///< evaluate for each of them
   OnNonFinite on_non_finite = OnNonFinite::stop;
+  int max_rollbacks = 3;  ///< of a run; one more throws NonFinite
   std::size_t spans = 0;  ///< executions per lane that the Session's timeline holds
   /// Where ranks are processes: this one's Comm, and a second one for what is said between batches and after
   /// a failure. Else ranks are threads, and their Comms may be given, as to a Session.
@@ -110,13 +115,24 @@ class Trainer {
   double rate(std::size_t model, std::int64_t batch) const;
   std::int64_t next_drain() const;
   void run_to(std::int64_t end);
+  void run_section(std::int64_t end);
   void arrived(std::int64_t batch, const std::vector<double>& loss);
   void end_epoch();
   void save(bool score);
   bool agree_to_end();
   EpochResult result(const Pace& pace) const;
-  std::string where_non_finite(std::int64_t batch);
-  template <class F, class... Args> void tell(F Callbacks::*what, const Args&... args) const;
+  // trainer_recovery.cpp
+  std::string where_non_finite(std::int64_t batch, Comm* through = nullptr);
+  void watch(std::int64_t batch);
+  bool recover();
+  void roll_back(std::int64_t batch);
+  void keep();
+  bool state_is_finite();
+  std::int64_t share(std::int64_t value, int root) const;
+  template <class F, class... Args> void tell(F Callbacks::*what, const Args&... args) const {
+    for (const Callbacks& c : callbacks_)
+      if (is_main() && c.*what) (c.*what)(args...);
+  }
 
   nn::Module& model_;
   DatasetPtr train_;
@@ -134,6 +150,15 @@ class Trainer {
   bool stopping_ = false, any_ = false;  // any batch was trained on
   double since_ = 0;                     // the result before, or the beginning: steady seconds
   Pace first_, epoch_, run_;             // the run's first batch is in none but its own
+  // Of batches that are not finite:
+  std::int64_t bad_ = -1, skipped_ = -1;  // the first since the schedule was drained: its loss, its update
+  bool explained_ = false, muted_ = false;
+  int rollbacks_ = 0;
+  struct {
+    TrainProgress progress;
+    Session::Snapshot state;
+  } good_;                           // the last checkpoint
+  std::set<std::int64_t> left_out_;  // of the batches since then
 };
 
 }  // namespace tandem
