@@ -10,6 +10,7 @@
 #include <tandem/core/error.h>
 
 #include "decimal.h"
+#include "log.h"
 #include "standard_output.h"
 
 namespace tandem::apps {
@@ -28,8 +29,9 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// Long flags of a command that differ from `flag` by a slip or by what is missing at the end.
-std::vector<std::string> similar(const CLI::App& app, const std::string& flag) {
+}  // namespace
+
+std::vector<std::string> similar_flags(const CLI::App& app, const std::string& flag) {
   std::vector<std::string> found;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
@@ -38,6 +40,8 @@ std::vector<std::string> similar(const CLI::App& app, const std::string& flag) {
         found.push_back(known);
   return found;
 }
+
+namespace {
 
 std::string unexpected(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
@@ -49,7 +53,7 @@ std::string unexpected(const CLI::App& app) {
       std::find_if(rest.begin(), rest.end(), [](const std::string& r) { return r.starts_with("-"); });
   if (flag == rest.end())
     return fmt::format("'{}' is not expected; {} says what is", fmt::join(rest, " "), help);
-  const auto near = similar(command, flag->substr(0, flag->find('=')));
+  const auto near = similar_flags(command, flag->substr(0, flag->find('=')));
   return fmt::format("unknown flag '{}'{}; all are listed by {}", *flag,
                      near.empty() ? "" : fmt::format(", perhaps {}", fmt::join(near, " or ")), help);
 }
@@ -61,6 +65,18 @@ std::string checked(const std::string& type, const std::string& text) {
   if (type == "UINT") return std::to_string(decimal<std::uint64_t>(text));
   if (type == "FLOAT") decimal<double>(text);
   return text;
+}
+
+// CLI11 takes the empty value of an option that may stand alone for none.
+void refuse_empty_values(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i], before = argv[i - 1];
+    if (word.starts_with("--") && word.ends_with("="))
+      throw Error(fmt::format("{}: an empty value; leave the option out, or give it one",
+                              word.substr(0, word.size() - 1)));
+    if (word.empty() && before.starts_with("--"))
+      throw Error(fmt::format("{}: an empty value; leave the option out, or give it one", before));
+  }
 }
 
 void check_values(CLI::App& app) {
@@ -86,6 +102,7 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
   require_known_command(app, argc > 1 ? argv[1] : "");
+  refuse_empty_values(argc, argv);
   try {
     app.parse(argc, argv);
     return true;
@@ -96,19 +113,26 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     throw Error(unexpected(app));
   } catch (const CLI::ConversionError& e) {  // of 64 bits, to fewer
     throw Error(fmt::format("{}; at most {} is possible", e.what(), std::numeric_limits<int>::max()));
+  } catch (const CLI::FileError& e) {
+    throw Error(fmt::format("--config: {}", e.what()));
   } catch (const CLI::ParseError& e) {
-    throw Error(fmt::format("{}; see {} --help", e.what(), app.get_name()));
+    const CLI::Option* config = app.get_config_ptr();
+    throw Error(fmt::format(
+        "{}{}; see {} --help", e.what(),
+        config && config->count() > 0 ? fmt::format(" (here, or in '{}')", config->as<std::string>()) : "",
+        app.get_name()));
   }
 }
 
 int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
+  start_log(app.get_name());
   try {
     require_standard_output();
     if (parse_command_line(app, argc, argv)) run();
     finish_standard_output();
     return 0;
   } catch (const std::exception& e) {
-    say_error(fmt::format("{}: {}", app.get_name(), e.what()));
+    log_error(e.what());
     return 1;
   }
 }

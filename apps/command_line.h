@@ -1,5 +1,7 @@
 #pragma once
 #include <functional>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -10,6 +12,9 @@ namespace tandem::apps {
 /// help or version were asked for, and printed. Throws Error in one line otherwise: what is not understood,
 /// the flags that an unknown one resembles, and where all are listed. `app` must have the program's name.
 bool parse_command_line(CLI::App& app, int argc, char** argv);
+
+/// Long flags of a command that differ from `flag` by a slip or by what is missing at the end.
+std::vector<std::string> similar_flags(const CLI::App& app, const std::string& flag);
 
 /// A program's main: parses its command line, runs, and says on standard error what failed. The exit status:
 /// 0, or 1 when something threw or what was printed could not be written.

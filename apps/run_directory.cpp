@@ -25,11 +25,20 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 // What says that a directory holds a run.
-constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
-                           "profile.json", "program.json",  "checkpoints"};
+constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json", "profile.json",
+                           "program.json", "checkpoints"};
+// What else a run leaves there, beside TensorBoard's files.
+constexpr std::array kBeside{"config.toml", "summary.csv", "trace.json"};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
+}
+
+// One a model.
+void scalars(EventFile& events, const std::string& tag, std::int64_t step,
+             const std::vector<double>& values) {
+  for (std::size_t m = 0; m < values.size(); ++m)
+    events.scalar(values.size() == 1 ? tag : fmt::format("{}/model_{}", tag, m), step, values[m]);
 }
 
 // Holds the directory for this run until the last copy is gone, or the process.
@@ -69,6 +78,7 @@ std::string to_json(const TrainOptions& o) {
                {"synthetic_test", o.synthetic_test},
                {"bad_samples", o.bad_samples},
                {"augment", o.augment},
+               {"mixup", o.mixup},
                {"workers", o.workers},
                {"drop_last", o.drop_last},
                {"epochs", o.epochs},
@@ -84,6 +94,8 @@ std::string to_json(const TrainOptions& o) {
                {"clip_grad", o.clip_norm},
                {"clip_value", o.clip_value},
                {"on_nan", o.on_nan},
+               {"max_rollbacks", o.max_rollbacks},
+               {"patience", o.patience},
                {"amp_dtype", o.amp_dtype},
                {"optimizer", o.optimizer},
                {"momentum", o.momentum},
@@ -113,6 +125,7 @@ std::string to_json(const TrainOptions& o) {
                {"dtype", o.dtype},
                {"profile", o.profile},
                {"trace", o.trace},
+               {"tensorboard", o.tensorboard},
                {"simulate", o.simulate}};
   return j.dump(1) + "\n";
 }
@@ -144,10 +157,13 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
 
 // What stayed would pass for this run's.
 void RunDirectory::remove_earlier_run() {
-  std::error_code error;
-  for (const char* file : kHeld) {
-    fs::remove_all(path(file), error);
-    if (error) throw Error(fmt::format("'{}' cannot be removed: {}", path(file), error.message()));
+  std::vector<std::string> files = event_files(directory_);
+  for (const char* file : kHeld) files.push_back(path(file));
+  for (const char* file : kBeside) files.push_back(path(file));
+  for (const std::string& file : files) {
+    std::error_code error;
+    fs::remove_all(file, error);
+    if (error) throw Error(fmt::format("'{}' cannot be removed: {}", file, error.message()));
   }
 }
 
@@ -158,33 +174,61 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
   } else {
     std::error_code ignored;
     fs::remove(path("summary.json"), ignored);
-    const std::string lines = first_steps(path("metrics.jsonl"), batches);
-    replace_durably(Files::system(), path("metrics.jsonl"),
-                    [&](const Sink& sink) { sink(std::as_bytes(std::span(lines))); });
   }
   write_file(path("args.json"), to_json(options));
+  write_file(path("config.toml"), options.config);
   if (options.simulate) return;
+  models_ = options.models;
+  events_every_ = options.tensorboard;
+  go_on_after(batches);
+}
+
+void RunDirectory::go_on_after(std::int64_t batches) {
+  metrics_.close();
+  const std::string lines = first_steps(path("metrics.jsonl"), batches);
+  replace_durably(Files::system(), path("metrics.jsonl"),
+                  [&](const Sink& sink) { sink(std::as_bytes(std::span(lines))); });
   metrics_.open(path("metrics.jsonl"), std::ios::app);
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written", path("metrics.jsonl")));
+  csv_ = SummaryCsv(path("summary.csv"), models_, batches);
+  if (events_every_ > 0) events_.emplace(directory_, batches);
 }
 
 std::string RunDirectory::path(const std::string& file) const {
   return (fs::path(directory_) / file).string();
 }
 
-void RunDirectory::metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch,
-                           double step_ms, double images_per_second) {
-  if (!keeps()) return;
-  metrics_ << json{{"step", step},
-                   {"epoch", epoch},
-                   {"loss", per_model(batch.loss)},
-                   {"lr", per_model(batch.lr)},
-                   {"step_ms", step_ms},
-                   {"images_per_second", images_per_second}}
-                  .dump()
-           << '\n'
-           << std::flush;
+Callbacks RunDirectory::callbacks() {
+  if (!keeps()) return {};
+  return {.batch = [this](const BatchResult& b) { batch(b); },
+          .end_epoch = [this](const EpochResult& e) { epoch(e); },
+          .end = [this](const EpochResult& e) { csv_.end(e); },
+          .non_finite =
+              [this](const NonFiniteBatch& b) {
+                if (b.back_to >= 0) go_on_after(b.back_to);
+              }};
+}
+
+void RunDirectory::batch(const BatchResult& b) {
+  const double images_per_second = static_cast<double>(b.samples) / b.seconds;
+  metrics_
+      << json{{"step", b.batch},       {"epoch", b.epoch},           {"loss", per_model(b.loss)},
+              {"lr", per_model(b.lr)}, {"step_ms", b.seconds * 1e3}, {"images_per_second", images_per_second}}
+             .dump()
+      << '\n'
+      << std::flush;
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written: is the disk full?", path("metrics.jsonl")));
+  if (!events_ || b.batch % events_every_ != 0) return;
+  scalars(*events_, "train/loss", b.batch, b.loss);
+  scalars(*events_, "train/lr", b.batch, b.lr);
+  events_->scalar("train/images_per_second", b.batch, images_per_second);
+}
+
+void RunDirectory::epoch(const EpochResult& e) {
+  csv_.epoch(e);
+  if (!events_) return;
+  scalars(*events_, "epoch/train_loss", e.batches - 1, e.loss);
+  scalars(*events_, "epoch/test_accuracy", e.batches - 1, e.accuracy);
 }
 
 void RunDirectory::summary(const Summary& s) {

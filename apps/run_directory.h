@@ -1,9 +1,13 @@
 #pragma once
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 
-#include "cifar_job.h"
+#include <tandem/train/event_file.h>
+#include <tandem/train/progress.h>
+
+#include "summary_csv.h"
 #include "train_options.h"
 
 namespace tandem::apps {
@@ -20,8 +24,9 @@ struct Summary {
 /// All that an option may say, as JSON: what args.json holds.
 std::string to_json(const TrainOptions& options);
 
-/// What a run leaves behind: args.json, metrics.jsonl (an object per batch), summary.json. Without a
-/// directory it keeps nothing. With several models, per-model numbers are arrays.
+/// What a run leaves behind: args.json, config.toml (for --config), metrics.jsonl (an object per batch),
+/// summary.csv (a row per epoch), a TensorBoard event file, summary.json. Without a directory it keeps
+/// nothing. With several models, per-model numbers are arrays.
 class RunDirectory {
  public:
   RunDirectory() = default;
@@ -34,18 +39,25 @@ class RunDirectory {
   /// Removes what is left of an earlier run, and writes args.json. A run that goes on, in place, after
   /// `batches` keeps its checkpoints and its metrics so far.
   void start(const TrainOptions& options, std::int64_t batches = 0);
-  void metrics(std::int64_t step, std::int64_t epoch, const CifarTraining::Batch& batch, double step_ms,
-               double images_per_second);
+  /// Writes what comes of training; the directory must outlive it.
+  Callbacks callbacks();
   void summary(const Summary& summary);
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }
 
  private:
   void remove_earlier_run();
+  void go_on_after(std::int64_t batches);
+  void batch(const BatchResult& batch);
+  void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false;
   std::shared_ptr<const int> lock_;  // no other run writes here meanwhile
   std::ofstream metrics_;
+  SummaryCsv csv_;
+  std::optional<EventFile> events_;
+  int models_ = 1;
+  std::int64_t events_every_ = 0;
 };
 
 }  // namespace tandem::apps

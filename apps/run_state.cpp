@@ -13,11 +13,11 @@
 #include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
 #include <tandem/core/json_input.h>
-#include <tandem/nn/models/networks.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>
 
+#include "recipe.h"
 #include "run_directory.h"
 
 namespace tandem::apps {
@@ -32,21 +32,19 @@ std::string model_file(int model, int models) {
   return models == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", model);
 }
 
-std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes) {
-  nn::set_default_dtype(dtype_from_name(options.dtype));
-  return nn::make_network(options.arch, classes);
-}
-
 // Not by nlohmann's objects, which end the process where there is no memory.
 std::string to_json(const RunState& run) {
+  const TrainProgress& p = run.progress;
   return fmt::format(
       R"({{"batch": {}, "epoch": {},
  "losses": {{"batches": [{}], "sum": [{}], "not_finite": {}}},
+ "best_accuracy": {}, "epochs_since_best": {},
  "train_data": "{}", "test_data": "{}",
  "arguments": {}}}
 )",
-      run.batch, run.epoch, fmt::join(run.losses.batches, ", "), fmt::join(run.losses.sum, ", "),
-      run.losses.not_finite, run.train_data, run.test_data, run.arguments);
+      p.batch, run.epoch, fmt::join(p.losses.batches, ", "), fmt::join(p.losses.sum, ", "),
+      p.losses.not_finite, p.best_accuracy, p.epochs_since_best, run.train_data, run.test_data,
+      run.arguments);
 }
 
 // What is shared by the files of one checkpoint, on the thread that writes them.
@@ -57,8 +55,8 @@ struct Snapshot {
 };
 
 void write_model(const Snapshot& s, int model, const Sink& sink) {
-  nn::write_safetensors(nn::torch_sources(*s.network, s.state, s.run.batch, model, s.run.options.models),
-                        sink);
+  nn::write_safetensors(
+      nn::torch_sources(*s.network, s.state, s.run.progress.batch, model, s.run.options.models), sink);
 }
 
 // All that is not the model's.
@@ -75,9 +73,10 @@ constexpr std::array kArithmetic{"threads",      "parallel", "ranks", "stages",
                                  "microbatches", "schedule", "plan"};
 // What changes no loss. All other arguments say what is learnt.
 const std::set<std::string> kIndifferent{
-    "command_line",  "data",       "bad_samples", "workers", "epochs",  "steps",    "lockstep",
-    "memory_budget", "transport",  "link",        "profile", "trace",   "simulate", "checkpoint_every",
-    "keep",          "keep_every", "keep_best",   "resume",  "evaluate"};
+    "command_line",  "data",       "bad_samples", "workers", "epochs",   "steps",    "lockstep",
+    "memory_budget", "transport",  "link",        "profile", "trace",    "simulate", "checkpoint_every",
+    "keep",          "keep_every", "keep_best",   "resume",  "evaluate", "patience", "tensorboard",
+    "max_rollbacks"};
 
 // Where training drains then matters as well.
 bool lagged(const TrainOptions& o) {
@@ -88,7 +87,8 @@ class Comparison {
  public:
   Comparison(const json& saved, const json& now) : saved_(saved), now_(now) {}
   void add(const std::string& key) {
-    const json none, &a = saved_.contains(key) ? saved_[key] : none, &b = now_.at(key);
+    // What an older version did not know it did as is now the default.
+    const json &a = saved_.contains(key) ? saved_[key] : defaults_.at(key), &b = now_.at(key);
     if (a != b) differences_.push_back(fmt::format("{} {}, was {}", key, b.dump(), a.dump()));
   }
   void add(const std::string& what, bool differs) {
@@ -98,6 +98,7 @@ class Comparison {
 
  private:
   const json &saved_, &now_;
+  const json defaults_ = json::parse(to_json(TrainOptions{}));
   std::vector<std::string> differences_;
 };
 
@@ -126,20 +127,23 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     const std::string text = read_text("checkpoint file", file);
     const JsonInput j = JsonInput::parse("run state", text), losses = j["losses"].required();
     RunState run;
-    run.batch = j["batch"].required().integer<std::int64_t>(0, 0);
+    TrainProgress& p = run.progress;
+    p.batch = j["batch"].required().integer<std::int64_t>(0, 0);
     run.epoch = j["epoch"].required().integer<std::int64_t>(0, 0);
-    for (const auto& [key, values] : {std::pair("batches", &run.losses.batches), {"sum", &run.losses.sum}})
+    for (const auto& [key, values] : {std::pair("batches", &p.losses.batches), {"sum", &p.losses.sum}})
       for (const JsonInput& value : losses[key].required().items())
         values->push_back(value.number(0, -kAnyLoss, kAnyLoss));
-    run.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
+    p.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
+    p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
+    p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
     run.train_data = j["train_data"].required().text();
     run.test_data = j["test_data"].required().text();
     const auto models = j["arguments"].required()["models"].required().integer<std::int64_t>(1, 1);
     run.arguments = json::parse(text).at("arguments").dump();
-    if (std::ssize(run.losses.sum) != models || std::ssize(run.losses.batches) != models)
+    if (std::ssize(p.losses.sum) != models || std::ssize(p.losses.batches) != models)
       throw Error("there are losses of other models than its arguments say");
-    if (run.batch != checkpoint.step)
-      throw Error(fmt::format("it is of batch {}, the checkpoint of {}", run.batch, checkpoint.step));
+    if (p.batch != checkpoint.step)
+      throw Error(fmt::format("it is of batch {}, the checkpoint of {}", p.batch, checkpoint.step));
     return run;
   } catch (const std::exception& e) {
     throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));

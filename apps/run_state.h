@@ -7,17 +7,16 @@
 #include <tandem/core/tensor.h>
 #include <tandem/plan/checkpoint.h>
 #include <tandem/plan/checkpoint_store.h>
+#include <tandem/train/progress.h>
 
 #include "train_options.h"
-#include "training_log.h"
 
 namespace tandem::apps {
 
 /// What a checkpoint knows of its run beside model and optimiser: run.json.
 struct RunState {
-  std::int64_t batch = 0;             ///< the first that is not trained on yet: the loader goes on there
-  std::int64_t epoch = 0;             ///< that it belongs to
-  LossSums losses;                    ///< as of then
+  TrainProgress progress;             ///< its batch is where the loader goes on
+  std::int64_t epoch = 0;             ///< that this batch belongs to
   std::string train_data, test_data;  ///< digests
   TrainOptions options;               ///< not when read
   std::string arguments;              ///< the options, as JSON

@@ -5,11 +5,12 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include <tandem/dist/launch.h>
 
-#include "cifar_job.h"
-#include "standard_output.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
@@ -32,6 +33,14 @@ bool one_of_several() {
 
 }  // namespace
 
+const char* interruption(int signal) { return signal == SIGTERM ? "terminated" : "interrupted"; }
+
+int signal_behind(const std::exception& error) {
+  for (int signal : {SIGINT, SIGTERM})
+    if (std::string_view(error.what()) == interruption(signal)) return signal;
+  return 0;
+}
+
 SignalWatch::SignalWatch() {
   const sigset_t set = watched();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -53,11 +62,11 @@ void SignalWatch::work() {
       if (closing_) return;
       continue;
     }
+    if (signal_.exchange(signal) != 0) std::_Exit(status_after(signal));
     const std::lock_guard lock(mutex_);
-    const bool first = signal_.exchange(signal) == 0;
-    if (first && !used_ && !one_of_several()) say_error(std::string("train_cifar: ") + interruption(signal));
-    if (!first || !call_) std::_Exit(status_after(signal));
-    call_(signal);
+    if (!used_ && !one_of_several()) log_error(interruption(signal));
+    if (!call_) std::_Exit(status_after(signal));
+    caller_ = std::jthread(call_, signal);  // however long it takes, the next signal is heard
   }
 }
 
@@ -68,8 +77,10 @@ SignalWatch::During::During(SignalWatch& watch, std::function<void(int)> f) : wa
 }
 
 SignalWatch::During::~During() {
+  std::jthread caller;  // joined last: what it calls needs what is still there
   const std::lock_guard lock(watch_.mutex_);
   watch_.call_ = nullptr;
+  caller = std::move(watch_.caller_);
 }
 
 }  // namespace tandem::apps

@@ -29,6 +29,4 @@ void finish_standard_output() {
                             errno ? ": " : "", errno ? std::strerror(errno) : ""));
 }
 
-void say_error(const std::string& line) { std::fputs((line + "\n").c_str(), stderr); }
-
 }  // namespace tandem::apps

@@ -13,6 +13,9 @@
 #include <tandem/core/tensor.h>
 #include <tandem/core/timeline.h>
 #include <tandem/core/trace.h>
+#include <tandem/datasets/cifar.h>
+#include <tandem/datasets/draw.h>
+#include <tandem/datasets/drawn_dataset.h>
 #include <tandem/datasets/loader.h>
 #include <tandem/datasets/mapped_dataset.h>
 #include <tandem/datasets/memory_dataset.h>
@@ -55,3 +58,4 @@
 #include <tandem/plan/strategy.h>
 #include <tandem/plan/summary.h>
 #include <tandem/plan/train_step.h>
+#include <tandem/train/trainer.h>

@@ -13,6 +13,7 @@
 #include <tandem/pipeline/schedules.h>
 
 #include "augment.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
@@ -94,13 +95,16 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range<std::int64_t>("--batch-size", o.batch_size, 1, kMostImages);
   in_range("--epochs", o.epochs, 0, kMostEpochs);
   in_range<std::int64_t>("--steps", o.steps, 0, kMostSteps);
+  in_range("--patience", o.patience, 0, kMostEpochs);
   for (double lr : o.lr) in_range("--lr", lr, 0.0);
   one_of("--amp-dtype", o.amp_dtype, {"none", "bf16"});
   if (o.amp_dtype != "none" && o.dtype != "f32")
     throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
   in_range("--clip-grad", o.clip_norm, 0.0);
   in_range("--clip-value", o.clip_value, 0.0);
-  one_of("--on-nan", o.on_nan, {"stop", "skip"});
+  one_of("--on-nan", o.on_nan, {"stop", "skip", "rollback"});
+  in_range("--max-rollbacks", o.max_rollbacks, 0);
+  one_of("--log-level", o.log_level, log_levels());
   one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
   for (double beta : o.betas)
@@ -113,7 +117,9 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   in_range("--threads", o.threads, 0, kMostThreads);
   in_range("--workers", o.workers, 0, kMostThreads);
   check_augmentations(o.augment);
+  in_range("--mixup", o.mixup, 0.0, 4.0);
   in_range("--print-freq", o.print_every, 1);
+  in_range("--tensorboard", o.tensorboard, 0);
   in_range<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0, kMostSteps);
   in_range<std::int64_t>("--keep-every", o.keep_every, 0, kMostSteps);
   in_range("--keep", o.keep, 2);
@@ -154,6 +160,9 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--force", !o.output.empty(), "without --output, whose files it replaces");
   for (const char* flag : {"--checkpoint-every", "--resume", "--evaluate"})
     needs(flag, !o.simulate, "with --simulate, which trains nothing");
+  needs("--max-rollbacks", o.on_nan == "rollback", "without --on-nan rollback");
+  if (o.on_nan == "rollback" && o.checkpoint_every == 0)
+    throw Error("--on-nan rollback needs --checkpoint-every, which says where the run may go back to");
   needs("--checkpoint-every", !o.output.empty(), "without --output, where checkpoints are kept");
   for (const char* flag : {"--keep", "--keep-every", "--keep-best"})
     needs(flag, o.checkpoint_every > 0, "without --checkpoint-every");
@@ -166,8 +175,11 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
     needs("--resume", !o.output.empty(), "as auto without --output, whose checkpoints it looks for");
     needs("--force", false, "with --resume auto, which goes on with the run that --output holds");
   }
+  needs("--tensorboard", !o.output.empty(), "without --output, where its file is");
+  needs("--tensorboard", !o.simulate && !o.evaluate, "on what trains nothing");
   needs("--profile", o.simulate, "on training; add --simulate, or leave it out");
   needs("--epochs", !o.simulate, "with --simulate; --steps says how many batches are predicted");
+  needs("--patience", !o.simulate && !o.evaluate, "on what trains nothing");
   needs("--print-freq", !o.simulate, "with --simulate, which prints its result alone");
 }
 
@@ -179,6 +191,11 @@ void settle(TrainOptions& o, const std::vector<std::string>& archs,
   settle_models(o);
   settle_ranks(o);
   check_effects(o, given);
+  if (given("--trace") && o.trace.empty()) {
+    if (o.output.empty())
+      throw Error("--trace without a file writes trace.json into --output; add one of the two");
+    o.trace = o.output + "/trace.json";
+  }
   if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
   const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
   if (o.batch_size % parts != 0) {

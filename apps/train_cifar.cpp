@@ -7,16 +7,15 @@
 #include <memory>
 #include <thread>
 
-#include <fmt/format.h>
-
 #include <tandem/core/team.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/nn/models/networks.h>
 
+#include "log.h"
 #include "signal_watch.h"
 #include "standard_output.h"
-#include "trainer.h"
+#include "training_run.h"
 
 namespace {
 
@@ -39,7 +38,7 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
 int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
   if (signal == 0) signal = apps::signal_behind(error);
   if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
-  apps::say_error(fmt::format("train_cifar: {}", signal ? apps::interruption(signal) : error.what()));
+  apps::log_error(signal ? apps::interruption(signal) : error.what());
   std::fflush(nullptr);
   const int code = signal ? apps::status_after(signal) : kFailed;
   if (mpi) end_mpi_job(code);
@@ -54,6 +53,7 @@ int main(int argc, char** argv) {
   // limit, and copies of the state, of which there is one with each checkpoint, then leave holes in every
   // thread's heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  apps::start_log("train_cifar");
   apps::SignalWatch signals;
   std::unique_ptr<MpiSession> mpi;
   int reporter = 0;
@@ -65,9 +65,9 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
-    apps::Trainer trainer(std::move(options), signals, mpi.get());
-    reporter = trainer.main_rank();
-    trainer.run();
+    apps::TrainingRun run(std::move(options), signals, mpi.get());
+    reporter = run.main_rank();
+    run.run();
     apps::finish_standard_output();
     return 0;
   } catch (const std::exception& e) {

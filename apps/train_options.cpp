@@ -9,7 +9,9 @@
 
 #include "augment.h"
 #include "command_line.h"
+#include "config_file.h"
 #include "decimal.h"
+#include "log.h"
 #include "train_checks.h"
 
 namespace tandem::apps {
@@ -38,6 +40,9 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
   app.add_option("--augment", o.augment,
                  fmt::format("what is drawn anew for each image and epoch, joined by commas: {}",
                              fmt::join(augmentations(), ", ")));
+  app.add_option("--mixup", o.mixup,
+                 "mix each image and its label with another of its batch, in parts drawn from\n"
+                 "Beta(alpha, alpha): alpha, such as 0.2 (0: do not)");
   app.add_option("-j,--workers", o.workers,
                  "threads a process that load batches ahead (0: each lane makes its own); they take cores\n"
                  "from what --threads is by default. Losses stay the same at equal --threads");
@@ -48,6 +53,8 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
   app.add_option("--epochs", o.epochs,
                  "passes over the training images (0: as many as --steps takes, else 1)");
   app.add_option("--steps", o.steps, "stop after this many batches (0: after --epochs)");
+  app.add_option("--patience", o.patience,
+                 "stop after this many epochs without a better test accuracy (0: never)");
   app.add_option("--models", o.models, "models trained side by side (0: as many as --lr or --seed list)");
   add_list(app, "--seed", o.seed,
            "seed, or one per model: 1,2. Weights and dropout come from each model's own; the order\n"
@@ -71,8 +78,11 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.add_option("--clip-grad", o.clip_norm,
                  "scales the gradients together to this L2 norm where theirs is larger");
   app.add_option("--clip-value", o.clip_value, "keeps each gradient's elements in ± this");
-  app.add_option("--on-nan", o.on_nan,
-                 "a loss or gradient that is not finite: stop, or skip the batch's update");
+  app.add_option(
+      "--on-nan", o.on_nan,
+      "a loss or gradient that is not finite: stop, skip the batch's update, or rollback: go back to the\n"
+      "last checkpoint, and on without the batch");
+  app.add_option("--max-rollbacks", o.max_rollbacks, "how often, before the run ends after all");
   app.add_option("--opt", o.optimizer, "sgd, adam or adamw (decay apart from the gradient)");
   app.add_option("--momentum", o.momentum, "of sgd");
   app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");
@@ -114,15 +124,27 @@ void add_memory(CLI::App& app, TrainOptions& o) {
 
 void add_output(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Output");
-  app.add_option("--output", o.output,
-                 "run directory: args.json, metrics.jsonl (each step), summary.json; with --simulate also\n"
-                 "profile.json, and program.json for tandem sim. One that holds a run is refused");
-  app.add_flag("--force", o.force, "replace the run that --output holds");
-  app.add_option("--trace", o.trace,
-                 fmt::format("write a timeline here, for ui.perfetto.dev: the first {} steps of each lane",
-                             kSpansPerLane));
+  app.add_option(
+      "--output", o.output,
+      "run directory: args.json, config.toml, metrics.jsonl (each step), summary.csv (each epoch), summary.json,\n"
+      "a file for TensorBoard; with --simulate also profile.json, and program.json for tandem sim.\n"
+      "One that holds a run is refused");
+  app.add_flag("--force", o.force, "replace the run that --output holds")->configurable(false);
+  app.add_option(
+         "--trace", o.trace,
+         fmt::format(
+             "write a timeline, for ui.perfetto.dev, of the first {} steps of each lane: to this file,\n"
+             "or without one to trace.json in --output",
+             kSpansPerLane))
+      ->expected(0, 1)
+      ->type_name("[FILE]");
+  app.add_option(
+      "--tensorboard", o.tensorboard,
+      "batches between what --output's event file for TensorBoard has of losses and rates (0: no file)");
   app.add_option("-p,--print-freq", o.print_every,
                  "batches between printed lines; images/s is the mean over them");
+  app.add_option("--log-level", o.log_level,
+                 fmt::format("messages to print, the result apart: {}", fmt::join(log_levels(), ", ")));
 }
 
 void add_checkpoints(CLI::App& app, TrainOptions& o) {
@@ -186,8 +208,10 @@ bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOp
   add_output(app, o);
   add_checkpoints(app, o);
   add_simulation(app, o);
+  add_config(app);
   if (!parse_command_line(app, argc, argv)) return false;
   for (int i = 0; i < argc; ++i) o.command_line += (i ? " " : "") + std::string(argv[i]);
+  o.config = to_config(app);
   settle(o, archs, [&](const std::string& flag) { return app.count(flag) > 0; });
   return true;
 }

@@ -16,6 +16,7 @@ struct TrainOptions {
   std::int64_t synthetic_train = 10'000, synthetic_test = 2'000;
   std::string bad_samples = "stop";  ///< stop, or skip:N
   std::string augment = "none";      ///< none, or transforms joined by commas
+  double mixup = 0;                  ///< alpha; 0: none
   bool drop_last = true;
   int workers = 0;         ///< threads of this process that load batches ahead
   int epochs = 0;          ///< 0: as many as `steps` takes
@@ -31,6 +32,7 @@ struct TrainOptions {
   bool nesterov = false, no_bias_decay = false;
   double clip_norm = 0, clip_value = 0;  ///< 0: none
   std::string on_nan = "stop";
+  int max_rollbacks = 3;
   std::string amp_dtype = "none";
   std::vector<double> betas = {0.9, 0.999};
   std::vector<std::uint64_t> seed = {0};
@@ -41,6 +43,7 @@ struct TrainOptions {
   bool lockstep = false;
   std::string memory_budget;
   std::string transport;  ///< threads, mpi; empty: mpi under mpirun
+  int tensorboard = 10;   ///< batches between scalars for TensorBoard; 0: none
   std::string link, trace, profile, plan, output;
   std::int64_t checkpoint_every = 0;  ///< batches; 0: never
   int keep = 2;                       ///< newest checkpoints
@@ -49,9 +52,11 @@ struct TrainOptions {
   std::string resume;                 ///< a checkpoint, what holds some, a file of weights, or auto
   bool evaluate = false;              ///< only
   std::string dtype = "f32";
+  int patience = 0;  ///< epochs without a better accuracy; 0: without end
   bool simulate = false, force = false;
   int print_every = 50;
-  std::string command_line;
+  std::string log_level = "info";
+  std::string command_line, config;  ///< as it was typed, and as a file for --config
 };
 
 /// Parses, completes and checks (train_checks.h). Returns false when there is nothing to run (--help,

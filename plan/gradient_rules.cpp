@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -120,6 +121,7 @@ StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int m
     if (rules.clip_value) apply.clip_value(*rules.clip_value);
     if (rules.clip_norm) apply.clip_norm(*rules.clip_norm);
   }
+  if (rules.skip_non_finite) step.results[std::string(kUpdated)] = step.update_if;
   Trace trace(step.graph);
   for (const Node& n : assigns) {
     const SlotId slot = static_cast<const Assign&>(*n.op).slot;

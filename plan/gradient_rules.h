@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <string_view>
 
 #include <tandem/core/step_graph.h>
 #include <tandem/core/tensor.h>
@@ -16,10 +17,14 @@ struct GradientRules {
   bool any() const { return clip_value || clip_norm || skip_non_finite; }
 };
 
+/// The result that says whether a batch's update was made: b8, one a model.
+inline constexpr std::string_view kUpdated = "updated";
+
 /// Rewrites the gradients in the order above (the norm is that of clipped elements), and says in `update_if`
-/// which updates are skipped; state that the model assigns itself (running statistics) is skipped with them.
-/// What is summed over stages goes to stage 0 and back, so all stages must update in the same unit: `flush`,
-/// else throws Error. Norms as PyTorch's clip_grad_norm_: g · min(1, clip_norm / (norm + 1e-6)).
+/// which updates are skipped, which becomes the result kUpdated; state that the model assigns itself (running
+/// statistics) is skipped with them. What is summed over stages goes to stage 0 and back, so all stages must
+/// update in the same unit: `flush`, else throws Error. Norms as PyTorch's clip_grad_norm_: g · min(1,
+/// clip_norm / (norm + 1e-6)).
 StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int models, bool flush);
 
 /// `after` for models that are updated, `before` for others. `update_if` is a bool, or one a model.

@@ -46,7 +46,7 @@ std::string first_non_finite(const Graph& forward, const std::map<std::string, T
         value[n.outputs[o]] = out[o];
         if (!all_finite(out[o]))
           return fmt::format(
-              "{} in {}", n.op->label(),
+              "{}{} in {}", n.op->label(), n.tag.phase == Phase::backward ? " of the backward pass" : "",
               n.tag.path.empty() ? "the model itself" : fmt::format("module '{}'", n.tag.path));
       }
     }

@@ -9,9 +9,9 @@
 
 namespace tandem {
 
-/// The first value of a forward graph that is NaN or infinite on a batch, as text: "the state
-/// 'block1.weight'", or "matmul in module 'block1'". Empty where all are finite. The graph is computed node
-/// by node, from the given state by path and the host's data.
+/// The first value of a forward graph, or one with its backward pass, that is NaN or infinite on a batch, as
+/// text: "the state 'block1.weight'", or "matmul in module 'block1'". Empty where all are finite. The graph
+/// is computed node by node, from the given state by path and the host's data.
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
                              std::int64_t batch);
 

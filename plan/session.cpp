@@ -160,10 +160,12 @@ void Session::load(const std::map<std::string, Tensor>& state) {
 
 namespace {
 
-// Of `into`, where it has one of this name and type.
+// Of `into`, where it has one of this name and type that nobody else uses.
 Tensor tensor_for(const StateBlock& s, const std::map<std::string, Tensor>& into) {
   const auto found = into.find(s.path);
-  return found != into.end() && found->second.type() == s.type ? found->second : Tensor::empty(s.type);
+  const bool free = found != into.end() && found->second.type() == s.type &&
+                    found->second.impl().use_count() == 1 && found->second.impl()->buffer.use_count() == 1;
+  return free ? found->second : Tensor::empty(s.type);
 }
 
 }  // namespace
@@ -183,6 +185,32 @@ std::map<std::string, Tensor> Session::state(int root, Comm* through,
   if (comms_.size() == 1 && comms_[0]->size() > 1)
     collect(through ? *through : *comms_[0], root, result, into);
   return result;
+}
+
+Session::Snapshot Session::snapshot() const {
+  Snapshot all;
+  for (const auto& rank : ranks_) {
+    auto& mine = all.emplace_back();
+    for (const StateBlock& s : program().states) {
+      if (program().block(s.block).device != rank->context.stage) continue;
+      const auto memory = rank->memory.state(program(), s);
+      Tensor t = Tensor::empty(s.type);
+      std::memcpy(t.data(), memory.data(), memory.size());
+      mine.emplace(s.path, std::move(t));
+    }
+  }
+  return all;
+}
+
+void Session::restore(const Snapshot& snapshot) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    for (const StateBlock& s : program().states) {
+      const auto& mine = snapshot.at(r);
+      if (const auto t = mine.find(s.path); t != mine.end())
+        std::memcpy(ranks_[r]->memory.state(program(), s).data(), t->second.data(),
+                    static_cast<std::size_t>(s.type.bytes()));
+    }
+  loaded_ = apart_ = true;
 }
 
 // Rank k of replica 0 holds stage k.

@@ -48,10 +48,17 @@ class Session {
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
   /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
-  /// use after a failure. Tensors of an earlier such state, `into`, which nobody else uses any more, are
-  /// filled again.
+  /// use after a failure. Tensors of an earlier such state, `into`, are filled again where nobody else
+  /// uses them any more.
   std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr,
                                       std::map<std::string, Tensor> into = {}) const;
+
+  /// By path, for each rank of this process: what it holds, between runs.
+  using Snapshot = std::vector<std::map<std::string, Tensor>>;
+  /// A copy of the state, for `restore`: made without a word to other processes, and with what each replica
+  /// gathered for itself.
+  Snapshot snapshot() const;
+  void restore(const Snapshot& snapshot);
 
   /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
   /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,

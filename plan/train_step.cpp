@@ -70,9 +70,9 @@ class TrainStep::Feed final : public Host {
     }
   }
 
-  void deliver(const std::string&, std::int64_t batch, const RankContext& rank,
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                std::span<const std::byte> value) override {
-    if (rank.replica != 0) return;  // all replicas get the same
+    if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
     auto& losses = losses_.at(static_cast<std::size_t>(batch - first_));
     const DType dtype = value.size() == losses.size() * sizeof(double) ? DType::f64 : DType::f32;
     for (std::size_t m = 0; m < losses.size(); ++m)

@@ -37,6 +37,16 @@ class CliData : public Cli {
   }
 };
 
+TEST_F(CliData, MixupTrainsOnMixedImagesAndIsTestedOnWholeOnes) {
+  const auto plain = losses(small() + "--epochs 1"), mixed = losses(small() + "--epochs 1 --mixup 0.5");
+  ASSERT_EQ(plain.size(), mixed.size());
+  EXPECT_NE(plain, mixed);
+  expect_near(plain, losses(small() + "--epochs 1 --mixup 1e-6"), 1e-3);  // almost all of one image
+  expect_near(mixed, losses(small() + "--epochs 1 --mixup 0.5 --parallel data --ranks 2 --microbatches 2"),
+              1e-4);
+  expect_refused(small() + "--mixup 5", {"--mixup 5: must be at most 4"});
+}
+
 TEST_F(CliData, WorkersChangeNoLoss) {
   for (const std::string job :
        {"", "--augment pad-crop,flip,cutout", "--parallel data --ranks 2 --microbatches 2",

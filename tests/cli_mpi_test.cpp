@@ -89,6 +89,32 @@ TEST_F(Cli, AnErrorOfAllRanksIsSaidOnce) {
   EXPECT_TRUE(std::regex_match(said(e), std::regex("train_cifar: the memory budget of 1 .*\n"))) << e.err;
 }
 
+TEST_F(Cli, RanksGoBackTogetherAndAsOften) {
+  for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
+    const Ended e =
+        run(kTwoRanks + kTrain +
+            "--lr 1e12 --steps 20 --on-nan rollback --max-rollbacks 2 --checkpoint-every 5 --force "
+            "--output " +
+            file("run") + " --parallel " + parallel);
+    SCOPED_TRACE(parallel + ": " + e.out + e.err);
+    EXPECT_EQ(1, e.status);
+    EXPECT_EQ(2,
+              count(e.out, "is not finite: the run goes back to step 0 and on without it; the first value"));
+    EXPECT_TRUE(std::regex_match(
+        said(e),
+        std::regex("train_cifar: step [0-9]+ is not finite, after 2 rollbacks; the first value .*\n")));
+  }
+}
+
+TEST_F(Cli, OneRankOfSeveralSpeaks) {
+  const Ended e =
+      run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
+  EXPECT_EQ(0, e.status) << e.err;
+  for (const char* words :
+       {"planned and proved", "computing threads share", "12/12  loss ", "epoch 1  train loss ", "ms a step"})
+    EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
+}
+
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
 TEST_F(Cli, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
   const std::string metrics = file("run/metrics.jsonl");

@@ -36,6 +36,7 @@ std::vector<Setting> settings() {
       {"AdamF64", "--arch mlp --opt adam --lr 0.003 --dtype f64"},
       {"Bf16", "--arch convnet --amp-dtype bf16 --opt adamw --lr 0.003"},
       {"Augmented", "--arch mlp -b 60 --no-drop-last --augment pad-crop,flip --workers 1"},
+      {"Mixup", "--arch convnet -b 60 --no-drop-last --mixup 0.4 --workers 1 --parallel data --ranks 2"},
       {"DataParallel", "--arch convnet --parallel data --ranks 2 --microbatches 2"},
       {"DataParallelAdamW", "--arch convnet --parallel data --ranks 2 --opt adamw --lr 0.003"},
       {"OneFOneB", "--arch convnet --stages 2 --microbatches 4"},

@@ -1,6 +1,8 @@
 // Runs that end go on from what is whole, and from nothing else.
 #include "cli_resume.h"
 
+#include <tandem/core/checksum.h>
+
 namespace tandem::test {
 namespace {
 
@@ -102,6 +104,33 @@ TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
   EXPECT_EQ(20u, losses("fine").size());
   succeed(mlp + "--lr 0.001,0.002 --output " + file("two") + " --resume " + weights);
   EXPECT_EQ(losses("fine")[0].second, losses("two")[0].second[0]);
+}
+
+TEST_F(Resume, AnOlderRunIsTakenToBeAsTheDefaultsNowSay) {
+  const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
+  succeed(mlp + "--output " + file("run"));
+  // Its manifest is valid only as Tandem writes it.
+  const std::string state = checkpoint("run", 10) + "/run.json";
+  const auto entry = [&] {
+    const InputFile f("file", state);
+    return std::pair("\"bytes\": " + std::to_string(f.size()), checksum_of(f));
+  };
+  const auto [bytes, sum] = entry();
+  json older = json::parse(contents(state));
+  for (const char* key : {"mixup", "nesterov", "tensorboard"})
+    EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
+  std::ofstream(state) << older.dump(1) << "\n";
+  const auto [now_bytes, now_sum] = entry();
+  std::string manifest = contents(checkpoint("run", 10) + "/manifest.json");
+  for (const auto& [was, is] : {std::pair(bytes, now_bytes), {sum, now_sum}}) {
+    ASSERT_NE(std::string::npos, manifest.find(was)) << manifest;
+    manifest.replace(manifest.find(was), was.size(), is);
+  }
+  std::ofstream(checkpoint("run", 10) + "/manifest.json") << manifest;
+  expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
+                 {"mixup 0.2, was 0.0", "nesterov true, was false"});
+  succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));
+  EXPECT_EQ(0.0, read("rest/args.json").at("mixup")) << "args.json says what holds";
 }
 
 TEST_F(Resume, RefusesAnotherRun) {

@@ -31,8 +31,7 @@ TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
   const Ended e = run(kTrain + "--arch resnet20 -b 32 --steps 1 --plan " +
                       write("plan.json", R"({"recompute": ["layer1.0.conv1 conv2d"]})"));
   EXPECT_EQ(0, e.status) << e.err;
-  EXPECT_TRUE(std::regex_search(e.out, std::regex("warning: the plan lowers no peak: planned peak")))
-      << e.out;
+  EXPECT_TRUE(std::regex_search(e.out, std::regex("note: the plan lowers no peak: planned peak"))) << e.out;
 }
 
 TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
@@ -68,6 +67,20 @@ TEST_F(Cli, OptimisersClippingAndPrecisionByFlags) {
   }
   const Ended skipped = run(steps + "--lr 1e38 --on-nan skip");
   EXPECT_NE(std::string::npos, skipped.out.find("loss nan")) << skipped.out;
+}
+
+TEST_F(Cli, RollsBackWhereThereAreCheckpoints) {
+  expect_refused(kTrain + "--on-nan rollback", {"--on-nan rollback needs --checkpoint-every"});
+  expect_refused(kTrain + "--max-rollbacks 2", {"--max-rollbacks has no effect", "--on-nan rollback"});
+  expect_refused(kTrain + "--on-nan skip --parallel pipeline --schedule dualpipe",
+                 {"skipping batches that are not finite", "use one that flushes"});
+  expect_refused(kTrain + "--arch mlp --lr 1e38 --steps 9 --on-nan rollback --checkpoint-every 3 --output " +
+                     file("run"),
+                 {"is not finite, after 3 rollbacks; the first value that is not finite is "});
+  std::ifstream metrics(file("run/metrics.jsonl"));
+  int lines = 0;
+  for (std::string line; std::getline(metrics, line); ++lines) EXPECT_EQ(lines, json::parse(line).at("step"));
+  EXPECT_LE(lines, 1) << "what came before the runs that went back is not there twice";
 }
 
 TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {

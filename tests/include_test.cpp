@@ -23,6 +23,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"memory", {"core", "ops", "autograd", "memory"}},
     {"plan", {"core", "ops", "autograd", "dist", "pipeline", "memory", "plan"}},
     {"datasets", {"core", "datasets"}},
+    {"train", {"core", "ops", "autograd", "nn", "dist", "pipeline", "memory", "plan", "datasets", "train"}},
 };
 
 // Vendor headers, and the files that may include them.

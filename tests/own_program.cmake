@@ -2,7 +2,7 @@
 #   cmake -DSOURCE=<Tandem's sources> -DBUILD=<where Tandem is built> -DFOLDER=<to build in> -DGENERATOR=<of CMake>
 #         -DCOMPILER=<of C++> -DFLAGS=<of C++> -P own_program.cmake
 # It must build with Tandem as installed, configure by FetchContent, and build by add_subdirectory; need neither
-# GoogleTest nor CLI11, compile without a warning, and learn. FOLDER is as deep as Tandem's own build, so that ccache knows the library's files from there.
+# GoogleTest, CLI11 nor spdlog, compile without a warning, and learn. FOLDER is as deep as Tandem's own build, so that ccache knows the library's files from there.
 file(READ ${SOURCE}/README.md readme)
 if(NOT readme MATCHES "\n## Your own program\n[^#]*```cmake\n([^`]*)```[^#]*```cmake\n([^`]*)```[^#]*```cmake\n([^`]*)```")
   message(FATAL_ERROR "README.md has no section 'Your own program' with three blocks of CMake")
@@ -39,7 +39,7 @@ function(configure use_tandem)
   file(WRITE ${FOLDER}/CMakeLists.txt "${lists}")
   file(COPY_FILE ${SOURCE}/apps/spiral.cpp ${FOLDER}/main.cpp)
   run(${CMAKE_COMMAND} . -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER} ${ARGN}
-      -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON)
+      -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON)
 endfunction()
 
 function(build_and_learn)

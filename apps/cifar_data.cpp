@@ -1,0 +1,70 @@
+#include "cifar_data.h"
+
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/datasets/draw.h>
+#include <tandem/datasets/drawn_dataset.h>
+#include <tandem/datasets/mapped_dataset.h>
+#include <tandem/datasets/mixup_dataset.h>
+#include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/datasets/transforms/normalise.h>
+
+#include "augment.h"
+#include "log.h"
+
+namespace tandem::apps {
+namespace {
+
+MemoryDataset read(const TrainOptions& o, CifarSplit split) {
+  const bool training = split == CifarSplit::train;
+  if (o.data == "synthetic")
+    return draw_cifar(training ? o.synthetic_train : o.synthetic_test, o.seed[0],
+                      training ? 0 : kFirstDrawnTestIndex);
+  BadSamples bad(allowed_bad_samples(o.bad_samples));
+  MemoryDataset data = load_cifar(o.data, split, &bad);
+  if (bad.count() > 0)
+    log_warning(fmt::format("{} of the {} set left out, the first of them: {}", counted(bad.count(), "image"),
+                            training ? "training" : "test", bad.first()));
+  return data;
+}
+
+void check_batch_size(const TrainOptions& o, std::int64_t images) {
+  if (o.batch_size > images)
+    throw Error(fmt::format("--batch-size {} is larger than the training set of {}", o.batch_size,
+                            counted(images, "image")));
+  // All ranks and micro-batches must get equal parts of the last one.
+  const std::int64_t last = images % o.batch_size, parts = std::int64_t{o.ranks} * o.microbatches;
+  if (!o.drop_last && last % parts != 0)
+    throw Error(fmt::format(
+        "--no-drop-last: the last of {} in batches of {} is one of {}, which is not divided by {} × {}; "
+        "choose another --batch-size, or --drop-last",
+        counted(images, "image"), o.batch_size, last, counted(o.ranks, "rank"),
+        counted(o.microbatches, "micro-batch")));
+}
+
+}  // namespace
+
+CifarData read_cifar(const TrainOptions& o) {
+  auto train = std::make_shared<MemoryDataset>(read(o, CifarSplit::train));
+  auto test = std::make_shared<MemoryDataset>(read(o, CifarSplit::test));
+  check_batch_size(o, train->size());
+  CifarData data;
+  data.classes = train->classes();
+  data.train_digest = train->digest();
+  data.test_digest = test->digest();
+  const auto normalise = std::make_shared<Normalise>(kCifarMean, kCifarStd, dtype_from_name(o.dtype));
+  // Transforms lie below the shuffle: what a sample becomes in an epoch depends on the sample, not on its
+  // place.
+  data.train = std::make_shared<ShuffledDataset>(augmented(std::move(train), o.augment, o.seed[0], normalise),
+                                                 o.seed[0]);
+  if (o.mixup > 0)  // of the batch as it is shuffled
+    data.train = std::make_shared<MixupDataset>(std::move(data.train), o.batch_size, o.mixup, o.seed[0]);
+  data.test = mapped(std::move(test), {normalise});
+  return data;
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,89 @@
+#include "log.h"
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <mutex>
+
+#include <spdlog/details/log_msg.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+
+namespace tandem::apps {
+namespace {
+
+constexpr std::array kLevels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
+                             spdlog::level::err};
+
+// Standard output and error, and the line that is drawn at the end of the one that is a terminal.
+class Console final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  void name(const std::string& program) {
+    const std::lock_guard lock(mutex_);
+    program_ = program;
+  }
+  void draw(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    put(stdout, "\r" + line + "\x1b[K");
+    drawn_ = true;
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    if (drawn_) put(stdout, "\n");
+    drawn_ = false;
+  }
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    if (drawn_) put(stdout, "\r\x1b[K");
+    drawn_ = false;
+    const std::string text(message.payload.data(), message.payload.size());
+    if (message.level >= spdlog::level::err)
+      put(stderr, program_ + ": " + text + "\n");
+    else
+      put(stdout, (message.level == spdlog::level::warn ? "note: " : "") + text + "\n");
+  }
+  void flush_() override {}
+  static void put(std::FILE* file, const std::string& text) {
+    std::fputs(text.c_str(), file);
+    std::fflush(file);
+  }
+
+  std::string program_ = "tandem";
+  bool drawn_ = false;
+};
+
+// A process has one standard output.
+const std::shared_ptr<Console>& console() {
+  static const auto sink = std::make_shared<Console>();
+  return sink;
+}
+spdlog::logger& logger() {
+  static spdlog::logger all("tandem", console());
+  return all;
+}
+
+}  // namespace
+
+const std::vector<std::string>& log_levels() {
+  static const std::vector<std::string> names{"debug", "info", "warning", "error"};
+  return names;
+}
+
+void start_log(const std::string& program, const std::string& level, bool main_rank) {
+  console()->name(program);
+  for (std::size_t i = 0; i < kLevels.size(); ++i)
+    if (log_levels()[i] == level) logger().set_level(main_rank ? kLevels[i] : spdlog::level::err);
+}
+
+void log_debug(const std::string& text) { logger().debug(spdlog::string_view_t(text)); }
+void log_info(const std::string& text) { logger().info(spdlog::string_view_t(text)); }
+void log_warning(const std::string& text) { logger().warn(spdlog::string_view_t(text)); }
+void log_error(const std::string& text) { logger().error(spdlog::string_view_t(text)); }
+
+void draw_line(const std::string& line) {
+  if (logger().should_log(spdlog::level::info)) console()->draw(line);
+}
+void end_line() { console()->end(); }
+
+}  // namespace tandem::apps

@@ -1,0 +1,122 @@
+#include "recipe.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/batch.h>
+#include <tandem/core/team.h>
+#include <tandem/dist/link.h>
+#include <tandem/nn/models/networks.h>
+#include <tandem/nn/weights.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/plan_file.h>
+
+#include "log.h"
+
+namespace tandem::apps {
+namespace {
+
+Optimizer optimizer_of(const TrainOptions& o) {
+  if (o.optimizer == "sgd")
+    return SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+  return AdamOptions{.beta1 = o.betas[0],
+                     .beta2 = o.betas[1],
+                     .weight_decay = o.weight_decay,
+                     .decoupled = o.optimizer == "adamw"};
+}
+
+// Parameters of one dimension: biases, and the scales of normalisations.
+std::vector<std::string> vectors_of(const Graph& g) {
+  std::vector<std::string> paths;
+  for (const StateSlot& s : g.slots())
+    if (s.trained && s.type.rank() == 1) paths.push_back(s.path);
+  return paths;
+}
+
+}  // namespace
+
+CoreShares share_cores(const TrainOptions& o, const MpiSession* mpi) {
+  CoreShares c;
+  c.available = default_threads();
+  // mpirun may have given this process some of the machine's.
+  const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
+  c.lanes = o.parallel == "pipeline" && o.schedule == "dualpipe" ? 2 : 1;  // of a rank
+  if (!own) c.lanes *= o.ranks * o.stages;
+  c.loaders = o.workers * (mpi && !own ? o.ranks : 1);  // in each process whose stage takes the images
+  c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);
+  return c;
+}
+
+Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
+  Strategy s;
+  s.models = o.models;
+  s.replicas = o.ranks;
+  s.stages = o.stages;
+  s.microbatches = o.microbatches;
+  s.schedule = o.parallel == "pipeline" ? schedule_from_name(o.schedule) : ScheduleKind::plain;
+  s.lockstep = o.lockstep;
+  s.optimizer = optimizer_of(o);
+  if (o.clip_norm > 0) s.gradients.clip_norm = o.clip_norm;
+  if (o.clip_value > 0) s.gradients.clip_value = o.clip_value;
+  if (o.no_bias_decay) s.parameter_groups = {{vectors_of(forward), 1, 0.0}};
+  if (o.amp_dtype == "bf16") s.amp = DType::bf16;
+  s.threads = threads;
+  if (!o.link.empty()) s.link = parse_link(o.link);
+  if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
+  if (!o.plan.empty()) read_plan(o.plan, s);
+  return s;
+}
+
+nn::LrSchedule schedule_of(const TrainOptions& o, const RunLength& length, double lr) {
+  const std::int64_t per_epoch = length.per_epoch, warm = o.warmup_epochs * per_epoch;
+  const std::int64_t rest = std::max<std::int64_t>(1, length.total - warm);
+  const double least = lr > 0 ? o.min_lr / lr : 0;
+  std::vector<std::int64_t> at;
+  for (int epoch : o.decay_epochs) at.push_back(epoch * per_epoch - warm);
+  nn::LrSchedule main = nn::constant_lr();
+  if (o.sched == "cosine") main = nn::cosine_lr(rest, least);
+  if (o.sched == "linear") main = nn::linear_lr(rest, least);
+  if (o.sched == "step") main = nn::step_lr(o.decay_epochs.at(0) * per_epoch, o.decay_rate);
+  if (o.sched == "multistep") main = nn::multi_step_lr(at, o.decay_rate);
+  return nn::warm_up(warm, main, lr > 0 ? o.warmup_lr / lr : 0);
+}
+
+std::unique_ptr<nn::Module> network_of(const TrainOptions& o, int classes) {
+  nn::set_default_dtype(dtype_from_name(o.dtype));
+  return nn::make_network(o.arch, classes);
+}
+
+std::map<std::string, Tensor> initial_state(const TrainOptions& o, int classes,
+                                            const std::string& weights_file) {
+  std::vector<std::map<std::string, Tensor>> models;
+  for (const std::uint64_t seed : o.seed) {
+    const auto network = network_of(o, classes);
+    if (weights_file.empty())
+      network->initialise(seed);
+    else
+      nn::load_weights(*network, weights_file);
+    models.push_back(network->state());
+  }
+  return stack_states(models);
+}
+
+void say_plan(const Graph& forward, const Strategy& s) {
+  Strategy bare = s;
+  bare.swap.clear();
+  bare.recompute.clear();
+  bare.memory_budget = 0;
+  const Program program = build(forward, s), without = build(forward, bare);
+  const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+  const bool lowers = planned_peak(program) < planned_peak(without);
+  const std::string text = fmt::format(
+      "{}: planned peak {:.1f} MB, {:.1f} MB without swaps and recomputes (live {:.1f}, {:.1f} MB)",
+      lowers ? "plan" : "the plan lowers no peak", mb(planned_peak(program)), mb(planned_peak(without)),
+      mb(live_peak(program)), mb(live_peak(without)));
+  lowers ? log_info(text) : log_warning(text);
+}
+
+}  // namespace tandem::apps

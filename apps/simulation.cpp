@@ -1,0 +1,76 @@
+#include "simulation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/program_json.h>
+#include <tandem/core/sim_backend.h>
+#include <tandem/plan/profile.h>
+#include <tandem/train/feed.h>
+
+#include "lane_report.h"
+#include "log.h"
+#include "output_file.h"
+#include "trace_file.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr std::int64_t kSimulatedBatches = 20;
+
+// A rate of 0 keeps the weights, and all values, as they are.
+Profile measured(const TrainOptions& o, const Program& program, const CifarData& data) {
+  Profile profile;
+  TrainFeed host(
+      data.train, {.batch_size = o.batch_size}, o.microbatches, o.seed,
+      [](std::size_t, std::int64_t) { return 0.0; }, [](std::int64_t, const std::vector<double>&) {});
+  profile.measure(program, cpu_kernels(), host, initial_state(o, data.classes));
+  return profile;
+}
+
+void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
+  if (o.link.empty() && o.ranks * o.stages > 1)
+    log_warning("without --link, all-reduces cost nothing and transfers a copy in memory");
+  if (busy > available)
+    log_warning(fmt::format("predicted for {} with a core each; this machine has {}",
+                            counted(busy, "computing thread"), counted(available, "core")));
+}
+
+}  // namespace
+
+void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores, Program program,
+              const CifarData& data, RunDirectory& directory) {
+  const std::int64_t batches =
+      o.steps > 0 ? o.steps : std::min(kSimulatedBatches, data.train->size() / o.batch_size);
+  require_simulable("--steps", batches, program);
+  const Profile profile = o.profile.empty() ? measured(o, program, data) : Profile::read(o.profile);
+  program = with_costs(std::move(program), profile);
+  const int busy = s.threads * cores.lanes;
+  say_what_is_assumed(o, busy, cores.available);
+  // Lanes of a stage with a core each do not disturb each other; with fewer cores they take turns.
+  program.corun = busy <= cores.available ? 0.5 : 1.0;
+  SimBackend sim(program);
+  tandem::run(sim, batches);
+  directory.start(o);
+  if (directory.keeps()) {
+    profile.write(directory.path("profile.json"));
+    write_file(directory.path("program.json"), to_json(program));
+  }
+  write_trace(o.trace, sim.timeline());
+  Summary summary;
+  summary.simulated = true;
+  summary.step_ms = sim.now() / static_cast<double>(batches) * 1e3;
+  summary.images_per_second = static_cast<double>(o.batch_size) / summary.step_ms * 1e3;
+  summary.planned_peak_bytes = planned_peak(program);
+  summary.live_peak_bytes = live_peak(program);
+  directory.summary(summary);
+  fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
+             summary.step_ms, summary.images_per_second,
+             static_cast<double>(summary.planned_peak_bytes) / 1e6);
+  print_lanes(sim);
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,17 @@
+#pragma once
+#include <tandem/core/program.h>
+#include <tandem/plan/strategy.h>
+
+#include "cifar_data.h"
+#include "recipe.h"
+#include "run_directory.h"
+#include "train_options.h"
+
+namespace tandem::apps {
+
+/// What --simulate does: predicts how long steps of `program` take, from kernels measured on the data or from
+/// --profile, and prints and writes it.
+void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores, Program program,
+              const CifarData& data, RunDirectory& directory);
+
+}  // namespace tandem::apps

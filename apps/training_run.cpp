@@ -1,0 +1,264 @@
+#include "training_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/rng.h>
+#include <tandem/dist/agree.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/dist/throttle.h>
+#include <tandem/plan/build.h>
+
+#include "log.h"
+#include "output_file.h"
+#include "progress_line.h"
+#include "simulation.h"
+#include "trace_file.h"
+
+namespace tandem::apps {
+namespace {
+
+// Per model.
+std::string accuracy_line(std::vector<double> accuracy) {
+  for (double& a : accuracy) a *= 100;
+  return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, " "));
+}
+
+std::string what_becomes_of(const NonFiniteBatch& b) {
+  const std::string where = b.where.empty() ? "" : "; " + b.where;
+  if (b.back_to < 0) return fmt::format("step {} is not finite: its update is skipped{}", b.batch, where);
+  return fmt::format("step {} is not finite: the run goes back to step {} and on without it{}", b.batch,
+                     b.back_to, where);
+}
+
+std::optional<double> mean(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
+    : options_(std::move(options)), signals_(signals), mpi_(mpi) {
+  start_log("train_cifar", options_.log_level, is_main());
+}
+
+void TrainingRun::run() {
+  const bool writes = is_main() && !options_.evaluate;
+  if (writes) directory_ = RunDirectory(options_);  // before what it holds is looked at
+  start_ = find_start(options_);
+  if (writes) directory_.claim(options_, start_.in_place);
+  if (is_main()) require_writable("--trace", options_.trace);  // before anything that takes long
+  const CifarData data = read_cifar(options_);
+  classes_ = data.classes;
+  begin_.train_data = data.train_digest;
+  begin_.test_data = data.test_digest;
+  if (are_processes()) agree_on_arguments();
+  const auto network = network_of(options_, classes_);
+  network->initialise(options_.seed[0]);
+  const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
+  const auto forward = [&](std::int64_t n) {
+    return trace_forward(*network, *data.train, classification(), n, true);
+  };
+  const CoreShares cores = share_cores(options_, mpi_);
+  const Strategy strategy = strategy_of(options_, forward(1), cores.threads);
+  if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
+    say_plan(forward(samples), strategy);
+  if (options_.simulate) {
+    if (is_main()) simulate(options_, strategy, cores, build(forward(samples), strategy), data, directory_);
+    return;
+  }
+  begin_.options = options_;
+  begin_.options.threads = strategy.threads;
+  begin_.arguments = to_json(begin_.options);
+  agree_on_checkpoint();
+  Trainer trainer(*network, data.train, trainer_options(strategy, data.test));
+  load(trainer);
+  if (options_.evaluate) return evaluate(trainer);
+  if (const int busy = cores.threads * cores.lanes; busy + cores.loaders > cores.available)
+    log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
+                            cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
+                            counted(cores.available, "core")));
+  train(trainer);
+}
+
+void TrainingRun::agree_on_arguments() const {
+  TrainOptions common = options_;
+  common.command_line.clear();
+  common.data.clear();  // the data themselves count
+  agree(
+      *mpi_->comm(),
+      fnv1a(fmt::format("{} {} {} {}", to_json(common), begin_.train_data, begin_.test_data, start_.digest)),
+      "arguments or data", 0);
+}
+
+// That it fits this run is known before anything is lost.
+void TrainingRun::agree_on_checkpoint() {
+  if (!start_.checkpoint) return;
+  const RunState saved = read_run_state(*start_.checkpoint);
+  const std::string note = compare(saved, begin_);
+  if (!options_.evaluate) begin_.progress = saved.progress;
+  for (const std::string& why : start_.damaged) log_warning("a checkpoint is passed over: " + why);
+  if (!note.empty()) log_warning(note);
+  if (!options_.evaluate)
+    log_info(fmt::format("resumes at batch {} from {}", begin_.progress.batch, start_.checkpoint->path));
+}
+
+TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const DatasetPtr& test) const {
+  TrainerOptions t;
+  t.strategy = strategy;
+  t.batch_size = options_.batch_size;
+  t.epochs = options_.epochs;
+  t.batches = options_.steps;
+  t.lr = options_.lr;
+  t.schedule = [o = options_](const RunLength& length, double lr) { return schedule_of(o, length, lr); };
+  t.seeds = options_.seed;
+  t.test = test;
+  t.patience = options_.patience;
+  t.drop_last = options_.drop_last;
+  t.workers = options_.workers;
+  t.checkpoint_every = options_.checkpoint_every;
+  t.score_checkpoints = options_.keep_best;
+  if (options_.on_nan == "skip") t.on_non_finite = OnNonFinite::skip;
+  if (options_.on_nan == "rollback") t.on_non_finite = OnNonFinite::rollback;
+  t.max_rollbacks = options_.max_rollbacks;
+  t.spans = options_.trace.empty() ? 0 : kSpansPerLane;
+  t.comms = comms();
+  if (are_processes()) t.spare = mpi_->comm();
+  return t;
+}
+
+std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
+  std::vector<std::unique_ptr<Comm>> comms;
+  const int ranks = options_.ranks * options_.stages;
+  if (ranks == 1) return comms;
+  if (mpi_) {
+    comms.push_back(mpi_->comm());
+  } else {
+    const ThreadWorld world(ranks);
+    for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  }
+  if (!options_.link.empty())
+    for (auto& comm : comms) comm = throttle(std::move(comm), parse_link(options_.link));
+  return comms;
+}
+
+void TrainingRun::load(Trainer& trainer) const {
+  const std::int64_t done = begin_.progress.batch, total = trainer.length().total;
+  if (done > total)
+    throw Error(
+        fmt::format("--resume: {} are trained already, and the run ends after {}; raise --epochs or --steps",
+                    counted(done, "batch"), total));
+  trainer.load(start_.checkpoint ? read_state(*start_.checkpoint, options_, classes_, options_.evaluate)
+                                 : initial_state(options_, classes_, start_.weights),
+               begin_.progress);
+}
+
+void TrainingRun::evaluate(Trainer& trainer) {
+  const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
+  const std::vector<double> accuracy = trainer.evaluate();
+  if (is_main()) fmt::print("{}\n", accuracy_line(accuracy));
+}
+
+// The main rank's; the thread of its own writes while training goes on.
+std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
+  if (options_.checkpoint_every == 0 || !is_main()) return nullptr;
+  const Retention retention{options_.keep, options_.keep_every, options_.keep_best};
+  return std::make_unique<CheckpointWriter>(
+      CheckpointStore(checkpoints_of(options_.output), retention),
+      [](std::int64_t batch, const std::string& why) {
+        log_error(fmt::format("the checkpoint after {} failed, training goes on: {}", counted(batch, "batch"),
+                              why));
+      });
+}
+
+void TrainingRun::train(Trainer& trainer) {
+  const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
+  ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
+  if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
+  const Session& session = trainer.session();
+  log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
+                        counted(trainer.length().total - begin_.progress.batch, "batch"),
+                        trainer.length().total, static_cast<double>(session.planned_peak()) / 1e6));
+  const auto writer = checkpoint_writer();
+  trainer.add(directory_.callbacks());
+  trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
+               .end_epoch =
+                   [&](const EpochResult& e) {
+                     if (e.batches == trainer.length().total) return;  // the report has it
+                     log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch + 1,
+                                          fmt::join(e.loss, " "), accuracy_line(e.accuracy)));
+                   },
+               .before_checkpoint = [&] { writer->wait(); },
+               .checkpoint =
+                   [&](CheckpointResult c) {
+                     RunState now = begin_;
+                     now.progress = c.progress;
+                     now.epoch = c.progress.batch / trainer.length().per_epoch;
+                     writer->save(c.progress.batch,
+                                  checkpoint_files(std::move(c.state), std::move(now), classes_),
+                                  mean(c.accuracy));
+                   },
+               .end = [](const EpochResult&) { end_line(); },
+               .non_finite = [](const NonFiniteBatch& b) { log_warning(what_becomes_of(b)); }});
+  try {
+    const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
+    const EpochResult end = trainer.fit();
+    const Timeline timeline = options_.trace.empty() ? Timeline() : trainer.session().timeline(main_rank());
+    const std::int64_t peak = trainer.session().executed_peak(main_rank());
+    if (!is_main()) return;
+    report(trainer, end, peak);
+    write_trace(options_.trace, timeline);
+  } catch (const Aborted& e) {
+    save_what_was_traced(trainer.session());
+    if (signal_behind(e) == 0) trainer.help_explain();
+    throw;
+  }
+}
+
+// A signal may mean that another rank died: it is said where this one was.
+void TrainingRun::end_run(Session& session, int signal) const {
+  if (mpi_ && signal == SIGTERM) {
+    const std::string doing = session.doing();
+    log_error(fmt::format("rank {} ended by SIGTERM; it was {}", mpi_->rank(),
+                          doing.empty() ? "between two steps" : "in: " + doing));
+  }
+  session.stop(interruption(signal));
+}
+
+// Of a run that ended early. That a file cannot be written is said, and is not why it ended.
+void TrainingRun::save_what_was_traced(Session& session) const {
+  if (mpi_) return;  // the others may be gone
+  try {
+    write_trace(options_.trace, session.timeline());
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
+}
+
+void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t peak) {
+  Summary summary;
+  summary.test_accuracy = end.accuracy;
+  summary.train_loss = end.loss;
+  summary.step_ms = end.step_ms;
+  summary.skipped = end.losses_not_finite;
+  summary.images_per_second = end.samples_per_second;
+  summary.peak_bytes = peak;
+  summary.planned_peak_bytes = trainer.session().planned_peak();
+  summary.live_peak_bytes = trainer.session().live_peak();
+  fmt::print("{}  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
+             accuracy_line(end.accuracy), fmt::join(summary.train_loss, " "), summary.step_ms,
+             summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
+  directory_.summary(summary);
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,57 @@
+// What TensorBoard reads: TFRecords whose sums hold, of Events that say what they should.
+#include <bit>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/train/event_file.h>
+
+#include "event_reader.h"
+#include "seed.h"
+#include "temporary_directory.h"
+
+namespace tandem::test {
+namespace {
+
+// RFC 3720, B.4.
+TEST(EventFiles, SumsAreCrc32c) {
+  EXPECT_EQ(0xe3069283u, crc32c("123456789"));
+  EXPECT_EQ(0x8a9136aau, crc32c(std::string(32, '\0')));
+  EXPECT_EQ(0x62a8ab43u, crc32c(std::string(32, '\xff')));
+}
+
+TEST(EventFiles, HoldTheScalarsThatWereWritten) {
+  const TemporaryDirectory directory;
+  auto rng = generator("scalars");
+  std::vector<ReadScalar> written;
+  EventFile file(directory.path(), 0);
+  for (int i = 0; i < 100; ++i) {
+    const std::int64_t step = i < 50 ? i : std::int64_t{1} << draw_int(rng, 6, 62);
+    written.push_back({"tag " + std::string(static_cast<std::size_t>(draw_int(rng, 0, 300)), 'x'), step,
+                       static_cast<float>(draw_real(rng, -1e6, 1e6))});
+    file.scalar(written.back().tag, step, written.back().value);
+  }
+  const ReadEvents read = read_events(file.path());
+  EXPECT_EQ("brain.Event:2", read.version);
+  EXPECT_EQ(written, read.scalars);
+  EXPECT_TRUE(read.starts.empty());
+}
+
+TEST(EventFiles, OfARunThatGoesOnIsAnotherAndTakesBackWhatIsWrittenAnew) {
+  const TemporaryDirectory directory;
+  std::vector<std::string> made;
+  for (const std::int64_t first : {0, 7, 0, 9}) made.push_back(EventFile(directory.path(), first).path());
+  EXPECT_EQ(made, event_files(directory.path())) << "in the order in which they were made";
+  EXPECT_TRUE(read_events(made[0]).starts.empty());
+  EXPECT_EQ((std::vector<std::int64_t>{0}), read_events(made[2]).starts);
+  EXPECT_EQ((std::vector<std::int64_t>{9}), read_events(made[3]).starts);
+}
+
+TEST(EventFiles, ThatCannotBeWrittenAreAnError) { EXPECT_THROW(EventFile("/nowhere", 0), Error); }
+
+}  // namespace
+}  // namespace tandem::test

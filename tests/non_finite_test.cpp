@@ -1,0 +1,215 @@
+// Losses and gradients that are not finite: where they come from, and what a Trainer does about them.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+#include <tandem/nn/layers.h>
+#include <tandem/ops/init.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/train/trainer.h>
+
+#include "class_dataset.h"
+#include "seed.h"
+#include "training_run.h"
+
+namespace tandem::test {
+namespace {
+
+constexpr std::int64_t kBad = 4;  // the batch at which it happens
+constexpr std::int64_t kBatch = 8, kPerEpoch = 3, kTotal = 9;
+
+enum class Site { input, gradient, rate };
+
+// In batch kBad one sample is NaN, or zero.
+class Spoilt final : public ClassDataset {
+ public:
+  Spoilt(Site site) : ClassDataset(kBatch * kPerEpoch, run_seed()), site_(site) {}
+  void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
+    ClassDataset::get(epoch, index, sample);
+    if (epoch * kPerEpoch + index / kBatch != kBad || index % kBatch != 5 || site_ == Site::rate) return;
+    const float value = site_ == Site::input ? std::numeric_limits<float>::quiet_NaN() : 0.f;
+    for (std::size_t i = 0; i < 4; ++i) std::memcpy(sample.data.data() + 4 * i, &value, 4);
+  }
+
+ private:
+  const Site site_;
+};
+
+// √(x·w)²: where x is 0 its derivative by w is ∞·0.
+struct Root : nn::Module {
+  Root(nn::Module& parent, const std::string& name) : Module(parent, name) {
+    add_parameter({.name = "factor",
+                   .tensor = Tensor::full({DType::f32, {4}}, 1),
+                   .initialise = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
+                     return uniform(type, 0.9, 1.1, path, seed);
+                   }});
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = x * parameter(0);
+    return sqrt(y * y);
+  }
+};
+struct Net : nn::Module {
+  Root root{*this, "root"};
+  nn::Linear first{*this, "first", {.in = 4, .out = 16}}, second{*this, "second", {.in = 16, .out = 16}};
+  nn::Linear head{*this, "head", {.in = 16, .out = 3}};
+  Tensor forward(const Tensor& x) override { return head(relu(second(relu(first(root(x)))))); }
+};
+
+struct Layout {
+  const char* name;
+  int replicas, stages;
+  ScheduleKind schedule;
+};
+struct Outcome {
+  std::vector<BatchResult> batches;
+  std::vector<NonFiniteBatch> told;
+  std::map<std::string, Tensor> state;
+  std::string error;
+  std::int64_t failed = -1;
+};
+
+Outcome fit(Site site, OnNonFinite policy, const Layout& layout, double rate = 0.05) {
+  nn::set_default_dtype(DType::f32);
+  Net net;
+  net.initialise(run_seed());
+  TrainerOptions o;
+  o.strategy.optimizer = SgdOptions{.momentum = 0.5};
+  o.strategy.replicas = layout.replicas;
+  o.strategy.stages = layout.stages;
+  o.strategy.schedule = layout.schedule;
+  if (layout.stages > 1) {
+    o.strategy.cuts = {"second"};
+    if (layout.schedule == ScheduleKind::one_f_one_b) o.strategy.microbatches = 2;
+  }
+  o.batch_size = kBatch;
+  o.epochs = kTotal / kPerEpoch;
+  o.lr = {rate};
+  if (site == Site::rate)
+    o.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+      return [](std::int64_t b) { return b == kBad ? std::numeric_limits<double>::infinity() : 1.0; };
+    };
+  o.on_non_finite = policy;
+  o.checkpoint_every = 3;
+  Outcome out;
+  Trainer trainer(net, std::make_shared<Spoilt>(site), std::move(o));
+  trainer.add({.batch = [&](const BatchResult& b) { out.batches.push_back(b); },
+               .non_finite = [&](const NonFiniteBatch& b) { out.told.push_back(b); }});
+  try {
+    trainer.fit();
+    out.state = trainer.session().state();
+  } catch (const NonFinite& e) {
+    out.error = e.what();
+    out.failed = e.batch;
+  }
+  return out;
+}
+
+bool names(const std::string& text, const std::string& module) {
+  return text.find("the first value that is not finite is ") != std::string::npos &&
+         text.find("'" + module) != std::string::npos;
+}
+
+std::vector<std::int64_t> numbers(const Outcome& o) {
+  std::vector<std::int64_t> result;
+  for (const BatchResult& b : o.batches) result.push_back(b.batch);
+  return result;
+}
+
+class NonFiniteIn : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(NonFiniteIn, StopNamesTheFirstModule) {
+  const Outcome input = fit(Site::input, OnNonFinite::stop, GetParam());
+  EXPECT_EQ(kBad, input.failed);
+  EXPECT_TRUE(names(input.error, "root")) << input.error;
+  for (const Site site : {Site::gradient, Site::rate}) {  // the weights are lost, and then the next loss
+    const Outcome o = fit(site, OnNonFinite::stop, GetParam());
+    EXPECT_EQ(kBad + 1, o.failed) << o.error;
+    EXPECT_TRUE(site == Site::gradient ? names(o.error, "root.factor") : names(o.error, "")) << o.error;
+  }
+}
+
+TEST_P(NonFiniteIn, SkipGoesOnWithoutTheUpdateAndRollbackWithoutTheBatch) {
+  for (const Site site : {Site::input, Site::gradient}) {
+    const Outcome skip = fit(site, OnNonFinite::skip, GetParam()),
+                  back = fit(site, OnNonFinite::rollback, GetParam());
+    ASSERT_EQ("", skip.error + back.error);
+    ASSERT_EQ(1u, skip.told.size());
+    EXPECT_EQ(kBad, skip.told[0].batch);
+    EXPECT_EQ(-1, skip.told[0].back_to);
+    EXPECT_TRUE(names(skip.told[0].where, "root")) << skip.told[0].where;
+    for (const BatchResult& b : skip.batches)
+      EXPECT_EQ(site == Site::gradient || b.batch != kBad, std::isfinite(b.loss[0])) << b.batch;
+    ASSERT_EQ(1u, back.told.size());
+    EXPECT_EQ(kBad, back.told[0].batch);
+    EXPECT_EQ(3, back.told[0].back_to);
+    EXPECT_TRUE(names(back.told[0].where, "root")) << back.told[0].where;
+    EXPECT_EQ((site == Site::input ? std::vector<std::int64_t>{0, 1, 2, 3, 3, 5, 6, 7, 8}
+                                   : std::vector<std::int64_t>{0, 1, 2, 3, 4, 3, 5, 6, 7, 8}),
+              numbers(back));
+    for (const BatchResult& b : back.batches) EXPECT_TRUE(std::isfinite(b.loss[0])) << b.batch;
+    EXPECT_EQ(skip.batches.back().loss, back.batches.back().loss);
+    testing::expect_same_state(skip.state, back.state);
+  }
+}
+
+// Its gradients are finite: it is the update that is not, which skipping does not see.
+TEST_P(NonFiniteIn, ARateThatBlowsUpIsRolledBackWhereSkippingIsOfNoUse) {
+  const Outcome skip = fit(Site::rate, OnNonFinite::skip, GetParam());
+  ASSERT_EQ(1u, skip.told.size());
+  EXPECT_EQ(kBad + 1, skip.told[0].batch);
+  EXPECT_TRUE(names(skip.told[0].where, "")) << skip.told[0].where;
+  EXPECT_TRUE(std::isnan(skip.batches.back().loss[0]));
+  const Outcome back = fit(Site::rate, OnNonFinite::rollback, GetParam());
+  ASSERT_EQ("", back.error);
+  ASSERT_EQ(1u, back.told.size());
+  EXPECT_EQ(kBad, back.told[0].batch);
+  for (const BatchResult& b : back.batches) EXPECT_TRUE(std::isfinite(b.loss[0])) << b.batch;
+  EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2, 3, 4, 3, 5, 6, 7, 8}), numbers(back));
+}
+
+TEST_P(NonFiniteIn, RollbacksAreLimited) {
+  const Outcome o = fit(Site::input, OnNonFinite::rollback, GetParam(), /*rate=*/1e30);
+  EXPECT_NE(std::string::npos, o.error.find("after 3 rollbacks")) << o.error;
+  EXPECT_TRUE(names(o.error, "")) << o.error;
+  EXPECT_EQ(3u, o.told.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, NonFiniteIn,
+                         ::testing::Values(Layout{"OneRank", 1, 1, ScheduleKind::plain},
+                                           Layout{"TwoRanks", 2, 1, ScheduleKind::plain},
+                                           Layout{"Pipeline", 1, 2, ScheduleKind::one_f_one_b}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(NonFinites, OfSeveralBatchesInFlightAreRolledBackAndCannotBeSkipped) {
+  const Layout dualpipe{"DualPipe", 1, 2, ScheduleKind::dualpipe};
+  try {
+    fit(Site::input, OnNonFinite::skip, dualpipe);
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string::npos, std::string(e.what()).find("use one that flushes")) << e.what();
+  }
+  for (const Site site : {Site::input, Site::gradient}) {
+    const Outcome o = fit(site, OnNonFinite::rollback, dualpipe);
+    EXPECT_EQ("", o.error);
+    ASSERT_EQ(1u, o.told.size());
+    EXPECT_EQ(kBad, o.told[0].batch);
+    EXPECT_TRUE(std::isfinite(o.batches.back().loss[0]));
+  }
+}
+
+TEST(NonFinites, AreRolledBackToCheckpointsAlone) {
+  Net net;
+  net.initialise(1);
+  TrainerOptions o;
+  o.batch_size = kBatch;
+  o.on_non_finite = OnNonFinite::rollback;
+  EXPECT_THROW(Trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o)), Error);
+}
+
+}  // namespace
+}  // namespace tandem::test

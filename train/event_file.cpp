@@ -1,0 +1,119 @@
+#include <tandem/train/event_file.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    table[byte] = byte;
+    for (int bit = 0; bit < 8; ++bit)
+      table[byte] = table[byte] >> 1 ^ (table[byte] & 1 ? 0x82f63b78u : 0u);  // reflected
+  }
+  return table;
+}
+
+// As TFRecord stores it: a sum over bytes that hold sums themselves would be weak.
+std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xa282ead8u; }
+
+template <class T> std::string fixed(T value) {  // little-endian
+  std::string bytes;
+  for (std::size_t i = 0; i < sizeof value; ++i) bytes += static_cast<char>(value >> 8 * i & 0xff);
+  return bytes;
+}
+
+// Protocol buffers: a field is its number and wire type, then its value.
+enum Wire { varint_wire = 0, fixed64_wire = 1, bytes_wire = 2, fixed32_wire = 5 };
+
+std::string varint(std::uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>((value & 0x7f) | 0x80);
+  return bytes + static_cast<char>(value);
+}
+std::string key(std::uint64_t number, Wire wire) { return varint(number << 3 | wire); }
+std::string field(std::uint64_t number, std::string_view bytes) {
+  return key(number, bytes_wire) + varint(bytes.size()) + std::string(bytes);
+}
+std::string field(std::uint64_t number, std::int64_t value) {
+  return key(number, varint_wire) + varint(static_cast<std::uint64_t>(value));
+}
+std::string field(std::uint64_t number, double value) {
+  return key(number, fixed64_wire) + fixed(std::bit_cast<std::uint64_t>(value));
+}
+std::string field(std::uint64_t number, float value) {
+  return key(number, fixed32_wire) + fixed(std::bit_cast<std::uint32_t>(value));
+}
+
+// Event { double wall_time = 1; int64 step = 2; oneof what … }
+std::string event(std::int64_t step, const std::string& what) {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return field(1, now.count()) + field(2, step) + what;
+}
+
+// Later than all that are there, also within a second.
+std::string next_name(const std::string& directory) {
+  const std::chrono::seconds now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  std::int64_t second = now.count();
+  for (const std::string& file : event_files(directory))
+    second = std::max<std::int64_t>(
+        second, std::atoll(fs::path(file).filename().string().c_str() + kPrefix.size()) + 1);
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return fmt::format("{}{:010}.{}", kPrefix, second, host.data());
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static constexpr auto kTable = crc_table();
+  std::uint32_t crc = ~0u;
+  for (const char c : bytes) crc = crc >> 8 ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
+}
+
+EventFile::EventFile(const std::string& directory, std::int64_t first_step)
+    : path_((fs::path(directory) / next_name(directory)).string()), out_(path_, std::ios::binary) {
+  write(event(0, field(3, std::string_view("brain.Event:2"))));  // file_version
+  // SessionLog { START }: what is known of this step and later ones does not count
+  if (event_files(directory).size() > 1) write(event(first_step, field(7, field(1, std::int64_t{1}))));
+}
+
+void EventFile::scalar(std::string_view tag, std::int64_t step, double value) {
+  // Summary { Value { string tag = 1; float simple_value = 2; } value = 1; }
+  write(event(step, field(5, field(1, field(1, tag) + field(2, static_cast<float>(value))))));
+}
+
+// A TFRecord: length, its sum, the bytes, their sum.
+void EventFile::write(const std::string& event) {
+  const std::string length = fixed(static_cast<std::uint64_t>(event.size()));
+  out_ << length << fixed(masked(crc32c(length))) << event << fixed(masked(crc32c(event))) << std::flush;
+  if (!out_) throw Error(fmt::format("'{}' cannot be written: is the disk full?", path_));
+}
+
+std::vector<std::string> event_files(const std::string& directory) {
+  std::vector<std::string> files;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(directory, none))
+    if (entry.path().filename().string().starts_with(kPrefix)) files.push_back(entry.path().string());
+  std::ranges::sort(files);
+  return files;
+}
+
+}  // namespace tandem

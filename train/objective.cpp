@@ -1,0 +1,55 @@
+#include <tandem/train/objective.h>
+
+#include <tandem/core/trace.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+namespace {
+
+// Against labels (n, k) with weights (n, k) of sum 1 a row.
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& weights) {
+  const std::int64_t n = labels.shape()[0], k = labels.shape()[1];
+  const Tensor of_labels = gather(log_softmax(logits), 1, labels);  // (n, k)
+  const Tensor w = logits.dtype() == weights.dtype() ? weights : cast(weights, logits.dtype());
+  return scale(sum(reshape(of_labels * w, {n * k})), -1.0 / static_cast<double>(n));
+}
+
+}  // namespace
+
+Objective classification(double label_smoothing) {
+  return {
+      .loss =
+          [=](const Tensor& output, const Tensors& batch) {
+            return batch.size() > 2 ? soft_cross_entropy(output, batch[1], batch[2])
+                                    : cross_entropy(output, batch[1], label_smoothing);
+          },
+      .correct = [](const Tensor& output, const Tensors& batch) { return correct_count(output, batch[1]); }};
+}
+
+Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective, std::int64_t samples,
+                    bool training) {
+  model.train(training);
+  Graph graph;
+  Trace trace(graph);
+  TensorType type = data.type();
+  type.shape.insert(type.shape.begin(), samples);
+  const int labels = data.labels_per_sample();
+  const Shape of_labels = labels == 1 ? Shape{samples} : Shape{samples, labels};
+  Tensors batch{trace.input("data", type), trace.input("labels", {DType::i32, of_labels})};
+  if (labels > 1) batch.push_back(trace.input("weights", {DType::f32, of_labels}));
+  const Tensor output = model(batch[0]);
+  const Scope scope("loss");
+  if (training) {
+    trace.result("loss", objective.loss(output, batch));
+  } else {
+    trace.result("correct", objective.correct(output, batch));
+    trace.result("finite", sum(scale(output, 0)));  // 0, or else NaN
+  }
+  return graph;
+}
+
+}  // namespace tandem

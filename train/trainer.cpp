@@ -1,0 +1,292 @@
+#include <tandem/train/trainer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/timeline.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/pipeline/stages.h>
+#include <tandem/plan/build.h>
+#include <tandem/train/feed.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
+
+std::vector<std::unique_ptr<Comm>> threads(int ranks) {
+  std::vector<std::unique_ptr<Comm>> comms;
+  if (ranks == 1) return comms;
+  const ThreadWorld world(ranks);
+  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  return comms;
+}
+
+// What of a batch this process needs: all, or where it is a rank, that rank's part.
+LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, std::int64_t max_lag) {
+  LoaderOptions l{.batch_size = batch_size,
+                  .drop_last = o.drop_last,
+                  .workers = o.workers,
+                  .buffers = 2 * o.workers + static_cast<int>(max_lag) + 1};
+  if (!o.spare) return l;
+  const int stages = o.strategy.stages, rank = o.spare->rank();
+  l.replica = rank / stages;
+  l.replicas = o.strategy.replicas;
+  l.labels = stages == 1;
+  if (rank % stages != 0) l.workers = 0;  // labels cost next to nothing
+  return l;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
+    : model_(model), train_(std::move(train)), options_(std::move(options)) {
+  check();
+  Strategy& s = options_.strategy;
+  if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
+  if (s.cuts.empty() && s.stages > 1)  // evaluation's as well
+    s.cuts = balanced_cuts(trace_forward(model_, *train_, options_.objective, 1, true), s.stages);
+  Program first = program(options_.batch_size, true);
+  feed_ = std::make_unique<TrainFeed>(
+      train_, loader_options(options_, options_.batch_size, first.max_lag), s.microbatches, options_.seeds,
+      [this](std::size_t m, std::int64_t batch) { return rate(m, batch); },
+      [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
+      [this](std::int64_t batch) { skipped_ = skipped_ < 0 ? batch : std::min(skipped_, batch); });
+  length_.per_epoch = feed_->loader().batches_per_epoch();
+  length_.total = options_.epochs > 0 ? length_.per_epoch * options_.epochs : options_.batches;
+  if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
+  for (const double lr : options_.lr)
+    schedules_.push_back(options_.schedule ? options_.schedule(length_, lr) : nn::constant_lr());
+  session_ = std::make_unique<Session>(
+      std::move(first), options_.comms.empty() ? threads(s.replicas * s.stages) : std::move(options_.comms),
+      *feed_, SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
+  if (options_.test) add_evaluation();
+  if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
+    trains_last_ = session_->add(program(last, true), *feed_);
+  if (s.models == 1) session_->load(model_.state());
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::check() const {
+  const TrainerOptions& o = options_;
+  const auto require = [](bool met, const std::string& what) {
+    if (!met) throw Error("Trainer: " + what);
+  };
+  require(
+      o.batch_size >= 1 && o.batch_size <= train_->size(),
+      fmt::format("batches of {}, of {}; one must be full", counted(o.batch_size, "sample"), train_->size()));
+  require(o.epochs >= 0 && o.batches >= 0 && o.epochs + o.batches > 0,
+          fmt::format("epochs {}, batches {}: give one of them, or both", o.epochs, o.batches));
+  const auto models = static_cast<std::size_t>(o.strategy.models);
+  require(o.lr.size() == models && o.seeds.size() == models,
+          fmt::format("{} and {} for {}", counted(std::ssize(o.lr), "learning rate"),
+                      counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
+  require(o.patience >= 0 && (o.patience == 0 || o.test), "patience needs a test set");
+  require(o.checkpoint_every >= 0, "checkpoint_every is negative");
+  require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
+          "a rollback needs checkpoint_every, which says where it may go back to");
+  const bool process = o.comms.size() == 1 && o.comms[0]->size() > 1;
+  require(process == (o.spare != nullptr), "a second Comm, `spare`, goes with ranks that are processes");
+  const std::int64_t last = o.drop_last ? 0 : train_->size() % o.batch_size,
+                     parts = std::int64_t{o.strategy.replicas} * o.strategy.microbatches;
+  for (const std::int64_t samples : {o.batch_size, last})
+    require(samples % parts == 0,
+            fmt::format("a batch of {}, which {} × {} do not divide; choose another batch size{}",
+                        counted(samples, "sample"), counted(o.strategy.replicas, "replica"),
+                        counted(o.strategy.microbatches, "micro-batch"),
+                        samples == last ? ", or drop_last" : ""));
+}
+
+// For a global batch of so many samples.
+Program Trainer::program(std::int64_t batch_size, bool training) {
+  const Strategy& s = options_.strategy;
+  const Dataset& data = training ? *train_ : *options_.test;
+  const std::int64_t samples = batch_size / s.replicas / (training ? s.microbatches : 1);
+  return build(trace_forward(model_, data, options_.objective, samples, training),
+               training ? s : for_evaluation(s));
+}
+
+// In the micro-batches of training, whose memory it fits.
+void Trainer::add_evaluation() {
+  const std::int64_t samples = options_.batch_size / options_.strategy.microbatches;
+  Program evaluation = program(samples, false);
+  test_ = std::make_unique<TestFeed>(options_.test, loader_options(options_, samples, evaluation.max_lag),
+                                     options_.seeds);
+  evaluates_ = session_->add(std::move(evaluation), *test_);
+}
+
+std::int64_t Trainer::samples_of(std::int64_t batch) const { return feed_->loader().rows(batch); }
+
+double Trainer::rate(std::size_t model, std::int64_t batch) const {
+  return options_.lr[model] * schedules_[model](batch);
+}
+
+void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress progress) {
+  if (progress.batch < 0) throw Error("Trainer: a run cannot go on before its first batch");
+  session_->load(state);
+  progress_ = std::move(progress);
+  evaluated_ = -1;
+}
+
+EpochResult Trainer::fit() try {
+  const std::int64_t every = options_.checkpoint_every;
+  stopping_ = false;
+  tell(&Callbacks::begin);
+  feed_->loader().start(progress_.batch, length_.total);
+  if (options_.on_non_finite == OnNonFinite::rollback) keep();
+  for (bool ends = agree_to_end(), begins = true; progress_.batch < length_.total && !ends;) {
+    if (begins) epoch_ = {}, tell(&Callbacks::begin_epoch, progress_.batch / length_.per_epoch);
+    if (progress_.batch % length_.per_epoch == 0) progress_.losses.clear();
+    run_to(next_drain());
+    const bool back = recover();
+    begins = progress_.batch % length_.per_epoch == 0;
+    if (back) continue;
+    if (begins) end_epoch();
+    ends = begins && agree_to_end();
+    const bool last = ends || progress_.batch == length_.total;
+    if (every > 0 && (last || progress_.batch % every == 0)) save(options_.score_checkpoints);
+  }
+  if (options_.test) evaluate();
+  if (auto state = session_->state(main_rank()); is_main() && options_.strategy.models == 1) {
+    std::erase_if(state, [](const auto& s) { return s.first.starts_with(kOptimizerPath); });
+    model_.load(state);
+  }
+  tell(&Callbacks::end, result(run_));
+  return result(run_);
+} catch (const NonFinite& e) {
+  if (options_.on_non_finite != OnNonFinite::stop) throw;
+  const std::string where = where_non_finite(e.batch, options_.spare.get());
+  throw NonFinite(fmt::format("{}{}{}; lower the learning rate, or look at the data", e.what(),
+                              where.empty() ? "" : "; ", where),
+                  e.batch);
+}
+
+// After every epoch, and for checkpoints, at batches that do not depend on where the run began.
+std::int64_t Trainer::next_drain() const {
+  const std::int64_t batch = progress_.batch, every = options_.checkpoint_every;
+  const std::int64_t end = std::min(length_.total, (batch / length_.per_epoch + 1) * length_.per_epoch);
+  return every > 0 ? std::min(end, (batch / every + 1) * every) : end;
+}
+
+void Trainer::run_to(std::int64_t end) {
+  while (progress_.batch < end) {
+    const auto out = left_out_.lower_bound(progress_.batch);
+    const bool leaves_out = out != left_out_.end() && *out < end;
+    run_section(leaves_out ? *out : end);
+    if (leaves_out) feed_->loader().start(++progress_.batch, length_.total);
+  }
+}
+
+// A short last batch has a Program of its own.
+void Trainer::run_section(std::int64_t end) {
+  if (end == progress_.batch) return;
+  const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
+  since_ = steady_seconds();
+  if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
+  if (whole < end) session_->run(whole, 1, trains_last_);
+  progress_.batch = end;
+}
+
+void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
+  if (options_.on_non_finite != OnNonFinite::stop &&
+      !std::ranges::all_of(loss, [](double l) { return std::isfinite(l); }))
+    watch(batch);
+  if (muted_ || (bad_ >= 0 && options_.on_non_finite == OnNonFinite::rollback)) return;
+  BatchResult b{batch, batch / length_.per_epoch, samples_of(batch), loss, {}, steady_seconds() - since_};
+  since_ += b.seconds;
+  for (std::size_t m = 0; m < loss.size(); ++m) {
+    b.lr.push_back(rate(m, batch));
+    if (std::isfinite(loss[m]) || options_.on_non_finite != OnNonFinite::stop) continue;
+    const std::string which = loss.size() > 1 ? fmt::format(" of model {}", m) : "";
+    const std::string what =
+        std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign says nothing
+    throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
+  }
+  progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
+  for (Pace* p : any_ ? std::vector{&epoch_, &run_} : std::vector{&first_})
+    ++p->batches, p->samples += b.samples, p->seconds += b.seconds;
+  any_ = true;
+  tell(&Callbacks::batch, b);
+}
+
+std::vector<double> Trainer::evaluate() {
+  if (!test_) throw Error("Trainer: there is no test set to evaluate on");
+  if (evaluated_ == progress_.batch) return accuracy_;
+  test_->start();
+  session_->run(0, test_->batches(), evaluates_);
+  accuracy_ = is_main() ? test_->accuracy() : std::vector<double>();
+  evaluated_ = progress_.batch;
+  return accuracy_;
+}
+
+void Trainer::end_epoch() {
+  if (options_.test) evaluate();
+  if (!is_main()) return;
+  if (!accuracy_.empty() && mean(accuracy_) > progress_.best_accuracy) {
+    progress_.best_accuracy = mean(accuracy_);
+    progress_.epochs_since_best = 0;
+  } else {
+    ++progress_.epochs_since_best;
+  }
+  tell(&Callbacks::end_epoch, result(epoch_));
+}
+
+// All ranks give what they hold to the main one.
+void Trainer::save(bool score) {
+  tell(&Callbacks::before_checkpoint);
+  copy_ = session_->state(main_rank(), nullptr, std::move(copy_));
+  CheckpointResult checkpoint{progress_, copy_, {}};
+  if (score && options_.test) checkpoint.accuracy = evaluate();
+  tell(&Callbacks::checkpoint, checkpoint);
+}
+
+// The main rank decides.
+bool Trainer::agree_to_end() {
+  const bool ends = stopping_ || (options_.patience > 0 && progress_.epochs_since_best >= options_.patience);
+  return share(ends, main_rank()) != 0;
+}
+
+// All ranks get the value that one has.
+std::int64_t Trainer::share(std::int64_t value, int root) const {
+  Comm* const comm = options_.spare.get();
+  if (!comm) return value;
+  if (comm->rank() != root) comm->receive(&value, sizeof value, root, kDecisions);
+  for (int r = 0; comm->rank() == root && r < comm->size(); ++r)
+    if (r != root) comm->send(&value, sizeof value, r, kDecisions);
+  return value;
+}
+
+EpochResult Trainer::result(const Pace& pace) const {
+  EpochResult r;
+  r.batches = progress_.batch;
+  r.epoch = r.batches > 0 ? (r.batches - 1) / length_.per_epoch : 0;
+  r.loss = progress_.losses.mean();
+  for (std::size_t m = 0; m < schedules_.size(); ++m)
+    r.lr.push_back(rate(m, std::max<std::int64_t>(0, r.batches - 1)));
+  if (evaluated_ == r.batches) r.accuracy = accuracy_;
+  const Pace& p = pace.batches > 0 ? pace : first_;
+  if (p.batches > 0) r.step_ms = 1e3 * p.seconds / static_cast<double>(p.batches);
+  if (p.seconds > 0) r.samples_per_second = static_cast<double>(p.samples) / p.seconds;
+  r.losses_not_finite = progress_.losses.not_finite;
+  return r;
+}
+
+void Trainer::help_explain() {
+  if (!options_.spare) return;
+  session_->state(main_rank(), options_.spare.get());
+  std::vector<int> all(static_cast<std::size_t>(options_.spare->size()));
+  std::iota(all.begin(), all.end(), 0);
+  options_.spare->barrier(all, 0);
+}
+
+}  // namespace tandem
