@@ -214,8 +214,7 @@ class Fusion {
   }
 
   bool may_copy(NodeId p, NodeId n) const {
-    const auto* op = pointwise(p);
-    if (!op || !same_size(p, n)) return false;
+    if (!pointwise(p) || !expressions_[at(p)] || !same_size(p, n)) return false;  // or not met yet
     const Tag &a = g_.node(p).tag, &b = g_.node(n).tag;
     return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.microbatch == b.microbatch &&
            is_cheap(expressions_[at(p)]->program);

@@ -2,6 +2,7 @@
 #include "cli_resume.h"
 
 #include <tandem/core/checksum.h>
+#include <tandem/plan/checkpoint_manifest.h>
 
 namespace tandem::test {
 namespace {
@@ -109,24 +110,20 @@ TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
 TEST_F(Resume, AnOlderRunIsTakenToBeAsTheDefaultsNowSay) {
   const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
   succeed(mlp + "--output " + file("run"));
-  // Its manifest is valid only as Tandem writes it.
-  const std::string state = checkpoint("run", 10) + "/run.json";
-  const auto entry = [&] {
-    const InputFile f("file", state);
-    return std::pair("\"bytes\": " + std::to_string(f.size()), checksum_of(f));
-  };
-  const auto [bytes, sum] = entry();
+  const std::string state = checkpoint("run", 10) + "/run.json",
+                    listing = checkpoint("run", 10) + "/" + kManifest;
   json older = json::parse(contents(state));
   for (const char* key : {"mixup", "nesterov", "tensorboard"})
     EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
   std::ofstream(state) << older.dump(1) << "\n";
-  const auto [now_bytes, now_sum] = entry();
-  std::string manifest = contents(checkpoint("run", 10) + "/manifest.json");
-  for (const auto& [was, is] : {std::pair(bytes, now_bytes), {sum, now_sum}}) {
-    ASSERT_NE(std::string::npos, manifest.find(was)) << manifest;
-    manifest.replace(manifest.find(was), was.size(), is);
+  CheckpointManifest manifest = manifest_from_json(listing, contents(listing));
+  for (auto& f : manifest.files) {
+    if (f.name != "run.json") continue;
+    const InputFile now("file", state);
+    f.bytes = now.size();
+    f.xxh3 = checksum_of(now);
   }
-  std::ofstream(checkpoint("run", 10) + "/manifest.json") << manifest;
+  std::ofstream(listing) << to_json(manifest);
   expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
                  {"mixup 0.2, was 0.0", "nesterov true, was false"});
   succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));

@@ -110,6 +110,29 @@ TEST(FusePointwise, NetworksWithNormsTrainToTheSameBits) {
     }
 }
 
+// What two read, of which the second waits for what the first leads to.
+struct Fork : nn::Module {
+  nn::Linear first{*this, "first", {192, 24}}, second{*this, "second", {24, 24}},
+      head{*this, "head", {24, 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor p = scale(first(flatten(x)), 2) + 1.0;
+    const Tensor q = scale(second(scale(p, 3)), 0.5);
+    return head(relu(p + q));
+  }
+};
+
+TEST(FusePointwise, ReadersThatComeLaterAreJudgedByWhatIsKnown) {
+  Job job = norm_job();
+  job.model = [] { return std::make_unique<Fork>(); };
+  Strategy s;
+  s.fuse_pointwise = false;
+  const Outcome apart = train(job, s);
+  s.fuse_pointwise = true;
+  const Outcome fused = train(job, s);
+  EXPECT_EQ(apart.losses, fused.losses);
+  expect_same_state(apart.state, fused.state);
+}
+
 TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
   Job job = norm_job();
   Strategy s;
