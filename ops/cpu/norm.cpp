@@ -197,8 +197,8 @@ template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
 }
 
 template <class E> KernelPtr make_statistics(const KernelSpec& spec) {
-  const auto run = [blocks = Blocks(spec), epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon](
-                       const Launch& l) {
+  const auto run = [blocks = Blocks(spec),
+                    epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon](const Launch& l) {
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     find_statistics(blocks, static_cast<const E*>(l.in[0]), epsilon,
                     {blocks, static_cast<float*>(l.workspace)}, {out(0), out(1), out(2)});
@@ -216,18 +216,20 @@ template <class E> KernelPtr make_sums(const KernelSpec& spec) {
     std::copy_n(static_cast<const float*>(l.in[1]), blocks.channels, mean);
     blocks.spread(mean);
     blocks.each_part([&](std::int64_t begin, std::int64_t end) {
+      std::fill_n(scratch.first(begin), 2 * (end - begin) * blocks.width, 0.0f);
+      const std::int64_t last = blocks.begin(end - 1) + blocks.length(end - 1);
+      gradient.visit(l.in + 2, blocks.begin(begin), last,
+                     [&](std::int64_t first, std::int64_t count, const float* g) {
+                       for (std::int64_t n; count > 0; first += n, g += n, count -= n) {
+                         const std::int64_t b = first / blocks.block, lane = first % blocks.block;
+                         n = std::min(count, blocks.length(b) - lane);
+                         add_gradients(static_cast<const E*>(l.in[0]) + first, g, n, lane % blocks.width,
+                                       blocks.width, mean, scratch.first(b), scratch.second(b));
+                       }
+                     });
       for (std::int64_t b = begin; b < end; ++b) {
-        const std::int64_t start = blocks.begin(b);
-        const E* x = static_cast<const E*>(l.in[0]) + start;
-        float *sums = scratch.first(b), *products = scratch.second(b);
-        std::fill_n(sums, 2 * blocks.width, 0.0f);
-        gradient.visit(l.in + 2, start, start + blocks.length(b),
-                       [&](std::int64_t first, std::int64_t count, const float* g) {
-                         add_gradients(x + (first - start), g, count, (first - start) % blocks.width,
-                                       blocks.width, mean, sums, products);
-                       });
-        blocks.fold(sums);
-        blocks.fold(products);
+        blocks.fold(scratch.first(b));
+        blocks.fold(scratch.second(b));
       }
     });
     blocks.each_channel([&](std::int64_t c) {

@@ -51,6 +51,50 @@ TANDEM_CLONES void compute_tile(Code code, float* to, Operand a, Operand b, Oper
       });
 }
 
+// Two instructions in one loop, where the second alone reads the first: what is between them stays in a
+// register. Each rounds as it does alone.
+bool pairs_first(Code code) { return code == Code::add || code == Code::sub || code == Code::mul; }
+bool pairs_second(Code code) { return pairs_first(code) || code == Code::relu; }
+
+template <class F> [[gnu::always_inline]] inline void visit_pairing(Code code, const F& f) {
+  switch (code) {
+    case Code::add: return f(std::integral_constant<Code, Code::add>());
+    case Code::sub: return f(std::integral_constant<Code, Code::sub>());
+    case Code::mul: return f(std::integral_constant<Code, Code::mul>());
+    default: return f(std::integral_constant<Code, Code::relu>());
+  }
+}
+
+// to = second(first(a, b), c), or second(c, first(a, b)) where that comes second.
+template <Code first, Code second, bool comes_second>
+[[gnu::always_inline]] inline void compute_pair_elements(float* to, const float* a, const float* b,
+                                                         const float* c, std::int64_t n) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float between = pointwise_element<first, VectorMath>(a[i], b[i], 0.0f);
+    const float other = operands_of(second) > 1 ? c[i] : 0.0f;
+    to[i] = comes_second ? pointwise_element<second, VectorMath>(other, between, 0.0f)
+                         : pointwise_element<second, VectorMath>(between, other, 0.0f);
+  }
+}
+
+TANDEM_CLONES void compute_pair(Code first, Code second, bool comes_second, float* to, const float* a,
+                                const float* b, const float* c, std::int64_t n) {
+  visit_pairing(
+      first, [&](auto f) __attribute__((always_inline)) {
+        visit_pairing(
+            second, [&](auto s) __attribute__((always_inline)) {
+              constexpr Code kFirst = decltype(f)::value, kSecond = decltype(s)::value;
+              if constexpr (kFirst != Code::relu) {
+                if (comes_second && kSecond == Code::sub)
+                  compute_pair_elements<kFirst, kSecond, true>(to, a, b, c, n);
+                else
+                  compute_pair_elements<kFirst, kSecond, false>(to, a, b, c, n);
+              }
+            });
+      });
+}
+
 // Elements begin … begin+n−1 of the output's order, from an input of any dtype.
 void load_tile(DType dtype, const BroadcastWalk& walk, const void* from, std::int64_t begin, std::int64_t n,
                float* to) {
@@ -192,7 +236,10 @@ void TiledExpression::run_step(const Step& step, const Run& run, std::int64_t be
     }
     case Code::constant: std::fill_n(to, n, static_cast<float>(i.immediate)); return;
     case Code::cast: return cast_tile(static_cast<DType>(i.b), from(0), to, n);
-    default: return compute_tile(i.code, to, operand(0), operand(1), operand(2), n);
+    default:
+      if (step.then != Code::input)
+        return compute_pair(i.code, step.then, step.comes_second, to, from(0), from(1), from(2), n);
+      return compute_tile(i.code, to, operand(0), operand(1), operand(2), n);
   }
 }
 
@@ -271,7 +318,7 @@ void TiledExpression::release_operands(std::size_t r) {
 }
 
 TiledExpression::Step TiledExpression::step(std::size_t r, const std::vector<Place>& operands) const {
-  Step s{program_[r], {}, places_[r]};
+  Step s{program_[r], {}, places_[r], Code::input, false};
   std::copy(operands.begin(), operands.end(), s.from.begin());
   return s;
 }
@@ -293,6 +340,7 @@ bool TiledExpression::place_once() {
 }
 
 bool TiledExpression::place_each() {
+  std::int64_t last = -1;  // the register of the last step, while that is one instruction
   for (std::size_t r = 0; r < program_.size(); ++r) {
     const PointwiseInstruction& i = program_[r];
     const auto k = static_cast<std::size_t>(i.a);
@@ -307,8 +355,33 @@ bool TiledExpression::place_each() {
       places_[r] = {Place::output, 0};
     else if (!take_slot(r))
       return false;
+    if (last >= 0 && join_pair(static_cast<std::size_t>(last), r)) {
+      last = -1;
+      continue;
+    }
     each_.push_back(step(r, operands));
+    last = static_cast<std::int64_t>(r);
   }
+  return true;
+}
+
+// Makes the last step, which computes register p, compute register r as well, if r alone reads p.
+bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
+  const PointwiseInstruction &first = program_[p], &second = program_[r];
+  const std::vector<int> operands = reads(second);
+  const auto is_p = [&](int o) { return static_cast<std::size_t>(o) == p; };
+  if (!pairs_first(first.code) || !pairs_second(second.code) || last_use_[p] != r ||
+      std::count_if(operands.begin(), operands.end(), is_p) != 1)
+    return false;
+  Step joined = each_.back();
+  joined.then = second.code;
+  joined.comes_second = operands.size() == 2 && is_p(operands[1]);
+  if (operands.size() == 2)
+    joined.from[2] = places_[static_cast<std::size_t>(operands[joined.comes_second ? 0 : 1])];
+  for (const Place& from : joined.from)
+    if (from.kind == Place::number) return false;
+  joined.to = places_[r];
+  each_.back() = joined;
   return true;
 }
 

@@ -45,6 +45,9 @@ class TiledExpression {
     PointwiseInstruction instruction;
     std::array<Place, 3> from;
     Place to;
+    PointwiseCode then =
+        PointwiseCode::input;   ///< if another: a second instruction, on the value of the first
+    bool comes_second = false;  ///< and the first's value is its second operand
   };
   struct Run;  // one thread's
   using Visitor = std::function<void(std::int64_t begin, std::int64_t n, const float* values)>;
@@ -65,6 +68,7 @@ class TiledExpression {
   std::vector<Place> operands_of_register(std::size_t r) const;
   bool place_once();
   bool place_each();
+  bool join_pair(std::size_t p, std::size_t r);
 
   std::int64_t most_;  // elements of a tile; a slot has room for them
   PointwiseProgram program_;
