@@ -12,13 +12,6 @@
 namespace tandem {
 namespace {
 
-bool all_finite(const Tensor& t) {
-  if (!is_floating(t.dtype())) return true;
-  for (double v : t.values())
-    if (!std::isfinite(v)) return false;
-  return true;
-}
-
 Tensor filled(const Input& input, Host& host, std::int64_t batch) {
   Tensor t = Tensor::empty(input.type);
   host.fill(input.input, batch, 0, {}, {t.as<std::byte>(), static_cast<std::size_t>(input.type.bytes())});
@@ -26,6 +19,13 @@ Tensor filled(const Input& input, Host& host, std::int64_t batch) {
 }
 
 }  // namespace
+
+bool all_finite(const Tensor& t) {
+  if (!is_floating(t.dtype())) return true;
+  for (double v : t.values())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
 
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
                              std::int64_t batch) {

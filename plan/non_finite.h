@@ -15,4 +15,7 @@ namespace tandem {
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
                              std::int64_t batch);
 
+/// Is every element of a floating tensor finite? True of any other.
+bool all_finite(const Tensor& t);
+
 }  // namespace tandem

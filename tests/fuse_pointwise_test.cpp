@@ -49,6 +49,11 @@ Job norm_job(DType dtype = DType::f32) {
   return job;
 }
 
+void expect_same(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  expect_same_state(a.state, b.state);
+}
+
 int count_steps(const Program& p, std::string_view name) {
   return static_cast<int>(
       std::count_if(p.steps.begin(), p.steps.end(), [&](const Step& s) { return s.op->name() == name; }));
@@ -103,10 +108,8 @@ TEST(FusePointwise, NetworksWithNormsTrainToTheSameBits) {
       const Outcome fused = train(job, s);
       s.recompute_cheap = true;
       const Outcome again = train(job, s);
-      for (const Outcome* o : {&fused, &again}) {
-        EXPECT_EQ(apart.losses, o->losses);
-        expect_same_state(apart.state, o->state);
-      }
+      expect_same(apart, fused);
+      expect_same(apart, again);
     }
 }
 
@@ -127,10 +130,7 @@ TEST(FusePointwise, ReadersThatComeLaterAreJudgedByWhatIsKnown) {
   Strategy s;
   s.fuse_pointwise = false;
   const Outcome apart = train(job, s);
-  s.fuse_pointwise = true;
-  const Outcome fused = train(job, s);
-  EXPECT_EQ(apart.losses, fused.losses);
-  expect_same_state(apart.state, fused.state);
+  expect_same(apart, train(job, {}));
 }
 
 TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
@@ -140,9 +140,7 @@ TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
   s.fuse_pointwise = s.recompute_cheap = false;
   const Outcome apart = train(job, s);
   s.fuse_pointwise = s.recompute_cheap = true;
-  const Outcome fused = train(job, s);
-  EXPECT_EQ(apart.losses, fused.losses);
-  expect_same_state(apart.state, fused.state);
+  expect_same(apart, train(job, s));
 }
 
 TEST(RecomputeCheap, LowersThePeakOfNormalisedConvolutionsByAQuarterAtLeast) {
@@ -177,8 +175,7 @@ TEST(PoolFirst, ChangesNoBitAndKeepsLess) {
       const Outcome after = train(job, s);
       s.pool_first = true;
       const Outcome before = train(job, s);
-      EXPECT_EQ(after.losses, before.losses);
-      expect_same_state(after.state, before.state);
+      expect_same(after, before);
       EXPECT_LT(before.planned_peak, after.planned_peak);
     }
 }

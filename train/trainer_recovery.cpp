@@ -1,6 +1,5 @@
 // What a Trainer does about batches whose loss or gradients are not finite.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,17 +12,6 @@
 #include <tandem/train/trainer.h>
 
 namespace tandem {
-namespace {
-
-bool all_finite(const std::map<std::string, Tensor>& state) {
-  return std::ranges::all_of(state, [](const auto& s) {
-    return !is_floating(s.second.dtype()) ||
-           std::ranges::all_of(s.second.values(), [](double v) { return std::isfinite(v); });
-  });
-}
-
-}  // namespace
-
 // The graph of the whole batch once more, forward and backward, node by node, from the state as it is.
 std::string Trainer::where_non_finite(std::int64_t batch, Comm* through) {
   const auto state = session_->state(main_rank(), through);
@@ -101,7 +89,9 @@ void Trainer::keep() {
 
 bool Trainer::state_is_finite() {
   const auto state = session_->state(main_rank());
-  return share(is_main() && all_finite(state), main_rank()) != 0;
+  const bool finite =
+      is_main() && std::ranges::all_of(state, [](const auto& s) { return all_finite(s.second); });
+  return share(finite, main_rank()) != 0;
 }
 
 }  // namespace tandem
