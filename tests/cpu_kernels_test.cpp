@@ -42,13 +42,17 @@ TensorType f32_type(Shape shape) { return {DType::f32, std::move(shape)}; }
 // Ops of oneDNN and of our own kernels, large enough for a team.
 std::vector<OpOnTypes> library_ops() {
   const Conv2dOptions o{.padding = 1};
-  const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40});
+  const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40}),
+                   tiny = f32_type({32, 2, 2, 40});
   return {{std::make_shared<MatMul>(MatMulOptions{false, true}),
            {f32_type({96, 300}), f32_type({160, 300}), f32_type({160})}},
           {std::make_shared<MatMul>(MatMulOptions{}), {f32_type({64, 32, 32}), f32_type({64, 32, 32})}},
           {std::make_shared<Conv2d>(o), {x, w, f32_type({40})}},
           {std::make_shared<Conv2dGradInput>(o, 16), {y, w}},
-          {std::make_shared<Conv2dGradWeight>(o, 3, true), {x, y}}};
+          {std::make_shared<Conv2dGradWeight>(o, 3, true), {x, y}},
+          {std::make_shared<Conv2d>(o), {y, f32_type({32, 3, 3, 40}), f32_type({32})}},     // Winograd's
+          {std::make_shared<Conv2d>(o), {tiny, f32_type({32, 3, 3, 40}), f32_type({32})}},  // a product
+          {std::make_shared<Conv2dGradWeight>(o, 3, true), {tiny, tiny}}};
 }
 std::vector<OpOnTypes> own_ops() {
   const TensorType x = f32_type({16, 32, 32, 64}), c = f32_type({64}), y = f32_type({16, 16, 16, 64});

@@ -1,6 +1,7 @@
 // Convolutions through oneDNN on plain channels-last images. No implementation reads weights (O,H,W,I) at
-// speed, so they are repacked in the workspace: about 1 % of a layer's time.
+// speed, so they are repacked in the workspace: about 1 % of a layer's time. On tiny images, as products.
 #include <tandem/ops/conv.h>
+#include <tandem/ops/cpu/conv_dense.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
@@ -55,26 +56,34 @@ struct Operands {
         w(weights(spec.inputs[0].dtype, s)),
         bias(vector(spec.inputs[0].dtype, s.out)),
         y(image(spec.inputs[0].dtype, s.n, s.output, s.out)),
-        team{spec.op.cost(spec.inputs, spec.outputs).flops < kTeamFlops ? 1 : spec.threads} {}
+        team{spec.op.cost(spec.inputs, spec.outputs).flops < kTeamFlops ? 1 : spec.threads},
+        dense(spec.inputs[0].dtype == DType::f32 && dense_conv_is_faster(s)) {}
   Conv2dSize s;
   onednn::Operand x, w, bias, y;
   onednn::Team team;
+  bool dense;  // done as a product with the convolution's matrix
 };
 
 }  // namespace
 
 KernelPtr make_conv2d_cpu(const KernelSpec& spec) {
   const Operands o(spec);
+  if (o.dense)
+    if (KernelPtr kernel = make_dense_conv2d(spec, o.s)) return kernel;
   return finish(
       onednn::convolution(o.x, o.w, spec.inputs.size() == 3 ? &o.bias : nullptr, o.y, o.s.window, o.team),
       spec);
 }
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec) {
   const Operands o(spec);
+  if (o.dense)
+    if (KernelPtr kernel = make_dense_conv2d_grad_input(spec, o.s)) return kernel;
   return finish(onednn::convolution_grad_input(o.y, o.w, o.x, o.s.window, o.team), spec);
 }
 KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {
   const Operands o(spec);
+  if (o.dense)
+    if (KernelPtr kernel = make_dense_conv2d_grad_weight(spec, o.s)) return kernel;
   return finish(onednn::convolution_grad_weight(o.x, o.y, o.w, spec.outputs.size() == 2 ? &o.bias : nullptr,
                                                 o.s.window, o.team),
                 spec);

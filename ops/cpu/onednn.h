@@ -7,8 +7,8 @@
 #include <tandem/core/types.h>
 #include <tandem/ops/window.h>
 
-/// oneDNN behind one file pair: nothing else includes its headers, and both its second and its third
-/// API are spoken. Without the library, onednn_absent.cpp stands in and there are no primitives.
+/// oneDNN behind one header: only the files onednn* include its own, and both its second and its third API
+/// are spoken. Without the library, onednn_absent.cpp stands in and there are no primitives.
 namespace tandem::onednn {
 
 /// One operand, in oneDNN's order of axes whatever its order in memory: images (N,C,H,W), convolution
