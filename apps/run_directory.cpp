@@ -93,6 +93,7 @@ std::string to_json(const TrainOptions& o) {
                {"warmup_lr", o.warmup_lr},
                {"clip_grad", o.clip_norm},
                {"clip_value", o.clip_value},
+               {"loss_scale", o.loss_scale},
                {"on_nan", o.on_nan},
                {"max_rollbacks", o.max_rollbacks},
                {"patience", o.patience},

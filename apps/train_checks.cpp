@@ -11,6 +11,7 @@
 #include <tandem/dist/launch.h>
 #include <tandem/dist/link.h>
 #include <tandem/pipeline/schedules.h>
+#include <tandem/plan/loss_scale.h>
 
 #include "augment.h"
 #include "log.h"
@@ -100,6 +101,8 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   one_of("--amp-dtype", o.amp_dtype, {"none", "bf16"});
   if (o.amp_dtype != "none" && o.dtype != "f32")
     throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
+  in_range("--loss-scale", o.loss_scale, 0.0);
+  if (o.loss_scale > 0) check(LossScale{.initial = o.loss_scale});
   in_range("--clip-grad", o.clip_norm, 0.0);
   in_range("--clip-value", o.clip_value, 0.0);
   one_of("--on-nan", o.on_nan, {"stop", "skip", "rollback"});

@@ -75,6 +75,10 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.add_option("--warmup-lr", o.warmup_lr, "where it begins");
   app.add_option("--amp-dtype", o.amp_dtype,
                  "bf16: products and activations in it, weights and sums in f32; or none");
+  app.add_option(
+      "--loss-scale", o.loss_scale,
+      "multiplies the loss before backward by this power of two, which halves when gradients overflow\n"
+      "(their batch updates nothing) and doubles after 2000 batches that do not; 0: none");
   app.add_option("--clip-grad", o.clip_norm,
                  "scales the gradients together to this L2 norm where theirs is larger");
   app.add_option("--clip-value", o.clip_value, "keeps each gradient's elements in ± this");

@@ -30,7 +30,7 @@ struct TrainOptions {
   std::string optimizer = "sgd";
   double momentum = 0.9, weight_decay = 0;
   bool nesterov = false, no_bias_decay = false;
-  double clip_norm = 0, clip_value = 0;  ///< 0: none
+  double clip_norm = 0, clip_value = 0, loss_scale = 0;  ///< 0: none
   std::string on_nan = "stop";
   int max_rollbacks = 3;
   std::string amp_dtype = "none";

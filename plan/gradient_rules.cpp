@@ -13,7 +13,7 @@
 #include <tandem/core/trace.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
-#include <tandem/ops/shape.h>
+#include <tandem/plan/over_models.h>
 
 namespace tandem {
 namespace {
@@ -30,7 +30,7 @@ class Rules {
     const Tensor squares = sum_over_all([&](const Tensor& g) { return sum_of_model(g * g); });
     const Tensor norm = sqrt(squares);
     const Tensor factor = minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
-    each([&](const Tensor& g) { return g * spread(factor, g.type()); });
+    each([&](const Tensor& g) { return g * over_models(factor, g.type().rank()); });
   }
 
   // 0·g is 0, or else NaN.
@@ -77,14 +77,6 @@ class Rules {
     return axes.empty() ? g : sum(g, axes);
   }
 
-  // One value a model, to be broadcast over the model's part of a tensor.
-  Tensor spread(const Tensor& per_model, const TensorType& over) const {
-    if (models_ == 1) return per_model;
-    Shape shape(static_cast<std::size_t>(over.rank()), 1);
-    shape[0] = models_;
-    return reshape(per_model, shape);
-  }
-
   static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }
 
   StepGraph& step_;
@@ -108,20 +100,24 @@ Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
 
 StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int models, bool flush) {
   if (!rules.any()) return step;
-  if (!flush && (rules.clip_norm || rules.skip_non_finite))
+  if (!flush && (rules.clip_norm || rules.skips()))
     throw Error(
         fmt::format("{} looks at the gradients of all stages, which update at different times under this "
                     "schedule: use one that flushes (gpipe, 1f1b), or clip by value",
-                    rules.clip_norm ? "clipping by norm" : "skipping batches that are not finite"));
+                    rules.clip_norm    ? "clipping by norm"
+                    : rules.loss_scale ? "loss scaling"
+                                       : "skipping batches that are not finite"));
   std::vector<Node> assigns;
-  if (rules.skip_non_finite) step.graph = without_assigns(step.graph, assigns);
+  if (rules.skips()) step.graph = without_assigns(step.graph, assigns);
+  if (rules.loss_scale) unscale_gradients(step, *rules.loss_scale);
   {
     Rules apply(step, models);
-    if (rules.skip_non_finite) step.update_if = apply.all_finite();
+    if (rules.skips()) step.update_if = apply.all_finite();
     if (rules.clip_value) apply.clip_value(*rules.clip_value);
     if (rules.clip_norm) apply.clip_norm(*rules.clip_norm);
   }
-  if (rules.skip_non_finite) step.results[std::string(kUpdated)] = step.update_if;
+  if (rules.skips()) step.results[std::string(kUpdated)] = step.update_if;
+  if (rules.loss_scale) update_loss_scale(step, *rules.loss_scale);
   Trace trace(step.graph);
   for (const Node& n : assigns) {
     const SlotId slot = static_cast<const Assign&>(*n.op).slot;
@@ -136,10 +132,7 @@ StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int m
 }
 
 Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before) {
-  if (update_if.type().rank() == 0) return where(update_if, after, before);
-  Shape shape(static_cast<std::size_t>(std::max(1, after.type().rank())), 1);
-  shape[0] = update_if.shape()[0];
-  return where(reshape(update_if, shape), after, before);
+  return where(over_models(update_if, after.type().rank()), after, before);
 }
 
 void check(const GradientRules& rules) {
@@ -149,6 +142,7 @@ void check(const GradientRules& rules) {
   };
   positive("clipping by value", rules.clip_value);
   positive("clipping by norm", rules.clip_norm);
+  if (rules.loss_scale) check(*rules.loss_scale);
 }
 
 }  // namespace tandem

@@ -119,7 +119,9 @@ StepGraph training_graph(const Graph& forward, const Strategy& strategy) {
   for (const auto& [slot, value] : weights) wrt.push_back(value);
   if (wrt.empty())
     throw Error("a training graph needs a trained state: initialise() or load() the model before tracing it");
-  const Differentiated d = differentiate(scaled, results.at("loss"), wrt);
+  const auto& loss_scale = strategy.gradients.loss_scale;
+  const ValueId loss = loss_scale ? scale_loss(scaled, results.at("loss"), *loss_scale) : results.at("loss");
+  const Differentiated d = differentiate(scaled, loss, wrt);
 
   Unrolling unrolled(d.graph, strategy.microbatches);
   StepGraph result;

@@ -34,7 +34,7 @@ std::vector<Setting> settings() {
        "--arch convnet --nesterov --wd 0.01 --no-bias-decay --clip-grad 1 --sched linear --warmup-epochs 1"},
       {"AdamW", "--arch mlp-residual --opt adamw --lr 0.003 --wd 0.05 --sched cosine"},
       {"AdamF64", "--arch mlp --opt adam --lr 0.003 --dtype f64"},
-      {"Bf16", "--arch convnet --amp-dtype bf16 --opt adamw --lr 0.003"},
+      {"Bf16", "--arch convnet --amp-dtype bf16 --loss-scale 1024 --opt adamw --lr 0.003"},
       {"Augmented", "--arch mlp -b 60 --no-drop-last --augment pad-crop,flip --workers 1"},
       {"Mixup", "--arch convnet -b 60 --no-drop-last --mixup 0.4 --workers 1 --parallel data --ranks 2"},
       {"DataParallel", "--arch convnet --parallel data --ranks 2 --microbatches 2"},

@@ -115,6 +115,107 @@ TEST(GradientRules, ABatchThatIsNotFiniteChangesNoState) {
       }
 }
 
+// Powers of two: only what would be too small for a type has other bits.
+TEST(LossScale, ChangesNoBit) {
+  struct Layout {
+    int stages, replicas, microbatches;
+    std::vector<std::uint64_t> seeds;
+  };
+  for (const auto& [stages, replicas, microbatches, seeds] : std::vector<Layout>{{1, 1, 1, {1}},
+                                                                                 {2, 1, 2, {1}},
+                                                                                 {3, 1, 1, {1}},
+                                                                                 {1, 2, 1, {1}},
+                                                                                 {1, 1, 2, {3, 8}},
+                                                                                 {2, 2, 2, {3, 8}}}) {
+    Job job = small_residual_job();
+    job.seeds = seeds;
+    job.rates.assign(seeds.size(), 0.05);
+    Strategy s = clipped(0.1);
+    s.stages = stages;
+    s.replicas = replicas;
+    s.microbatches = microbatches;
+    if (stages > 1) s.schedule = ScheduleKind::one_f_one_b;
+    const auto plain = train(job, s);
+    s.gradients.loss_scale = LossScale{.initial = 1024, .growth_interval = 3};
+    auto scaled = train(job, s);
+    EXPECT_EQ(scaled.losses, plain.losses);
+    const auto batches = static_cast<int>(plain.losses.size());
+    for (const double scale : scaled.state.at(std::string(kLossScale)).values())
+      EXPECT_EQ(scale, 1024 * std::pow(2, batches / 3));
+    for (const double row : scaled.state.at(std::string(kFiniteBatches)).values())
+      EXPECT_EQ(row, batches % 3);
+    scaled.state.erase(std::string(kLossScale));
+    scaled.state.erase(std::string(kFiniteBatches));
+    expect_same_state(scaled.state, plain.state);
+  }
+}
+
+// A host whose images are large, and so the first module's gradients.
+struct Loud : JobHost {
+  using JobHost::JobHost;
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override {
+    JobHost::fill(name, batch, microbatch, rank, out);
+    if (name != "images") return;
+    for (std::size_t i = 0; i < out.size() / sizeof(float); ++i)
+      reinterpret_cast<float*>(out.data())[i] *= 1000;
+  }
+};
+
+TEST(LossScale, HalvesUntilGradientsAreFinite) {
+  Job job = small_residual_job();
+  Strategy s = clipped(1e6);
+  s.gradients.loss_scale = LossScale{.initial = 0x1p126};
+  Loud host(job, 1);
+  Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+  session.load(testing::initial_state(job));
+  int skipped = 0;
+  for (bool updated = false; !updated && skipped < 126; ++skipped) {
+    const auto before = session.state();
+    session.run(skipped, 1);
+    auto after = session.state();
+    const double scale = after.at(std::string(kLossScale)).values()[0];
+    updated = scale == std::ldexp(1, 126 - skipped);
+    if (!updated) {
+      EXPECT_EQ(scale, std::ldexp(1, 125 - skipped));
+      for (const auto& [path, tensor] : testing::initial_state(job))
+        EXPECT_EQ(before.at(path).values(), after.at(path).values());
+    }
+  }
+  EXPECT_GT(skipped, 1) << "the first scale was too large";
+  EXPECT_LT(skipped, 60);
+}
+
+TEST(LossScale, AModelWhoseGradientsAreNotFiniteHalvesItsOwn) {
+  Job job = small_residual_job();
+  job.seeds = {3, 8};
+  job.rates = {0.05, NAN};  // the second's weights are lost at once
+  Strategy s = clipped(1e6);
+  s.models = 2;
+  s.gradients.loss_scale = LossScale{.initial = 4, .growth_interval = 2};
+  const auto state = [&](int batches) {
+    JobHost host(job, 1);
+    Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+    session.load(testing::initial_state(job));
+    session.run(0, batches);
+    return session.state().at(std::string(kLossScale)).values();
+  };
+  EXPECT_EQ(state(1), (std::vector<double>{4, 4}));
+  EXPECT_EQ(state(2), (std::vector<double>{8, 2}));
+  EXPECT_EQ(state(5), (std::vector<double>{16, 1}));  // never below
+}
+
+TEST(LossScale, MustBeAPowerOfTwo) {
+  for (const LossScale& bad : std::vector<LossScale>{{.initial = 3},
+                                                     {.initial = 0.5},
+                                                     {.initial = -2},
+                                                     {.initial = NAN},
+                                                     {.initial = INFINITY},
+                                                     {.growth_interval = 0}})
+    EXPECT_THROW(check(bad), Error) << bad.initial;
+  check(LossScale{});
+}
+
 TEST(GradientRules, SchedulesWhoseStagesUpdateApartAreRefused) {
   const Job job = small_residual_job();
   Strategy s = clipped(1);
@@ -126,6 +227,8 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateApartAreRefused) {
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("use one that flushes"), std::string::npos) << e.what();
   }
+  s.gradients = {.loss_scale = LossScale{}};
+  EXPECT_THROW(build(testing::trace_job(job, job.batch_size), s), Error);
   s.gradients = {.clip_value = 0.01};
   const auto clipped_elements = train(job, s);
   s.gradients = {};

@@ -36,7 +36,8 @@ bool Trainer::recover() {
   if (options_.on_non_finite == OnNonFinite::stop) return false;
   std::int64_t bad = share(std::exchange(bad_, -1), main_rank());
   if (options_.on_non_finite == OnNonFinite::skip) {
-    const std::int64_t skipped = share(std::exchange(skipped_, -1), 0);
+    std::int64_t skipped = share(std::exchange(skipped_, -1), 0);
+    if (options_.strategy.gradients.loss_scale) skipped = -1;  // the scale was too large: a matter of course
     if (bad < 0 || (skipped >= 0 && skipped < bad)) bad = skipped;
     if (bad < 0 || std::exchange(explained_, true)) return false;
     const std::string where = where_non_finite(bad);

@@ -1,0 +1,78 @@
+#include <tandem/plan/loss_scale.h>
+
+#include <cmath>
+#include <string>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+#include <tandem/core/trace.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/plan/over_models.h>
+
+namespace tandem {
+namespace {
+
+Tensor number(double value) { return Tensor::full({DType::f32, {}}, value); }
+
+Tag tag_at(int stage, Phase phase) {
+  Tag tag;
+  tag.phase = phase;
+  tag.path = "loss_scale";
+  tag.stage = stage;
+  return tag;
+}
+
+int stage_of(const Graph& g) { return g.slot(g.find_slot(std::string(kLossScale))).stage; }
+
+// Under the trace's tag.
+Tensor current(Trace& trace, const LossScale& scale) {
+  const Tensor kept = trace.read(trace.graph().find_slot(std::string(kLossScale)));
+  return where(equal(kept, number(0)), number(scale.initial), kept);
+}
+
+}  // namespace
+
+ValueId scale_loss(Graph& forward, ValueId loss, const LossScale& scale) {
+  const Tag at = forward.node(forward.value(loss).producer).tag;
+  for (const std::string_view path : {kLossScale, kFiniteBatches})
+    forward.add_slot({std::string(path), {DType::f32, forward.type(loss).shape}, false, at.stage});
+  Trace trace(forward);
+  trace.set_tag(tag_at(at.stage, Phase::forward));
+  const Tensor factor = current(trace, scale);
+  return trace.value(trace.tensor(loss) * cast(factor, forward.type(loss).dtype));
+}
+
+void unscale_gradients(StepGraph& step, const LossScale& scale) {
+  Trace trace(step.graph);
+  trace.set_tag(tag_at(stage_of(step.graph), Phase::update));
+  const Tensor inverse = number(1) / current(trace, scale);
+  for (auto& [slot, value] : step.grads) {
+    trace.set_tag(tag_at(step.graph.slot(slot).stage, Phase::update));
+    const Tensor grad = trace.tensor(value);
+    value = trace.value(grad * over_models(cast(inverse, grad.dtype()), grad.type().rank()));
+  }
+}
+
+void update_loss_scale(StepGraph& step, const LossScale& scale) {
+  Trace trace(step.graph);
+  trace.set_tag(tag_at(stage_of(step.graph), Phase::update));
+  const SlotId count = step.graph.find_slot(std::string(kFiniteBatches));
+  const Tensor now = current(trace, scale), finite = trace.tensor(step.update_if);
+  const Tensor row = where(finite, trace.read(count) + number(1), number(0));
+  const Tensor grows = less_equal(number(scale.growth_interval), row);
+  trace.assign(count, where(grows, number(0), row));
+  trace.assign(step.graph.find_slot(std::string(kLossScale)),
+               where(finite, where(grows, now * number(2), now), maximum(now * number(0.5), number(1))));
+}
+
+void check(const LossScale& scale) {
+  int exponent = 0;
+  if (!(scale.initial >= 1) || std::frexp(scale.initial, &exponent) != 0.5 || exponent > 127)
+    throw Error(fmt::format("a loss scale of {}: it must be a power of two from 1 to 2^126", scale.initial));
+  if (scale.growth_interval < 1)
+    throw Error(
+        fmt::format("a loss scale that grows after {} batches: it must be 1 or more", scale.growth_interval));
+}
+
+}  // namespace tandem

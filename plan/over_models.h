@@ -1,0 +1,17 @@
+#pragma once
+#include <algorithm>
+
+#include <tandem/ops/shape.h>
+
+namespace tandem {
+
+/// One value a model, (models,), as an operand for arrays of `rank` whose leading axis is the models'. A
+/// scalar, where there is one model, stays as it is.
+inline Tensor over_models(const Tensor& value, int rank) {
+  if (value.type().rank() == 0) return value;
+  Shape shape(static_cast<std::size_t>(std::max(1, rank)), 1);
+  shape[0] = value.shape()[0];
+  return reshape(value, shape);
+}
+
+}  // namespace tandem
