@@ -32,12 +32,10 @@ class NonFinite : public Error {
   std::int64_t batch;
 };
 
-/// "1 stage", "2 stages", "2 batches": for messages.
+/// "1 stage", "2 stages", "2 batches", "2 epochs": for messages.
 inline std::string counted(std::int64_t n, std::string_view noun) {
-  return std::to_string(n) + " " + std::string(noun) +
-         (n == 1                                        ? ""
-          : noun.ends_with("ch") || noun.ends_with("s") ? "es"
-                                                        : "s");
+  const bool hisses = noun.ends_with("s") || (noun.ends_with("ch") && !noun.ends_with("och"));
+  return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : hisses ? "es" : "s");
 }
 
 }  // namespace tandem

@@ -1,0 +1,20 @@
+// What messages are made of.
+#include <gtest/gtest.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+namespace {
+
+TEST(Messages, CountInPlurals) {
+  EXPECT_EQ("1 stage", counted(1, "stage"));
+  EXPECT_EQ("0 stages", counted(0, "stage"));
+  EXPECT_EQ("2 batches", counted(2, "batch"));
+  EXPECT_EQ("3 micro-batches", counted(3, "micro-batch"));
+  EXPECT_EQ("2 losses", counted(2, "loss"));
+  EXPECT_EQ("2 epochs", counted(2, "epoch"));
+  EXPECT_EQ("1 epoch", counted(1, "epoch"));
+}
+
+}  // namespace
+}  // namespace tandem
