@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/graph_rewrite.h>
 
 namespace tandem {
 
@@ -19,9 +20,7 @@ void GraphEdit::rewire(NodeId reader, ValueId from, ValueId to) {
 }
 
 Graph GraphEdit::finish() const {
-  Graph result;
-  for (const StateSlot& s : graph_.slots()) result.add_slot(s);
-  std::vector<ValueId> value(graph_.values().size(), -1);
+  GraphRewrite rewrite(graph_);
   std::vector<char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
 
   // Depth first, without recursion: a graph may be thousands of nodes deep.
@@ -47,23 +46,14 @@ Graph GraphEdit::finish() const {
         descended = true;
       }
       if (descended) continue;
-      std::vector<ValueId> mapped;
-      for (ValueId v : in) {
-        if (value[static_cast<std::size_t>(v)] < 0)
-          value[static_cast<std::size_t>(v)] = result.add_value(graph_.type(v));
-        mapped.push_back(value[static_cast<std::size_t>(v)]);
-      }
-      const Node& node = graph_.node(n);
-      const NodeId id = result.add(node.op, std::move(mapped), node.tag);
-      for (std::size_t o = 0; o < node.outputs.size(); ++o)
-        value[static_cast<std::size_t>(node.outputs[o])] = result.node(id).outputs[o];
+      rewrite.copy(graph_.node(n), graph_.node(n).op, rewrite.now(in));
       mark = 2;
       stack.pop_back();
     }
   };
   for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes().size()); ++n)
     if (state[static_cast<std::size_t>(n)] == 0) write(n);
-  return result;
+  return rewrite.take();
 }
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/norm.h>
@@ -35,30 +36,23 @@ Tensors mapped_in_parts(const BatchNorm& op, const Mapped& mapped, const Tensors
 }  // namespace
 
 Graph expand_norms(const Graph& graph) {
-  Graph result;
-  for (const StateSlot& s : graph.slots()) result.add_slot(s);
-  std::vector<ValueId> to(graph.values().size(), -1);
-  const auto now = [&](ValueId v) -> ValueId& { return to[static_cast<std::size_t>(v)]; };
+  GraphRewrite rewrite(graph);
   for (const Node& node : graph.nodes()) {
-    std::vector<ValueId> inputs;
-    for (ValueId v : node.inputs) inputs.push_back(now(v));
     const auto* mapped = dynamic_cast<const Mapped*>(node.op.get());
     const auto* norm = dynamic_cast<const BatchNorm*>(mapped ? mapped->inner.get() : node.op.get());
-    std::vector<ValueId> outputs;
-    if (norm) {
-      Trace trace(result);
-      trace.set_tag(node.tag);
-      Tensors arguments;
-      for (ValueId v : inputs) arguments.push_back(trace.tensor(v));
-      const Tensors parts = mapped ? mapped_in_parts(*norm, *mapped, arguments)
-                                   : batch_norm_in_parts(*norm, arguments[0], arguments[1], arguments[2]);
-      for (const Tensor& t : parts) outputs.push_back(trace.value(t));
-    } else {
-      outputs = result.node(result.add(node.op, std::move(inputs), node.tag)).outputs;
+    if (!norm) {
+      rewrite.copy(node);
+      continue;
     }
-    for (std::size_t o = 0; o < outputs.size(); ++o) now(node.outputs[o]) = outputs[o];
+    Trace trace(rewrite.graph());
+    trace.set_tag(node.tag);
+    Tensors arguments;
+    for (ValueId v : rewrite.now(node.inputs)) arguments.push_back(trace.tensor(v));
+    const Tensors parts = mapped ? mapped_in_parts(*norm, *mapped, arguments)
+                                 : batch_norm_in_parts(*norm, arguments[0], arguments[1], arguments[2]);
+    for (std::size_t o = 0; o < parts.size(); ++o) rewrite.replace(node.outputs[o], trace.value(parts[o]));
   }
-  return result;
+  return rewrite.take();
 }
 
 }  // namespace tandem

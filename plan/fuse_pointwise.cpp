@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <tandem/core/graph_ops.h>
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -38,21 +39,15 @@ class Fusion {
   // Without the nodes that nobody reads any more.
   Graph rewritten() const {
     const std::vector<bool> needed = needed_nodes();
-    Graph result;
-    for (const StateSlot& s : g_.slots()) result.add_slot(s);
-    std::vector<ValueId> to(g_.values().size(), -1);
+    GraphRewrite rewrite(g_);
     for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
       const Node& node = g_.node(n);
       if (!needed[at(n)]) continue;
-      OpPtr op = node.op;
       const std::vector<ValueId> all = inputs_of(n);
-      if (all != node.inputs) op = reader(n)->with(expressions_[at(n)]->program);
-      std::vector<ValueId> inputs;
-      for (ValueId v : all) inputs.push_back(to[at(v)]);
-      const Node& added = result.node(result.add(std::move(op), std::move(inputs), node.tag));
-      for (std::size_t o = 0; o < node.outputs.size(); ++o) to[at(node.outputs[o])] = added.outputs[o];
+      const OpPtr op = all == node.inputs ? node.op : reader(n)->with(expressions_[at(n)]->program);
+      rewrite.copy(node, op, rewrite.now(all));
     }
-    return result;
+    return rewrite.take();
   }
 
  private:

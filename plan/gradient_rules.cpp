@@ -10,6 +10,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -86,14 +87,13 @@ class Rules {
 
 // The graph without the assigns to what is not trained, which are put off. Value ids stay.
 Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
-  Graph result;
-  for (const StateSlot& s : g.slots()) result.add_slot(s);
+  GraphRewrite rewrite(g);
   for (const Node& n : g.nodes())
     if (dynamic_cast<const Assign*>(n.op.get()))
       assigns.push_back(n);
     else
-      result.add(n.op, n.inputs, n.tag);
-  return result;
+      rewrite.copy(n);
+  return rewrite.take();
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -15,13 +16,12 @@ namespace {
 
 class Mixing {
  public:
-  Mixing(const Graph& forward, DType low) : g_(forward), low_(low), to_(forward.values().size(), -1) {
-    for (const StateSlot& s : forward.slots()) result_.add_slot(s);
+  Mixing(const Graph& forward, DType low) : g_(forward), low_(low), rewrite_(forward) {
     find_full();
     for (NodeId n = 0; n < static_cast<NodeId>(forward.nodes().size()); ++n)
       add(forward.node(n), full_[at(n)]);
   }
-  Graph take() { return std::move(result_); }
+  Graph take() { return rewrite_.take(); }
 
  private:
   static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
@@ -41,8 +41,7 @@ class Mixing {
   }
 
   void add(const Node& n, bool full) {
-    std::vector<ValueId> inputs = n.inputs;
-    for (ValueId& v : inputs) v = to_[at(v)];
+    std::vector<ValueId> inputs = rewrite_.now(n.inputs);
     OpPtr op = n.op;
     switch (full ? Precision::full : n.op->precision()) {
       case Precision::low:
@@ -59,8 +58,7 @@ class Mixing {
           if (is(inputs[i], low_)) inputs[i] = as(inputs[i], g_.type(n.inputs[i]).dtype, n.tag);
         break;
     }
-    const Node& added = result_.node(result_.add(std::move(op), std::move(inputs), n.tag));
-    for (std::size_t o = 0; o < n.outputs.size(); ++o) to_[at(n.outputs[o])] = added.outputs[o];
+    rewrite_.copy(n, std::move(op), std::move(inputs));
   }
 
   // An expression says what it gives; one that gave f32 gives what it is given. Casts are the user's.
@@ -68,13 +66,13 @@ class Mixing {
     const auto* pointwise = dynamic_cast<const Pointwise*>(n.op.get());
     if (!pointwise || !any_low(inputs) || pointwise->dtype != DType::f32 || pointwise->program.size() < 2)
       return n.op;
-    return std::make_shared<Pointwise>(pointwise->program, low_);
+    return std::make_shared<Pointwise>(pointwise->program, low_, pointwise->label());
   }
 
   bool any_low(const std::vector<ValueId>& values) const {
     return std::any_of(values.begin(), values.end(), [&](ValueId v) { return is(v, low_); });
   }
-  bool is(ValueId v, DType dtype) const { return result_.type(v).dtype == dtype; }
+  bool is(ValueId v, DType dtype) const { return rewrite_.graph().type(v).dtype == dtype; }
 
   // Once for all readers.
   ValueId as(ValueId v, DType dtype, const Tag& reader) {
@@ -82,19 +80,16 @@ class Mixing {
     if (fresh) {
       Tag tag = reader;
       tag.rng_id = 0;
-      found->second =
-          result_
-              .node(result_.add(
-                  std::make_shared<Pointwise>(PointwiseProgram{{PointwiseCode::input, 0}}, dtype), {v}, tag))
-              .outputs[0];
+      Graph& g = rewrite_.graph();
+      const auto cast = std::make_shared<Pointwise>(PointwiseProgram{{PointwiseCode::input, 0}}, dtype);
+      found->second = g.node(g.add(cast, {v}, tag)).outputs[0];
     }
     return found->second;
   }
 
   const Graph& g_;
   const DType low_;
-  Graph result_;
-  std::vector<ValueId> to_;
+  GraphRewrite rewrite_;
   std::vector<bool> full_;  // nodes
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
 };

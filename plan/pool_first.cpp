@@ -1,5 +1,6 @@
 #include <tandem/plan/pool_first.h>
 
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 
@@ -29,26 +30,22 @@ Graph pool_first(const Graph& graph) {
     if (const Node* relu = relu_before(n))
       moved[static_cast<std::size_t>(relu - graph.nodes().data())] = true;
 
-  Graph result;
-  for (const StateSlot& s : graph.slots()) result.add_slot(s);
-  std::vector<ValueId> to(graph.values().size(), -1);
-  const auto now = [&](ValueId v) -> ValueId& { return to[static_cast<std::size_t>(v)]; };
+  GraphRewrite rewrite(graph);
+  Graph& result = rewrite.graph();
   for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
     if (moved[n]) {
-      now(node.outputs[0]) = now(node.inputs[0]);
+      rewrite.replace(node.outputs[0], rewrite.now(node.inputs[0]));
       continue;
     }
-    std::vector<ValueId> inputs;
-    for (ValueId v : node.inputs) inputs.push_back(now(v));
-    const NodeId added = result.add(node.op, std::move(inputs), node.tag);
-    for (std::size_t o = 0; o < node.outputs.size(); ++o)
-      now(node.outputs[o]) = result.node(added).outputs[o];
-    if (const Node* relu = relu_before(node))
-      now(node.outputs[0]) =
-          result.node(result.add(relu->op, {result.node(added).outputs[0]}, relu->tag)).outputs[0];
+    rewrite.copy(node);
+    if (const Node* relu = relu_before(node)) {
+      const ValueId pooled = node.outputs[0];
+      const NodeId added = result.add(relu->op, {rewrite.now(pooled)}, relu->tag);
+      rewrite.replace(pooled, result.node(added).outputs[0]);
+    }
   }
-  return result;
+  return rewrite.take();
 }
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include <tandem/autograd/differentiate.h>
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/pointwise.h>
 
@@ -41,8 +42,8 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
 // assign stays.
 class Unrolling {
  public:
-  Unrolling(const Graph& once, int microbatches) : once_(once), microbatches_(microbatches) {
-    for (const StateSlot& s : once.slots()) graph_.add_slot(s);
+  Unrolling(const Graph& once, int microbatches)
+      : once_(once), microbatches_(microbatches), graph_(with_slots_of(once)) {
     for (int i = 0; i < microbatches; ++i) add_copy(i);
   }
   Graph& graph() { return graph_; }

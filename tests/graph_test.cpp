@@ -6,6 +6,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/graph.h>
 #include <tandem/core/graph_ops.h>
+#include <tandem/core/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -60,6 +61,38 @@ TEST(VerifyGraph, FindsWhatAPassMayGetWrong) {
                  [](Graph& g, ValueId, SlotId w) { g.add(std::make_shared<Read>(w, 1, kOther), {}, {}); });
   expect_refused("another type or none",
                  [](Graph& g, ValueId, SlotId) { g.add(std::make_shared<Read>(-1, 1, kType), {}, {}); });
+}
+
+// w ← relu(relu(x)) + a, of an argument a.
+TEST(GraphRewrite, LeavesOutReplacesAndKeepsNodes) {
+  Graph g;
+  const SlotId w = g.add_slot({.path = "w", .type = kType, .trained = true, .stage = 1});
+  const ValueId x = g.node(g.add(std::make_shared<Input>("x", kType, false), {}, {})).outputs[0];
+  const ValueId a = g.add_value(kType);
+  const ValueId once = g.node(g.add(relu_op(), {x}, {.path = "once"})).outputs[0];
+  const ValueId twice = g.node(g.add(relu_op(), {once}, {.path = "twice"})).outputs[0];
+  const auto sum = std::make_shared<Pointwise>(
+      PointwiseProgram{{PointwiseCode::input, 0}, {PointwiseCode::input, 1}, {PointwiseCode::add, 0, 1}},
+      DType::f32);
+  const ValueId y = g.node(g.add(sum, {twice, a}, {.path = "sum"})).outputs[0];
+  g.add(std::make_shared<Assign>(w), {y}, {});
+
+  GraphRewrite rewrite(g);
+  EXPECT_THROW(rewrite.now(once), Error) << "is not written yet";
+  for (const Node& n : g.nodes())
+    n.tag.path == "twice" ? rewrite.replace(n.outputs[0], rewrite.now(n.inputs[0])) : rewrite.copy(n);
+  const Graph written = rewrite.take();
+  verify(written);
+  EXPECT_EQ("w", written.slot(w).path);
+  EXPECT_EQ(1, written.slot(w).stage);
+  EXPECT_TRUE(written.slot(w).trained);
+  ASSERT_EQ(4u, written.nodes().size());
+  const Node &relu = written.node(1), &added = written.node(2);
+  EXPECT_EQ("once", relu.tag.path);
+  ASSERT_EQ(2u, added.inputs.size());
+  EXPECT_EQ(relu.outputs[0], added.inputs[0]);
+  EXPECT_EQ(-1, written.value(added.inputs[1]).producer) << "an argument stays one";
+  EXPECT_EQ(added.outputs, written.node(3).inputs);
 }
 
 }  // namespace
