@@ -1,5 +1,6 @@
 #include <tandem/plan/non_finite.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
@@ -8,6 +9,7 @@
 #include <tandem/core/eager.h>
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/kernel.h>
+#include <tandem/ops/element.h>
 
 namespace tandem {
 namespace {
@@ -22,9 +24,11 @@ Tensor filled(const Input& input, Host& host, std::int64_t batch) {
 
 bool all_finite(const Tensor& t) {
   if (!is_floating(t.dtype())) return true;
-  for (double v : t.values())
-    if (!std::isfinite(v)) return false;
-  return true;
+  return visit_dtype(t.dtype(), [&](auto zero) {
+    using E = decltype(zero);
+    const E* x = t.as<E>();
+    return std::all_of(x, x + t.elements(), [](E v) { return std::isfinite(static_cast<double>(v)); });
+  });
 }
 
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,

@@ -202,6 +202,34 @@ TEST(NonFinites, OfSeveralBatchesInFlightAreRolledBackAndCannotBeSkipped) {
   }
 }
 
+// The update of an epoch's last batch, after which there is an evaluation and no checkpoint.
+TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
+  nn::set_default_dtype(DType::f32);
+  Net net;
+  net.initialise(run_seed());
+  TrainerOptions o;
+  o.batch_size = kBatch;
+  o.epochs = kTotal / kPerEpoch;
+  o.test = std::make_shared<ClassDataset>(13, run_seed());
+  o.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+    return
+        [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::infinity() : 1; };
+  };
+  o.on_non_finite = OnNonFinite::rollback;
+  o.checkpoint_every = 4;
+  std::vector<NonFiniteBatch> told;
+  std::vector<std::int64_t> epochs;
+  Trainer trainer(net, std::make_shared<Spoilt>(Site::rate), std::move(o));
+  trainer.add({.end_epoch = [&](const EpochResult& e) { epochs.push_back(e.epoch); },
+               .non_finite = [&](const NonFiniteBatch& b) { told.push_back(b); }});
+  const EpochResult end = trainer.fit();
+  ASSERT_EQ(1u, told.size());
+  EXPECT_EQ(2 * kPerEpoch - 1, told[0].batch);
+  EXPECT_EQ(4, told[0].back_to);
+  EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2}), epochs);
+  EXPECT_TRUE(std::isfinite(end.loss.at(0)));
+}
+
 TEST(NonFinites, AreRolledBackToCheckpointsAlone) {
   Net net;
   net.initialise(1);

@@ -44,12 +44,10 @@ bool Trainer::recover() {
     tell(&Callbacks::non_finite, NonFiniteBatch{bad, where});
     return false;
   }
-  const bool checkpoint =
-      progress_.batch % options_.checkpoint_every == 0 || progress_.batch == length_.total;
-  if (bad < 0 && checkpoint && !state_is_finite()) bad = progress_.batch;
+  if (bad < 0 && !state_is_finite()) bad = progress_.batch;  // before it is evaluated, or saved
   if (bad >= 0)
     roll_back(bad);
-  else if (checkpoint)
+  else if (progress_.batch % options_.checkpoint_every == 0 || progress_.batch == length_.total)
     keep();
   return bad >= 0;
 }
