@@ -51,6 +51,16 @@ TEST(EventFiles, OfARunThatGoesOnIsAnotherAndTakesBackWhatIsWrittenAnew) {
   EXPECT_EQ((std::vector<std::int64_t>{9}), read_events(made[3]).starts);
 }
 
+// Whose names hold a time of their own: a number beyond all is none to begin after.
+TEST(EventFiles, ComeAfterThoseOfOtherProgramsWhereTheyCan) {
+  const TemporaryDirectory directory;
+  const std::string prefix = "events.out.tfevents.";
+  for (const char* name : {"4000000000.other", "99999999999999999999.other", "none"})
+    std::ofstream(directory.file(prefix + name)) << "";
+  const std::string made = EventFile(directory.path(), 0).path();
+  EXPECT_TRUE(made.starts_with(directory.file(prefix + "4000000001."))) << made;
+}
+
 TEST(EventFiles, ThatCannotBeWrittenAreAnError) { EXPECT_THROW(EventFile("/nowhere", 0), Error); }
 
 }  // namespace

@@ -5,19 +5,21 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/files.h>
 
 namespace tandem {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::int64_t kLatest = 9'999'999'999;  // seconds: of ten digits, so that names have an order
 
 constexpr std::array<std::uint32_t, 256> crc_table() {
   std::array<std::uint32_t, 256> table{};
@@ -71,9 +73,12 @@ std::string next_name(const std::string& directory) {
   const std::chrono::seconds now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   std::int64_t second = now.count();
-  for (const std::string& file : event_files(directory))
-    second = std::max<std::int64_t>(
-        second, std::atoll(fs::path(file).filename().string().c_str() + kPrefix.size()) + 1);
+  for (const std::string& file : event_files(directory)) {
+    const std::string name = fs::path(file).filename().string();
+    std::int64_t taken = 0;
+    std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), taken);
+    if (taken < kLatest) second = std::max(second, taken + 1);
+  }
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   return fmt::format("{}{:010}.{}", kPrefix, second, host.data());
@@ -90,6 +95,7 @@ std::uint32_t crc32c(std::string_view bytes) {
 
 EventFile::EventFile(const std::string& directory, std::int64_t first_step)
     : path_((fs::path(directory) / next_name(directory)).string()), out_(path_, std::ios::binary) {
+  if (!out_) throw Error(fmt::format("'{}' cannot be written", path_));
   write(event(0, field(3, std::string_view("brain.Event:2"))));  // file_version
   // SessionLog { START }: what is known of this step and later ones does not count
   if (event_files(directory).size() > 1) write(event(first_step, field(7, field(1, std::int64_t{1}))));
@@ -109,10 +115,8 @@ void EventFile::write(const std::string& event) {
 
 std::vector<std::string> event_files(const std::string& directory) {
   std::vector<std::string> files;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(directory, none))
-    if (entry.path().filename().string().starts_with(kPrefix)) files.push_back(entry.path().string());
-  std::ranges::sort(files);
+  for (const std::string& name : names_in(directory))
+    if (name.starts_with(kPrefix)) files.push_back((fs::path(directory) / name).string());
   return files;
 }
 

@@ -28,7 +28,7 @@ class EventFile {
   std::ofstream out_;
 };
 
-/// The files of that kind in a directory, in the order of their names.
+/// The files of that kind in a directory, in the order of their names; none where there is no directory.
 std::vector<std::string> event_files(const std::string& directory);
 
 }  // namespace tandem
