@@ -1,5 +1,6 @@
 // The loop over epochs and batches.
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include <gtest/gtest.h>
@@ -253,6 +254,15 @@ TEST_F(Trainers, TrainOnSoftLabels) {
       expected -= static_cast<double>(s.weights[l]) * logarithm[static_cast<std::size_t>(s.labels[l])] / 8;
   }
   EXPECT_NEAR(expected, told.batches.at(0).loss.at(0), 1e-6);
+}
+
+TEST(LossSums, HaveNoMeanWhereNoLossIsFinite) {
+  LossSums sums;
+  sums.add({2, std::nan("")}, 1);
+  sums.add({4, -std::numeric_limits<double>::infinity()}, 0.5);
+  EXPECT_EQ((2 + 0.5 * 4) / 1.5, sums.mean().at(0));
+  EXPECT_TRUE(std::isnan(sums.mean().at(1))) << "0 would pass for a loss";
+  EXPECT_EQ(2, sums.not_finite);
 }
 
 TEST_F(Trainers, RefuseWhatMakesNoSense) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace tandem {
 
@@ -25,7 +26,8 @@ void LossSums::clear() {
 
 std::vector<double> LossSums::mean() const {
   std::vector<double> result;
-  for (std::size_t m = 0; m < sum.size(); ++m) result.push_back(batches[m] > 0 ? sum[m] / batches[m] : 0);
+  for (std::size_t m = 0; m < sum.size(); ++m)
+    result.push_back(batches[m] > 0 ? sum[m] / batches[m] : std::numeric_limits<double>::quiet_NaN());
   return result;
 }
 

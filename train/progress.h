@@ -18,6 +18,7 @@ struct LossSums {
   void add(const std::vector<double>& loss, double part);
   /// Begins another epoch.
   void clear();
+  /// NaN where there are none.
   std::vector<double> mean() const;
 };
 
