@@ -1,7 +1,6 @@
 #include <tandem/plan/build.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include <fmt/format.h>
 
@@ -68,27 +67,6 @@ void check_budget(const Program& p, std::int64_t budget) {
         "the memory budget of {} bytes is too small for this plan, whose peak is {}; the smallest budget that works "
         "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
         budget, peak, peak));
-}
-
-void check(const Strategy& s) {
-  const auto at_least_one = [](const char* what, int n) {
-    if (n < 1) throw Error(fmt::format("a strategy of {} {}: there must be one or more", n, what));
-  };
-  at_least_one("models", s.models);
-  at_least_one("replicas", s.replicas);
-  at_least_one("micro-batches", s.microbatches);
-  at_least_one("stages", s.stages);
-  at_least_one("threads", s.threads);
-  const auto sensible = [](const char* what, double x) {
-    if (!(x >= 0) || std::isinf(x))
-      throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
-  };
-  sensible("memory budget", static_cast<double>(s.memory_budget));
-  check(s.optimizer);
-  check(s.gradients);
-  if (!s.train && s.microbatches > 1)
-    throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",
-                            s.microbatches));
 }
 
 PipelineSchedule schedule_of(const Strategy& s) {

@@ -1,8 +1,33 @@
 #include <tandem/plan/strategy.h>
 
+#include <cmath>
+
+#include <fmt/format.h>
+
 #include <tandem/core/error.h>
 
 namespace tandem {
+
+void check(const Strategy& s) {
+  const auto at_least_one = [](const char* what, int n) {
+    if (n < 1) throw Error(fmt::format("a strategy of {} {}: there must be one or more", n, what));
+  };
+  at_least_one("models", s.models);
+  at_least_one("replicas", s.replicas);
+  at_least_one("micro-batches", s.microbatches);
+  at_least_one("stages", s.stages);
+  at_least_one("threads", s.threads);
+  const auto sensible = [](const char* what, double x) {
+    if (!(x >= 0) || std::isinf(x))
+      throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
+  };
+  sensible("memory budget", static_cast<double>(s.memory_budget));
+  check(s.optimizer);
+  check(s.gradients);
+  if (!s.train && s.microbatches > 1)
+    throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",
+                            s.microbatches));
+}
 
 Strategy for_evaluation(Strategy s) {
   if (s.stages > 1 && s.cuts.empty())

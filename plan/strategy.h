@@ -48,6 +48,9 @@ struct Strategy {
   bool verify = true;                    ///< the graph after each pass, and the Program
 };
 
+/// Throws Error where a number makes no sense.
+void check(const Strategy& strategy);
+
 /// Forward alone, for the same ranks and with state on the same stages (so `cuts` must be given where there
 /// are stages): its Program can share a Session with that of training.
 Strategy for_evaluation(Strategy training);

@@ -90,6 +90,7 @@ class TrainStep::Feed final : public Host {
 
 TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options)
     : loss_(std::move(loss)), options_(std::move(options)), state_(std::move(state)) {
+  check(options_.strategy);
   if (std::ssize(options_.seeds) != options_.strategy.models)
     throw Error(fmt::format("{} for {}", counted(std::ssize(options_.seeds), "seed"),
                             counted(options_.strategy.models, "model")));

@@ -129,6 +129,8 @@ TEST_F(TrainSteps, RefuseWhatDoesNotFit) {
   EXPECT_THROW(trained.run({batch(0)}, {0.1, 0.2}), Error);
   EXPECT_TRUE(trained.run({}, {0.1}).empty());
   EXPECT_THROW(trained.load(trained.state(), -1), Error);
+  s.replicas = 0;
+  EXPECT_THROW(step(s), Error);
 }
 
 }  // namespace

@@ -279,6 +279,8 @@ TEST_F(Trainers, RefuseWhatMakesNoSense) {
   refused("batches of 23 samples, of 22", [](auto& o) { o.batch_size = 23; });
   refused("epochs 0, batches 0: give one", [](auto& o) { o.epochs = 0; });
   refused("2 learning rates and 1 seed for 1 model", [](auto& o) { o.lr = {1, 2}; });
+  refused("a strategy of 0 replicas", [](auto& o) { o.strategy.replicas = 0; });
+  refused("a strategy of 0 micro-batches", [](auto& o) { o.strategy.microbatches = 0; });
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });
   refused(
       "a batch of 6 samples, which 4 replicas × 1 micro-batch do not divide; choose another batch size, or",

@@ -79,6 +79,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::check() const {
   const TrainerOptions& o = options_;
+  tandem::check(o.strategy);
   const auto require = [](bool met, const std::string& what) {
     if (!met) throw Error("Trainer: " + what);
   };
