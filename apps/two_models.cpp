@@ -72,12 +72,8 @@ int main() try {
   const Program training = build(forward_graph(nets[0], kSamples / kMicrobatches, true), strategy);
   const Program evaluation = build(forward_graph(nets[0], kSamples, false), for_evaluation(strategy));
 
-  const ThreadWorld world(strategy.replicas * strategy.stages);  // ranks are threads of this process
-  std::vector<std::unique_ptr<Comm>> comms;
-  for (int rank = 0; rank < world.size(); ++rank) comms.push_back(world.comm(rank));
-
   Spirals train_host(kMicrobatches), test_host(1);
-  Session session(training, std::move(comms), train_host);
+  Session session(training, /*comms=*/{}, train_host);  // ranks are threads of this process
   const int evaluate = session.add(evaluation, test_host);
   const std::array states{nets[0].state(), nets[1].state()};
   session.load(stack_states(states));  // (models, …) for every tensor

@@ -14,6 +14,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/verify.h>
 #include <tandem/dist/agree.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/plan/load_state.h>
 
 namespace tandem {
@@ -78,6 +79,16 @@ template <class F> void on_each_rank(std::size_t ranks, F f) {
   if (first) std::rethrow_exception(first);
 }
 
+// For ranks that are threads of this process; none for a Program of one.
+std::vector<std::unique_ptr<Comm>> thread_comms(const Program& program) {
+  const int ranks = program.replicas * program.devices;
+  std::vector<std::unique_ptr<Comm>> comms;
+  if (ranks == 1) return comms;
+  const ThreadWorld world(ranks);
+  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  return comms;
+}
+
 bool assigns_state(const Program& program) {
   return std::any_of(program.steps.begin(), program.steps.end(), [&](const Step& s) {
     return std::any_of(s.writes.begin(), s.writes.end(), [&](MemberId m) {
@@ -90,7 +101,9 @@ bool assigns_state(const Program& program) {
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
                  SessionOptions options)
-    : options_(std::move(options)), origin_(steady_seconds()), comms_(std::move(comms)) {
+    : options_(std::move(options)),
+      origin_(steady_seconds()),
+      comms_(comms.empty() ? thread_comms(program) : std::move(comms)) {
   const auto add_rank = [&](Comm* comm) {
     const int rank = comm ? comm->rank() : 0;
     ranks_.push_back(std::make_unique<Rank>());
@@ -119,10 +132,6 @@ void Session::drop(int program) {
 
 void Session::check(const Program& program) const {
   const int size = program.replicas * program.devices;
-  if (comms_.empty() && size > 1)
-    throw Error(fmt::format(
-        "a Program of {} needs a Comm for each: those of a ThreadWorld({}), or under mpirun MpiSession's",
-        counted(size, "rank"), size));
   for (std::size_t i = 0; i < comms_.size(); ++i)
     if (!comms_[i] || (comms_.size() > 1 && comms_[i]->rank() != static_cast<int>(i)))
       throw Error(fmt::format("Comm {} of the session's {} is {}: they must be those of ranks 0, 1, …", i,

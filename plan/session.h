@@ -23,11 +23,12 @@ struct SessionOptions {
 };
 
 /// Programs on the ranks of this process: their memory, their lanes, their state between runs.
-/// Ranks are threads when several Comms are given, and one of several processes when one is.
+/// Ranks are threads of it, or, where one Comm of several processes is given, one of them is this process.
 class Session {
  public:
-  /// Verifies the Program. `host` must outlive the session. `comms`: one for each rank of this process; none
-  /// for a Program of one rank. Throws Error when the ranks disagree on the Program, naming those that do.
+  /// Verifies the Program. `host` must outlive the session. `comms`: that of this process (MpiSession), or
+  /// for ranks that are threads one for each; with none these have a ThreadWorld's. Throws Error when the
+  /// ranks disagree on the Program, naming those that do.
   Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options = {});
   ~Session();
 

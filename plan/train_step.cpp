@@ -11,7 +11,6 @@
 #include <tandem/core/convert.h>
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
-#include <tandem/dist/thread_comm.h>
 #include <tandem/plan/build.h>
 
 namespace tandem {
@@ -23,15 +22,6 @@ std::string types_of(const Tensors& batch) {
   std::vector<std::string> types;
   for (const Tensor& t : batch) types.push_back(to_string(t.type()));
   return fmt::format("({})", fmt::join(types, ", "));
-}
-
-std::vector<std::unique_ptr<Comm>> comms_of(const Strategy& s) {
-  const int ranks = s.replicas * s.stages;
-  std::vector<std::unique_ptr<Comm>> comms;
-  if (ranks == 1) return comms;
-  const ThreadWorld world(ranks);
-  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  return comms;
 }
 
 }  // namespace
@@ -149,7 +139,8 @@ int TrainStep::program_for(const Tensors& batch) {
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
   Program made = build(graph, s);
   if (!session_) {
-    session_ = std::make_unique<Session>(std::move(made), comms_of(s), *feed_, options_.session);
+    session_ = std::make_unique<Session>(std::move(made), std::vector<std::unique_ptr<Comm>>(), *feed_,
+                                         options_.session);
     session_->load(state_);
     return programs_[types] = {0, batches_}, 0;
   }

@@ -6,7 +6,6 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
-#include <tandem/dist/thread_comm.h>
 #include <tandem/plan/build.h>
 
 #include "training_run.h"
@@ -39,12 +38,7 @@ class FailingHost final : public Host {
 std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
   const Program program =
       build(testing::trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
-  const int ranks = strategy.replicas * strategy.stages;
-  const ThreadWorld world(ranks);
-  std::vector<std::unique_ptr<Comm>> comms;
-  if (ranks > 1)
-    for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  Session session(program, std::move(comms), host);
+  Session session(program, {}, host);
   session.load(testing::initial_state(job));
   const auto begin = std::chrono::steady_clock::now();
   try {

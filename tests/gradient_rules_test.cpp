@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/dist/thread_comm.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/session.h>
@@ -98,11 +97,8 @@ TEST(GradientRules, ABatchThatIsNotFiniteChangesNoState) {
         s.stages = stages;
         if (stages > 1) s.schedule = ScheduleKind::gpipe;
         if (adam) s.optimizer = AdamOptions{};
-        const ThreadWorld world(stages);
-        std::vector<std::unique_ptr<Comm>> comms;
-        for (int r = 0; stages > 1 && r < stages; ++r) comms.push_back(world.comm(r));
         Spoilt host(job, 1);
-        Session session(build(testing::trace_job(job, job.batch_size), s), std::move(comms), host);
+        Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
         session.load(testing::initial_state(job));
         session.run(0, 3);
         const auto before = session.state();

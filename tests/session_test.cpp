@@ -30,13 +30,6 @@ using testing::JobHost;
 using testing::small_residual_job;
 using testing::trace_job;
 
-std::vector<std::unique_ptr<Comm>> comms_for(const Strategy& s) {
-  std::vector<std::unique_ptr<Comm>> comms;
-  const ThreadWorld world(s.replicas * s.stages);
-  for (int r = 0; s.replicas * s.stages > 1 && r < s.replicas * s.stages; ++r) comms.push_back(world.comm(r));
-  return comms;
-}
-
 struct Setting {
   const char* name;
   int replicas, stages;
@@ -53,7 +46,7 @@ std::vector<std::vector<double>> evaluated_between_runs(const Job& job, const Se
   if (s.stages == 2) s.cuts = {"block2"};
   const Graph forward = trace_job(job, job.batch_size / s.replicas);
   JobHost training(job, 1), evaluation(job, 1);
-  Session session(build(forward, s), comms_for(s), training, {.poison = true});
+  Session session(build(forward, s), {}, training, {.poison = true});
   session.load(initial_state(job));
   const int evaluate = session.add(build(forward, for_evaluation(s)), evaluation);
   std::vector<std::vector<double>> losses;
@@ -95,9 +88,9 @@ TEST(Session, SharedStateEqualsCopiedState) {
     s.cuts = {"block2"};
     const Graph forward = trace_job(job, job.batch_size);
     JobHost training(job, 1), evaluation(job, 1);
-    Session trained(build(forward, s), comms_for(s), training);
+    Session trained(build(forward, s), {}, training);
     trained.load(initial_state(job));
-    Session evaluated(build(forward, for_evaluation(s)), comms_for(s), evaluation);
+    Session evaluated(build(forward, for_evaluation(s)), {}, evaluation);
     std::size_t next = 0;
     for (int round = 0; round < 3; ++round) {
       evaluated.load(trained.state());
@@ -139,7 +132,7 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   s.cuts = {"block1"};
   s.schedule = ScheduleKind::one_f_one_b;
   JobHost training(job, 1), together(job, 1), alone(job, 1);
-  Session session(build(trace_job(job, job.batch_size / 2), s), comms_for(s), training);
+  Session session(build(trace_job(job, job.batch_size / 2), s), {}, training);
   session.load(initial_state(job));
   const int evaluate =
       session.add(build(trace_job(evaluation_job, job.batch_size / 2), for_evaluation(s)), together);
@@ -177,7 +170,7 @@ TEST(Session, BudgetIsForAllProgramsTogether) {
 // Loaded with one state and run, twice.
 void expect_repeats(const Job& job, const Strategy& s) {
   JobHost host(job, s.microbatches);
-  Session session(build(trace_job(job, job.batch_size / s.replicas / s.microbatches), s), comms_for(s), host,
+  Session session(build(trace_job(job, job.batch_size / s.replicas / s.microbatches), s), {}, host,
                   {.poison = true});
   const auto run = [&] {
     host.losses.clear();
@@ -222,7 +215,7 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
   s.stages = 4;
   const Program program = build(trace_job(job, job.batch_size), s);
   JobHost host(job, 1);
-  Session session(program, comms_for(s), host, {.spans = 10'000});
+  Session session(program, {}, host, {.spans = 10'000});
   session.load(initial_state(job));
   session.run(0, 20);
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Span, Span>> transfers;  // send, receive
@@ -301,7 +294,7 @@ TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
     Strategy s;
     s.replicas = ranks;
     FailsOnce host(job, 1);
-    Session session(build(trace_job(job, job.batch_size / ranks), s), comms_for(s), host);
+    Session session(build(trace_job(job, job.batch_size / ranks), s), {}, host);
     session.load(initial_state(job));
     expect_refused([&] { session.run(0, 5); }, "planted");
     session.load(initial_state(job));
@@ -344,7 +337,7 @@ TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
   s.cuts = {"block2"};
   const Graph forward = trace_job(job, job.batch_size);
   JobHost host(job, 1);
-  Session session(build(forward, s), comms_for(s), host);
+  Session session(build(forward, s), {}, host);
   Strategy other = for_evaluation(s);
   other.cuts = {"block3"};
   try {
@@ -423,7 +416,7 @@ TEST(Session, AFunctionHostHasOneMicrobatchAndOneReplica) {
     FunctionHost host([](const std::string&, std::int64_t,
                          std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
                       [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-    Session session(build(trace_job(job, job.batch_size / 2), s), comms_for(s), host);
+    Session session(build(trace_job(job, job.batch_size / 2), s), {}, host);
     session.load(initial_state(job));
     expect_refused([&] { session.run(0, 1); },
                    replicas ? "a FunctionHost has one replica" : "a FunctionHost has one micro-batch");

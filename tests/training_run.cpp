@@ -13,7 +13,6 @@
 #include <tandem/core/kernel.h>
 #include <tandem/core/rng.h>
 #include <tandem/core/trace.h>
-#include <tandem/dist/thread_comm.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/loss.h>
@@ -133,13 +132,8 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
       build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
   JobHost host(job, strategy.microbatches);
   std::vector<std::unique_ptr<Comm>> comms;
-  const int ranks = strategy.replicas * strategy.stages;
-  const ThreadWorld world(ranks);
   const bool root = !process || process->rank() == strategy.stages - 1;  // who gets what all ranks say
-  if (process)
-    comms.push_back(std::move(process));
-  else if (ranks > 1)
-    for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  if (process) comms.push_back(std::move(process));
   Session session(outcome.program, std::move(comms), host,
                   {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));

@@ -9,7 +9,6 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/timeline.h>
-#include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/train/feed.h>
@@ -18,14 +17,6 @@ namespace tandem {
 namespace {
 
 constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
-
-std::vector<std::unique_ptr<Comm>> threads(int ranks) {
-  std::vector<std::unique_ptr<Comm>> comms;
-  if (ranks == 1) return comms;
-  const ThreadWorld world(ranks);
-  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  return comms;
-}
 
 // What of a batch this process needs: all, or where it is a rank, that rank's part.
 LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, std::int64_t max_lag) {
@@ -66,9 +57,9 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
   for (const double lr : options_.lr)
     schedules_.push_back(options_.schedule ? options_.schedule(length_, lr) : nn::constant_lr());
-  session_ = std::make_unique<Session>(
-      std::move(first), options_.comms.empty() ? threads(s.replicas * s.stages) : std::move(options_.comms),
-      *feed_, SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
+  session_ =
+      std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
+                                SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
