@@ -12,60 +12,11 @@ import pathlib
 import struct
 
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy, max_pool2d, relu
+from torch.nn.functional import cross_entropy
+
+from torch_networks import ConvNet, Flattened, Mlp, MlpResidual, after_training
 
 STEPS, SAMPLES, CLASSES = 3, 3, 4
-
-
-class Mlp(nn.Module):
-    def __init__(self, inputs, hidden):
-        super().__init__()
-        self.hidden0, self.hidden1 = nn.Linear(inputs, hidden), nn.Linear(hidden, hidden)
-        self.head = nn.Linear(hidden, CLASSES)
-
-    def forward(self, x):  # (N,H,W,C)
-        return self.head(relu(self.hidden1(relu(self.hidden0(x.flatten(1))))))
-
-
-class ResidualBlock(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.first, self.second = nn.Linear(width, width), nn.Linear(width, width)
-
-    def forward(self, x):
-        return relu(x + self.second(relu(self.first(x))))
-
-
-class MlpResidual(nn.Module):
-    def __init__(self, inputs, hidden):
-        super().__init__()
-        self.stem = nn.Linear(inputs, hidden)
-        self.block0, self.block1 = ResidualBlock(hidden), ResidualBlock(hidden)
-        self.head = nn.Linear(hidden, CLASSES)
-
-    def forward(self, x):
-        return self.head(self.block1(self.block0(relu(self.stem(x.flatten(1))))))
-
-
-class ConvBlock(nn.Module):
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(outputs)
-
-    def forward(self, x):
-        return max_pool2d(relu(self.norm(self.conv(x))), 2)
-
-
-class ConvNet(nn.Module):
-    def __init__(self, channels, widths):
-        super().__init__()
-        self.block0, self.block1 = ConvBlock(channels, widths[0]), ConvBlock(widths[0], widths[1])
-        self.head = nn.Linear(widths[1], CLASSES)
-
-    def forward(self, x):
-        return self.head(self.block1(self.block0(x.permute(0, 3, 1, 2))).mean((2, 3)))
 
 
 def values(tensor):
@@ -88,8 +39,9 @@ def case(name, model, sample, kind, options, clip=None):
     grouped = kind == "AdamW"
     optimizer = getattr(torch.optim, kind)(groups if grouped else model.parameters(), **options)
     for _ in range(STEPS):
-        images, labels = torch.randn(SAMPLES, *sample), torch.randint(CLASSES, (SAMPLES,))
-        loss = cross_entropy(model(images), labels)
+        images, labels = torch.randn(SAMPLES, *sample), torch.randint(CLASSES, (SAMPLES,))  # (N,H,W,C)
+        # A matrix sees the elements in Tandem's order, so that its columns are Tandem's.
+        loss = cross_entropy(model(images.permute(0, 3, 1, 2) if isinstance(model, ConvNet) else images), labels)
         optimizer.zero_grad()
         loss.backward()
         if clip:
@@ -99,20 +51,6 @@ def case(name, model, sample, kind, options, clip=None):
             {"images": images.flatten().tolist(), "labels": labels.tolist(), "loss": loss.item()})
     result["final"] = state(model)
     return result
-
-
-class Flattened(nn.Module):
-    """Has what is laid out differently: convolutions, batch norm's counter, a linear layer after a flattening."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
-        self.down = nn.Conv2d(4, 5, 2, bias=False)
-        self.fc, self.head = nn.Linear(5 * 2 * 2, 6), nn.Linear(6, CLASSES)
-
-    def forward(self, x):  # (N,C,6,6)
-        h = max_pool2d(relu(self.norm(self.conv(x))), 2)
-        return self.head(relu(self.fc(relu(self.down(h)).flatten(1))))
 
 
 def write_safetensors(path, tensors):
@@ -129,9 +67,8 @@ def write_safetensors(path, tensors):
 
 
 def write_weights(folder):
-    model, images = Flattened(), torch.randn(SAMPLES, 3, 6, 6)
-    model(torch.randn(8, 3, 6, 6) + 0.5)  # statistics other than those of a new network
-    model.eval()
+    model, images = Flattened(CLASSES), torch.randn(SAMPLES, 3, 6, 6)
+    after_training(model, 3, 6, 6)
     write_safetensors(folder / "weights-f64.safetensors", model.state_dict())
     (folder / "weights.json").write_text(json.dumps(
         {"images": images.permute(0, 2, 3, 1).flatten().tolist(), "output": model(images).flatten().tolist(),
@@ -143,15 +80,22 @@ def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
+
+    def mlp():
+        return Mlp(inputs=12, hidden=6, classes=CLASSES)
+
+    def residual():
+        return MlpResidual(blocks=2, inputs=12, hidden=6, classes=CLASSES)
+
     cases = [
-        case("mlp", Mlp(12, 6), [2, 2, 3], "SGD", {"lr": 0.1, "momentum": 0, "weight_decay": 0.01, "nesterov": False}),
-        case("mlp-residual", MlpResidual(12, 6), [2, 2, 3], "SGD",
+        case("mlp", mlp(), [2, 2, 3], "SGD", {"lr": 0.1, "momentum": 0, "weight_decay": 0.01, "nesterov": False}),
+        case("mlp-residual", residual(), [2, 2, 3], "SGD",
              {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": False}),
-        case("convnet", ConvNet(3, (4, 5)), [6, 6, 3],  # 6 -> 3 -> 1: the second pooling drops a row and a column
-             "SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
-        case("mlp", Mlp(12, 6), [2, 2, 3], "Adam", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}),
-        case("mlp-residual", MlpResidual(12, 6), [2, 2, 3], "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
-        case("mlp", Mlp(12, 6), [2, 2, 3], "SGD",
+        case("convnet", ConvNet((4, 5), classes=CLASSES), [6, 6, 3], "SGD",  # 6 -> 3 -> 1: the second pooling drops some
+             {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True}),
+        case("mlp", mlp(), [2, 2, 3], "Adam", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}),
+        case("mlp-residual", residual(), [2, 2, 3], "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+        case("mlp", mlp(), [2, 2, 3], "SGD",
              {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": False}, clip=0.2),
     ]
     document = {"torch": torch.__version__.split("+")[0], "samples": SAMPLES, "classes": CLASSES, "cases": cases}

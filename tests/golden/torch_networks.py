@@ -1,7 +1,9 @@
 """Tandem's networks in PyTorch, with the names that its weights files have: state dicts load as they are.
 
-Without arguments they have the sizes of nn::make_network. Images are (N,C,H,W).
+All that the make_*.py beside it train, save and load is here. Without arguments networks have the sizes of
+nn::make_network. Images are (N,C,H,W).
 """
+import torch
 from torch import nn
 from torch.nn.functional import max_pool2d, pad, relu
 
@@ -112,22 +114,52 @@ class ResNet(nn.Module):
         return self.fc(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
 
 
-class Vgg16(nn.Module):
-    def __init__(self, width=64, hidden=4096, dropout=0.5, channels=3, classes=10):
+class Vgg(nn.Module):
+    """Named and built as torchvision's: `stages` are the widths of convolutions between poolings, `pixels` what they
+    leave of an image, `hidden` the widths behind the flattening."""
+
+    def __init__(self, stages, pixels, hidden, dropout=0.5, channels=3, classes=10):
         super().__init__()
         layers, inputs = [], channels
-        for count, times in ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8)):
-            for _ in range(count):
-                layers += [nn.Conv2d(inputs, times * width, 3, padding=1), nn.ReLU(inplace=True)]
-                inputs = times * width
+        for widths in stages:
+            for width in widths:
+                layers += [nn.Conv2d(inputs, width, 3, padding=1), nn.ReLU(inplace=True)]
+                inputs = width
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(
-            nn.Linear(inputs, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, hidden), nn.ReLU(),
-            nn.Dropout(dropout), nn.Linear(hidden, classes))
+        layers, inputs = [], inputs * pixels
+        for width in hidden:
+            layers += [nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(dropout)]
+            inputs = width
+        self.classifier = nn.Sequential(*layers, nn.Linear(inputs, classes))
 
     def forward(self, x):
         return self.classifier(self.features(x).flatten(1))
+
+
+def vgg16(width=64, hidden=4096, **arguments):
+    stages = [[times * width] * count for count, times in ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))]
+    return Vgg(stages, pixels=1, hidden=[hidden, hidden], **arguments)
+
+
+class Flattened(nn.Module):
+    """Has what is laid out differently: convolutions, batch norm's counter, a linear layer after a flattening."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.down = nn.Conv2d(4, 5, 2, bias=False)
+        self.fc, self.head = nn.Linear(5 * 2 * 2, 6), nn.Linear(6, classes)
+
+    def forward(self, x):  # (N,C,6,6)
+        h = max_pool2d(relu(self.norm(self.conv(x))), 2)
+        return self.head(relu(self.fc(relu(self.down(h)).flatten(1))))
+
+
+def after_training(model, *image):
+    """In evaluation, with statistics other than those of a new network."""
+    model(torch.randn(8, *image) + 0.5)
+    return model.eval()
 
 
 def resnet(depth):
@@ -135,4 +167,4 @@ def resnet(depth):
 
 
 NETWORKS = {"mlp": Mlp, "mlp-residual": MlpResidual, "convnet": ConvNet, "resnet20": resnet(20), "resnet32": resnet(32),
-            "resnet56": resnet(56), "vgg16": Vgg16, "snn": Snn}
+            "resnet56": resnet(56), "vgg16": vgg16, "snn": Snn}
