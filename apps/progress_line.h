@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include <tandem/train/progress.h>
+#include <tandem/train/callbacks.h>
 
 namespace tandem::apps {
 

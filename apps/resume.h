@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/plan/checkpoint.h>
+#include <tandem/train/checkpoint.h>
 
 #include "train_options.h"
 

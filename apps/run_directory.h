@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
+#include <tandem/train/callbacks.h>
 #include <tandem/train/event_file.h>
-#include <tandem/train/progress.h>
 
 #include "summary_csv.h"
 #include "train_options.h"

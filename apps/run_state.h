@@ -5,9 +5,9 @@
 #include <vector>
 
 #include <tandem/core/tensor.h>
-#include <tandem/plan/checkpoint.h>
-#include <tandem/plan/checkpoint_store.h>
-#include <tandem/train/progress.h>
+#include <tandem/train/checkpoint.h>
+#include <tandem/train/checkpoint_store.h>
+#include <tandem/train/train_progress.h>
 
 #include "train_options.h"
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <string>
 
-#include <tandem/train/progress.h>
+#include <tandem/train/callbacks.h>
 
 namespace tandem::apps {
 

@@ -52,10 +52,10 @@
 #include <tandem/ops/shape.h>
 #include <tandem/ops/update.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/checkpoint_store.h>
 #include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/plan/summary.h>
 #include <tandem/plan/train_step.h>
+#include <tandem/train/checkpoint_store.h>
 #include <tandem/train/trainer.h>

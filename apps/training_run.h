@@ -4,7 +4,7 @@
 
 #include <tandem/core/timeline.h>
 #include <tandem/dist/mpi_comm.h>
-#include <tandem/plan/checkpoint_writer.h>
+#include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
 
 #include "cifar_data.h"

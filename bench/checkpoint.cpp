@@ -18,8 +18,8 @@
 #include <tandem/nn/safetensors.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
-#include <tandem/plan/checkpoint_writer.h>
 #include <tandem/plan/train_step.h>
+#include <tandem/train/checkpoint_writer.h>
 
 namespace {
 

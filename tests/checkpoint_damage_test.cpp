@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/plan/checkpoint_manifest.h>
+#include <tandem/train/checkpoint_manifest.h>
 
 #include "checkpoint_files.h"
 #include "expect_error.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/plan/checkpoint_store.h>
+#include <tandem/train/checkpoint_store.h>
 
 namespace tandem::test {
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
-#include <tandem/plan/checkpoint_writer.h>
+#include <tandem/train/checkpoint_writer.h>
 
 #include "allocations.h"
 #include "checkpoint_files.h"

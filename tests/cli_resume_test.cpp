@@ -2,7 +2,7 @@
 #include "cli_resume.h"
 
 #include <tandem/core/checksum.h>
-#include <tandem/plan/checkpoint_manifest.h>
+#include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem::test {
 namespace {

@@ -14,8 +14,8 @@
 #include <tandem/nn/schedules.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/train/callbacks.h>
 #include <tandem/train/objective.h>
-#include <tandem/train/progress.h>
 
 namespace tandem {
 

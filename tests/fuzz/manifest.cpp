@@ -6,7 +6,7 @@
 
 #include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
-#include <tandem/plan/checkpoint_manifest.h>
+#include <tandem/train/checkpoint_manifest.h>
 
 namespace {
 

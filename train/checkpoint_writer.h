@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/plan/checkpoint_store.h>
+#include <tandem/train/checkpoint_store.h>
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include <tandem/train/progress.h>
+#include <tandem/train/train_progress.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <tandem/plan/checkpoint_writer.h>
+#include <tandem/train/checkpoint_writer.h>
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -8,7 +8,8 @@
 namespace tandem {
 namespace {
 
-// Copying and checksums take turns with whoever computes, and get the smaller part (Linux: of this thread alone).
+// Copying and checksums take turns with whoever computes, and get the smaller part (Linux: of this thread
+// alone).
 void give_way() {
   constexpr int kNicer = 10;
   const auto self = static_cast<id_t>(gettid());

@@ -1,4 +1,4 @@
-#include <tandem/plan/checkpoint_manifest.h>
+#include <tandem/train/checkpoint_manifest.h>
 
 #include <algorithm>
 #include <cctype>

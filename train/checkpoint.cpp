@@ -1,4 +1,4 @@
-#include <tandem/plan/checkpoint.h>
+#include <tandem/train/checkpoint.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,7 +11,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/files.h>
 #include <tandem/core/input_file.h>
-#include <tandem/plan/checkpoint_manifest.h>
+#include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem {
 namespace {

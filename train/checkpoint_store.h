@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <tandem/core/files.h>
-#include <tandem/plan/checkpoint.h>
+#include <tandem/train/checkpoint.h>
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include <tandem/plan/checkpoint_store.h>
+#include <tandem/train/checkpoint_store.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
-#include <tandem/plan/checkpoint_manifest.h>
+#include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem {
 namespace {
