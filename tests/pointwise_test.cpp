@@ -279,5 +279,19 @@ TEST(PointwiseTest, ClampTakesItsLowerEndFirst) {
   EXPECT_THROW(clamp(Tensor::zeros({DType::f32, {2}}), NAN, 0), Error);
 }
 
+// Where plans, messages and timelines name them.
+TEST(PointwiseTest, ActivationsAreCalledWhatUsersCallThem) {
+  Graph g;
+  {
+    Trace trace(g);
+    const Tensor x = trace.input("x", {DType::f32, {4}});
+    silu(x), elu(x), selu(x), hard_sigmoid(x), hard_swish(x), relu(x);
+  }
+  std::vector<std::string> labels;
+  for (const Node& n : g.nodes()) labels.push_back(n.op->label());
+  EXPECT_EQ((std::vector<std::string>{"silu", "elu", "selu", "hard_sigmoid", "hard_swish", "relu"}),
+            std::vector<std::string>(labels.begin() + 1, labels.end()));
+}
+
 }  // namespace
 }  // namespace tandem
