@@ -55,7 +55,7 @@ class CrossEntropyGrad final : public Op {
   const double smoothing;
 };
 
-/// Over the last axis; f32 or f64.
+/// Over the last axis.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
 /// Mean cross entropy of logits [N, C] (f32 or f64) against labels i32 [N]: a scalar of the logits' dtype. A

@@ -73,6 +73,10 @@ OpCases loss_cases() {
           [logarithm](const Tensors& x) { return Tensors{logarithm ? log_softmax(x[0]) : softmax(x[0])}; }};
       c.any_team = true;
       cases.push_back(c);
+      c.name += "_bf16";
+      c.inputs = {{{DType::bf16, shape}, -2, 2}};
+      c.no_finite_difference = "bf16 does not resolve the step";
+      cases.push_back(c);
     }
   return cases;
 }
