@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/ops/index_check.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
@@ -44,14 +45,9 @@ Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> ou
 
 }  // namespace
 
-AxisSplit::AxisSplit(const Shape& shape, int axis) : extent(shape[static_cast<std::size_t>(axis)]) {
-  for (int a = 0; a < static_cast<int>(shape.size()); ++a)
-    if (a != axis) (a < axis ? outer : inner) *= shape[static_cast<std::size_t>(a)];
-}
-
 void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
-  std::uint32_t largest =
-      0;  // negative ones are larger than all others; a loop without a way out is vector code
+  // As unsigned numbers, negative ones are larger than all others; a loop without a way out is vector code.
+  std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, static_cast<std::uint32_t>(indices[i]));
   if (count == 0 || largest < static_cast<std::uint64_t>(extent)) return;
@@ -75,8 +71,7 @@ Tensors Gather::batch(const BatchArgs& args) const {
   return map_over_models(std::make_shared<Gather>(axis), args);
 }
 Work Gather::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]},
-                  0);  // what is read is as much as is written
+  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // as much is read as is written
 }
 
 std::string ScatterAdd::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }

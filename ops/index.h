@@ -88,12 +88,4 @@ Tensor embedding(const Tensor& table, const Tensor& ids);
 /// ids (I…) -> (I…, classes).
 Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype = DType::f32);
 
-/// Extents for kernels that work along an axis: (outer, extent, inner).
-struct AxisSplit {
-  std::int64_t outer = 1, extent, inner = 1;
-  AxisSplit(const Shape& shape, int axis);
-};
-/// Throws Error naming the first index outside 0 … extent−1.
-void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent);
-
 }  // namespace tandem

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include <tandem/core/clones.h>
+#include <tandem/ops/axis_split.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
-#include <tandem/ops/index.h>
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
@@ -49,8 +49,7 @@ void search_each(const float* x, std::int64_t rows, std::int64_t n, std::int32_t
       search_rows<largest>(x, whole, kLanes, kLanes, lanes, turns);
       best = lanes[0], where = turns[0] * kLanes;
     }
-    for (std::int64_t j = 1; whole > 0 && j < kLanes;
-         ++j) {  // of equals, the one that comes first in the row
+    for (std::int64_t j = 1; whole > 0 && j < kLanes; ++j) {  // of equals, the first in the row
       const std::int64_t place = turns[j] * kLanes + j;
       const bool equal = lanes[j] == best || (lanes[j] != lanes[j] && best != best);
       if (equal ? place < where : displaces<largest>(lanes[j], best)) best = lanes[j], where = place;

@@ -6,9 +6,11 @@
 #include <cstring>
 
 #include <tandem/core/clones.h>
+#include <tandem/ops/axis_split.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/element.h>
+#include <tandem/ops/index_check.h>
 
 namespace tandem {
 namespace {

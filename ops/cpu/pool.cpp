@@ -13,9 +13,8 @@
 namespace tandem {
 namespace {
 
-#define TANDEM_INLINE \
-  __attribute__((     \
-      always_inline))  // into the clones: outside them a lambda is compiled for the oldest processor
+// Of lambdas, into the clones: outside them they are compiled for the oldest processor.
+#define TANDEM_INLINE __attribute__((always_inline))
 
 constexpr std::int64_t kChunk = 64;  // channels summed or compared at once
 

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include <tandem/ops/axis_split.h>
 #include <tandem/ops/element.h>
+#include <tandem/ops/index_check.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {

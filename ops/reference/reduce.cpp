@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include <tandem/ops/axis_split.h>
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/element.h>
-#include <tandem/ops/index.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {

@@ -1,0 +1,17 @@
+#pragma once
+#include <cstdint>
+
+#include <tandem/core/types.h>
+
+namespace tandem {
+
+/// A shape as kernels that work along one axis see it: (outer, extent, inner).
+struct AxisSplit {
+  std::int64_t outer = 1, extent, inner = 1;
+  AxisSplit(const Shape& shape, int axis) : extent(shape[static_cast<std::size_t>(axis)]) {
+    for (int a = 0; a < static_cast<int>(shape.size()); ++a)
+      if (a != axis) (a < axis ? outer : inner) *= shape[static_cast<std::size_t>(a)];
+  }
+};
+
+}  // namespace tandem
