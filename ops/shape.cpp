@@ -213,8 +213,8 @@ Types Slice::infer(std::span<const TensorType> inputs) const {
 Tensors Slice::vjp(const VjpArgs& args) const {
   std::vector<AxisPadding> paddings;
   for (const AxisRange& r : ranges) {
-    const std::int64_t last = r.begin + (r.count() - 1) * r.step;
-    paddings.push_back({r.axis, r.begin, extent(args.inputs[0].shape(), r.axis) - last - 1, r.step - 1});
+    const std::int64_t step = r.count() > 1 ? r.step : 1, last = r.begin + (r.count() - 1) * step;
+    paddings.push_back({r.axis, r.begin, extent(args.inputs[0].shape(), r.axis) - last - 1, step - 1});
   }
   return {pad(args.grads[0], paddings)};
 }
@@ -225,7 +225,7 @@ std::vector<CopyRegion> Slice::regions(std::span<const TensorType> inputs) const
   for (const AxisRange& r : ranges) {
     std::int64_t& stride = region.from[static_cast<std::size_t>(r.axis)];
     region.from_offset += r.begin * stride;
-    stride *= r.step;
+    if (r.count() > 1) stride *= r.step;  // else of no use, and perhaps too large
   }
   return {region};
 }
@@ -281,7 +281,7 @@ std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
     const std::int64_t n = inputs[0].shape[axis], stride = dense[axis], step = (p.between + 1) * stride;
     zeros(p.axis, 0, p.before, stride);
     zeros(p.axis, extent(out, p.axis) - p.after, p.after, stride);
-    for (std::int64_t i = 1; i <= p.between; ++i) zeros(p.axis, p.before + i, n - 1, step);
+    for (std::int64_t i = 1; n > 1 && i <= p.between; ++i) zeros(p.axis, p.before + i, n - 1, step);
     left[axis] = n;
     to[axis] = step;
     offset += p.before * stride;

@@ -89,7 +89,7 @@ class Concat final : public Movement {
 struct AxisRange {
   int axis;
   std::int64_t begin, end, step = 1;
-  std::int64_t count() const { return (end - begin + step - 1) / step; }
+  std::int64_t count() const { return (end - begin - 1) / step + 1; }  // of a range that holds an element
   bool operator==(const AxisRange&) const = default;
 };
 

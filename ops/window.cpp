@@ -1,5 +1,7 @@
 #include <tandem/ops/window.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
@@ -9,10 +11,13 @@ namespace {
 
 std::int64_t positions_along(const char* axis, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                              std::int64_t padding, std::int64_t dilation) {
-  if (extent < 1 || kernel < 1 || stride < 1 || dilation < 1 || padding < 0)
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;  // so that no product of two overflows
+  if (extent < 1 || kernel < 1 || stride < 1 || dilation < 1 || padding < 0 ||
+      std::max({kernel, stride, dilation, padding}) > kMost)
     throw Error(fmt::format(
-        "{}: extent {}, kernel {}, stride {}, dilation {} must be at least 1 and padding {} at least 0", axis,
-        extent, kernel, stride, dilation, padding));
+        "{}: extent {}, kernel {}, stride {}, dilation {} must be at least 1 and padding {} at least 0, and "
+        "none above {}",
+        axis, extent, kernel, stride, dilation, padding, kMost));
   const std::int64_t reach = dilation * (kernel - 1) + 1, room = extent + 2 * padding - reach;
   if (room < 0)
     throw Error(fmt::format("{}: a kernel reaching over {} does not fit into {} with padding {}", axis, reach,

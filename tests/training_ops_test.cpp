@@ -1,6 +1,7 @@
 // What the op cases do not say of reductions, losses, dropout, initial weights and updates.
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -91,6 +92,22 @@ TEST(ReduceTest, NormOfZerosHasTheGradientZero) {
   sum(y).backward();
   const std::vector<double> expected{0, 0, 0.6, -0.8};
   for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(x.grad().values()[i], expected[i], 1e-15);
+}
+
+TEST(ShapeTest, AStepBeyondTheAxisTakesOneElement) {
+  Tensor x = Tensor::from({1, 2, 3, 4}, {2, 2}, DType::f64);
+  x.requires_grad();
+  const Tensor y = slice(x, 0, 1, 2, std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ((std::vector<double>{3, 4}), y.values());
+  sum(y).backward();
+  EXPECT_EQ((std::vector<double>{0, 0, 1, 1}), x.grad().values());
+}
+
+TEST(WindowTest, NumbersOutOfRangeAreRefusedBeforeTheyOverflow) {
+  const std::int64_t huge = std::int64_t{1} << 62;
+  for (const Window& w : {Window{.kernel = huge, .dilation = 4}, Window{.kernel = 3, .dilation = huge},
+                          Window{.kernel = 3, .padding = huge}, Window{.kernel = 3, .stride = huge}})
+    test::expect_error([&] { w.positions({8, 8}); }, {"height", "none above"});
 }
 
 TEST(ShapeTest, MisuseIsNamed) {
