@@ -34,8 +34,9 @@ bool is_differentiated(const json& input) { return input["dtype"] == "f64" && !i
 void expect_near(const json& expected, const Tensor& actual, const std::string& what) {
   const Tensor e = tensor_of(expected);
   ASSERT_EQ(e.type(), actual.type()) << what;
-  for (std::size_t i = 0; i < e.values().size(); ++i)
-    EXPECT_NEAR(e.values()[i], actual.values()[i], 1e-12 * std::max(1.0, std::fabs(e.values()[i])))
+  const auto wanted = e.values(), given = actual.values();
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(wanted[i], given[i], 1e-12 * std::max(1.0, std::fabs(wanted[i])))
         << what << ", element " << i;
 }
 
