@@ -35,11 +35,14 @@ template <class T>
 
 /// What is the same for all elements in one step of Adam.
 template <class T> struct AdamFactors {
-  T beta1, beta2, epsilon, decay, shrink, step, root;
-  /// Step number `t`, from 1.
+  T beta1, beta2, rest1, rest2, epsilon, decay, shrink, step, root;
+  /// Step number `t`, from 1. What a beta leaves of 1 is taken before it is rounded: of 0.9999 in f32 it
+  /// would be wrong by 2 parts in 10,000.
   AdamFactors(const AdamOptions& o, double t, double lr)
       : beta1(static_cast<T>(o.beta1)),
         beta2(static_cast<T>(o.beta2)),
+        rest1(static_cast<T>(1 - o.beta1)),
+        rest2(static_cast<T>(1 - o.beta2)),
         epsilon(static_cast<T>(o.epsilon)),
         decay(static_cast<T>(o.decoupled ? 0 : o.weight_decay)),
         shrink(static_cast<T>(o.decoupled ? 1 - lr * o.weight_decay : 1)),
@@ -53,8 +56,8 @@ template <class T>
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const T gradient = g[i] + f.decay * w[i];
-    const T mean = f.beta1 * m[i] + (1 - f.beta1) * gradient;
-    const T square = f.beta2 * v[i] + (1 - f.beta2) * gradient * gradient;
+    const T mean = f.beta1 * m[i] + f.rest1 * gradient;
+    const T square = f.beta2 * v[i] + f.rest2 * gradient * gradient;
     new_w[i] = f.shrink * w[i] - f.step * mean / (std::sqrt(square) / f.root + f.epsilon);
     new_m[i] = mean;
     new_v[i] = square;

@@ -412,6 +412,25 @@ TEST(UpdateTest, TwoStepsFollowTheFormula) {
   EXPECT_NEAR(two_steps(true)[1], -2.35642622, 1e-12);
 }
 
+// In f32 0.9999 is 0.99989998, and what that leaves of 1 is no 0.0001.
+TEST(UpdateTest, AdamWithBetasCloseToOneIsTheFormulasInSingleToo) {
+  const auto two_steps = [](DType dtype, double beta2) {
+    const auto values = [&](std::vector<double> v) { return Tensor::from(v, {2}, dtype); };
+    const AdamOptions options{.beta2 = beta2};
+    Tensors state{values({0, 0}), values({0, 0}), values({0, 0}), Tensor::zeros({DType::f32, {}})};
+    for (const auto& g : {values({0.5, -3}), values({-0.25, 1})})
+      state = adam_update(state[0], state[1], state[2], g, state[3], Tensor::from({0.1}, {}), options);
+    return state;
+  };
+  for (const double beta2 : {0.99, 0.9999, 0.999999, 0.999999999})
+    for (const std::size_t k : {0, 2}) {
+      const std::vector<double> exact = two_steps(DType::f64, beta2)[k].values();
+      for (std::size_t i = 0; i < 2; ++i)
+        EXPECT_NEAR(two_steps(DType::f32, beta2)[k].values()[i], exact[i], 1e-6 * std::abs(exact[i]))
+            << "output " << k << ", beta2 " << beta2;
+    }
+}
+
 TEST(UpdateTest, MisuseIsNamed) {
   const Tensor w = Tensor::zeros({DType::f32, {2, 3}}), lr = Tensor::zeros({DType::f32, {}});
   EXPECT_THROW(sgd_update(w, w, w, lr, {}), Error);
