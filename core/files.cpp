@@ -130,8 +130,12 @@ void make_directories(Files& files, const std::string& path) {
   if (directory.empty() || fs::is_directory(directory, error)) return;
   const std::string parent = parent_of(path), name = directory.filename().string();
   make_directories(files, parent);
-  if (name.empty() || name == "." || name == "..") return;  // "a/b/"
-  make_directory(files, path);
+  if (name.empty() || fs::is_directory(directory, error)) return;  // "a/b/", "a/..", whose a is new
+  try {
+    make_directory(files, path);
+  } catch (const Error&) {
+    if (!fs::is_directory(directory, error)) throw;  // else another process has just made it
+  }
   sync_directory(files, parent);
 }
 

@@ -66,6 +66,21 @@ class Checkpoints : public ::testing::Test {
   int number_ = 0;
 };
 
+// A process beside this one that is always a moment faster.
+class Outrun final : public Files {
+  int mkdir(const std::string& path) override { return Files::mkdir(path), Files::mkdir(path); }
+};
+
+TEST_F(Checkpoints, AreKeptInDirectoriesThatOthersMakeAtTheSameTime) {
+  Outrun files;
+  make_directories(files, parent_.file("a/b"));
+  EXPECT_TRUE(fs::is_directory(parent_.file("a/b")));
+  make_directories(Files::system(), parent_.file("c/../a/d/.."));
+  EXPECT_TRUE(fs::is_directory(parent_.file("a/d")));
+  std::ofstream(parent_.file("e")) << "a file";
+  expect_error([&] { make_directories(files, parent_.file("e/f")); }, {"e", "File exists"});
+}
+
 TEST_F(Checkpoints, AreFoundByTheirSteps) {
   const std::string directory = parent_.file("a/b");
   EXPECT_EQ(-1, newest_step(directory));
