@@ -1,6 +1,7 @@
 #include "config_file.h"
 
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -18,7 +19,8 @@ class ConfigFile final : public CLI::ConfigTOML {
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& in) const override {
-    auto items = CLI::ConfigTOML::from_config(in);
+    std::istringstream text(read(in));
+    auto items = CLI::ConfigTOML::from_config(text);
     for (CLI::ConfigItem& item : items) {
       check(item);
       // A list is what it is on the command line: 0.1,0.05.
@@ -28,8 +30,21 @@ class ConfigFile final : public CLI::ConfigTOML {
   }
 
  private:
+  std::string file() const { return app_.get_config_ptr()->as<std::string>(); }
+
+  // All of it: what has no end, as a device, is no configuration.
+  std::string read(std::istream& in) const {
+    constexpr std::size_t kMost = 1 << 20;
+    std::string text(kMost + 1, '\0');
+    in.read(text.data(), std::ssize(text));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMost)
+      throw Error(fmt::format("--config '{}': more than {} bytes; it is no file of flags", file(), kMost));
+    return text;
+  }
+
   void check(const CLI::ConfigItem& item) const {
-    const std::string file = app_.get_config_ptr()->as<std::string>();
+    const std::string file = this->file();
     if (!item.parents.empty())
       throw Error(fmt::format("--config '{}': '{}': there are no sections; write flag = value", file,
                               fmt::join(item.parents, ".")));

@@ -110,6 +110,7 @@ void check_values(const TrainOptions& o, const std::vector<std::string>& archs) 
   one_of("--log-level", o.log_level, log_levels());
   one_of("--opt", o.optimizer, {"sgd", "adam", "adamw"});
   in_range("--momentum", o.momentum, 0.0);
+  if (o.betas.size() != 2) throw Error(fmt::format("--betas {}: there must be two", fmt::join(o.betas, ",")));
   for (double beta : o.betas)
     if (!(beta >= 0 && beta < 1)) throw Error(fmt::format("--betas {}: each must be in [0, 1)", beta));
   in_range("--weight-decay", o.weight_decay, 0.0);

@@ -67,8 +67,8 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
   app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine, linear, step, multistep");
   app.add_option("--min-lr", o.min_lr, "where cosine and linear end");
-  app.add_option("--decay-epochs", o.decay_epochs, "step: after every so many epochs; multistep: after these")
-      ->delimiter(',');
+  add_list(app, "--decay-epochs", o.decay_epochs,
+           "step: after every so many epochs; multistep: after these: 80,120");
   app.add_option("--decay-rate", o.decay_rate, "what step and multistep multiply the rate with");
   app.add_option("--warmup-epochs", o.warmup_epochs,
                  "epochs in which the rate rises to --lr, before the schedule");
@@ -90,9 +90,7 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.add_option("--opt", o.optimizer, "sgd, adam or adamw (decay apart from the gradient)");
   app.add_option("--momentum", o.momentum, "of sgd");
   app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");
-  app.add_option("--betas", o.betas, "of adam and adamw: for the means of gradients and of their squares")
-      ->delimiter(',')
-      ->expected(2);
+  add_list(app, "--betas", o.betas, "of adam and adamw: for the means of gradients and of their squares");
   app.add_flag("--no-bias-decay", o.no_bias_decay, "weight decay leaves out biases and normalisations");
   app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
 }

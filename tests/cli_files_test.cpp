@@ -154,6 +154,10 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
   refused("[optimiser]\nlr = 0.1\n", {"'optimiser': there are no sections"});
   refused("force = true\n", {"'force' is for the command line alone"});
   refused("config = \"other.toml\"\n", {"'config' is for the command line alone"});
+  refused(std::string(2 << 20, '#'), {"more than 1048576 bytes"});
+  expect_refused(kTrain + "--config /dev/zero", {"--config '/dev/zero'", "more than 1048576 bytes"});
+  expect_refused(kTrain + "--config " + write("mine.toml", "opt = \"adam\"\nbetas = [0.9]\n"),
+                 {"--betas 0.9: there must be two"});
   expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "not readable"});
   expect_refused(kTrain + "--config " + write("mine.toml", "momentum = 0.5\nopt = \"adam\"\n"),
                  {"--momentum has no effect on --opt adam"});

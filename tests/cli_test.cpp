@@ -30,6 +30,8 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63 or 66\n"});
   expect_refused(kTrain + "-b 15 --microbatches 16", {"15", "16 micro-batches", "the nearest that is: 16\n"});
   expect_refused(kTrain + "--lr 0.1,0.2 --models 3", {"--lr", "2 values for 3 models"});
+  expect_refused(kTrain + "--opt adam --betas 0.9", {"--betas 0.9: there must be two"});
+  expect_refused(kTrain + "--opt adam --betas 0.9,0.99,0.999", {"--betas 0.9,0.99,0.999: there must be two"});
   expect_refused(kTrain + "--memory-budget lots", {"lots", "MiB"});
   expect_refused(kTrain + "--memory-budget 0", {"--memory-budget 0", "at least 1 byte"});
   expect_refused(kTrain + "--link fast", {"fast", "GB/s", "us"});
