@@ -1,5 +1,9 @@
 #include "progress_line.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -8,15 +12,29 @@
 
 namespace tandem::apps {
 namespace {
-constexpr int kWidth = 30;
-constexpr double kRedraw = 0.1;  // seconds
-constexpr double kSilence = 10;  // seconds without a line
+constexpr std::int64_t kWidth = 30;  // of the bar, where there is room
+constexpr double kRedraw = 0.1;      // seconds
+constexpr double kSilence = 10;      // seconds without a line
 
 // 75 s: "1:15".
 std::string clock(double seconds) {
   const auto s = static_cast<std::int64_t>(std::ceil(seconds));
   return s < 3600 ? fmt::format("{}:{:02}", s / 60, s % 60)
                   : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
+// Of the terminal that is standard output, as it is now.
+std::int64_t columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// In one line of the terminal: a longer one would be drawn below the last, again and again.
+std::string drawn(double done, const std::string& numbers) {
+  const std::int64_t room = columns() - 1, width = std::min(kWidth, room - std::ssize(numbers) - 3);
+  if (width < 1) return numbers.substr(0, static_cast<std::size_t>(room));
+  const auto filled = static_cast<std::int64_t>(done * static_cast<double>(width));
+  return fmt::format("[{:=<{}}{:<{}}] {}", "", filled, "", width - filled, numbers);
 }
 
 }  // namespace
@@ -41,8 +59,7 @@ void ProgressLine::update(const BatchResult& batch) {
       fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {} left", done, total_,
                   std::isnan(loss) ? std::fabs(loss) : loss, rate, clock(left));  // a NaN's sign says nothing
   if (terminal_) {
-    const int filled = static_cast<int>(done * kWidth / total_);
-    draw_line(fmt::format("[{:=<{}}{:<{}}] {}", "", filled, "", kWidth - filled, numbers));
+    draw_line(drawn(static_cast<double>(done) / static_cast<double>(total_), numbers));
   } else {
     log_info(numbers);
   }

@@ -47,5 +47,23 @@ TEST_F(Cli, ATerminalHasABarWithTheTimeLeftAndOthersHaveLines) {
         << done << ": " << lines.out;
 }
 
+TEST_F(Cli, TheBarStaysInOneLineOfTheTerminal) {
+  for (const int columns : {1, 20, 50, 200}) {
+    const Ended e = run("script -qec 'stty cols " + std::to_string(columns) + "; " + kTrain +
+                        "--arch mlp --steps 10' /dev/null");
+    EXPECT_EQ(0, e.status) << e.err;
+    const std::regex drawn("\r([^\r\n\x1b]*)\x1b\\[K");
+    int lines = 0;
+    for (std::sregex_iterator it(e.out.begin(), e.out.end(), drawn); it != std::sregex_iterator(); ++it) {
+      const std::string line = (*it)[1];
+      if (line.empty() && columns > 1) continue;  // what clears it for a message
+      EXPECT_LT(std::ssize(line), columns) << line;
+      EXPECT_EQ(columns >= 50, line.starts_with("[")) << columns << ": " << line;
+      ++lines;
+    }
+    EXPECT_GT(lines, 0) << e.out;
+  }
+}
+
 }  // namespace
 }  // namespace tandem::test
