@@ -23,10 +23,15 @@ Start newest_in(const std::string& directory) {
   return start;
 }
 
+bool has_summary(const std::string& run_directory) {
+  std::error_code none;
+  return fs::exists(fs::path(run_directory) / "summary.json", none);
+}
+
 Start in_output(const TrainOptions& o) {
   Start start = newest_in(checkpoints_of(o.output));
-  std::error_code none;
-  start.in_place = start.checkpoint || !fs::exists(fs::path(o.output) / "summary.json", none);
+  start.ended = start.checkpoint && has_summary(o.output);
+  start.in_place = start.checkpoint || !has_summary(o.output);
   return start;
 }
 
@@ -67,6 +72,7 @@ Start find_start(const TrainOptions& o) {
   if (o.resume == "auto" || o.output.empty() || !start.checkpoint || o.evaluate) return start;
   start.in_place = same_directory(fs::path(start.checkpoint->path).parent_path(), checkpoints_of(o.output));
   if (!start.in_place) return start;
+  start.ended = has_summary(o.output);
   if (const auto newest = newest_in(checkpoints_of(o.output)).checkpoint;
       newest && newest->step > start.checkpoint->step)
     throw Error(fmt::format(

@@ -18,6 +18,7 @@ struct Start {
   std::string digest;  ///< checksum of what it begins from
   std::optional<Checkpoint> checkpoint;
   bool in_place = false;             ///< the run in --output goes on, or begins again where it saved nothing
+  bool ended = false;                ///< that run came to its end, and has its summary
   std::vector<std::string> damaged;  ///< checkpoints passed over, and why
 };
 

@@ -15,6 +15,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/files.h>
 
+#include "log.h"
 #include "output_file.h"
 #include "resume.h"
 
@@ -25,8 +26,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 // What says that a directory holds a run.
-constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json", "profile.json",
-                           "program.json", "checkpoints"};
+constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
+                           "profile.json", "program.json",  "checkpoints"};
 // What else a run leaves there, beside TensorBoard's files.
 constexpr std::array kBeside{"config.toml", "summary.csv", "trace.json"};
 
@@ -201,13 +202,24 @@ std::string RunDirectory::path(const std::string& file) const {
 
 Callbacks RunDirectory::callbacks() {
   if (!keeps()) return {};
-  return {.batch = [this](const BatchResult& b) { batch(b); },
-          .end_epoch = [this](const EpochResult& e) { epoch(e); },
-          .end = [this](const EpochResult& e) { csv_.end(e); },
+  return {.batch = [this](const BatchResult& b) { record([&] { batch(b); }); },
+          .end_epoch = [this](const EpochResult& e) { record([&] { epoch(e); }); },
+          .end = [this](const EpochResult& e) { record([&] { csv_.end(e); }); },
           .non_finite =
               [this](const NonFiniteBatch& b) {
-                if (b.back_to >= 0) go_on_after(b.back_to);
+                if (b.back_to >= 0) record([&] { go_on_after(b.back_to); });
               }};
+}
+
+// A disk that is full costs the record of the training, not the training.
+template <class F> void RunDirectory::record(const F& write) {
+  if (lost_) return;
+  try {
+    write();
+  } catch (const Error& e) {
+    lost_ = true;
+    log_error(fmt::format("training goes on, but nothing more is recorded of it: {}", e.what()));
+  }
 }
 
 void RunDirectory::batch(const BatchResult& b) {

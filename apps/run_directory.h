@@ -39,7 +39,8 @@ class RunDirectory {
   /// Removes what is left of an earlier run, and writes args.json. A run that goes on, in place, after
   /// `batches` keeps its checkpoints and its metrics so far.
   void start(const TrainOptions& options, std::int64_t batches = 0);
-  /// Writes what comes of training; the directory must outlive it.
+  /// Writes what comes of training; the directory must outlive it. The first file that cannot be written is
+  /// said, and is the last.
   Callbacks callbacks();
   void summary(const Summary& summary);
   std::string path(const std::string& file) const;
@@ -48,10 +49,11 @@ class RunDirectory {
  private:
   void remove_earlier_run();
   void go_on_after(std::int64_t batches);
+  template <class F> void record(const F& write);
   void batch(const BatchResult& batch);
   void epoch(const EpochResult& epoch);
   std::string directory_;
-  bool in_place_ = false;
+  bool in_place_ = false, lost_ = false;
   std::shared_ptr<const int> lock_;  // no other run writes here meanwhile
   std::ofstream metrics_;
   SummaryCsv csv_;

@@ -84,6 +84,10 @@ void TrainingRun::run() {
   Trainer trainer(*network, data.train, trainer_options(strategy, data.test));
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
+  if (start_.ended && trainer.finished()) {  // what it measured stays
+    log_info(fmt::format("nothing is left to train: '{}' is at its end", options_.output));
+    return evaluate(trainer);
+  }
   if (const int busy = cores.threads * cores.lanes; busy + cores.loaders > cores.available)
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
                             cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",

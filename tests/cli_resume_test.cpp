@@ -1,6 +1,8 @@
 // Runs that end go on from what is whole, and from nothing else.
 #include "cli_resume.h"
 
+#include <algorithm>
+
 #include <tandem/core/checksum.h>
 #include <tandem/train/checkpoint_manifest.h>
 
@@ -43,14 +45,19 @@ TEST_F(Resume, AKilledRunGoesOnByItself) {
   EXPECT_NE(std::string::npos, rest.out.find("resumes at batch ")) << rest.out;
   EXPECT_EQ(losses("whole"), losses("run")) << "each step once";
   expect_same_checkpoint(checkpoint("whole", 20), checkpoint("run", 20));
-  const Ended again = succeed(command + file("run"));
-  EXPECT_NE(std::string::npos, again.out.find("resumes at batch 20")) << again.out;
-  EXPECT_EQ(losses("whole"), losses("run"));
   const std::string files = "ls -lR --time-style=full-iso " + file("run");
   const std::string before = run(files).out;
+  const Ended again = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, again.out.find("nothing is left to train")) << again.out;
+  EXPECT_EQ(before, run(files).out) << "what the run that ended measured stays";
   EXPECT_EQ(again.out.substr(again.out.find("test accuracy"), 20),
             succeed(command + file("run") + " -e").out.substr(0, 20));
   EXPECT_EQ(before, run(files).out) << "--evaluate writes nothing";
+  fs::remove(file("run/summary.json"));  // killed just before
+  const Ended summed = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, summed.out.find("resumes at batch 20")) << summed.out;
+  EXPECT_TRUE(fs::exists(file("run/summary.json")));
+  EXPECT_EQ(losses("whole"), losses("run"));
 }
 
 TEST_F(Resume, GoesOnFromTheLastWholeCheckpoint) {
@@ -173,6 +180,16 @@ TEST_F(Resume, AFailedSaveIsSaidAndTrainingGoesOn) {
   EXPECT_NE(std::string::npos, e.err.find("File too large")) << e.err;
   EXPECT_EQ(20u, losses("run").size());
   EXPECT_TRUE(fs::is_empty(file("run/checkpoints")));
+}
+
+TEST_F(Resume, MetricsThatCannotBeWrittenAreSaidOnceAndTrainingGoesOn) {
+  const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
+  const Ended e = succeed("trap '' XFSZ; ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
+  EXPECT_NE(std::string::npos, e.err.find("training goes on")) << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("metrics.jsonl' cannot be written")) << e.err;
+  EXPECT_EQ(1, std::ranges::count(e.err, '\n')) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("60/60  loss ")) << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
 }
 
 TEST_F(Resume, RanksWithDifferentCheckpointsAreRefused) {

@@ -243,9 +243,11 @@ void Trainer::save(bool score) {
 }
 
 // The main rank decides.
-bool Trainer::agree_to_end() {
-  const bool ends = stopping_ || (options_.patience > 0 && progress_.epochs_since_best >= options_.patience);
-  return share(ends, main_rank()) != 0;
+bool Trainer::agree_to_end() { return share(stopping_ || finished(), main_rank()) != 0; }
+
+bool Trainer::finished() const {
+  const bool patient = options_.patience == 0 || progress_.epochs_since_best < options_.patience;
+  return progress_.batch >= length_.total || !patient;
 }
 
 // All ranks get the value that one has.

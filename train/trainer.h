@@ -88,6 +88,8 @@ class Trainer {
   EpochResult fit();
   /// The part of the test set that is right, per model; empty on other ranks than that which gets the losses.
   std::vector<double> evaluate();
+  /// Is nothing left to train: all batches are done, or the patience is at its end?
+  bool finished() const;
   /// Ends the run after this epoch; to be called from callbacks.
   void stop_after_epoch() { stopping_ = true; }
 
