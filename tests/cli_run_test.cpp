@@ -126,6 +126,11 @@ TEST_F(Cli, LostOutputIsAnError) {
     for (const char* error : {" 2>&-", " >/dev/full 2>/dev/full"})
       EXPECT_EQ(1, run(command + error).status) << command << error;
   }
+  const std::string full = file("full");
+  std::filesystem::create_symlink("/dev/full", full);
+  expect_refused(kTandem + "sim " + program + " --trace " + full,
+                 {"'" + full + "' cannot be written", "space"});
+  EXPECT_TRUE(std::filesystem::is_symlink(full)) << "only a file that was begun is removed";
 }
 
 TEST_F(Cli, SaysItsVersion) {
