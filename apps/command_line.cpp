@@ -111,8 +111,9 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     return false;
   } catch (const CLI::ExtrasError&) {
     throw Error(unexpected(app));
-  } catch (const CLI::ConversionError& e) {  // of 64 bits, to fewer
-    throw Error(fmt::format("{}; at most {} is possible", e.what(), std::numeric_limits<int>::max()));
+  } catch (const CLI::ConversionError& e) {  // of 64 bits, to fewer; or of a flag's value
+    throw Error(fmt::format("{}; a flag is true or false, a number at most {}", e.what(),
+                            std::numeric_limits<int>::max()));
   } catch (const CLI::FileError& e) {
     throw Error(fmt::format("--config: {}", e.what()));
   } catch (const CLI::ParseError& e) {

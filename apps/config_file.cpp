@@ -1,7 +1,6 @@
 #include "config_file.h"
 
 #include <memory>
-#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -10,54 +9,70 @@
 #include <tandem/core/error.h>
 
 #include "command_line.h"
+#include "config_text.h"
 
 namespace tandem::apps {
 namespace {
 
-class ConfigFile final : public CLI::ConfigTOML {
+class ConfigFile final : public CLI::Config {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
 
   std::vector<CLI::ConfigItem> from_config(std::istream& in) const override {
-    std::istringstream text(read(in));
-    auto items = CLI::ConfigTOML::from_config(text);
-    for (CLI::ConfigItem& item : items) {
-      check(item);
-      // A list is what it is on the command line: 0.1,0.05.
-      if (item.inputs.size() > 1) item.inputs = {fmt::format("{}", fmt::join(item.inputs, ","))};
+    std::vector<CLI::ConfigItem> items;
+    try {
+      for (const ConfigLine& line : parse_config(read(in))) items.push_back(item(line));
+    } catch (const Error& e) {
+      throw Error(fmt::format("--config '{}': {}", app_.get_config_ptr()->as<std::string>(), e.what()));
     }
     return items;
   }
 
- private:
-  std::string file() const { return app_.get_config_ptr()->as<std::string>(); }
+  // What was given, here or in a file.
+  std::string to_config(const CLI::App* app, bool, bool, std::string) const override {
+    std::string text;
+    for (const CLI::Option* o : app->get_options()) {
+      if (o->count() == 0 || !o->get_configurable() || o->get_lnames().empty()) continue;
+      const std::string value = fmt::format("{}", fmt::join(o->reduced_results(), ","));
+      const std::string type = o->get_type_name();
+      const bool bare = o->get_expected_max() == 0 || type == "INT" || type == "UINT" || type == "FLOAT";
+      text += fmt::format("{} = {}\n", o->get_lnames()[0], bare ? value : config_string(value));
+    }
+    return text;
+  }
 
+ private:
   // All of it: what has no end, as a device, is no configuration.
-  std::string read(std::istream& in) const {
+  static std::string read(std::istream& in) {
     constexpr std::size_t kMost = 1 << 20;
     std::string text(kMost + 1, '\0');
     in.read(text.data(), std::ssize(text));
     text.resize(static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMost)
-      throw Error(fmt::format("--config '{}': more than {} bytes; it is no file of flags", file(), kMost));
+    if (text.size() > kMost) throw Error(fmt::format("more than {} bytes; it is no file of flags", kMost));
     return text;
   }
 
-  void check(const CLI::ConfigItem& item) const {
-    const std::string file = this->file();
-    if (!item.parents.empty())
-      throw Error(fmt::format("--config '{}': '{}': there are no sections; write flag = value", file,
-                              fmt::join(item.parents, ".")));
-    const std::string flag = "--" + item.name;
+  CLI::ConfigItem item(const ConfigLine& line) const {
+    const std::string flag = "--" + line.name;
     const CLI::Option* option = app_.get_option_no_throw(flag);
     if (!option) {
       const std::vector<std::string> near = similar_flags(app_, flag);
-      throw Error(fmt::format(
-          "--config '{}': unknown key '{}'{}; keys are the flags of {} --help", file, item.name,
-          near.empty() ? "" : fmt::format(", perhaps {}", fmt::join(near, " or ")), app_.get_name()));
+      throw Error(fmt::format("unknown key '{}'{}; keys are the flags of {} --help", line.name,
+                              near.empty() ? "" : fmt::format(", perhaps {}", fmt::join(near, " or ")),
+                              app_.get_name()));
     }
     if (!option->get_configurable())
-      throw Error(fmt::format("--config '{}': '{}' is for the command line alone", file, item.name));
+      throw Error(fmt::format("'{}' is for the command line alone", line.name));
+    const bool is_flag = option->get_expected_max() == 0;
+    if (is_flag && (line.values.size() != 1 || (line.values[0] != "true" && line.values[0] != "false")))
+      throw Error(fmt::format("'{}' is true or false, not '{}'", line.name, fmt::join(line.values, ",")));
+    CLI::ConfigItem result;
+    result.name = line.name;
+    // A list is what it is on the command line: 0.1,0.05.
+    result.inputs = {fmt::format("{}", fmt::join(line.values, ","))};
+    const bool may_stand_alone = option->get_expected_min() == 0 && option->get_expected_max() > 0;
+    if (may_stand_alone && !line.quoted && line.values[0] == "true") result.inputs = {""};
+    return result;
   }
 
   const CLI::App& app_;

@@ -141,6 +141,15 @@ synthetic-test = 100
   for (json* j : {&a, &b}) j->erase("command_line");
   EXPECT_EQ(a, b);
   EXPECT_EQ(read("a/summary.json").at("train_loss"), read("b/summary.json").at("train_loss"));
+  // Wherever that is, and with what stands alone.
+  const std::string odd = "'" + file("run #1, [2]") + "'";
+  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --trace --output " + odd).status);
+  fs::rename(file("run #1, [2]/config.toml"), file("odd.toml"));
+  fs::remove_all(file("run #1, [2]"));
+  const Ended again = run(program + "--config " + file("odd.toml"));
+  ASSERT_EQ(0, again.status) << again.err;
+  EXPECT_EQ(2u, read("run #1, [2]/args.json").at("steps").get<unsigned>());
+  EXPECT_TRUE(fs::exists(file("run #1, [2]/trace.json")));
 }
 
 TEST_F(RunFiles, AConfigurationIsChecked) {
@@ -148,6 +157,8 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
     words.push_back("mine.toml'");
     expect_refused(kTrain + "--config " + write("mine.toml", text), words);
   };
+  refused("lr = []\n", {"line 1: an empty list"});
+  refused("nesterov = maybe\n", {"'nesterov' is true or false, not 'maybe'"});
   refused("bogus = 3\n", {"unknown key 'bogus'", "train_cifar --help"});
   refused("epoch = 3\n", {"unknown key 'epoch', perhaps --epochs"});
   refused("lr = fast\n", {"--lr: 'fast' is no finite decimal number"});
