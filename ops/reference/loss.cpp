@@ -26,7 +26,11 @@ template <class T> class LogSoftmax {
 };
 
 template <class F> KernelPtr for_precision(DType dtype, const F& make) {
-  return dtype == DType::f64 ? make(double{}) : make(float{});
+  switch (dtype) {
+    case DType::f32: return make(float{});
+    case DType::f64: return make(double{});
+    default: return nullptr;
+  }
 }
 
 }  // namespace
