@@ -22,7 +22,7 @@ class TiledExpression {
                                              std::span<const TensorType> inputs, const TensorType& output);
 
   std::int64_t elements() const { return out_.elements(); }
-  /// Elements of a tile. Ranges of elements begin at a multiple of it, or of the longest period of an input.
+  /// Elements of a tile: ranges that begin at its multiples, or where an input begins anew, are cut best.
   std::int64_t tile() const { return tile_; }
 
   /// Elements begin … end−1 of the value, into the array `out`. `in` has the address of each input.
@@ -45,9 +45,9 @@ class TiledExpression {
     PointwiseInstruction instruction;
     std::array<Place, 3> from;
     Place to;
-    PointwiseCode then =
-        PointwiseCode::input;   ///< if another: a second instruction, on the value of the first
-    bool comes_second = false;  ///< and the first's value is its second operand
+    // A second instruction on the value of the first, if not `input`; that may be its second operand.
+    PointwiseCode then = PointwiseCode::input;
+    bool comes_second = false;
   };
   struct Run;  // one thread's
   using Visitor = std::function<void(std::int64_t begin, std::int64_t n, const float* values)>;
