@@ -1,5 +1,9 @@
 // The programs as a user meets them: bad input ends with one clear line and status 1.
+#include <algorithm>
 #include <fstream>
+#include <map>
+#include <regex>
+#include <set>
 
 #include "cli.h"
 
@@ -59,6 +63,27 @@ TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
   EXPECT_EQ(10, args.at("steps"));
   EXPECT_EQ((std::vector<std::uint64_t>{18446744073709551615u, 7}), args.at("seed"));
   EXPECT_EQ((std::vector<double>{1e-3, 0.5}), args.at("lr"));
+}
+
+// What args.json lacks is not compared when a run is resumed.
+TEST_F(Cli, ArgsHoldEveryFlagThatARunDependsOn) {
+  const Ended help = run(kTrain + "--help");
+  ASSERT_EQ(0, run(kTrain + "--steps 1 --output " + file("run")).status);
+  const nlohmann::json args = read("run/args.json");
+  const std::map<std::string, std::string> renamed{{"opt", "optimizer"}, {"wd", "weight_decay"}};
+  const std::set<std::string> beside{"help",  "version",    "config",   "output",
+                                     "force", "print-freq", "log-level"};
+  const std::regex flag("\n +(?:-[a-z],)?--([a-z-]+)");
+  int flags = 0;
+  for (std::sregex_iterator it(help.out.begin(), help.out.end(), flag), end; it != end; ++it) {
+    std::string name = (*it)[1];
+    if (beside.contains(name)) continue;
+    if (const auto other = renamed.find(name); other != renamed.end()) name = other->second;
+    std::replace(name.begin(), name.end(), '-', '_');
+    EXPECT_TRUE(args.contains(name)) << name;
+    ++flags;
+  }
+  EXPECT_GT(flags, 40);
 }
 
 TEST_F(Cli, RefusesNumbersThatNoRunHas) {
