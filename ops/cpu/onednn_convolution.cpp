@@ -84,9 +84,10 @@ std::optional<ConvolutionPart> split(ConvolutionPart p, Split along, int parts) 
 }
 
 // Winograd's transforms and repacked images can need more memory than all else; a convolution is done in as
-// many parts as bring it down to this, in bytes.
+// many parts as bring that down to so many bytes, and to twice the operands'. Of smaller parts the kernels
+// are slow.
 constexpr std::int64_t kScratchTarget = 24 << 20;
-constexpr int kMostParts = 16;
+constexpr int kMostParts = 4;
 
 std::int64_t bytes_of(const Operand& o) {
   return std::accumulate(o.extents.begin(), o.extents.end(), size_of(o.dtype), std::multiplies<>());
@@ -97,8 +98,9 @@ std::int64_t bytes_of(const Operand& o) {
 template <class Make>
 PrimitivePtr make_convolution(const ConvolutionPart& whole, const WindowDims& w,
                               std::initializer_list<Split> along, const Team& team, const Make& make) {
+  const std::int64_t most = 2 * (bytes_of(whole.image) + bytes_of(whole.weights) + bytes_of(whole.output));
   std::optional<Primitive::Plan> best;
-  const auto enough = [&] { return best && best->workspace <= kScratchTarget; };
+  const auto enough = [&] { return best && best->workspace <= std::min(kScratchTarget, most); };
   if (winograd_is_faster(whole.weights, whole.output, w))
     for (const Split direction : along)
       for (int parts = 1; parts <= kMostParts && !enough(); parts *= 2) {
@@ -107,8 +109,7 @@ PrimitivePtr make_convolution(const ConvolutionPart& whole, const WindowDims& w,
         auto plan = make(*part, dnnl::algorithm::convolution_winograd, "", true);
         if (plan && (!best || plan->workspace < best->workspace)) best = std::move(plan);
       }
-  const std::int64_t operands = bytes_of(whole.image) + bytes_of(whole.weights) + bytes_of(whole.output);
-  if (!best || best->workspace > 2 * operands)
+  if (!best || best->workspace > most)
     best = make(whole, dnnl::algorithm::convolution_direct,
                 best_direct(whole.image, whole.weights, whole.output), false);
   return best ? finish(std::move(*best), team) : nullptr;
