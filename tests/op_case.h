@@ -12,6 +12,7 @@
 #include <tandem/core/kernel.h>
 #include <tandem/core/tensor.h>
 
+#include "fenced.h"
 #include "seed.h"
 
 namespace tandem::test {
@@ -93,20 +94,6 @@ TracedCase trace_case(const OpCase& c, DType precision, bool gradients);
 /// Gradients of `inputs`, given those of `outputs`, by the derivative rules of the nodes `first` … of the
 /// current trace's graph, in reverse; a fan-in is added in reverse node order.
 Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& outputs, const Tensors& grads);
-
-/// Memory with guard bytes on both sides.
-class Fenced {
- public:
-  Fenced(std::int64_t bytes, unsigned char fill);
-  std::byte* data() const { return data_; }
-  std::int64_t bytes() const { return bytes_; }
-  bool intact() const;
-
- private:
-  std::int64_t bytes_;
-  std::shared_ptr<std::byte> memory_;
-  std::byte* data_;
-};
 
 struct RunOptions {
   const KernelTable& kernels;

@@ -17,9 +17,6 @@
 namespace tandem::test {
 namespace {
 
-constexpr std::int64_t kFence = 64;
-constexpr unsigned char kFenceByte = 0xa5;
-
 // oneDNN builds a list of arguments whenever a primitive runs.
 bool runs_a_library(const Op& op) {
   if (const auto* mapped = dynamic_cast<const Mapped*>(&op)) return runs_a_library(*mapped->inner);
@@ -120,18 +117,6 @@ void check_in_place(const NodeRun& run, const Node& node, const Types& in, const
 }
 
 }  // namespace
-
-Fenced::Fenced(std::int64_t bytes, unsigned char fill)
-    : bytes_(bytes), memory_(allocate(bytes + 2 * kFence)), data_(memory_.get() + kFence) {
-  std::memset(memory_.get(), kFenceByte, static_cast<std::size_t>(bytes + 2 * kFence));
-  if (bytes > 0) std::memset(data_, fill, static_cast<std::size_t>(bytes));
-}
-
-bool Fenced::intact() const {
-  for (std::int64_t i = 0; i < kFence; ++i)
-    if (memory_.get()[i] != std::byte{kFenceByte} || data_[bytes_ + i] != std::byte{kFenceByte}) return false;
-  return true;
-}
 
 Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& arguments,
                    const RunOptions& options) {
