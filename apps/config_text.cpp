@@ -51,7 +51,8 @@ class Reader {
   }
 
   ConfigLine line() {
-    ConfigLine l{.line = line_};
+    ConfigLine l;
+    l.line = line_;
     if (peek() == '[') {
       next();
       fail(fmt::format("'{}': there are no sections; write flag = value", bare("]\n")));

@@ -112,11 +112,14 @@ void say_plan(const Graph& forward, const Strategy& s) {
   bare.memory_budget = 0;
   const Program program = build(forward, s), without = build(forward, bare);
   const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
-  const bool lowers = planned_peak(program) < planned_peak(without);
+  const std::int64_t more = planned_peak(program) - planned_peak(without);
+  const bool lowers = more < 0;
   const std::string text = fmt::format(
       "{}: planned peak {:.1f} MB, {:.1f} MB without swaps and recomputes (live {:.1f}, {:.1f} MB)",
-      lowers ? "plan" : "the plan lowers no peak", mb(planned_peak(program)), mb(planned_peak(without)),
-      mb(live_peak(program)), mb(live_peak(without)));
+      lowers     ? "plan"
+      : more > 0 ? "the plan raises the peak"
+                 : "the plan lowers no peak",
+      mb(planned_peak(program)), mb(planned_peak(without)), mb(live_peak(program)), mb(live_peak(without)));
   lowers ? log_info(text) : log_warning(text);
 }
 

@@ -30,7 +30,7 @@ template <class T> void in_range(const char* flag, T value, T least, T most = st
 
 void one_of(const char* flag, const std::string& value, const std::vector<std::string>& known) {
   if (std::find(known.begin(), known.end(), value) == known.end())
-    throw Error(fmt::format("{} '{}': there are {}", flag, value, fmt::join(known, ", ")));
+    throw Error(fmt::format("{} '{}': it can be {}", flag, value, fmt::join(known, ", ")));
 }
 
 // One value for all models, or one for each.

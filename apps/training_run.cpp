@@ -45,6 +45,14 @@ std::optional<double> mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+bool has_bf16_instructions() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  return __builtin_cpu_supports("avx512bf16") > 0;
+#else
+  return true;  // unknown
+#endif
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
@@ -77,6 +85,8 @@ void TrainingRun::run() {
     if (is_main()) simulate(options_, strategy, cores, build(forward(samples), strategy), data, directory_);
     return;
   }
+  if (strategy.amp && !has_bf16_instructions())
+    log_warning("this processor has no instructions for bf16, which takes longer here than f32");
   begin_.options = options_;
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
@@ -107,7 +117,11 @@ void TrainingRun::agree_on_arguments() const {
 
 // That it fits this run is known before anything is lost.
 void TrainingRun::agree_on_checkpoint() {
-  if (!start_.checkpoint) return;
+  if (!start_.checkpoint) {
+    if (options_.resume == "auto")
+      log_info(fmt::format("no checkpoint in {}: begins at batch 0", options_.output));
+    return;
+  }
   const RunState saved = read_run_state(*start_.checkpoint);
   const std::string note = compare(saved, begin_);
   if (!options_.evaluate) begin_.progress = saved.progress;

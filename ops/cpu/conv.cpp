@@ -1,5 +1,6 @@
-// Convolutions through oneDNN on plain channels-last images. No implementation reads weights (O,H,W,I) at
-// speed, so they are repacked in the workspace: about 1 % of a layer's time. On tiny images, as products.
+// Convolutions of plain channels-last images: of tiny ones as products (conv_dense.h), else through oneDNN, whose
+// implementation is chosen in onednn_convolution.cpp. None reads weights (O,H,W,I) at speed, so they are
+// repacked in the workspace: about 1 % of a layer's time.
 #include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/conv_dense.h>
 #include <tandem/ops/cpu/kernels.h>
