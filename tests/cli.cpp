@@ -18,11 +18,6 @@ std::string contents(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-fs::path new_directory() {
-  std::string name = (fs::temp_directory_path() / "tandem_cli_XXXXXX").string();
-  return mkdtemp(name.data());
-}
-
 }  // namespace
 
 const std::string kTrain = TANDEM_BIN "/train_cifar --synthetic-train 640 --synthetic-test 100 -b 64 ";
@@ -30,12 +25,10 @@ const std::vector<Ending> kEndings{{"INT", "interrupted", 130}, {"TERM", "termin
 const std::string kTandem = TANDEM_BIN "/tandem ";
 
 Ended run(const std::string& command) {
-  const fs::path words = new_directory();
-  const std::string out = (words / "out").string(), err = (words / "err").string();
+  const TemporaryDirectory words;
+  const std::string out = words.file("out"), err = words.file("err");
   const int status = std::system(("{ " + command + "\n} >" + out + " 2>" + err).c_str());
-  Ended e{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), contents(out), contents(err)};
-  fs::remove_all(words);
-  return e;
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), contents(out), contents(err)};
 }
 
 void expect_refused(const std::string& command, const std::vector<std::string>& words) {
@@ -48,9 +41,6 @@ void expect_refused(const std::string& command, const std::vector<std::string>& 
       << "one paragraph, not: " << e.err;
   for (const auto& w : words) EXPECT_NE(std::string::npos, e.err.find(w)) << "no '" << w << "' in: " << e.err;
 }
-
-void Cli::SetUp() { directory_ = new_directory(); }
-void Cli::TearDown() { fs::remove_all(directory_); }
 
 std::string Cli::write(const std::string& name, const std::string& text) const {
   std::ofstream(file(name)) << text;

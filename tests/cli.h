@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "temporary_directory.h"
+
 namespace tandem::test {
 
 /// How a command ended, and what it said.
@@ -31,13 +33,11 @@ void expect_refused(const std::string& command, const std::vector<std::string>& 
 /// A test with a directory of its own.
 class Cli : public ::testing::Test {
  protected:
-  void SetUp() override;
-  void TearDown() override;
-  std::string file(const std::string& name) const { return (directory_ / name).string(); }
+  std::string file(const std::string& name) const { return directory_.file(name); }
   std::string write(const std::string& name, const std::string& text) const;
   nlohmann::json read(const std::string& name) const;
 
-  std::filesystem::path directory_;
+  const TemporaryDirectory directory_;
 };
 
 }  // namespace tandem::test

@@ -22,6 +22,7 @@
 
 #include "expect_error.h"
 #include "seed.h"
+#include "temporary_directory.h"
 
 namespace tandem::test {
 namespace {
@@ -56,13 +57,6 @@ Bytes operator+(Bytes a, const Bytes& b) {
 /// Each test has an empty directory of its own.
 class CifarFiles : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tandem_datasets_XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
-  }
-  void TearDown() override { fs::remove_all(dir_); }
-
   void expect_train_error(const std::vector<std::string>& words) const {
     expect_error([&] { load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10); }, words);
   }
@@ -75,7 +69,8 @@ class CifarFiles : public testing::Test {
   const std::set<std::string> kSetNames{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                         "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin",
                                         "batches.meta.txt"};
-  fs::path dir_;
+  const TemporaryDirectory directory_;
+  fs::path dir_ = directory_.path();
 };
 
 using CifarReader = CifarFiles;

@@ -51,7 +51,7 @@ exec )" TANDEM_BIN "/tandem \"$@\"");
     fs::permissions(path, fs::perms::owner_all);
   }
   Ended run_here(const std::string& commands) const {
-    return run("set -e; cd " + directory_.string() + "\n" + commands);
+    return run("set -e; cd " + directory_.path() + "\n" + commands);
   }
 };
 
@@ -108,7 +108,7 @@ TEST_F(Docs, ReadmeCommandsRunTwiceAndLeaveOnlyIgnoredFiles) {
     EXPECT_EQ(0, e.status) << time << " time: " << e.err;
   }
   std::set<std::string> left;
-  for (const auto& entry : fs::directory_iterator(directory_)) left.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(directory_.path())) left.insert(entry.path().filename().string());
   EXPECT_EQ((std::set<std::string>{"build", "data", "docs", "runs"}), left);
   std::ifstream ignore(std::string(TANDEM_SOURCE) + "/.gitignore");
   const std::string ignored{std::istreambuf_iterator<char>(ignore), {}};

@@ -13,7 +13,7 @@
 namespace tandem {
 namespace {
 
-using testing::expect_same_state;
+using testing::expect_same_training;
 using testing::Job;
 using testing::Outcome;
 using testing::plain;
@@ -55,9 +55,7 @@ TEST(ScheduleEquivalence, LockstepChangesOnlyTheTime) {
         const Outcome free = train(job, s);
         s.lockstep = true;
         const Outcome lockstep = train(job, s);
-        EXPECT_EQ(free.losses, lockstep.losses);
-        expect_same_state(free.state, lockstep.state);
-        EXPECT_EQ(lockstep.planned_peak, lockstep.executed_peak);
+        expect_same_training(free, lockstep);
         expect_barriers_part_the_list(lockstep.program, lockstep.timeline,
                                       kind == ScheduleKind::pipedream ? 2 : 1);
       }

@@ -1,5 +1,5 @@
-// Rule 2: every pass on or off gives the same losses. Here ranks, stages, micro-batches and models, and all at
-// once; equivalence_*_test.cpp have the others.
+// Rule 2: every pass on or off gives the same losses. Here ranks, stages, micro-batches and models, and all
+// at once; equivalence_*_test.cpp have the others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +18,7 @@ namespace tandem {
 namespace {
 
 using testing::expect_same_state;
+using testing::expect_same_training;
 using testing::Job;
 using testing::largest_difference;
 using testing::Outcome;
@@ -50,9 +51,7 @@ TEST(Equivalence, FlushSchedulesEqualAccumulationBitwise) {
           s.schedule = kind;
           s.stages = stages;
           const Outcome out = train(job, s);
-          EXPECT_EQ(reference.losses, out.losses);
-          expect_same_state(reference.state, out.state);
-          EXPECT_EQ(out.planned_peak, out.executed_peak);
+          expect_same_training(reference, out);
         }
     }
 }

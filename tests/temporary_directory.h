@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 
 namespace tandem::test {
@@ -11,7 +12,8 @@ class TemporaryDirectory {
  public:
   TemporaryDirectory() {
     std::string name = (std::filesystem::temp_directory_path() / "tandem_XXXXXX").string();
-    path_ = mkdtemp(name.data());
+    if (!mkdtemp(name.data())) throw std::runtime_error("no directory '" + name + "' can be made");
+    path_ = name;
   }
   ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
   TemporaryDirectory(const TemporaryDirectory&) = delete;

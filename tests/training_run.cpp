@@ -208,4 +208,10 @@ void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<st
   }
 }
 
+void expect_same_training(const Outcome& expected, const Outcome& out) {
+  EXPECT_EQ(expected.losses, out.losses);
+  expect_same_state(expected.state, out.state);
+  EXPECT_EQ(out.planned_peak, out.executed_peak);
+}
+
 }  // namespace tandem::testing

@@ -87,5 +87,7 @@ Strategy plain();
 
 /// Both states hold the same names, types and bits; says which differ.
 void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);
+/// The same losses and state, and `out` needed the memory that was planned for it.
+void expect_same_training(const Outcome& expected, const Outcome& out);
 
 }  // namespace tandem::testing

@@ -1,12 +1,12 @@
 // Whatever CIFAR's files hold, each record is read with a label in range, or is a BadSample. The first byte
 // says which of the two sets it is.
-#include <unistd.h>
-
+#include <cstdlib>
 #include <filesystem>
 
 #include <tandem/core/error.h>
 #include <tandem/datasets/cifar.h>
 
+#include "../temporary_directory.h"
 #include "fuzzed_file.h"
 
 namespace {
@@ -15,12 +15,8 @@ namespace fs = std::filesystem;
 
 // Holds links, so that the files' names are CIFAR's.
 const fs::path& directory() {
-  static const fs::path path = [] {
-    std::string name = (fs::temp_directory_path() / "tandem_fuzz_XXXXXX").string();
-    if (!mkdtemp(name.data())) std::abort();
-    std::atexit([] { fs::remove_all(directory()); });
-    return fs::path(name);
-  }();
+  static const tandem::test::TemporaryDirectory temporary;
+  static const fs::path path = temporary.path();
   return path;
 }
 
