@@ -14,7 +14,7 @@ void load_state(const Program& program, int stage, RankMemory& memory,
   const auto any = [&](auto f) { return std::any_of(program.states.begin(), program.states.end(), f); };
   const bool optimises = any([](const StateBlock& s) { return s.path.starts_with(kOptimizerPath); });
   for (const auto& [path, value] : state)
-    if (!any([&](const StateBlock& s) { return s.path == path; }) &&
+    if (!any([&name = path](const StateBlock& s) { return s.path == name; }) &&
         (optimises || !path.starts_with(kOptimizerPath)))
       throw Error(fmt::format(
           "the Program has no state '{}': nothing that was traced uses it; leave it out, or out of the model",
