@@ -53,6 +53,7 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
 
     const auto forward_nodes = static_cast<NodeId>(graph.nodes().size()) - 1;  // without the seed
     for (NodeId id = forward_nodes; id-- > 0;) {
+      // A copy, since the graph grows below. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
       const Node node = graph.node(id);
       std::vector<bool> needed;
       bool any = false;

@@ -98,10 +98,10 @@ void CpuBackend::abort_others(const std::string& reason) noexcept {
   }
 }
 
-std::string CpuBackend::describe(StepId id, std::int64_t batch) const {
-  const Step& step = program().step(id);
-  return fmt::format("batch {}, step '{}'{}", batch, step.name,
-                     step.tag.path.empty() ? "" : fmt::format(" of module '{}'", step.tag.path));
+std::string CpuBackend::describe(StepId step, std::int64_t batch) const {
+  const Step& s = program().step(step);
+  return fmt::format("batch {}, step '{}'{}", batch, s.name,
+                     s.tag.path.empty() ? "" : fmt::format(" of module '{}'", s.tag.path));
 }
 
 std::vector<std::string> CpuBackend::doing() const {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,8 +22,8 @@ constexpr std::size_t kDeepest = 100;           // values are written out, and f
 constexpr std::size_t kShown = 60, kShownOfParser = 300;
 
 // What errors show of a text that somebody else wrote.
-std::string beginning_of(std::string text, std::size_t most) {
-  return text.size() <= most ? text : text.substr(0, most) + "...";
+std::string beginning_of(std::string_view text, std::size_t most) {
+  return std::string(text.substr(0, most)) + (text.size() <= most ? "" : "...");
 }
 
 enum class Kind { null, flag, integer, number, text, array, object };

@@ -59,7 +59,7 @@ Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
                               to_string(graph_.type(found->second)), to_string(type)));
     return tensor(found->second);
   }
-  const Tensor result = apply(std::make_shared<Input>(name, std::move(type), per_model), {}).at(0);
+  Tensor result = apply(std::make_shared<Input>(name, std::move(type), per_model), {}).at(0);
   inputs_[name] = result.impl()->value;
   return result;
 }

@@ -48,8 +48,7 @@ const Format kCifar100{"CIFAR-100",
 
 void require_directory(const fs::path& dir) {
   std::error_code error;
-  fs::directory_iterator(dir, error);
-  if (error)
+  if (const fs::directory_iterator files(dir, error); error)
     throw Error(fmt::format("{}: {}; pass the directory that holds CIFAR's .bin files", dir.string(),
                             error.message()));
 }

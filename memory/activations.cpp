@@ -64,7 +64,7 @@ Graph with_backward_views(const Graph& g) {
   const auto readers = g.readers();
   std::map<ValueId, ValueId> again;
   for (NodeId n = 0; n < static_cast<NodeId>(g.nodes().size()); ++n) {
-    const Node node = g.node(n);
+    const Node& node = g.node(n);
     if (node.tag.phase != Phase::forward || !view_of(g, node)) continue;
     const auto users = backward_readers(g, readers, node.outputs[0]);
     const auto source = again.find(node.inputs[0]);

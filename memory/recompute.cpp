@@ -98,7 +98,7 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   std::map<ValueId, ValueId> copies;
   // Inputs precede their readers, so ascending ids meet sources first.
   for (ValueId v : again) {
-    const Node node = g.node(g.value(v).producer);
+    const Node& node = g.node(g.value(v).producer);
     if (!copies.contains(v)) {
       std::vector<ValueId> inputs;
       for (ValueId in : node.inputs) inputs.push_back(copies.contains(in) ? copies.at(in) : in);

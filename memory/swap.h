@@ -12,6 +12,6 @@ Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
 /// Bytes change at list positions only: the `release_distance`-th compute step after a copy-out waits for it,
 /// which frees the source there; a copy-in waits for the compute step listed before it, so that it may use
 /// what is free by then. The nearer the release, the less memory, and the likelier a wait.
-Program with_copy_waits(Program schedule, int release_distance = 3);
+Program with_copy_waits(Program program, int release_distance = 3);
 
 }  // namespace tandem

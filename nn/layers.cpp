@@ -72,7 +72,7 @@ Tensor Linear::forward(const Tensor& x) {
   return linear(x, parameter(0), options_.bias ? parameter(1) : Tensor());
 }
 
-Conv2d::Conv2d(Module& parent, const std::string& name, Conv2dOptions options)
+Conv2d::Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("input", options.in, options.groups), kernel = options.kernel;
   const Fans fans{kernel * kernel * channels, kernel * kernel * options.out / options.groups};
@@ -87,7 +87,8 @@ Tensor Conv2d::forward(const Tensor& x) {
                  .groups = options_.groups});
 }
 
-ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name, ConvTranspose2dOptions options)
+ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name,
+                                 const ConvTranspose2dOptions& options)
     : Module(parent, name), options_(options) {
   const std::int64_t channels = per_group("output", options.out, options.groups), kernel = options.kernel;
   const Fans fans{kernel * kernel * channels, kernel * kernel * options.in / options.groups};

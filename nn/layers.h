@@ -38,7 +38,7 @@ struct Conv2dOptions {
 /// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, kernel, kernel, in/groups) and `bias` (out).
 class Conv2d final : public Module {
  public:
-  Conv2d(Module& parent, const std::string& name, Conv2dOptions options);
+  Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options);
   Tensor forward(const Tensor& x) override;
 
  private:
@@ -57,7 +57,7 @@ struct ConvTranspose2dOptions {
 /// Parameters `weight` (in, kernel, kernel, out/groups) and `bias` (out).
 class ConvTranspose2d final : public Module {
  public:
-  ConvTranspose2d(Module& parent, const std::string& name, ConvTranspose2dOptions options);
+  ConvTranspose2d(Module& parent, const std::string& name, const ConvTranspose2dOptions& options);
   Tensor forward(const Tensor& x) override;
 
  private:

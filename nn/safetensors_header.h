@@ -35,7 +35,7 @@ using HeaderSource = std::function<void(std::int64_t offset, std::span<std::byte
 /// Reads `json_bytes` of JSON, of a file which holds `data_bytes` more behind it, strictly: no key twice,
 /// every byte in exactly one tensor. Throws Error beginning with `file` and naming the tensor concerned.
 SafetensorsHeader parse_safetensors_header(const std::string& file, std::int64_t json_bytes,
-                                           const HeaderSource& json, std::int64_t data_bytes);
+                                           const HeaderSource& source, std::int64_t data_bytes);
 
 /// A name as errors show it: a malicious one may have megabytes, or lines.
 std::string shown(const std::string& name);

@@ -49,18 +49,18 @@ std::string listed(const WeightsReport& report) {
 
 }  // namespace
 
-WeightsReport load_weights(Module& module, const std::string& path, const LoadOptions& options) {
-  const SafetensorsFile file(path);
-  WeightsReport report = compare(module, file);
+WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options) {
+  const SafetensorsFile weights(file);
+  WeightsReport report = compare(module, weights);
   const std::string problems = listed(report);
   if (!problems.empty() && !options.partial)
-    throw Error(fmt::format("'{}' does not fit the model:{}", path, problems));
+    throw Error(fmt::format("'{}' does not fit the model:{}", file, problems));
   std::map<std::string, Tensor> state;
   bool any = false;
   for (const auto& [name, p] : module.named_parameters()) {
-    const auto found = file.tensors().find(name);
-    if (found != file.tensors().end() && found->second.type == torch_type(*p)) {
-      state.emplace(name, from_torch(*p, file.read(name)));
+    const auto found = weights.tensors().find(name);
+    if (found != weights.tensors().end() && found->second.type == torch_type(*p)) {
+      state.emplace(name, from_torch(*p, weights.read(name)));
       any = true;
     } else if (!p->tensor.impl()->slot.empty()) {
       state.emplace(name, p->tensor);
@@ -68,11 +68,11 @@ WeightsReport load_weights(Module& module, const std::string& path, const LoadOp
       throw Error(fmt::format(
           "'{}' lacks '{}', and the model has no contents for it: initialise() it before a partial "
           "load",
-          path, name));
+          file, name));
     }
   }
   if (!any && !state.empty())
-    throw Error(fmt::format("'{}' has nothing that fits the model:{}", path, problems));
+    throw Error(fmt::format("'{}' has nothing that fits the model:{}", file, problems));
   module.load(state);
   return report;
 }

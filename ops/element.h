@@ -36,7 +36,7 @@ template <class To, class From> inline To convert_element(From value) {
     return {static_cast<std::uint8_t>(value != 0)};
   } else if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
     constexpr auto low = std::numeric_limits<To>::lowest(), high = std::numeric_limits<To>::max();
-    if (!(value > static_cast<From>(low))) return value != value ? To{0} : low;
+    if (!(value > static_cast<From>(low))) return std::isnan(value) ? To{0} : low;
     return value >= static_cast<From>(high) ? high : static_cast<To>(value);
   } else if constexpr (std::is_same_v<To, BFloat16> || std::is_same_v<To, Float16>) {
     return To(static_cast<float>(value));

@@ -43,8 +43,8 @@ template <PointwiseCode code, class Math, class T>
   if constexpr (code == sub) return a - b;
   if constexpr (code == mul) return a * b;
   if constexpr (code == div) return a / b;
-  if constexpr (code == max) return a > b || a != a ? a : b;
-  if constexpr (code == min) return a < b || a != a ? a : b;
+  if constexpr (code == max) return a > b || std::isnan(a) ? a : b;
+  if constexpr (code == min) return a < b || std::isnan(a) ? a : b;
   if constexpr (code == pow) return Math::pow(a, b);
   if constexpr (code == eq) return a == b ? T(1) : T(0);
   if constexpr (code == ne) return a != b ? T(1) : T(0);

@@ -49,7 +49,7 @@ TensorType pooled(const Pool2dOptions& options, const TensorType& x) {
 // The image that `grad_output` is the pooled gradient of.
 TensorType unpooled(const Pool2dOptions& options, const TensorType& grad_output, Size2 image) {
   check_image("gradient of the output", grad_output);
-  const TensorType x{grad_output.dtype, {grad_output.shape[0], image.h, image.w, grad_output.shape[3]}};
+  TensorType x{grad_output.dtype, {grad_output.shape[0], image.h, image.w, grad_output.shape[3]}};
   if (pooled(options, x) != grad_output)
     throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output),
                             to_string(pooled(options, x))));

@@ -109,24 +109,24 @@ ScheduleKind schedule_from_name(std::string_view name) {
   throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, known));
 }
 
-PipelineSchedule make_schedule(ScheduleKind kind, int n, int microbatches, bool lockstep) {
-  if (n < 1 || microbatches < 1)
-    throw Error(fmt::format("a schedule of {} stages and {} micro-batches", n, microbatches));
+PipelineSchedule make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep) {
+  if (stages < 1 || microbatches < 1)
+    throw Error(fmt::format("a schedule of {} stages and {} micro-batches", stages, microbatches));
   PipelineSchedule s;
   switch (kind) {
     case ScheduleKind::plain:
-      s = flushed(merged(per_stage(n, microbatches, [](int) { return 1; })), n);
+      s = flushed(merged(per_stage(stages, microbatches, [](int) { return 1; })), stages);
       break;
     case ScheduleKind::gpipe:
-      s = flushed(merged(per_stage(n, microbatches, [&](int) { return microbatches; })), n);
+      s = flushed(merged(per_stage(stages, microbatches, [&](int) { return microbatches; })), stages);
       break;
     case ScheduleKind::one_f_one_b:
-      s = flushed(merged(per_stage(n, microbatches, [&](int k) { return n - k; })), n);
+      s = flushed(merged(per_stage(stages, microbatches, [&](int k) { return stages - k; })), stages);
       break;
-    case ScheduleKind::pipedream: s = pipedream(n, microbatches, lockstep); break;
-    case ScheduleKind::dualpipe: s = dualpipe(n, microbatches); break;
+    case ScheduleKind::pipedream: s = pipedream(stages, microbatches, lockstep); break;
+    case ScheduleKind::dualpipe: s = dualpipe(stages, microbatches); break;
   }
-  if (lockstep) add_barrier(s.order, n, 1);
+  if (lockstep) add_barrier(s.order, stages, 1);
   return s;
 }
 

@@ -101,7 +101,7 @@ bool assigns_state(const Program& program) {
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
                  SessionOptions options)
-    : options_(std::move(options)),
+    : options_(options),
       origin_(steady_seconds()),
       comms_(comms.empty() ? thread_comms(program) : std::move(comms)) {
   const auto add_rank = [&](Comm* comm) {
@@ -180,7 +180,7 @@ Tensor tensor_for(const StateBlock& s, const std::map<std::string, Tensor>& into
 }  // namespace
 
 std::map<std::string, Tensor> Session::state(int root, Comm* through,
-                                             std::map<std::string, Tensor> into) const {
+                                             std::map<std::string, Tensor>&& into) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {

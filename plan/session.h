@@ -52,7 +52,7 @@ class Session {
   /// use after a failure. Tensors of an earlier such state, `into`, are filled again where nobody else
   /// uses them any more.
   std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr,
-                                      std::map<std::string, Tensor> into = {}) const;
+                                      std::map<std::string, Tensor>&& into = {}) const;
 
   /// By path, for each rank of this process: what it holds, between runs.
   using Snapshot = std::vector<std::map<std::string, Tensor>>;

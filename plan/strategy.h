@@ -53,6 +53,6 @@ void check(const Strategy& strategy);
 
 /// Forward alone, for the same ranks and with state on the same stages (so `cuts` must be given where there
 /// are stages): its Program can share a Session with that of training.
-Strategy for_evaluation(Strategy training);
+Strategy for_evaluation(Strategy strategy);
 
 }  // namespace tandem

@@ -37,7 +37,7 @@ class OutOfMemory : public ::testing::Test {
   }
   /// Three are there, so that the save has one to remove.
   std::string fresh() {
-    const std::string directory = parent_.file(std::to_string(number_++));
+    std::string directory = parent_.file(std::to_string(number_++));
     CheckpointStore store(directory, {}, files_);
     for (const int step : {5, 10}) store.save(step, checkpoint_files(step));
     return directory;

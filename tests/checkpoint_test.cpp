@@ -35,7 +35,7 @@ using test::TemporaryDirectory;
 class Checkpoints : public ::testing::Test {
  protected:
   std::string fresh() {
-    const std::string name = parent_.file(std::to_string(number_++));
+    std::string name = parent_.file(std::to_string(number_++));
     fs::create_directory(name);
     return name;
   }

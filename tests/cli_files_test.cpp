@@ -154,7 +154,7 @@ synthetic-test = 100
 
 TEST_F(RunFiles, AConfigurationIsChecked) {
   const auto refused = [&](const std::string& text, std::vector<std::string> words) {
-    words.push_back("mine.toml'");
+    words.emplace_back("mine.toml'");
     expect_refused(kTrain + "--config " + write("mine.toml", text), words);
   };
   refused("lr = []\n", {"line 1: an empty list"});

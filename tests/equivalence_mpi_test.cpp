@@ -11,7 +11,7 @@ namespace {
 
 MpiSession* session = nullptr;
 
-void expect_equal_to_threads(Strategy s, std::vector<std::uint64_t> seeds = {3}) {
+void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds = {3}) {
   ASSERT_EQ(s.replicas * s.stages, session->size());
   s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   s.models = static_cast<int>(seeds.size());

@@ -40,7 +40,7 @@ void overwrite(Tensor to, const Tensor& from) {
 }
 
 Tensor copy_of(const Tensor& t) {
-  const Tensor copy = Tensor::empty(t.type());
+  Tensor copy = Tensor::empty(t.type());
   overwrite(copy, t);
   return copy;
 }
@@ -76,8 +76,7 @@ class Loop {
     std::size_t stage = 0;
     for (auto& [path, p] : model_->named_parameters()) {
       if (stage < strategy.cuts.size() && path.starts_with(strategy.cuts[stage] + ".")) ++stage;
-      if (p->trained)
-        weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
+      if (p->trained) weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
     }
     if (static_cast<int>(stage) != strategy.stages - 1)
       throw Error("lagged_loop: a cut is missing, or names no module with parameters");

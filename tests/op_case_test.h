@@ -32,6 +32,6 @@ std::vector<std::vector<bool>> batching_masks(std::size_t inputs);
 std::string mask_name(const std::vector<bool>& mask);
 
 /// Whether some node's derivative rule throws NoRule, or gives nothing.
-bool refuses_derivative(const Graph& graph);
+bool refuses_derivative(const Graph& original);
 
 }  // namespace tandem::test

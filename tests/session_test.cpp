@@ -370,7 +370,7 @@ TEST(Build, RefusesALossThatIsNoScalar) {
 TEST(Build, RefusesSenselessOptimisersAndGroupsOfNothing) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size);
-  const auto built = [&](Strategy s) { return [&forward, s] { build(forward, s); }; };
+  const auto built = [&](const Strategy& s) { return [&forward, s] { build(forward, s); }; };
   expect_refused(built({.optimizer = AdamOptions{.beta2 = 1}}), "a beta of 1");
   expect_refused(built({.optimizer = SgdOptions{.momentum = -1}}), "momentum -1");
   expect_refused(built({.parameter_groups = {{{"*.bias"}}, {{"stem.*as", "nothing.*"}}}}),

@@ -53,7 +53,7 @@ class Trainers : public ::testing::Test {
     std::vector<CheckpointResult> checkpoints;
   };
   static Callbacks remember(Told& told) {
-    return {.begin = [&] { told.calls.push_back("begin"); },
+    return {.begin = [&] { told.calls.emplace_back("begin"); },
             .begin_epoch = [&](std::int64_t e) { told.calls.push_back("epoch " + std::to_string(e)); },
             .batch = [&](const BatchResult& b) { told.batches.push_back(b); },
             .end_epoch =
@@ -66,7 +66,7 @@ class Trainers : public ::testing::Test {
                   told.calls.push_back("checkpoint " + std::to_string(c.progress.batch));
                   told.checkpoints.push_back(std::move(c));
                 },
-            .end = [&](const EpochResult&) { told.calls.push_back("end"); }};
+            .end = [&](const EpochResult&) { told.calls.emplace_back("end"); }};
   }
   Net net;
 };
@@ -270,7 +270,7 @@ TEST_F(Trainers, RefuseWhatMakesNoSense) {
     TrainerOptions o = options();
     change(o);
     try {
-      Trainer(net, samples(), std::move(o));
+      const Trainer trainer(net, samples(), std::move(o));
       ADD_FAILURE() << "not refused: " << words;
     } catch (const Error& e) {
       EXPECT_NE(std::string::npos, std::string(e.what()).find(words)) << e.what();

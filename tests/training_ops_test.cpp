@@ -415,7 +415,7 @@ TEST(UpdateTest, TwoStepsFollowTheFormula) {
 // In f32 0.9999 is 0.99989998, and what that leaves of 1 is no 0.0001.
 TEST(UpdateTest, AdamWithBetasCloseToOneIsTheFormulasInSingleToo) {
   const auto two_steps = [](DType dtype, double beta2) {
-    const auto values = [&](std::vector<double> v) { return Tensor::from(v, {2}, dtype); };
+    const auto values = [&](const std::vector<double>& v) { return Tensor::from(v, {2}, dtype); };
     const AdamOptions options{.beta2 = beta2};
     Tensors state{values({0, 0}), values({0, 0}), values({0, 0}), Tensor::zeros({DType::f32, {}})};
     for (const auto& g : {values({0.5, -3}), values({-0.25, 1})})

@@ -10,7 +10,7 @@ LinearOptions first(const MlpOptions& o, std::int64_t out) {
 }
 }  // namespace
 
-Mlp::Mlp(MlpOptions o) {
+Mlp::Mlp(const MlpOptions& o) {
   for (int i = 0; i < o.blocks; ++i)
     hidden_.push_back(std::make_unique<Linear>(*this, "hidden" + std::to_string(i),
                                                i ? LinearOptions{o.hidden, o.hidden} : first(o, o.hidden)));
@@ -26,7 +26,7 @@ Tensor Mlp::forward(const Tensor& x) {
 
 Tensor ResidualBlock::forward(const Tensor& x) { return relu(add(x, second_(relu(first_(x))))); }
 
-MlpResidual::MlpResidual(MlpOptions o) : stem_(*this, "stem", first(o, o.hidden)) {
+MlpResidual::MlpResidual(const MlpOptions& o) : stem_(*this, "stem", first(o, o.hidden)) {
   for (int i = 0; i < o.blocks; ++i)
     blocks_.push_back(std::make_unique<ResidualBlock>(*this, "block" + std::to_string(i), o.hidden));
   head_ = std::make_unique<Linear>(*this, "head", LinearOptions{o.hidden, o.classes});

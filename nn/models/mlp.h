@@ -15,7 +15,7 @@ struct MlpOptions {
 /// (N, …) -> (N, classes): flatten, `blocks` hidden layers with relu, a linear head. No normalisation.
 class Mlp final : public Module {
  public:
-  explicit Mlp(MlpOptions options = {});
+  explicit Mlp(const MlpOptions& options = {});
   Tensor forward(const Tensor& x) override;
 
  private:
@@ -40,7 +40,7 @@ class ResidualBlock final : public Module {
 /// normalisation, so every parallelisation of it must give the same losses.
 class MlpResidual final : public Module {
  public:
-  explicit MlpResidual(MlpOptions options = {});
+  explicit MlpResidual(const MlpOptions& options = {});
   Tensor forward(const Tensor& x) override;
 
  private:

@@ -24,7 +24,7 @@ Tensor Snn::Hidden::forward(const Tensor& x) {
   return h;
 }
 
-Snn::Snn(SnnOptions o)
+Snn::Snn(const SnnOptions& o)
     : hidden_(*this, o),
       head_(*this, "head", o.layers > 0 ? layer(o.width, o.classes) : layer(o.in, o.classes, o.image)) {}
 

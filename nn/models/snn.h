@@ -16,7 +16,7 @@ struct SnnOptions {
 /// LeCun-normal weights, without normalisation. Modules: hidden.0, hidden.1, …, head.
 class Snn final : public Module {
  public:
-  explicit Snn(SnnOptions options = {});
+  explicit Snn(const SnnOptions& options = {});
   Tensor forward(const Tensor& x) override;
 
  private:

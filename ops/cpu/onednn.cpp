@@ -37,7 +37,7 @@ Primitive::Primitive(Plan plan, int threads, int callers)
   for (const auto& step : impl_->plan.steps) impl_->primitives.emplace_back(step.computation.get());
   for (ArgumentSet& set : impl_->sets) {
     for (const auto& slot : impl_->plan.slots)
-      set.memories.push_back(memory(slot.desc, engine(), DNNL_MEMORY_NONE));
+      set.memories.emplace_back(memory(slot.desc, engine(), DNNL_MEMORY_NONE));
     for (const auto& step : impl_->plan.steps) {
       auto& list = set.arguments.emplace_back();
       for (const auto& argument : step.arguments)

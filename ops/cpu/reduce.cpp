@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <optional>
 
@@ -27,14 +28,14 @@ struct Max {
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
   static constexpr bool kFourRows = false;  // four selects in a row are not vectorised
   template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) {
-    return b > a || b != b ? b : a;
+    return b > a || std::isnan(b) ? b : a;
   }
 };
 struct Min {
   static constexpr float kStart = std::numeric_limits<float>::infinity();
   static constexpr bool kFourRows = false;
   template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) {
-    return b < a || b != b ? b : a;
+    return b < a || std::isnan(b) ? b : a;
   }
 };
 

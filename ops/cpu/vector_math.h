@@ -107,10 +107,10 @@ struct VectorMath {
     const float half = 0.5f * e;
     const bool integer = std::floor(e) == e, odd = integer & (std::floor(half) != half);
     y = odd ? std::copysign(y, x) : y;
-    y = !integer & (x < 0.0f) & (a <= std::numeric_limits<float>::max())
+    y = (!integer & (x < 0.0f) & (a <= std::numeric_limits<float>::max()))
             ? std::numeric_limits<float>::quiet_NaN()
             : y;
-    return (e == 0.0f) | (x == 1.0f) ? 1.0f : y;
+    return ((e == 0.0f) | (x == 1.0f)) ? 1.0f : y;
   }
 
  private:
@@ -134,7 +134,7 @@ struct VectorMath {
     p = p * z + 1.0 / 3;
     const double value = exponent * std::numbers::ln2 + 2 * (s + s * z * p);
     const double special = x == 0 ? -std::numeric_limits<double>::infinity() : x;  // infinity, NaN
-    return (x > 0) & (x <= std::numeric_limits<double>::max()) ? value : special;
+    return ((x > 0) & (x <= std::numeric_limits<double>::max())) ? value : special;
   }
 
   [[gnu::always_inline]] static inline double exp(double x) {

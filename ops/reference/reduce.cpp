@@ -1,6 +1,7 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/broadcast.h>
@@ -37,7 +38,7 @@ bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduc
 
 // Whether `x` displaces `best` as the extreme found so far: NaN does, unless there is one already.
 template <class T> bool displaces(Reduction kind, T x, T best) {
-  return (kind == Reduction::max ? x > best : x < best) || (x != x && best == best);
+  return (kind == Reduction::max ? x > best : x < best) || (std::isnan(x) && !std::isnan(best));
 }
 
 // Sums of floats in double: the oracle's own error does not count.
