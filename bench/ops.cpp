@@ -9,6 +9,7 @@
 #include <tandem/core/kernel.h>
 #include <tandem/core/team.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/epilogue.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/matmul.h>
@@ -51,6 +52,23 @@ TensorType f32(Shape shape) { return {DType::f32, std::move(shape)}; }
 struct Layer {
   std::int64_t pixels, in, out, stride, times;
 };
+
+// Large results with a relu, as an epilogue and apart.
+void measure_epilogues(const Options& options) {
+  const PointwiseProgram relu{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
+  const auto both = [&](const OpPtr& product, const Types& inputs) {
+    const double product_alone = measure(options, *product, inputs),
+                 relu_alone = measure(options, Pointwise(relu, DType::f32), product->infer(inputs)),
+                 together = measure(options, Epilogue(product, inputs.size(), relu, "relu"), inputs);
+    if (together > 0 && product_alone > 0)
+      fmt::print("as an epilogue {:.0f}% of the time apart\n", 100 * together / (product_alone + relu_alone));
+  };
+  const auto conv = std::make_shared<Conv2d>(Conv2dOptions{.padding = 1});
+  both(conv, {f32({128, 32, 32, 3}), f32({64, 3, 3, 3})});
+  both(conv, {f32({128, 32, 32, 64}), f32({64, 3, 3, 64})});
+  both(std::make_shared<MatMul>(MatMulOptions{false, true}),
+       {f32({8192, 512}), f32({2048, 512}), f32({2048})});
+}
 
 // Forward and both gradients of 3×3 convolutions; the first layer's image needs none.
 void measure_convolutions(const Options& options, const char* network, const std::vector<Layer>& layers) {
@@ -144,6 +162,7 @@ void measure_all(const Options& options) {
   fmt::print("{} threads, which do at most {:.0f} GFLOP/s and {:.0f} GB/s\n", options.threads,
              most.flops / 1e9, most.bandwidth / 1e9);
   measure_expressions(options);
+  measure_epilogues(options);
   measure_convolutions(options, "VGG16-CIFAR",
                        {{32, 3, 64, 1, 1},
                         {32, 64, 64, 1, 1},

@@ -66,6 +66,11 @@ SlotId Graph::find_slot(const std::string& path) const {
   return found == slots_.end() ? -1 : static_cast<SlotId>(found - slots_.begin());
 }
 
+bool same_place(const Tag& a, const Tag& b) {
+  return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
+         a.microbatch == b.microbatch && a.channel == b.channel;
+}
+
 bool in_module(std::string_view path, std::string_view module) {
   return path == module ||
          (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');

@@ -36,6 +36,10 @@ struct Tag {
 /// "layer1.1".
 bool in_module(std::string_view path, std::string_view module);
 
+/// Are nodes with these tags done by the same lane of the same stage, in the same phase, for the same batch
+/// and micro-batch?
+bool same_place(const Tag& a, const Tag& b);
+
 /// Single assignment: a node is an op applied to values, giving new values. Nodes and values are
 /// named by id, and a node's inputs always precede it.
 struct Node {

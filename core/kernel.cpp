@@ -20,6 +20,8 @@ class FunctionKernel final : public Kernel {
 };
 }  // namespace
 
+void Kernel::run_piece(const Launch& launch, int) const { run(launch); }
+
 KernelPtr make_kernel(std::function<void(const Launch&)> run, std::int64_t workspace) {
   return std::make_unique<FunctionKernel>(std::move(run), workspace);
 }

@@ -53,6 +53,12 @@ class Kernel {
   /// Scratch bytes, placed by the planner for the duration of the step.
   virtual std::int64_t workspace() const { return 0; }
   virtual void run(const Launch& launch) const = 0;
+
+  /// How many equal parts of the first output, one after the other in memory, a run makes one by one. While a
+  /// part is in the caches, what comes next can work on it (ops/epilogue.h).
+  virtual int pieces() const { return 1; }
+  /// Makes one of them. All of them, in order, are a run.
+  virtual void run_piece(const Launch& launch, int piece) const;
 };
 using KernelPtr = std::unique_ptr<Kernel>;
 

@@ -28,15 +28,18 @@ class MappedKernel final : public Kernel {
   }
   std::int64_t workspace() const override { return inner_->workspace(); }
   void run(const Launch& l) const override {
+    for (int piece = 0; piece < pieces(); ++piece) run_piece(l, piece);
+  }
+  int pieces() const override { return static_cast<int>(models_) * inner_->pieces(); }
+  void run_piece(const Launch& l, int piece) const override {
+    const int model = piece / inner_->pieces();
     const void* in[kMaxOperands];
     void* out[kMaxOperands];
-    for (std::int64_t m = 0; m < models_; ++m) {
-      for (std::size_t i = 0; i < in_strides_.size(); ++i)
-        in[i] = static_cast<const std::byte*>(l.in[i]) + m * in_strides_[i];
-      for (std::size_t i = 0; i < out_strides_.size(); ++i)
-        out[i] = static_cast<std::byte*>(l.out[i]) + m * out_strides_[i];
-      inner_->run({in, out, l.workspace, l.batch, l.rank});
-    }
+    for (std::size_t i = 0; i < in_strides_.size(); ++i)
+      in[i] = static_cast<const std::byte*>(l.in[i]) + model * in_strides_[i];
+    for (std::size_t i = 0; i < out_strides_.size(); ++i)
+      out[i] = static_cast<std::byte*>(l.out[i]) + model * out_strides_[i];
+    inner_->run_piece({in, out, l.workspace, l.batch, l.rank}, piece % inner_->pieces());
   }
 
  private:

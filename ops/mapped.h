@@ -24,6 +24,7 @@ class Mapped final : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
   LaneKind lane() const override { return inner->lane(); }
+  Precision precision() const override { return inner->precision(); }
 
   /// What one model sees of the inputs.
   Types inner_types(std::span<const TensorType> inputs) const;

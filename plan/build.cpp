@@ -19,6 +19,7 @@
 #include <tandem/pipeline/timing.h>
 #include <tandem/pipeline/transfers.h>
 #include <tandem/plan/expand_norms.h>
+#include <tandem/plan/fuse_epilogues.h>
 #include <tandem/plan/fuse_pointwise.h>
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/mixed_precision.h>
@@ -120,6 +121,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
   g = checked(take_off_device(g, strategy));
+  if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
 }
 

@@ -20,11 +20,6 @@ struct Expression {
   std::vector<ValueId> inputs;
 };
 
-bool same_place(const Tag& a, const Tag& b) {
-  return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
-         a.microbatch == b.microbatch && a.channel == b.channel;
-}
-
 bool is_comparison(PointwiseCode code) { return code >= PointwiseCode::eq && code <= PointwiseCode::ge; }
 
 // Nodes are met in order, so what one may take in has taken in what it could.

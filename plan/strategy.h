@@ -35,6 +35,7 @@ struct Strategy {
 
   std::optional<DType> amp{};  ///< bf16: products and activations in it, weights and sums in f32
   bool pool_first = true;      ///< max pooling comes before a relu rather than after it
+  bool fuse_epilogues = true;  ///< what follows a product is done piece by piece as that is made
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
   GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};

@@ -59,31 +59,6 @@ struct Values {
   Tensor x, w, bias, dy;
 };
 
-// By the CPU's kernel, on memory with guards around it, and scratch and outputs full of NaN.
-Tensors compute(const OpPtr& op, const Tensors& inputs) {
-  constexpr unsigned char kPoison = 0xff;
-  Types types;
-  std::vector<const void*> in;
-  for (const Tensor& t : inputs) types.push_back(t.type()), in.push_back(t.data());
-  const Types out_types = op->infer(types);
-  const KernelPtr kernel = cpu_kernels().make({*op, types, out_types, {}, 2});
-  const Fenced workspace(kernel->workspace(), kPoison);
-  std::vector<Fenced> fenced;
-  std::vector<void*> out;
-  for (const TensorType& t : out_types) out.push_back(fenced.emplace_back(t.bytes(), kPoison).data());
-  const RankContext alone;
-  const TeamSize team(2);
-  kernel->run({in.data(), out.data(), workspace.data(), 0, &alone});
-  EXPECT_TRUE(workspace.intact()) << op->name() << " wrote outside its workspace";
-  Tensors results;
-  for (std::size_t o = 0; o < out.size(); ++o) {
-    EXPECT_TRUE(fenced[o].intact()) << op->name() << " wrote outside an output";
-    results.push_back(Tensor::zeros(out_types[o]));
-    std::memcpy(results[o].data(), out[o], static_cast<std::size_t>(out_types[o].bytes()));
-  }
-  return results;
-}
-
 double relative_error(const Tensor& actual, const std::vector<double>& expected) {
   const std::vector<double> values = actual.values();
   double error = 0, norm = 0;
@@ -102,7 +77,7 @@ void expect_as_in_double(const ConvShape& shape, std::mt19937_64& rng) {
                                                                          {conv.grad_weight, {v.x, v.dy}}}) {
     Tensors wide;
     for (const Tensor& t : inputs) wide.push_back(cast(t, DType::f64));
-    const Tensors actual = compute(op, inputs), expected = evaluate(reference_kernels(), op, wide);
+    const Tensors actual = compute_fenced(op, inputs), expected = evaluate(reference_kernels(), op, wide);
     for (std::size_t i = 0; i < actual.size(); ++i)
       EXPECT_LE(relative_error(actual[i], expected[i].values()), 1e-5)
           << op->name() << " output " << i << " of " << shape.name();
@@ -151,9 +126,9 @@ TEST(ConvKernels, OfLargeOperandsAreThoseOfTheirSamples) {
        std::vector<ConvShape>{{64, 32, 64, 64}, {32, 16, 128, 160}, {32, 4, 512, 512}}) {
     const Conv conv(shape);
     const Values v(conv, rng);
-    const Tensor y = compute(conv.forward, {v.x, v.w, v.bias})[0];
-    const Tensor dx = compute(conv.grad_input, {v.dy, v.w})[0];
-    const Tensors dw = compute(conv.grad_weight, {v.x, v.dy});
+    const Tensor y = compute_fenced(conv.forward, {v.x, v.w, v.bias})[0];
+    const Tensor dx = compute_fenced(conv.grad_input, {v.dy, v.w})[0];
+    const Tensors dw = compute_fenced(conv.grad_weight, {v.x, v.dy});
     std::vector<double> ys, dxs, dws(dw[0].values().size()), dbs(dw[1].values().size());
     const std::int64_t few = shape.n / 4;
     for (std::int64_t n = 0; n < shape.n; n += few) {
@@ -166,9 +141,9 @@ TEST(ConvKernels, OfLargeOperandsAreThoseOfTheirSamples) {
         const auto values = t.values();
         for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += values[i];
       };
-      append(ys, compute(conv.forward, {sample(v.x), v.w, v.bias})[0]);
-      append(dxs, compute(conv.grad_input, {sample(v.dy), v.w})[0]);
-      const Tensors of_one = compute(conv.grad_weight, {sample(v.x), sample(v.dy)});
+      append(ys, compute_fenced(conv.forward, {sample(v.x), v.w, v.bias})[0]);
+      append(dxs, compute_fenced(conv.grad_input, {sample(v.dy), v.w})[0]);
+      const Tensors of_one = compute_fenced(conv.grad_weight, {sample(v.x), sample(v.dy)});
       add(dws, of_one[0]);
       add(dbs, of_one[1]);
     }

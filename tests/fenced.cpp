@@ -1,8 +1,13 @@
 #include "fenced.h"
 
 #include <cstring>
+#include <vector>
 
+#include <gtest/gtest.h>
+
+#include <tandem/core/kernel.h>
 #include <tandem/core/memory.h>
+#include <tandem/core/team.h>
 
 namespace tandem::test {
 namespace {
@@ -22,6 +27,30 @@ bool Fenced::intact() const {
   for (std::int64_t i = 0; i < kFence; ++i)
     if (memory_.get()[i] != std::byte{kFenceByte} || data_[bytes_ + i] != std::byte{kFenceByte}) return false;
   return true;
+}
+
+Tensors compute_fenced(const OpPtr& op, const Tensors& inputs) {
+  constexpr unsigned char kPoison = 0xff;
+  Types types;
+  std::vector<const void*> in;
+  for (const Tensor& t : inputs) types.push_back(t.type()), in.push_back(t.data());
+  const Types out_types = op->infer(types);
+  const KernelPtr kernel = cpu_kernels().make({*op, types, out_types, {}, 2});
+  const Fenced workspace(kernel->workspace(), kPoison);
+  std::vector<Fenced> fenced;
+  std::vector<void*> out;
+  for (const TensorType& t : out_types) out.push_back(fenced.emplace_back(t.bytes(), kPoison).data());
+  const RankContext alone;
+  const TeamSize team(2);
+  kernel->run({in.data(), out.data(), workspace.data(), 0, &alone});
+  EXPECT_TRUE(workspace.intact()) << op->name() << " wrote outside its workspace";
+  Tensors results;
+  for (std::size_t o = 0; o < out.size(); ++o) {
+    EXPECT_TRUE(fenced[o].intact()) << op->name() << " wrote outside an output";
+    results.push_back(Tensor::zeros(out_types[o]));
+    std::memcpy(results[o].data(), out[o], static_cast<std::size_t>(out_types[o].bytes()));
+  }
+  return results;
 }
 
 }  // namespace tandem::test

@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <memory>
 
+#include <tandem/core/op.h>
+#include <tandem/core/tensor.h>
+
 namespace tandem::test {
 
 /// Memory with guard bytes on both sides.
@@ -18,5 +21,9 @@ class Fenced {
   std::shared_ptr<std::byte> memory_;
   std::byte* data_;
 };
+
+/// The op's outputs by the CPU's kernel for a team of two, with guards around its memory, scratch and outputs
+/// full of NaN before. A write outside fails the test.
+Tensors compute_fenced(const OpPtr& op, const Tensors& inputs);
 
 }  // namespace tandem::test

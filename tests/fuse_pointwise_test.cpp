@@ -82,7 +82,7 @@ TEST(ExpandNorms, PartsHaveTheBitsOfTheWhole) {
 }
 
 TEST(FusePointwise, NormsWithReluAndResidualAreOnePassEachWay) {
-  const Program p = build(testing::trace_job(norm_job(), 32), {.recompute_cheap = false});
+  const Program p = build(testing::trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
   EXPECT_EQ(count_steps(p, "batch_norm"), 0);
   EXPECT_EQ(count_steps(p, "batch_norm_statistics"), 3);
   EXPECT_EQ(count_steps(p, "batch_norm_sums"), 3);
@@ -191,7 +191,7 @@ TEST(PoolFirst, ChangesNoBitAndKeepsLess) {
       job.model = [] { return std::make_unique<PoolNet>(); };
       if (models == 2) job.seeds = {3, 8}, job.rates = {0.1, 0.05};
       Strategy s;
-      s.pool_first = false;
+      s.pool_first = s.fuse_epilogues = false;
       const Outcome after = train(job, s);
       s.pool_first = true;
       const Outcome before = train(job, s);

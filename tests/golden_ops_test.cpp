@@ -89,6 +89,7 @@ const std::map<std::string, std::string> kWithoutGolden{
     {"receive", "needs ranks: collective_test"},
     {"barrier", "needs ranks: collective_test"},
     {"batch_norm_statistics", "a part of batch_norm, with its bits: fuse_pointwise_test"},
+    {"epilogue", "a product and an expression, with their bits: epilogue_test"},
     {"instruction cast", "what fusing makes of a store between two expressions: pointwise_test"},
     {"mapped", "runs other ops model by model: op_cases_test"},
 };

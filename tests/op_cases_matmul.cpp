@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <tandem/ops/epilogue.h>
 #include <tandem/ops/matmul.h>
 
 #include "op_case.h"
@@ -36,10 +37,26 @@ OpCase matmul_case(const Shape& leading, const Product& p, MatMulOptions options
   return c;
 }
 
+// relu(a·bᵀ·scale + residual).
+OpCase epilogue_case(const Product& p) {
+  using Code = PointwiseCode;
+  OpCase c{fmt::format("epilogue_{}x{}x{}", p.m, p.k, p.n),
+           {f32({p.m, p.k}), f32({p.n, p.k}), f32({p.n}), f32({p.m, p.n})},
+           [](const Tensors& in) {
+             const PointwiseProgram program{{Code::input, 0}, {Code::input, 1},  {Code::mul, 0, 1},
+                                            {Code::input, 2}, {Code::add, 2, 3}, {Code::relu, 4}};
+             const auto product = std::make_shared<MatMul>(MatMulOptions{false, true});
+             return Tensors{apply_op1(std::make_shared<Epilogue>(product, 2, program, "relu"), in)};
+           }};
+  c.no_gradient = "products are given expressions after differentiation";
+  return c;
+}
+
 }  // namespace
 
 OpCases matmul_cases() {
   OpCases cases;
+  for (const Product& p : kProducts) cases.push_back(epilogue_case(p));
   for (const Product& p : kProducts)
     for (bool ta : {false, true})
       for (bool tb : {false, true}) cases.push_back(matmul_case({}, p, {ta, tb}, p.m % 2 == 1));

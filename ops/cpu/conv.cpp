@@ -1,7 +1,10 @@
-// Convolutions of plain channels-last images: of tiny ones as products (conv_dense.h), else through oneDNN, whose
-// implementation is chosen in onednn_convolution.cpp. None reads weights (O,H,W,I) at speed, so they are
-// repacked in the workspace: about 1 % of a layer's time.
+// Convolutions of plain channels-last images: of tiny ones as products (conv_dense.h), else through oneDNN,
+// whose implementation is chosen in onednn_convolution.cpp. None reads weights (O,H,W,I) at speed, so they
+// are repacked in the workspace: about 1 % of a layer's time.
 #include <tandem/ops/conv.h>
+
+#include <array>
+
 #include <tandem/ops/cpu/conv_dense.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
@@ -34,13 +37,24 @@ class ConvKernel final : public Kernel {
       : primitive_(std::move(primitive)), inputs_(inputs), outputs_(outputs) {}
   std::int64_t workspace() const override { return primitive_->workspace(); }
   void run(const Launch& l) const override {
-    void* operands[4];
-    for (std::size_t i = 0; i < inputs_; ++i) operands[i] = const_cast<void*>(l.in[i]);
-    for (std::size_t o = 0; o < outputs_; ++o) operands[inputs_ + o] = l.out[o];
-    primitive_->require_success(primitive_->run({operands, inputs_ + outputs_}, l.workspace));
+    const auto operands = addresses(l);
+    primitive_->require_success(primitive_->run({operands.data(), inputs_ + outputs_}, l.workspace));
+  }
+  int pieces() const override { return primitive_->pieces(); }
+  void run_piece(const Launch& l, int piece) const override {
+    const auto operands = addresses(l);
+    primitive_->require_success(
+        primitive_->run_piece({operands.data(), inputs_ + outputs_}, l.workspace, piece));
   }
 
  private:
+  std::array<void*, 4> addresses(const Launch& l) const {
+    std::array<void*, 4> operands{};
+    for (std::size_t i = 0; i < inputs_; ++i) operands[i] = const_cast<void*>(l.in[i]);
+    for (std::size_t o = 0; o < outputs_; ++o) operands[inputs_ + o] = l.out[o];
+    return operands;
+  }
+
   onednn::PrimitivePtr primitive_;
   std::size_t inputs_, outputs_;
 };

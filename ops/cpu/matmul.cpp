@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <utility>
 
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
@@ -43,16 +44,28 @@ class MatMulKernel final : public Kernel {
     product_->require_success(failed);
   }
 
+  int pieces() const override { return count_ == 1 ? product_->pieces() : 1; }
+  void run_piece(const Launch& l, int piece) const override {
+    if (count_ > 1) return run(l);
+    const auto [operands, n] = operands_of(l, 0);
+    product_->require_success(product_->run_piece({operands.data(), n}, l.workspace, piece));
+  }
+
  private:
+  // The addresses of product i's operands, and their number.
+  std::pair<std::array<void*, 4>, std::size_t> operands_of(const Launch& l, std::int64_t i) const noexcept {
+    std::array<void*, 4> operands{};
+    std::size_t n = 0;
+    for (std::size_t in = 0; in < (has_bias_ ? 3u : 2u); ++in)
+      operands[n++] = static_cast<std::byte*>(const_cast<void*>(l.in[in])) + i * strides_[in];
+    operands[n++] = static_cast<std::byte*>(l.out[0]) + i * strides_[3];
+    return {operands, n};
+  }
   // The status of the first that fails, else 0.
   int run_products(const Launch& l, std::int64_t begin, std::int64_t end, void* workspace) const noexcept {
     for (std::int64_t i = begin; i < end; ++i) {
-      void* operands[4];
-      std::size_t n = 0;
-      for (std::size_t in = 0; in < (has_bias_ ? 3u : 2u); ++in)
-        operands[n++] = static_cast<std::byte*>(const_cast<void*>(l.in[in])) + i * strides_[in];
-      operands[n++] = static_cast<std::byte*>(l.out[0]) + i * strides_[3];
-      if (const int status = product_->run({operands, n}, workspace)) return status;
+      const auto [operands, n] = operands_of(l, i);
+      if (const int status = product_->run({operands.data(), n}, workspace)) return status;
     }
     return 0;
   }

@@ -20,6 +20,7 @@ struct Primitive::Impl {
   std::vector<ArgumentSet> sets;
   std::vector<dnnl::primitive> primitives;  // per step
 
+  int run(std::span<void* const> operands, void* workspace, int first, int last) noexcept;
   ArgumentSet& take() {
     for (;;) {
       for (auto& set : sets)
@@ -50,10 +51,19 @@ Primitive::~Primitive() = default;
 std::int64_t Primitive::workspace() const { return impl_->plan.workspace; }
 const char* Primitive::implementation() const { return impl_->plan.implementation.c_str(); }
 
+int Primitive::pieces() const { return impl_->plan.pieces; }
+
 int Primitive::run(std::span<void* const> operands, void* workspace) const noexcept {
-  const Plan& plan = impl_->plan;
-  const TeamSize team(impl_->threads);
-  ArgumentSet& set = impl_->take();
+  return impl_->run(operands, workspace, 0, pieces());
+}
+int Primitive::run_piece(std::span<void* const> operands, void* workspace, int piece) const noexcept {
+  return impl_->run(operands, workspace, piece, piece + 1);
+}
+
+// The steps of pieces first … last−1.
+int Primitive::Impl::run(std::span<void* const> operands, void* workspace, int first, int last) noexcept {
+  const TeamSize team(threads);
+  ArgumentSet& set = take();
   dnnl_status_t status = dnnl_success;
   const auto check = [&](dnnl_status_t s) { status = status == dnnl_success ? s : status; };
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
@@ -63,8 +73,9 @@ int Primitive::run(std::span<void* const> operands, void* workspace) const noexc
     check(dnnl_memory_set_data_handle(set.memories[i].get(), static_cast<std::byte*>(base) + slot.offset));
   }
   for (std::size_t s = 0; s < plan.steps.size() && status == dnnl_success; ++s)
-    check(dnnl_primitive_execute(impl_->primitives[s].get(), set.stream.get(),
-                                 static_cast<int>(set.arguments[s].size()), set.arguments[s].data()));
+    if (plan.steps[s].piece >= first && plan.steps[s].piece < last)
+      check(dnnl_primitive_execute(primitives[s].get(), set.stream.get(),
+                                   static_cast<int>(set.arguments[s].size()), set.arguments[s].data()));
   set.taken.store(false, std::memory_order_release);
   return static_cast<int>(status);
 }
@@ -86,13 +97,18 @@ std::string_view best_matmul(const Operand& b) {
 
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {
   return prepare({&a, &b, bias, &c}, team, [&]() -> PrimitivePtr {
+    const int parts = pieces_of(c);
+    Operand rows = a, results = c;
+    const std::int64_t row_bytes = take_part(rows, 0, parts), result_bytes = take_part(results, 0, parts);
     const auto pd = find_implementation<dnnl::matmul>(
-        best_matmul(b), std::tuple(request(a), request(b), request(bias), request(c)));
+        best_matmul(b), std::tuple(request(rows), request(b), request(bias), request(results)));
     if (!pd) return nullptr;
-    return finish(make_plan(pd, {{DNNL_ARG_SRC, &a, pd.src_desc()},
-                                 {DNNL_ARG_WEIGHTS, &b, pd.weights_desc()},
-                                 {DNNL_ARG_BIAS, bias, pd.bias_desc()},
-                                 {DNNL_ARG_DST, &c, pd.dst_desc(), true}}),
+    return finish(make_plan(pd,
+                            {{DNNL_ARG_SRC, &rows, pd.src_desc(), false, row_bytes},
+                             {DNNL_ARG_WEIGHTS, &b, pd.weights_desc()},
+                             {DNNL_ARG_BIAS, bias, pd.bias_desc()},
+                             {DNNL_ARG_DST, &results, pd.dst_desc(), true, result_bytes}},
+                            parts),
                   team);
   });
 }

@@ -35,6 +35,10 @@ class Primitive {
   /// `operands`: addresses in the order in which the operands were described. Throws nothing, so that a
   /// member of a team may call it; gives a status, for `require_success`.
   int run(std::span<void* const> operands, void* workspace) const noexcept;
+  /// A large result is made in equal parts, one after the other in memory: how many, and one of them. All of
+  /// them, in order, are a run.
+  int pieces() const;
+  int run_piece(std::span<void* const> operands, void* workspace, int piece) const noexcept;
   /// Throws Error where `status` says that a run failed.
   void require_success(int status) const;
   /// The library's name of the implementation: "brg:avx512_core".

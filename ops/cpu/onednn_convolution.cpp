@@ -1,7 +1,5 @@
 // Which of oneDNN's kernels a convolution takes, and in how many parts.
 #include <algorithm>
-#include <functional>
-#include <numeric>
 #include <optional>
 
 #include <tandem/ops/cpu/onednn_plan.h>
@@ -49,12 +47,6 @@ struct ConvolutionPart {
   const Operand* bias_or_null() const { return has_bias ? &bias : nullptr; }
 };
 
-// Makes `operand` one of `parts` along `axis`; the distance of the parts in bytes.
-std::int64_t take_part(Operand& operand, std::size_t axis, int parts) {
-  operand.extents[axis] /= parts;
-  return operand.extents[axis] * operand.strides[axis] * size_of(operand.dtype);
-}
-
 enum class Split { batch, outputs, inputs };
 
 // One of `parts` equal parts; none where it cannot be cut, or its channels would be too few to be fast.
@@ -89,15 +81,13 @@ std::optional<ConvolutionPart> split(ConvolutionPart p, Split along, int parts) 
 constexpr std::int64_t kScratchTarget = 24 << 20;
 constexpr int kMostParts = 4;
 
-std::int64_t bytes_of(const Operand& o) {
-  return std::accumulate(o.extents.begin(), o.extents.end(), size_of(o.dtype), std::multiplies<>());
-}
-
 // `make(part, algorithm, implementation, any)` gives a plan, or none where the library cannot; images and
-// outputs are as they lie, or in `any` layout. `along`: ways to part the work, the best first.
+// outputs are as they lie, or in `any` layout. `along`: ways to part the work, the best first; `pieces`: what
+// a direct kernel makes its result in.
 template <class Make>
 PrimitivePtr make_convolution(const ConvolutionPart& whole, const WindowDims& w,
-                              std::initializer_list<Split> along, const Team& team, const Make& make) {
+                              std::initializer_list<Split> along, int pieces, const Team& team,
+                              const Make& make) {
   const std::int64_t most = 2 * (bytes_of(whole.image) + bytes_of(whole.weights) + bytes_of(whole.output));
   std::optional<Primitive::Plan> best;
   const auto enough = [&] { return best && best->workspace <= std::min(kScratchTarget, most); };
@@ -110,7 +100,7 @@ PrimitivePtr make_convolution(const ConvolutionPart& whole, const WindowDims& w,
         if (plan && (!best || plan->workspace < best->workspace)) best = std::move(plan);
       }
   if (!best || best->workspace > most)
-    best = make(whole, dnnl::algorithm::convolution_direct,
+    best = make(*split(whole, Split::batch, pieces), dnnl::algorithm::convolution_direct,
                 best_direct(whole.image, whole.weights, whole.output), false);
   return best ? finish(std::move(*best), team) : nullptr;
 }
@@ -142,7 +132,7 @@ PrimitivePtr convolution(const Operand& image, const Operand& weights, const Ope
                         {DNNL_ARG_DST, &p.output, pd.dst_desc(), true, p.output_bytes}},
                        p.parts);
     };
-    return make_convolution(whole, w, {Split::outputs, Split::batch}, team, make);
+    return make_convolution(whole, w, {Split::outputs, Split::batch}, pieces_of(output), team, make);
   });
 }
 
@@ -167,7 +157,7 @@ PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& w
                         {DNNL_ARG_DIFF_SRC, &p.image, pd.diff_src_desc(), true, p.image_bytes}},
                        p.parts);
     };
-    return make_convolution(whole, w, {Split::inputs, Split::batch}, team, make);
+    return make_convolution(whole, w, {Split::inputs, Split::batch}, pieces_of(grad_image), team, make);
   });
 }
 
@@ -195,7 +185,7 @@ PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_o
                         {DNNL_ARG_DIFF_BIAS, p.bias_or_null(), pd.diff_bias_desc(), true, p.bias_bytes}},
                        p.parts);
     };
-    return make_convolution(whole, w, {Split::outputs, Split::batch}, team, make);
+    return make_convolution(whole, w, {Split::outputs, Split::batch}, 1, team, make);
   });
 }
 

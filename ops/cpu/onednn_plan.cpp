@@ -1,5 +1,9 @@
 #include <tandem/ops/cpu/onednn_plan.h>
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
 namespace tandem::onednn {
 namespace {
 
@@ -28,6 +32,22 @@ memory::desc request(const Operand& operand, bool any) {
   return {operand.extents, type_of(operand), memory::format_tag::any};
 }
 memory::desc request(const Operand* operand) { return operand ? request(*operand) : memory::desc(); }
+
+std::int64_t take_part(Operand& operand, std::size_t axis, int parts) {
+  operand.extents[axis] /= parts;
+  return operand.extents[axis] * operand.strides[axis] * size_of(operand.dtype);
+}
+
+std::int64_t bytes_of(const Operand& o) {
+  return std::accumulate(o.extents.begin(), o.extents.end(), size_of(o.dtype), std::multiplies<>());
+}
+
+int pieces_of(const Operand& result) {
+  constexpr std::int64_t kPiece = 8 << 20;
+  int pieces = 1;
+  while (bytes_of(result) > pieces * kPiece && result.extents[0] % (2 * pieces) == 0) pieces *= 2;
+  return pieces;
+}
 
 std::size_t Primitive::Plan::add_view(const memory::desc& desc, int operand, std::int64_t offset) {
   slots.push_back({desc, operand, offset});
@@ -83,7 +103,12 @@ Primitive::Plan make_plan(const dnnl::primitive_desc_base& main, const std::vect
     if (role.output && role.part_bytes == 0 && parts > 1) b.partial = plan.add_scratch(role.wanted);
     bound.push_back(b);
   }
+  const bool in_pieces = std::all_of(roles.begin(), roles.end(), [](const Role& role) {
+    return !role.outside || !role.output || role.part_bytes == bytes_of(*role.outside);
+  });
+  if (in_pieces) plan.pieces = parts;
   for (int part = 0; part < parts; ++part) {
+    const std::size_t first = plan.steps.size();
     std::vector<Primitive::Plan::Argument> arguments = scratchpad;
     std::vector<std::pair<std::size_t, std::size_t>> sums, results;
     for (Bound& b : bound) {
@@ -102,6 +127,8 @@ Primitive::Plan make_plan(const dnnl::primitive_desc_base& main, const std::vect
     plan.steps.push_back({main, std::move(arguments)});
     for (const auto& [to, from] : sums) plan.add_sum(to, from);
     for (const auto& [from, to] : results) plan.add_reorder(from, to);
+    if (in_pieces)
+      for (std::size_t s = first; s < plan.steps.size(); ++s) plan.steps[s].piece = part;
   }
   return plan;
 }

@@ -43,10 +43,12 @@ struct Primitive::Plan {
   struct Step {
     dnnl::primitive_desc_base computation;
     std::vector<Argument> arguments;
+    int piece = 0;  // of the result, that is whole after it
   };
   std::vector<Slot> slots;
   std::int64_t workspace = 0;
   std::vector<Step> steps;
+  int pieces = 1;
   std::string implementation;
 
   std::size_t add_view(const memory::desc& desc, int operand, std::int64_t offset);
@@ -55,6 +57,12 @@ struct Primitive::Plan {
   void add_reorder(std::size_t from, std::size_t to);
   void add_sum(std::size_t to, std::size_t from);  ///< to += from
 };
+
+/// Makes `operand` one of `parts` along `axis`; the distance of the parts in bytes.
+std::int64_t take_part(Operand& operand, std::size_t axis, int parts);
+std::int64_t bytes_of(const Operand& operand);
+/// Into how many parts along its first axis a result is best cut, that each may be in the caches.
+int pieces_of(const Operand& result);
 
 /// One operand of a plan's main step: its name, how a part of it lies outside, the layout that the library
 /// wants, its direction, the distance of its parts in bytes. 0: every part reads the whole of it, or adds to

@@ -1,0 +1,53 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <string>
+
+#include <tandem/core/kernel.h>
+#include <tandem/core/op.h>
+#include <tandem/ops/pointwise_program.h>
+
+namespace tandem {
+
+/// A product (of matrices, a convolution) with an expression of its result, evaluated on each piece of that
+/// while the piece is in the caches (Kernel::pieces): a normalisation, an activation, a residual to add. The
+/// product's inputs, then the expression's others -> the expression's value, of the product's type. Every
+/// element has the bits that the two have apart. A pass joins them after differentiation
+/// (plan/fuse_epilogues.h).
+class Epilogue final : public Op {
+ public:
+  /// Input 0 of `program` is the result of `product`, an op of one output that takes `own` inputs; its input
+  /// k > 0 is input own + k − 1 of this op. `label`: what users call the expression.
+  Epilogue(OpPtr product, std::size_t own, PointwiseProgram program, std::string label);
+  std::string_view name() const override { return "epilogue"; }
+  std::string label() const override;
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors batch(const BatchArgs& args) const override;
+  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  /// The types of the expression's inputs: the product's result and the others.
+  Types expression_types(std::span<const TensorType> inputs) const;
+  /// The kernel of the product alone, from `table`, for an epilogue's `spec`.
+  KernelPtr make_product(const KernelTable& table, const KernelSpec& spec) const;
+
+  const OpPtr product;
+  const std::size_t own;
+  const PointwiseProgram program;
+
+  /// What the expression of one launch reads: the product's result, where it is, and the others.
+  static constexpr std::size_t kMostInputs = 16;
+  using Addresses = std::array<const void*, kMostInputs>;
+  static Addresses expression_inputs(const Launch& launch, std::size_t own, std::size_t all);
+
+ private:
+  std::string label_;
+};
+
+/// The kernels of product and expression in `table`, one after the other.
+KernelPtr make_epilogue(const KernelTable& table, const KernelSpec& spec);
+KernelPtr make_epilogue_reference(const KernelSpec& spec);
+
+}  // namespace tandem

@@ -1,0 +1,122 @@
+#include <tandem/plan/fuse_epilogues.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include <tandem/core/graph_ops.h>
+#include <tandem/core/graph_rewrite.h>
+#include <tandem/ops/epilogue.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+struct Fused {
+  NodeId product, expression;
+  NodeId place;                   // one of the two
+  PointwiseProgram program;       // its input 0 is the product's result
+  std::vector<ValueId> others{};  // its other inputs
+};
+
+class EpilogueFusion {
+ public:
+  explicit EpilogueFusion(const Graph& graph) : g_(graph), readers_(graph.readers()) {
+    for (NodeId n = 0; n < count(); ++n)
+      if (auto fused = fuse(n)) {
+        by_node_[fused->product] = by_node_[n] = fused_.size();
+        fused_.push_back(std::move(*fused));
+      }
+  }
+
+  Graph rewritten() const {
+    GraphRewrite rewrite(g_);
+    for (NodeId n = 0; n < count(); ++n) {
+      const auto found = by_node_.find(n);
+      if (found == by_node_.end())
+        rewrite.copy(g_.node(n));
+      else if (const Fused& f = fused_[found->second]; f.place == n)
+        write(f, rewrite);
+    }
+    return rewrite.take();
+  }
+
+ private:
+  NodeId count() const { return static_cast<NodeId>(g_.nodes().size()); }
+
+  void write(const Fused& f, GraphRewrite& rewrite) const {
+    const Node& product = g_.node(f.product);
+    Node node = g_.node(f.expression);
+    std::vector<ValueId> inputs = product.inputs;
+    inputs.insert(inputs.end(), f.others.begin(), f.others.end());
+    const auto op =
+        std::make_shared<Epilogue>(product.op, product.inputs.size(), f.program, node.op->label());
+    node.tag = product.tag;
+    rewrite.copy(node, op, rewrite.now(inputs));
+  }
+
+  std::optional<Fused> fuse(NodeId n) const {
+    const Node& node = g_.node(n);
+    const auto* expression = dynamic_cast<const Pointwise*>(node.op.get());
+    if (!expression || node.inputs.size() > Epilogue::kMostInputs) return std::nullopt;
+    NodeId product = -1;
+    for (const ValueId v : node.inputs)
+      if (const NodeId p = g_.value(v).producer; p > product && may_take(p, n)) product = p;
+    if (product < 0) return std::nullopt;
+    auto fused = join(product, n, *expression);
+    if (fused && !adjacent(product, n)) {
+      fused->place = product;
+      if (!std::all_of(fused->others.begin(), fused->others.end(),
+                       [&](ValueId v) { return g_.value(v).producer < product; }))
+        return std::nullopt;
+    }
+    return fused;
+  }
+
+  // A product, and an expression of its result's type that alone reads it.
+  bool may_take(NodeId p, NodeId n) const {
+    const Node &product = g_.node(p), &expression = g_.node(n);
+    if (product.op->precision() != Precision::low || product.outputs.size() != 1 || by_node_.contains(p))
+      return false;
+    const ValueId made = product.outputs[0];
+    return readers_[static_cast<std::size_t>(made)] == std::vector{n} &&
+           same_place(product.tag, expression.tag) && g_.type(made) == g_.type(expression.outputs[0]);
+  }
+
+  std::optional<Fused> join(NodeId p, NodeId n, const Pointwise& expression) const {
+    Fused fused{p, n, n, {}, {}};
+    PointwiseBuilder builder;
+    std::vector<int> registers;
+    for (const ValueId v : g_.node(n).inputs) {
+      int input = 0;
+      if (v != g_.node(p).outputs[0]) {
+        const auto found = std::find(fused.others.begin(), fused.others.end(), v);
+        input = 1 + static_cast<int>(found - fused.others.begin());
+        if (found == fused.others.end()) fused.others.push_back(v);
+      }
+      registers.push_back(builder.input(input));
+    }
+    std::vector<int> used;
+    fused.program = builder.finish(builder.append(expression.program, registers), used);
+    if (used.size() != 1 + fused.others.size()) return std::nullopt;  // it does not need all that it reads
+    return fused;
+  }
+
+  // Nothing is computed between the two.
+  bool adjacent(NodeId p, NodeId n) const {
+    for (NodeId between = p + 1; between < n; ++between)
+      if (const Node& node = g_.node(between); !node.inputs.empty() && !view_of(g_, node)) return false;
+    return true;
+  }
+
+  const Graph& g_;
+  const std::vector<std::vector<NodeId>> readers_;
+  std::vector<Fused> fused_;
+  std::map<NodeId, std::size_t> by_node_;  // of both
+};
+
+}  // namespace
+
+Graph fuse_epilogues(const Graph& graph) { return EpilogueFusion(graph).rewritten(); }
+
+}  // namespace tandem
