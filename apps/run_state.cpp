@@ -38,12 +38,12 @@ std::string to_json(const RunState& run) {
   return fmt::format(
       R"({{"batch": {}, "epoch": {},
  "losses": {{"batches": [{}], "sum": [{}], "not_finite": {}}},
- "best_accuracy": {}, "epochs_since_best": {},
+ "best_accuracy": {}, "epochs_since_best": {}, "rollbacks": {},
  "train_data": "{}", "test_data": "{}",
  "arguments": {}}}
 )",
       p.batch, run.epoch, fmt::join(p.losses.batches, ", "), fmt::join(p.losses.sum, ", "),
-      p.losses.not_finite, p.best_accuracy, p.epochs_since_best, run.train_data, run.test_data,
+      p.losses.not_finite, p.best_accuracy, p.epochs_since_best, p.rollbacks, run.train_data, run.test_data,
       run.arguments);
 }
 
@@ -136,6 +136,7 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     p.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
     p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
     p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
+    p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0);
     run.train_data = j["train_data"].required().text();
     run.test_data = j["test_data"].required().text();
     const auto models = j["arguments"].required()["models"].required().integer<std::int64_t>(1, 1);

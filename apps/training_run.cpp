@@ -53,6 +53,12 @@ bool has_bf16_instructions() {
 #endif
 }
 
+// Of a run that a signal ended, whose last checkpoint is of this batch.
+std::string what_is_left(std::int64_t saved) {
+  if (saved == 0) return "no checkpoint was saved; --checkpoint-every saves some, to go on from";
+  return fmt::format("the same command with --resume auto goes on from batch {}", saved);
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
@@ -208,6 +214,7 @@ void TrainingRun::train(Trainer& trainer) {
                         counted(trainer.length().total - begin_.progress.batch, "batch"),
                         trainer.length().total, static_cast<double>(session.planned_peak()) / 1e6));
   const auto writer = checkpoint_writer();
+  std::int64_t saved = begin_.progress.batch;
   trainer.add(directory_.callbacks());
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
                .end_epoch =
@@ -222,6 +229,7 @@ void TrainingRun::train(Trainer& trainer) {
                      RunState now = begin_;
                      now.progress = c.progress;
                      now.epoch = c.progress.batch / trainer.length().per_epoch;
+                     saved = c.progress.batch;
                      writer->save(c.progress.batch,
                                   checkpoint_files(std::move(c.state), std::move(now), classes_),
                                   mean(c.accuracy));
@@ -238,7 +246,10 @@ void TrainingRun::train(Trainer& trainer) {
     write_trace(options_.trace, timeline);
   } catch (const Aborted& e) {
     save_what_was_traced(trainer.session());
-    if (signal_behind(e) == 0) trainer.help_explain();
+    if (signal_behind(e) == 0)
+      trainer.help_explain();
+    else if (is_main())
+      log_info(what_is_left(saved));
     throw;
   }
 }

@@ -42,7 +42,14 @@ TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
                         " ]; do sleep 0.1; done; kill -" + signal + " $!; wait $!");
     EXPECT_EQ(status, e.status) << e.err;
     EXPECT_EQ("train_cifar: " + word + "\n", e.err);
+    EXPECT_NE(std::string::npos, e.out.find("no checkpoint was saved; --checkpoint-every")) << e.out;
   }
+  const Ended e =
+      run(kTrain + "--epochs 100000 --checkpoint-every 1 --output " + file("saved") + " & until ls " +
+          file("saved/checkpoints") + "/step-*0 > /dev/null 2>&1; do sleep 0.1; done; kill -INT $!; wait $!");
+  EXPECT_TRUE(
+      std::regex_search(e.out, std::regex("same command with --resume auto goes on from batch [1-9]")))
+      << e.out;
 }
 
 TEST_F(Cli, TwoRunsDoNotShareAnOutput) {

@@ -230,6 +230,30 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
   EXPECT_TRUE(std::isfinite(end.loss.at(0)));
 }
 
+// The part of a run that ended counts, by what its last checkpoint says.
+TEST(NonFinites, RollbacksAreThoseOfTheWholeRun) {
+  const auto fit_after = [](std::int64_t rollbacks) {
+    Net net;
+    net.initialise(run_seed());
+    TrainerOptions o;
+    o.batch_size = kBatch;
+    o.epochs = kTotal / kPerEpoch;
+    o.on_non_finite = OnNonFinite::rollback;
+    o.checkpoint_every = 3;
+    o.max_rollbacks = 2;
+    std::vector<std::int64_t> saved;
+    Trainer trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o));
+    trainer.add({.checkpoint = [&](const CheckpointResult& c) { saved.push_back(c.progress.rollbacks); }});
+    TrainProgress before;
+    before.rollbacks = rollbacks;
+    trainer.load(net.state(), before);
+    trainer.fit();
+    return saved;
+  };
+  EXPECT_EQ((std::vector<std::int64_t>{1, 2, 2}), fit_after(1));
+  EXPECT_THROW(fit_after(2), NonFinite);
+}
+
 TEST(NonFinites, AreRolledBackToCheckpointsAlone) {
   Net net;
   net.initialise(1);

@@ -22,6 +22,7 @@ struct TrainProgress {
   LossSums losses;         ///< of the epoch of the batch before
   double best_accuracy = -1;
   std::int64_t epochs_since_best = 0;
+  std::int64_t rollbacks = 0;  ///< of the run, to leave batches out that are not finite
 };
 
 }  // namespace tandem

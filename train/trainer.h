@@ -156,7 +156,6 @@ class Trainer {
   // Of batches that are not finite:
   std::int64_t bad_ = -1, skipped_ = -1;  // the first since the schedule was drained: its loss, its update
   bool explained_ = false, muted_ = false;
-  int rollbacks_ = 0;
   struct {
     TrainProgress progress;
     Session::Snapshot state;

@@ -61,6 +61,7 @@ void Trainer::roll_back(std::int64_t batch) {
     feed_->loader().start(progress_.batch, length_.total);
     run_to(batch);
   };
+  const std::int64_t rollbacks = ++good_.progress.rollbacks;
   muted_ = true;
   for (run_again(); !state_is_finite(); run_again())
     if (--batch < good_.progress.batch)
@@ -68,7 +69,7 @@ void Trainer::roll_back(std::int64_t batch) {
   muted_ = false;
   bad_ = -1;
   const std::string where = where_non_finite(batch);
-  if (++rollbacks_ > options_.max_rollbacks)
+  if (rollbacks > options_.max_rollbacks)
     throw NonFinite(
         fmt::format("step {} is not finite, after {}{}{}; lower the learning rate, or look at the data",
                     batch, counted(options_.max_rollbacks, "rollback"), where.empty() ? "" : "; ", where),
