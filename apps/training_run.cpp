@@ -53,10 +53,14 @@ bool has_bf16_instructions() {
 #endif
 }
 
-// Of a run that a signal ended, whose last checkpoint is of this batch.
-std::string what_is_left(std::int64_t saved) {
-  if (saved == 0) return "no checkpoint was saved; --checkpoint-every saves some, to go on from";
-  return fmt::format("the same command with --resume auto goes on from batch {}", saved);
+// Of a run that a signal ended, as --resume auto would find it.
+std::string what_is_left(const TrainOptions& o) {
+  std::vector<std::int64_t> saved;
+  if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
+  if (!saved.empty())
+    return fmt::format("the same command with --resume auto goes on from batch {}", saved.back());
+  if (o.checkpoint_every > 0) return "no checkpoint was saved yet";
+  return "no checkpoint was saved; --checkpoint-every saves some, to go on from";
 }
 
 }  // namespace
@@ -214,7 +218,6 @@ void TrainingRun::train(Trainer& trainer) {
                         counted(trainer.length().total - begin_.progress.batch, "batch"),
                         trainer.length().total, static_cast<double>(session.planned_peak()) / 1e6));
   const auto writer = checkpoint_writer();
-  std::int64_t saved = begin_.progress.batch;
   trainer.add(directory_.callbacks());
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
                .end_epoch =
@@ -229,7 +232,6 @@ void TrainingRun::train(Trainer& trainer) {
                      RunState now = begin_;
                      now.progress = c.progress;
                      now.epoch = c.progress.batch / trainer.length().per_epoch;
-                     saved = c.progress.batch;
                      writer->save(c.progress.batch,
                                   checkpoint_files(std::move(c.state), std::move(now), classes_),
                                   mean(c.accuracy));
@@ -249,7 +251,7 @@ void TrainingRun::train(Trainer& trainer) {
     if (signal_behind(e) == 0)
       trainer.help_explain();
     else if (is_main())
-      log_info(what_is_left(saved));
+      say_what_is_left(writer.get());
     throw;
   }
 }
@@ -269,6 +271,16 @@ void TrainingRun::save_what_was_traced(Session& session) const {
   if (mpi_) return;  // the others may be gone
   try {
     write_trace(options_.trace, session.timeline());
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
+}
+
+// When the save under way has ended, well or not.
+void TrainingRun::say_what_is_left(CheckpointWriter* writer) const {
+  if (writer) writer->wait();
+  try {
+    log_info(what_is_left(options_));
   } catch (const Error& e) {
     log_error(e.what());
   }

@@ -41,6 +41,7 @@ class TrainingRun {
   void train(Trainer& trainer);
   void end_run(Session& session, int signal) const;
   void save_what_was_traced(Session& session) const;
+  void say_what_is_left(CheckpointWriter* writer) const;
   void report(Trainer& trainer, const EpochResult& end, std::int64_t peak);
 
   TrainOptions options_;

@@ -50,6 +50,12 @@ TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
   EXPECT_TRUE(
       std::regex_search(e.out, std::regex("same command with --resume auto goes on from batch [1-9]")))
       << e.out;
+  // What it began from lies elsewhere: auto would not find it.
+  const std::string metrics = file("other/metrics.jsonl");
+  const Ended other =
+      run(kTrain + "--epochs 100000 --resume " + file("saved") + " --checkpoint-every 1000000 --output " +
+          file("other") + " & until [ -s " + metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
+  EXPECT_NE(std::string::npos, other.out.find("no checkpoint was saved yet\n")) << other.out << other.err;
 }
 
 TEST_F(Cli, TwoRunsDoNotShareAnOutput) {
