@@ -27,6 +27,7 @@ class Epilogue final : public Op {
   Tensors batch(const BatchArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Precision precision() const override { return product->precision(); }
 
   /// The types of the expression's inputs: the product's result and the others.
   Types expression_types(std::span<const TensorType> inputs) const;

@@ -215,6 +215,7 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
         };
         EXPECT_EQ(epilogues(apart.program), 0);
         EXPECT_GE(epilogues(together.program), 2);
+        EXPECT_EQ(live_peak(apart.program), live_peak(together.program)) << "no tensor lives longer";
       }
 }
 

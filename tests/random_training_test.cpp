@@ -113,6 +113,7 @@ Case draw_case(std::uint64_t seed) {
   else
     s.optimizer = AdamOptions{.weight_decay = pick(2) ? 1e-3 : 0, .decoupled = pick(2) == 1};
   s.fuse_pointwise = pick(4) != 0;
+  s.fuse_epilogues = pick(4) != 0;
   s.schedule = static_cast<ScheduleKind>(pick(5));
   s.stages = 1 + pick(4);
   s.cuts = draw_cuts(seed, s.stages - 1, random);
