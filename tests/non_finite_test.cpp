@@ -230,6 +230,28 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
   EXPECT_TRUE(std::isfinite(end.loss.at(0)));
 }
 
+// An epoch that ended with the checkpoint stays counted. Nothing is learned here: the first is the best.
+TEST(NonFinites, RollbacksKeepThePatienceOfTheirCheckpoint) {
+  Net net;
+  net.initialise(run_seed());
+  TrainerOptions o;
+  o.batch_size = kBatch;
+  o.epochs = kTotal / kPerEpoch;
+  o.lr = {0};
+  o.test = std::make_shared<ClassDataset>(13, run_seed());
+  o.on_non_finite = OnNonFinite::rollback;
+  o.checkpoint_every = kPerEpoch;
+  std::vector<std::int64_t> since_best, rollbacks;
+  Trainer trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o));
+  trainer.add({.checkpoint = [&](const CheckpointResult& c) {
+    since_best.push_back(c.progress.epochs_since_best);
+    rollbacks.push_back(c.progress.rollbacks);
+  }});
+  trainer.fit();
+  EXPECT_EQ((std::vector<std::int64_t>{0, 1, 1}), rollbacks);
+  EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2}), since_best);
+}
+
 // The part of a run that ended counts, by what its last checkpoint says.
 TEST(NonFinites, RollbacksAreThoseOfTheWholeRun) {
   const auto fit_after = [](std::int64_t rollbacks) {

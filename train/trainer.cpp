@@ -146,7 +146,9 @@ EpochResult Trainer::fit() try {
     if (begins) end_epoch();
     ends = begins && agree_to_end();
     const bool last = ends || progress_.batch == length_.total;
-    if (every > 0 && (last || progress_.batch % every == 0)) save(options_.score_checkpoints);
+    if (every == 0 || (!last && progress_.batch % every != 0)) continue;
+    save(options_.score_checkpoints);
+    if (options_.on_non_finite == OnNonFinite::rollback) keep();
   }
   if (options_.test) evaluate();
   if (auto state = session_->state(main_rank()); is_main() && options_.strategy.models == 1) {

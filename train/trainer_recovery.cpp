@@ -45,10 +45,7 @@ bool Trainer::recover() {
     return false;
   }
   if (bad < 0 && !state_is_finite()) bad = progress_.batch;  // before it is evaluated, or saved
-  if (bad >= 0)
-    roll_back(bad);
-  else if (progress_.batch % options_.checkpoint_every == 0 || progress_.batch == length_.total)
-    keep();
+  if (bad >= 0) roll_back(bad);
   return bad >= 0;
 }
 
@@ -81,7 +78,7 @@ void Trainer::roll_back(std::int64_t batch) {
   tell(&Callbacks::non_finite, NonFiniteBatch{batch, where, progress_.batch});
 }
 
-// What there is to go back to.
+// What there is to go back to: what a checkpoint holds, when an epoch that ends there is counted.
 void Trainer::keep() {
   good_ = {progress_, session_->snapshot()};
   left_out_.clear();
