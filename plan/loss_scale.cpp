@@ -13,6 +13,8 @@
 namespace tandem {
 namespace {
 
+constexpr double kLargest = 0x1p126;  // f32 holds its inverse in full
+
 Tensor number(double value) { return Tensor::full({DType::f32, {}}, value); }
 
 Tag tag_at(int stage, Phase phase) {
@@ -61,14 +63,15 @@ void update_loss_scale(StepGraph& step, const LossScale& scale) {
   const Tensor now = current(trace, scale), finite = trace.tensor(step.update_if);
   const Tensor row = where(finite, trace.read(count) + number(1), number(0));
   const Tensor grows = less_equal(number(scale.growth_interval), row);
+  const Tensor larger = minimum(now * number(2), number(kLargest));
   trace.assign(count, where(grows, number(0), row));
   trace.assign(step.graph.find_slot(std::string(kLossScale)),
-               where(finite, where(grows, now * number(2), now), maximum(now * number(0.5), number(1))));
+               where(finite, where(grows, larger, now), maximum(now * number(0.5), number(1))));
 }
 
 void check(const LossScale& scale) {
   int exponent = 0;
-  if (!(scale.initial >= 1) || std::frexp(scale.initial, &exponent) != 0.5 || exponent > 127)
+  if (!(scale.initial >= 1) || std::frexp(scale.initial, &exponent) != 0.5 || scale.initial > kLargest)
     throw Error(fmt::format("a loss scale of {}: it must be a power of two from 1 to 2^126", scale.initial));
   if (scale.growth_interval < 1)
     throw Error(

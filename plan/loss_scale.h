@@ -8,10 +8,10 @@ namespace tandem {
 /// Dynamic loss scaling: each model's loss is multiplied by a power of two before backward, so that small
 /// gradients keep their bits in a narrow type, and its gradients are divided by it before anything else looks
 /// at them. A batch whose gradients are not finite updates nothing and halves the scale (never below 1);
-/// after `growth_interval` batches in a row that are, it doubles. Micikevicius et al., "Mixed Precision
-/// Training", 2018.
+/// after `growth_interval` batches in a row that are, it doubles (never above 2^126). Micikevicius et al.,
+/// "Mixed Precision Training", 2018.
 struct LossScale {
-  double initial = 65536;  ///< a power of two, 1 or more
+  double initial = 65536;  ///< a power of two from 1 to 2^126
   int growth_interval = 2000;
 };
 

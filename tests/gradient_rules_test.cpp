@@ -1,6 +1,7 @@
 // Clipping, and skipping batches whose gradients are not finite.
 #include <atomic>
 #include <cmath>
+#include <cstring>
 
 #include <gtest/gtest.h>
 
@@ -180,6 +181,30 @@ TEST(LossScale, HalvesUntilGradientsAreFinite) {
   }
   EXPECT_GT(skipped, 1) << "the first scale was too large";
   EXPECT_LT(skipped, 60);
+}
+
+// A host whose images are black, so that most gradients are zero.
+struct Quiet : JobHost {
+  using JobHost::JobHost;
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override {
+    JobHost::fill(name, batch, microbatch, rank, out);
+    if (name == "images") std::memset(out.data(), 0, out.size());
+  }
+};
+
+TEST(LossScale, GrowsToItsLargestAndNotToInfinityWhichNoHalvingLeaves) {
+  const Job job = small_residual_job();
+  Strategy s = clipped(1e6);
+  s.gradients.loss_scale = LossScale{.initial = 0x1p125, .growth_interval = 1};
+  Quiet host(job, 1);
+  Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+  session.load(testing::initial_state(job));
+  session.run(0, 5);
+  const auto before = session.state();
+  EXPECT_EQ(before.at(std::string(kLossScale)).values()[0], 0x1p126);
+  session.run(5, 1);
+  EXPECT_NE(before.at("head.bias").values(), session.state().at("head.bias").values()) << "updated";
 }
 
 TEST(LossScale, AModelWhoseGradientsAreNotFiniteHalvesItsOwn) {
