@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -37,6 +39,18 @@ std::string drawn(double done, const std::string& numbers) {
   return fmt::format("[{:=<{}}{:<{}}] {}", "", filled, "", width - filled, numbers);
 }
 
+// "loss 2.3026", of several models "losses 2.3026, 2.2985".
+std::string named(const std::vector<double>& losses) {
+  constexpr std::size_t kMost = 4;
+  std::string text = losses.size() == 1 ? "loss" : "losses";
+  for (std::size_t m = 0; m < std::min(losses.size(), kMost); ++m)
+    text +=
+        fmt::format("{} {:.4f}", m == 0 ? "" : ",",
+                    std::isnan(losses[m]) ? std::fabs(losses[m]) : losses[m]);  // a NaN's sign says nothing
+  if (losses.size() > kMost) text += fmt::format(" and {} more", losses.size() - kMost);
+  return text;
+}
+
 }  // namespace
 
 ProgressLine::ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal)
@@ -54,10 +68,8 @@ void ProgressLine::update(const BatchResult& batch) {
   const double left = seconds_ / static_cast<double>(done - before_) * static_cast<double>(total_ - done);
   images_ = 0;
   since_ = 0;
-  const double loss = batch.loss[0];
   const std::string numbers =
-      fmt::format("{}/{}  loss {:.4f}  {:.0f} images/s  {} left", done, total_,
-                  std::isnan(loss) ? std::fabs(loss) : loss, rate, clock(left));  // a NaN's sign says nothing
+      fmt::format("{}/{}  {}  {:.0f} images/s  {} left", done, total_, named(batch.loss), rate, clock(left));
   if (terminal_) {
     draw_line(drawn(static_cast<double>(done) / static_cast<double>(total_), numbers));
   } else {
