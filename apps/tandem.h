@@ -33,6 +33,10 @@
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
+#include <tandem/nn/models/networks.h>
+#include <tandem/nn/models/resnet.h>
+#include <tandem/nn/models/snn.h>
+#include <tandem/nn/models/vgg.h>
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/nn/schedules.h>
@@ -52,10 +56,13 @@
 #include <tandem/ops/shape.h>
 #include <tandem/ops/update.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/non_finite.h>
 #include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/plan/summary.h>
 #include <tandem/plan/train_step.h>
 #include <tandem/train/checkpoint_store.h>
+#include <tandem/train/checkpoint_writer.h>
+#include <tandem/train/event_file.h>
 #include <tandem/train/trainer.h>
