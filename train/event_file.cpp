@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -94,8 +96,10 @@ std::uint32_t crc32c(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::string& directory, std::int64_t first_step)
-    : path_((fs::path(directory) / next_name(directory)).string()), out_(path_, std::ios::binary) {
-  if (!out_) throw Error(fmt::format("'{}' cannot be written", path_));
+    : path_((fs::path(directory) / next_name(directory)).string()) {
+  make_directories(Files::system(), directory);
+  out_.open(path_, std::ios::binary);
+  if (!out_) throw Error(fmt::format("'{}' cannot be written: {}", path_, std::strerror(errno)));
   write(event(0, field(3, std::string_view("brain.Event:2"))));  // file_version
   // SessionLog { START }: what is known of this step and later ones does not count
   if (event_files(directory).size() > 1) write(event(first_step, field(7, field(1, std::int64_t{1}))));

@@ -15,7 +15,7 @@ std::uint32_t crc32c(std::string_view bytes);
 /// the file when the call returns.
 class EventFile {
  public:
-  /// Makes `events.out.tfevents.<seconds>.<host>` in a directory, after all that are there: TensorBoard reads
+  /// Makes `events.out.tfevents.<seconds>.<host>` in a directory, which is made if need be, after all that are there: TensorBoard reads
   /// them in the order of their names. What earlier ones hold of `first_step` and later steps is taken back:
   /// a run that goes on writes it anew. Throws Error naming the file when it cannot be written.
   EventFile(const std::string& directory, std::int64_t first_step);
