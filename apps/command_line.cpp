@@ -118,10 +118,12 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     throw Error(fmt::format("--config: {}", e.what()));
   } catch (const CLI::ParseError& e) {
     const CLI::Option* config = app.get_config_ptr();
+    const auto commands =
+        app.get_subcommands([&](const CLI::App* c) { return argc > 1 && c->get_name() == argv[1]; });
     throw Error(fmt::format(
-        "{}{}; see {} --help", e.what(),
+        "{}{}; see {}{} --help", e.what(),
         config && config->count() > 0 ? fmt::format(" (here, or in '{}')", config->as<std::string>()) : "",
-        app.get_name()));
+        app.get_name(), commands.empty() ? "" : " " + commands.front()->get_name()));
   }
 }
 

@@ -150,10 +150,11 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   std::error_code error;
   for (const char* file : kHeld)  // also where another run made it just now
     if (!options.force && (fresh || !in_place) && fs::exists(path(file), error))
-      throw Error(
-          fmt::format("--output '{}' holds a run already ({}); choose another directory, or --force its "
-                      "replacement",
-                      directory_, file));
+      throw Error(fmt::format(
+          "--output '{}' holds a run already ({}); {}choose another directory, or --force its "
+          "replacement",
+          directory_, file,
+          checkpoint_steps(checkpoints_of(directory_)).empty() ? "" : "go on with it by --resume auto, "));
   require_writable("--output", path(kHeld[0]));
 }
 

@@ -59,7 +59,9 @@ std::string what_is_left(const TrainOptions& o) {
   if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
   if (!saved.empty())
     return fmt::format("the same command with --resume auto goes on from batch {}", saved.back());
-  if (o.checkpoint_every > 0) return "no checkpoint was saved yet";
+  if (o.checkpoint_every > 0)
+    return fmt::format("no checkpoint was saved yet: the first is due after {}",
+                       counted(o.checkpoint_every, "batch"));
   return "no checkpoint was saved; --checkpoint-every saves some, to go on from";
 }
 
