@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #ifdef TANDEM_HAS_OPENMP
 #include <omp.h>
@@ -46,7 +48,11 @@ TeamSize::~TeamSize() { omp_set_num_threads(outer_); }
 void bound_team_spin(char** argv) {
   constexpr const char* kSpins = "1000";  // of some 40 ns: as long as a sleeper takes to wake
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  if (setenv("GOMP_SPINCOUNT", kSpins, 1) == 0) execv("/proc/self/exe", argv);  // returns only when it fails
+  if (setenv("GOMP_SPINCOUNT", kSpins, 1) != 0) return;
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  execv(self.c_str(), argv);      // under its own name, which ps and pkill go by;
+  execv("/proc/self/exe", argv);  // both return only when they fail
 }
 #else
 TeamSize::TeamSize(int) : outer_(1) {}
