@@ -57,7 +57,7 @@ enum class Precision : std::uint8_t {
 };
 
 /// One operation: its attributes are the members of the subclass, and *all* its rules are here.
-/// Rules are pure virtual, so none can be forgotten; one that cannot exist says so by returning
+/// Rules are pure virtual, so none can be forgotten; one that cannot exist says so by calling
 /// `no_rule(...)`. Kernels live apart, per backend (kernel.h). Ops are immutable and shared.
 class Op {
  public:
