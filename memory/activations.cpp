@@ -49,6 +49,18 @@ bool names_any(const std::string& entry, const Graph& g, Takeoff how) {
   return std::any_of(all.begin(), all.end(), [&](ValueId v) { return named(entry, maker(g, v)); });
 }
 
+// The first node of backward that reads `v`, itself or what forward's views make of it; −1: there is none.
+NodeId backward_reader_through_views(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
+                                     ValueId v) {
+  if (const auto direct = backward_readers(g, readers, v); !direct.empty()) return direct.front();
+  for (const NodeId r : readers[static_cast<std::size_t>(v)])
+    if (g.node(r).tag.phase == Phase::forward && view_of(g, g.node(r)))
+      if (const NodeId through = backward_reader_through_views(g, readers, g.node(r).outputs[0]);
+          through >= 0)
+        return through;
+  return -1;
+}
+
 }  // namespace
 
 std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
@@ -66,25 +78,16 @@ Graph with_backward_views(const Graph& g) {
   for (NodeId n = 0; n < static_cast<NodeId>(g.nodes().size()); ++n) {
     const Node& node = g.node(n);
     if (node.tag.phase != Phase::forward || !view_of(g, node)) continue;
-    const auto users = backward_readers(g, readers, node.outputs[0]);
-    const auto source = again.find(node.inputs[0]);
-    if (users.empty() && source == again.end()) {
-      // A view of a view that backward reads is met later; make this one too where one of those follows.
-      const auto& next = readers[static_cast<std::size_t>(node.outputs[0])];
-      if (std::none_of(next.begin(), next.end(), [&](NodeId r) {
-            return g.node(r).tag.phase == Phase::forward && view_of(g, g.node(r));
-          }))
-        continue;
-    }
+    const ValueId v = node.outputs[0];
+    const NodeId reader = backward_reader_through_views(g, readers, v);
+    if (reader < 0) continue;
     Tag tag = node.tag;
     tag.phase = Phase::backward;
-    if (!users.empty()) {
-      tag.lag = g.node(users.front()).tag.lag;
-      tag.lane = g.node(users.front()).tag.lane;
-    }
-    again[node.outputs[0]] =
-        edit.add1(node.op, {source == again.end() ? node.inputs[0] : source->second}, tag);
-    for (NodeId r : users) edit.rewire(r, node.outputs[0], again[node.outputs[0]]);
+    tag.lag = g.node(reader).tag.lag;
+    tag.lane = g.node(reader).tag.lane;
+    const auto source = again.find(node.inputs[0]);
+    again[v] = edit.add1(node.op, {source == again.end() ? node.inputs[0] : source->second}, tag);
+    for (NodeId r : backward_readers(g, readers, v)) edit.rewire(r, v, again[v]);
   }
   return edit.finish();
 }

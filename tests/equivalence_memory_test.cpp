@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
+#include <tandem/nn/layers.h>
 #include <tandem/nn/models/resnet.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 
 #include "training_run.h"
@@ -92,6 +97,46 @@ TEST(MemoryEquivalence, RecomputingEverythingWorksUnderEverySchedule) {
 }
 
 // Layers whose activations dominate: taking them off the device must pay.
+// What every block gives on is a view of a view.
+struct TwoViews : nn::Module {
+  struct Block : nn::Module {
+    Block(nn::Module& parent, const std::string& name, std::int64_t in)
+        : Module(parent, name), linear(*this, "linear", {in, 6}) {}
+    Tensor forward(const Tensor& x) override { return flatten(reshape(relu(linear(x)), {x.size(0), 2, 3})); }
+    nn::Linear linear;
+  };
+  Block block0{*this, "block0", 4}, block1{*this, "block1", 6}, block2{*this, "block2", 6};
+  nn::Linear head{*this, "head", {6, 5}};
+  Tensor forward(const Tensor& x) override { return head(block2(block1(block0(x)))); }
+};
+
+// It works at the lag of backward, which reads views of it, and not at that of forward, where it would be
+// kept.
+TEST(MemoryEquivalence, RecomputesWhatBackwardReadsThroughViewsInBackwardsTime) {
+  Job job = small_residual_job();
+  job.model = [] { return std::make_unique<TwoViews>(); };
+  job.sample = {4};
+  for (const ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (const bool lockstep : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << name_of(kind) << (lockstep ? " in lockstep" : ""));
+      Strategy s = plain();
+      s.schedule = kind;
+      s.stages = 3;
+      s.cuts = {"block1", "block2"};
+      s.lockstep = lockstep;
+      const Outcome kept = train(job, s);
+      s.recompute = {"*"};
+      const Outcome again = train(job, s);
+      EXPECT_EQ(kept.losses, again.losses);
+      expect_same_state(kept.state, again.state);
+      std::map<int, std::set<int>> lags;  // of each stage's backward
+      for (const Step& step : again.program.steps)
+        if (step.tag.phase == Phase::backward && again.program.lane(step.lane).kind == LaneKind::compute)
+          lags[step.tag.stage].insert(step.lag);
+      for (const auto& [stage, all] : lags) EXPECT_EQ(all.size(), 1U) << "stage " << stage;
+    }
+}
+
 TEST(MemoryEquivalence, SwapAndRecomputeLowerThePeak) {
   Job job = convolutional_job();
   job.model = [] { return std::make_unique<nn::ResNet>(nn::ResNetOptions{.classes = 5}); };
