@@ -1,6 +1,8 @@
 #include <tandem/plan/build.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -74,10 +76,16 @@ PipelineSchedule schedule_of(const Strategy& s) {
   return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1, s.lockstep);
 }
 
+// In one unit and, where stages meet at barriers within it, in one tick.
 bool updates_together(const PipelineSchedule& schedule) {
-  return std::all_of(schedule.stages.begin(), schedule.stages.end(), [&](const StageTiming& s) {
-    return s.backward_lag == schedule.stages.front().backward_lag;
-  });
+  std::set<std::pair<int, int>> times;  // lag, barriers before
+  int barriers = 0;
+  for (const Task& task : schedule.order) {
+    if (task.phase == Phase::barrier) ++barriers;
+    if (task.phase == Phase::update)
+      times.emplace(schedule.stages[static_cast<std::size_t>(task.stage)].backward_lag, barriers);
+  }
+  return times.size() == 1;
 }
 
 Graph take_off_device(const Graph& graph, const Strategy& strategy) {

@@ -241,13 +241,21 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateApartAreRefused) {
   const Job job = small_residual_job();
   Strategy s = clipped(1);
   s.stages = 2;
+  const auto expect_refused = [&] {
+    try {
+      build(testing::trace_job(job, job.batch_size), s);
+      FAIL() << "accepted";
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("use one that flushes"), std::string::npos) << e.what();
+    }
+  };
+  s.schedule = ScheduleKind::pipedream;  // of two stages: both update in one unit,
+  EXPECT_NO_THROW(build(testing::trace_job(job, job.batch_size), s));
+  s.lockstep = true;  // but not between the same barriers
+  expect_refused();
+  s.lockstep = false;
   s.schedule = ScheduleKind::dualpipe;
-  try {
-    build(testing::trace_job(job, job.batch_size), s);
-    FAIL() << "accepted";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("use one that flushes"), std::string::npos) << e.what();
-  }
+  expect_refused();
   s.gradients = {.loss_scale = LossScale{}};
   EXPECT_THROW(build(testing::trace_job(job, job.batch_size), s), Error);
   s.gradients = {.clip_value = 0.01};
