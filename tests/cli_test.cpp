@@ -55,7 +55,7 @@ TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
     expect_refused(kTrain + "--memory-budget " + text,
                    {"'" + text + "' is no amount of memory", "1000000 GB"});
   expect_refused(kTrain + "--ranks 99999999999", {"--ranks", "99999999999", "at most 2147483647"});
-  expect_refused(kTandem + "sim p.json --batches 1.5", {"--batches: '1.5'", "tandem --help"});
+  expect_refused(kTandem + "sim p.json --batches 1.5", {"--batches: '1.5'", "tandem sim --help"});
   ASSERT_EQ(0,
             run(kTrain + "--steps 010 --seed 18446744073709551615,007 --lr 1e-3,.5 --output " + file("run"))
                 .status);
