@@ -61,7 +61,7 @@ TEST(EventFiles, ComeAfterThoseOfOtherProgramsWhereTheyCan) {
   EXPECT_TRUE(made.starts_with(directory.file(prefix + "4000000001."))) << made;
 }
 
-TEST(EventFiles, ThatCannotBeWrittenAreAnError) { EXPECT_THROW(EventFile("/nowhere", 0), Error); }
+TEST(EventFiles, ThatCannotBeWrittenAreAnError) { EXPECT_THROW(EventFile("/dev/null/nowhere", 0), Error); }
 
 }  // namespace
 }  // namespace tandem::test
