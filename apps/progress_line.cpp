@@ -68,8 +68,9 @@ void ProgressLine::update(const BatchResult& batch) {
   const double left = seconds_ / static_cast<double>(done - before_) * static_cast<double>(total_ - done);
   images_ = 0;
   since_ = 0;
-  const std::string numbers =
-      fmt::format("{}/{}  {}  {:.0f} images/s  {} left", done, total_, named(batch.loss), rate, clock(left));
+  std::string numbers = fmt::format("{}/{}  {}", done, total_, named(batch.loss));
+  if (done > before_ + 1)  // of the first batch, only the time to its loss is known
+    numbers += fmt::format("  {:.0f} images/s  {} left", rate, clock(left));
   if (terminal_) {
     draw_line(drawn(static_cast<double>(done) / static_cast<double>(total_), numbers));
   } else {

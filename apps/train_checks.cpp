@@ -176,7 +176,7 @@ void check_effects(const TrainOptions& o, const std::function<bool(const std::st
   needs("--evaluate", !o.resume.empty(), "without --resume, which names the weights");
   needs("--trace", !o.evaluate, "with --evaluate, which prints its result alone");
   if (o.resume == "auto") {
-    needs("--resume", !o.output.empty(), "as auto without --output, whose checkpoints it looks for");
+    if (o.output.empty()) throw Error("--resume auto needs --output, whose checkpoints it looks for");
     needs("--force", false, "with --resume auto, which goes on with the run that --output holds");
   }
   needs("--tensorboard", !o.output.empty(), "without --output, where its file is");

@@ -38,10 +38,14 @@ std::vector<ValueId> activations(const Graph& g, Takeoff how) {
 const Node& maker(const Graph& g, ValueId v) { return g.node(g.value(v).producer); }
 
 [[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how) {
+  constexpr std::ptrdiff_t kMost = 16;
   std::set<std::string> names;
   for (ValueId v : activations(g, how)) names.insert(name_of(maker(g, v)));
-  throw Error(fmt::format("plan: '{}' names no activation; there are: {}", entry,
-                          names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+  const std::ptrdiff_t more = std::ssize(names) - kMost;
+  const auto last = more > 0 ? std::next(names.begin(), kMost) : names.end();
+  throw Error(fmt::format("plan: '{}' names no activation; there are: {}{}", entry,
+                          names.empty() ? "none" : fmt::format("{}", fmt::join(names.begin(), last, ", ")),
+                          more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
 bool names_any(const std::string& entry, const Graph& g, Takeoff how) {

@@ -15,7 +15,7 @@ struct BatchResult {
   std::int64_t batch = 0, epoch = 0;  ///< from 0
   std::int64_t samples = 0;
   std::vector<double> loss, lr;  ///< per model
-  double seconds = 0;            ///< since the result of the batch before, or since training went on
+  double seconds = 0;            ///< since the result of the batch before, without what was not training
 };
 
 /// Means over an epoch, or over a run.

@@ -185,9 +185,10 @@ void Trainer::run_to(std::int64_t end) {
 void Trainer::run_section(std::int64_t end) {
   if (end == progress_.batch) return;
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
-  since_ = steady_seconds();
+  since_ = steady_seconds() - tail_;
   if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
   if (whole < end) session_->run(whole, 1, trains_last_);
+  tail_ = steady_seconds() - since_;
   progress_.batch = end;
 }
 

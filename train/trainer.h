@@ -152,7 +152,8 @@ class Trainer {
   std::int64_t evaluated_ = -1;          // after so many batches
   bool stopping_ = false, any_ = false;  // any batch was trained on
   double since_ = 0;                     // the result before, or the beginning: steady seconds
-  Pace first_, epoch_, run_;             // the run's first batch is in none but its own
+  double tail_ = 0;           // seconds of the last batch after its result: they count with the next one's
+  Pace first_, epoch_, run_;  // the run's first batch is in none but its own
   // Of batches that are not finite:
   std::int64_t bad_ = -1, skipped_ = -1;  // the first since the schedule was drained: its loss, its update
   bool explained_ = false, muted_ = false;
