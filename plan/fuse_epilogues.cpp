@@ -58,7 +58,7 @@ class EpilogueFusion {
   std::optional<Fused> fuse(NodeId n) const {
     const Node& node = g_.node(n);
     const auto* expression = dynamic_cast<const Pointwise*>(node.op.get());
-    if (!expression || node.inputs.size() > Epilogue::kMostInputs) return std::nullopt;
+    if (!expression || node.inputs.size() > Epilogue::kMostInputs || updates_state(node)) return std::nullopt;
     NodeId product = -1;
     for (const ValueId v : node.inputs)
       if (const NodeId p = g_.value(v).producer; p > product && may_take(p, n)) product = p;
@@ -71,6 +71,20 @@ class EpilogueFusion {
         return std::nullopt;
     }
     return fused;
+  }
+
+  // A state's next value from the one before: an expression makes it in the state's memory, where a product
+  // would have to leave the old value until it is read.
+  bool updates_state(const Node& expression) const {
+    const auto& readers = readers_[static_cast<std::size_t>(expression.outputs[0])];
+    return std::any_of(readers.begin(), readers.end(), [&](NodeId r) {
+      const auto* assign = dynamic_cast<const Assign*>(g_.node(r).op.get());
+      return assign && std::any_of(expression.inputs.begin(), expression.inputs.end(), [&](ValueId v) {
+               const NodeId maker = g_.value(v).producer;
+               const auto* read = maker < 0 ? nullptr : dynamic_cast<const Read*>(g_.node(maker).op.get());
+               return read && read->slot == assign->slot;
+             });
+    });
   }
 
   // A product, and an expression of its result's type that alone reads it.

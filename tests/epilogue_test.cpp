@@ -197,6 +197,34 @@ struct SmallNet : nn::Module {
   }
 };
 
+// What a forward has summed up of x so far is its state.
+struct Covariance : nn::Module {
+  nn::Linear head{*this, "head", {6, 5}};
+  Covariance() {
+    add_parameter({"sum", Tensor::empty({DType::f32, {6, 6}}), false,
+                   [](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::zeros(t); }});
+  }
+  Tensor forward(const Tensor& x) override {
+    const Tensor sum = add(parameter(0), matmul(x, x, {true, false}));
+    assign(parameter(0), sum);
+    return head(add(x, matmul(x, sum)));
+  }
+};
+
+TEST(FuseEpilogues, AStateIsUpdatedInItsPlace) {
+  Job job = testing::small_residual_job();
+  job.model = [] { return std::make_unique<Covariance>(); };
+  job.sample = {6};
+  for (const bool fuse : {false, true}) {
+    Strategy s;
+    s.fuse_epilogues = fuse;
+    for (const Block& b : train(job, s).program.blocks)
+      if (b.arena == Arena::state) {
+        EXPECT_EQ(b.slots, 1) << b.name << (fuse ? ", fused" : "");
+      }
+  }
+}
+
 TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const bool amp : {false, true})
