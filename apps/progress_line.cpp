@@ -69,13 +69,19 @@ void ProgressLine::update(const BatchResult& batch) {
   images_ = 0;
   since_ = 0;
   std::string numbers = fmt::format("{}/{}  {}", done, total_, named(batch.loss));
+  last_ = numbers;
   if (done > before_ + 1)  // of the first batch, only the time to its loss is known
     numbers += fmt::format("  {:.0f} images/s  {} left", rate, clock(left));
   if (terminal_) {
-    draw_line(drawn(static_cast<double>(done) / static_cast<double>(total_), numbers));
+    done_ = static_cast<double>(done) / static_cast<double>(total_);
+    draw_line(drawn(done_, numbers));
   } else {
     log_info(numbers);
   }
+}
+
+void ProgressLine::testing() const {
+  if (terminal_ && !last_.empty()) draw_line(drawn(done_, last_ + "  testing"));
 }
 
 }  // namespace tandem::apps

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include <tandem/train/callbacks.h>
 
@@ -13,6 +14,8 @@ class ProgressLine {
   ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal);
 
   void update(const BatchResult& batch);
+  /// Says on a terminal that an evaluation goes on, which may take long.
+  void testing() const;
 
  private:
   std::int64_t total_, before_;
@@ -21,6 +24,8 @@ class ProgressLine {
   double seconds_ = 0;       // trained
   double since_ = 0;         // of these, since it was shown
   std::int64_t images_ = 0;  // since then
+  std::string last_{};       // shown, without rates
+  double done_ = 0;          // of all: what a bar then showed
 };
 
 }  // namespace tandem::apps

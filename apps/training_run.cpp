@@ -222,6 +222,7 @@ void TrainingRun::train(Trainer& trainer) {
   const auto writer = checkpoint_writer();
   trainer.add(directory_.callbacks());
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
+               .begin_evaluation = [&] { progress.testing(); },
                .end_epoch =
                    [&](const EpochResult& e) {
                      if (e.batches == trainer.length().total) return;  // the report has it

@@ -135,4 +135,9 @@ void add_graph_op_kernels(KernelTable& table) {
   table.add("assign", make_assign);
 }
 
+bool is_leaf(const Node& node) {
+  const Op* op = node.op.get();
+  return dynamic_cast<const Read*>(op) || dynamic_cast<const Input*>(op) || dynamic_cast<const Constant*>(op);
+}
+
 }  // namespace tandem

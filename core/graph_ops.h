@@ -95,4 +95,7 @@ class Constant final : public Op {
 /// Kernels of `input`, `result`, `constant` and `assign`, the same on every CPU backend.
 void add_graph_op_kernels(class KernelTable& table);
 
+/// Does it only name what is there before anything is computed: a read of state, the host's data, a constant?
+bool is_leaf(const Node& node);
+
 }  // namespace tandem

@@ -64,7 +64,8 @@ class EpilogueFusion {
       if (const NodeId p = g_.value(v).producer; p > product && may_take(p, n)) product = p;
     if (product < 0) return std::nullopt;
     auto fused = join(product, n, *expression);
-    if (fused && !adjacent(product, n)) {
+    if (!fused || waits_for_transfers(*fused)) return std::nullopt;
+    if (!adjacent(product, n)) {
       fused->place = product;
       if (!std::all_of(fused->others.begin(), fused->others.end(),
                        [&](ValueId v) { return g_.value(v).producer < product; }))
@@ -119,8 +120,16 @@ class EpilogueFusion {
   // Nothing is computed between the two.
   bool adjacent(NodeId p, NodeId n) const {
     for (NodeId between = p + 1; between < n; ++between)
-      if (const Node& node = g_.node(between); !node.inputs.empty() && !view_of(g_, node)) return false;
+      if (const Node& node = g_.node(between); !is_leaf(node) && !view_of(g_, node)) return false;
     return true;
+  }
+
+  // The product would wait for what comes from elsewhere, beside which it can be computed.
+  bool waits_for_transfers(const Fused& f) const {
+    return std::any_of(f.others.begin(), f.others.end(), [&](ValueId v) {
+      const NodeId maker = g_.value(v).producer;
+      return maker >= 0 && g_.node(maker).op->lane() != LaneKind::compute;
+    });
   }
 
   const Graph& g_;

@@ -125,7 +125,7 @@ class Fusion {
   // Nothing is computed between the two but what joins them.
   bool adjacent(NodeId p, NodeId n) const {
     for (NodeId between = p + 1; between < n; ++between)
-      if (const Node& node = g_.node(between); !absorbed_.contains(between) && !node.inputs.empty() &&
+      if (const Node& node = g_.node(between); !absorbed_.contains(between) && !is_leaf(node) &&
                                                !view_of(g_, node) && same_place(node.tag, g_.node(n).tag))
         return false;
     return true;

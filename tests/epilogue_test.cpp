@@ -69,6 +69,7 @@ std::vector<Product> products(DType dtype) {
       {matmul, {type({2050, 33}), type({1100, 33}), type({1100})}, 2},
       {std::make_shared<MatMul>(MatMulOptions{true, false}), {type({33, 4100}), type({33, 1100})}, 4},
       {matmul, {type({3, 70, 33}), type({3, 20, 33})}, 1},
+      {matmul, {type({64, 8}), type({40'000, 8})}, 1},                     // few rows
       {std::make_shared<Mapped>(conv, std::vector<bool>{true, false}, 3),  // model by model
        {type({3, 26, 33, 40, 3}), type({64, 3, 3, 3})},
        6},

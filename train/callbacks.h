@@ -50,6 +50,7 @@ struct Callbacks {
   std::function<void()> begin{};
   std::function<void(std::int64_t epoch)> begin_epoch{};
   std::function<void(const BatchResult&)> batch{};
+  std::function<void()> begin_evaluation{};
   std::function<void(const EpochResult&)> end_epoch{};
   /// Before the state is copied for `checkpoint`. Who has let go of the last copy by then saves a new one's
   /// memory.

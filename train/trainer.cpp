@@ -217,6 +217,7 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
 std::vector<double> Trainer::evaluate() {
   if (!test_) throw Error("Trainer: there is no test set to evaluate on");
   if (evaluated_ == progress_.batch) return accuracy_;
+  tell(&Callbacks::begin_evaluation);
   test_->start();
   session_->run(0, test_->batches(), evaluates_);
   accuracy_ = is_main() ? test_->accuracy() : std::vector<double>();

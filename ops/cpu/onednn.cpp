@@ -97,7 +97,7 @@ std::string_view best_matmul(const Operand& b) {
 
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {
   return prepare({&a, &b, bias, &c}, team, [&]() -> PrimitivePtr {
-    const int parts = pieces_of(c);
+    const int parts = pieces_of(c, 256);  // each reads all of b
     Operand rows = a, results = c;
     const std::int64_t row_bytes = take_part(rows, 0, parts), result_bytes = take_part(results, 0, parts);
     const auto pd = find_implementation<dnnl::matmul>(

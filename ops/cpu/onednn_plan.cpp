@@ -42,10 +42,12 @@ std::int64_t bytes_of(const Operand& o) {
   return std::accumulate(o.extents.begin(), o.extents.end(), size_of(o.dtype), std::multiplies<>());
 }
 
-int pieces_of(const Operand& result) {
+int pieces_of(const Operand& result, std::int64_t least) {
   constexpr std::int64_t kPiece = 8 << 20;
   int pieces = 1;
-  while (bytes_of(result) > pieces * kPiece && result.extents[0] % (2 * pieces) == 0) pieces *= 2;
+  while (bytes_of(result) > pieces * kPiece && result.extents[0] % (2 * pieces) == 0 &&
+         result.extents[0] / (2 * pieces) >= least)
+    pieces *= 2;
   return pieces;
 }
 

@@ -61,8 +61,9 @@ struct Primitive::Plan {
 /// Makes `operand` one of `parts` along `axis`; the distance of the parts in bytes.
 std::int64_t take_part(Operand& operand, std::size_t axis, int parts);
 std::int64_t bytes_of(const Operand& operand);
-/// Into how many parts along its first axis a result is best cut, that each may be in the caches.
-int pieces_of(const Operand& result);
+/// Into how many parts along its first axis a result is best cut, that each may be in the caches; none has
+/// fewer than `least` along it.
+int pieces_of(const Operand& result, std::int64_t least = 1);
 
 /// One operand of a plan's main step: its name, how a part of it lies outside, the layout that the library
 /// wants, its direction, the distance of its parts in bytes. 0: every part reads the whole of it, or adds to
