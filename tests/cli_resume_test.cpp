@@ -158,7 +158,7 @@ TEST_F(Resume, RefusesAnotherRun) {
   expect_refused(mlp + "--output " + file("run") + " --resume " + checkpoint("run", 10),
                  {"newer checkpoint", "step-20"});
   expect_refused(mlp + "--force --output " + file("run") + from, {"--force would replace"});
-  expect_refused(mlp + "--resume auto", {"auto without --output"});
+  expect_refused(mlp + "--resume auto", {"--resume auto needs --output"});
   expect_refused(mlp + "--checkpoint-every 5", {"--output"});
   expect_refused(mlp + "-e", {"without --resume"});
   expect_refused(mlp + "--checkpoint-every 5 --keep 1 --output " + file("x"),
