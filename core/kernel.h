@@ -34,6 +34,7 @@ struct KernelSpec {
   int threads = 1;            ///< team size of the lane it will run on
   int microbatches = 1;       ///< of the Program
   std::uint64_t channel = 0;  ///< of a transfer or collective: unique in the Program, same at all ends
+  int pieces = 1;             ///< wished for (Kernel::pieces); a kernel may have others
 };
 
 /// What changes from launch to launch.
@@ -55,7 +56,7 @@ class Kernel {
   virtual void run(const Launch& launch) const = 0;
 
   /// How many equal parts of the first output, one after the other in memory, a run makes one by one. While a
-  /// part is in the caches, what comes next can work on it (ops/epilogue.h).
+  /// part is in the caches, another kernel can work on it.
   virtual int pieces() const { return 1; }
   /// Makes one of them. All of them, in order, are a run.
   virtual void run_piece(const Launch& launch, int piece) const;

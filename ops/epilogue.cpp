@@ -1,17 +1,20 @@
 #include <tandem/ops/epilogue.h>
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/memory.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
 namespace {
 
-// The expression in the place of the product's result, all of it.
+// The expression in the place of the product's result: of each piece where both are made in as many, else
+// of all of it.
 class EpilogueKernel final : public Kernel {
  public:
   EpilogueKernel(const KernelTable& table, const KernelSpec& spec)
@@ -19,16 +22,28 @@ class EpilogueKernel final : public Kernel {
     const auto& op = static_cast<const Epilogue&>(spec.op);
     const Types types = op.expression_types(spec.inputs);
     const Pointwise expression(op.program, types[0].dtype);
-    product_ = op.make_product(table, spec);
-    expression_ = table.make({expression, types, spec.outputs, spec.tag, spec.threads});
+    product_ = table.make({*op.product, spec.inputs.first(own_), spec.outputs, spec.tag, spec.threads});
+    expression_ = table.make(
+        {expression, types, spec.outputs, spec.tag, spec.threads, spec.microbatches, 0, product_->pieces()});
   }
+  // One after the other: the product's holds what its next piece needs.
   std::int64_t workspace() const override {
-    return std::max(product_->workspace(), expression_->workspace());
+    return align_up(product_->workspace()) + expression_->workspace();
   }
   void run(const Launch& l) const override {
-    product_->run(l);
-    const auto in = Epilogue::expression_inputs(l, own_, inputs_);
-    expression_->run({in.data(), l.out, l.workspace, l.batch, l.rank});
+    std::array<const void*, Epilogue::kMostInputs> in{l.out[0]};
+    std::copy(l.in + own_, l.in + inputs_, in.begin() + 1);
+    auto* const scratch = static_cast<std::byte*>(l.workspace) + align_up(product_->workspace());
+    const Launch expression{in.data(), l.out, scratch, l.batch, l.rank};
+    if (product_->pieces() == expression_->pieces()) {
+      for (int piece = 0; piece < product_->pieces(); ++piece) {
+        product_->run_piece(l, piece);
+        expression_->run_piece(expression, piece);
+      }
+    } else {
+      product_->run(l);
+      expression_->run(expression);
+    }
   }
 
  private:
@@ -78,19 +93,11 @@ Work Epilogue::cost(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-KernelPtr Epilogue::make_product(const KernelTable& table, const KernelSpec& spec) const {
-  return table.make({*product, spec.inputs.first(own), spec.outputs, spec.tag, spec.threads});
+KernelPtr make_epilogue_reference(const KernelSpec& spec) {
+  return std::make_unique<EpilogueKernel>(reference_kernels(), spec);
 }
-
-Epilogue::Addresses Epilogue::expression_inputs(const Launch& launch, std::size_t own, std::size_t all) {
-  Addresses in{launch.out[0]};
-  std::copy(launch.in + own, launch.in + all, in.begin() + 1);
-  return in;
+KernelPtr make_epilogue_cpu(const KernelSpec& spec) {
+  return std::make_unique<EpilogueKernel>(cpu_kernels(), spec);
 }
-
-KernelPtr make_epilogue(const KernelTable& table, const KernelSpec& spec) {
-  return std::make_unique<EpilogueKernel>(table, spec);
-}
-KernelPtr make_epilogue_reference(const KernelSpec& spec) { return make_epilogue(reference_kernels(), spec); }
 
 }  // namespace tandem

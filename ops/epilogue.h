@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <cstddef>
 #include <string>
 
@@ -31,24 +30,18 @@ class Epilogue final : public Op {
 
   /// The types of the expression's inputs: the product's result and the others.
   Types expression_types(std::span<const TensorType> inputs) const;
-  /// The kernel of the product alone, from `table`, for an epilogue's `spec`.
-  KernelPtr make_product(const KernelTable& table, const KernelSpec& spec) const;
 
   const OpPtr product;
   const std::size_t own;
   const PointwiseProgram program;
-
-  /// What the expression of one launch reads: the product's result, where it is, and the others.
-  static constexpr std::size_t kMostInputs = 16;
-  using Addresses = std::array<const void*, kMostInputs>;
-  static Addresses expression_inputs(const Launch& launch, std::size_t own, std::size_t all);
+  static constexpr std::size_t kMostInputs = 16;  ///< of the expression
 
  private:
   std::string label_;
 };
 
-/// The kernels of product and expression in `table`, one after the other.
-KernelPtr make_epilogue(const KernelTable& table, const KernelSpec& spec);
+/// Kernels whose product and expression come from the reference table, and from the CPU table.
 KernelPtr make_epilogue_reference(const KernelSpec& spec);
+KernelPtr make_epilogue_cpu(const KernelSpec& spec);
 
 }  // namespace tandem

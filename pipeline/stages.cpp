@@ -79,7 +79,7 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
   std::size_t current = 0;
   for (std::size_t n = 0; n < stage.size(); ++n) {
     const Node& node = g.nodes()[n];
-    if (is_source(node) || dynamic_cast<const Read*>(node.op.get())) continue;
+    if (is_leaf(node)) continue;
     for (std::size_t c = current; c < cuts.size(); ++c) {
       if (!in_module(node.tag.path, cuts[c])) continue;
       if (c != current)

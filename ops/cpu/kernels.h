@@ -7,7 +7,6 @@ namespace tandem {
 /// for types it leaves to the reference kernels. Unless it says otherwise, a kernel's result does not depend
 /// on the size of the team.
 KernelPtr make_pointwise_cpu(const KernelSpec& spec);
-KernelPtr make_epilogue_cpu(const KernelSpec& spec);
 KernelPtr make_reduce_cpu(const KernelSpec& spec);
 KernelPtr make_arg_extreme_cpu(const KernelSpec& spec);
 KernelPtr make_movement_cpu(const KernelSpec& spec);
