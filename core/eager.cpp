@@ -16,6 +16,7 @@ namespace {
 
 thread_local std::int64_t eager_batch = 0;
 thread_local int eager_microbatch = 0;
+thread_local const KernelTable* eager_kernels = nullptr;  // null: cpu_kernels()
 thread_local bool grad_enabled = true;
 thread_local std::unordered_map<std::string, int> eager_calls;
 std::atomic<std::uint64_t> creation_order{0};
@@ -32,7 +33,7 @@ Tag eager_tag(const Op& op) {
 
 Tensors apply_eager(OpPtr op, Tensors inputs) {
   const Tag tag = eager_tag(*op);
-  Tensors outputs = evaluate(cpu_kernels(), op, inputs, tag);
+  Tensors outputs = evaluate(eager_kernels ? *eager_kernels : cpu_kernels(), op, inputs, tag);
   bool record = false;
   for (const auto& t : inputs) record |= t.needs_grad();
   if (record && grad_enabled) {
@@ -103,6 +104,9 @@ EagerBatch::~EagerBatch() {
   eager_calls = std::move(outer_calls_);
 }
 std::int64_t EagerBatch::current() { return eager_batch; }
+
+EagerKernels::EagerKernels(const KernelTable& kernels) : outer_(eager_kernels) { eager_kernels = &kernels; }
+EagerKernels::~EagerKernels() { eager_kernels = outer_; }
 
 NoGrad::NoGrad() : outer_(grad_enabled) { grad_enabled = false; }
 NoGrad::~NoGrad() { grad_enabled = outer_; }

@@ -11,8 +11,8 @@ namespace tandem {
 
 class KernelTable;
 
-/// What `apply_op` does outside a trace: runs the op on the CPU kernels, and keeps a History where a gradient
-/// may be asked for.
+/// What `apply_op` does outside a trace: runs the op on the CPU kernels (or EagerKernels), and keeps a
+/// History where a gradient may be asked for.
 Tensors apply_eager(OpPtr op, Tensors inputs);
 /// Runs one op at once on a given backend's kernels, keeping no history.
 Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
@@ -31,6 +31,18 @@ class EagerBatch {
   std::int64_t outer_;
   int outer_microbatch_;
   std::unordered_map<std::string, int> outer_calls_;
+};
+
+/// While it lives, eager ops on this thread run on these kernels, which must outlive it.
+class EagerKernels {
+ public:
+  explicit EagerKernels(const KernelTable& kernels);
+  ~EagerKernels();
+  EagerKernels(const EagerKernels&) = delete;
+  EagerKernels& operator=(const EagerKernels&) = delete;
+
+ private:
+  const KernelTable* outer_;
 };
 
 /// While it lives, eager ops on this thread keep no history.

@@ -32,13 +32,15 @@ bool KernelTable::has(std::string_view op) const {
   return factories_.contains(std::string(op)) || (fallback_ && fallback_->has(op));
 }
 
-KernelPtr KernelTable::make(const KernelSpec& spec) const {
+KernelPtr KernelTable::make(const KernelSpec& asked) const {
+  KernelSpec spec = asked;
+  spec.table = this;
   const std::string op(spec.op.name());
   for (const KernelTable* table = this; table; table = table->fallback_) {
     const auto found = table->factories_.find(op);
     if (found == table->factories_.end()) continue;
     if (KernelPtr kernel = found->second(spec)) return kernel;
-    if (KernelPtr kernel = make_through_f32(*table, spec)) return kernel;
+    if (KernelPtr kernel = make_through_f32(spec)) return kernel;
   }
   throw Error(fmt::format("{}: no {} kernel for {}", spec.tag.path.empty() ? "<top>" : spec.tag.path,
                           backend_, signature(spec.op, spec.inputs)));

@@ -13,6 +13,7 @@ namespace tandem {
 
 class Comm;
 class Host;
+class KernelTable;
 
 /// Who is running: filled in once per rank.
 struct RankContext {
@@ -35,6 +36,7 @@ struct KernelSpec {
   int microbatches = 1;       ///< of the Program
   std::uint64_t channel = 0;  ///< of a transfer or collective: unique in the Program, same at all ends
   int pieces = 1;             ///< wished for (Kernel::pieces); a kernel may have others
+  const KernelTable* table = nullptr;  ///< that was asked, for kernels made of others; `make` sets it
 };
 
 /// What changes from launch to launch.
@@ -79,7 +81,7 @@ class KernelTable {
   bool has(std::string_view op) const;
   /// Operands in bf16 or f16 that no kernel takes are computed through f32 (through_f32.h). Throws Error
   /// naming op, types and backend when there is no kernel.
-  KernelPtr make(const KernelSpec& spec) const;
+  KernelPtr make(const KernelSpec& asked) const;
   const std::string& backend() const { return backend_; }
 
  private:

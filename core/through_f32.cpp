@@ -31,7 +31,7 @@ void narrow(const float* from, const TensorType& to, void* data) {
 
 class ThroughF32 final : public Kernel {
  public:
-  ThroughF32(const KernelTable& table, const KernelSpec& spec)
+  explicit ThroughF32(const KernelSpec& spec)
       : inputs_(spec.inputs.begin(), spec.inputs.end()), outputs_(spec.outputs.begin(), spec.outputs.end()) {
     Types inputs = inputs_, outputs = outputs_;
     for (Types* types : {&inputs, &outputs})
@@ -41,7 +41,8 @@ class ThroughF32 final : public Kernel {
         t.dtype = DType::f32;
         bytes_ += align_up(t.bytes());
       }
-    kernel_ = table.make({spec.op, inputs, outputs, spec.tag, spec.threads, spec.microbatches, spec.channel});
+    kernel_ =
+        spec.table->make({spec.op, inputs, outputs, spec.tag, spec.threads, spec.microbatches, spec.channel});
   }
 
   std::int64_t workspace() const override { return bytes_ + kernel_->workspace(); }
@@ -76,13 +77,13 @@ class ThroughF32 final : public Kernel {
 
 }  // namespace
 
-KernelPtr make_through_f32(const KernelTable& table, const KernelSpec& spec) {
+KernelPtr make_through_f32(const KernelSpec& spec) {
   const auto narrow = [](const TensorType& t) { return is_narrow(t.dtype); };
   if (std::none_of(spec.inputs.begin(), spec.inputs.end(), narrow) &&
       std::none_of(spec.outputs.begin(), spec.outputs.end(), narrow))
     return nullptr;
   if (spec.inputs.size() > kMostOperands || spec.outputs.size() > kMostOperands) return nullptr;
-  return std::make_unique<ThroughF32>(table, spec);
+  return std::make_unique<ThroughF32>(spec);
 }
 
 }  // namespace tandem

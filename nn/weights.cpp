@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/convert.h>
 #include <tandem/core/error.h>
 #include <tandem/core/files.h>
 #include <tandem/nn/safetensors.h>
@@ -11,6 +12,20 @@
 
 namespace tandem::nn {
 namespace {
+
+// Floating-point types are converted to one another.
+bool fits(const TensorType& given, const TensorType& wanted) {
+  return given.shape == wanted.shape &&
+         (given.dtype == wanted.dtype || (is_floating(given.dtype) && is_floating(wanted.dtype)));
+}
+
+Tensor converted(const Tensor& from, DType dtype) {
+  if (from.dtype() == dtype) return from;
+  Tensor to = Tensor::empty({dtype, from.shape()});
+  for (std::int64_t i = 0; i < from.elements(); ++i)
+    store_element(dtype, to.data(), i, load_element(from.dtype(), from.data(), i));
+  return to;
+}
 
 WeightsReport compare(Module& module, const SafetensorsFile& file) {
   WeightsReport report;
@@ -21,7 +36,7 @@ WeightsReport compare(Module& module, const SafetensorsFile& file) {
     const auto found = file.tensors().find(path);
     if (found == file.tensors().end())
       report.missing.push_back(path);
-    else if (const TensorType wanted = torch_type(*p); found->second.type != wanted)
+    else if (const TensorType wanted = torch_type(*p); !fits(found->second.type, wanted))
       report.mismatched.push_back(
           fmt::format("{}: {}, the model's {}", path, to_string(found->second.type), to_string(wanted)));
   }
@@ -59,8 +74,8 @@ WeightsReport load_weights(Module& module, const std::string& file, const LoadOp
   bool any = false;
   for (const auto& [name, p] : module.named_parameters()) {
     const auto found = weights.tensors().find(name);
-    if (found != weights.tensors().end() && found->second.type == torch_type(*p)) {
-      state.emplace(name, from_torch(*p, weights.read(name)));
+    if (found != weights.tensors().end() && fits(found->second.type, torch_type(*p))) {
+      state.emplace(name, from_torch(*p, converted(weights.read(name), p->tensor.dtype())));
       any = true;
     } else if (!p->tensor.impl()->slot.empty()) {
       state.emplace(name, p->tensor);

@@ -17,13 +17,13 @@ namespace {
 // of all of it.
 class EpilogueKernel final : public Kernel {
  public:
-  EpilogueKernel(const KernelTable& table, const KernelSpec& spec)
+  explicit EpilogueKernel(const KernelSpec& spec)
       : own_(static_cast<const Epilogue&>(spec.op).own), inputs_(spec.inputs.size()) {
     const auto& op = static_cast<const Epilogue&>(spec.op);
     const Types types = op.expression_types(spec.inputs);
     const Pointwise expression(op.program, types[0].dtype);
-    product_ = table.make({*op.product, spec.inputs.first(own_), spec.outputs, spec.tag, spec.threads});
-    expression_ = table.make(
+    product_ = spec.table->make({*op.product, spec.inputs.first(own_), spec.outputs, spec.tag, spec.threads});
+    expression_ = spec.table->make(
         {expression, types, spec.outputs, spec.tag, spec.threads, spec.microbatches, 0, product_->pieces()});
   }
   // One after the other: the product's holds what its next piece needs.
@@ -93,11 +93,6 @@ Work Epilogue::cost(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-KernelPtr make_epilogue_reference(const KernelSpec& spec) {
-  return std::make_unique<EpilogueKernel>(reference_kernels(), spec);
-}
-KernelPtr make_epilogue_cpu(const KernelSpec& spec) {
-  return std::make_unique<EpilogueKernel>(cpu_kernels(), spec);
-}
+KernelPtr make_epilogue(const KernelSpec& spec) { return std::make_unique<EpilogueKernel>(spec); }
 
 }  // namespace tandem

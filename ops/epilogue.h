@@ -40,8 +40,7 @@ class Epilogue final : public Op {
   std::string label_;
 };
 
-/// Kernels whose product and expression come from the reference table, and from the CPU table.
-KernelPtr make_epilogue_reference(const KernelSpec& spec);
-KernelPtr make_epilogue_cpu(const KernelSpec& spec);
+/// The kernels of product and expression, piece by piece where both are made in as many.
+KernelPtr make_epilogue(const KernelSpec& spec);
 
 }  // namespace tandem

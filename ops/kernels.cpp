@@ -16,8 +16,8 @@ KernelTable make_reference_table() {
   add_graph_op_kernels(table);
   add_collective_kernels(table);
   add_copy_kernels(table);
-  table.add("mapped", make_mapped_reference);
-  table.add("epilogue", make_epilogue_reference);
+  table.add("mapped", make_mapped);
+  table.add("epilogue", make_epilogue);
   table.add("pointwise", make_pointwise_reference);
   table.add("reduce", make_reduce_reference);
   table.add("first_extreme", make_first_extreme_reference);
@@ -55,8 +55,6 @@ KernelTable make_reference_table() {
 
 KernelTable make_cpu_table() {
   KernelTable table("cpu", &reference_kernels());
-  table.add("mapped", make_mapped_cpu);
-  table.add("epilogue", make_epilogue_cpu);
   table.add("pointwise", make_pointwise_cpu);
   table.add("reduce", make_reduce_cpu);
   table.add("arg_extreme", make_arg_extreme_cpu);

@@ -49,15 +49,6 @@ class MappedKernel final : public Kernel {
   std::vector<std::int64_t> in_strides_, out_strides_;
 };
 
-KernelPtr make_with(const KernelTable& table, const KernelSpec& spec) {
-  const auto& op = static_cast<const Mapped&>(spec.op);
-  const Types in = op.inner_types(spec.inputs);
-  Types out;
-  for (const auto& t : spec.outputs) out.push_back(without_models(t));
-  KernelSpec inner{*op.inner, in, out, spec.tag, spec.threads, spec.microbatches, spec.channel};
-  return std::make_unique<MappedKernel>(table.make(inner), op, spec);
-}
-
 }  // namespace
 
 Mapped::Mapped(OpPtr inner, std::vector<bool> batched, std::int64_t models)
@@ -165,7 +156,13 @@ void replay_batched(const Node& node, std::int64_t models, bool force,
   for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
 }
 
-KernelPtr make_mapped_reference(const KernelSpec& spec) { return make_with(reference_kernels(), spec); }
-KernelPtr make_mapped_cpu(const KernelSpec& spec) { return make_with(cpu_kernels(), spec); }
+KernelPtr make_mapped(const KernelSpec& spec) {
+  const auto& op = static_cast<const Mapped&>(spec.op);
+  const Types in = op.inner_types(spec.inputs);
+  Types out;
+  for (const auto& t : spec.outputs) out.push_back(without_models(t));
+  const KernelSpec inner{*op.inner, in, out, spec.tag, spec.threads, spec.microbatches, spec.channel};
+  return std::make_unique<MappedKernel>(spec.table->make(inner), op, spec);
+}
 
 }  // namespace tandem

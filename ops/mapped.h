@@ -50,8 +50,7 @@ void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<
 void replay_batched(const Node& node, std::int64_t models, bool force,
                     std::unordered_map<ValueId, Replayed>& values);
 
-/// Kernels whose inner kernels come from the reference table, and from the CPU table.
-std::unique_ptr<class Kernel> make_mapped_reference(const struct KernelSpec& spec);
-std::unique_ptr<class Kernel> make_mapped_cpu(const struct KernelSpec& spec);
+/// The inner op's kernel, model by model.
+std::unique_ptr<class Kernel> make_mapped(const struct KernelSpec& spec);
 
 }  // namespace tandem

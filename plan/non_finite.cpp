@@ -8,7 +8,6 @@
 
 #include <tandem/core/eager.h>
 #include <tandem/core/graph_ops.h>
-#include <tandem/core/kernel.h>
 #include <tandem/ops/element.h>
 
 namespace tandem {
@@ -32,7 +31,7 @@ bool all_finite(const Tensor& t) {
 }
 
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
-                             std::int64_t batch) {
+                             std::int64_t batch, const KernelTable& kernels) {
   const EagerBatch scope(batch);
   std::unordered_map<ValueId, Tensor> value;
   for (const Node& n : forward.nodes()) {
@@ -45,7 +44,7 @@ std::string first_non_finite(const Graph& forward, const std::map<std::string, T
     } else if (!dynamic_cast<const Assign*>(n.op.get()) && !dynamic_cast<const Result*>(n.op.get())) {
       Tensors in;
       for (ValueId v : n.inputs) in.push_back(value.at(v));
-      const Tensors out = evaluate(cpu_kernels(), n.op, in, n.tag);
+      const Tensors out = evaluate(kernels, n.op, in, n.tag);
       for (std::size_t o = 0; o < out.size(); ++o) {
         value[n.outputs[o]] = out[o];
         if (!all_finite(out[o]))

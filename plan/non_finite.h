@@ -5,6 +5,7 @@
 
 #include <tandem/core/graph.h>
 #include <tandem/core/host.h>
+#include <tandem/core/kernel.h>
 #include <tandem/core/tensor.h>
 
 namespace tandem {
@@ -13,7 +14,7 @@ namespace tandem {
 /// text: "the state 'block1.weight'", or "matmul in module 'block1'". Empty where all are finite. The graph
 /// is computed node by node, from the given state by path and the host's data.
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
-                             std::int64_t batch);
+                             std::int64_t batch, const KernelTable& kernels = cpu_kernels());
 
 /// Is every element of a floating tensor finite? True of any other.
 bool all_finite(const Tensor& t);

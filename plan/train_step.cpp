@@ -139,6 +139,7 @@ int TrainStep::program_for(const Tensors& batch) {
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
   Program made = build(graph, s);
   if (!session_) {
+    if (!options_.session.kernels) options_.session.kernels = s.kernels;
     session_ = std::make_unique<Session>(std::move(made), std::vector<std::unique_ptr<Comm>>(), *feed_,
                                          options_.session);
     session_->load(state_);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/files.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
@@ -218,6 +219,33 @@ TEST(WeightsThatFitInPart, AreTakenWhenAskedFor) {
   EXPECT_EQ(2u, report.mismatched.size());
   EXPECT_EQ(whole.state().at("fc.weight").values(), other.state().at("fc.weight").values());
   EXPECT_EQ(head.values(), other.state().at("head.weight").values());
+}
+
+// 1 + 2⁻¹¹ rounds down to even in f16, and stays in f64; 3 + 2⁻²³ rounds in f32.
+TEST(WeightsOfAnotherFloatingType, AreConverted) {
+  struct Net : Module {
+    Linear fc{*this, "fc", {.in = 2, .out = 2, .bias = false}};
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  TemporaryDirectory directory;
+  const std::string file = directory.file("w.safetensors");
+  const auto loaded = [&](DType stored, DType wanted, const std::vector<double>& values) {
+    const std::map<std::string, Tensor> tensors{{"fc.weight", Tensor::from(values, {2, 2}, stored)}};
+    replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });
+    set_default_dtype(wanted);
+    Net net;
+    load_weights(net, file);
+    EXPECT_EQ(wanted, net.state().at("fc.weight").dtype());
+    set_default_dtype(DType::f32);
+    return net.state().at("fc.weight").values();
+  };
+  const double small = 1 + 0x1p-11, fine = 3 + 0x1p-23;
+  const std::vector<double> values{small, fine, -0.5, 1024};
+  EXPECT_EQ((std::vector<double>{1, 3, -0.5, 1024}), loaded(DType::f16, DType::f32, values));
+  EXPECT_EQ((std::vector<double>{1, 3, -0.5, 1024}), loaded(DType::bf16, DType::f64, values));
+  EXPECT_EQ((std::vector<double>{small, 3, -0.5, 1024}), loaded(DType::f64, DType::f32, values));
+  EXPECT_EQ((std::vector<double>{1, 3, -0.5, 1024}), loaded(DType::f32, DType::bf16, values));
+  EXPECT_THROW(loaded(DType::i32, DType::f32, {1, 2, 3, 4}), Error);
 }
 
 TEST(LinearLayer, RefusesAnImageThatItsInputsAreNot) {

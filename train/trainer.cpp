@@ -57,9 +57,9 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
   for (const double lr : options_.lr)
     schedules_.push_back(options_.schedule ? options_.schedule(length_, lr) : nn::constant_lr());
-  session_ =
-      std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
-                                SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
+  session_ = std::make_unique<Session>(
+      std::move(first), std::move(options_.comms), *feed_,
+      SessionOptions{.kernels = s.kernels, .spans = options_.spans, .memory_budget = s.memory_budget});
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);

@@ -22,7 +22,8 @@ std::string Trainer::where_non_finite(std::int64_t batch, Comm* through) {
   Graph graph = trace_forward(model_, *train_, options_.objective, samples_of(batch), true);
   if (options_.strategy.models > 1) graph = tandem::batch(graph, options_.strategy.models);
   const Graph step = training_graph(graph, {.models = options_.strategy.models}).graph;
-  const std::string value = first_non_finite(step, state, host, batch);
+  const std::string value = first_non_finite(
+      step, state, host, batch, options_.strategy.kernels ? *options_.strategy.kernels : cpu_kernels());
   return value.empty() ? "" : "the first value that is not finite is " + value;
 }
 
