@@ -73,9 +73,9 @@ void check(const LossScale& scale) {
   int exponent = 0;
   if (!(scale.initial >= 1) || std::frexp(scale.initial, &exponent) != 0.5 || scale.initial > kLargest)
     throw Error(fmt::format("a loss scale of {}: it must be a power of two from 1 to 2^126", scale.initial));
-  if (scale.growth_interval < 1)
-    throw Error(
-        fmt::format("a loss scale that grows after {} batches: it must be 1 or more", scale.growth_interval));
+  if (scale.growth_interval < 1 || scale.growth_interval > 1 << 24)
+    throw Error(fmt::format("a loss scale that grows after {} batches: it must be from 1 to 2^24 = 16777216",
+                            scale.growth_interval));
 }
 
 }  // namespace tandem

@@ -12,7 +12,7 @@ namespace tandem {
 /// "Mixed Precision Training", 2018.
 struct LossScale {
   double initial = 65536;  ///< a power of two from 1 to 2^126
-  int growth_interval = 2000;
+  int growth_interval = 2000;  ///< batches, from 1 to 2^24: what f32 counts
 };
 
 /// The state it keeps, of the optimiser's: the scale (0 before the first batch: `initial`), and the batches

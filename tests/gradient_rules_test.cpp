@@ -232,8 +232,9 @@ TEST(LossScale, MustBeAPowerOfTwo) {
                                                      {.initial = -2},
                                                      {.initial = NAN},
                                                      {.initial = INFINITY},
-                                                     {.growth_interval = 0}})
-    EXPECT_THROW(check(bad), Error) << bad.initial;
+                                                     {.growth_interval = 0},
+                                                     {.growth_interval = (1 << 24) + 1}})
+    EXPECT_THROW(check(bad), Error) << bad.initial << " " << bad.growth_interval;
   check(LossScale{});
 }
 

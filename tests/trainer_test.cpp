@@ -292,6 +292,13 @@ TEST(LossSums, HaveNoMeanWhereNoLossIsFinite) {
   EXPECT_EQ(2, sums.not_finite);
 }
 
+TEST_F(Trainers, EndOtherwiseWhereEpochsNeverDo) {
+  TrainerOptions o = options();
+  o.epochs = std::numeric_limits<std::int64_t>::max();
+  o.batches = 4;
+  EXPECT_EQ(4, Trainer(net, samples(), std::move(o)).fit().batches);
+}
+
 TEST_F(Trainers, RefuseWhatMakesNoSense) {
   const auto refused = [&](const std::string& words, const std::function<void(TrainerOptions&)>& change) {
     TrainerOptions o = options();

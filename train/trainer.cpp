@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -17,6 +18,12 @@ namespace tandem {
 namespace {
 
 constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
+
+// As many epochs as there are numbers for: a run that ends otherwise.
+std::int64_t batches_of(std::int64_t epochs, std::int64_t per_epoch) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  return epochs > kMost / per_epoch ? kMost : epochs * per_epoch;
+}
 
 // What of a batch this process needs: all, or where it is a rank, that rank's part.
 LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, std::int64_t max_lag) {
@@ -53,7 +60,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
       [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
       [this](std::int64_t batch) { skipped_ = skipped_ < 0 ? batch : std::min(skipped_, batch); });
   length_.per_epoch = feed_->loader().batches_per_epoch();
-  length_.total = options_.epochs > 0 ? length_.per_epoch * options_.epochs : options_.batches;
+  length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
   for (const double lr : options_.lr)
     schedules_.push_back(options_.schedule ? options_.schedule(length_, lr) : nn::constant_lr());
@@ -77,7 +84,7 @@ void Trainer::check() const {
   require(
       o.batch_size >= 1 && o.batch_size <= train_->size(),
       fmt::format("batches of {}, of {}; one must be full", counted(o.batch_size, "sample"), train_->size()));
-  require(o.epochs >= 0 && o.batches >= 0 && o.epochs + o.batches > 0,
+  require(o.epochs >= 0 && o.batches >= 0 && (o.epochs > 0 || o.batches > 0),
           fmt::format("epochs {}, batches {}: give one of them, or both", o.epochs, o.batches));
   const auto models = static_cast<std::size_t>(o.strategy.models);
   require(o.lr.size() == models && o.seeds.size() == models,
