@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -10,62 +9,15 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
 #include <tandem/core/json_input.h>
-#include <tandem/nn/safetensors.h>
-#include <tandem/nn/torch_layout.h>
-#include <tandem/nn/weights.h>
 
-#include "recipe.h"
 #include "run_directory.h"
 
 namespace tandem::apps {
 namespace {
 
 using nlohmann::json;
-constexpr const char* kRun = "run.json";
-constexpr double kAnyLoss = 1e300;
-constexpr const char* kOptimizer = "optimizer.safetensors";
-
-std::string model_file(int model, int models) {
-  return models == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", model);
-}
-
-// Not by nlohmann's objects, which end the process where there is no memory.
-std::string to_json(const RunState& run) {
-  const TrainProgress& p = run.progress;
-  return fmt::format(
-      R"({{"batch": {}, "epoch": {},
- "losses": {{"batches": [{}], "sum": [{}], "not_finite": {}}},
- "best_accuracy": {}, "epochs_since_best": {}, "rollbacks": {},
- "train_data": "{}", "test_data": "{}",
- "arguments": {}}}
-)",
-      p.batch, run.epoch, fmt::join(p.losses.batches, ", "), fmt::join(p.losses.sum, ", "),
-      p.losses.not_finite, p.best_accuracy, p.epochs_since_best, p.rollbacks, run.train_data, run.test_data,
-      run.arguments);
-}
-
-// What is shared by the files of one checkpoint, on the thread that writes them.
-struct Snapshot {
-  std::map<std::string, Tensor> state;
-  std::shared_ptr<nn::Module> network;
-  RunState run;
-};
-
-void write_model(const Snapshot& s, int model, const Sink& sink) {
-  nn::write_safetensors(
-      nn::torch_sources(*s.network, s.state, s.run.progress.batch, model, s.run.options.models), sink);
-}
-
-// All that is not the model's.
-void write_optimizer(const Snapshot& s, const Sink& sink) {
-  std::map<std::string, Tensor> rest = s.state;
-  for (const auto& [path, parameter] : s.network->named_parameters()) rest.erase(path);
-  nn::write_safetensors(rest, sink);
-}
-
 // What must be the same even where the weights alone are used.
 constexpr std::array kNetwork{"arch", "dtype", "models"};
 // How it is computed: this changes sums' order, or the batches in flight.
@@ -104,64 +56,30 @@ class Comparison {
 
 }  // namespace
 
-std::vector<CheckpointFile> checkpoint_files(std::map<std::string, Tensor> state, RunState run, int classes) {
-  const int models = run.options.models;
-  std::shared_ptr<nn::Module> network = network_of(run.options, classes);
-  const auto snapshot =
-      std::make_shared<const Snapshot>(Snapshot{std::move(state), std::move(network), std::move(run)});
-  std::vector<CheckpointFile> files;
-  for (int m = 0; m < models; ++m)
-    files.push_back(
-        {model_file(m, models), [snapshot, m](const Sink& sink) { write_model(*snapshot, m, sink); }});
-  files.push_back({kOptimizer, [snapshot](const Sink& sink) { write_optimizer(*snapshot, sink); }});
-  files.push_back({kRun, [snapshot](const Sink& sink) {
-                     const std::string text = to_json(snapshot->run);
-                     sink(std::as_bytes(std::span(text)));
-                   }});
-  return files;
+RunNotes notes_of(const RunState& run) {
+  const auto quoted = [](const std::string& digest) { return fmt::format("\"{}\"", digest); };
+  return {{"epoch", fmt::format("{}", run.epoch)},
+          {"train_data", quoted(run.train_data)},
+          {"test_data", quoted(run.test_data)},
+          {"arguments", run.arguments}};
 }
 
 RunState read_run_state(const Checkpoint& checkpoint) {
-  const std::string file = checkpoint.file(kRun);
+  const std::string file = checkpoint.file(kRunFile), text = read_text("checkpoint file", file);
+  RunState run;
+  int models = 0;
   try {
-    const std::string text = read_text("checkpoint file", file);
-    const JsonInput j = JsonInput::parse("run state", text), losses = j["losses"].required();
-    RunState run;
-    TrainProgress& p = run.progress;
-    p.batch = j["batch"].required().integer<std::int64_t>(0, 0);
+    const JsonInput j = JsonInput::parse("run state", text);
     run.epoch = j["epoch"].required().integer<std::int64_t>(0, 0);
-    for (const auto& [key, values] : {std::pair("batches", &p.losses.batches), {"sum", &p.losses.sum}})
-      for (const JsonInput& value : losses[key].required().items())
-        values->push_back(value.number(0, -kAnyLoss, kAnyLoss));
-    p.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
-    p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
-    p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
-    p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0);
     run.train_data = j["train_data"].required().text();
     run.test_data = j["test_data"].required().text();
-    const auto models = j["arguments"].required()["models"].required().integer<std::int64_t>(1, 1);
+    models = j["arguments"].required()["models"].required().integer(1, 1);
     run.arguments = json::parse(text).at("arguments").dump();
-    if (std::ssize(p.losses.sum) != models || std::ssize(p.losses.batches) != models)
-      throw Error("there are losses of other models than its arguments say");
-    if (p.batch != checkpoint.step)
-      throw Error(fmt::format("it is of batch {}, the checkpoint of {}", p.batch, checkpoint.step));
-    return run;
   } catch (const std::exception& e) {
     throw Error(fmt::format("'{}' is not what train_cifar writes: {}", file, e.what()));
   }
-}
-
-std::map<std::string, Tensor> read_state(const Checkpoint& checkpoint, const TrainOptions& options,
-                                         int classes, bool models_only) {
-  std::vector<std::map<std::string, Tensor>> models;
-  for (int m = 0; m < options.models; ++m) {
-    const auto network = network_of(options, classes);
-    nn::load_weights(*network, checkpoint.file(model_file(m, options.models)));
-    models.push_back(network->state());
-  }
-  std::map<std::string, Tensor> state = stack_states(models);
-  if (!models_only) state.merge(nn::SafetensorsFile(checkpoint.file(kOptimizer)).read_all());
-  return state;
+  run.progress = read_progress(checkpoint, models);
+  return run;
 }
 
 std::string compare(const RunState& saved, const RunState& now) {

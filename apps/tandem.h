@@ -65,4 +65,5 @@
 #include <tandem/train/checkpoint_store.h>
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/event_file.h>
+#include <tandem/train/train_checkpoint.h>
 #include <tandem/train/trainer.h>

@@ -83,11 +83,11 @@ void TrainingRun::run() {
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
   if (are_processes()) agree_on_arguments();
-  const auto network = network_of(options_, classes_);
-  network->initialise(options_.seed[0]);
+  network_ = network_of(options_, classes_);
+  network_->initialise(options_.seed[0]);
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) {
-    return trace_forward(*network, *data.train, classification(), n, true);
+    return trace_forward(*network_, *data.train, classification(), n, true);
   };
   const CoreShares cores = share_cores(options_, mpi_);
   const Strategy strategy = strategy_of(options_, forward(1), cores.threads);
@@ -103,7 +103,7 @@ void TrainingRun::run() {
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
-  Trainer trainer(*network, data.train, trainer_options(strategy, data.test));
+  Trainer trainer(*network_, data.train, trainer_options(strategy, data.test));
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
   if (start_.ended && trainer.finished()) {  // what it measured stays
@@ -183,14 +183,12 @@ std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
 }
 
 void TrainingRun::load(Trainer& trainer) const {
-  const std::int64_t done = begin_.progress.batch, total = trainer.length().total;
-  if (done > total)
-    throw Error(
-        fmt::format("--resume: {} are trained already, and the run ends after {}; raise --epochs or --steps",
-                    counted(done, "batch"), total));
-  trainer.load(start_.checkpoint ? read_state(*start_.checkpoint, options_, classes_, options_.evaluate)
-                                 : initial_state(options_, classes_, start_.weights),
-               begin_.progress);
+  if (!start_.checkpoint)
+    trainer.load(initial_state(options_, classes_, start_.weights));
+  else if (options_.evaluate)
+    trainer.load(read_model_state(*network_, *start_.checkpoint, options_.models));
+  else
+    trainer.load(*start_.checkpoint);
 }
 
 void TrainingRun::evaluate(Trainer& trainer) {
@@ -231,12 +229,11 @@ void TrainingRun::train(Trainer& trainer) {
                    },
                .before_checkpoint = [&] { writer->wait(); },
                .checkpoint =
-                   [&](CheckpointResult c) {
+                   [&](const CheckpointResult& c) {
                      RunState now = begin_;
-                     now.progress = c.progress;
                      now.epoch = c.progress.batch / trainer.length().per_epoch;
                      writer->save(c.progress.batch,
-                                  checkpoint_files(std::move(c.state), std::move(now), classes_),
+                                  checkpoint_files(*network_, c, options_.models, notes_of(now)),
                                   mean(c.accuracy));
                    },
                .end = [](const EpochResult&) { end_line(); },

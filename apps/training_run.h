@@ -51,6 +51,7 @@ class TrainingRun {
   Start start_;
   RunState begin_;  ///< what this run begins with
   int classes_ = 10;
+  std::unique_ptr<nn::Module> network_;
 };
 
 }  // namespace tandem::apps

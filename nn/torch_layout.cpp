@@ -70,8 +70,8 @@ std::map<std::string, TensorSource> torch_sources(Module& module, const std::map
     if (found->second.type() != expected)
       throw Error(fmt::format("the state's '{}' is {}, the model's {}", path, to_string(found->second.type()),
                               to_string(expected)));
-    result.emplace(path, TensorSource{torch_type(*p), [p = p, value = &found->second, model, models] {
-                                        return to_torch(*p, unstack_state(*value, model, models));
+    result.emplace(path, TensorSource{torch_type(*p), [p = *p, value = &found->second, model, models] {
+                                        return to_torch(p, unstack_state(*value, model, models));
                                       }});
   }
   for (const std::string& path : module.torch_counters()) {

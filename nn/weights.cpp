@@ -1,6 +1,7 @@
 #include <tandem/nn/weights.h>
 
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,9 +15,9 @@ namespace tandem::nn {
 namespace {
 
 // Floating-point types are converted to one another.
-bool fits(const TensorType& given, const TensorType& wanted) {
+bool fits(const TensorType& given, const TensorType& wanted, bool convert) {
   return given.shape == wanted.shape &&
-         (given.dtype == wanted.dtype || (is_floating(given.dtype) && is_floating(wanted.dtype)));
+         (given.dtype == wanted.dtype || (convert && is_floating(given.dtype) && is_floating(wanted.dtype)));
 }
 
 Tensor converted(const Tensor& from, DType dtype) {
@@ -27,7 +28,7 @@ Tensor converted(const Tensor& from, DType dtype) {
   return to;
 }
 
-WeightsReport compare(Module& module, const SafetensorsFile& file) {
+WeightsReport compare(Module& module, const SafetensorsFile& file, bool convert) {
   WeightsReport report;
   std::set<std::string> known;
   for (const std::string& path : module.torch_counters()) known.insert(path);
@@ -36,7 +37,7 @@ WeightsReport compare(Module& module, const SafetensorsFile& file) {
     const auto found = file.tensors().find(path);
     if (found == file.tensors().end())
       report.missing.push_back(path);
-    else if (const TensorType wanted = torch_type(*p); !fits(found->second.type, wanted))
+    else if (const TensorType wanted = torch_type(*p); !fits(found->second.type, wanted, convert))
       report.mismatched.push_back(
           fmt::format("{}: {}, the model's {}", path, to_string(found->second.type), to_string(wanted)));
   }
@@ -62,11 +63,14 @@ std::string listed(const WeightsReport& report) {
   return lines;
 }
 
-}  // namespace
+struct Weights {
+  std::map<std::string, Tensor> state;
+  WeightsReport report;
+};
 
-WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options) {
+Weights read(Module& module, const std::string& file, const LoadOptions& options) {
   const SafetensorsFile weights(file);
-  WeightsReport report = compare(module, weights);
+  WeightsReport report = compare(module, weights, options.convert);
   const std::string problems = listed(report);
   if (!problems.empty() && !options.partial)
     throw Error(fmt::format("'{}' does not fit the model:{}", file, problems));
@@ -74,7 +78,7 @@ WeightsReport load_weights(Module& module, const std::string& file, const LoadOp
   bool any = false;
   for (const auto& [name, p] : module.named_parameters()) {
     const auto found = weights.tensors().find(name);
-    if (found != weights.tensors().end() && fits(found->second.type, torch_type(*p))) {
+    if (found != weights.tensors().end() && fits(found->second.type, torch_type(*p), options.convert)) {
       state.emplace(name, from_torch(*p, converted(weights.read(name), p->tensor.dtype())));
       any = true;
     } else if (!p->tensor.impl()->slot.empty()) {
@@ -88,8 +92,20 @@ WeightsReport load_weights(Module& module, const std::string& file, const LoadOp
   }
   if (!any && !state.empty())
     throw Error(fmt::format("'{}' has nothing that fits the model:{}", file, problems));
-  module.load(state);
-  return report;
+  return {std::move(state), std::move(report)};
+}
+
+}  // namespace
+
+WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options) {
+  Weights weights = read(module, file, options);
+  module.load(weights.state);
+  return std::move(weights.report);
+}
+
+std::map<std::string, Tensor> read_weights(Module& module, const std::string& file,
+                                           const LoadOptions& options) {
+  return read(module, file, options).state;
 }
 
 void save_weights(Module& module, const std::string& file) {

@@ -13,6 +13,7 @@
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/train/feed.h>
+#include <tandem/train/train_checkpoint.h>
 
 namespace tandem {
 namespace {
@@ -38,6 +39,21 @@ LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, s
   l.labels = stages == 1;
   if (rank % stages != 0) l.workers = 0;  // labels cost next to nothing
   return l;
+}
+
+// A Session would begin with zeros where the optimiser's state is missing, and leave out what is of no use.
+void require_same_states(const Program& program, const std::map<std::string, Tensor>& saved) {
+  std::set<std::string> known;
+  for (const StateBlock& s : program.states) {
+    known.insert(s.path);
+    const auto found = saved.find(s.path);
+    if (found == saved.end()) throw Error(fmt::format("state '{}' is not in it", s.path));
+    if (found->second.type() != s.type)
+      throw Error(fmt::format("state '{}' is {}, in it {}", s.path, to_string(s.type),
+                              to_string(found->second.type())));
+  }
+  for (const auto& [path, value] : saved)
+    if (!known.contains(path)) throw Error(fmt::format("state '{}' is in it alone", path));
 }
 
 double mean(const std::vector<double>& values) {
@@ -135,6 +151,25 @@ void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress pro
   session_->load(state);
   progress_ = std::move(progress);
   evaluated_ = -1;
+}
+
+void Trainer::load(const Checkpoint& checkpoint) {
+  const int models = options_.strategy.models;
+  TrainProgress progress = read_progress(checkpoint, models);
+  const auto state = read_state(model_, checkpoint, models);
+  if (progress.batch > length_.total)
+    throw Error(fmt::format(
+        "the checkpoint '{}': {} are trained already, and the run ends after {}; raise epochs or batches",
+        checkpoint.path, counted(progress.batch, "batch"), length_.total));
+  try {
+    require_same_states(session_->program(), state);
+  } catch (const Error& e) {
+    throw Error(fmt::format(
+        "the checkpoint '{}' is of another training: {}; give the options that it was saved with, or begin "
+        "from its weights alone",
+        checkpoint.path, e.what()));
+  }
+  load(state, std::move(progress));
 }
 
 EpochResult Trainer::fit() try {

@@ -15,6 +15,7 @@
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/train/callbacks.h>
+#include <tandem/train/checkpoint.h>
 #include <tandem/train/objective.h>
 
 namespace tandem {
@@ -81,6 +82,10 @@ class Trainer {
   void add(Callbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
   /// Begins from another state, or goes on with a run: `progress` is a CheckpointResult's.
   void load(const std::map<std::string, Tensor>& state, TrainProgress progress = {});
+  /// Goes on with the run that was saved there as `checkpoint_files` (train_checkpoint.h). Model, optimiser
+  /// and number of models must be its own, and its batch within the run's length, or an Error says
+  /// what differs, and nothing is changed; that data, rates and seeds are its own is the caller's to see to.
+  void load(const Checkpoint& checkpoint);
 
   /// Trains to the end, from which on the model has the weights (one model, and on the rank that gets the
   /// losses). Returns the means over the run with the last epoch's loss and accuracy. Throws NonFinite, what

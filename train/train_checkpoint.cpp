@@ -1,0 +1,132 @@
+#include <tandem/train/train_checkpoint.h>
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/autograd/batch.h>
+#include <tandem/core/error.h>
+#include <tandem/core/json_input.h>
+#include <tandem/nn/safetensors.h>
+#include <tandem/nn/torch_layout.h>
+#include <tandem/nn/weights.h>
+
+namespace tandem {
+namespace {
+
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr double kAnyLoss = std::numeric_limits<double>::max();
+
+std::string model_file(int model, int models) {
+  return models == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", model);
+}
+
+// Not by nlohmann's objects, which end the process where there is no memory.
+std::string to_json(const TrainProgress& p, const RunNotes& notes) {
+  std::string text = fmt::format(
+      R"({{"batch": {},
+ "losses": {{"batches": [{}], "sum": [{}], "not_finite": {}}},
+ "best_accuracy": {}, "epochs_since_best": {}, "rollbacks": {})",
+      p.batch, fmt::join(p.losses.batches, ", "), fmt::join(p.losses.sum, ", "), p.losses.not_finite,
+      p.best_accuracy, p.epochs_since_best, p.rollbacks);
+  for (const auto& [key, value] : notes) text += fmt::format(",\n \"{}\": {}", key, value);
+  return text + "}\n";
+}
+
+// What older versions did not write has its default.
+TrainProgress progress_from_json(const std::string& text) {
+  const JsonInput j = JsonInput::parse("run state", text), losses = j["losses"].required();
+  losses.require_keys({"batches", "sum", "not_finite"});
+  TrainProgress p;
+  p.batch = j["batch"].required().integer<std::int64_t>(0, 0);
+  for (const JsonInput& value : losses["batches"].required().items())
+    p.losses.batches.push_back(value.number(0, 0, kAnyLoss));
+  for (const JsonInput& value : losses["sum"].required().items())
+    p.losses.sum.push_back(value.number(0, -kAnyLoss, kAnyLoss));
+  p.losses.not_finite = losses["not_finite"].required().integer<std::int64_t>(0, 0);
+  p.best_accuracy = j["best_accuracy"].number(p.best_accuracy, -1, 1);
+  p.epochs_since_best = j["epochs_since_best"].integer<std::int64_t>(0, 0);
+  p.rollbacks = j["rollbacks"].integer<std::int64_t>(0, 0);
+  return p;
+}
+
+// What the files of one checkpoint share until they are written, on another thread perhaps.
+struct Snapshot {
+  std::map<std::string, Tensor> state, rest;  // rest: of state, what is no model's
+  std::vector<std::map<std::string, nn::TensorSource>> models;
+  TrainProgress progress;
+  RunNotes notes;
+};
+
+// A file that could not be read back must not pass for a checkpoint: a sum of losses may have overflowed.
+void write_run(const Snapshot& s, const Sink& sink) {
+  const std::string text = to_json(s.progress, s.notes);
+  progress_from_json(text);
+  sink(std::as_bytes(std::span(text)));
+}
+
+// Before the first loss there are none.
+void check_models(const LossSums& losses, int models) {
+  if (losses.batches.size() != losses.sum.size())
+    throw Error(fmt::format("it has sums of losses of {}, and numbers of batches of {}",
+                            counted(std::ssize(losses.sum), "model"), losses.batches.size()));
+  if (!losses.sum.empty() && std::ssize(losses.sum) != models)
+    throw Error(
+        fmt::format("it has losses of {}, not of {}", counted(std::ssize(losses.sum), "model"), models));
+}
+
+}  // namespace
+
+std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const CheckpointResult& result, int models,
+                                             const RunNotes& notes) {
+  progress_from_json(to_json({}, notes));  // a mistake in them is said now
+  const auto snapshot =
+      std::make_shared<Snapshot>(Snapshot{result.state, result.state, {}, result.progress, notes});
+  for (const auto& [path, parameter] : model.named_parameters()) snapshot->rest.erase(path);
+  std::vector<CheckpointFile> files;
+  for (int m = 0; m < models; ++m) {
+    snapshot->models.push_back(nn::torch_sources(model, snapshot->state, result.progress.batch, m, models));
+    files.push_back({model_file(m, models), [snapshot, m](const Sink& sink) {
+                       nn::write_safetensors(snapshot->models[static_cast<std::size_t>(m)], sink);
+                     }});
+  }
+  files.push_back(
+      {kOptimizerFile, [snapshot](const Sink& sink) { nn::write_safetensors(snapshot->rest, sink); }});
+  files.push_back({kRunFile, [snapshot](const Sink& sink) { write_run(*snapshot, sink); }});
+  return files;
+}
+
+TrainProgress read_progress(const Checkpoint& checkpoint, int models) {
+  const std::string file = checkpoint.file(kRunFile), text = read_text("checkpoint file", file);
+  try {
+    TrainProgress progress = progress_from_json(text);
+    if (progress.batch != checkpoint.step)
+      throw Error(fmt::format("it is of batch {}, the checkpoint of {}", progress.batch, checkpoint.step));
+    check_models(progress.losses, models);
+    return progress;
+  } catch (const Error& e) {
+    throw Error(fmt::format("'{}' is no progress of such a run: {}", file, e.what()));
+  }
+}
+
+std::map<std::string, Tensor> read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
+  std::vector<std::map<std::string, Tensor>> states;
+  for (int m = 0; m < models; ++m)
+    states.push_back(nn::read_weights(model, checkpoint.file(model_file(m, models)), {.convert = false}));
+  return stack_states(states);
+}
+
+std::map<std::string, Tensor> read_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
+  std::map<std::string, Tensor> state = read_model_state(model, checkpoint, models);
+  const nn::SafetensorsFile rest(checkpoint.file(kOptimizerFile));
+  for (const auto& [name, entry] : rest.tensors())
+    if (!state.emplace(name, rest.read(name)).second)
+      throw Error(fmt::format("'{}' holds '{}', which is the model's", rest.path(), name));
+  return state;
+}
+
+}  // namespace tandem
