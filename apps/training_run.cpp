@@ -183,6 +183,11 @@ std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
 }
 
 void TrainingRun::load(Trainer& trainer) const {
+  const std::int64_t done = begin_.progress.batch, total = trainer.length().total;
+  if (done > total)  // in the words of the command line
+    throw Error(
+        fmt::format("--resume: {} are trained already, and the run ends after {}; raise --epochs or --steps",
+                    counted(done, "batch"), total));
   if (!start_.checkpoint)
     trainer.load(initial_state(options_, classes_, start_.weights));
   else if (options_.evaluate)
