@@ -81,9 +81,10 @@ class OneHot final : public Op {
 /// Elements of x (…,K,…) along `axis` (negative counts from the end), by an index (…,J,…) whose other extents
 /// are those of `x`.
 Tensor gather(const Tensor& x, int axis, const Tensor& index);
-/// x (…,K,…) with source (…,J,…) added where index (…,J,…) says, along `axis`; f32, f64, i32 or i64.
+/// x (…,K,…) with source (…,J,…) added where index (…,J,…) says, along `axis`; floating, i32 or i64.
+/// In bf16 and f16 the sum at each place is f32's, rounded once, and x is added to that.
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
-/// Rows of a table (V, …) of f32 or f64 by ids (I…): (I…, …).
+/// Rows of a table (V, …) of any dtype by ids (I…): (I…, …).
 Tensor embedding(const Tensor& table, const Tensor& ids);
 /// ids (I…) -> (I…, classes).
 Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype = DType::f32);

@@ -22,7 +22,8 @@ class Softmax final : public Op {
 };
 
 /// (logits [N, C], labels i32 [N]) -> mean over N of −Σ t·log softmax(logits), a scalar. The target t is 1 at
-/// the label, or with label smoothing s 1 − s there and s/C more everywhere (Szegedy et al. 2016).
+/// the label, or with label smoothing s 1 − s there and s/C more everywhere (Szegedy et al. 2016). Logits in
+/// bf16 or f16 are refused: a loss is computed in f32.
 class CrossEntropy final : public Op {
  public:
   /// Throws Error unless 0 ≤ smoothing ≤ 1.
@@ -58,8 +59,9 @@ class CrossEntropyGrad final : public Op {
 /// Over the last axis.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-/// Mean cross entropy of logits [N, C] (f32 or f64) against labels i32 [N]: a scalar of the logits' dtype. A
-/// label outside 0 … C−1 throws Error, naming the sample, when the op runs.
+/// Mean cross entropy of logits [N, C] against labels i32 [N]: a scalar of the logits' dtype, which is f32 or
+/// f64 (Error for bf16 and f16: cast first). A label outside 0 … C−1 throws Error, naming the sample, when
+/// the op runs.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0);
 
 /// Means over all elements of two Tensors of one type (Error otherwise), as scalars.

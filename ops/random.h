@@ -27,8 +27,8 @@ class Dropout final : public Op {
   const double p;
 };
 
-/// `x` is f32 or f64 with a leading axis of samples; `seed` the model's own, an i64 scalar. `x` itself for p
-/// = 0.
+/// `x` is of a floating dtype, with a leading axis of samples; `seed` the model's own, an i64 scalar. `x`
+/// itself for p = 0.
 Tensor dropout(const Tensor& x, double p, const Tensor& seed);
 
 }  // namespace tandem

@@ -10,6 +10,10 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
+// Weights, gradients and statistics of an update are f32 or f64, and an Error refuses other dtypes: an update
+// is mostly smaller than what bf16 resolves of its weight. Mixed precision keeps them in f32
+// (plan/mixed_precision.h).
+
 /// One step of SGD in one pass over memory, as PyTorch defines it: g' = g + weight_decay·w,
 /// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v').
 /// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), where v' = g'.

@@ -28,7 +28,7 @@ Tag case_tag(Phase phase) {
 }
 
 double draw_uniform(const InputSpec& spec, std::mt19937_64& rng) {
-  if (!is_floating(spec.type.dtype))
+  if (!is_floating(spec.type.dtype) || spec.fill == Fill::whole)
     return static_cast<double>(std::uniform_int_distribution<std::int64_t>(
         static_cast<std::int64_t>(spec.low), static_cast<std::int64_t>(spec.high))(rng));
   std::uniform_real_distribution<double> uniform(spec.low, spec.high);
@@ -45,6 +45,14 @@ InputSpec f32(Shape shape, double low, double high, double gap) {
 InputSpec f32_distinct(Shape shape, double low, double high) {
   return {{DType::f32, std::move(shape)}, low, high, 0, Fill::distinct};
 }
+InputSpec f32_whole(Shape shape, double low, double high) {
+  return {{DType::f32, std::move(shape)}, low, high, 0, Fill::whole};
+}
+InputSpec f32_wide(Shape shape, double low, double high) {
+  InputSpec spec = f32(std::move(shape), low, high);
+  spec.wide = true;
+  return spec;
+}
 InputSpec i32(Shape shape, double low, double high) { return {{DType::i32, std::move(shape)}, low, high}; }
 InputSpec i64(Shape shape, double low, double high) { return {{DType::i64, std::move(shape)}, low, high}; }
 InputSpec b8(Shape shape) { return {{DType::b8, std::move(shape)}, 0, 1}; }
@@ -58,7 +66,7 @@ std::string shape_name(const Shape& shape) {
 Tensor draw(const InputSpec& spec, std::size_t index, std::size_t inputs, std::mt19937_64& rng) {
   Tensor tensor = Tensor::empty(spec.type);
   const std::int64_t n = tensor.elements();
-  if (spec.fill == Fill::uniform) {
+  if (spec.fill != Fill::distinct) {
     for (std::int64_t i = 0; i < n; ++i)
       store_element(tensor.dtype(), tensor.data(), i, draw_uniform(spec, rng));
     return tensor;
@@ -85,7 +93,7 @@ TracedCase trace_case(const OpCase& c, DType precision, bool gradients) {
   Tensors inputs, differentiable;
   for (const InputSpec& spec : c.inputs) {
     TensorType type = spec.type;
-    if (type.dtype == DType::f32) type.dtype = precision;
+    if (type.dtype == DType::f32 && !(spec.wide && precision == DType::bf16)) type.dtype = precision;
     inputs.push_back(argument(type, traced.inputs));
     if (spec.differentiable && is_floating(type.dtype)) differentiable.push_back(inputs.back());
   }
@@ -152,7 +160,11 @@ OpCase derivative_of(const OpCase& c) {
   d.derivative_of = std::make_shared<const OpCase>(c);
   // The outputs' types, for the cotangents that become inputs.
   const TracedCase traced = trace_case(c, DType::f32, false);
-  for (ValueId v : traced.outputs) d.inputs.push_back({traced.graph.type(v)});
+  const TracedCase narrow = trace_case(c, c.no_bf16.empty() ? DType::bf16 : DType::f32, false);
+  for (std::size_t i = 0; i < traced.outputs.size(); ++i) {
+    d.inputs.push_back({traced.graph.type(traced.outputs[i])});
+    d.inputs.back().wide = narrow.graph.type(narrow.outputs[i]).dtype == DType::f32;
+  }
   d.apply = [c](const Tensors& all) {
     const auto split = all.begin() + static_cast<std::ptrdiff_t>(c.inputs.size());
     const Tensors inputs(all.begin(), split), grads(split, all.end());

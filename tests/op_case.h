@@ -20,11 +20,13 @@ namespace tandem::test {
 /// How the elements of an input are drawn.
 enum class Fill : std::uint8_t {
   uniform,   ///< independent, in [low, high]
+  whole,     ///< whole numbers: many are alike (comparisons, ties)
   distinct,  ///< shuffled equal steps over [low, high]: no two alike, nor alike in two inputs (max, argmax)
 };
 
 /// One input of a case. A floating type of f32 stands for "the precision under test": it becomes f64 where
-/// gradients are compared with finite differences. Integer inputs are drawn from low … high, both included.
+/// gradients are compared with finite differences, and bf16 where kernels are checked in that. Integer inputs
+/// are drawn from low … high, both included.
 struct InputSpec {
   TensorType type;
   double low = -1;
@@ -32,9 +34,13 @@ struct InputSpec {
   double gap = 0;  ///< elements keep |x| ≥ gap: clear of a kink at zero
   Fill fill = Fill::uniform;
   bool differentiable = true;  ///< a floating input with false gets no gradient
+  bool wide = false;           ///< f32 where others are bf16: a norm's parameters and statistics
 };
 InputSpec f32(Shape shape, double low = -1, double high = 1, double gap = 0);
 InputSpec f32_distinct(Shape shape, double low = -1, double high = 1);
+InputSpec f32_whole(Shape shape, double low, double high);
+/// One that stays f32 where others are bf16.
+InputSpec f32_wide(Shape shape, double low = -1, double high = 1);
 InputSpec i32(Shape shape, double low, double high);
 InputSpec i64(Shape shape, double low, double high);
 /// Zeros and ones.
@@ -52,8 +58,10 @@ struct OpCase {
   bool any_team = false;               ///< the same bits for every team size
   std::string no_gradient{};           ///< why the op has no derivative; empty where it has one
   std::string no_finite_difference{};  ///< why the derivative is not that of the values (rounding)
-  std::string no_infinities{};  ///< why infinities and NaN may pass otherwise than through the reference
-  std::string no_batch{};       ///< why there is no batching rule
+  std::string no_infinities{};    ///< why infinities and NaN may pass otherwise than through the reference
+  std::string no_batch{};         ///< why there is no batching rule
+  std::string no_bf16{};          ///< words of the Error that refuses bf16; empty where it is taken
+  std::string no_bf16_in_turn{};  ///< why results of several ops in bf16 are not near those in f64
   std::shared_ptr<const OpCase> derivative_of{};  ///< the case whose derivative this one is
 };
 using OpCases = std::vector<OpCase>;

@@ -21,77 +21,6 @@ namespace {
 constexpr std::int64_t kModels = 3;
 constexpr double kStep = 1e-6;  // of central differences in double
 
-// What f32 kernels may be off by: as much as kRoundings roundings of the result, and of every argument. No
-// kernel can know its arguments better than that; and where a result cancels (a sum of a thousand signed
-// terms, a mean taken off few values), the second part is all of the error, however small the result. Of
-// 190,000 results measured, right kernels gave 96 % with less than one such rounding, and all with less
-// than 20.
-constexpr double kRoundings = 64;
-constexpr double kRounding = 0x1p-24;  // relative
-
-Tensor convert(const Tensor& t, const TensorType& type) {
-  Tensor result = Tensor::empty(type);
-  for (std::int64_t i = 0; i < t.elements(); ++i)
-    store_element(type.dtype, result.data(), i, load_element(t.dtype(), t.data(), i));
-  return result;
-}
-
-InputSpec cotangent_spec(TensorType type) { return {std::move(type), -1, 1}; }
-
-// Random arguments of a traced case: inputs, then cotangents.
-std::map<ValueId, Tensor> draw_arguments(const OpCase& c, const TracedCase& t, std::mt19937_64& rng) {
-  std::map<ValueId, Tensor> arguments;
-  for (std::size_t i = 0; i < c.inputs.size(); ++i)
-    arguments[t.inputs[i]] = convert(draw(c.inputs[i], i, c.inputs.size(), rng), t.graph.type(t.inputs[i]));
-  for (ValueId v : t.cotangents) arguments[v] = draw(cotangent_spec(t.graph.type(v)), 0, 1, rng);
-  return arguments;
-}
-
-std::map<ValueId, Tensor> as_types_of(const TracedCase& to, const TracedCase& from,
-                                      const std::map<ValueId, Tensor>& args) {
-  std::map<ValueId, Tensor> result;
-  for (std::size_t i = 0; i < from.inputs.size(); ++i)
-    result[to.inputs[i]] = convert(args.at(from.inputs[i]), to.graph.type(to.inputs[i]));
-  for (std::size_t i = 0; i < from.cotangents.size(); ++i)
-    result[to.cotangents[i]] = convert(args.at(from.cotangents[i]), to.graph.type(to.cotangents[i]));
-  return result;
-}
-
-// Outputs, then the gradients there are.
-std::vector<ValueId> results_of(const TracedCase& t) {
-  std::vector<ValueId> results = t.outputs;
-  for (ValueId v : t.gradients)
-    if (v >= 0) results.push_back(v);
-  return results;
-}
-
-std::vector<double> values_of(const Graph& graph, const Contents& contents, ValueId v) {
-  return to_doubles(graph.type(v).dtype, contents.at(v));
-}
-
-// For each result, how far it moves when every floating argument is moved by one rounding, up or down at
-// random: ‖change‖, as root mean square over a few draws.
-std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<ValueId, Tensor>& arguments,
-                                       const std::vector<std::vector<double>>& results,
-                                       std::mt19937_64& rng) {
-  constexpr int kDraws = 4;
-  std::vector<double> effect(results.size(), 0.0);
-  for (int draw = 0; draw < kDraws; ++draw) {
-    std::map<ValueId, Tensor> rounded;
-    for (const auto& [v, tensor] : arguments) {
-      rounded[v] = convert(tensor, tensor.type());
-      for (std::int64_t i = 0; tensor.dtype() == DType::f64 && i < tensor.elements(); ++i)
-        rounded[v].as<double>()[i] *= draw_bool(rng, 0.5) ? 1 + kRounding : 1 - kRounding;
-    }
-    const Contents contents = run_graph(t.graph, rounded, {reference_kernels()});
-    const auto ids = results_of(t);
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      effect[i] = std::hypot(effect[i], difference(values_of(t.graph, contents, ids[i]), results[i]));
-  }
-  for (double& e : effect) e /= std::sqrt(kDraws);
-  return effect;
-}
-
 }  // namespace
 
 TEST_P(OpCaseTest, FastKernelsMatchReference) {
@@ -106,7 +35,7 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
   std::vector<std::vector<double>> expected;
   for (ValueId v : results_of(twice)) expected.push_back(values_of(twice.graph, oracle, v));
   ASSERT_EQ(results.size(), expected.size());
-  const auto effect = effect_of_rounding(twice, exact, expected, rng);
+  const auto effect = effect_of_rounding(twice, exact, expected, kRounding, rng);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const double allowed = kRoundings * (kRounding * norm(expected[i]) + effect[i]);
     EXPECT_LE(difference(values_of(single.graph, fast, results[i]), expected[i]), allowed) << "result " << i;

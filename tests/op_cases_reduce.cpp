@@ -41,10 +41,7 @@ bool reduces_nothing(const Axes& a) {
 }
 bool is_large(const Axes& a) { return element_count(a.shape) > 20000; }
 
-}  // namespace
-
-OpCases reduce_cases() {
-  OpCases cases;
+void add_reductions(OpCases& cases) {
   for (const Axes& a : kAxes)
     for (bool keep : {false, true}) {
       const std::string name = axes_name(a) + (keep ? "_kept" : "");
@@ -73,6 +70,9 @@ OpCases reduce_cases() {
           return variance(x, std::move(axes), /*unbiased=*/true, k);
         });
     }
+}
+
+void add_sums_of_other_dtypes(OpCases& cases) {
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{37, 61}})
     for (DType dtype : {DType::i32, DType::u8, DType::b8, DType::bf16}) {
       OpCase c{fmt::format("sum_{}_{}", name_of(dtype), shape_name(shape)),
@@ -83,6 +83,9 @@ OpCases reduce_cases() {
       c.exact = c.any_team = true;
       cases.push_back(c);
     }
+}
+
+void add_searches(OpCases& cases) {
   std::vector<Axes> searched = kAxes;
   searched.insert(searched.end(), {{{3, 1}, {1}}, {{2, 3, 10}, {2}}, {{129, 1001}, {1}}});
   for (const Axes& a : searched) {
@@ -98,6 +101,9 @@ OpCases reduce_cases() {
     add("argmax", argmax);
     add("argmin", argmin);
   }
+}
+
+void add_sum_to(OpCases& cases) {
   for (const auto& [from, to] : std::vector<std::pair<Shape, Shape>>{{{3, 5}, {5}},
                                                                      {{3, 5}, {3, 1}},
                                                                      {{2, 3, 5}, {3, 1}},
@@ -110,6 +116,16 @@ OpCases reduce_cases() {
     c.any_team = true;
     cases.push_back(c);
   }
+}
+
+}  // namespace
+
+OpCases reduce_cases() {
+  OpCases cases;
+  add_reductions(cases);
+  add_sums_of_other_dtypes(cases);
+  add_searches(cases);
+  add_sum_to(cases);
   return cases;
 }
 

@@ -9,6 +9,7 @@
 #include <tandem/ops/pointwise.h>
 
 #include "declared_ops.h"
+#include "expect_error.h"
 #include "op_case_test.h"
 
 namespace tandem::test {
@@ -110,6 +111,29 @@ TEST(OpRegistryTest, EveryOpIsDifferentiatedTwiceOrSaysWhyNot) {
     EXPECT_TRUE(once.contains(fused)) << fused;
     EXPECT_FALSE(twice.contains(fused)) << fused;
   }
+}
+
+// Losses, and weights with the optimiser's statistics, are f32 in mixed precision, too.
+const std::set<std::string> kRefuseBf16{"cross_entropy", "cross_entropy_grad", "sgd_update", "adam_update",
+                                        "predict"};
+
+TEST(OpRegistryTest, ExactlyTheListedOpsRefuseBf16) {
+  std::set<std::string> refuse;
+  for (const OpCase& c : all_cases()) {
+    const Graph graph = trace_case(c, DType::f32, true).graph;
+    bool any = false;
+    for (const Node& node : graph.nodes()) {
+      if (!kRefuseBf16.contains(std::string(node.op->name()))) continue;
+      any = true;
+      refuse.emplace(node.op->name());
+      Types narrow = graph.types(node.inputs);
+      for (TensorType& t : narrow)
+        if (t.dtype == DType::f32) t.dtype = DType::bf16;
+      expect_error([&] { node.op->infer(narrow); }, {c.no_bf16, "bf16"});
+    }
+    EXPECT_EQ(any, !c.no_bf16.empty()) << c.name;  // the cases of all others run in bf16
+  }
+  EXPECT_EQ(refuse, kRefuseBf16);
 }
 
 TEST(OpRegistryTest, CaseNamesAreUnique) {

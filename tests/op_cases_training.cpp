@@ -52,6 +52,7 @@ OpCases loss_cases() {
     OpCase m{"cross_entropy_smoothed_" + shape_name(shape),
              {f32(shape, -4, 4), i32({shape[0]}, 0, last)},
              [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1], 0.1)}; }};
+    e.no_bf16 = m.no_bf16 = "the loss is computed in f32 or f64, cast first";
     for (OpCase* c : {&s, &l, &e, &m}) {
       c->any_team = true;
       cases.push_back(*c);
@@ -102,6 +103,7 @@ OpCases update_cases() {
                        std::function<Tensors(const Tensors&)> apply) {
     OpCase c{std::move(name), std::move(inputs), std::move(apply)};
     c.no_gradient = "updates are not differentiated";
+    c.no_bf16 = "updates f32 or f64, not bf16";
     c.exact = c.any_team = true;
     cases.push_back(c);
   };

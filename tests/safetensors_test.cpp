@@ -149,13 +149,9 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
   return R"({"a":)" + tensor(dtype, shape, offsets) + "}";
 }
 
-std::vector<Malicious> malicious_headers() {
+// No JSON, or an object with a name given twice.
+std::vector<Malicious> malformed_headers() {
   const std::string fine = tensor(R"("U8")", "[4]", "[0,4]");
-  const auto two = [](const std::string& a, const std::string& b) {
-    return R"({"a":)" + tensor(R"("U8")", "[4]", a) + R"(,"b":)" + tensor(R"("U8")", "[4]", b) + "}";
-  };
-  std::string names = R"({"__metadata__":{"a":"b"})";
-  for (std::size_t i = 0; i < 20'000; ++i) names += R"(,"x":1)";
   return {
       {"", 0, "does not begin with '{'"},
       {" {}", 0, "does not begin with '{'"},
@@ -179,6 +175,12 @@ std::vector<Malicious> malicious_headers() {
       {R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4],"data_offsets":[0,4]}})", 4, "given twice"},
       {R"({"__metadata__":{},"__metadata__":{}})", 0, "given twice"},
       {R"({"__metadata__":{"a":"1","a":"1"}})", 0, "'a' twice"},
+  };
+}
+
+// JSON, but not what describes tensors.
+std::vector<Malicious> headers_of_wrong_values() {
+  return {
       {R"({"__metadata__":{"a":1}})", 0, "1 is not expected"},
       {R"({"__metadata__":{"a":{}}})", 0, "an object is not expected"},
       {R"({"__metadata__":{"a":["b"]}})", 0, "an array is not expected"},
@@ -207,6 +209,15 @@ std::vector<Malicious> malicious_headers() {
       {one(R"("U8")", "[18446744073709551616]", "[0,0]"), 0, "is not expected"},
       {one(R"("U8")", "[18446744073709551615,2]", "[0,4]"), 4, "is not expected"},
       {one(R"("U8")", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", "[0,1]"), 1, "more than 16 axes"},
+  };
+}
+
+// Tensors that lie elsewhere than their bytes.
+std::vector<Malicious> headers_of_wrong_places() {
+  const auto two = [](const std::string& a, const std::string& b) {
+    return R"({"a":)" + tensor(R"("U8")", "[4]", a) + R"(,"b":)" + tensor(R"("U8")", "[4]", b) + "}";
+  };
+  return {
       {one(R"("U8")", "[5]", "[0,4]"), 4, "takes 5 bytes"},
       {one(R"("F32")", "[4]", "[0,4]"), 4, "takes 16 bytes"},
       {one(R"("U8")", "[4]", "[4,0]"), 4, "takes 4 bytes"},
@@ -224,6 +235,14 @@ std::vector<Malicious> malicious_headers() {
       {two("[0,4]", "[4,8]"), 12, "the file holds 12"},
       {R"({"a":)" + tensor(R"("U8")", "[4]", "[0,4]") + R"(,"b":)" + tensor(R"("U8")", "[0]", "[2,2]") + "}",
        4, "begins at byte 2"},
+  };
+}
+
+// What takes long, or much memory, to read.
+std::vector<Malicious> huge_headers() {
+  std::string names = R"({"__metadata__":{"a":"b"})";
+  for (std::size_t i = 0; i < 20'000; ++i) names += R"(,"x":1)";
+  return {
       {std::string(1'000'000, '{'), 0, "no JSON"},
       {R"({"a":)" + std::string(1'000'000, '['), 0, "an array is not expected"},
       {one(R"("U8")", std::string(1'000'000, '['), "[0,4]"), 4, "an array is not expected"},
@@ -237,6 +256,13 @@ std::vector<Malicious> malicious_headers() {
       {"{}" + std::string(2'000'000, ' '), 0, "of more than 1048576 bytes"},
       {one(R"("U8")", "[" + std::string(2'000'000, '1') + "]", "[0,4]"), 4, "of more than 1048576 bytes"},
   };
+}
+
+std::vector<Malicious> malicious_headers() {
+  std::vector<Malicious> all;
+  for (auto* some : {malformed_headers, headers_of_wrong_values, headers_of_wrong_places, huge_headers})
+    for (Malicious& header : some()) all.push_back(std::move(header));
+  return all;
 }
 
 TEST_F(Safetensors, RefusesMaliciousHeadersSoonAndInLittleMemory) {

@@ -112,7 +112,7 @@ void move_onto(Program& p, const std::string& block, const std::string& onto) {
   block_named(p, block).offsets = block_named(p, onto).offsets;
 }
 
-std::vector<Fault> races_of_a_pipeline() {
+std::vector<Fault> waits_of_a_pipeline() {
   return {
       {"MissingDataWait",
        dualpipe3(),
@@ -141,6 +141,12 @@ std::vector<Fault> races_of_a_pipeline() {
        dualpipe3(),
        [](Program& p) { redirect(p, "B1", "U1", "F1"); },
        {"race", "'U1'", "'B1'"}},
+      {"DrainCutShort", dualpipe3(), [](Program& p) { --p.max_lag; }, {"lag 4", "'B0'"}},
+  };
+}
+
+std::vector<Fault> places_of_a_pipeline() {
+  return {
       {"SlotCountReduced",
        dualpipe3(),
        [](Program& p) {
@@ -185,11 +191,10 @@ std::vector<Fault> races_of_a_pipeline() {
        planned(spectrain(equal_stages(3))),
        [](Program& p) { move_onto(p, "wb1", "wf1"); },
        {"'PB1'", "F1'"}},
-      {"DrainCutShort", dualpipe3(), [](Program& p) { --p.max_lag; }, {"lag 4", "'B0'"}},
   };
 }
 
-std::vector<Fault> races_of_one_device() {
+std::vector<Fault> races_of_swaps() {
   return {
       {"SwapSourceFreedEarly", swapping(), [](Program& p) { move_onto(p, "x", "c"); }, {"'out c'", "'X'"}},
       {"CopyOutBeforeTheValueIsMade",
@@ -209,6 +214,28 @@ std::vector<Fault> races_of_one_device() {
        swapping(),
        [](Program& p) { move_onto(p, "hc", "ha"); },
        {"'out c'", "'in a'"}},
+      {"TwoOutputsOfOneStepAtOneAddress", swapping(), [](Program& p) { move_onto(p, "c", "a"); }, {"'F'"}},
+      {"BlockBeyondTheArena",
+       swapping(),
+       [](Program& p) { block_named(p, "y").offsets[0] = p.memory[0].work; },
+       {"'y'", "outside"}},
+      {"HostBlockBeyondTheArena",
+       swapping(),
+       [](Program& p) { p.memory[0].host -= 64; },
+       {"'h", "outside", "host"}},
+      {"BlockOffItsAlignment",
+       swapping(),
+       [](Program& p) { block_named(p, "loss").offsets[0] = 8; },
+       {"'loss'", "aligned"}},
+      {"WaitForTheWrongCopy",
+       swapping(),
+       [](Program& p) { redirect(p, "in c", "out c", "out a"); },
+       {"race", "'out c'", "'in c'"}},
+  };
+}
+
+std::vector<Fault> races_of_a_reduction() {
+  return {
       {"InPlaceUnderAReader",
        reducing(),
        [](Program& p) { drop_waits(p, "relu", "monitor"); },
@@ -241,7 +268,6 @@ std::vector<Fault> races_of_one_device() {
        reducing(),
        [](Program& p) { move_onto(p, "ws1", "ws0"); },
        {"race", "'augment'", "'monitor'"}},
-      {"TwoOutputsOfOneStepAtOneAddress", swapping(), [](Program& p) { move_onto(p, "c", "a"); }, {"'F'"}},
       {"UnusedStateOverwritten",
        reducing(),
        [](Program& p) { move_onto(p, "kept", "w"); },
@@ -250,29 +276,17 @@ std::vector<Fault> races_of_one_device() {
        reducing(),
        [](Program& p) { move_onto(p, "running", "kept"); },
        {"lost value", "after the run", "'kept'", "'monitor'"}},
-      {"BlockBeyondTheArena",
-       swapping(),
-       [](Program& p) { block_named(p, "y").offsets[0] = p.memory[0].work; },
-       {"'y'", "outside"}},
-      {"HostBlockBeyondTheArena",
-       swapping(),
-       [](Program& p) { p.memory[0].host -= 64; },
-       {"'h", "outside", "host"}},
-      {"BlockOffItsAlignment",
-       swapping(),
-       [](Program& p) { block_named(p, "loss").offsets[0] = 8; },
-       {"'loss'", "aligned"}},
-      {"WaitForTheWrongCopy",
-       swapping(),
-       [](Program& p) { redirect(p, "in c", "out c", "out a"); },
-       {"race", "'out c'", "'in c'"}},
   };
 }
 
 class PlantedFault : public testing::TestWithParam<Fault> {};
-INSTANTIATE_TEST_SUITE_P(Pipeline, PlantedFault, testing::ValuesIn(races_of_a_pipeline()),
+INSTANTIATE_TEST_SUITE_P(PipelineWaits, PlantedFault, testing::ValuesIn(waits_of_a_pipeline()),
                          [](const auto& i) { return i.param.name; });
-INSTANTIATE_TEST_SUITE_P(OneDevice, PlantedFault, testing::ValuesIn(races_of_one_device()),
+INSTANTIATE_TEST_SUITE_P(PipelinePlaces, PlantedFault, testing::ValuesIn(places_of_a_pipeline()),
+                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(Swaps, PlantedFault, testing::ValuesIn(races_of_swaps()),
+                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(Reduction, PlantedFault, testing::ValuesIn(races_of_a_reduction()),
                          [](const auto& i) { return i.param.name; });
 
 TEST_P(PlantedFault, IsRefusedAndNamed) {
@@ -329,7 +343,7 @@ void swap_channels(Program& p, const std::string& one, const std::string& other)
   std::swap(step_named(p, one).channel, step_named(p, other).channel);
 }
 
-std::vector<Fault> deadlocks() {
+std::vector<Fault> wrong_transfers() {
   return {
       {"OppositeOrderOfTransfers",
        exchanging(),
@@ -359,6 +373,15 @@ std::vector<Fault> deadlocks() {
        planned(gpipe(equal_stages(3))),
        [](Program& p) { swap_channels(p, "receive y0", "receive y1"); },
        {"'send y0'", "'receive y1'", "link"}},
+      {"ValueOfAnotherDevice",
+       exchanging(),
+       [](Program& p) { step_named(p, "use a").reads[0] = find_member(p, "a of 0"); },
+       {"'use a'", "'a of 0'", "transfer"}},
+  };
+}
+
+std::vector<Fault> wrong_waits() {
+  return {
       {"CrossedWaits",
        crossing(),
        [](Program& p) {
@@ -392,14 +415,12 @@ std::vector<Fault> deadlocks() {
          step_named(p, "use a").waits.push_back({find_step(p, "make a"), 0});
        },
        {"'use a'", "'make a'", "device"}},
-      {"ValueOfAnotherDevice",
-       exchanging(),
-       [](Program& p) { step_named(p, "use a").reads[0] = find_member(p, "a of 0"); },
-       {"'use a'", "'a of 0'", "transfer"}},
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Deadlock, PlantedFault, testing::ValuesIn(deadlocks()),
+INSTANTIATE_TEST_SUITE_P(Transfers, PlantedFault, testing::ValuesIn(wrong_transfers()),
+                         [](const auto& i) { return i.param.name; });
+INSTANTIATE_TEST_SUITE_P(Waits, PlantedFault, testing::ValuesIn(wrong_waits()),
                          [](const auto& i) { return i.param.name; });
 
 // ---- waits ---------------------------------------------------------------------------------------------
