@@ -7,6 +7,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/graph.h>
 #include <tandem/core/host.h>
+#include <tandem/core/kernel.h>
 #include <tandem/core/program.h>
 #include <tandem/core/sim_backend.h>
 #include <tandem/core/team.h>
@@ -40,6 +41,7 @@
 #include <tandem/nn/module.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/nn/schedules.h>
+#include <tandem/nn/summary.h>
 #include <tandem/nn/weights.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>
@@ -47,6 +49,7 @@
 #include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/mapped.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
@@ -60,7 +63,6 @@
 #include <tandem/plan/profile.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
-#include <tandem/plan/summary.h>
 #include <tandem/plan/train_step.h>
 #include <tandem/train/checkpoint_store.h>
 #include <tandem/train/checkpoint_writer.h>

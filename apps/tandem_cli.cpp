@@ -6,12 +6,11 @@
 #include <tandem/core/placement.h>
 #include <tandem/core/program_json.h>
 #include <tandem/core/sim_backend.h>
-#include <tandem/core/trace.h>
 #include <tandem/core/verify.h>
 #include <tandem/datasets/cifar_writer.h>
 
 #include <tandem/nn/models/networks.h>
-#include <tandem/plan/summary.h>
+#include <tandem/nn/summary.h>
 
 #include "command_line.h"
 #include "lane_report.h"
@@ -59,12 +58,8 @@ void show(const std::string& file) {
 void summarise(const std::string& network, std::int64_t samples) {
   const auto net = nn::make_network(network, 10);
   net->initialise(0);
-  Graph graph;
-  {
-    Trace trace(graph);
-    trace.result("logits", (*net)(trace.input("images", {DType::f32, {samples, 32, 32, 3}})));
-  }
-  fmt::print("{} on {} of 32 × 32 × 3, forward\n\n{}", network, counted(samples, "image"), summary(graph));
+  fmt::print("{} on {} of 32 × 32 × 3, forward\n\n{}", network, counted(samples, "image"),
+             nn::summary(*net, {DType::f32, {samples, 32, 32, 3}}));
 }
 
 struct Arguments {

@@ -25,9 +25,9 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   const Program& program() const override { return executable_.program(); }
   void wait(LaneId lane, StepId step, std::int64_t unit) override;
   void issue(StepId step, std::int64_t unit, std::int64_t batch) override;
+  bool failed() const override { return stopped_.load(std::memory_order_relaxed); }
   /// Throws the first error a step threw, with rank, step, batch, op and module path in front; the others'
   /// lanes, and ranks that can be reached, are woken.
-  bool failed() const override { return stopped_.load(std::memory_order_relaxed); }
   void flush() override;
 
   /// Spans measured since the last call, and how many found no room.

@@ -13,14 +13,15 @@
 namespace tandem {
 
 void RankMemory::fit(const Program& program, int device) {
-  std::map<std::string, Block> states;
+  std::map<std::string, MemoryBlock> states;
   for (const StateBlock& s : program.states) {
-    const Block& block = program.blocks.at(static_cast<std::size_t>(s.block));
+    const MemoryBlock& block = program.blocks.at(static_cast<std::size_t>(s.block));
     if (block.device != device) continue;
     states.emplace(s.path, block);
     const auto known = states_.find(s.path);
     if (known == states_.end()) continue;
-    if (const Block& b = known->second; b.bytes != block.bytes || b.offsets.at(0) != block.offsets.at(0))
+    if (const MemoryBlock& b = known->second;
+        b.bytes != block.bytes || b.offsets.at(0) != block.offsets.at(0))
       throw Error(fmt::format(
           "state '{}' has {} bytes at {} in one Program and {} bytes at {} in another; Programs that share state "
           "must hold the same of it on this device: trace them from one model and cut them alike",
@@ -50,7 +51,7 @@ std::byte* RankMemory::base(Arena arena) const {
 }
 
 std::span<std::byte> RankMemory::state(const Program& program, const StateBlock& state) const {
-  const Block& block = program.blocks.at(static_cast<std::size_t>(state.block));
+  const MemoryBlock& block = program.blocks.at(static_cast<std::size_t>(state.block));
   return {base(Arena::state) + block.offsets.at(0), static_cast<std::size_t>(block.bytes)};
 }
 
@@ -66,12 +67,12 @@ int Executable::threads(LaneId lane) const {
 }
 
 std::byte* Executable::address(const Member& m, std::int64_t index) const {
-  const Block& b = program_.block(m.block);
+  const MemoryBlock& b = program_.block(m.block);
   return memory_.base(b.arena) + b.offsets[static_cast<std::size_t>(b.slot(index))] + m.offset;
 }
 
 void Executable::touch(Prepared& p, const Member& m, std::int64_t index) const {
-  const Block& b = program_.block(m.block);
+  const MemoryBlock& b = program_.block(m.block);
   const std::int64_t end = b.offsets[static_cast<std::size_t>(b.slot(index))] + align_up(m.offset + m.bytes);
   if (b.arena == Arena::work) p.touched_work = std::max(p.touched_work, end);
   if (b.arena == Arena::state) p.touched_state = std::max(p.touched_state, end);
@@ -174,7 +175,7 @@ void Executable::find_last_uses() {
 
 void Executable::settle(std::int64_t batches) {
   for (const StateBlock& state : program_.states) {
-    const Block& block = program_.block(state.block);
+    const MemoryBlock& block = program_.block(state.block);
     if (block.device != rank_.stage) continue;
     const bool assigned = std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& s) {
       return std::any_of(s.writes.begin(), s.writes.end(),

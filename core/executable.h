@@ -28,7 +28,7 @@ class RankMemory {
 
  private:
   Buffer work_, state_, host_;
-  std::map<std::string, Block> states_;  // by path, as the first Program that had it placed it
+  std::map<std::string, MemoryBlock> states_;  // by path, as the first Program that had it placed it
   std::int64_t generation_ = 0;
 };
 

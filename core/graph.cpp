@@ -31,7 +31,7 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
     std::string shapes;
     for (const auto& t : in) shapes += (shapes.empty() ? "" : ", ") + to_string(t);
     throw Error(
-        fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->name(), shapes, e.what()));
+        fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->label(), shapes, e.what()));
   }
   const auto id = static_cast<NodeId>(nodes_.size());
   Node node{std::move(op), std::move(inputs), {}, std::move(tag)};

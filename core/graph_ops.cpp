@@ -16,12 +16,6 @@
 namespace tandem {
 namespace {
 
-TensorType with_models(const TensorType& type, std::int64_t models) {
-  TensorType batched = type;
-  batched.shape.insert(batched.shape.begin(), models);
-  return batched;
-}
-
 class InputKernel final : public Kernel {
  public:
   explicit InputKernel(const KernelSpec& spec)

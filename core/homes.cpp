@@ -73,7 +73,7 @@ class HomeFinder {
           throw Error(fmt::format(
               "{}: a value of the all-reduce is already part of something else; a copy must come between",
               node.tag.path));
-        Block& b = p_.blocks.back();
+        MemoryBlock& b = p_.blocks.back();
         home(v) = home(node.outputs[i]) = {block, b.bytes, 0};
         homes_.overwrites[node.outputs[i]] = v;
         b.bytes += align_up(g_.type(v).bytes());

@@ -124,7 +124,7 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
                        std::int64_t& arena_bytes) {
   std::map<int, std::vector<std::pair<BlockId, Life>>> regions;  // by slot count
   for (BlockId b = 0; b < static_cast<BlockId>(p.blocks.size()); ++b) {
-    Block& block = p.block(b);
+    MemoryBlock& block = p.block(b);
     if (block.device != device || block.arena != arena) continue;
     block.offsets.assign(static_cast<std::size_t>(block.slots), 0);
     if (!lives.used(b)) continue;
@@ -146,19 +146,19 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
 }
 
 void place_state(Program& p, int device, std::int64_t& arena_bytes) {
-  std::vector<Block*> blocks;
-  for (Block& b : p.blocks)
+  std::vector<MemoryBlock*> blocks;
+  for (MemoryBlock& b : p.blocks)
     if (b.device == device && b.arena == Arena::state) {
       b.offsets.clear();
       blocks.push_back(&b);
     }
-  std::sort(blocks.begin(), blocks.end(), [](const Block* x, const Block* y) {
+  std::sort(blocks.begin(), blocks.end(), [](const MemoryBlock* x, const MemoryBlock* y) {
     const bool x_later = x->name.starts_with(kOptimizerPath), y_later = y->name.starts_with(kOptimizerPath);
     return x_later != y_later ? y_later : x->name < y->name;
   });
   for (int version = 0; !blocks.empty(); ++version) {
-    std::erase_if(blocks, [&](const Block* b) { return version >= b->slots; });
-    for (Block* b : blocks) {
+    std::erase_if(blocks, [&](const MemoryBlock* b) { return version >= b->slots; });
+    for (MemoryBlock* b : blocks) {
       b->offsets.push_back(arena_bytes);
       arena_bytes += align_up(b->bytes);
     }
@@ -192,7 +192,7 @@ std::vector<std::int64_t> live_bytes(const Program& p, int device) {
   const auto n = static_cast<std::int64_t>(p.steps.size());
   if (n == 0) return {};
   std::vector<std::int64_t> change(static_cast<std::size_t>(n) + 1, 0);
-  for (const Block& block : p.blocks) {
+  for (const MemoryBlock& block : p.blocks) {
     if (block.device != device || block.arena != Arena::work || block.end <= block.begin) continue;
     const std::int64_t length = block.end - block.begin;
     const std::int64_t from = modulo(block.begin, n);

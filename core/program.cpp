@@ -47,7 +47,7 @@ Program project(const Program& program, int device) {
 
   const auto before = static_cast<std::int64_t>(program.steps.size()),
              after = static_cast<std::int64_t>(result.steps.size());
-  for (Block& b : result.blocks)
+  for (MemoryBlock& b : result.blocks)
     for (std::int64_t* position : {&b.begin, &b.end})
       *position = b.device == device && after > 0
                       ? *position / before * after + renumbered[static_cast<std::size_t>(*position % before)]
@@ -61,7 +61,7 @@ std::uint64_t hash(const Program& program) {
   mix(fmt::format("{} {} {} {} {}", program.devices, program.replicas, program.microbatches, program.threads,
                   program.max_lag));
   for (const Lane& l : program.lanes) mix(fmt::format("l{} {} {}", l.device, int(l.kind), l.index));
-  for (const Block& b : program.blocks) {
+  for (const MemoryBlock& b : program.blocks) {
     mix(fmt::format("b{} {} {} {}", b.device, int(b.arena), b.bytes, b.slots));
     for (auto o : b.offsets) mix(fmt::format(" {}", o));
   }

@@ -28,7 +28,7 @@ std::string_view name_of(Arena arena);
 
 /// The unit of placement: values joined by aliasing or contiguity. Slot k lies at offsets[k]; what is
 /// indexed n (a batch, or a state's version) uses slot n mod slots.
-struct Block {
+struct MemoryBlock {
   std::string name{};
   int device = 0;
   Arena arena = Arena::work;
@@ -117,7 +117,7 @@ struct Program {
   int max_lag = 0;
   double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
   std::vector<Lane> lanes{};
-  std::vector<Block> blocks{};
+  std::vector<MemoryBlock> blocks{};
   std::vector<Member> members{};
   std::vector<Step> steps{};
   std::vector<StateBlock> states{};
@@ -125,8 +125,8 @@ struct Program {
 
   Step& step(StepId s) { return steps[static_cast<std::size_t>(s)]; }
   const Step& step(StepId s) const { return steps[static_cast<std::size_t>(s)]; }
-  Block& block(BlockId b) { return blocks[static_cast<std::size_t>(b)]; }
-  const Block& block(BlockId b) const { return blocks[static_cast<std::size_t>(b)]; }
+  MemoryBlock& block(BlockId b) { return blocks[static_cast<std::size_t>(b)]; }
+  const MemoryBlock& block(BlockId b) const { return blocks[static_cast<std::size_t>(b)]; }
   Member& member(MemberId m) { return members[static_cast<std::size_t>(m)]; }
   const Member& member(MemberId m) const { return members[static_cast<std::size_t>(m)]; }
   const Lane& lane(LaneId l) const { return lanes[static_cast<std::size_t>(l)]; }

@@ -154,13 +154,13 @@ class Reader {
       p_.blocks.push_back({name, devices_.at(value), Arena::work, bytes});
       if (const JsonInput* const b = block_section_.find(name)) {
         b->require_keys({"bytes", "arena", "slots", "offsets"});
-        Block& listed = p_.blocks.back();
+        MemoryBlock& listed = p_.blocks.back();
         listed.arena = arena_from_name((*b)["arena"].text("work"));
         listed.bytes = bytes_of((*b)["bytes"], bytes);
         listed.slots = (*b)["slots"].integer(1);
       }
     }
-    Block& b = p_.block(found->second);
+    MemoryBlock& b = p_.block(found->second);
     if (bytes > b.bytes && given_size(name))
       throw Error(fmt::format("Program: value '{}' ends at byte {} of block '{}', which has {}", value, bytes,
                               name, b.bytes));

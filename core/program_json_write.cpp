@@ -14,12 +14,12 @@ class Writer {
  public:
   explicit Writer(const Program& p) : p_(p) {
     std::map<std::string, int> uses;
-    for (const Block& b : p.blocks)
+    for (const MemoryBlock& b : p.blocks)
       if (b.arena == Arena::state) ++uses[b.name];
     std::map<std::string, int> values = uses, blocks = uses, steps;
     for (const Member& m : p.members)
       if (block_of(m).arena != Arena::state) ++values[m.name];
-    for (const Block& b : p.blocks)
+    for (const MemoryBlock& b : p.blocks)
       if (b.arena != Arena::state) ++blocks[b.name];
     for (const Step& s : p.steps) ++steps[s.name];
     const auto unique = [](std::map<std::string, int>& count, const std::string& name, std::size_t id) {
@@ -41,7 +41,7 @@ class Writer {
     for (const Lane& l : p_.lanes)
       j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
     for (const StateBlock& s : p_.states) {
-      const Block& b = p_.block(s.block);
+      const MemoryBlock& b = p_.block(s.block);
       j["states"][b.name] = {{"device", b.device},
                              {"bytes", b.bytes},
                              {"trained", s.trained},
@@ -51,7 +51,7 @@ class Writer {
     std::vector<bool> holds(p_.blocks.size(), false);
     for (const Member& m : p_.members) holds[static_cast<std::size_t>(m.block)] = true;
     for (std::size_t i = 0; i < p_.blocks.size(); ++i)
-      if (const Block& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
+      if (const MemoryBlock& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
         j["blocks"][blocks_[i]] = {
             {"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
     for (std::size_t i = 0; i < p_.members.size(); ++i)
@@ -64,7 +64,7 @@ class Writer {
   }
 
  private:
-  const Block& block_of(const Member& m) const { return p_.blocks[static_cast<std::size_t>(m.block)]; }
+  const MemoryBlock& block_of(const Member& m) const { return p_.blocks[static_cast<std::size_t>(m.block)]; }
 
   std::string operand(MemberId id) const {
     const Member& m = p_.members[static_cast<std::size_t>(id)];

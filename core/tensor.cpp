@@ -14,7 +14,7 @@ namespace tandem {
 namespace {
 
 const Tensor::Impl& get(const Tensor& tensor) {
-  if (!tensor.defined()) throw Error("this Tensor is undefined");
+  if (!tensor.defined()) throw Error("this Tensor is undefined, as a gradient is before backward()");
   return *tensor.impl();
 }
 
@@ -58,7 +58,9 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
 }
 
 void* Tensor::data() {
-  if (get(*this).trace) throw Error("a traced Tensor has no data");
+  if (get(*this).trace)
+    throw Error(
+        "a traced Tensor has no data: it is computed when a Program runs, and delivered as a Trace::result");
   return impl_->buffer.get();
 }
 const void* Tensor::data() const { return const_cast<Tensor*>(this)->data(); }
@@ -71,12 +73,14 @@ std::vector<double> Tensor::values() const {
 }
 
 double Tensor::item() const {
-  if (elements() != 1) throw Error(fmt::format("item() of {}", to_string(type())));
+  if (elements() != 1)
+    throw Error(fmt::format("item() of {}: it is for a Tensor of one element", to_string(type())));
   return load_element(dtype(), data(), 0);
 }
 
 Tensor& Tensor::requires_grad(bool on) {
-  get(*this);
+  if (!get(*this).slot.empty())
+    throw Error(fmt::format("state '{}': whether it is trained is said by Parameter::trained", impl_->slot));
   impl_->requires_grad = on;
   return *this;
 }

@@ -67,8 +67,9 @@ Tensors apply_op(OpPtr op, Tensors inputs);
 /// `apply_op` for ops with one output.
 Tensor apply_op1(OpPtr op, Tensors inputs);
 
-/// Gives a state Tensor a new value: a copy when eager, an `assign` node inside a trace. A `backward` that
-/// still needs the value before it throws Error.
+/// Gives a state Tensor a new value, which is what it is read as from then on: a copy when eager, an `assign`
+/// node inside a trace, at most one a state. A `backward` that still needs the value before, when eager,
+/// throws Error.
 void assign(const Tensor& state, const Tensor& value);
 
 struct History;

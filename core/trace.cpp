@@ -49,7 +49,8 @@ ValueId Trace::value(const Tensor& tensor) {
         impl.slot));
   SlotId slot = graph_.find_slot(impl.slot);
   if (slot < 0) slot = graph_.add_slot({impl.slot, impl.type, impl.trained});
-  return value(read(slot));
+  const auto assigned = assigned_.find(slot);
+  return assigned != assigned_.end() ? assigned->second : value(read(slot));
 }
 
 Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
@@ -80,7 +81,10 @@ Tensor Trace::read(SlotId slot, int age) {
   return tensor(reads_[key]);
 }
 
-void Trace::assign(SlotId slot, const Tensor& value) { apply(std::make_shared<Assign>(slot), {value}); }
+void Trace::assign(SlotId slot, const Tensor& tensor) {
+  apply(std::make_shared<Assign>(slot), {tensor});
+  assigned_[slot] = value(tensor);
+}
 
 Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
   std::vector<ValueId> ids;

@@ -21,8 +21,8 @@ class Trace {
   Graph& graph() { return graph_; }
   /// The Tensor that names an existing value.
   Tensor tensor(ValueId id);
-  /// The value a Tensor names in this graph. An eager Tensor with a slot becomes `read(slot, 1)`
-  /// (one read a slot); any other eager Tensor is copied in as a constant.
+  /// The value a Tensor names in this graph. An eager Tensor with a slot becomes `read(slot, 1)` (one read a
+  /// slot), or what the slot was assigned in this trace; any other eager Tensor is copied in as a constant.
   ValueId value(const Tensor& tensor);
 
   /// Data that the host supplies per batch; the same Tensor each time a name is asked for. `per_model`
@@ -33,7 +33,7 @@ class Trace {
   /// What batch b−age assigned to the slot.
   Tensor read(SlotId slot, int age = 1);
   /// The slot's new value, from this batch on. Once per slot and batch.
-  void assign(SlotId slot, const Tensor& value);
+  void assign(SlotId slot, const Tensor& tensor);
 
   Tensors apply(OpPtr op, const Tensors& inputs);
 
@@ -48,6 +48,7 @@ class Trace {
   Tag tag_;
   bool has_tag_ = false;
   std::unordered_map<std::string, ValueId> reads_;
+  std::unordered_map<SlotId, ValueId> assigned_;
   std::unordered_map<std::string, const Tensor::Impl*> states_;  // by path
   std::unordered_map<std::string, ValueId> inputs_;
   std::unordered_set<std::string> results_;

@@ -51,6 +51,14 @@ std::int64_t element_count(const Shape& shape) {
   return n;
 }
 
+Shape with_models(Shape shape, std::int64_t models) {
+  shape.insert(shape.begin(), models);
+  return shape;
+}
+TensorType with_models(TensorType type, std::int64_t models) {
+  return {type.dtype, with_models(std::move(type.shape), models)};
+}
+
 std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 std::string to_string(const TensorType& type) {

@@ -38,6 +38,10 @@ struct TensorType {
 };
 using Types = std::vector<TensorType>;
 
+/// What several models have together: with a leading axis of them.
+Shape with_models(Shape shape, std::int64_t models);
+TensorType with_models(TensorType type, std::int64_t models);
+
 /// "f32[8, 3, 32, 32]"
 std::string to_string(const TensorType& type);
 

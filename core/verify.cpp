@@ -12,7 +12,7 @@ namespace tandem {
 void verify_extents(const Program& p) {
   const auto accesses = accesses_by_block(p);
   for (std::size_t id = 0; id < p.blocks.size(); ++id) {
-    const Block& b = p.blocks[id];
+    const MemoryBlock& b = p.blocks[id];
     if (accesses[id].empty() && b.arena != Arena::state) continue;  // never addressed
     const DeviceMemory& memory = p.memory.at(static_cast<std::size_t>(b.device));
     const std::int64_t extent = b.arena == Arena::work    ? memory.work

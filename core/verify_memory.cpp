@@ -13,7 +13,7 @@ namespace {
 
 int max_slots(const Program& p) {
   int slots = 1;
-  for (const Block& b : p.blocks) slots = std::max(slots, b.slots);
+  for (const MemoryBlock& b : p.blocks) slots = std::max(slots, b.slots);
   return slots;
 }
 
@@ -52,7 +52,7 @@ class MemoryCheck {
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   const Step& step(StepId s) const { return p_.steps[at(s)]; }
   const Member& member(MemberId m) const { return p_.members[at(m)]; }
-  const Block& block(const Member& m) const { return p_.blocks[at(m.block)]; }
+  const MemoryBlock& block(const Member& m) const { return p_.blocks[at(m.block)]; }
   bool is_state(const Member& m) const { return block(m).arena == Arena::state; }
 
   // Every member that a step uses and every state, whole: what may cover bytes.
@@ -95,7 +95,7 @@ class MemoryCheck {
           const std::size_t a = at(int(block(m).arena));
           BlockId& first = owner[a][at(&s - segments_[a].data())];
           if (first < 0) first = m.block;
-          const Block& other = p_.blocks[at(first)];
+          const MemoryBlock& other = p_.blocks[at(first)];
           if (other.slots != block(m).slots)
             throw Error(fmt::format(
                 "race: '{}' ({} slots, used by '{}') and '{}' ({} slots, used by '{}') share bytes; only blocks "
@@ -112,7 +112,7 @@ class MemoryCheck {
   }
 
   template <class F> void for_each_segment(const Member& m, std::int64_t index, F f) {
-    const Block& b = block(m);
+    const MemoryBlock& b = block(m);
     const auto& cuts = bounds_[at(int(b.arena))];
     auto& segments = segments_[at(int(b.arena))];
     const std::int64_t from = address(m, index);

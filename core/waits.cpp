@@ -55,7 +55,7 @@ void check_devices(const Program& p) {
 
 void check_blocks(const Program& p) {
   std::int64_t room = kMaxBytes;
-  for (const Block& b : p.blocks) {
+  for (const MemoryBlock& b : p.blocks) {
     if (b.bytes < 0 || b.slots < 1 || b.slots > kMaxSlots || b.device < 0 || b.device >= p.devices)
       throw Error(fmt::format(
           "block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, the device below {}",

@@ -105,11 +105,11 @@ void check_labels(const Format& format, const RecordFile& file, std::int64_t rec
                   std::span<const std::uint8_t> bytes) {
   for (std::size_t i = 0; i < format.label_bytes.size(); ++i)
     if (const LabelByte& label = format.label_bytes[i]; bytes[i] >= label.classes)
-      throw BadSample(fmt::format(
-          "{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
-          "not {}: fetch it again",
-          file.path().string(), record, record * format.record_bytes() + static_cast<std::int64_t>(i),
-          label.name, bytes[i], label.classes - 1, format.name));
+      throw BadSample(
+          fmt::format("{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
+                      "not {}: fetch it again",
+                      file.path(), record, record * format.record_bytes() + static_cast<std::int64_t>(i),
+                      label.name, bytes[i], label.classes - 1, format.name));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class MemoryDataset final : public Dataset {
   int classes() const override { return class_count; }
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
   void get_labels(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
-  /// Of the labels and some bytes of every sample: other data have, almost certainly, another one.
+  /// Of all samples and labels: other data have, almost certainly, another one.
   std::string digest() const;
 
   TensorType sample_type;

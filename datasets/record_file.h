@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
+
+#include <tandem/core/input_file.h>
 
 namespace tandem {
 
@@ -12,15 +12,14 @@ class RecordFile {
  public:
   /// `of`: whose records, for messages. Throws Error naming the file when it cannot be opened, is empty, or
   /// is no whole number of records: how many bytes are over, and from which offset.
-  RecordFile(std::filesystem::path file, std::int64_t record_bytes, std::string of);
+  RecordFile(std::string file, std::int64_t record_bytes, const std::string& of);
   std::int64_t records() const { return records_; }
-  const std::filesystem::path& path() const { return file_; }
+  const std::string& path() const { return file_.path(); }
   /// The whole record. Throws BadSample naming file and offset when the disk does not give it.
   void read(std::int64_t record, std::span<std::uint8_t> out) const;
 
  private:
-  std::filesystem::path file_;
-  std::shared_ptr<const int> descriptor_;
+  InputFile file_;
   std::int64_t record_bytes_, records_ = 0;
 };
 

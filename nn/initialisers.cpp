@@ -9,36 +9,43 @@
 
 namespace tandem::nn {
 
+namespace {
+// What a variance is divided by.
+double checked(std::int64_t fan, const std::string& path) {
+  if (fan <= 0) throw Error(fmt::format("{}: a fan of {} cannot scale initial weights", path, fan));
+  return static_cast<double>(fan);
+}
+}  // namespace
+
 Initialiser kaiming_uniform(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    return tandem::kaiming_uniform(type, fans.in, path, seed, gain);
+    const double bound = std::sqrt(3 * gain * gain / checked(fans.in, path));
+    return uniform(type, -bound, bound, path, seed);
   };
 }
 
 Initialiser kaiming_normal(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    return tandem::kaiming_normal(type, fans.in, path, seed, gain);
+    return normal(type, 0, std::sqrt(gain * gain / checked(fans.in, path)), path, seed);
   };
 }
 
 Initialiser xavier_uniform(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    const double bound = gain * std::sqrt(6 / static_cast<double>(fans.in + fans.out));
+    const double bound = gain * std::sqrt(6 / checked(fans.in + fans.out, path));
     return uniform(type, -bound, bound, path, seed);
   };
 }
 
 Initialiser xavier_normal(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    return normal(type, 0, gain * std::sqrt(2 / static_cast<double>(fans.in + fans.out)), path, seed);
+    return normal(type, 0, gain * std::sqrt(2 / checked(fans.in + fans.out, path)), path, seed);
   };
 }
 
 Initialiser lecun_normal() { return kaiming_normal(1); }
 
 Initialiser truncated_normal(double deviation, double cut) {
-  if (!(cut > 0))
-    throw Error(fmt::format("a normal distribution cut at {} deviations has nothing left", cut));
   return [=](const TensorType& type, Fans, const std::string& path, std::uint64_t seed) {
     return tandem::truncated_normal(type, deviation, cut, path, seed);
   };
@@ -46,7 +53,7 @@ Initialiser truncated_normal(double deviation, double cut) {
 
 Initialiser default_uniform() {
   return [](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    const double bound = 1 / std::sqrt(static_cast<double>(fans.in));
+    const double bound = 1 / std::sqrt(checked(fans.in, path));
     return uniform(type, -bound, bound, path, seed);
   };
 }

@@ -13,6 +13,7 @@ struct Fans {
 };
 
 /// How a layer's weights begin: a function of the parameter's type, its fans and path, and the model's seed.
+/// Those here throw Error where a fan that they divide by is 0.
 using Initialiser =
     std::function<Tensor(const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed)>;
 

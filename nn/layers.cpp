@@ -74,9 +74,10 @@ Tensor Linear::forward(const Tensor& x) {
 
 Conv2d::Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options)
     : Module(parent, name), options_(options) {
-  const std::int64_t channels = per_group("input", options.in, options.groups), kernel = options.kernel;
-  const Fans fans{kernel * kernel * channels, kernel * kernel * options.out / options.groups};
-  add_parameter(filters({options.out, kernel, kernel, channels}, fans, options.init));
+  const std::int64_t channels = per_group("input", options.in, options.groups);
+  const auto [rows, columns] = options.kernel;
+  const Fans fans{rows * columns * channels, rows * columns * options.out / options.groups};
+  add_parameter(filters({options.out, rows, columns, channels}, fans, options.init));
   if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor Conv2d::forward(const Tensor& x) {
@@ -90,9 +91,10 @@ Tensor Conv2d::forward(const Tensor& x) {
 ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name,
                                  const ConvTranspose2dOptions& options)
     : Module(parent, name), options_(options) {
-  const std::int64_t channels = per_group("output", options.out, options.groups), kernel = options.kernel;
-  const Fans fans{kernel * kernel * channels, kernel * kernel * options.in / options.groups};
-  add_parameter(filters({options.in, kernel, kernel, channels}, fans, options.init));
+  const std::int64_t channels = per_group("output", options.out, options.groups);
+  const auto [rows, columns] = options.kernel;
+  const Fans fans{rows * columns * channels, rows * columns * options.in / options.groups};
+  add_parameter(filters({options.in, rows, columns, channels}, fans, options.init));
   if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {

@@ -6,6 +6,7 @@
 
 #include <tandem/nn/initialisers.h>
 #include <tandem/nn/module.h>
+#include <tandem/ops/window.h>
 
 namespace tandem::nn {
 
@@ -30,12 +31,12 @@ class Linear final : public Module {
 
 struct Conv2dOptions {
   std::int64_t in = 0, out = 0;
-  std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1;
-  std::int64_t groups = 1;  ///< as many as channels: depthwise
+  Size2 kernel = 3, stride = 1, padding = 0, dilation = 1;  ///< of rows and columns: 3, or {1, 7}
+  std::int64_t groups = 1;                                  ///< as many as channels: depthwise
   bool bias = true;
   Initialiser init{};  ///< as LinearOptions::init
 };
-/// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, kernel, kernel, in/groups) and `bias` (out).
+/// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, rows, columns, in/groups) and `bias` (out).
 class Conv2d final : public Module {
  public:
   Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options);
@@ -47,14 +48,15 @@ class Conv2d final : public Module {
 
 struct ConvTranspose2dOptions {
   std::int64_t in = 0, out = 0;
-  std::int64_t kernel = 3, stride = 1, padding = 0;
-  std::int64_t output_padding = 0;  ///< below the stride
-  std::int64_t dilation = 1, groups = 1;
+  Size2 kernel = 3, stride = 1, padding = 0;
+  Size2 output_padding = 0;  ///< below the stride
+  Size2 dilation = 1;
+  std::int64_t groups = 1;
   bool bias = true;
   Initialiser init{};  ///< as LinearOptions::init
 };
 /// (N, H, W, in) -> (N, (H−1)·stride − 2·padding + dilation·(kernel−1) + output_padding + 1, …, out).
-/// Parameters `weight` (in, kernel, kernel, out/groups) and `bias` (out).
+/// Parameters `weight` (in, rows, columns, out/groups) and `bias` (out).
 class ConvTranspose2d final : public Module {
  public:
   ConvTranspose2d(Module& parent, const std::string& name, const ConvTranspose2dOptions& options);
@@ -66,7 +68,7 @@ class ConvTranspose2d final : public Module {
 
 struct SeparableConv2dOptions {
   std::int64_t in = 0, out = 0;
-  std::int64_t kernel = 3, stride = 1, padding = 0, dilation = 1;
+  Size2 kernel = 3, stride = 1, padding = 0, dilation = 1;
   bool bias = true;
 };
 /// A convolution of each channel by itself, `depthwise`, then one of single pixels over all channels,

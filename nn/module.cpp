@@ -31,6 +31,8 @@ Module::Module(Module& parent, std::string name) : name_(std::move(name)) {
 }
 
 Tensor Module::operator()(const Tensor& x) {
+  for (const auto& p : parameters_)
+    if (auto& impl = *p->tensor.impl(); !impl.slot.empty()) impl.trained = impl.requires_grad = p->trained;
   if (name_.empty()) return forward(x);
   const Scope scope(name_);
   return forward(x);
@@ -91,7 +93,12 @@ void Module::initialise(std::uint64_t seed) {
 
 std::map<std::string, Tensor> Module::state() {
   std::map<std::string, Tensor> result;
-  for (auto& [path, p] : named_parameters()) result.emplace(path, contents(*p, path));
+  for (auto& [path, p] : named_parameters()) {
+    const Tensor& now = contents(*p, path);
+    Tensor copy = Tensor::empty(now.type());
+    std::memcpy(copy.data(), now.data(), static_cast<std::size_t>(now.type().bytes()));
+    result.emplace(path, std::move(copy));
+  }
   return result;
 }
 
@@ -123,6 +130,14 @@ const Tensor& Module::parameter(std::size_t index) const {
 void Module::train(bool on) {
   training_ = on;
   for (Module* child : children_) child->train(on);
+}
+
+ModeScope::ModeScope(Module& module, bool training) {
+  module.visit("", [this](Module& m, const std::string&) { before_.emplace_back(&m, m.training_); });
+  module.train(training);
+}
+ModeScope::~ModeScope() {
+  for (const auto& [module, training] : before_) module->training_ = training;
 }
 
 }  // namespace tandem::nn

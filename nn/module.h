@@ -15,7 +15,7 @@ namespace tandem::nn {
 struct Parameter {
   std::string name;
   Tensor tensor;
-  bool trained = true;
+  bool trained = true;  ///< may be changed, to freeze a part: what is called or traced from then on follows
   /// Initial contents, from the full path and the model's seed; ops/init.h has the usual ones. Throws what it
   /// likes.
   std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialise;
@@ -53,7 +53,8 @@ class Module {
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
   /// Paths of what PyTorch counts batches in, and Tandem does not: it is in PyTorch's files alone.
   std::vector<std::string> torch_counters();
-  /// Paths and values of all parameters and buffers. Throws Error before `initialise` or `load`.
+  /// All parameters and buffers by path: copies, which stay as they are now. Throws Error before `initialise`
+  /// or `load`.
   std::map<std::string, Tensor> state();
   /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
   void load(const std::map<std::string, Tensor>& state);
@@ -63,6 +64,8 @@ class Module {
   void eval() { train(false); }
   bool training() const { return training_; }
   const std::string& name() const { return name_; }
+  /// In order of declaration; each knows its name.
+  const std::vector<Module*>& children() const { return children_; }
 
  protected:
   /// Declares a parameter; `*this` owns it.
@@ -72,6 +75,7 @@ class Module {
   const Tensor& parameter(std::size_t index) const;
 
  private:
+  friend class ModeScope;
   /// Calls `f(module, prefix of its names)` for this module and its children.
   void visit(const std::string& prefix, const std::function<void(Module&, const std::string&)>& f);
   std::string name_;
@@ -79,6 +83,18 @@ class Module {
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::string> torch_counters_;
   bool training_ = true;
+};
+
+/// While it lives, a module and all in it are in training or in evaluation; then each is as it was before.
+class ModeScope {
+ public:
+  ModeScope(Module& module, bool training);
+  ~ModeScope();
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  std::vector<std::pair<Module*, bool>> before_;
 };
 
 /// dtype of parameters declared from here on, on this thread (default f32).

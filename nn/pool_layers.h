@@ -7,9 +7,9 @@ namespace tandem::nn {
 /// Pooling as modules, for networks that list their layers. (N, H, W, C) -> (N, H′, W′, C); no parameters.
 
 struct PoolOptions {
-  std::int64_t kernel = 2;
-  std::int64_t stride = 0;  ///< 0: the kernel's size
-  std::int64_t padding = 0;
+  Size2 kernel = 2;  ///< of rows and columns: 2, or {1, 2}
+  Size2 stride = 0;  ///< 0: the kernel's size
+  Size2 padding = 0;
   tandem::Pool2dOptions window() const { return {kernel, stride, padding}; }
 };
 class MaxPool2d final : public Module {

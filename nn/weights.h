@@ -22,10 +22,10 @@ struct WeightsReport {
       mismatched;  ///< "head.weight: f32[10, 64], the model's f32[100, 64]", as in the file
 };
 
-/// Loads a module's weights from a safetensors file with the names and layouts of PyTorch. Batch norm's
-/// num_batches_tracked is not used. Throws Error listing all that is missing, unexpected and mismatched; with
-/// `partial` only where nothing fits, or a parameter would be left without contents. A model is changed only
-/// where nothing is thrown.
+/// Loads a module's weights from a safetensors file with the names and layouts of PyTorch. Those of another
+/// floating-point type are converted, rounded to nearest. Batch norm's num_batches_tracked is not used.
+/// Throws Error listing all that is missing, unexpected and mismatched; with `partial` only where nothing
+/// fits, or a parameter would be left without contents. A model is changed only where nothing is thrown.
 WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options = {});
 /// What that would load, by path: the module, which need not have contents, is left as it is.
 std::map<std::string, Tensor> read_weights(Module& module, const std::string& file,

@@ -9,11 +9,6 @@
 namespace tandem {
 namespace {
 
-TensorType with_models(TensorType type, std::int64_t models) {
-  type.shape.insert(type.shape.begin(), models);
-  return type;
-}
-
 constexpr std::string_view kInsertedLater =
     "transfers are put in after differentiation, which gives them their own";
 

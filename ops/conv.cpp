@@ -74,12 +74,12 @@ Conv2dSize Conv2d::size(std::span<const TensorType> inputs) const {
   const TensorType &x = inputs[0], &w = inputs[1];
   check_image("input", x);
   if (w.rank() != 4 || w.shape[3] * options.groups != x.shape[3])
-    throw Error(fmt::format("an image of {} channels in {} needs weights (O,Kh,Kw,{}), these are {}",
-                            x.shape[3], counted(options.groups, "group"),
-                            x.shape[3] % options.groups == 0
-                                ? fmt::format("{}", x.shape[3] / options.groups)
-                                : fmt::format("{}/{}", x.shape[3], options.groups),
-                            to_string(w.shape)));
+    throw Error(
+        fmt::format("an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), these are {}",
+                    x.shape[3], counted(options.groups, "group"),
+                    x.shape[3] % options.groups == 0 ? fmt::format("{}", x.shape[3] / options.groups)
+                                                     : fmt::format("{}/{}", x.shape[3], options.groups),
+                    to_string(w.shape)));
   if (inputs.size() == 3 && inputs[2].shape != Shape{w.shape[0]})
     throw Error(fmt::format("the bias {} is not ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));

@@ -21,11 +21,6 @@ template <class Draw> Tensor fill(TensorType type, const std::string& path, std:
   return tensor;
 }
 
-double per_fan(double variance, std::int64_t fan, const std::string& path) {
-  if (fan <= 0) throw Error(fmt::format("{}: a fan of {} cannot scale initial weights", path, fan));
-  return variance / static_cast<double>(fan);
-}
-
 }  // namespace
 
 Tensor uniform(TensorType type, double low, double high, const std::string& path, std::uint64_t seed) {
@@ -41,27 +36,12 @@ Tensor normal(TensorType type, double mean, double deviation, const std::string&
 
 Tensor truncated_normal(TensorType type, double deviation, double cut, const std::string& path,
                         std::uint64_t seed) {
+  if (!(cut > 0))
+    throw Error(fmt::format("{}: a normal distribution cut at {} deviations has nothing left", path, cut));
   return fill(std::move(type), path, seed, [=](const RngKey& key, std::uint64_t i) {
     for (std::uint64_t attempt = 0;; ++attempt)
       if (const double x = normal(key, attempt, i); std::fabs(x) <= cut) return deviation * x;
   });
-}
-
-Tensor kaiming_uniform(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed,
-                       double gain) {
-  const double bound = std::sqrt(per_fan(3 * gain * gain, fan_in, path));
-  return uniform(std::move(type), -bound, bound, path, seed);
-}
-
-Tensor kaiming_normal(TensorType type, std::int64_t fan_in, const std::string& path, std::uint64_t seed,
-                      double gain) {
-  return normal(std::move(type), 0, std::sqrt(per_fan(gain * gain, fan_in, path)), path, seed);
-}
-
-Tensor xavier_uniform(TensorType type, std::int64_t fan_in, std::int64_t fan_out, const std::string& path,
-                      std::uint64_t seed) {
-  const double bound = std::sqrt(per_fan(6, fan_in + fan_out, path));
-  return uniform(std::move(type), -bound, bound, path, seed);
 }
 
 }  // namespace tandem

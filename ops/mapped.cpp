@@ -7,6 +7,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 #include <tandem/core/trace.h>
+#include <tandem/ops/shape.h>
 
 namespace tandem {
 namespace {
@@ -74,7 +75,7 @@ Types Mapped::inner_types(std::span<const TensorType> inputs) const {
 
 Types Mapped::infer(std::span<const TensorType> inputs) const {
   Types types = inner->infer(inner_types(inputs));
-  for (auto& t : types) t.shape.insert(t.shape.begin(), models);
+  for (auto& t : types) t = with_models(t, models);
   return types;
 }
 
@@ -151,6 +152,11 @@ void replay_batched(const Node& node, std::int64_t models, bool force,
     inputs.push_back(values.at(v).tensor);
     batched.push_back(values.at(v).batched);
   }
+  if (node.outputs.empty())  // what leaves the graph is each model's
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i] = with_model_axis(inputs[i], batched[i], models);
+      batched[i] = true;
+    }
   const bool any = force || std::find(batched.begin(), batched.end(), true) != batched.end();
   const Tensors outputs = any ? node.op->batch({inputs, batched, models}) : apply_op(node.op, inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};

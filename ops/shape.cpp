@@ -24,12 +24,6 @@ void check_axis(int axis, const TensorType& type) {
   if (axis < 0 || axis >= type.rank()) throw Error(fmt::format("axis {} of {}", axis, to_string(type)));
 }
 
-Shape with_models(const Shape& shape, std::int64_t models) {
-  Shape result = shape;
-  result.insert(result.begin(), models);
-  return result;
-}
-
 // Ranges and paddings name axes of the input, in order.
 template <class PerAxis> void check_axes(const std::vector<PerAxis>& parts, const TensorType& type) {
   for (std::size_t i = 0; i < parts.size(); ++i) {

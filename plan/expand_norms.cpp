@@ -6,6 +6,7 @@
 #include <tandem/core/trace.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/norm.h>
+#include <tandem/ops/shape.h>
 
 namespace tandem {
 namespace {
@@ -29,7 +30,10 @@ Tensors mapped_in_parts(const BatchNorm& op, const Mapped& mapped, const Tensors
     parts = batch_norm_in_parts(op, arguments[0], arguments[1], arguments[2]);
   }
   replay_batched(one, mapped.models, values);
-  for (Tensor& t : parts) t = values.at(t.impl()->value).tensor;
+  for (Tensor& t : parts) {
+    const Replayed& all = values.at(t.impl()->value);
+    t = with_model_axis(all.tensor, all.batched, mapped.models);  // statistics of what the models share
+  }
   return parts;
 }
 

@@ -9,8 +9,7 @@
 
 namespace tandem {
 
-void load_state(const Program& program, int stage, RankMemory& memory,
-                const std::map<std::string, Tensor>& state) {
+void check_state(const Program& program, int stage, const std::map<std::string, Tensor>& state) {
   const auto any = [&](auto f) { return std::any_of(program.states.begin(), program.states.end(), f); };
   const bool optimises = any([](const StateBlock& s) { return s.path.starts_with(kOptimizerPath); });
   for (const auto& [path, value] : state)
@@ -21,20 +20,29 @@ void load_state(const Program& program, int stage, RankMemory& memory,
           path));
   for (const StateBlock& s : program.states) {
     if (program.block(s.block).device != stage) continue;
-    const auto bytes = memory.state(program, s);
     const auto found = state.find(s.path);
     if (found == state.end()) {
       if (!s.path.starts_with(kOptimizerPath)) throw Error(fmt::format("state '{}' is missing", s.path));
-      std::memset(bytes.data(), 0, bytes.size());
-      continue;
-    }
-    if (found->second.type() != s.type)
+    } else if (found->second.type() != s.type) {
       throw Error(fmt::format("state '{}' is {}, the value given {}{}", s.path, to_string(s.type),
                               to_string(found->second.type()),
                               s.type.shape.size() == found->second.shape().size() + 1
                                   ? "; several models' states are put together by stack_states"
                                   : ""));
-    std::memcpy(bytes.data(), found->second.data(), bytes.size());
+    }
+  }
+}
+
+void load_state(const Program& program, int stage, RankMemory& memory,
+                const std::map<std::string, Tensor>& state) {
+  check_state(program, stage, state);
+  for (const StateBlock& s : program.states) {
+    if (program.block(s.block).device != stage) continue;
+    const auto bytes = memory.state(program, s);
+    if (const auto found = state.find(s.path); found != state.end())
+      std::memcpy(bytes.data(), found->second.data(), bytes.size());
+    else
+      std::memset(bytes.data(), 0, bytes.size());
   }
 }
 

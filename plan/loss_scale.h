@@ -11,7 +11,7 @@ namespace tandem {
 /// after `growth_interval` batches in a row that are, it doubles (never above 2^126). Micikevicius et al.,
 /// "Mixed Precision Training", 2018.
 struct LossScale {
-  double initial = 65536;  ///< a power of two from 1 to 2^126
+  double initial = 65536;      ///< a power of two from 1 to 2^126
   int growth_interval = 2000;  ///< batches, from 1 to 2^24: what f32 counts
 };
 

@@ -58,18 +58,26 @@ class Updates {
   }
 
   void require_all_used() const {
-    for (std::size_t i = 0; i < groups_.size(); ++i)
-      if (!used_.contains(&groups_[i]))
-        throw Error(fmt::format("parameter group {} ({}) has no parameter of its own", i,
-                                fmt::join(groups_[i].parameters, ", ")));
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+      const std::string group =
+          fmt::format("parameter group {} ({})", i, fmt::join(groups_[i].parameters, ", "));
+      for (const std::string& pattern : groups_[i].parameters)
+        if (!named_.contains(&pattern))
+          throw Error(fmt::format("{}: '{}' names no trained parameter", group, pattern));
+      if (!used_.contains(&groups_[i])) throw Error(group + " has no parameter of its own");
+    }
   }
 
  private:
   const ParameterGroup* group_of(const std::string& path) {
+    const ParameterGroup* first = nullptr;
     for (const ParameterGroup& group : groups_)
-      for (const std::string& pattern : group.parameters)
-        if (matches(pattern, path)) return *used_.insert(&group).first;
-    return nullptr;
+      for (const std::string& pattern : group.parameters) {
+        if (!matches(pattern, path)) continue;
+        named_.insert(&pattern);
+        if (!first) first = *used_.insert(&group).first;
+      }
+    return first;
   }
 
   // One learning-rate input a stage.
@@ -122,6 +130,7 @@ class Updates {
   const int models_;
   std::map<int, ValueId> rates_;
   std::set<const ParameterGroup*> used_;
+  std::set<const std::string*> named_;  // patterns with a parameter
 };
 
 }  // namespace
@@ -143,7 +152,9 @@ void check(const Optimizer& optimizer) {
       throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
   };
   std::visit([&](const auto& o) { sensible("weight decay", o.weight_decay); }, optimizer);
-  if (const auto* sgd = std::get_if<SgdOptions>(&optimizer)) sensible("momentum", sgd->momentum);
+  if (const auto* sgd = std::get_if<SgdOptions>(&optimizer);
+      sgd && !(sgd->momentum >= 0 && sgd->momentum < 1))
+    throw Error(fmt::format("momentum {}: it must be from 0 to below 1", sgd->momentum));
   if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
     sensible("epsilon", adam->epsilon);
     AdamUpdate{*adam};

@@ -24,7 +24,7 @@ struct ParameterGroup {
 /// Appends the optimiser: for every gradient an update of its slot, and of the slots that the update keeps:
 /// "optimizer.momentum.<path>", or "optimizer.exp_avg.<path>", "optimizer.exp_avg_sq.<path>" and
 /// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) where there are
-/// several. Throws Error where a group names no parameter.
+/// several. Throws Error where a group or one of its names has no parameter.
 StepGraph add_updates(StepGraph step, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups,
                       int models);
 

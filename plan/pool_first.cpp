@@ -21,9 +21,10 @@ Graph pool_first(const Graph& graph) {
     if (!dynamic_cast<const MaxPool2d*>(pool.op.get())) return nullptr;
     const ValueId pooled = pool.inputs[0];
     const NodeId maker = graph.value(pooled).producer;
-    const bool alone = maker >= 0 && readers[static_cast<std::size_t>(pooled)].size() == 1 &&
+    if (maker < 0 || !is_relu(*graph.node(maker).op)) return nullptr;
+    const bool alone = readers[static_cast<std::size_t>(pooled)].size() == 1 &&
                        graph.type(pooled).dtype == graph.type(graph.node(maker).inputs[0]).dtype;
-    return alone && is_relu(*graph.node(maker).op) ? &graph.node(maker) : nullptr;
+    return alone ? &graph.node(maker) : nullptr;
   };
   std::vector<bool> moved(graph.nodes().size(), false);
   for (const Node& n : graph.nodes())

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -51,9 +52,11 @@ namespace {
 constexpr std::uint64_t kHashChannel = (std::uint64_t{1} << 30) - 1;
 constexpr std::uint64_t kStateChannel = (std::uint64_t{1} << 30) - 2;
 
-template <class F> void on_each_rank(std::size_t ranks, F f) {
+// Ranks wait for each other, so where one cannot be started the others' Comms are given up.
+template <class F>
+void on_each_rank(std::size_t ranks, const std::vector<std::unique_ptr<Comm>>& comms, F f) {
   std::vector<std::exception_ptr> errors(ranks);
-  std::vector<std::jthread> threads;  // joined also where one cannot be started
+  std::vector<std::jthread> threads;
   const auto guarded = [&](std::size_t i) {
     try {
       f(i);
@@ -61,7 +64,13 @@ template <class F> void on_each_rank(std::size_t ranks, F f) {
       errors[i] = std::current_exception();
     }
   };
-  for (std::size_t i = 1; i < ranks; ++i) threads.emplace_back(guarded, i);
+  try {
+    for (std::size_t i = 1; i < ranks; ++i) threads.emplace_back(guarded, i);
+  } catch (const std::system_error&) {
+    for (const auto& comm : comms) comm->abort("not every rank's thread could be started");
+    threads.clear();
+    throw;
+  }
   guarded(0);
   for (auto& t : threads) t.join();
   // The cause is the error that is not merely the echo of another rank's.
@@ -121,13 +130,20 @@ int Session::add(Program program, Host& host) {
   check(program);
   std::vector<std::unique_ptr<Rank::Turn>> turns;
   for (auto& rank : ranks_) turns.push_back(rank->prepare(program, host, options_, origin_));
-  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->turns.push_back(std::move(turns[r]));
-  programs_.push_back(std::move(program));
-  return static_cast<int>(programs_.size()) - 1;
+  std::size_t number = 0;
+  while (number < programs_.size() && programs_[number]) ++number;
+  if (number == programs_.size()) {
+    programs_.emplace_back();
+    for (auto& rank : ranks_) rank->turns.emplace_back();
+  }
+  programs_[number] = std::make_unique<const Program>(std::move(program));
+  for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->turns[number] = std::move(turns[r]);
+  return static_cast<int>(number);
 }
 
 void Session::drop(int program) {
   for (auto& rank : ranks_) rank->turns.at(static_cast<std::size_t>(program)).reset();
+  if (program > 0) programs_[static_cast<std::size_t>(program)].reset();  // the first says where states lie
 }
 
 void Session::check(const Program& program) const {
@@ -147,7 +163,7 @@ void Session::check(const Program& program) const {
     throw Error(fmt::format("{} Comms for {}; give all of them, or the one of this process", comms_.size(),
                             counted(size, "rank")));
   for (const StateBlock& s : program.states)
-    if (!programs_.empty() && std::none_of(programs_[0].states.begin(), programs_[0].states.end(),
+    if (!programs_.empty() && std::none_of(programs_[0]->states.begin(), programs_[0]->states.end(),
                                            [&](const StateBlock& known) { return known.path == s.path; }))
       throw Error(
           fmt::format("state '{}' is not in the session's first Program, which must have all", s.path));
@@ -155,14 +171,17 @@ void Session::check(const Program& program) const {
       options_.memory_budget > 0 && peak > options_.memory_budget)
     throw Error(fmt::format(
         "the memory budget of {} bytes is too small for the session's {} together, whose peak is {}",
-        options_.memory_budget, counted(std::ssize(programs_) + 1, "Program"), peak));
+        options_.memory_budget,
+        counted(1 + std::ranges::count_if(programs_, [](const auto& p) { return p != nullptr; }), "Program"),
+        peak));
   verify(program);
   if (size > 1)
-    on_each_rank(comms_.size(),
+    on_each_rank(comms_.size(), comms_,
                  [&](std::size_t i) { agree(*comms_[i], hash(program), "the Program", kHashChannel); });
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
+  for (const auto& rank : ranks_) check_state(program(), rank->context.stage, state);
   for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
   loaded_ = true;
 }
@@ -179,8 +198,19 @@ Tensor tensor_for(const StateBlock& s, const std::map<std::string, Tensor>& into
 
 }  // namespace
 
-std::map<std::string, Tensor> Session::state(int root, Comm* through,
-                                             std::map<std::string, Tensor>&& into) const {
+std::map<std::string, Tensor> Session::state(int root, std::map<std::string, Tensor>&& into) const {
+  if (!loaded_ && !program().states.empty())
+    throw Error(
+        "the session has no state: none was loaded, or its last run failed, and what is left is of no batch");
+  return gathered(root, nullptr, into);
+}
+
+std::map<std::string, Tensor> Session::remains(int root, Comm* through) const {
+  return gathered(root, through, {});
+}
+
+std::map<std::string, Tensor> Session::gathered(int root, Comm* through,
+                                                const std::map<std::string, Tensor>& into) const {
   std::map<std::string, Tensor> result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {
@@ -238,7 +268,7 @@ void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state
 
 // All replicas get what replica 0 has.
 void Session::share_untrained_state() {
-  on_each_rank(ranks_.size(), [&](std::size_t i) {
+  on_each_rank(ranks_.size(), comms_, [&](std::size_t i) {
     const RankContext& c = ranks_[i]->context;
     const auto rank_of = [&](int replica) { return replica * c.stages + c.stage; };
     for (const StateBlock& s : program().states) {
@@ -284,7 +314,7 @@ void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int prog
   if (!assigns && apart_) share_untrained_state();
   apart_ = assigns;
   loaded_ = false;
-  on_each_rank(ranks_.size(), [&](std::size_t i) {
+  on_each_rank(ranks_.size(), comms_, [&](std::size_t i) {
     Rank::Turn& turn = *ranks_[i]->turns.at(static_cast<std::size_t>(program));
     turn.executable.start_at(first_batch);
     tandem::run(turn.backend, batches);
@@ -370,7 +400,8 @@ std::int64_t Session::planned_peak() const { return planned_peak_with(nullptr); 
 // The Programs share one arena of each kind, as large as the largest of them needs it.
 std::int64_t Session::planned_peak_with(const Program* next) const {
   std::vector<const Program*> all;
-  for (const Program& p : programs_) all.push_back(&p);
+  for (const auto& p : programs_)
+    if (p) all.push_back(p.get());
   if (next) all.push_back(next);
   std::int64_t peak = 0;
   for (std::size_t device = 0; device < all[0]->memory.size(); ++device) {
@@ -409,7 +440,8 @@ std::int64_t Session::executed_peak(int root) const {
 
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
-  for (const Program& p : programs_) peak = std::max(peak, tandem::live_peak(p));
+  for (const auto& p : programs_)
+    if (p) peak = std::max(peak, tandem::live_peak(*p));
   return peak;
 }
 

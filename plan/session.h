@@ -38,21 +38,26 @@ class Session {
   /// together need more than the budget. Where ranks are processes all of them must call.
   int add(Program program, Host& host);
 
-  /// Gives up what a Program holds beside the shared memory: its kernels. It cannot run again.
+  /// Gives up what a Program holds beside the shared memory: its kernels. It cannot run again; its number may
+  /// become another's.
   void drop(int program);
 
-  const Program& program(int number = 0) const { return programs_.at(static_cast<std::size_t>(number)); }
+  /// One that was not dropped; of the first what is said of states stays.
+  const Program& program(int number = 0) const { return *programs_.at(static_cast<std::size_t>(number)); }
 
   /// Sets state by path, on every local rank that holds it; to be called before the first run. What is not
   /// named and belongs to the optimiser (its path begins with kOptimizerPath) starts at zero, and is left
-  /// out by a Program without an optimiser; anything else missing, mismatched or unknown is an Error.
+  /// out by a Program without an optimiser; anything else missing, mismatched or unknown is an Error, and
+  /// then nothing is set.
   void load(const std::map<std::string, Tensor>& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
-  /// alone gets what is not its own; `through` is a Comm to use in place of the session's own, which is of no
-  /// use after a failure. Tensors of an earlier such state, `into`, are filled again where nobody else
-  /// uses them any more.
-  std::map<std::string, Tensor> state(int root = 0, Comm* through = nullptr,
-                                      std::map<std::string, Tensor>&& into = {}) const;
+  /// alone gets what is not its own. Tensors of an earlier such state, `into`, are filled again where nobody
+  /// else uses them any more. Throws Error before `load`, and where the last run failed.
+  std::map<std::string, Tensor> state(int root = 0, std::map<std::string, Tensor>&& into = {}) const;
+  /// What is left of the state when a run has failed, of no batch in particular: for a look at the cause.
+  /// Where ranks are processes all of them must call, through another Comm than the session's, which is of no
+  /// use any more.
+  std::map<std::string, Tensor> remains(int root = 0, Comm* through = nullptr) const;
 
   /// By path, for each rank of this process: what it holds, between runs.
   using Snapshot = std::vector<std::map<std::string, Tensor>>;
@@ -95,6 +100,8 @@ class Session {
   void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
   void begin_run(int program);
   void end_run();
+  std::map<std::string, Tensor> gathered(int root, Comm* through,
+                                         const std::map<std::string, Tensor>& into) const;
   void collect(Comm& comm, int root, std::map<std::string, Tensor>& state,
                const std::map<std::string, Tensor>& into) const;
   SessionOptions options_;
@@ -103,9 +110,9 @@ class Session {
   bool apart_ = false;    // replicas may differ in untrained state
   std::string given_up_;  // why the ranks' Comms are of no more use
   std::mutex stop_mutex_;
-  int running_ = -1;         // the Program that runs
-  std::exception_ptr stop_;  // asked for, and not yet thrown
-  std::vector<Program> programs_;
+  int running_ = -1;                                      // the Program that runs
+  std::exception_ptr stop_;                               // asked for, and not yet thrown
+  std::vector<std::unique_ptr<const Program>> programs_;  // null: dropped
   std::vector<std::unique_ptr<Comm>> comms_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };

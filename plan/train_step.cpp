@@ -1,6 +1,7 @@
 #include <tandem/plan/train_step.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -81,6 +82,7 @@ class TrainStep::Feed final : public Host {
 TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options)
     : loss_(std::move(loss)), options_(std::move(options)), state_(std::move(state)) {
   check(options_.strategy);
+  if (!loss_) throw Error("a TrainStep needs a loss: a function of the batch");
   if (std::ssize(options_.seeds) != options_.strategy.models)
     throw Error(fmt::format("{} for {}", counted(std::ssize(options_.seeds), "seed"),
                             counted(options_.strategy.models, "model")));
@@ -100,13 +102,25 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   if (std::ssize(rates) != options_.strategy.models)
     throw Error(fmt::format("{} for {}", counted(std::ssize(rates), "learning rate"),
                             counted(options_.strategy.models, "model")));
+  for (const double rate : rates)
+    if (!(rate >= 0) || std::isinf(rate))
+      throw Error(fmt::format("a learning rate of {}: it must be 0 or more, and finite", rate));
   if (batches.empty()) return {};
+  if (batches[0].empty()) throw Error("a batch without a tensor");
+  require_state();
   for (const Tensors& b : batches)
     if (types_of(b) != types_of(batches[0]))
       throw Error(fmt::format("the batches of a run differ: {} and {}", types_of(batches[0]), types_of(b)));
   const int program = program_for(batches[0]);
   feed_->start(batches, rates, batches_);
-  session_->run(batches_, std::ssize(batches), program);
+  try {
+    session_->run(batches_, std::ssize(batches), program);
+  } catch (...) {  // the state is lost, and several ranks have given up
+    session_.reset();
+    programs_.clear();
+    lost_ = true;
+    throw;
+  }
   batches_ += std::ssize(batches);
   return feed_->take();
 }
@@ -140,9 +154,11 @@ int TrainStep::program_for(const Tensors& batch) {
   Program made = build(graph, s);
   if (!session_) {
     if (!options_.session.kernels) options_.session.kernels = s.kernels;
-    session_ = std::make_unique<Session>(std::move(made), std::vector<std::unique_ptr<Comm>>(), *feed_,
-                                         options_.session);
-    session_->load(state_);
+    auto session = std::make_unique<Session>(std::move(made), std::vector<std::unique_ptr<Comm>>(), *feed_,
+                                             options_.session);
+    session->load(state_);
+    state_.clear();
+    session_ = std::move(session);
     return programs_[types] = {0, batches_}, 0;
   }
   if (std::ssize(programs_) >= options_.most_programs) {
@@ -157,13 +173,23 @@ int TrainStep::program_for(const Tensors& batch) {
   return number;
 }
 
-std::map<std::string, Tensor> TrainStep::state() const { return session_ ? session_->state() : state_; }
+void TrainStep::require_state() const {
+  if (lost_) throw Error("the state was lost when the last run failed: load() another");
+}
+
+std::map<std::string, Tensor> TrainStep::state() const {
+  require_state();
+  return session_ ? session_->state() : state_;
+}
 
 void TrainStep::load(std::map<std::string, Tensor> state, std::int64_t batches) {
   if (batches < 0) throw Error(fmt::format("training goes on at batch {}: it must be 0 or more", batches));
-  state_ = std::move(state);
+  if (session_)
+    session_->load(state);
+  else
+    state_ = std::move(state);
   batches_ = batches;
-  if (session_) session_->load(state_);
+  lost_ = false;
 }
 
 }  // namespace tandem

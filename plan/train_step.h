@@ -37,17 +37,18 @@ class TrainStep {
 
   /// Trains on one batch, whose tensors have the samples as their leading axis; scalars are given to all
   /// samples. Returns the loss. Throws Error where ranks × micro-batches do not divide the samples, and what
-  /// Session::run throws.
+  /// Session::run throws; the state is lost then, and `load` must give another.
   double operator()(const Tensors& batch, double lr);
   /// Several batches from empty to drained, so that schedules with several batches in flight have them.
   /// Losses per batch and model; `rates` per model.
   std::vector<std::vector<double>> run(const std::vector<Tensors>& batches, const std::vector<double>& rates);
 
-  /// Parameters, buffers and the optimiser's state as they are now.
+  /// Parameters, buffers and the optimiser's state as they are now. Throws Error where they are lost.
   std::map<std::string, Tensor> state() const;
   /// Batches trained on so far, which also numbers the next.
   std::int64_t batches() const { return batches_; }
-  /// Goes on from other state, at another batch.
+  /// Goes on from other state, at another batch. Throws Error where the state does not fit the Programs that
+  /// were made, and changes nothing then.
   void load(std::map<std::string, Tensor> state, std::int64_t batches);
   /// Programs made so far.
   int traces() const { return traces_; }
@@ -55,9 +56,10 @@ class TrainStep {
  private:
   class Feed;
   int program_for(const Tensors& batch);
+  void require_state() const;
   Loss loss_;
   TrainStepOptions options_;
-  std::map<std::string, Tensor> state_;
+  std::map<std::string, Tensor> state_;  // until there is a session
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<Session> session_;
   struct Known {
@@ -66,6 +68,7 @@ class TrainStep {
   };
   std::map<std::string, Known> programs_;  // by input types
   std::int64_t batches_ = 0;
+  bool lost_ = false;  // the state, when a run failed
   int traces_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include <tandem/plan/training_graph.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -78,6 +79,10 @@ class Unrolling {
       }
       std::vector<ValueId> inputs;
       for (ValueId v : node.inputs) inputs.push_back(value.at(v));
+      if (i > 0 && is_shared(node, inputs)) {
+        for (const ValueId o : node.outputs) value[o] = values_[0].at(o);
+        continue;
+      }
       Tag tag = node.tag;
       tag.microbatch = i;
       const NodeId copy = graph_.add(node.op, std::move(inputs), std::move(tag));
@@ -86,6 +91,12 @@ class Unrolling {
     }
     values_.push_back(std::move(value));
     assigned_ = std::move(assigned);
+  }
+
+  // Of what the micro-batches share, such as a weight in bf16, they share what is computed.
+  bool is_shared(const Node& node, const std::vector<ValueId>& inputs) const {
+    return !inputs.empty() && !node.op->random() && !dynamic_cast<const Assign*>(node.op.get()) &&
+           std::ranges::equal(inputs, node.inputs, {}, {}, [&](ValueId v) { return values_[0].at(v); });
   }
 
   const Graph& once_;

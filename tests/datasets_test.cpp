@@ -174,7 +174,7 @@ TEST_F(CifarReaderRefuses, AnEmptyFile) {
 
 TEST_F(CifarReaderRefuses, AFileThatCannotBeRead) {
   fs::create_directories(dir_ / "data_batch_1.bin");
-  expect_train_error({(dir_ / "data_batch_1.bin").string(), "cannot be read", "Is a directory"});
+  expect_train_error({(dir_ / "data_batch_1.bin").string(), "no regular file", "put CIFAR-10's file here"});
 }
 
 TEST_F(CifarReaderRefuses, CifarRecordsOfTheOtherKind) {

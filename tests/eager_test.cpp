@@ -13,6 +13,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
+#include <tandem/plan/train_step.h>
 
 #include "training_run.h"
 
@@ -213,6 +214,35 @@ TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
     FAIL() << "the derivative is that of another value";
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("state 'w'"), std::string::npos) << e.what();
+  }
+}
+
+// In this batch and in the next; a Tensor of the state that was had before reads it, too.
+TEST(Eager, WhatAStateIsAssignedIsReadFromThenOnAlsoInAProgram) {
+  struct Counting : nn::Module {
+    Counting() {
+      for (const char* name : {"count", "weight"})
+        add_parameter({.name = name,
+                       .tensor = Tensor::zeros({DType::f64, {}}),
+                       .trained = std::string_view(name) == "weight",
+                       .initialise = [](const TensorType& t, const std::string&, std::uint64_t) {
+                         return Tensor::full(t, 1);
+                       }});
+    }
+    Tensor forward(const Tensor& x) override {
+      const Tensor& count = parameter(0);
+      const Tensor before = count * 1.0;
+      assign(count, count + 1.0);
+      return mean(x * count * parameter(1)) + before * 10.0;
+    }
+  } model;
+  model.initialise(1);
+  const Tensor x = Tensor::from({1, 2, 3}, {3}, DType::f64);
+  TrainStep step([&](const Tensors& b) { return model(b[0]); }, model.state());
+  const NoGrad no_grad;
+  for (const double expected : {14.0, 26.0, 38.0}) {
+    EXPECT_EQ(expected, model(x).item());
+    EXPECT_EQ(expected, step({x}, /*lr=*/0));
   }
 }
 

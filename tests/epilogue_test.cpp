@@ -219,7 +219,7 @@ TEST(FuseEpilogues, AStateIsUpdatedInItsPlace) {
   for (const bool fuse : {false, true}) {
     Strategy s;
     s.fuse_epilogues = fuse;
-    for (const Block& b : train(job, s).program.blocks)
+    for (const MemoryBlock& b : train(job, s).program.blocks)
       if (b.arena == Arena::state) {
         EXPECT_EQ(b.slots, 1) << b.name << (fuse ? ", fused" : "");
       }

@@ -84,7 +84,7 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
     for (const Step& step : p.steps)
       for (MemberId m : step.reads) {
         const Member& member = p.member(m);
-        const Block& block = p.block(member.block);
+        const MemoryBlock& block = p.block(member.block);
         if (block.arena != Arena::state || !block.name.ends_with(".weight") ||
             step.tag.phase == Phase::update)
           continue;

@@ -8,11 +8,15 @@
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
+#include <tandem/nn/layers.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
+#include <tandem/nn/pool_layers.h>
+#include <tandem/nn/summary.h>
+#include <tandem/ops/conv.h>
 #include <tandem/ops/init.h>
-#include <tandem/plan/summary.h>
+#include <tandem/ops/pool.h>
 
 namespace tandem::nn {
 namespace {
@@ -58,7 +62,9 @@ TEST(Initialisers, HaveTheVarianceOfTheirFans) {
     EXPECT_NE(t.values(), c.init(type, fans, "b.weight", 1).values()) << c.name << " is keyed by the path";
     EXPECT_NE(t.values(), c.init(type, fans, "a.weight", 2).values()) << c.name << " is keyed by the seed";
   }
-  EXPECT_THROW(truncated_normal(1, 0), Error);
+  for (const auto& init : {kaiming_uniform(), kaiming_normal(), xavier_uniform(), xavier_normal(),
+                           lecun_normal(), default_uniform()})
+    EXPECT_THROW(init(type, {0, 0}, "a.weight", 1), Error);
 }
 
 TEST(Networks, HaveTheParametersThatTheirPapersSay) {
@@ -81,12 +87,7 @@ TEST(Networks, HaveTheParametersThatTheirPapersSay) {
 TEST(Networks, SummaryAddsUp) {
   const auto net = make_network("resnet20", 10);
   net->initialise(1);
-  Graph graph;
-  {
-    Trace trace(graph);
-    trace.result("logits", (*net)(trace.input("images", {DType::f32, {1, 32, 32, 3}})));
-  }
-  const std::string text = summary(graph);
+  const std::string text = summary(*net, {DType::f32, {1, 32, 32, 3}});
   EXPECT_NE(text.find("layer2.0.conv1"), std::string::npos) << text;
   EXPECT_NE(text.find("f32[1, 16, 16, 32]"), std::string::npos) << text;
   const std::string total = text.substr(text.rfind("total"));
@@ -117,6 +118,34 @@ TEST(Networks, GiveALogitAClass) {
     net->initialise(3);
     EXPECT_EQ((*net)(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape(), (Shape{2, 7})) << name;
   }
+}
+
+// Rows and columns have a kernel, a stride, a padding of their own.
+TEST(Layers, TakeWindowsThatAreNoSquares) {
+  struct Net : Module {
+    Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = {1, 7}, .stride = {2, 1}, .padding = {0, 3}}};
+    ConvTranspose2d up{
+        *this, "up", {.in = 4, .out = 2, .kernel = {4, 1}, .stride = {2, 1}, .padding = {1, 0}}};
+    MaxPool2d pool{*this, "pool", {.kernel = {1, 2}}};
+    Tensor forward(const Tensor& x) override { return pool(up(conv(x))); }
+  } net;
+  net.initialise(3);
+  std::vector<std::string> names;
+  for (const Module* child : net.children()) names.push_back(child->name());
+  EXPECT_EQ((std::vector<std::string>{"conv", "up", "pool"}), names);
+  const auto state = net.state();
+  EXPECT_EQ((Shape{4, 1, 7, 3}), state.at("conv.weight").shape());
+  EXPECT_EQ((Shape{4, 4, 1, 2}), state.at("up.weight").shape());
+  EXPECT_LE(moments(state.at("conv.weight")).largest, 1 / std::sqrt(21.0)) << "uniform in ±1/√fan_in";
+  const NoGrad no_grad;
+  const Tensor x = normal({DType::f32, {2, 8, 6, 3}}, 0, 1, "x", 1);
+  const Tensor y =
+      conv2d(x, state.at("conv.weight"), state.at("conv.bias"), {.stride = {2, 1}, .padding = {0, 3}});
+  EXPECT_EQ((Shape{2, 4, 6, 4}), y.shape());
+  const Tensor z =
+      conv_transpose2d(y, state.at("up.weight"), state.at("up.bias"), {.stride = {2, 1}, .padding = {1, 0}});
+  EXPECT_EQ((Shape{2, 8, 6, 2}), z.shape());
+  EXPECT_EQ(max_pool2d(z, {{1, 2}, 0, 0}).values(), net(x).values());
 }
 
 // Mean 0 and variance 1 pass through the layers, whatever their number.

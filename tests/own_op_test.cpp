@@ -4,18 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/trace.h>
-#include <tandem/nn/layers.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/mapped.h>
-#include <tandem/ops/pointwise.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/plan/train_step.h>
-#include <tandem/train/trainer.h>
+#include <tandem/tandem.h>
 
 #include "class_dataset.h"
 #include "expect_error.h"

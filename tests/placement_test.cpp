@@ -31,7 +31,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t most_slots(const Program& p) {
   std::int64_t most = 1;
-  for (const Block& b : p.blocks) most = std::max<std::int64_t>(most, b.slots);
+  for (const MemoryBlock& b : p.blocks) most = std::max<std::int64_t>(most, b.slots);
   return most;
 }
 
@@ -119,7 +119,7 @@ TEST(Placement, StateLiesAtAddressesCommonToAllPrograms) {
 
 TEST(Placement, SlotsLieOneStrideApart) {
   const Program p = planned(dualpipe(equal_stages(4, {.activation = 1000})));
-  for (const Block& b : p.blocks)
+  for (const MemoryBlock& b : p.blocks)
     for (std::size_t k = 2; k < b.offsets.size() && b.arena == Arena::work; ++k)
       EXPECT_EQ(b.offsets[k] - b.offsets[k - 1], b.offsets[1] - b.offsets[0]) << b.name;
 }
@@ -242,7 +242,7 @@ void disturb(Program& p, std::mt19937_64& rng) {
     default: {  // a block somewhere else in its arena
       if (p.blocks.empty()) return;
       const int last = static_cast<int>(p.blocks.size()) - 1;
-      Block &one = p.blocks[at(draw_int(rng, 0, last))], &other = p.blocks[at(draw_int(rng, 0, last))];
+      MemoryBlock &one = p.blocks[at(draw_int(rng, 0, last))], &other = p.blocks[at(draw_int(rng, 0, last))];
       if (one.device != other.device || one.arena != other.arena || one.slots != other.slots) return;
       if (draw_bool(rng, 0.5))
         one.offsets = other.offsets;

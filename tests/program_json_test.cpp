@@ -56,7 +56,7 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
   EXPECT_EQ(p.states[0].path, "z") << "states keep the order in which they are written";
   EXPECT_TRUE(p.states[1].trained);
   EXPECT_EQ(p.blocks[at(find_block(p, "a"))].bytes, 1024);
-  const Block& group = p.blocks[at(find_block(p, "group"))];
+  const MemoryBlock& group = p.blocks[at(find_block(p, "group"))];
   EXPECT_EQ(group.bytes, 256);
   EXPECT_EQ(group.arena, Arena::host);
   EXPECT_EQ(p.members[at(find_member(p, "g1"))].offset, 64);

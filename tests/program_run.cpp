@@ -30,7 +30,7 @@ std::uint64_t filled(std::int64_t bytes, std::uint64_t hash) {
   fill_bytes(contents, hash);
   return hash_bytes(contents);
 }
-std::uint64_t start_hash(const Block& state) { return fnv1a("start of " + state.name); }
+std::uint64_t start_hash(const MemoryBlock& state) { return fnv1a("start of " + state.name); }
 
 const Step* other_end(const Program& p, const Step& receive) {
   for (const Step& s : p.steps)
@@ -64,7 +64,7 @@ Evaluation::Evaluation(const Program& program, std::int64_t batches)
 
 std::uint64_t Evaluation::version_contents(BlockId state, std::int64_t version) {
   auto& versions = versions_[at(state)];
-  const Block& block = program_.blocks[at(state)];
+  const MemoryBlock& block = program_.blocks[at(state)];
   if (versions.empty()) versions.push_back(filled(block.bytes, start_hash(block)));
   if (assigned_[at(state)] < 0) return versions[0];
   while (static_cast<std::int64_t>(versions.size()) <= version) {

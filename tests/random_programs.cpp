@@ -31,7 +31,7 @@ class RandomSchedule {
     if (draw_bool(rng_, 0.3)) join_blocks();
     add_workspaces();
     add_waits();
-    for (Block& b : b_.program().blocks) {
+    for (MemoryBlock& b : b_.program().blocks) {
       if (b.arena == Arena::work && draw_bool(rng_, 0.15)) b.arena = Arena::host;
       if (b.arena != Arena::state && draw_bool(rng_, 0.1)) b.slots = draw_int(rng_, 1, 4);
     }

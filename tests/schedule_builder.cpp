@@ -49,14 +49,14 @@ BlockId ScheduleBuilder::state(const std::string& path, int device, std::int64_t
 MemberId ScheduleBuilder::read(BlockId state, int age) {
   const auto found = reads_.find({state, age});
   if (found != reads_.end()) return found->second;
-  const Block& block = program_.block(state);
+  const MemoryBlock& block = program_.block(state);
   const MemberId m = member(fmt::format("{}@{}", block.name, age), state, 0, block.bytes, 1 - age);
   reads_[{state, age}] = m;
   return m;
 }
 
 MemberId ScheduleBuilder::assign(BlockId state) {
-  const Block& block = program_.block(state);
+  const MemoryBlock& block = program_.block(state);
   return member(block.name + "'", state, 0, block.bytes, 1);
 }
 
@@ -101,7 +101,7 @@ MemberId find_member(const Program& program, const std::string& name) {
   return find(program.members, name, "value");
 }
 Step& step_named(Program& program, const std::string& name) { return program.step(find_step(program, name)); }
-Block& block_named(Program& program, const std::string& name) {
+MemoryBlock& block_named(Program& program, const std::string& name) {
   return program.block(find_block(program, name));
 }
 

@@ -54,7 +54,7 @@ StepId find_step(const Program& program, const std::string& name);
 BlockId find_block(const Program& program, const std::string& name);
 MemberId find_member(const Program& program, const std::string& name);
 Step& step_named(Program& program, const std::string& name);
-Block& block_named(Program& program, const std::string& name);
+MemoryBlock& block_named(Program& program, const std::string& name);
 
 bool is_state(const Program& program, MemberId member);
 

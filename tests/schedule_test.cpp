@@ -84,7 +84,7 @@ TEST_P(KnownSchedule, HoldsAsManyVersionsOfTheWeightsAsTheTableSays) {
   for (int n = 1; n <= kMaxStages; ++n) {
     const Program p = planned(GetParam().make(n));
     for (const StateBlock& state : p.states) {
-      const Block& weights = p.blocks[at(state.block)];
+      const MemoryBlock& weights = p.blocks[at(state.block)];
       const int k = weights.device;
       EXPECT_EQ(weights.slots, GetParam().versions(n, k)) << state.path << " on stage " << k << " of " << n;
     }
@@ -183,7 +183,7 @@ TEST(PipeDream, HoldsTheActivationsOfAllBatchesInFlight) {
 // activations are given.
 int activation_places(const Program& p, int stage) {
   std::set<std::int64_t> offsets;
-  for (const Block& b : p.blocks)
+  for (const MemoryBlock& b : p.blocks)
     if (b.name.starts_with(fmt::format("a{}/", stage))) offsets.insert(b.offsets.begin(), b.offsets.end());
   return static_cast<int>(offsets.size());
 }
@@ -212,10 +212,10 @@ TEST(DoubleBuffered, NeedsAsManyMicroBatchesAsStages) {
 TEST(MuTwo, LifetimesOfTheModelAheadWrapAroundTheUnit) {
   const Program p = planned(mu_two(equal_stages(3)));
   const auto n = static_cast<std::int64_t>(p.steps.size());
-  const Block& ahead = p.blocks[at(find_block(p, "a1.2"))];
+  const MemoryBlock& ahead = p.blocks[at(find_block(p, "a1.2"))];
   EXPECT_GT(ahead.end / n, ahead.begin / n) << "made in one unit, used in the next";
   EXPECT_EQ(ahead.slots, 1);
-  const Block& other = p.blocks[at(find_block(p, "a2.2"))];
+  const MemoryBlock& other = p.blocks[at(find_block(p, "a2.2"))];
   EXPECT_EQ(other.end / n, other.begin / n);
 }
 

@@ -1,4 +1,5 @@
 // Several Programs in one Session: they take turns on the same state, memory and lanes.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -14,10 +15,12 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/session.h>
+#include <tandem/plan/training_graph.h>
 
 #include "training_run.h"
 
@@ -256,6 +259,52 @@ TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   expect_refused([&] { session.run(0, 1, 1); }, "no Program 1");
 }
 
+// Also where what does not fit comes last, on another stage.
+TEST(Session, ALoadThatIsRefusedSetsNothing) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.stages = 2;
+  s.schedule = ScheduleKind::one_f_one_b;
+  s.cuts = {"block2"};
+  JobHost host(job, 2);
+  Session session(build(trace_job(job, job.batch_size), s), {}, host);
+  expect_refused([&] { session.state(); }, "has no state");
+  session.load(initial_state(job));
+  const auto before = session.state();
+  for (const auto& [path, value] : before) {
+    SCOPED_TRACE(path);
+    auto bad = initial_state(job);
+    for (auto& [name, tensor] : bad) tensor = Tensor::full(tensor.type(), 7);
+    bad.at(path) = Tensor::zeros({DType::f32, {1, 2, 3}});
+    expect_refused([&] { session.load(bad); }, path);
+    testing::expect_same_state(before, session.state());
+  }
+}
+
+TEST(Session, ADroppedProgramsNumberAndMemoryAreAnothers) {
+  const Job job = small_residual_job();
+  const Graph forward = trace_job(job, job.batch_size), large = trace_job(job, 16 * job.batch_size);
+  JobHost host(job, 1);
+  Session session(build(forward, {}), {}, host);
+  session.load(initial_state(job));
+  const std::int64_t alone = session.planned_peak();
+  const int first = session.add(build(large, for_evaluation({})), host);
+  const std::int64_t both = session.planned_peak();
+  EXPECT_GT(both, alone);
+  session.drop(first);
+  EXPECT_EQ(alone, session.planned_peak());
+  expect_refused([&] { session.run(0, 1, first); }, "dropped");
+  EXPECT_EQ(first, session.add(build(large, for_evaluation({})), host));
+  EXPECT_EQ(both, session.planned_peak());
+  const int second = session.add(build(forward, for_evaluation({})), host);
+  EXPECT_EQ(first + 1, second);
+  session.run(0, 2);
+  session.run(0, 2, second);
+  session.drop(0);  // what it says of states stays
+  session.run(0, 2, second);
+  EXPECT_EQ(initial_state(job).size(), session.state().size());
+}
+
 TEST(Session, AStopEndsOneRun) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size);
@@ -297,6 +346,8 @@ TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
     Session session(build(trace_job(job, job.batch_size / ranks), s), {}, host);
     session.load(initial_state(job));
     expect_refused([&] { session.run(0, 5); }, "planted");
+    expect_refused([&] { session.state(); }, "has no state");
+    EXPECT_EQ(initial_state(job).size(), session.remains().size());
     session.load(initial_state(job));
     if (ranks == 1)
       session.run(0, 5);
@@ -373,8 +424,10 @@ TEST(Build, RefusesSenselessOptimisersAndGroupsOfNothing) {
   const auto built = [&](const Strategy& s) { return [&forward, s] { build(forward, s); }; };
   expect_refused(built({.optimizer = AdamOptions{.beta2 = 1}}), "a beta of 1");
   expect_refused(built({.optimizer = SgdOptions{.momentum = -1}}), "momentum -1");
-  expect_refused(built({.parameter_groups = {{{"*.bias"}}, {{"stem.*as", "nothing.*"}}}}),
-                 "parameter group 1 (stem.*as, nothing.*) has no parameter of its own");
+  expect_refused(built({.parameter_groups = {{{"*.bias"}}, {{"stem.*as", "block1.bias"}}}}),
+                 "parameter group 1 (stem.*as, block1.bias) has no parameter of its own");
+  expect_refused(built({.parameter_groups = {{{"*.weight", "*.bais"}}}}),
+                 "parameter group 0 (*.weight, *.bais): '*.bais' names no trained parameter");
 }
 
 TEST(Build, RefusesAModelThatTakesTheOptimisersInput) {
@@ -408,6 +461,32 @@ TEST(Session, AnInputThatNobodyFillsIsNamed) {
     }
 }
 
+// core/host.h promises it of every result.
+TEST(Session, ResultsHaveAnAxisOfModelsAlsoWhereNoModelEntersThem) {
+  OneWeight model;
+  Graph graph;
+  {
+    Trace trace(graph);
+    const Tensor x = trace.input("x", {DType::f32, {2}});
+    trace.result("loss", sum(mul(model.w, x)));
+    trace.result("mean", mean(x));
+  }
+  std::map<std::string, std::vector<float>> results;
+  FunctionHost host(
+      [](const std::string&, std::int64_t, std::span<std::byte> out) {
+        std::fill_n(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float), 0.5F);
+      },
+      [&](const std::string& name, std::int64_t, std::span<const std::byte> value) {
+        const auto* first = reinterpret_cast<const float*>(value.data());
+        results[name].assign(first, first + value.size() / sizeof(float));
+      });
+  Session session(build(graph, {.models = 2}), {}, host);
+  session.load({{"w", Tensor::from({1, 2, 3, 4}, {2, 2})}});
+  session.run(0, 1);
+  EXPECT_EQ((std::vector<float>{1.5F, 3.5F}), results.at("loss"));
+  EXPECT_EQ((std::vector<float>{0.5F, 0.5F}), results.at("mean"));
+}
+
 TEST(Session, AFunctionHostHasOneMicrobatchAndOneReplica) {
   const Job job = small_residual_job();
   for (const bool replicas : {false, true}) {
@@ -422,6 +501,25 @@ TEST(Session, AFunctionHostHasOneMicrobatchAndOneReplica) {
                    replicas ? "a FunctionHost has one replica" : "a FunctionHost has one micro-batch");
     expect_refused([&] { session.run(0, 1); }, replicas ? "make another Session" : "its last run failed");
   }
+}
+
+// Once for all, but for what is drawn: that is each micro-batch's own.
+TEST(Build, MicrobatchesShareWhatIsComputedOfWeightsAlone) {
+  OneWeight model;
+  Graph graph;
+  {
+    Trace trace(graph);
+    const Tensor w = exp(model.w), drawn = dropout(w, 0.5, nn::current_seed());
+    trace.result("loss", sum(mul(drawn, trace.input("x", {DType::f32, {2}}))));
+  }
+  const Graph step = training_graph(graph, {.microbatches = 4}).graph;
+  const auto forward_nodes = [&](const std::string& label) {
+    return std::ranges::count_if(
+        step.nodes(), [&](const Node& n) { return n.tag.phase == Phase::forward && n.op->label() == label; });
+  };
+  EXPECT_EQ(1, forward_nodes("exp"));
+  EXPECT_EQ(4, forward_nodes("dropout"));
+  EXPECT_EQ(4, forward_nodes("sum"));
 }
 
 TEST(Session, RefusesCommsOfOtherRanks) {

@@ -1,9 +1,18 @@
 // Training as a function of a batch.
+#include <cmath>
+#include <set>
+
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/batch.h>
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
+#include <tandem/nn/layers.h>
+#include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/pool.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
 #include <tandem/plan/train_step.h>
 
 #include "training_run.h"
@@ -119,6 +128,105 @@ TEST_F(TrainSteps, GoOnWhereOthersStopped) {
   for (const auto& [path, value] : whole.state()) EXPECT_EQ(value.values(), second.state().at(path).values());
 }
 
+// On one rank, and on several, which give up together.
+TEST_F(TrainSteps, GoOnFromAnotherStateAfterAFailure) {
+  for (const int replicas : {1, 2}) {
+    SCOPED_TRACE(replicas);
+    Strategy s;
+    s.replicas = replicas;
+    TrainStep whole = step(s), failing = step(s);
+    const double first = whole(batch(0), 0.1), second = whole(batch(1), 0.1);
+    EXPECT_EQ(first, failing(batch(0), 0.1));
+    const auto state = failing.state();
+    Tensors bad = batch(1);
+    bad[1].as<std::int32_t>()[7] = 1000;  // no such class
+    EXPECT_THROW(failing(bad, 0.1), Error);
+    EXPECT_THROW(failing.state(), Error) << "it is half of a batch's";
+    EXPECT_THROW(failing(batch(1), 0.1), Error);
+    failing.load(state, 1);
+    EXPECT_EQ(second, failing(batch(1), 0.1));
+    testing::expect_same_state(whole.state(), failing.state());
+  }
+}
+
+// Pooling and batch norm of the data alone, and a state that keeps its mean.
+struct OfDataAlone : nn::Module {
+  OfDataAlone() {
+    add_parameter({.name = "mean",
+                   .tensor = Tensor::zeros({DType::f32, {2}}),
+                   .trained = false,
+                   .initialise = [](const TensorType& t, const std::string&, std::uint64_t) {
+                     return Tensor::zeros(t);
+                   }});
+  }
+  nn::BatchNorm norm{*this, "norm", {.channels = 2}};
+  nn::Linear head{*this, "head", {.in = 8, .out = 3}};
+  Tensor forward(const Tensor& x) override {
+    assign(parameter(0), mean(x, {0, 1, 2}));
+    return head(flatten(norm(max_pool2d(x, 2))));
+  }
+};
+
+TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInWhatNoModelEnters) {
+  nn::set_default_dtype(DType::f32);
+  const Tensor x = normal({DType::f32, {4, 4, 4, 2}}, 1, 2, "x", 5),
+               y = Tensor::from({0, 1, 2, 1}, {4}, DType::i32);
+  OfDataAlone model;
+  const auto trained = [&](int models, const std::map<std::string, Tensor>& state) {
+    TrainStep step([&](const Tensors& b) { return cross_entropy(model(b[0]), b[1]); }, state,
+                   {.strategy = {.models = models},
+                    .seeds = std::vector<std::uint64_t>(static_cast<std::size_t>(models))});
+    for (int b = 0; b < 3; ++b)
+      step.run({{x, y}}, std::vector<double>(static_cast<std::size_t>(models), 0.1));
+    return step.state();
+  };
+  std::vector<std::map<std::string, Tensor>> states;
+  for (const std::uint64_t seed : {1, 2}) {
+    model.initialise(seed);
+    states.push_back(model.state());
+  }
+  EXPECT_NE(states[0].at("head.weight").values(), states[1].at("head.weight").values());
+  const auto together = unstack_states(trained(2, stack_states(states)), 2);
+  for (std::size_t m = 0; m < 2; ++m) testing::expect_same_state(trained(1, states[m]), together[m]);
+}
+
+TEST_F(TrainSteps, StayAsTheyWereWhereAStateIsRefused) {
+  TrainStep trained = step();
+  trained(batch(0), 0.1);
+  const auto before = trained.state();
+  auto bad = before;
+  bad.rbegin()->second = Tensor::zeros({DType::f32, {1, 2, 3}});
+  EXPECT_THROW(trained.load(bad, 100), Error);
+  EXPECT_EQ(1, trained.batches());
+  testing::expect_same_state(before, trained.state());
+}
+
+// Also where that is said after the weights were set, as in fine-tuning; and given back.
+TEST_F(TrainSteps, LeaveAloneWhatIsFrozen) {
+  const auto first = net->named_parameters()[0];
+  const auto moved = [&] {
+    TrainStep trained = step();
+    const auto before = trained.state();
+    trained(batch(0), 0.1);
+    std::set<std::string> paths;
+    for (const auto& [path, value] : trained.state())
+      if (!path.starts_with(kOptimizerPath) && value.values() != before.at(path).values()) paths.insert(path);
+    return paths;
+  };
+  const auto all = moved();
+  EXPECT_TRUE(all.contains(first.first));
+  first.second->trained = false;
+  auto others = all;
+  others.erase(first.first);
+  EXPECT_EQ(others, moved());
+  EXPECT_THROW(first.second->tensor.requires_grad(), Error) << "Parameter::trained says it";
+  const auto [images, labels] = std::pair(batch(0)[0], batch(0)[1]);
+  cross_entropy((*net)(images), labels).backward();
+  EXPECT_FALSE(first.second->tensor.grad().defined());
+  first.second->trained = true;
+  EXPECT_EQ(all, moved());
+}
+
 TEST_F(TrainSteps, RefuseWhatDoesNotFit) {
   Strategy s;
   s.replicas = 3;
@@ -129,8 +237,17 @@ TEST_F(TrainSteps, RefuseWhatDoesNotFit) {
   EXPECT_THROW(trained.run({batch(0)}, {0.1, 0.2}), Error);
   EXPECT_TRUE(trained.run({}, {0.1}).empty());
   EXPECT_THROW(trained.load(trained.state(), -1), Error);
+  for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) EXPECT_THROW(trained(batch(0), rate), Error);
+  EXPECT_THROW(trained({}, 0.1), Error);
+  EXPECT_THROW(TrainStep(nullptr, net->state()), Error);
   s.replicas = 0;
   EXPECT_THROW(step(s), Error);
+  s.replicas = 1;
+  s.optimizer = SgdOptions{.momentum = 1.5};
+  EXPECT_THROW(check(s), Error);
+  s.optimizer = SgdOptions{};
+  s.parameter_groups = {{{"*.bias"}, /*lr_scale=*/-1}};
+  EXPECT_THROW(check(s), Error);
 }
 
 }  // namespace

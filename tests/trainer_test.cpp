@@ -292,6 +292,53 @@ TEST(LossSums, HaveNoMeanWhereNoLossIsFinite) {
   EXPECT_EQ(2, sums.not_finite);
 }
 
+// A head that the loss does not read, in stages too.
+TEST_F(Trainers, CarryAlongWhatTheModelDoesNotUse) {
+  struct WithAnother : Net {
+    nn::Linear auxiliary{*this, "auxiliary", {.in = 16, .out = 3}};
+  } other;
+  for (const int stages : {1, 2}) {
+    other.initialise(run_seed());
+    net.initialise(run_seed());
+    const auto before = other.state();
+    const auto in_stages = [&] {
+      TrainerOptions o = options();
+      o.batch_size = 11;
+      o.checkpoint_every = 2;
+      o.strategy.stages = stages;
+      o.strategy.schedule = stages == 2 ? ScheduleKind::one_f_one_b : ScheduleKind::plain;
+      return o;
+    };
+    Told told;
+    Trainer trainer(other, samples(), in_stages());
+    trainer.add(remember(told));
+    trainer.fit();
+    Trainer(net, samples(), in_stages()).fit();
+    const auto after = other.state();
+    for (const char* path : {"auxiliary.weight", "auxiliary.bias"}) {
+      EXPECT_EQ(before.at(path).values(), after.at(path).values());
+      EXPECT_EQ(before.at(path).values(), told.checkpoints.at(0).state.at(path).values());
+    }
+    for (const auto& [path, value] : net.state()) EXPECT_EQ(value.values(), after.at(path).values()) << path;
+  }
+}
+
+TEST_F(Trainers, LeaveEveryModuleInItsMode) {
+  for (const bool training : {true, false})
+    for (const bool drop_last : {true, false}) {
+      net.train(training);
+      net.second.train(!training);
+      TrainerOptions o = options();
+      o.epochs = 1;
+      o.drop_last = drop_last;
+      o.test = samples(13);
+      Trainer(net, samples(), std::move(o)).fit();
+      EXPECT_EQ(training, net.training());
+      EXPECT_EQ(training, net.first.training());
+      EXPECT_EQ(!training, net.second.training());
+    }
+}
+
 TEST_F(Trainers, EndOtherwiseWhereEpochsNeverDo) {
   TrainerOptions o = options();
   o.epochs = std::numeric_limits<std::int64_t>::max();
@@ -315,6 +362,16 @@ TEST_F(Trainers, RefuseWhatMakesNoSense) {
   refused("2 learning rates and 1 seed for 1 model", [](auto& o) { o.lr = {1, 2}; });
   refused("a strategy of 0 replicas", [](auto& o) { o.strategy.replicas = 0; });
   refused("a strategy of 0 micro-batches", [](auto& o) { o.strategy.microbatches = 0; });
+  refused("a learning rate of nan", [](auto& o) { o.lr = {std::nan("")}; });
+  refused("a learning rate of -1", [](auto& o) { o.lr = {-1}; });
+  refused("the objective has no loss", [](auto& o) { o.objective = {}; });
+  refused("needs objective.correct", [&](auto& o) {
+    o.test = samples();
+    o.objective.correct = nullptr;
+  });
+  refused("schedule gives an empty function",
+          [](auto& o) { o.schedule = [](const RunLength&, double) { return nn::LrSchedule(); }; });
+  EXPECT_THROW(Trainer(net, nullptr, options()), Error);
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });
   refused(
       "a batch of 6 samples, which 4 replicas × 1 micro-batch do not divide; choose another batch size, or",

@@ -380,9 +380,9 @@ TEST(InitTest, MomentsAreThoseAskedFor) {
   };
   check(uniform(type, -1, 3, "u", seed), 1, 16.0 / 12);
   check(normal(type, 2, 0.5, "n", seed), 2, 0.25);
-  check(kaiming_uniform(type, 300, "ku", seed), 0, 2.0 / 300);
-  check(kaiming_normal(type, 300, "kn", seed), 0, 2.0 / 300);
-  check(xavier_uniform(type, 300, 200, "xu", seed), 0, 2.0 / 500);
+  check(truncated_normal(type, 0.02, 2, "t", seed), 0, 0.0004 * 0.7737);
+  for (const double cut : {0.0, -1.0, std::nan("")})
+    EXPECT_THROW(truncated_normal(type, 1, cut, "t", seed), Error) << cut;
 }
 
 TEST(InitTest, DependsOnPathAndSeedAlone) {
@@ -391,7 +391,6 @@ TEST(InitTest, DependsOnPathAndSeedAlone) {
   EXPECT_EQ(first, normal(type, 0, 1, "layer1.weight", 7).values());
   EXPECT_NE(first, normal(type, 0, 1, "layer2.weight", 7).values());
   EXPECT_NE(first, normal(type, 0, 1, "layer1.weight", 8).values());
-  EXPECT_THROW(kaiming_normal(type, 0, "layer1.weight", 7), Error);
   EXPECT_THROW(normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
 }
 

@@ -117,7 +117,7 @@ namespace {
 // Every byte that was planned is touched, once a run is long enough to use all slots.
 void expect_peaks(const Outcome& outcome, const std::vector<std::int64_t>& drains) {
   int slots = 1;
-  for (const Block& b : outcome.program.blocks) slots = std::max(slots, b.slots);
+  for (const MemoryBlock& b : outcome.program.blocks) slots = std::max(slots, b.slots);
   EXPECT_LE(outcome.executed_peak, outcome.planned_peak);
   if (*std::max_element(drains.begin(), drains.end()) >= slots) {
     EXPECT_EQ(outcome.executed_peak, outcome.planned_peak);

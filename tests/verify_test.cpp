@@ -150,7 +150,7 @@ std::vector<Fault> places_of_a_pipeline() {
       {"SlotCountReduced",
        dualpipe3(),
        [](Program& p) {
-         Block& a = block_named(p, "a0");
+         MemoryBlock& a = block_named(p, "a0");
          a.offsets.pop_back();
          --a.slots;
        },
@@ -166,7 +166,7 @@ std::vector<Fault> places_of_a_pipeline() {
       {"VersionsOfAStateReduced",
        planned(pipedream(equal_stages(3))),
        [](Program& p) {
-         Block& w = block_named(p, "w0");
+         MemoryBlock& w = block_named(p, "w0");
          w.offsets.pop_back();
          --w.slots;
        },

@@ -15,9 +15,10 @@ std::uint32_t crc32c(std::string_view bytes);
 /// the file when the call returns.
 class EventFile {
  public:
-  /// Makes `events.out.tfevents.<seconds>.<host>` in a directory, which is made if need be, after all that are there: TensorBoard reads
-  /// them in the order of their names. What earlier ones hold of `first_step` and later steps is taken back:
-  /// a run that goes on writes it anew. Throws Error naming the file when it cannot be written.
+  /// Makes `events.out.tfevents.<seconds>.<host>` in a directory, which is made if need be, after all that
+  /// are there: TensorBoard reads them in the order of their names. What earlier ones hold of `first_step`
+  /// and later steps is taken back: a run that goes on writes it anew. Throws Error naming the file when it
+  /// cannot be written.
   EventFile(const std::string& directory, std::int64_t first_step);
   void scalar(std::string_view tag, std::int64_t step, double value);
   const std::string& path() const { return path_; }

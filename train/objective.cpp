@@ -32,7 +32,7 @@ Objective classification(double label_smoothing) {
 
 Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective, std::int64_t samples,
                     bool training) {
-  model.train(training);
+  const nn::ModeScope mode(model, training);
   Graph graph;
   Trace trace(graph);
   TensorType type = data.type();
@@ -49,6 +49,8 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
     trace.result("correct", objective.correct(output, batch));
     trace.result("finite", sum(scale(output, 0)));  // 0, or else NaN
   }
+  for (const auto& [path, p] : model.named_parameters())
+    if (graph.find_slot(path) < 0) graph.add_slot({path, p->tensor.type(), p->trained});
   return graph;
 }
 

@@ -78,15 +78,17 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   length_.per_epoch = feed_->loader().batches_per_epoch();
   length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
-  for (const double lr : options_.lr)
+  for (const double lr : options_.lr) {
     schedules_.push_back(options_.schedule ? options_.schedule(length_, lr) : nn::constant_lr());
+    if (!schedules_.back()) throw Error("Trainer: options.schedule gives an empty function");
+  }
   session_ = std::make_unique<Session>(
       std::move(first), std::move(options_.comms), *feed_,
       SessionOptions{.kernels = s.kernels, .spans = options_.spans, .memory_budget = s.memory_budget});
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
-  if (s.models == 1) session_->load(model_.state());
+  if (s.models == 1) load(model_.state());
 }
 
 Trainer::~Trainer() = default;
@@ -97,6 +99,9 @@ void Trainer::check() const {
   const auto require = [](bool met, const std::string& what) {
     if (!met) throw Error("Trainer: " + what);
   };
+  require(train_ != nullptr, "there is no dataset to train on");
+  require(o.objective.loss != nullptr, "the objective has no loss");
+  require(!o.test || o.objective.correct, "a test set needs objective.correct, which counts what is right");
   require(
       o.batch_size >= 1 && o.batch_size <= train_->size(),
       fmt::format("batches of {}, of {}; one must be full", counted(o.batch_size, "sample"), train_->size()));
@@ -106,6 +111,9 @@ void Trainer::check() const {
   require(o.lr.size() == models && o.seeds.size() == models,
           fmt::format("{} and {} for {}", counted(std::ssize(o.lr), "learning rate"),
                       counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
+  for (const double lr : o.lr)
+    require(lr >= 0 && std::isfinite(lr),
+            fmt::format("a learning rate of {}: it must be 0 or more, and finite", lr));
   require(o.patience >= 0 && (o.patience == 0 || o.test), "patience needs a test set");
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
@@ -149,6 +157,7 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
 void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress progress) {
   if (progress.batch < 0) throw Error("Trainer: a run cannot go on before its first batch");
   session_->load(state);
+  loaded_ = true;
   progress_ = std::move(progress);
   evaluated_ = -1;
 }
@@ -174,6 +183,8 @@ void Trainer::load(const Checkpoint& checkpoint) {
 
 EpochResult Trainer::fit() try {
   const std::int64_t every = options_.checkpoint_every;
+  if (!loaded_)
+    throw Error("Trainer: several models begin from a state that `load` gives: load(stack_states(states))");
   stopping_ = false;
   tell(&Callbacks::begin);
   feed_->loader().start(progress_.batch, length_.total);
@@ -201,7 +212,7 @@ EpochResult Trainer::fit() try {
   return result(run_);
 } catch (const NonFinite& e) {
   if (options_.on_non_finite != OnNonFinite::stop) throw;
-  const std::string where = where_non_finite(e.batch, options_.spare.get());
+  const std::string where = where_non_finite(e.batch, session_->remains(main_rank(), options_.spare.get()));
   throw NonFinite(fmt::format("{}{}{}; lower the learning rate, or look at the data", e.what(),
                               where.empty() ? "" : "; ", where),
                   e.batch);
@@ -282,7 +293,7 @@ void Trainer::end_epoch() {
 // All ranks give what they hold to the main one.
 void Trainer::save(bool score) {
   tell(&Callbacks::before_checkpoint);
-  copy_ = session_->state(main_rank(), nullptr, std::move(copy_));
+  copy_ = session_->state(main_rank(), std::move(copy_));
   CheckpointResult checkpoint{progress_, copy_, {}};
   if (score && options_.test) checkpoint.accuracy = evaluate();
   tell(&Callbacks::checkpoint, checkpoint);
@@ -323,7 +334,7 @@ EpochResult Trainer::result(const Pace& pace) const {
 
 void Trainer::help_explain() {
   if (!options_.spare) return;
-  session_->state(main_rank(), options_.spare.get());
+  session_->remains(main_rank(), options_.spare.get());
   std::vector<int> all(static_cast<std::size_t>(options_.spare->size()));
   std::iota(all.begin(), all.end(), 0);
   options_.spare->barrier(all, 0);

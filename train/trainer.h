@@ -129,7 +129,7 @@ class Trainer {
   bool agree_to_end();
   EpochResult result(const Pace& pace) const;
   // trainer_recovery.cpp
-  std::string where_non_finite(std::int64_t batch, Comm* through = nullptr);
+  std::string where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state);
   void watch(std::int64_t batch);
   bool recover();
   void roll_back(std::int64_t batch);
@@ -150,6 +150,7 @@ class Trainer {
   std::unique_ptr<TrainFeed> feed_;
   std::unique_ptr<TestFeed> test_;
   std::unique_ptr<Session> session_;
+  bool loaded_ = false;                   // it has a state to begin from
   int trains_last_ = 0, evaluates_ = -1;  // numbers of Programs
   TrainProgress progress_;
   std::map<std::string, Tensor> copy_;   // of the state, for checkpoints

@@ -13,8 +13,7 @@
 
 namespace tandem {
 // The graph of the whole batch once more, forward and backward, node by node, from the state as it is.
-std::string Trainer::where_non_finite(std::int64_t batch, Comm* through) {
-  const auto state = session_->state(main_rank(), through);
+std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state) {
   if (!is_main()) return "";
   TrainFeed host(
       train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,
@@ -41,7 +40,7 @@ bool Trainer::recover() {
     if (options_.strategy.gradients.loss_scale) skipped = -1;  // the scale was too large: a matter of course
     if (bad < 0 || (skipped >= 0 && skipped < bad)) bad = skipped;
     if (bad < 0 || std::exchange(explained_, true)) return false;
-    const std::string where = where_non_finite(bad);
+    const std::string where = where_non_finite(bad, session_->state(main_rank()));
     tell(&Callbacks::non_finite, NonFiniteBatch{bad, where});
     return false;
   }
@@ -66,7 +65,7 @@ void Trainer::roll_back(std::int64_t batch) {
       throw Error("Trainer: the state that the run would go back to is not finite");
   muted_ = false;
   bad_ = -1;
-  const std::string where = where_non_finite(batch);
+  const std::string where = where_non_finite(batch, session_->state(main_rank()));
   if (rollbacks > options_.max_rollbacks)
     throw NonFinite(
         fmt::format("step {} is not finite, after {}{}{}; lower the learning rate, or look at the data",

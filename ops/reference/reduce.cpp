@@ -38,7 +38,15 @@ bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduc
 
 // Whether `x` displaces `best` as the extreme found so far: NaN does, unless there is one already.
 template <class T> bool displaces(Reduction kind, T x, T best) {
-  return (kind == Reduction::max ? x > best : x < best) || (std::isnan(x) && !std::isnan(best));
+  return (kind == Reduction::max ? x > best : x < best) || (x != x && best == best);
+}
+
+// Exactly: integers as they are, everything else in double.
+template <class T> auto comparable(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return x;
+  else
+    return static_cast<double>(x);
 }
 
 // Sums of floats in double: the oracle's own error does not count.
@@ -85,7 +93,7 @@ KernelPtr make_first_extreme_reference(const KernelSpec& spec) {
         std::int64_t best = groups.at(g, 0);
         for (std::int64_t i = 0; i < groups.size(); ++i) {
           const std::int64_t p = groups.at(g, i);
-          if (displaces(kind, static_cast<double>(x[p]), static_cast<double>(x[best]))) best = p;
+          if (displaces(kind, comparable(x[p]), comparable(x[best]))) best = p;
           mask[p] = 0;
         }
         mask[best] = 1;
@@ -105,8 +113,7 @@ KernelPtr make_arg_extreme_reference(const KernelSpec& spec) {
           const auto* x = static_cast<const decltype(zero)*>(l.in[0]) + o * s.extent * s.inner + i;
           std::int64_t best = 0;
           for (std::int64_t k = 1; k < s.extent; ++k)
-            if (displaces(kind, static_cast<double>(x[k * s.inner]), static_cast<double>(x[best * s.inner])))
-              best = k;
+            if (displaces(kind, comparable(x[k * s.inner]), comparable(x[best * s.inner]))) best = k;
           y[o * s.inner + i] = static_cast<std::int32_t>(best);
         }
     });

@@ -1,4 +1,4 @@
-#include <tandem/plan/summary.h>
+#include <tandem/nn/summary.h>
 
 #include <algorithm>
 #include <vector>
@@ -6,8 +6,9 @@
 #include <fmt/format.h>
 
 #include <tandem/core/graph_ops.h>
+#include <tandem/core/trace.h>
 
-namespace tandem {
+namespace tandem::nn {
 namespace {
 
 struct Line {
@@ -66,4 +67,13 @@ std::string summary(const Graph& forward) {
   return text + row("total", "", total);
 }
 
-}  // namespace tandem
+std::string summary(Module& model, const TensorType& input) {
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("output", model(trace.input("input", input)));
+  }
+  return summary(graph);
+}
+
+}  // namespace tandem::nn
