@@ -199,7 +199,9 @@ void TrainingRun::load(Trainer& trainer) const {
 void TrainingRun::evaluate(Trainer& trainer) {
   const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
   const std::vector<double> accuracy = trainer.evaluate();
-  if (is_main()) fmt::print("{}\n", accuracy_line(accuracy));
+  if (!is_main()) return;
+  const std::string& of = start_.checkpoint ? start_.checkpoint->path : start_.weights;
+  fmt::print("{}{}\n", accuracy_line(accuracy), of.empty() ? "" : ", of " + of);
 }
 
 // The main rank's; the thread of its own writes while training goes on.

@@ -11,6 +11,7 @@
 
 #include <tandem/core/convert.h>
 #include <tandem/core/error.h>
+#include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
 #include <tandem/plan/build.h>
 
@@ -25,21 +26,37 @@ std::string types_of(const Tensors& batch) {
   return fmt::format("({})", fmt::join(types, ", "));
 }
 
+// With a leading axis where there are several models.
+std::map<std::string, TensorType> results_of(const Graph& graph, int models) {
+  std::map<std::string, TensorType> types;
+  for (const Node& n : graph.nodes())
+    if (const auto* result = dynamic_cast<const Result*>(n.op.get())) {
+      const TensorType& one = graph.type(n.inputs[0]);
+      types.emplace(result->result, models > 1 ? with_models(one, models) : one);
+    }
+  return types;
+}
+
 }  // namespace
 
-// The batches of a run, and their losses.
+// The batches of a run, and what is delivered of them.
 class TrainStep::Feed final : public Host {
  public:
   Feed(const Strategy& strategy, const std::vector<std::uint64_t>& seeds)
       : strategy_(strategy), seeds_(seeds) {}
 
-  void start(const std::vector<Tensors>& batches, const std::vector<double>& rates, std::int64_t first) {
+  void start(const std::vector<Tensors>& batches, const std::vector<double>& rates, std::int64_t first,
+             const ResultTypes& types) {
     batches_ = &batches;
     rates_ = rates;
     first_ = first;
-    losses_.assign(batches.size(), std::vector<double>(static_cast<std::size_t>(strategy_.models)));
+    results_.clear();
+    for (std::size_t b = 0; b < batches.size(); ++b) {
+      results_.emplace_back();
+      for (const auto& [name, type] : types) results_.back().emplace(name, Tensor::empty(type));
+    }
   }
-  std::vector<std::vector<double>> take() { return std::move(losses_); }
+  std::vector<Results> take() { return std::move(results_); }
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
             std::span<std::byte> out) override {
@@ -63,11 +80,9 @@ class TrainStep::Feed final : public Host {
 
   void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                std::span<const std::byte> value) override {
-    if (name != "loss" || rank.replica != 0) return;  // all replicas get the same
-    auto& losses = losses_.at(static_cast<std::size_t>(batch - first_));
-    const DType dtype = value.size() == losses.size() * sizeof(double) ? DType::f64 : DType::f32;
-    for (std::size_t m = 0; m < losses.size(); ++m)
-      losses[m] = load_element(dtype, value.data(), static_cast<std::int64_t>(m));
+    if (rank.replica != 0) return;  // all replicas get the same
+    Tensor& result = results_.at(static_cast<std::size_t>(batch - first_)).at(name);
+    std::memcpy(result.data(), value.data(), value.size());
   }
 
  private:
@@ -76,7 +91,7 @@ class TrainStep::Feed final : public Host {
   const std::vector<Tensors>* batches_ = nullptr;
   std::vector<double> rates_;
   std::int64_t first_ = 0;
-  std::vector<std::vector<double>> losses_;  // [batch][model]
+  std::vector<Results> results_;  // by batch
 };
 
 TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options)
@@ -111,10 +126,10 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   for (const Tensors& b : batches)
     if (types_of(b) != types_of(batches[0]))
       throw Error(fmt::format("the batches of a run differ: {} and {}", types_of(batches[0]), types_of(b)));
-  const int program = program_for(batches[0]);
-  feed_->start(batches, rates, batches_);
+  const Known& known = program_for(batches[0]);
+  feed_->start(batches, rates, batches_, known.results);
   try {
-    session_->run(batches_, std::ssize(batches), program);
+    session_->run(batches_, std::ssize(batches), known.program);
   } catch (...) {  // the state is lost, and several ranks have given up
     session_.reset();
     programs_.clear();
@@ -122,15 +137,18 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
     throw;
   }
   batches_ += std::ssize(batches);
-  return feed_->take();
+  results_ = feed_->take();
+  std::vector<std::vector<double>> losses;
+  for (const Results& r : results_) losses.push_back(r.at("loss").values());
+  return losses;
 }
 
 // Traces for one micro-batch of one replica.
-int TrainStep::program_for(const Tensors& batch) {
+const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   const std::string types = types_of(batch);
   if (const auto found = programs_.find(types); found != programs_.end()) {
     found->second.used = batches_;
-    return found->second.program;
+    return found->second;
   }
   const Strategy& s = options_.strategy;
   Graph graph;
@@ -151,6 +169,7 @@ int TrainStep::program_for(const Tensors& batch) {
   }
   ++traces_;
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
+  ResultTypes results = results_of(graph, s.models);
   Program made = build(graph, s);
   if (!session_) {
     if (!options_.session.kernels) options_.session.kernels = s.kernels;
@@ -159,7 +178,7 @@ int TrainStep::program_for(const Tensors& batch) {
     session->load(state_);
     state_.clear();
     session_ = std::move(session);
-    return programs_[types] = {0, batches_}, 0;
+    return programs_[types] = {0, batches_, std::move(results)};
   }
   if (std::ssize(programs_) >= options_.most_programs) {
     const auto oldest =
@@ -169,8 +188,7 @@ int TrainStep::program_for(const Tensors& batch) {
     programs_.erase(oldest);
   }
   const int number = session_->add(std::move(made), *feed_);
-  programs_[types] = {number, batches_};
-  return number;
+  return programs_[types] = {number, batches_, std::move(results)};
 }
 
 void TrainStep::require_state() const {

@@ -43,6 +43,12 @@ class TrainStep {
   /// Losses per batch and model; `rates` per model.
   std::vector<std::vector<double>> run(const std::vector<Tensors>& batches, const std::vector<double>& rates);
 
+  using Results = std::map<std::string, Tensor>;
+  /// By batch of the last run: the loss, and what else the loss function delivers by name, as in
+  /// `Trace::current()->result("correct", correct_count(output, labels))`. Means over the samples, integers
+  /// as sums; with a leading axis where there are several models.
+  const std::vector<Results>& results() const { return results_; }
+
   /// Parameters, buffers and the optimiser's state as they are now. Throws Error where they are lost.
   std::map<std::string, Tensor> state() const;
   /// Batches trained on so far, which also numbers the next.
@@ -55,17 +61,20 @@ class TrainStep {
 
  private:
   class Feed;
-  int program_for(const Tensors& batch);
+  using ResultTypes = std::map<std::string, TensorType>;
+  struct Known {
+    int program;
+    std::int64_t used;
+    ResultTypes results;
+  };
+  const Known& program_for(const Tensors& batch);
   void require_state() const;
   Loss loss_;
   TrainStepOptions options_;
   std::map<std::string, Tensor> state_;  // until there is a session
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<Session> session_;
-  struct Known {
-    int program;
-    std::int64_t used;
-  };
+  std::vector<Results> results_;
   std::map<std::string, Known> programs_;  // by input types
   std::int64_t batches_ = 0;
   bool lost_ = false;  // the state, when a run failed

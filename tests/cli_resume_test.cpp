@@ -106,6 +106,8 @@ TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
     const Ended e = succeed(mlp + "-e --resume " + from);
     EXPECT_EQ(0u, e.out.find("test accuracy ")) << e.out;
     EXPECT_NE(std::string::npos, trained.out.find(e.out.substr(0, e.out.find('%')))) << e.out << trained.out;
+    EXPECT_NE(std::string::npos, e.out.find(", of " + (from == weights ? weights : checkpoint("run", 20))))
+        << e.out;
   }
   succeed(mlp + "--lr 0.001 --output " + file("fine") + " --resume " + weights);
   EXPECT_LT(losses("fine")[0].second.get<double>(), losses("run")[0].second.get<double>());

@@ -7,6 +7,7 @@
 #include <tandem/autograd/batch.h>
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
+#include <tandem/core/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
@@ -97,6 +98,37 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
   s.schedule = ScheduleKind::dualpipe;
   TrainStep lagged = step(s);
   EXPECT_NE(losses, lagged.run(batches, {0.05})) << "several batches are in flight";
+}
+
+// On ranks and in micro-batches the loss is the mean of the parts', and a number their sum.
+TEST_F(TrainSteps, GiveWhatElseTheLossFunctionDeliversByBatch) {
+  const auto counted = [&](const Strategy& s, const std::map<std::string, Tensor>& state) {
+    return TrainStep(
+        [&](const Tensors& b) {
+          const Tensor output = (*net)(b[0]);
+          Trace::current()->result("correct", correct_count(output, b[1]));
+          return cross_entropy(output, b[1]);
+        },
+        state, {.strategy = s, .seeds = std::vector<std::uint64_t>(static_cast<std::size_t>(s.models))});
+  };
+  const auto state = net->state();
+  const auto correct = [&](std::int64_t b) {
+    const NoGrad no_grad;
+    return correct_count((*net)(batch(b)[0]), batch(b)[1]).item();
+  };
+  for (const Strategy& s : {Strategy{}, Strategy{.replicas = 2}, Strategy{.microbatches = 4}}) {
+    TrainStep trained = counted(s, state);
+    EXPECT_TRUE(trained.results().empty());
+    const auto losses = trained.run({batch(0), batch(1)}, {0});
+    ASSERT_EQ(2u, trained.results().size());
+    for (std::size_t b = 0; b < 2; ++b) {
+      EXPECT_EQ(losses[b][0], trained.results()[b].at("loss").item());
+      EXPECT_EQ(correct(static_cast<std::int64_t>(b)), trained.results()[b].at("correct").item());
+    }
+  }
+  TrainStep both = counted({.models = 2}, stack_states(std::vector{state, state}));
+  both.run({batch(3)}, {0, 0});
+  EXPECT_EQ((std::vector<double>{correct(3), correct(3)}), both.results()[0].at("correct").values());
 }
 
 TEST_F(TrainSteps, TraceOnceForEachInputTypeAndKeepSoMany) {

@@ -45,7 +45,7 @@ struct NonFiniteBatch {
 
 /// What a Trainer calls, where given, on the rank that gets the losses. `batch` is called on a thread of the
 /// engine, in order of batches, while later ones run; the others between batches, on the thread of `fit`.
-/// What they throw ends the run.
+/// What they throw ends the run; what `batch` throws, as an Error that says where in the run it was.
 struct Callbacks {
   std::function<void()> begin{};
   std::function<void(std::int64_t epoch)> begin_epoch{};
