@@ -16,7 +16,7 @@ namespace {
 
 thread_local std::int64_t eager_batch = 0;
 thread_local int eager_microbatch = 0;
-thread_local const KernelTable* eager_kernels = nullptr;  // null: cpu_kernels()
+thread_local const KernelTable* eager_kernels = &cpu_kernels();
 thread_local bool grad_enabled = true;
 thread_local std::unordered_map<std::string, int> eager_calls;
 std::atomic<std::uint64_t> creation_order{0};
@@ -33,7 +33,7 @@ Tag eager_tag(const Op& op) {
 
 Tensors apply_eager(OpPtr op, Tensors inputs) {
   const Tag tag = eager_tag(*op);
-  Tensors outputs = evaluate(eager_kernels ? *eager_kernels : cpu_kernels(), op, inputs, tag);
+  Tensors outputs = evaluate(*eager_kernels, op, inputs, tag);
   bool record = false;
   for (const auto& t : inputs) record |= t.needs_grad();
   if (record && grad_enabled) {

@@ -82,8 +82,9 @@ Tensor Trace::read(SlotId slot, int age) {
 }
 
 void Trace::assign(SlotId slot, const Tensor& tensor) {
-  apply(std::make_shared<Assign>(slot), {tensor});
-  assigned_[slot] = value(tensor);
+  const ValueId assigned = value(tensor);
+  apply(std::make_shared<Assign>(slot), {this->tensor(assigned)});
+  assigned_[slot] = assigned;
 }
 
 Tensors Trace::apply(OpPtr op, const Tensors& inputs) {

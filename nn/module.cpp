@@ -32,7 +32,8 @@ Module::Module(Module& parent, std::string name) : name_(std::move(name)) {
 
 Tensor Module::operator()(const Tensor& x) {
   for (const auto& p : parameters_)
-    if (auto& impl = *p->tensor.impl(); !impl.slot.empty()) impl.trained = impl.requires_grad = p->trained;
+    if (auto& impl = *p->tensor.impl(); !impl.slot.empty() && impl.trained != p->trained)
+      impl.trained = impl.requires_grad = p->trained;
   if (name_.empty()) return forward(x);
   const Scope scope(name_);
   return forward(x);

@@ -20,8 +20,8 @@ Tensor from_torch(const Parameter& parameter, const Tensor& value);
 
 /// A module's state as PyTorch's `state_dict` would have it after so many batches. Throws Error where
 /// `state`, such as `module.state()` or a Session's, lacks a parameter; what else it holds is left out. Of
-/// the stacked state of several `models` it is that of one. The sources share `state`,
-/// which must outlive them.
+/// the stacked state of several `models` it is that of one. The sources share `state`, which must outlive
+/// them.
 std::map<std::string, TensorSource> torch_sources(Module& module, const std::map<std::string, Tensor>& state,
                                                   std::int64_t batches, std::int64_t model = 0,
                                                   std::int64_t models = 1);

@@ -139,7 +139,7 @@ Program build(const Graph& forward, const Strategy& strategy) {
   options.devices = strategy.stages;
   options.replicas = strategy.replicas;
   options.microbatches = strategy.microbatches;
-  options.kernels = strategy.kernels ? strategy.kernels : &cpu_kernels();
+  options.kernels = strategy.kernels;
   options.threads = strategy.threads;
   options.cost = [&](const Step& s) { return cost_of(s, strategy); };
   Program program = lower(g, list_order(g, schedule_of(strategy).order), options);

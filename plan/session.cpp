@@ -24,8 +24,7 @@ struct Session::Rank {
   struct Turn {  // one Program
     Turn(const Program& program, const RankContext& context, Rank& rank, const SessionOptions& options,
          double origin)
-        : executable(project(program, context.stage), context, rank.memory,
-                     options.kernels ? *options.kernels : cpu_kernels()),
+        : executable(project(program, context.stage), context, rank.memory, *options.kernels),
           backend(executable, rank.lanes, rank.turns.empty() ? options.spans : 0, origin) {
       executable.poison(options.poison);
     }
@@ -181,7 +180,7 @@ void Session::check(const Program& program) const {
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
-  for (const auto& rank : ranks_) check_state(program(), rank->context.stage, state);
+  check_state(program(), state);
   for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
   loaded_ = true;
 }
@@ -294,7 +293,9 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
     throw Error(fmt::format(
         "the ranks of this session have given up ({}): make another Session, with new Comms", given_up_));
   if (!loaded_ && !this->program().states.empty())
-    throw Error("the session has no state to run on, or its last run failed: call load(model.state()) first");
+    throw Error(
+        "the session has no state to run on, or its last run failed: call load(model.state()) first, of "
+        "several models load(stack_states(states))");
   try {
     begin_run(program);
     run_ranks(first_batch, batches, program);

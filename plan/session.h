@@ -10,16 +10,17 @@
 #include <tandem/core/cpu_backend.h>
 #include <tandem/core/executable.h>
 #include <tandem/core/host.h>
+#include <tandem/core/kernel.h>
 #include <tandem/core/program.h>
 #include <tandem/core/tensor.h>
 
 namespace tandem {
 
 struct SessionOptions {
-  const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
-  std::size_t spans = 0;                 ///< executions per lane that `timeline` holds
-  bool poison = false;                   ///< fill freed and fresh memory with NaN
-  std::int64_t memory_budget = 0;        ///< bytes per device for all Programs together; 0: no limit
+  const KernelTable* kernels = &cpu_kernels();
+  std::size_t spans = 0;           ///< executions per lane that `timeline` holds
+  bool poison = false;             ///< fill freed and fresh memory with NaN
+  std::int64_t memory_budget = 0;  ///< bytes per device for all Programs together; 0: no limit
 };
 
 /// Programs on the ranks of this process: their memory, their lanes, their state between runs.

@@ -43,10 +43,10 @@ struct Strategy {
   bool train = true;  ///< false: forward and results only
 
   // What plans are made for.
-  int threads = 1;                       ///< per compute lane
-  LinkModel link{};                      ///< between ranks, for predictions
-  const KernelTable* kernels = nullptr;  ///< null: cpu_kernels()
-  bool verify = true;                    ///< the graph after each pass, and the Program
+  int threads = 1;   ///< per compute lane
+  LinkModel link{};  ///< between ranks, for predictions
+  const KernelTable* kernels = &cpu_kernels();
+  bool verify = true;  ///< the graph after each pass, and the Program
 };
 
 /// Throws Error where a number makes no sense.

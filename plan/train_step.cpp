@@ -172,7 +172,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   ResultTypes results = results_of(graph, s.models);
   Program made = build(graph, s);
   if (!session_) {
-    if (!options_.session.kernels) options_.session.kernels = s.kernels;
+    options_.session.kernels = s.kernels;
     auto session = std::make_unique<Session>(std::move(made), std::vector<std::unique_ptr<Comm>>(), *feed_,
                                              options_.session);
     session->load(state_);

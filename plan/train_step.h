@@ -17,7 +17,7 @@ struct TrainStepOptions {
   std::vector<std::uint64_t> seeds = {0};         ///< per model, of what the models draw (dropout)
   int most_programs = 8;                          ///< kept; one for each combination of input types
   std::function<void(const std::string&)> log{};  ///< told when a Program is made
-  SessionOptions session{};
+  SessionOptions session{};                       ///< all but its kernels, which are the strategy's
 };
 
 /// A training step as a function of a batch. What it computes is traced once for each combination of input

@@ -68,6 +68,7 @@ double median(std::array<double, kMeasured> v) {
 
 std::vector<double> step_seconds(const Program& program, const KernelTable& kernels, Host& host,
                                  const std::map<std::string, Tensor>& state) {
+  check_state(program, state);
   Messages messages;
   std::vector<std::unique_ptr<Stage>> stages;
   for (int s = 0; s < program.devices; ++s) {

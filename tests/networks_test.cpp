@@ -8,15 +8,11 @@
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
-#include <tandem/nn/layers.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
-#include <tandem/nn/pool_layers.h>
 #include <tandem/nn/summary.h>
-#include <tandem/ops/conv.h>
 #include <tandem/ops/init.h>
-#include <tandem/ops/pool.h>
 
 namespace tandem::nn {
 namespace {
@@ -118,34 +114,6 @@ TEST(Networks, GiveALogitAClass) {
     net->initialise(3);
     EXPECT_EQ((*net)(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape(), (Shape{2, 7})) << name;
   }
-}
-
-// Rows and columns have a kernel, a stride, a padding of their own.
-TEST(Layers, TakeWindowsThatAreNoSquares) {
-  struct Net : Module {
-    Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = {1, 7}, .stride = {2, 1}, .padding = {0, 3}}};
-    ConvTranspose2d up{
-        *this, "up", {.in = 4, .out = 2, .kernel = {4, 1}, .stride = {2, 1}, .padding = {1, 0}}};
-    MaxPool2d pool{*this, "pool", {.kernel = {1, 2}}};
-    Tensor forward(const Tensor& x) override { return pool(up(conv(x))); }
-  } net;
-  net.initialise(3);
-  std::vector<std::string> names;
-  for (const Module* child : net.children()) names.push_back(child->name());
-  EXPECT_EQ((std::vector<std::string>{"conv", "up", "pool"}), names);
-  const auto state = net.state();
-  EXPECT_EQ((Shape{4, 1, 7, 3}), state.at("conv.weight").shape());
-  EXPECT_EQ((Shape{4, 4, 1, 2}), state.at("up.weight").shape());
-  EXPECT_LE(moments(state.at("conv.weight")).largest, 1 / std::sqrt(21.0)) << "uniform in ±1/√fan_in";
-  const NoGrad no_grad;
-  const Tensor x = normal({DType::f32, {2, 8, 6, 3}}, 0, 1, "x", 1);
-  const Tensor y =
-      conv2d(x, state.at("conv.weight"), state.at("conv.bias"), {.stride = {2, 1}, .padding = {0, 3}});
-  EXPECT_EQ((Shape{2, 4, 6, 4}), y.shape());
-  const Tensor z =
-      conv_transpose2d(y, state.at("up.weight"), state.at("up.bias"), {.stride = {2, 1}, .padding = {1, 0}});
-  EXPECT_EQ((Shape{2, 8, 6, 2}), z.shape());
-  EXPECT_EQ(max_pool2d(z, {{1, 2}, 0, 0}).values(), net(x).values());
 }
 
 // Mean 0 and variance 1 pass through the layers, whatever their number.

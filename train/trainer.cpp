@@ -12,6 +12,7 @@
 #include <tandem/core/timeline.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/load_state.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/train_checkpoint.h>
 
@@ -39,21 +40,6 @@ LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, s
   l.labels = stages == 1;
   if (rank % stages != 0) l.workers = 0;  // labels cost next to nothing
   return l;
-}
-
-// A Session would begin with zeros where the optimiser's state is missing, and leave out what is of no use.
-void require_same_states(const Program& program, const std::map<std::string, Tensor>& saved) {
-  std::set<std::string> known;
-  for (const StateBlock& s : program.states) {
-    known.insert(s.path);
-    const auto found = saved.find(s.path);
-    if (found == saved.end()) throw Error(fmt::format("state '{}' is not in it", s.path));
-    if (found->second.type() != s.type)
-      throw Error(fmt::format("state '{}' is {}, in it {}", s.path, to_string(s.type),
-                              to_string(found->second.type())));
-  }
-  for (const auto& [path, value] : saved)
-    if (!known.contains(path)) throw Error(fmt::format("state '{}' is in it alone", path));
 }
 
 double mean(const std::vector<double>& values) {
@@ -88,7 +74,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
-  if (s.models == 1) load(model_.state());
+  if (s.models == 1) session_->load(model_.state());
 }
 
 Trainer::~Trainer() = default;
@@ -157,7 +143,6 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
 void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress progress) {
   if (progress.batch < 0) throw Error("Trainer: a run cannot go on before its first batch");
   session_->load(state);
-  loaded_ = true;
   progress_ = std::move(progress);
   evaluated_ = -1;
 }
@@ -171,7 +156,7 @@ void Trainer::load(const Checkpoint& checkpoint) {
         "the checkpoint '{}': {} are trained already, and the run ends after {}; raise epochs or batches",
         checkpoint.path, counted(progress.batch, "batch"), length_.total));
   try {
-    require_same_states(session_->program(), state);
+    check_state(session_->program(), state, /*exactly=*/true);
   } catch (const Error& e) {
     throw Error(fmt::format(
         "the checkpoint '{}' is of another training: {}; give the options that it was saved with, or begin "
@@ -183,8 +168,6 @@ void Trainer::load(const Checkpoint& checkpoint) {
 
 EpochResult Trainer::fit() try {
   const std::int64_t every = options_.checkpoint_every;
-  if (!loaded_)
-    throw Error("Trainer: several models begin from a state that `load` gives: load(stack_states(states))");
   stopping_ = false;
   tell(&Callbacks::begin);
   feed_->loader().start(progress_.batch, length_.total);

@@ -150,7 +150,6 @@ class Trainer {
   std::unique_ptr<TrainFeed> feed_;
   std::unique_ptr<TestFeed> test_;
   std::unique_ptr<Session> session_;
-  bool loaded_ = false;                   // it has a state to begin from
   int trains_last_ = 0, evaluates_ = -1;  // numbers of Programs
   TrainProgress progress_;
   std::map<std::string, Tensor> copy_;   // of the state, for checkpoints

@@ -21,8 +21,7 @@ std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::st
   Graph graph = trace_forward(model_, *train_, options_.objective, samples_of(batch), true);
   if (options_.strategy.models > 1) graph = tandem::batch(graph, options_.strategy.models);
   const Graph step = training_graph(graph, {.models = options_.strategy.models}).graph;
-  const std::string value = first_non_finite(
-      step, state, host, batch, options_.strategy.kernels ? *options_.strategy.kernels : cpu_kernels());
+  const std::string value = first_non_finite(step, state, host, batch, *options_.strategy.kernels);
   return value.empty() ? "" : "the first value that is not finite is " + value;
 }
 

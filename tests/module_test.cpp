@@ -1,0 +1,96 @@
+// What is common to modules: contents, modes, children.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/eager.h>
+#include <tandem/core/error.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/pool_layers.h>
+#include <tandem/ops/conv.h>
+#include <tandem/ops/init.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+
+#include "expect_error.h"
+
+namespace tandem::nn {
+namespace {
+
+using test::expect_error;
+
+TEST(Module, SaysWhatIsMissing) {
+  struct Own : Module {
+    Own() { add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}}); }
+    Tensor forward(const Tensor& x) override { return x * parameter(0); }
+  } own;
+  expect_error([&] { own(Tensor::zeros({DType::f32, {2}})); }, {"parameter 'w' has no contents yet"});
+  expect_error([&] { own.state(); }, {"parameter 'w' has no contents yet"});
+  expect_error([&] { own.initialise(1); }, {"parameter 'w' has no function `initialise`"});
+  own.load({{"w", Tensor::from({1, 2}, {2})}});
+  EXPECT_EQ(own(Tensor::from({1, 1}, {2})).values(), (std::vector<double>{1, 2}));
+}
+
+// Also when another is loaded, or drawn.
+TEST(Module, AStateStaysAsItWasTaken) {
+  struct Net : Module {
+    Linear fc{*this, "fc", {.in = 2, .out = 2}};
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  } net;
+  net.initialise(1);
+  const auto first = net.state();
+  const auto values = first.at("fc.weight").values();
+  net.initialise(2);
+  EXPECT_NE(values, net.state().at("fc.weight").values());
+  EXPECT_EQ(values, first.at("fc.weight").values());
+  net.load(first);
+  EXPECT_EQ(values, net.state().at("fc.weight").values());
+}
+
+TEST(ModeScope, GivesEveryModuleItsModeBack) {
+  struct Net : Module {
+    Linear a{*this, "a", {.in = 2, .out = 2}}, b{*this, "b", {.in = 2, .out = 2}};
+    Tensor forward(const Tensor& x) override { return b(a(x)); }
+  } net;
+  net.b.eval();
+  {
+    const ModeScope evaluating(net, false);
+    EXPECT_FALSE(net.training() || net.a.training() || net.b.training());
+    const ModeScope training(net, true);
+    EXPECT_TRUE(net.training() && net.a.training() && net.b.training());
+  }
+  EXPECT_TRUE(net.training() && net.a.training());
+  EXPECT_FALSE(net.b.training());
+}
+
+// Rows and columns have a kernel, a stride, a padding of their own.
+TEST(Layers, TakeWindowsThatAreNoSquares) {
+  struct Net : Module {
+    Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = {1, 7}, .stride = {2, 1}, .padding = {0, 3}}};
+    ConvTranspose2d up{
+        *this, "up", {.in = 4, .out = 2, .kernel = {4, 1}, .stride = {2, 1}, .padding = {1, 0}}};
+    MaxPool2d pool{*this, "pool", {.kernel = {1, 2}}};
+    Tensor forward(const Tensor& x) override { return pool(up(conv(x))); }
+  } net;
+  net.initialise(3);
+  std::vector<std::string> names;
+  for (const Module* child : net.children()) names.push_back(child->name());
+  EXPECT_EQ((std::vector<std::string>{"conv", "up", "pool"}), names);
+  const auto state = net.state();
+  EXPECT_EQ((Shape{4, 1, 7, 3}), state.at("conv.weight").shape());
+  EXPECT_EQ((Shape{4, 4, 1, 2}), state.at("up.weight").shape());
+  for (const double w : state.at("conv.weight").values())
+    EXPECT_LE(std::fabs(w), 1 / std::sqrt(21.0)) << "uniform in ±1/√fan_in";
+  const NoGrad no_grad;
+  const Tensor x = normal({DType::f32, {2, 8, 6, 3}}, 0, 1, "x", 1);
+  const Tensor y =
+      conv2d(x, state.at("conv.weight"), state.at("conv.bias"), {.stride = {2, 1}, .padding = {0, 3}});
+  EXPECT_EQ((Shape{2, 4, 6, 4}), y.shape());
+  const Tensor z =
+      conv_transpose2d(y, state.at("up.weight"), state.at("up.bias"), {.stride = {2, 1}, .padding = {1, 0}});
+  EXPECT_EQ((Shape{2, 8, 6, 2}), z.shape());
+  EXPECT_EQ(max_pool2d(z, {{1, 2}, 0, 0}).values(), net(x).values());
+}
+
+}  // namespace
+}  // namespace tandem::nn
