@@ -53,8 +53,11 @@ class Variant:
 
     def peak_megabytes(self):
         """Of tensors, in one step: what lives before it, and the highest sum of its allocations."""
-        alive = sum(t.numel() * t.element_size() for group in self.optimizer.param_groups for p in group["params"]
-                    for t in (p, self.optimizer.state[p]["momentum_buffer"]))
+        tensors = [self.images, self.labels]
+        for group in self.optimizer.param_groups:
+            for p in group["params"]:
+                tensors += [p, self.optimizer.state[p]["momentum_buffer"]]
+        alive = sum(t.numel() * t.element_size() for t in tensors)
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
             self.step()
         now = most = 0

@@ -33,5 +33,9 @@ endif()
 
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+  # Precompiled headers make it wary of macros and dates, which Tandem's own do not depend on.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${TANDEM_CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    add_compile_options(-fpch-preprocess)
+  endif()
 endif()

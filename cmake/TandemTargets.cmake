@@ -1,3 +1,7 @@
+# Read once for all files of a target, which name what they use all the same: the presets with sanitizers and
+# scripts/tidy do without. A third of the time to compile.
+set(TANDEM_COMMON_HEADERS <algorithm> <cmath> <functional> <map> <memory> <set> <string> <vector> <fmt/format.h> <fmt/ranges.h>)
+
 function(tandem_configure_library target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   # Headers are included as <tandem/FOLDER/name.h>: cmake/include/tandem holds one link a folder.
@@ -19,6 +23,7 @@ function(tandem_configure_library target)
     target_link_libraries(${target} PRIVATE MPI::MPI_CXX)
     target_compile_definitions(${target} PRIVATE TANDEM_HAS_MPI)
   endif()
+  target_precompile_headers(${target} PRIVATE ${TANDEM_COMMON_HEADERS})
 endfunction()
 
 # tandem_sources(a.cpp b.cpp): files of the calling folder, added to the library.
@@ -37,6 +42,7 @@ endfunction()
 function(tandem_test name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE test_support GTest::gtest_main nlohmann_json::nlohmann_json)
+  target_precompile_headers(${name} REUSE_FROM test_support)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "GOMP_SPINCOUNT=1000")  # core/team.h

@@ -70,7 +70,7 @@ class Module {
  protected:
   /// Declares a parameter; `*this` owns it.
   Tensor& add_parameter(Parameter parameter);
-  void add_torch_counter(std::string name) { torch_counters_.push_back(std::move(name)); }
+  void add_torch_counter(const std::string& name) { torch_counters_.push_back(name); }
   /// The parameter that was declared `index`-th. Throws Error before `initialise` or `load`.
   const Tensor& parameter(std::size_t index) const;
 

@@ -25,15 +25,6 @@ class Expression {
   PointwiseBuilder builder_;
 };
 
-// scale·elu(x): the exponential sees nothing above 0, so that no infinity meets the derivative's 0.
-Tensor scaled_elu(const Tensor& x, double scale, double alpha, const char* label) {
-  Expression e(x, label);
-  const int below = e(Code::min, e.x(), e.number(0));
-  const int negative = e(Code::mul, e(Code::sub, e(Code::exp, below), e.number(1)), e.number(scale * alpha));
-  const int positive = scale == 1 ? e.x() : e(Code::mul, e.x(), e.number(scale));
-  return e.value(e(Code::where, e(Code::gt, e.x(), e.number(0)), positive, negative));
-}
-
 int hard_sigmoid_of(Expression& e) {
   const int six = e.number(6);  // first, so that it takes the gradient where both are 6
   return e(Code::mul, e(Code::min, six, e(Code::relu, e(Code::add, e.x(), e.number(3)))), e.number(1.0 / 6));
@@ -46,8 +37,16 @@ Tensor silu(const Tensor& x) {
   return e.value(e(Code::mul, e.x(), e(Code::sigmoid, e.x())));
 }
 
-Tensor elu(const Tensor& x, double alpha) { return scaled_elu(x, 1, alpha, "elu"); }
-Tensor selu(const Tensor& x) { return scaled_elu(x, 1.0507009873554804934, 1.6732632423543772848, "selu"); }
+Tensor elu(const Tensor& x, double alpha) {
+  Expression e(x, "elu");
+  const int unit = e(Code::elu, e.x());
+  if (alpha == 1) return e.value(unit);
+  return e.value(e(Code::where, e(Code::gt, e.x(), e.number(0)), e.x(), e(Code::mul, unit, e.number(alpha))));
+}
+Tensor selu(const Tensor& x) {
+  Expression e(x, "selu");
+  return e.value(e(Code::selu, e.x()));
+}
 
 Tensor hard_sigmoid(const Tensor& x) {
   Expression e(x, "hard_sigmoid");

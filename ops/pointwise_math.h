@@ -17,6 +17,7 @@ struct StandardMath {
   template <class T> static T tanh(T x) { return std::tanh(x); }
   template <class T> static T erf(T x) { return std::erf(x); }
   template <class T> static T log1p(T x) { return std::log1p(x); }
+  template <class T> static T expm1(T x) { return std::expm1(x); }
   template <class T> static T pow(T x, T e) { return std::pow(x, e); }
 };
 
@@ -38,6 +39,10 @@ template <PointwiseCode code, class Math, class T>
   if constexpr (code == gelu)
     return T(0.5) * a * (T(1) + Math::erf(a * static_cast<T>(1 / std::numbers::sqrt2)));
   if constexpr (code == softplus) return (a < T(0) ? T(0) : a) + Math::log1p(Math::exp(-std::fabs(a)));
+  if constexpr (code == elu) return a > T(0) ? a : Math::expm1(a > T(0) ? T(0) : a);
+  if constexpr (code == selu)
+    return a > T(0) ? a * static_cast<T>(kSeluScale)
+                    : Math::expm1(a > T(0) ? T(0) : a) * static_cast<T>(kSeluScale * kSeluAlpha);
   if constexpr (code == floor) return std::floor(a);
   if constexpr (code == add) return a + b;
   if constexpr (code == sub) return a - b;

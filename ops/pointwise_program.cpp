@@ -14,10 +14,10 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr std::array<std::string_view, 30> kNames{
-    "input", "constant", "cast", "neg",  "exp",      "log",   "tanh", "sqrt", "rsqrt", "sigmoid",
-    "erf",   "abs",      "relu", "gelu", "softplus", "floor", "add",  "sub",  "mul",   "div",
-    "max",   "min",      "pow",  "eq",   "ne",       "lt",    "le",   "gt",   "ge",    "where"};
+constexpr std::array<std::string_view, 32> kNames{
+    "input", "constant", "cast", "neg",      "exp", "log",  "tanh",  "sqrt", "rsqrt", "sigmoid", "erf",
+    "abs",   "relu",     "gelu", "softplus", "elu", "selu", "floor", "add",  "sub",   "mul",     "div",
+    "max",   "min",      "pow",  "eq",       "ne",  "lt",   "le",    "gt",   "ge",    "where"};
 
 // Registers below are those of the derivative's program.
 class Derivative {
@@ -41,6 +41,8 @@ class Derivative {
       case Code::relu: return {where(le(y, zero()), zero(), g), -1, -1};  // a NaN's gradient is g
       case Code::gelu: return {mul(g, gelu_slope(a)), -1, -1};
       case Code::softplus: return {mul(g, to_.emit({Code::sigmoid, a})), -1, -1};
+      case Code::elu: return {where(gt(y, zero()), g, mul(g, add(y, one()))), -1, -1};
+      case Code::selu: return {mul(g, selu_slope(y)), -1, -1};
       case Code::add: return {g, g, -1};
       case Code::sub: return {g, neg(g), -1};
       case Code::mul: return {mul(g, b), mul(g, a), -1};
@@ -59,6 +61,7 @@ class Derivative {
   int one() { return number(1); }
   int neg(int a) { return to_.emit({Code::neg, a}); }
   int exp(int a) { return to_.emit({Code::exp, a}); }
+  int add(int a, int b) { return to_.emit({Code::add, a, b}); }
   int sub(int a, int b) { return to_.emit({Code::sub, a, b}); }
   int mul(int a, int b) { return to_.emit({Code::mul, a, b}); }
   int div(int a, int b) { return to_.emit({Code::div, a, b}); }
@@ -83,10 +86,15 @@ class Derivative {
   // d/dx x·Φ(x) = Φ(x) + x·φ(x)
   int gelu_slope(int x) {
     const int scaled = mul(x, number(1 / std::numbers::sqrt2));
-    const int cumulative = mul(number(0.5), to_.emit({Code::add, one(), to_.emit({Code::erf, scaled})}));
+    const int cumulative = mul(number(0.5), add(one(), to_.emit({Code::erf, scaled})));
     const int density =
         mul(number(std::numbers::inv_sqrtpi / std::numbers::sqrt2), exp(mul(number(-0.5), mul(x, x))));
-    return to_.emit({Code::add, cumulative, mul(x, density)});
+    return add(cumulative, mul(x, density));
+  }
+
+  // By its value, which is positive where x is.
+  int selu_slope(int y) {
+    return where(gt(y, zero()), number(kSeluScale), add(y, number(kSeluScale * kSeluAlpha)));
   }
 
   PointwiseBuilder& to_;
@@ -145,6 +153,8 @@ bool is_cheap(const PointwiseProgram& program) {
       case Code::erf:
       case Code::gelu:
       case Code::softplus:
+      case Code::elu:
+      case Code::selu:
       case Code::pow: return true;
       default: return false;
     }

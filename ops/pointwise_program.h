@@ -25,6 +25,8 @@ enum class PointwiseCode : std::uint8_t {
   relu,
   gelu,      ///< x·Φ(x) by the error function
   softplus,  ///< log(1 + exp x), without overflow
+  elu,       ///< `a` > 0 ? `a` : exp(a) − 1, with the small differences that exp loses
+  selu,      ///< λ·(`a` > 0 ? `a` : α·(exp(a) − 1)): kSeluScale, kSeluAlpha
   floor,
   add,
   sub,
@@ -41,6 +43,8 @@ enum class PointwiseCode : std::uint8_t {
   ge,
   where,  ///< `a` ≠ 0 ? `b` : `c`
 };
+inline constexpr double kSeluScale = 1.0507009873554804934, kSeluAlpha = 1.6732632423543772848;
+
 std::string_view name_of(PointwiseCode code);
 /// How many of `a`, `b`, `c` are registers.
 constexpr int operands_of(PointwiseCode code) {
@@ -94,10 +98,10 @@ class PointwiseBuilder {
 
 /// The derivative of a program: one that gives the gradient of input `input` from the program's inputs, then
 /// its output (input number n), then the output's gradient (n+1). Returns false where it is zero everywhere.
-/// Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt), so that the
-/// input's memory is free. At a kink: relu and abs give 0, of equal operands max and min take the first.
-/// floor has none. pow by its base is 0 where the exponent is, by its exponent where the base is and the
-/// exponent is not negative: as PyTorch.
+/// Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt, elu, selu), so
+/// that the input's memory is free. At a kink: relu and abs give 0, of equal operands max and min take the
+/// first. floor has none. pow by its base is 0 where the exponent is, by its exponent where the base is and
+/// the exponent is not negative: as PyTorch.
 bool differentiate(const PointwiseProgram& program, int input, PointwiseBuilder& builder, int& result);
 
 }  // namespace tandem

@@ -11,8 +11,8 @@ namespace tandem {
 /// its send, copy-ins a few nodes before their first reader. An update comes as soon as its gradient is there
 /// and its weight has been read, so that the gradient's memory is free again; where the gradient comes from
 /// an all-reduce it comes at the end instead, in the order of the reductions, since the lane would wait for
-/// it. A gradient at least twice as large as what it is computed from, which no other rank waits for, is the
-/// last thing that its task computes.
+/// it. Gradients at least twice as large as what they are computed from, which no other rank waits for, are
+/// the last that their task computes where that takes less memory.
 std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks);
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include <tandem/core/placement.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/resnet.h>
+#include <tandem/ops/activation.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
@@ -82,7 +83,8 @@ TEST(ExpandNorms, PartsHaveTheBitsOfTheWhole) {
 }
 
 TEST(FusePointwise, NormsWithReluAndResidualAreOnePassEachWay) {
-  const Program p = build(testing::trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
+  const Program p =
+      build(testing::trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
   EXPECT_EQ(count_steps(p, "batch_norm"), 0);
   EXPECT_EQ(count_steps(p, "batch_norm_statistics"), 3);
   EXPECT_EQ(count_steps(p, "batch_norm_sums"), 3);
@@ -211,6 +213,30 @@ TEST(RecomputeCheap, LeavesDearExpressionsAlone) {
   job.model = [] { return std::make_unique<DearNet>(); };
   const Graph g = testing::trace_job(job, 64);
   EXPECT_EQ(build(g, {.recompute_cheap = false}).steps.size(), build(g, {}).steps.size());
+}
+
+struct DeepNet : nn::Module {
+  explicit DeepNet(Tensor (*f)(const Tensor&)) : activation(f) {}
+  nn::Linear first{*this, "first", {192, 256}}, second{*this, "second", {256, 256}},
+      third{*this, "third", {256, 256}}, head{*this, "head", {256, 5}};
+  Tensor (*activation)(const Tensor&);
+  Tensor forward(const Tensor& x) override {
+    return head(activation(third(activation(second(activation(first(flatten(x))))))));
+  }
+};
+
+TEST(Activations, WhoseDerivativeFollowsFromTheirValueAreAllThatIsKept) {
+  const auto live_peak = [](Tensor (*activation)(const Tensor&)) {
+    Job job = norm_job();
+    job.model = [=] { return std::make_unique<DeepNet>(activation); };
+    return build(testing::trace_job(job, 512), {}).memory[0].live_peak;
+  };
+  const std::int64_t expected = live_peak(relu);
+  EXPECT_LT(expected, live_peak(gelu));
+  EXPECT_EQ(expected, live_peak(tanh));
+  EXPECT_EQ(expected, live_peak(sigmoid));
+  EXPECT_EQ(expected, live_peak(selu));
+  EXPECT_EQ(expected, live_peak([](const Tensor& x) { return elu(x); }));
 }
 
 }  // namespace

@@ -209,8 +209,10 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
     check("tanh", VectorMath::tanh, std::tanh, x);
     check("erf", VectorMath::erf, std::erf, x);
     if (x >= 0 && x <= 1) check("log1p", VectorMath::log1p, std::log1p, x);
+    if (x <= 0) check("expm1", VectorMath::expm1, std::expm1, x);
   }
   const float infinity = std::numeric_limits<float>::infinity();
+  for (float x = -0.5f; x < 0; x *= 0.9f) check("expm1", VectorMath::expm1, std::expm1, x);
   for (float x : {0.0f, -0.0f, 1.0f, infinity, -infinity, 88.73f, -103.98f, 1e-45f, 3.4e38f, -3.4e38f}) {
     check("exp", VectorMath::exp, std::exp, x);
     check("log", VectorMath::log, std::log, x);

@@ -13,23 +13,20 @@ namespace tandem {
 /// minimax fits (Chebyshev) on the ranges given.
 struct VectorMath {
   [[gnu::always_inline]] static inline float exp(float x) {
-    constexpr float kMagic = 0x1.8p23f;  // adding it rounds to an integer, in the low bits of the sum
-    x = x > 89.0f ? 89.0f : x;           // gives infinity
-    x = x < -104.0f ? -104.0f : x;       // gives 0
-    const float shifted = x * 0x1.715476p0f + kMagic;
-    const float n = shifted - kMagic;  // x = n·log 2 + r, |r| ≤ log(2)/2
-    const float r =
-        (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;  // log 2 in two parts: n times the first is exact
-    float p = 0x1.6d1606p-10f;
-    p = p * r + 0x1.12106cp-7f;
-    p = p * r + 0x1.555516p-5f;
-    p = p * r + 0x1.5554d8p-3f;
-    p = p * r + 0x1p-1f;
-    p = p * (r * r) + r + 1.0f;
+    x = x > 89.0f ? 89.0f : x;      // gives infinity
+    x = x < -104.0f ? -104.0f : x;  // gives 0
+    const Power power = power_of_e(x);
     // 2ⁿ in two factors: n reaches past the exponents of normal floats.
-    const std::uint32_t k = std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kMagic);
-    const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(k) >> 1);
-    return p * power_of_two(half) * power_of_two(k - half);
+    const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(power.n) >> 1);
+    return (power.above_one + 1.0f) * power_of_two(half) * power_of_two(power.n - half);
+  }
+
+  /// exp(x) − 1 for x ≤ 0.
+  [[gnu::always_inline]] static inline float expm1(float x) {
+    x = x < -50.0f ? -50.0f : x;  // gives −1
+    const Power power = power_of_e(x);
+    const float two_to_n = power_of_two(power.n);
+    return power.above_one * two_to_n + (two_to_n - 1.0f);
   }
 
   [[gnu::always_inline]] static inline float log(float x) {
@@ -155,6 +152,25 @@ struct VectorMath {
     p = p * r + 1;
     const std::uint64_t n = std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kMagic);
     return p * std::bit_cast<double>((n + 1023) << 52);
+  }
+
+  // eˣ = 2ⁿ·(1 + above_one), for −104 ≤ x ≤ 89; n in two's complement.
+  struct Power {
+    std::uint32_t n;
+    float above_one;
+  };
+  [[gnu::always_inline]] static inline Power power_of_e(float x) {
+    constexpr float kMagic = 0x1.8p23f;  // adding it rounds to an integer, in the low bits of the sum
+    const float shifted = x * 0x1.715476p0f + kMagic;
+    const float n = shifted - kMagic;  // x = n·log 2 + r, |r| ≤ log(2)/2
+    const float r =
+        (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;  // log 2 in two parts: n times the first is exact
+    float p = 0x1.6d1606p-10f;
+    p = p * r + 0x1.12106cp-7f;
+    p = p * r + 0x1.555516p-5f;
+    p = p * r + 0x1.5554d8p-3f;
+    p = p * r + 0x1p-1f;
+    return {std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kMagic), p * (r * r) + r};
   }
 
   [[gnu::always_inline]] static inline float power_of_two(std::uint32_t n) {
