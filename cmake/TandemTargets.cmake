@@ -4,6 +4,7 @@ set(TANDEM_COMMON_HEADERS <algorithm> <cmath> <functional> <map> <memory> <set> 
 
 function(tandem_configure_library target)
   target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   # Headers are included as <tandem/FOLDER/name.h>: cmake/include/tandem holds one link a folder.
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/include>
                              $<INSTALL_INTERFACE:include>)
