@@ -81,7 +81,10 @@ nn::LrSchedule schedule_of(const TrainOptions& o, const RunLength& length, doubl
   nn::LrSchedule main = nn::constant_lr();
   if (o.sched == "cosine") main = nn::cosine_lr(rest, least);
   if (o.sched == "linear") main = nn::linear_lr(rest, least);
-  if (o.sched == "step") main = nn::step_lr(o.decay_epochs.at(0) * per_epoch, o.decay_rate);
+  if (o.sched == "step") {
+    const nn::LrSchedule whole = nn::step_lr(o.decay_epochs.at(0) * per_epoch, o.decay_rate);
+    main = [=](std::int64_t batch) { return whole(batch + warm); };
+  }
   if (o.sched == "multistep") main = nn::multi_step_lr(at, o.decay_rate);
   return nn::warm_up(warm, main, lr > 0 ? o.warmup_lr / lr : 0);
 }

@@ -1,5 +1,4 @@
 # `cmake --install` and what a project needs to use what was installed: find_package(Tandem CONFIG), pkg-config.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 install(TARGETS tandem EXPORT TandemTargets DESTINATION ${CMAKE_INSTALL_LIBDIR})

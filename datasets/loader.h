@@ -16,7 +16,7 @@ namespace tandem {
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;  ///< samples in the global batch
-  bool drop_last = true;        ///< leave out what does not fill a batch; else the last one is short
+  bool drop_last = false;       ///< leave out what does not fill a batch; else the last one is short
   int workers = 0;              ///< threads that load ahead
   int buffers = 0;              ///< batches held at most; 0: two a worker
   // What will be asked for, each row once, and is therefore loaded ahead:

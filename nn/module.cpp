@@ -25,9 +25,17 @@ Tensor current_seed() {
 }
 
 Module::Module(Module& parent, std::string name) : name_(std::move(name)) {
-  for (const Module* sibling : parent.children_)
-    if (sibling->name_ == name_) throw Error(fmt::format("a module has two children called '{}'", name_));
+  parent.require_new(name_);
   parent.children_.push_back(this);
+}
+
+void Module::require_new(const std::string& name) const {
+  if (name.empty() || name.find('.') != std::string::npos)
+    throw Error(
+        fmt::format("'{}' cannot name a part of a module: it would be a path of none or of several", name));
+  if (std::ranges::any_of(children_, [&](const Module* c) { return c->name_ == name; }) ||
+      std::ranges::any_of(parameters_, [&](const auto& p) { return p->name == name; }))
+    throw Error(fmt::format("a module has two parts called '{}'", name));
 }
 
 Tensor Module::operator()(const Tensor& x) {
@@ -40,6 +48,7 @@ Tensor Module::operator()(const Tensor& x) {
 }
 
 Tensor& Module::add_parameter(Parameter p) {
+  require_new(p.name);
   parameters_.push_back(std::make_unique<Parameter>(std::move(p)));
   return parameters_.back()->tensor;
 }

@@ -68,7 +68,7 @@ class Module {
   const std::vector<Module*>& children() const { return children_; }
 
  protected:
-  /// Declares a parameter; `*this` owns it.
+  /// Declares a parameter; `*this` owns it. Throws Error where its name is empty, has a dot, or is taken.
   Tensor& add_parameter(Parameter parameter);
   void add_torch_counter(const std::string& name) { torch_counters_.push_back(name); }
   /// The parameter that was declared `index`-th. Throws Error before `initialise` or `load`.
@@ -76,6 +76,7 @@ class Module {
 
  private:
   friend class ModeScope;
+  void require_new(const std::string& name) const;
   /// Calls `f(module, prefix of its names)` for this module and its children.
   void visit(const std::string& prefix, const std::function<void(Module&, const std::string&)>& f);
   std::string name_;

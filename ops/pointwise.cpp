@@ -101,7 +101,8 @@ Tensors Pointwise::vjp(const VjpArgs& args) const {
     PointwiseBuilder builder;
     int result = -1;
     if (!args.needed[i] || !is_floating(type.dtype) ||
-        !differentiate(program, static_cast<int>(i), builder, result))
+        !differentiate(program, static_cast<int>(i), /*rounded=*/size_of(dtype) < size_of(DType::f32),
+                       builder, result))
       continue;
     std::vector<int> used;
     PointwiseProgram gradient = builder.finish(result, used);

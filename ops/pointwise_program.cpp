@@ -19,6 +19,8 @@ constexpr std::array<std::string_view, 32> kNames{
     "abs",   "relu",     "gelu", "softplus", "elu", "selu", "floor", "add",  "sub",   "mul",     "div",
     "max",   "min",      "pow",  "eq",       "ne",  "lt",   "le",    "gt",   "ge",    "where"};
 
+static_assert(kNames.size() == static_cast<std::size_t>(Code::where) + 1 && kNames.back() == "where");
+
 // Registers below are those of the derivative's program.
 class Derivative {
  public:
@@ -224,12 +226,15 @@ PointwiseProgram PointwiseBuilder::finish(int result, std::vector<int>& inputs) 
   return packed.program_;
 }
 
-bool differentiate(const PointwiseProgram& program, int input, PointwiseBuilder& builder, int& result) {
+bool differentiate(const PointwiseProgram& program, int input, bool rounded, PointwiseBuilder& builder,
+                   int& result) {
+  const Code last = program.back().code;
+  const bool by_output = !rounded || (last != Code::elu && last != Code::selu);
   const int inputs = input_count(program);
   std::vector<int> value;     // of each register, in the builder
   std::vector<bool> depends;  // on the input
   for (const auto& i : program) {
-    if (value.size() + 1 == program.size())
+    if (value.size() + 1 == program.size() && by_output)
       value.push_back(builder.input(inputs));  // the output
     else
       value.push_back(i.code == Code::input ? builder.input(i.a) : builder.emit(renumbered(i, value)));

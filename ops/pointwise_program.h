@@ -99,9 +99,11 @@ class PointwiseBuilder {
 /// The derivative of a program: one that gives the gradient of input `input` from the program's inputs, then
 /// its output (input number n), then the output's gradient (n+1). Returns false where it is zero everywhere.
 /// Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt, elu, selu), so
-/// that the input's memory is free. At a kink: relu and abs give 0, of equal operands max and min take the
-/// first. floor has none. pow by its base is 0 where the exponent is, by its exponent where the base is and
-/// the exponent is not negative: as PyTorch.
-bool differentiate(const PointwiseProgram& program, int input, PointwiseBuilder& builder, int& result);
+/// that the input's memory is free; but the slopes of elu and selu, differences from it, not where it is
+/// `rounded` to fewer digits than arithmetic has. At a kink: relu and abs give 0, of equal operands max and
+/// min take the first. floor has none. pow by its base is 0 where the exponent is, by its exponent where the
+/// base is and the exponent is not negative: as PyTorch.
+bool differentiate(const PointwiseProgram& program, int input, bool rounded, PointwiseBuilder& builder,
+                   int& result);
 
 }  // namespace tandem

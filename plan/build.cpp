@@ -88,6 +88,20 @@ bool updates_together(const PipelineSchedule& schedule) {
   return times.size() == 1;
 }
 
+// Of the Programs of both list orders the one that needs less memory.
+Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOptions& options) {
+  const auto placed = [&](const std::vector<NodeId>& order) {
+    return planned(with_copy_waits(lower(g, order, options)));
+  };
+  const auto last = list_order(g, tasks, /*large_gradients_last=*/true),
+             at_once = list_order(g, tasks, /*large_gradients_last=*/false);
+  Program program = placed(last);
+  if (at_once != last)
+    if (Program other = placed(at_once); planned_peak(other) < planned_peak(program))
+      program = std::move(other);
+  return program;
+}
+
 Graph take_off_device(const Graph& graph, const Strategy& strategy) {
   if (!strategy.recompute_cheap && strategy.swap.empty() && strategy.recompute.empty()) return graph;
   const Graph all = with_backward_views(graph);
@@ -142,8 +156,7 @@ Program build(const Graph& forward, const Strategy& strategy) {
   options.kernels = strategy.kernels;
   options.threads = strategy.threads;
   options.cost = [&](const Step& s) { return cost_of(s, strategy); };
-  Program program = lower(g, list_order(g, schedule_of(strategy).order), options);
-  program = planned(with_copy_waits(std::move(program)));
+  Program program = smallest(g, schedule_of(strategy).order, options);
   check_budget(program, strategy.memory_budget);
   if (strategy.verify) verify(program);
   return program;

@@ -45,7 +45,8 @@ class Ordering {
       place(ends.second) = {place(ends.first).task, place(ends.first).at, ends.second};
     }
     for (NodeId n = 0; n < count(); ++n) refine(n);
-    for (NodeId n = 0; large_gradients_last && n < count(); ++n) defer_gradient(n);
+    if (large_gradients_last)
+      for (NodeId n = 0; n < count(); ++n) defer_gradient(n);
     for (NodeId n = 0; n < count(); ++n) advance_update(n);
     for (NodeId n = count(); n-- > 0;) advance_source(n);
   }
@@ -218,38 +219,11 @@ class Ordering {
   std::vector<Place> places_;
 };
 
-// The most bytes that are live at one place of a list, on the stage that has most of them; without states and
-// what they are assigned.
-std::int64_t live_peak(const Graph& g, const std::vector<NodeId>& order) {
-  std::vector<int> unread(g.values().size(), 0);
-  std::vector<bool> of_state(g.values().size(), false);
-  for (const Node& n : g.nodes()) {
-    for (const ValueId v : n.inputs) ++unread[static_cast<std::size_t>(v)];
-    const bool assigns = dynamic_cast<const Assign*>(n.op.get()),
-               reads = dynamic_cast<const Read*>(n.op.get());
-    for (const ValueId v : assigns ? n.inputs : reads ? n.outputs : std::vector<ValueId>{})
-      of_state[static_cast<std::size_t>(v)] = true;
-  }
-  const auto bytes = [&](ValueId v) { return of_state[static_cast<std::size_t>(v)] ? 0 : g.type(v).bytes(); };
-  std::map<int, std::int64_t> live_on;
-  std::int64_t most = 0;
-  for (const NodeId id : order) {
-    const Node& n = g.node(id);
-    std::int64_t& live = live_on[n.tag.stage];
-    for (const ValueId v : n.outputs) live += bytes(v);
-    most = std::max(most, live);
-    for (const ValueId v : n.inputs)
-      if (--unread[static_cast<std::size_t>(v)] == 0) live -= bytes(v);
-  }
-  return most;
-}
-
 }  // namespace
 
-std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks) {
-  std::vector<NodeId> at_once = Ordering(graph, tasks, /*large_gradients_last=*/false).run(),
-                      last = Ordering(graph, tasks, /*large_gradients_last=*/true).run();
-  return last != at_once && live_peak(graph, last) < live_peak(graph, at_once) ? last : at_once;
+std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks,
+                               bool large_gradients_last) {
+  return Ordering(graph, tasks, large_gradients_last).run();
 }
 
 }  // namespace tandem

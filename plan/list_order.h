@@ -11,8 +11,9 @@ namespace tandem {
 /// its send, copy-ins a few nodes before their first reader. An update comes as soon as its gradient is there
 /// and its weight has been read, so that the gradient's memory is free again; where the gradient comes from
 /// an all-reduce it comes at the end instead, in the order of the reductions, since the lane would wait for
-/// it. Gradients at least twice as large as what they are computed from, which no other rank waits for, are
-/// the last that their task computes where that takes less memory.
-std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks);
+/// it. `large_gradients_last`: gradients at least twice as large as what they are computed from, which no
+/// other rank waits for, are the last that their task computes. By then the activations are gone, but what
+/// these gradients are computed from has to stay.
+std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks, bool large_gradients_last);
 
 }  // namespace tandem

@@ -56,6 +56,7 @@ template <class F>
 void on_each_rank(std::size_t ranks, const std::vector<std::unique_ptr<Comm>>& comms, F f) {
   std::vector<std::exception_ptr> errors(ranks);
   std::vector<std::jthread> threads;
+  threads.reserve(ranks);
   const auto guarded = [&](std::size_t i) {
     try {
       f(i);
@@ -65,7 +66,7 @@ void on_each_rank(std::size_t ranks, const std::vector<std::unique_ptr<Comm>>& c
   };
   try {
     for (std::size_t i = 1; i < ranks; ++i) threads.emplace_back(guarded, i);
-  } catch (const std::system_error&) {
+  } catch (...) {
     for (const auto& comm : comms) comm->abort("not every rank's thread could be started");
     threads.clear();
     throw;
@@ -141,8 +142,16 @@ int Session::add(Program program, Host& host) {
 }
 
 void Session::drop(int program) {
+  require(program);
   for (auto& rank : ranks_) rank->turns.at(static_cast<std::size_t>(program)).reset();
   if (program > 0) programs_[static_cast<std::size_t>(program)].reset();  // the first says where states lie
+}
+
+void Session::require(int program) const {
+  if (program < 0 || program >= static_cast<int>(programs_.size()))
+    throw Error(fmt::format("there is no Program {}, the session has {}", program, programs_.size()));
+  if (!ranks_[0]->turns[static_cast<std::size_t>(program)])
+    throw Error(fmt::format("Program {} of the session was dropped", program));
 }
 
 void Session::check(const Program& program) const {
@@ -282,10 +291,7 @@ void Session::share_untrained_state() {
 }
 
 void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
-  if (program < 0 || program >= static_cast<int>(programs_.size()))
-    throw Error(fmt::format("there is no Program {}, the session has {}", program, programs_.size()));
-  if (!ranks_[0]->turns[static_cast<std::size_t>(program)])
-    throw Error(fmt::format("Program {} of the session was dropped", program));
+  require(program);
   if (first_batch < 0 || batches < 0)
     throw Error(
         fmt::format("a run of {} batches from batch {}: neither may be negative", batches, first_batch));

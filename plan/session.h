@@ -40,14 +40,14 @@ class Session {
   int add(Program program, Host& host);
 
   /// Gives up what a Program holds beside the shared memory: its kernels. It cannot run again; its number may
-  /// become another's.
+  /// become another's. Throws Error where there is none of this number.
   void drop(int program);
 
   /// One that was not dropped; of the first what is said of states stays.
   const Program& program(int number = 0) const { return *programs_.at(static_cast<std::size_t>(number)); }
 
-  /// Sets state by path, on every local rank that holds it; to be called before the first run. What is not
-  /// named and belongs to the optimiser (its path begins with kOptimizerPath) starts at zero, and is left
+  /// Sets state by path, on every local rank that holds it; before the first run, or between runs. What is
+  /// not named and belongs to the optimiser (its path begins with kOptimizerPath) starts at zero, and is left
   /// out by a Program without an optimiser; anything else missing, mismatched or unknown is an Error, and
   /// then nothing is set.
   void load(const std::map<std::string, Tensor>& state);
@@ -79,7 +79,7 @@ class Session {
   void stop(const std::string& reason);
 
   /// What the ranks of this process are executing just now, from any thread: "rank 1: batch 17, step 'block2
-  /// receive' of module 'block2'", a line a lane.
+  /// receive' of module 'block2'", a line a lane. Not while a Program is added.
   std::string doing() const;
 
   /// Spans of the first Program measured since the last call, and how many were dropped, of all ranks, by the
@@ -96,6 +96,7 @@ class Session {
  private:
   struct Rank;
   void check(const Program& program) const;
+  void require(int program) const;  // that there is one of this number
   std::int64_t planned_peak_with(const Program* next) const;
   void share_untrained_state();
   void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);

@@ -23,8 +23,10 @@ void check(const Strategy& s) {
   };
   sensible("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
-  for (const ParameterGroup& group : s.parameter_groups)
+  for (const ParameterGroup& group : s.parameter_groups) {
     sensible("a parameter group's lr_scale", group.lr_scale);
+    if (group.weight_decay) sensible("a parameter group's weight_decay", *group.weight_decay);
+  }
   check(s.gradients);
   if (!s.train && s.microbatches > 1)
     throw Error(fmt::format("evaluation has no micro-batches, the strategy has {}; see for_evaluation",

@@ -108,8 +108,10 @@ TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOp
 TrainStep::~TrainStep() = default;
 
 double TrainStep::operator()(const Tensors& batch, double lr) {
-  const auto models = static_cast<std::size_t>(options_.strategy.models);
-  return run({batch}, std::vector<double>(models, lr)).at(0).at(0);
+  if (const int models = options_.strategy.models; models > 1)
+    throw Error(
+        fmt::format("a step of {} has as many losses: call run({{batch}}, rates)", counted(models, "model")));
+  return run({batch}, {lr}).at(0).at(0);
 }
 
 std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batches,

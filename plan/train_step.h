@@ -23,8 +23,9 @@ struct TrainStepOptions {
 /// A training step as a function of a batch. What it computes is traced once for each combination of input
 /// types, planned and proved, and replayed from then on; ranks and stages are threads of this process.
 ///
-///     TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); },
-///     net.state()); const double loss = step({images, labels}, /*lr=*/0.1); net.load(step.state());
+///     TrainStep step([&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); }, net.state());
+///     const double loss = step({images, labels}, /*lr=*/0.1);
+///     net.load(step.state());
 class TrainStep {
  public:
   /// The mean loss over the samples that it is given: a scalar.
@@ -36,8 +37,9 @@ class TrainStep {
   ~TrainStep();
 
   /// Trains on one batch, whose tensors have the samples as their leading axis; scalars are given to all
-  /// samples. Returns the loss. Throws Error where ranks × micro-batches do not divide the samples, and what
-  /// Session::run throws; the state is lost then, and `load` must give another.
+  /// samples. Returns the loss. Throws Error of several models (see `run`), where ranks × micro-batches do
+  /// not divide the samples, and what Session::run throws; the state is lost then, and `load` must give
+  /// another.
   double operator()(const Tensors& batch, double lr);
   /// Several batches from empty to drained, so that schedules with several batches in flight have them.
   /// Losses per batch and model; `rates` per model.

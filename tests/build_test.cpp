@@ -1,5 +1,6 @@
 // What a Program is made of: which graphs and strategies are refused, and what the passes share.
 #include <algorithm>
+#include <memory>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,44 @@ TEST(Build, RefusesSenselessOptimisersAndGroupsOfNothing) {
                {"parameter group 1 (stem.*as, stem.bias) has no parameter of its own"});
   expect_error(built({.parameter_groups = {{{"*.weight", "*.bais"}}}}),
                {"parameter group 0 (*.weight, *.bais): '*.bais' names no trained parameter"});
+  expect_error(built({.parameter_groups = {{{"*"}, 1, -5.0}}}), {"a parameter group's weight_decay -5"});
+}
+
+struct Layers : nn::Module {
+  explicit Layers(const std::vector<std::int64_t>& widths) {
+    for (std::size_t i = 1; i < widths.size(); ++i)
+      layers.push_back(std::make_unique<nn::Linear>(
+          *this, std::to_string(i), nn::LinearOptions{.in = widths[i - 1], .out = widths[i]}));
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor h = x;
+    for (const auto& layer : layers) h = tanh((*layer)(h));  // which backward keeps
+    return h;
+  }
+  std::vector<std::unique_ptr<nn::Linear>> layers;
+};
+
+// Bytes that one step works in beside states: of several layers on a batch, whose mean output is the loss.
+std::int64_t work_bytes(const std::vector<std::int64_t>& widths, std::int64_t rows) {
+  Layers net(widths);
+  net.initialise(1);
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("loss", mean(net(trace.input("x", {DType::f32, {rows, widths[0]}}))));
+  }
+  return build(graph, {}).memory[0].work;
+}
+
+// At the end of backward the activations are gone; but those that the gradients need would have to stay.
+TEST(Build, LargeGradientsComeLastWhereThatTakesLessMemory) {
+  constexpr std::int64_t kRows = 32, kSlack = 256 << 10;
+  const auto bytes = [](std::int64_t rows, std::int64_t columns) { return rows * columns * 4; };
+  std::vector<std::int64_t> equal(17, 512);
+  EXPECT_LT(work_bytes(equal, kRows), 17 * bytes(kRows, 512) + bytes(512, 512) + kSlack);
+  const std::vector<std::int64_t> ends_large{16, 4096, 16, 4096, 16, 4096, 16, 2048, 2048};
+  const std::int64_t activations = 3 * bytes(256, 4096) + 2 * bytes(256, 2048);
+  EXPECT_LT(work_bytes(ends_large, 256), activations + bytes(2048, 2048) / 2);
 }
 
 TEST(Build, RefusesAModelThatTakesTheOptimisersInput) {

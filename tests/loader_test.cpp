@@ -126,7 +126,7 @@ TEST(Loader, KeepsAShortLastBatchUnlessToldToDropIt) {
   }
   EXPECT_EQ(seen, (std::multiset<std::int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(loader.rows(5), 2);
-  EXPECT_EQ(Loader(shuffled(10), {.batch_size = 4}).batches_per_epoch(), 2);
+  EXPECT_EQ(Loader(shuffled(10), {.batch_size = 4, .drop_last = true}).batches_per_epoch(), 2);
   EXPECT_EQ(Loader(shuffled(8), {.batch_size = 4, .drop_last = false}).rows(1), 4);
 }
 
@@ -157,7 +157,7 @@ TEST(Loader, SharesAGlobalBatchOverRanksAndMicroBatchesInTheSameOrder) {
   for (const int workers : {0, 1, 4})
     for (const int replicas : {1, 2, 3})
       for (const int microbatches : {1, 2}) {
-        Loader loader(data, {.batch_size = 12, .workers = workers, .buffers = 3});
+        Loader loader(data, {.batch_size = 12, .drop_last = true, .workers = workers, .buffers = 3});
         loader.start(0);
         std::vector<Taken> got(
             kBatches, {std::vector<float>(24), std::vector<float>(12), std::vector<std::int32_t>(12)});
@@ -172,7 +172,8 @@ TEST(Loader, LoadsForOneReplicaItsRowsAlone) {
   for (const int workers : {0, 2})
     for (int r = 0; r < 3; ++r) {
       watched->reads = 0;
-      Loader loader(watched, {.batch_size = 12, .workers = workers, .replica = r, .replicas = 3});
+      Loader loader(watched,
+                    {.batch_size = 12, .drop_last = true, .workers = workers, .replica = r, .replicas = 3});
       loader.start(0, 6);
       for (std::int64_t b = 0; b < 6; ++b) {
         const auto& whole = want[static_cast<std::size_t>(b)].labels;
@@ -336,7 +337,8 @@ TEST(Loader, MayBeDestroyedAtAnyTime) {
 }
 
 TEST(Loader, RefusesWhatItCannotGive) {
-  expect_error([] { Loader(shuffled(3), {.batch_size = 4}); }, {"batch of 4", "3 samples", "keep the last"});
+  expect_error([] { Loader(shuffled(3), {.batch_size = 4, .drop_last = true}); },
+               {"batch of 4", "3 samples", "keep the last"});
   expect_error([] { Loader(std::make_shared<SubsetDataset>(shuffled(3), 0, 0), {.drop_last = false}); },
                {"0 samples"});
   expect_error([] { Loader(shuffled(3), {.batch_size = 0}); }, {"batches of 0"});

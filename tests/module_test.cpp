@@ -1,6 +1,9 @@
 // What is common to modules: contents, modes, children.
 #include <cmath>
+#include <memory>
+#include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/eager.h>
@@ -29,6 +32,25 @@ TEST(Module, SaysWhatIsMissing) {
   expect_error([&] { own.initialise(1); }, {"parameter 'w' has no function `initialise`"});
   own.load({{"w", Tensor::from({1, 2}, {2})}});
   EXPECT_EQ(own(Tensor::from({1, 1}, {2})).values(), (std::vector<double>{1, 2}));
+}
+
+TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
+  struct Parts : Module {
+    Parts(const std::string& parameter, const std::string& child) {
+      add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}});
+      add_parameter({parameter, Tensor::zeros({DType::f32, {2}}), true, {}});
+      layer = std::make_unique<Linear>(*this, child, LinearOptions{.in = 2, .out = 2});
+    }
+    Tensor forward(const Tensor& x) override { return x; }
+    std::unique_ptr<Linear> layer;
+  };
+  Parts("b", "0");
+  expect_error([] { Parts("w", "fc"); }, {"two parts called 'w'"});
+  expect_error([] { Parts("b", "w"); }, {"two parts called 'w'"});
+  for (const char* name : {"", "a.b"}) {
+    expect_error([&] { Parts(name, "fc"); }, {fmt::format("'{}' cannot name a part", name)});
+    expect_error([&] { Parts("b", name); }, {fmt::format("'{}' cannot name a part", name)});
+  }
 }
 
 // Also when another is loaded, or drawn.

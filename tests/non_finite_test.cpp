@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
+#include <tandem/core/timeline.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/pointwise.h>
@@ -228,6 +229,29 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
   EXPECT_EQ(4, told[0].back_to);
   EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2}), epochs);
   EXPECT_TRUE(std::isfinite(end.loss.at(0)));
+}
+
+// Of the batch after a rollback no more than of another: the search for the culprit was no training.
+TEST(NonFinites, SecondsOfABatchAreItsOwnAfterARollback) {
+  nn::set_default_dtype(DType::f32);
+  Net net;
+  net.initialise(run_seed());
+  TrainerOptions o;
+  o.batch_size = kBatch;
+  o.epochs = kTotal / kPerEpoch;
+  o.on_non_finite = OnNonFinite::rollback;
+  o.checkpoint_every = 3;
+  double batches = 0, back = 0;
+  Trainer trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o));
+  trainer.add({.batch = [&](const BatchResult& b) { batches += b.seconds; },
+               .non_finite =
+                   [&](const NonFiniteBatch&) {
+                     batches = 0;
+                     back = steady_seconds();
+                   }});
+  trainer.fit();
+  ASSERT_GT(back, 0);
+  EXPECT_LE(batches, steady_seconds() - back);
 }
 
 // An epoch that ended with the checkpoint stays counted. Nothing is learned here: the first is the best.

@@ -150,6 +150,18 @@ TEST(PointwiseTest, NotANumberIsPassedOn) {
   }
 }
 
+// Of their values, rounded, the differences would be left with no digits.
+TEST(PointwiseTest, SlopesOfEluAndSeluHaveAllDigitsOfBf16) {
+  for (const double v : {-0.5, -3.0, -6.0, -8.0})
+    for (const bool scaled : {false, true}) {
+      Tensor x = Tensor::from({v}, {1}, DType::bf16);
+      x.requires_grad();
+      sum(scaled ? selu(x) : elu(x)).backward();
+      const double slope = std::exp(v) * (scaled ? kSeluScale * kSeluAlpha : 1);
+      EXPECT_NEAR(slope, x.grad().values()[0], slope / 128) << v;
+    }
+}
+
 TEST(PointwiseTest, GradientOfReluStopsAtNegativesOnly) {
   Tensor x = Tensor::from({-1, 0, 1, NAN}, {4});
   x.requires_grad();
@@ -212,7 +224,7 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
     if (x <= 0) check("expm1", VectorMath::expm1, std::expm1, x);
   }
   const float infinity = std::numeric_limits<float>::infinity();
-  for (float x = -0.5f; x < 0; x *= 0.9f) check("expm1", VectorMath::expm1, std::expm1, x);
+  for (float x = -0.5f; x < -0x1p-126f; x *= 0.9f) check("expm1", VectorMath::expm1, std::expm1, x);
   for (float x : {0.0f, -0.0f, 1.0f, infinity, -infinity, 88.73f, -103.98f, 1e-45f, 3.4e38f, -3.4e38f}) {
     check("exp", VectorMath::exp, std::exp, x);
     check("log", VectorMath::log, std::log, x);

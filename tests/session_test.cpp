@@ -281,6 +281,8 @@ TEST(Session, ADroppedProgramsNumberAndMemoryAreAnothers) {
   session.drop(first);
   EXPECT_EQ(alone, session.planned_peak());
   expect_error([&] { session.run(0, 1, first); }, {"dropped"});
+  expect_error([&] { session.drop(first); }, {"dropped"});
+  expect_error([&] { session.drop(7); }, {"there is no Program 7"});
   EXPECT_EQ(first, session.add(build(large, for_evaluation({})), host));
   EXPECT_EQ(both, session.planned_peak());
   const int second = session.add(build(forward, for_evaluation({})), host);

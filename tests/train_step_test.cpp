@@ -16,11 +16,13 @@
 #include <tandem/ops/shape.h>
 #include <tandem/plan/train_step.h>
 
+#include "expect_error.h"
 #include "training_run.h"
 
 namespace tandem {
 namespace {
 
+using test::expect_error;
 using testing::Job;
 using testing::small_residual_job;
 
@@ -127,6 +129,7 @@ TEST_F(TrainSteps, GiveWhatElseTheLossFunctionDeliversByBatch) {
     }
   }
   TrainStep both = counted({.models = 2}, stack_states(std::vector{state, state}));
+  expect_error([&] { both(batch(0), 0.1); }, {"2 models", "run({batch}, rates)"});
   both.run({batch(3)}, {0, 0});
   EXPECT_EQ((std::vector<double>{correct(3), correct(3)}), both.results()[0].at("correct").values());
 }

@@ -18,6 +18,7 @@
 #include <tandem/train/trainer.h>
 
 #include "class_dataset.h"
+#include "expect_error.h"
 #include "seed.h"
 #include "training_run.h"
 
@@ -113,6 +114,26 @@ TEST_F(Trainers, CallBackInOrder) {
   EXPECT_EQ((std::vector<std::string>{"begin", "epoch 0", "checkpoint 2", "end of epoch 0", "epoch 1",
                                       "checkpoint 4", "end of epoch 1", "checkpoint 6", "end"}),
             told.calls);
+}
+
+// (1 − s) of the labels' and s of the uniform distribution, as with one label a sample.
+TEST(Objectives, SmoothSoftLabels) {
+  const Tensor logits = Tensor::from({1, -2, 0.5, 3, 0, -1}, {2, 3}, DType::f64);
+  const Tensor two = Tensor::from({0, 2, 1, 1}, {2, 2}, DType::i32),
+               one = Tensor::from({0, 1}, {2}, DType::i32);
+  const Tensor even = Tensor::from({0.25, 0.75, 0.5, 0.5}, {2, 2}),
+               first = Tensor::from({1, 0, 1, 0}, {2, 2});
+  const auto loss = [&](double smoothing, const Tensors& labels) {
+    Tensors batch{Tensor()};
+    batch.insert(batch.end(), labels.begin(), labels.end());
+    return classification(smoothing).loss(logits, batch).item();
+  };
+  for (const double s : {0.0, 0.25, 1.0}) EXPECT_NEAR(loss(s, {one}), loss(s, {two, first}), 1e-12) << s;
+  const double sharp = loss(0, {two, even}), uniform = loss(1, {two, even});
+  EXPECT_NE(sharp, uniform);
+  EXPECT_NEAR(0.75 * sharp + 0.25 * uniform, loss(0.25, {two, even}), 1e-12);
+  for (const double s : {-0.1, 7.0, std::numeric_limits<double>::quiet_NaN()})
+    expect_error([&] { classification(s); }, {"label smoothing", "between 0 and 1"});
 }
 
 struct Wide : nn::Module {

@@ -1,5 +1,8 @@
 #include <tandem/train/objective.h>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
@@ -11,20 +14,24 @@ namespace tandem {
 namespace {
 
 // Against labels (n, k) with weights (n, k) of sum 1 a row.
-Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& weights) {
+Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& weights,
+                          double smoothing) {
   const std::int64_t n = labels.shape()[0], k = labels.shape()[1];
-  const Tensor of_labels = gather(log_softmax(logits), 1, labels);  // (n, k)
-  const Tensor w = logits.dtype() == weights.dtype() ? weights : cast(weights, logits.dtype());
-  return scale(sum(reshape(of_labels * w, {n * k})), -1.0 / static_cast<double>(n));
+  const Tensor logs = log_softmax(logits), of_labels = gather(logs, 1, labels);  // (n, classes), (n, k)
+  const Tensor w = cast(weights, logits.dtype());
+  const Tensor sharp = scale(sum(reshape(of_labels * w, {n * k})), -1.0 / static_cast<double>(n));
+  return smoothing == 0 ? sharp : scale(sharp, 1 - smoothing) - scale(mean(logs), smoothing);
 }
 
 }  // namespace
 
 Objective classification(double label_smoothing) {
+  if (!(label_smoothing >= 0 && label_smoothing <= 1))
+    throw Error(fmt::format("label smoothing {} is not between 0 and 1", label_smoothing));
   return {
       .loss =
           [=](const Tensor& output, const Tensors& batch) {
-            return batch.size() > 2 ? soft_cross_entropy(output, batch[1], batch[2])
+            return batch.size() > 2 ? soft_cross_entropy(output, batch[1], batch[2], label_smoothing)
                                     : cross_entropy(output, batch[1], label_smoothing);
           },
       .correct = [](const Tensor& output, const Tensors& batch) { return correct_count(output, batch[1]); }};

@@ -19,7 +19,7 @@ struct Objective {
 };
 
 /// Cross entropy and the count of right classes, for outputs (n, classes). Several labels a sample are one
-/// soft label, by their weights.
+/// soft label, by their weights. Throws Error unless the smoothing is between 0 and 1.
 Objective classification(double label_smoothing = 0);
 
 /// The forward graph of a model on so many samples of a dataset: inputs "data", "labels" and, where samples

@@ -74,6 +74,7 @@ void Trainer::roll_back(std::int64_t batch) {
   session_->restore(good_.state);
   progress_ = good_.progress;
   feed_->loader().start(progress_.batch, length_.total);
+  tail_ = 0;  // the search was no training
   tell(&Callbacks::non_finite, NonFiniteBatch{batch, where, progress_.batch});
 }
 
