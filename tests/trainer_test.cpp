@@ -136,6 +136,16 @@ TEST(Objectives, SmoothSoftLabels) {
     expect_error([&] { classification(s); }, {"label smoothing", "between 0 and 1"});
 }
 
+// The step's time, not its forward's.
+TEST_F(Trainers, ARunOfOneBatchHasTheTimeOfAllOfIt) {
+  TrainerOptions o = options();
+  o.batches = 1;
+  Trainer trainer(net, samples(), std::move(o));
+  double first = 0;
+  trainer.add({.batch = [&](const BatchResult& b) { first = b.seconds; }});
+  EXPECT_GT(trainer.fit().step_ms, 1e3 * first);
+}
+
 struct Wide : nn::Module {
   nn::Linear first{*this, "first", {.in = 4, .out = 512}}, second{*this, "second", {.in = 512, .out = 512}};
   nn::Linear third{*this, "third", {.in = 512, .out = 512}}, head{*this, "head", {.in = 512, .out = 3}};

@@ -308,7 +308,11 @@ EpochResult Trainer::result(const Pace& pace) const {
   for (std::size_t m = 0; m < schedules_.size(); ++m)
     r.lr.push_back(rate(m, std::max<std::int64_t>(0, r.batches - 1)));
   if (evaluated_ == r.batches) r.accuracy = accuracy_;
-  const Pace& p = pace.batches > 0 ? pace : first_;
+  Pace p = pace;
+  if (p.batches == 0) {  // there was one batch, and what came after its loss counts with none
+    p = first_;
+    p.seconds += tail_;
+  }
   if (p.batches > 0) r.step_ms = 1e3 * p.seconds / static_cast<double>(p.batches);
   if (p.seconds > 0) r.samples_per_second = static_cast<double>(p.samples) / p.seconds;
   r.losses_not_finite = progress_.losses.not_finite;
