@@ -1,5 +1,6 @@
 #include <tandem/nn/module.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include <fmt/format.h>

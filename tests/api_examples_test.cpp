@@ -1,5 +1,7 @@
 // The examples of docs/api.md: this file holds them word for word, but for what they stand in, and runs them.
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -48,12 +50,12 @@ TEST(ApiExamples, AreThoseOfTheDocumentation) {
 // In a directory of its own, with a network and a dataset.
 class ApiExample : public ::testing::Test {
  protected:
-  ApiExample() : before_(fs::current_path()) {
+  ApiExample() {
     nn::set_default_dtype(DType::f32);
     fs::current_path(directory_.path());
     net.initialise(run_seed());
   }
-  ~ApiExample() override { fs::current_path(before_); }
+  void TearDown() override { fs::current_path(before_); }
 
   struct Net : nn::Module {
     nn::Linear hidden{*this, "hidden", {.in = 4, .out = 16}}, head{*this, "head", {.in = 16, .out = 3}};
@@ -63,7 +65,7 @@ class ApiExample : public ::testing::Test {
 
  private:
   TemporaryDirectory directory_;
-  fs::path before_;
+  const fs::path before_ = fs::current_path();
 };
 
 // clang-format off

@@ -44,7 +44,7 @@ TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
     Tensor forward(const Tensor& x) override { return x; }
     std::unique_ptr<Linear> layer;
   };
-  Parts("b", "0");
+  const Parts good("b", "0");
   expect_error([] { Parts("w", "fc"); }, {"two parts called 'w'"});
   expect_error([] { Parts("b", "w"); }, {"two parts called 'w'"});
   for (const char* name : {"", "a.b"}) {
