@@ -77,6 +77,24 @@ TEST_F(RunFiles, ModelsHaveColumnsAndTagsOfTheirOwn) {
   EXPECT_TRUE(shown("run").contains("train/loss/model_1"));
 }
 
+// Epochs are those of the run, whatever the warm-up. Ten batches an epoch.
+TEST_F(RunFiles, TheRateIsThatOfTheScheduleAlsoAfterAWarmUp) {
+  for (const std::string sched : {"step", "multistep"}) {
+    ASSERT_EQ(0, run(kTrain +
+                     "--arch mlp --epochs 4 --lr 0.01 --warmup-epochs 1 --decay-epochs 2 --decay-rate 0.5 "
+                     "--force --tensorboard 1 --sched " +
+                     sched + " --output " + file("run"))
+                     .status);
+    auto rates = shown("run")["train/lr"];
+    ASSERT_EQ(40u, rates.size());
+    EXPECT_LT(rates.begin()->second, 0.01F) << sched;
+    for (const auto& [step, rate] : rates) {
+      if (step < 10) continue;
+      EXPECT_FLOAT_EQ(step < 20 ? 0.01F : 0.005F, rate) << sched << " " << step;
+    }
+  }
+}
+
 TEST_F(RunFiles, ARunThatGoesOnContinuesSummaryAndEvents) {
   const std::string command = kTrain + "--arch mlp --tensorboard 1 --checkpoint-every 15 --output ";
   ASSERT_EQ(0, run(command + file("whole") + " --epochs 3").status);

@@ -203,24 +203,30 @@ TEST(NonFinites, OfSeveralBatchesInFlightAreRolledBackAndCannotBeSkipped) {
   }
 }
 
+struct RunThatGoesBack {
+  explicit RunThatGoesBack(std::int64_t checkpoint_every) {
+    nn::set_default_dtype(DType::f32);
+    net.initialise(run_seed());
+    options.batch_size = kBatch;
+    options.epochs = kTotal / kPerEpoch;
+    options.on_non_finite = OnNonFinite::rollback;
+    options.checkpoint_every = checkpoint_every;
+  }
+  Net net;
+  TrainerOptions options;
+};
+
 // The update of an epoch's last batch, after which there is an evaluation and no checkpoint.
 TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
-  nn::set_default_dtype(DType::f32);
-  Net net;
-  net.initialise(run_seed());
-  TrainerOptions o;
-  o.batch_size = kBatch;
-  o.epochs = kTotal / kPerEpoch;
-  o.test = std::make_shared<ClassDataset>(13, run_seed());
-  o.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+  RunThatGoesBack run(4);
+  run.options.test = std::make_shared<ClassDataset>(13, run_seed());
+  run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
     return
         [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::infinity() : 1; };
   };
-  o.on_non_finite = OnNonFinite::rollback;
-  o.checkpoint_every = 4;
   std::vector<NonFiniteBatch> told;
   std::vector<std::int64_t> epochs;
-  Trainer trainer(net, std::make_shared<Spoilt>(Site::rate), std::move(o));
+  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::rate), std::move(run.options));
   trainer.add({.end_epoch = [&](const EpochResult& e) { epochs.push_back(e.epoch); },
                .non_finite = [&](const NonFiniteBatch& b) { told.push_back(b); }});
   const EpochResult end = trainer.fit();
@@ -233,16 +239,9 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
 
 // Of the batch after a rollback no more than of another: the search for the culprit was no training.
 TEST(NonFinites, SecondsOfABatchAreItsOwnAfterARollback) {
-  nn::set_default_dtype(DType::f32);
-  Net net;
-  net.initialise(run_seed());
-  TrainerOptions o;
-  o.batch_size = kBatch;
-  o.epochs = kTotal / kPerEpoch;
-  o.on_non_finite = OnNonFinite::rollback;
-  o.checkpoint_every = 3;
+  RunThatGoesBack run(3);
   double batches = 0, back = 0;
-  Trainer trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o));
+  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
   trainer.add({.batch = [&](const BatchResult& b) { batches += b.seconds; },
                .non_finite =
                    [&](const NonFiniteBatch&) {
@@ -256,17 +255,11 @@ TEST(NonFinites, SecondsOfABatchAreItsOwnAfterARollback) {
 
 // An epoch that ended with the checkpoint stays counted. Nothing is learned here: the first is the best.
 TEST(NonFinites, RollbacksKeepThePatienceOfTheirCheckpoint) {
-  Net net;
-  net.initialise(run_seed());
-  TrainerOptions o;
-  o.batch_size = kBatch;
-  o.epochs = kTotal / kPerEpoch;
-  o.lr = {0};
-  o.test = std::make_shared<ClassDataset>(13, run_seed());
-  o.on_non_finite = OnNonFinite::rollback;
-  o.checkpoint_every = kPerEpoch;
+  RunThatGoesBack run(kPerEpoch);
+  run.options.lr = {0};
+  run.options.test = std::make_shared<ClassDataset>(13, run_seed());
   std::vector<std::int64_t> since_best, rollbacks;
-  Trainer trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o));
+  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
   trainer.add({.checkpoint = [&](const CheckpointResult& c) {
     since_best.push_back(c.progress.epochs_since_best);
     rollbacks.push_back(c.progress.rollbacks);
