@@ -63,14 +63,14 @@ Cost measure(Loader& loader, std::int64_t batch_size) {
 }
 
 void report(const std::string& what, const DatasetPtr& data, std::int64_t batch_size) {
-  Loader loader(data, {.batch_size = batch_size});
+  Loader loader(data, {.batch_size = batch_size, .drop_last = true});
   const double rate = 1 / measure(loader, batch_size).cpu;
   fmt::print("{:<52} {:>10.0f}  target {:.0f}  {}\n", what, rate, kTarget,
              rate >= kTarget ? "met" : "MISSED");
 }
 
 void report_workers(int workers, const DatasetPtr& data, std::int64_t batch_size) {
-  Loader loader(data, {.batch_size = batch_size, .workers = workers, .labels = false});
+  Loader loader(data, {.batch_size = batch_size, .drop_last = true, .workers = workers, .labels = false});
   const Cost cost = measure(loader, batch_size);
   fmt::print("{:<52} {:>10.0f}  of it the thread that asks {:.2f} us an image\n",
              fmt::format("crop, flip, normalise: {}, by the clock", counted(workers, "worker")),
