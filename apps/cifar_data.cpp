@@ -39,11 +39,11 @@ void check_batch_size(const TrainOptions& o, std::int64_t images) {
   // All ranks and micro-batches must get equal parts of the last one.
   const std::int64_t last = images % o.batch_size, parts = std::int64_t{o.ranks} * o.microbatches;
   if (!o.drop_last && last % parts != 0)
-    throw Error(fmt::format(
-        "--no-drop-last: the last of {} in batches of {} is one of {}, which is not divided by {} × {}; "
-        "choose another --batch-size, or --drop-last",
-        counted(images, "image"), o.batch_size, last, counted(o.ranks, "rank"),
-        counted(o.microbatches, "micro-batch")));
+    throw Error(
+        fmt::format("the last of {} in batches of {} is one of {}, which is not divided by {} × {}; "
+                    "choose another --batch-size, or --drop-last",
+                    counted(images, "image"), o.batch_size, last, counted(o.ranks, "rank"),
+                    counted(o.microbatches, "micro-batch")));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ nn::LrSchedule schedule_of(const TrainOptions& o, const RunLength& length, doubl
 }
 
 std::unique_ptr<nn::Module> network_of(const TrainOptions& o, int classes) {
-  nn::set_default_dtype(dtype_from_name(o.dtype));
+  const nn::DtypeScope dtype(dtype_from_name(o.dtype));
   return nn::make_network(o.arch, classes);
 }
 

@@ -47,8 +47,8 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
                  "threads a process that load batches ahead (0: each lane makes its own); they take cores\n"
                  "from what --threads is by default. Losses stay the same at equal --threads");
   app.add_flag("--drop-last,!--no-drop-last", o.drop_last,
-               "leave out the images that do not fill an epoch's last batch, or train on them as a batch of\n"
-               "their own size");
+               "leave out the images that do not fill an epoch's last batch; else they are a batch of their\n"
+               "own size");
   app.add_option("-b,--batch-size", o.batch_size, "images in the global batch: N ranks take 1/N each");
   app.add_option("--epochs", o.epochs,
                  "passes over the training images (0: as many as --steps takes, else 1)");

@@ -17,7 +17,7 @@ struct TrainOptions {
   std::string bad_samples = "stop";  ///< stop, or skip:N
   std::string augment = "none";      ///< none, or transforms joined by commas
   double mixup = 0;                  ///< alpha; 0: none
-  bool drop_last = true;
+  bool drop_last = false;
   int workers = 0;         ///< threads of this process that load batches ahead
   int epochs = 0;          ///< 0: as many as `steps` takes
   std::int64_t steps = 0;  ///< 0: by epochs; with both, whichever ends first

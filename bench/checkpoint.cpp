@@ -1,10 +1,9 @@
-// How fast a checkpoint of 500 MB is written, beside a plain write and fsync of as many bytes, in turn; and
+// How fast a checkpoint is written, beside a plain write and fsync of as many bytes, in turn; and
 // how much slower training steps are meanwhile.
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <numeric>
 #include <vector>
@@ -21,23 +20,30 @@
 #include <tandem/plan/train_step.h>
 #include <tandem/train/checkpoint_writer.h>
 
+#include "command_line.h"
+#include "temporary_directory.h"
+
 namespace {
 
 using namespace tandem;
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kTensors = 50, kTensorFloats = 2'500'000;  // 10 MB each
-constexpr double kBytes = 4.0 * kTensors * kTensorFloats;
-constexpr int kRounds = 5;
+constexpr std::int64_t kTensorFloats = 2'500'000;  // 10 MB
+
+struct Options {
+  std::string directory = fs::temp_directory_path();
+  std::int64_t tensors = 50;
+  int rounds = 5;
+};
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
 }
 
-std::map<std::string, Tensor> some_state() {
+std::map<std::string, Tensor> some_state(std::int64_t tensors) {
   std::map<std::string, Tensor> state;
-  for (std::int64_t i = 0; i < kTensors; ++i)
+  for (std::int64_t i = 0; i < tensors; ++i)
     state.emplace(fmt::format("layer{}.weight", i),
                   Tensor::full({DType::f32, {kTensorFloats}}, 0.5 + static_cast<double>(i)));
   return state;
@@ -60,9 +66,9 @@ std::vector<CheckpointFile> files_of(const std::map<std::string, Tensor>& state)
   return {{"model.safetensors", [&](const Sink& sink) { nn::write_safetensors(state, sink); }}};
 }
 
-void compare_speeds(const fs::path& folder, const std::map<std::string, Tensor>& state) {
+void compare_speeds(const fs::path& folder, const std::map<std::string, Tensor>& state, int rounds) {
   std::vector<double> plain, checkpoint;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     plain.push_back(plain_seconds(folder / "plain", state));
     fs::remove(folder / "plain");
     const double begin = steady_seconds();
@@ -71,9 +77,10 @@ void compare_speeds(const fs::path& folder, const std::map<std::string, Tensor>&
     fs::remove_all(folder / "store");
   }
   const double disk = median(plain), ours = median(checkpoint);
+  const double bytes = 4.0 * static_cast<double>(std::ssize(state) * kTensorFloats);
   fmt::print(
       "{:.0f} MB, medians of {} in turn: plain write and fsync {:.2f} s ({:.0f} MB/s), checkpoint {:.2f} s ({:.0f} MB/s): {:.0f} % of the disk's speed\n",
-      kBytes / 1e6, kRounds, disk, kBytes / 1e6 / disk, ours, kBytes / 1e6 / ours, 100 * disk / ours);
+      bytes / 1e6, rounds, disk, bytes / 1e6 / disk, ours, bytes / 1e6 / ours, 100 * disk / ours);
 }
 
 struct Net : nn::Module {
@@ -83,7 +90,7 @@ struct Net : nn::Module {
 };
 
 // Steps on one thread, so that the writer has a core where there are two.
-void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& state) {
+void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& state, int rounds) {
   Net net;
   net.initialise(1);
   TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),
@@ -96,7 +103,7 @@ void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& 
   };
   for (int i = 0; i < 20; ++i) timed();
   std::vector<double> alone, beside;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < 200; ++i) alone.push_back(timed());
     CheckpointWriter writer(CheckpointStore(folder / "store"),
                             [](std::int64_t, const std::string& why) { throw Error(why); });
@@ -113,19 +120,25 @@ void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& 
       1e3 * mean(alone), 1e3 * mean(beside), beside.size(), 100 * (mean(beside) / mean(alone) - 1));
 }
 
+void measure(const Options& options) {
+  const test::TemporaryDirectory folder(options.directory);
+  const auto state = some_state(options.tensors);
+  compare_speeds(folder.path(), state, options.rounds);
+  compare_steps(folder.path(), state, options.rounds);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  bound_team_spin(argv);
-  std::string folder = (argc > 1 ? fs::path(argv[1]) : fs::temp_directory_path()) / "tandem_bench_XXXXXX";
-  if (!mkdtemp(folder.data())) {
-    fmt::print(stderr, "bench_checkpoint: '{}' cannot be made; usage: bench_checkpoint [DIRECTORY]\n",
-               folder);
-    return 1;
-  }
-  const auto state = some_state();
-  compare_speeds(folder, state);
-  compare_steps(folder, state);
-  fs::remove_all(folder);
-  return 0;
+  CLI::App app{"how fast a checkpoint is written, and what training loses meanwhile", "bench_checkpoint"};
+  Options options;
+  app.option_defaults()->always_capture_default();
+  app.add_option("directory", options.directory, "on the disk to be measured");
+  app.add_option("--tensors", options.tensors, "of 10 MB each")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", options.rounds, "measurements in turn, of which the median counts")
+      ->check(CLI::PositiveNumber);
+  return apps::run_program(app, argc, argv, [&] {
+    bound_team_spin(argv);
+    measure(options);
+  });
 }

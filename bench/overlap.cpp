@@ -23,7 +23,7 @@ using namespace tandem;
 namespace {
 
 constexpr std::int64_t kBatch = 256, kWidth = 1024;
-constexpr int kBatches = 12, kPairs = 7;
+constexpr int kBatches = 12;
 
 Graph forward_graph(nn::Module& net) {
   Graph graph;
@@ -88,13 +88,13 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-void measure_all() {
+void measure_all(const std::vector<std::string>& links, int pairs) {
   nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
   net.initialise(1);
   const Graph graph = forward_graph(net);
   std::printf("%-14s %-12s %10s %10s %10s %10s %8s\n", "link", "all-reduce", "free ms", "serial ms",
               "overlap ms", "sim ms", "hidden");
-  for (const char* text : {"4GB/s,20us", "2GB/s,20us", "1GB/s,20us"})
+  for (const std::string& text : links)
     for (const bool per_layer : {false, true}) {
       const LinkModel link = parse_link(text);
       const auto build_with = [&](const Groups& groups) {
@@ -106,7 +106,7 @@ void measure_all() {
       Zeros host;
       profile.measure(overlapped, cpu_kernels(), host, net.state());
       std::vector<double> t_free, t_serial, t_overlapped;
-      for (int i = 0; i < kPairs; ++i) {
+      for (int i = 0; i < pairs; ++i) {
         t_free.push_back(seconds_a_step(overlapped, net.state(), nullptr));
         t_serial.push_back(seconds_a_step(serial, net.state(), &link));
         t_overlapped.push_back(seconds_a_step(overlapped, net.state(), &link));
@@ -115,7 +115,7 @@ void measure_all() {
       const double ideal = predicted(overlapped, profile, scale, true);
       const double can = predicted(serial, profile, scale, true) - ideal;
       const double hidden = (median(t_serial) - median(t_overlapped)) / can;
-      std::printf("%-14s %-12s %10.2f %10.2f %10.2f %10.2f %7.0f%%\n", text,
+      std::printf("%-14s %-12s %10.2f %10.2f %10.2f %10.2f %7.0f%%\n", text.c_str(),
                   per_layer ? "per layer" : "per tensor", 1e3 * median(t_free), 1e3 * median(t_serial),
                   1e3 * median(t_overlapped), 1e3 * ideal, 100 * hidden);
     }
@@ -125,9 +125,15 @@ void measure_all() {
 
 int main(int argc, char** argv) {
   CLI::App app{"how much of the all-reduces that could be hidden behind backward is hidden", "bench_overlap"};
+  std::vector<std::string> links{"4GB/s,20us", "2GB/s,20us", "1GB/s,20us"};
+  int pairs = 7;
+  app.option_defaults()->always_capture_default();
+  app.add_option("--links", links, "bytes a second, and what each message takes besides");
+  app.add_option("--pairs", pairs, "measurements in turn, of which the median counts")
+      ->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
     bound_team_spin(argv);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
-    measure_all();
+    measure_all(links, pairs);
   });
 }

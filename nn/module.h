@@ -102,6 +102,18 @@ class ModeScope {
 DType default_dtype();
 void set_default_dtype(DType dtype);
 
+/// While it lives, another default dtype.
+class DtypeScope {
+ public:
+  explicit DtypeScope(DType dtype) : before_(default_dtype()) { set_default_dtype(dtype); }
+  ~DtypeScope() { set_default_dtype(before_); }
+  DtypeScope(const DtypeScope&) = delete;
+  DtypeScope& operator=(const DtypeScope&) = delete;
+
+ private:
+  const DType before_;
+};
+
 /// The seed of the model that is running, for layers that draw: an input of a trace (one per model under
 /// batching), or what `set_seed` gave when eager.
 Tensor current_seed();

@@ -60,11 +60,12 @@ class TrainStep::Feed final : public Host {
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
             std::span<std::byte> out) override {
-    for (std::size_t m = 0; name == "lr" && m < rates_.size(); ++m) {
-      const DType dtype = out.size() == rates_.size() * sizeof(double) ? DType::f64 : DType::f32;
-      store_element(dtype, out.data(), static_cast<std::int64_t>(m), rates_[m]);
+    if (name == "lr") {
+      for (std::size_t m = 0; m < rates_.size(); ++m)
+        store_element(floating_dtype(out.size(), rates_.size()), out.data(), static_cast<std::int64_t>(m),
+                      rates_[m]);
+      return;
     }
-    if (name == "lr") return;
     if (name == "seed") {
       std::memcpy(out.data(), seeds_.data(), out.size());
       return;

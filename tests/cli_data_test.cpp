@@ -50,7 +50,7 @@ TEST_F(CliData, MixupTrainsOnMixedImagesAndIsTestedOnWholeOnes) {
 TEST_F(CliData, WorkersChangeNoLoss) {
   for (const std::string job :
        {"", "--augment pad-crop,flip,cutout", "--parallel data --ranks 2 --microbatches 2",
-        "--parallel pipeline --stages 2 --schedule pipedream --momentum 0 -b 60 --no-drop-last"}) {
+        "--parallel pipeline --stages 2 --schedule pipedream --momentum 0 -b 60"}) {
     const auto without = losses(small() + "--epochs 2 " + job);
     EXPECT_GE(without.size(), 20u);
     EXPECT_EQ(without, losses(small() + "--epochs 2 " + job + " -j 1")) << job;
@@ -71,9 +71,8 @@ TEST_F(CliData, AugmentationIsThatOfTheGlobalBatch) {
 // 640 images are ten batches of 60, and one of 40.
 TEST_F(CliData, AShortLastBatchIsTrainedOnAsABatchOfItsOwn) {
   const std::string job = small() + "--dtype f64 --epochs 2 -b 60 ";
-  const auto dropped = losses(job);
-  EXPECT_EQ(dropped, losses(job + "--drop-last"));
-  const auto kept = losses(job + "--no-drop-last");
+  const auto dropped = losses(job + "--drop-last"), kept = losses(job);
+  EXPECT_EQ(kept, losses(job + "--no-drop-last"));
   ASSERT_EQ(20u, dropped.size());
   ASSERT_EQ(22u, kept.size());
   EXPECT_TRUE(std::equal(dropped.begin(), dropped.begin() + 10, kept.begin()));
@@ -82,15 +81,13 @@ TEST_F(CliData, AShortLastBatchIsTrainedOnAsABatchOfItsOwn) {
   for (int i = 11; i < 21; ++i) sum += 60 * kept[static_cast<std::size_t>(i)];
   EXPECT_NEAR(sum / 640, read("run/summary.json").at("train_loss").get<double>(), 1e-12)
       << "the epoch's mean";
-  expect_near(kept, losses(job + "--no-drop-last --parallel data --ranks 2 --microbatches 2"), 1e-11);
-  expect_near(kept, losses(job + "--no-drop-last --parallel pipeline --stages 2"), 1e-11);
-  expect_refused(job + "--no-drop-last --parallel data --ranks 3",
-                 {"--no-drop-last", "640 images", "one of 40", "3 ranks", "--batch-size"});
+  expect_near(kept, losses(job + "--parallel data --ranks 2 --microbatches 2"), 1e-11);
+  expect_near(kept, losses(job + "--parallel pipeline --stages 2"), 1e-11);
+  expect_refused(job + "--parallel data --ranks 3", {"640 images", "one of 40", "3 ranks", "--batch-size"});
 }
 
 TEST_F(CliData, WhereALossIsNotFiniteIsSaidOfAShortBatchToo) {
-  expect_refused(kTrain + "-b 639 --arch mlp --no-drop-last --lr 1e30 --epochs 1",
-                 {"not finite", "step 1", "module"});
+  expect_refused(kTrain + "-b 639 --arch mlp --lr 1e30 --epochs 1", {"not finite", "step 1", "module"});
 }
 
 TEST_F(CliData, BadSamplesEndItOrAreLeftOutAndCounted) {
@@ -104,7 +101,7 @@ TEST_F(CliData, BadSamplesEndItOrAreLeftOutAndCounted) {
                                           ".*data_batch_1.bin: record 3, offset 9219")))
       << e.out;
   EXPECT_EQ(std::string::npos, e.out.find("test set left out"));
-  EXPECT_NE(std::string::npos, e.out.find("19/19")) << "198 images in batches of 10: " << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("20/20")) << "198 images in batches of 10: " << e.out;
 }
 
 TEST_F(CliData, RefusesFlagsThatItCannotFollow) {
@@ -117,7 +114,7 @@ TEST_F(CliData, RefusesFlagsThatItCannotFollow) {
   expect_refused(kTrain + "--bad-samples skip", {"--bad-samples 'skip'", "skip:N"});
   expect_refused(kTrain + "--bad-samples skip:1", {"--bad-samples", "no effect", "--data"});
   expect_refused(kTrain + "--simulate -j 1", {"--workers", "no effect", "--simulate"});
-  expect_refused(kTrain + "--simulate --no-drop-last", {"--drop-last", "no effect", "--simulate"});
+  expect_refused(kTrain + "--simulate --drop-last", {"--drop-last", "no effect", "--simulate"});
 }
 
 TEST_F(CliData, SaysWhenThreadsShareCores) {

@@ -139,7 +139,7 @@ lr = [0.1, 0.05]
 betas = [0.8, 0.99]
 opt = "adam"
 seed = "3,4"
-no-drop-last = true
+drop-last = true
 batch-size = 60
 synthetic-train = 640
 synthetic-test = 100
@@ -151,7 +151,7 @@ synthetic-test = 100
   EXPECT_EQ((std::vector<double>{0.2, 0.1}), a.at("lr")) << "the flag";
   EXPECT_EQ((std::vector<double>{0.8, 0.99}), a.at("betas"));
   EXPECT_EQ((std::vector<int>{3, 4}), a.at("seed"));
-  EXPECT_EQ(false, a.at("drop_last"));
+  EXPECT_EQ(true, a.at("drop_last"));
   EXPECT_EQ(60, a.at("batch_size"));
   // A run's own configuration gives the run again.
   ASSERT_EQ(0, run(program + "--config " + file("a/config.toml") + " --output " + file("b")).status);

@@ -10,9 +10,10 @@ namespace tandem::test {
 /// A directory that lives as long as this.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "tandem_XXXXXX").string();
-    if (!mkdtemp(name.data())) throw std::runtime_error("no directory '" + name + "' can be made");
+  explicit TemporaryDirectory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "tandem_XXXXXX").string();
+    if (!mkdtemp(name.data()))
+      throw std::runtime_error("no directory can be made in '" + parent.string() + "'");
     path_ = name;
   }
   ~TemporaryDirectory() { std::filesystem::remove_all(path_); }

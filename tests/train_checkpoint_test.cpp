@@ -347,9 +347,8 @@ TEST_F(SavedRun, OfAnotherTrainingIsRefused) {
 
 // Converted weights would be another run's, in silence.
 TEST_F(SavedRun, OfAnotherTypeIsRefused) {
-  nn::set_default_dtype(DType::f64);
+  const nn::DtypeScope dtype(DType::f64);
   Net doubled;
-  nn::set_default_dtype(DType::f32);
   EXPECT_THROW(read_model_state(doubled, saved_), Error);
 }
 

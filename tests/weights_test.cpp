@@ -232,11 +232,10 @@ TEST(WeightsOfAnotherFloatingType, AreConverted) {
   const auto loaded = [&](DType stored, DType wanted, const std::vector<double>& values) {
     const std::map<std::string, Tensor> tensors{{"fc.weight", Tensor::from(values, {2, 2}, stored)}};
     replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });
-    set_default_dtype(wanted);
+    const DtypeScope dtype(wanted);
     Net net;
     load_weights(net, file);
     EXPECT_EQ(wanted, net.state().at("fc.weight").dtype());
-    set_default_dtype(DType::f32);
     return net.state().at("fc.weight").values();
   };
   const double small = 1 + 0x1p-11, fine = 3 + 0x1p-23;

@@ -14,11 +14,6 @@
 namespace tandem {
 namespace {
 
-// Of the elements, one a model, of a value that is f32 or f64.
-DType floating(std::size_t bytes, std::size_t models) {
-  return bytes == models * sizeof(double) ? DType::f64 : DType::f32;
-}
-
 // Rows of what a Program asks for by the names that trace_forward gives its inputs.
 void fill_rows(Loader& loader, const std::string& name, std::int64_t batch, Rows rows,
                std::span<std::byte> out) {
@@ -85,7 +80,7 @@ void TrainFeed::fill(const std::string& name, std::int64_t batch, int microbatch
   if (name == "seed") return fill_seeds(seeds_, out);
   if (name == "lr") {
     for (std::size_t m = 0; m < seeds_.size(); ++m)
-      store_element(floating(out.size(), seeds_.size()), out.data(), static_cast<std::int64_t>(m),
+      store_element(floating_dtype(out.size(), seeds_.size()), out.data(), static_cast<std::int64_t>(m),
                     rate_(m, batch));
     return;
   }
@@ -102,8 +97,8 @@ void TrainFeed::deliver(const std::string& name, std::int64_t batch, const RankC
   if (name != "loss") return;
   std::vector<double> loss;
   for (std::size_t m = 0; m < seeds_.size(); ++m)
-    loss.push_back(
-        load_element(floating(value.size(), seeds_.size()), value.data(), static_cast<std::int64_t>(m)));
+    loss.push_back(load_element(floating_dtype(value.size(), seeds_.size()), value.data(),
+                                static_cast<std::int64_t>(m)));
   arrived_(batch, loss);
 }
 
@@ -139,7 +134,8 @@ void TestFeed::deliver(const std::string& name, std::int64_t, const RankContext&
     const auto model = static_cast<std::int64_t>(m);
     if (name == "correct")
       correct_[m] += static_cast<std::int64_t>(load_element(DType::i32, value.data(), model));
-    if (name == "finite" && load_element(floating(value.size(), correct_.size()), value.data(), model) != 0)
+    if (name == "finite" &&
+        load_element(floating_dtype(value.size(), correct_.size()), value.data(), model) != 0)
       throw Error(fmt::format(
           "the trained network{} gives values that are not finite; lower the learning rate, or look at the data",
           correct_.size() > 1 ? fmt::format(" of model {}", m) : ""));

@@ -8,11 +8,14 @@
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
 #include <tandem/core/timeline.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/load_state.h>
+#include <tandem/plan/non_finite.h>
+#include <tandem/plan/training_graph.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/train_checkpoint.h>
 
@@ -49,7 +52,10 @@ double mean(const std::vector<double>& values) {
 }  // namespace
 
 Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
-    : model_(model), train_(std::move(train)), options_(std::move(options)) {
+    : model_(model),
+      train_(std::move(train)),
+      options_(std::move(options)),
+      recovery_(options_.on_non_finite, options_.max_rollbacks, recoverable()) {
   check();
   Strategy& s = options_.strategy;
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
@@ -60,7 +66,10 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
       train_, loader_options(options_, options_.batch_size, first.max_lag), s.microbatches, options_.seeds,
       [this](std::size_t m, std::int64_t batch) { return rate(m, batch); },
       [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
-      [this](std::int64_t batch) { skipped_ = skipped_ < 0 ? batch : std::min(skipped_, batch); });
+      [this](std::int64_t batch) {
+        if (!options_.strategy.gradients.loss_scale)  // else it was too large: a matter of course
+          recovery_.update_skipped(batch);
+      });
   length_.per_epoch = feed_->loader().batches_per_epoch();
   length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
@@ -171,12 +180,12 @@ EpochResult Trainer::fit() try {
   stopping_ = false;
   tell(&Callbacks::begin);
   feed_->loader().start(progress_.batch, length_.total);
-  if (options_.on_non_finite == OnNonFinite::rollback) keep();
+  recovery_.keep();
   for (bool ends = agree_to_end(), begins = true; progress_.batch < length_.total && !ends;) {
     if (begins) epoch_ = {}, tell(&Callbacks::begin_epoch, progress_.batch / length_.per_epoch);
     if (progress_.batch % length_.per_epoch == 0) progress_.losses.clear();
     run_to(next_drain());
-    const bool back = recover();
+    const bool back = recovery_.act(progress_.batch);
     begins = progress_.batch % length_.per_epoch == 0;
     if (back) continue;
     if (begins) end_epoch();
@@ -184,7 +193,7 @@ EpochResult Trainer::fit() try {
     const bool last = ends || progress_.batch == length_.total;
     if (every == 0 || (!last && progress_.batch % every != 0)) continue;
     save(options_.score_checkpoints);
-    if (options_.on_non_finite == OnNonFinite::rollback) keep();
+    recovery_.keep();
   }
   if (options_.test) evaluate();
   if (auto state = session_->state(main_rank()); is_main() && options_.strategy.models == 1) {
@@ -210,10 +219,9 @@ std::int64_t Trainer::next_drain() const {
 
 void Trainer::run_to(std::int64_t end) {
   while (progress_.batch < end) {
-    const auto out = left_out_.lower_bound(progress_.batch);
-    const bool leaves_out = out != left_out_.end() && *out < end;
-    run_section(leaves_out ? *out : end);
-    if (leaves_out) feed_->loader().start(++progress_.batch, length_.total);
+    const std::int64_t left_out = recovery_.next_left_out(progress_.batch, end);
+    run_section(left_out);
+    if (left_out < end) feed_->loader().start(++progress_.batch, length_.total);
   }
 }
 
@@ -231,8 +239,8 @@ void Trainer::run_section(std::int64_t end) {
 void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
   if (options_.on_non_finite != OnNonFinite::stop &&
       !std::ranges::all_of(loss, [](double l) { return std::isfinite(l); }))
-    watch(batch);
-  if (muted_ || (bad_ >= 0 && options_.on_non_finite == OnNonFinite::rollback)) return;
+    recovery_.loss_not_finite(batch);
+  if (recovery_.ignores_results()) return;
   BatchResult b{batch, batch / length_.per_epoch, samples_of(batch), loss, {}, steady_seconds() - since_};
   since_ += b.seconds;
   for (std::size_t m = 0; m < loss.size(); ++m) {
@@ -288,6 +296,47 @@ bool Trainer::agree_to_end() { return share(stopping_ || finished(), main_rank()
 bool Trainer::finished() const {
   const bool patient = options_.patience == 0 || progress_.epochs_since_best < options_.patience;
   return progress_.batch >= length_.total || !patient;
+}
+
+Recovery::Run Trainer::recoverable() {
+  return {
+      .point =
+          [this] {
+            return RunPoint{progress_, session_->snapshot()};
+          },
+      .go_back =
+          [this](const RunPoint& point) {
+            session_->restore(point.state);
+            progress_ = point.progress;
+            feed_->loader().start(progress_.batch, length_.total);
+            tail_ = 0;  // what is done again was no training
+          },
+      .go_on = [this](std::int64_t end) { run_to(end); },
+      .is_finite = [this] { return state_is_finite(); },
+      .explain = [this](std::int64_t batch) { return where_non_finite(batch, session_->state(main_rank())); },
+      .tell = [this](const NonFiniteBatch& batch) { tell(&Callbacks::non_finite, batch); },
+      .share = [this](std::int64_t value, int root) { return share(value, root); },
+      .main_rank = main_rank()};
+}
+
+// The graph of the whole batch once more, forward and backward, node by node.
+std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state) {
+  if (!is_main()) return "";
+  TrainFeed host(
+      train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,
+      [](std::size_t, std::int64_t) { return 0.0; }, [](std::int64_t, const std::vector<double>&) {});
+  Graph graph = trace_forward(model_, *train_, options_.objective, samples_of(batch), true);
+  if (options_.strategy.models > 1) graph = tandem::batch(graph, options_.strategy.models);
+  const Graph step = training_graph(graph, {.models = options_.strategy.models}).graph;
+  const std::string value = first_non_finite(step, state, host, batch, *options_.strategy.kernels);
+  return value.empty() ? "" : "the first value that is not finite is " + value;
+}
+
+bool Trainer::state_is_finite() {
+  const auto state = session_->state(main_rank());
+  const bool finite =
+      is_main() && std::ranges::all_of(state, [](const auto& s) { return all_finite(s.second); });
+  return share(finite, main_rank()) != 0;
 }
 
 // All ranks get the value that one has.

@@ -3,7 +3,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>
 #include <tandem/train/objective.h>
+#include <tandem/train/recovery.h>
 
 namespace tandem {
 
@@ -26,15 +26,6 @@ class TestFeed;
 /// In batches.
 struct RunLength {
   std::int64_t per_epoch = 0, total = 0;
-};
-
-/// What becomes of a batch whose loss is NaN or infinite.
-enum class OnNonFinite {
-  stop,  ///< NonFinite is thrown, naming the first module whose output is not finite
-  skip,  ///< a batch with a gradient that is not finite changes no state
-  /// The run goes back to its last checkpoint with finite weights, or its beginning, and on without the batch
-  /// whose loss or update is not finite. Each process keeps a copy of its state for that.
-  rollback
 };
 
 struct TrainerOptions {
@@ -128,12 +119,8 @@ class Trainer {
   void save(bool score);
   bool agree_to_end();
   EpochResult result(const Pace& pace) const;
-  // trainer_recovery.cpp
+  Recovery::Run recoverable();
   std::string where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state);
-  void watch(std::int64_t batch);
-  bool recover();
-  void roll_back(std::int64_t batch);
-  void keep();
   bool state_is_finite();
   std::int64_t share(std::int64_t value, int root) const;
   template <class F, class... Args> void tell(F Callbacks::*what, const Args&... args) const {
@@ -150,6 +137,7 @@ class Trainer {
   std::unique_ptr<TrainFeed> feed_;
   std::unique_ptr<TestFeed> test_;
   std::unique_ptr<Session> session_;
+  Recovery recovery_;
   int trains_last_ = 0, evaluates_ = -1;  // numbers of Programs
   TrainProgress progress_;
   std::map<std::string, Tensor> copy_;   // of the state, for checkpoints
@@ -159,14 +147,6 @@ class Trainer {
   double since_ = 0;                     // the result before, or the beginning: steady seconds
   double tail_ = 0;           // seconds of the last batch after its result: they count with the next one's
   Pace first_, epoch_, run_;  // the run's first batch is in none but its own
-  // Of batches that are not finite:
-  std::int64_t bad_ = -1, skipped_ = -1;  // the first since the schedule was drained: its loss, its update
-  bool explained_ = false, muted_ = false;
-  struct {
-    TrainProgress progress;
-    Session::Snapshot state;
-  } good_;                           // the last checkpoint
-  std::set<std::int64_t> left_out_;  // of the batches since then
 };
 
 }  // namespace tandem

@@ -1,0 +1,88 @@
+#include <tandem/train/recovery.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
+
+namespace tandem {
+
+Recovery::Recovery(OnNonFinite rule, int most_rollbacks, Run run)
+    : rule_(rule), most_rollbacks_(most_rollbacks), run_(std::move(run)) {}
+
+void Recovery::loss_not_finite(std::int64_t batch) {
+  if (lost_ < 0) lost_ = batch;
+}
+
+void Recovery::update_skipped(std::int64_t batch) {
+  skipped_ = skipped_ < 0 ? batch : std::min(skipped_, batch);
+}
+
+std::int64_t Recovery::next_left_out(std::int64_t begin, std::int64_t end) const {
+  const auto next = left_out_.lower_bound(begin);
+  return next == left_out_.end() ? end : std::min(*next, end);
+}
+
+void Recovery::keep() {
+  if (rule_ != OnNonFinite::rollback) return;
+  good_ = run_.point();
+  left_out_.clear();
+}
+
+bool Recovery::act(std::int64_t end) {
+  if (rule_ == OnNonFinite::stop) return false;
+  if (rule_ == OnNonFinite::skip) return report_skipped();
+  std::int64_t lost = run_.share(std::exchange(lost_, -1), run_.main_rank);
+  if (lost < 0 && !run_.is_finite()) lost = end;  // before it is evaluated, or saved
+  if (lost >= 0) roll_back(lost);
+  return lost >= 0;
+}
+
+// The first alone.
+bool Recovery::report_skipped() {
+  std::int64_t first = run_.share(std::exchange(lost_, -1), run_.main_rank);
+  const std::int64_t skipped = run_.share(std::exchange(skipped_, -1), 0);
+  if (first < 0 || (skipped >= 0 && skipped < first)) first = skipped;
+  if (first >= 0 && !std::exchange(reported_, true)) run_.tell({first, run_.explain(first)});
+  return false;
+}
+
+// `batch` is the first whose loss is not finite.
+void Recovery::roll_back(std::int64_t batch) {
+  const std::int64_t rollbacks = ++good_.progress.rollbacks, culprit = find_culprit(batch);
+  const std::string where = run_.explain(culprit);
+  if (rollbacks > most_rollbacks_)
+    throw NonFinite(
+        fmt::format("step {} is not finite, after {}{}{}; lower the learning rate, or look at the data",
+                    culprit, counted(most_rollbacks_, "rollback"), where.empty() ? "" : "; ", where),
+        culprit);
+  left_out_.insert(culprit);
+  run_.go_back(good_);
+  run_.tell({culprit, where, good_.progress.batch});
+}
+
+// The loss may be due to the update of a batch before: the culprit is the last batch that begins from finite
+// weights, where the run is left. Weights that are not finite stay so, and so halving finds it.
+std::int64_t Recovery::find_culprit(std::int64_t batch) {
+  searching_ = true;
+  std::int64_t finite = good_.progress.batch - 1, not_finite = batch + 1, at = -1;  // before these batches
+  const auto go_to = [&](std::int64_t b) {
+    run_.go_back(good_);
+    run_.go_on(b);
+    at = b;
+  };
+  for (std::int64_t b = batch; finite + 1 < not_finite; b = finite + (not_finite - finite) / 2) {
+    go_to(b);
+    (run_.is_finite() ? finite : not_finite) = b;
+  }
+  if (finite < good_.progress.batch)
+    throw Error("Trainer: the state that the run would go back to is not finite");
+  if (at != finite) go_to(finite);
+  searching_ = false;
+  lost_ = -1;
+  return finite;
+}
+
+}  // namespace tandem
