@@ -9,10 +9,6 @@
 namespace tandem {
 namespace {
 
-void check_image(const char* what, const TensorType& type) {
-  if (type.rank() != 4) throw Error(fmt::format("{} {} is not an image (N,H,W,C)", what, to_string(type)));
-}
-
 void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::size_t most) {
   if (inputs.size() < least || inputs.size() > most)
     throw Error(fmt::format("takes {} to {} inputs, not {}", least, most, inputs.size()));
@@ -48,8 +44,6 @@ TensorType weight_type(const Conv2dSize& s, DType dtype) {
   return {dtype, {s.out, s.window.kernel.h, s.window.kernel.w, s.in / s.groups}};
 }
 
-Size2 pixels(const TensorType& image) { return {image.shape[1], image.shape[2]}; }
-
 }  // namespace
 
 std::string Conv2dOp::attributes() const {
@@ -72,7 +66,7 @@ Work Conv2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorTy
 Conv2dSize Conv2d::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 3);
   const TensorType &x = inputs[0], &w = inputs[1];
-  check_image("input", x);
+  check_images("input", x);
   if (w.rank() != 4 || w.shape[3] * options.groups != x.shape[3])
     throw Error(
         fmt::format("an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), these are {}",
@@ -106,8 +100,8 @@ std::string Conv2dGradInput::attributes() const {
 Conv2dSize Conv2dGradInput::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &g = inputs[0], &w = inputs[1];
-  check_image("gradient of the output", g);
-  check_image("weights", w);
+  check_images("gradient of the output", g);
+  check_images("weights", w);
   const Conv2dSize s =
       make_size(options, g.shape[0], image, w.shape[3] * options.groups, w.shape[0], pixels(w));
   check_output(s, g);
@@ -130,8 +124,8 @@ std::string Conv2dGradWeight::attributes() const {
 Conv2dSize Conv2dGradWeight::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &x = inputs[0], &g = inputs[1];
-  check_image("input", x);
-  check_image("gradient of the output", g);
+  check_images("input", x);
+  check_images("gradient of the output", g);
   const Conv2dSize s = make_size(options, x.shape[0], pixels(x), x.shape[3], g.shape[3], kernel);
   check_output(s, g);
   return s;

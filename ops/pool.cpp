@@ -12,18 +12,11 @@
 namespace tandem {
 namespace {
 
-void check_image(const char* what, const TensorType& type) {
-  if (type.rank() != 4) throw Error(fmt::format("{} {} is not an image (N,H,W,C)", what, to_string(type)));
-  if (type.elements() == 0) throw Error(fmt::format("{} {} is empty", what, to_string(type)));
-}
-
 void check_count(std::span<const TensorType> inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
   if (!is_floating(inputs[0].dtype))
     throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
 }
-
-Size2 pixels(const TensorType& image) { return {image.shape[1], image.shape[2]}; }
 
 // The windows along one axis of `extent` pixels.
 PoolAxis axis_of(std::int64_t extent, std::int64_t output, std::int64_t kernel, std::int64_t stride,
@@ -41,14 +34,14 @@ std::pair<PoolAxis, PoolAxis> axes_of(const Pool2dOptions& o, Size2 image) {
 }
 
 TensorType pooled(const Pool2dOptions& options, const TensorType& x) {
-  check_image("input", x);
+  check_images("input", x);
   const auto [h, w] = axes_of(options, pixels(x));
   return {x.dtype, {x.shape[0], h.positions, w.positions, x.shape[3]}};
 }
 
 // The image that `grad_output` is the pooled gradient of.
 TensorType unpooled(const Pool2dOptions& options, const TensorType& grad_output, Size2 image) {
-  check_image("gradient of the output", grad_output);
+  check_images("gradient of the output", grad_output);
   TensorType x{grad_output.dtype, {grad_output.shape[0], image.h, image.w, grad_output.shape[3]}};
   if (pooled(options, x) != grad_output)
     throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output),

@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <string>
 
+#include <tandem/core/types.h>
+
 namespace tandem {
 
 /// Height and width; one number stands for both.
@@ -13,6 +15,11 @@ struct Size2 {
 };
 /// "3x5"
 std::string to_string(const Size2& size);
+
+/// Throws Error, which calls it `what`, unless it is of images (N,H,W,C), one at least.
+void check_images(const char* what, const TensorType& type);
+/// Of images.
+Size2 pixels(const TensorType& images);
 
 /// A kernel sliding over an image that is surrounded by `padding` on each side. Taps lie `dilation`
 /// pixels apart.
