@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <numeric>
 #include <vector>
@@ -105,11 +106,17 @@ void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& 
   std::vector<double> alone, beside;
   for (int round = 0; round < rounds; ++round) {
     for (int i = 0; i < 200; ++i) alone.push_back(timed());
-    CheckpointWriter writer(CheckpointStore(folder / "store"),
-                            [](std::int64_t, const std::string& why) { throw Error(why); });
+    std::atomic<bool> failed = false;
+    std::string why;
+    CheckpointWriter writer(CheckpointStore(folder / "store"), [&](std::int64_t, const std::string& message) {
+      why = message;
+      failed = true;
+    });
     writer.save(round, files_of(state));
-    while (!fs::exists(folder / "store" / checkpoint_name(round))) beside.push_back(timed());
+    do beside.push_back(timed());
+    while (!failed && !fs::exists(folder / "store" / checkpoint_name(round)));
     writer.wait();
+    if (failed) throw Error(why);
     fs::remove_all(folder / "store");
   }
   const auto mean = [](const std::vector<double>& v) {

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <new>
 #include <vector>
 
@@ -12,6 +13,16 @@
 namespace tandem {
 namespace {
 XXH3_state_t* as_state(const std::shared_ptr<void>& state) { return static_cast<XXH3_state_t*>(state.get()); }
+
+constexpr std::array<std::uint32_t, 256> crc_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    table[byte] = byte;
+    for (int bit = 0; bit < 8; ++bit)
+      table[byte] = table[byte] >> 1 ^ (table[byte] & 1 ? 0x82f63b78u : 0u);  // reflected
+  }
+  return table;
+}
 }  // namespace
 
 Checksum::Checksum()
@@ -42,6 +53,13 @@ std::string checksum_of(std::string_view text) {
   Checksum sum;
   sum.update(std::as_bytes(std::span(text)));
   return sum.hex();
+}
+
+std::uint32_t crc32c(std::string_view bytes) {
+  static constexpr auto kTable = crc_table();
+  std::uint32_t crc = ~0u;
+  for (const char c : bytes) crc = crc >> 8 ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
+  return ~crc;
 }
 
 }  // namespace tandem

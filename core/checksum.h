@@ -27,4 +27,7 @@ class Checksum {
 std::string checksum_of(const InputFile& file);
 std::string checksum_of(std::string_view text);
 
+/// CRC-32C (Castagnoli polynomial) of some bytes, which other programs' formats ask for.
+std::uint32_t crc32c(std::string_view bytes);
+
 }  // namespace tandem

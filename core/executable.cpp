@@ -176,7 +176,7 @@ void Executable::find_last_uses() {
 void Executable::settle(std::int64_t batches) {
   for (const StateBlock& state : program_.states) {
     const MemoryBlock& block = program_.block(state.block);
-    if (block.device != rank_.stage) continue;
+    if (block.device != rank_.stage || block.slots == 1) continue;
     const bool assigned = std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& s) {
       return std::any_of(s.writes.begin(), s.writes.end(),
                          [&](MemberId m) { return program_.member(m).block == state.block; });

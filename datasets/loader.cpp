@@ -33,7 +33,8 @@ std::int64_t batches_in(std::int64_t size, const LoaderOptions& o) {
 /// A batch that was loaded ahead, in the hands of one who takes rows of it; none where they are not there.
 class Loader::Reading {
  public:
-  Reading(Loader& loader, std::int64_t batch, Rows rows, bool kept) : loader_(loader), rows_(rows) {
+  Reading(Loader& loader, std::int64_t batch, Rows rows, bool kept, bool counts = true)
+      : loader_(loader), taken_(counts ? rows.count : 0) {
     std::unique_lock lock(loader.mutex_);
     if (!kept || !loader.holds(batch, rows)) return;
     Buffer& b = loader.buffer(batch);
@@ -47,7 +48,7 @@ class Loader::Reading {
     if (!buffer_) return;
     const std::lock_guard lock(loader_.mutex_);
     --buffer_->readers;
-    buffer_->left -= rows_.count;
+    buffer_->left -= taken_;
     loader_.free_taken();
   }
   Reading(const Reading&) = delete;
@@ -58,7 +59,7 @@ class Loader::Reading {
 
  private:
   Loader& loader_;
-  const Rows rows_;
+  const std::int64_t taken_;
   Buffer* buffer_ = nullptr;
 };
 
@@ -128,7 +129,7 @@ void Loader::work(const std::stop_token& stop) {
 
 void Loader::load(Buffer& b, const std::stop_token& stop) const {
   b.rows = kept_rows(b.batch);
-  b.left = b.rows.count * (options_.data + options_.labels);
+  b.left = b.rows.count * (options_.data + options_.labels * (labels_per_sample_ > 1 ? 2 : 1));
   b.failed = false;
   try {
     read(b.batch, b.rows, options_.data ? b.data.data() : nullptr,
@@ -191,15 +192,20 @@ void Loader::data(std::int64_t batch, Rows rows, std::span<std::byte> out) {
   std::copy_n(b.data.data() + (rows.first - b.rows.first) * sample_bytes_, out.size(), out.data());
 }
 
-void Loader::labels(std::int64_t batch, Rows rows, std::span<std::int32_t> out, std::span<float> weights) {
+void Loader::labels(std::int64_t batch, Rows rows, std::span<std::int32_t> out) {
   check(batch, rows, out.size(), static_cast<std::size_t>(rows.count * labels_per_sample_));
-  if (!weights.empty()) check(batch, rows, weights.size(), out.size());
   const Reading held(*this, batch, rows, options_.labels);
-  if (!held) return read(batch, rows, nullptr, out.data(), weights.empty() ? nullptr : weights.data());
+  if (!held) return read(batch, rows, nullptr, out.data(), nullptr);
   const Buffer& b = *held;
-  const std::int64_t at = (rows.first - b.rows.first) * labels_per_sample_;
-  std::copy_n(b.labels.data() + at, out.size(), out.data());
-  std::copy_n(b.weights.data() + at, weights.size(), weights.data());
+  std::copy_n(b.labels.data() + (rows.first - b.rows.first) * labels_per_sample_, out.size(), out.data());
+}
+
+void Loader::weights(std::int64_t batch, Rows rows, std::span<float> out) {
+  check(batch, rows, out.size(), static_cast<std::size_t>(rows.count * labels_per_sample_));
+  const Reading held(*this, batch, rows, options_.labels, labels_per_sample_ > 1);
+  if (!held) return read(batch, rows, nullptr, nullptr, out.data());
+  const Buffer& b = *held;
+  std::copy_n(b.weights.data() + (rows.first - b.rows.first) * labels_per_sample_, out.size(), out.data());
 }
 
 }  // namespace tandem

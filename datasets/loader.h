@@ -19,7 +19,8 @@ struct LoaderOptions {
   bool drop_last = false;       ///< leave out what does not fill a batch; else the last one is short
   int workers = 0;              ///< threads that load ahead
   int buffers = 0;              ///< batches held at most; 0: two a worker
-  // What will be asked for, each row once, and is therefore loaded ahead:
+  // What will be asked for, each row once (of samples with several labels their weights, too, once), and is
+  // therefore loaded ahead:
   int replica = 0, replicas = 1;    ///< the rows of this replica (share.h); 0 of 1: all
   bool data = true, labels = true;  ///< of those rows
 };
@@ -54,15 +55,17 @@ class Loader {
 
   /// The data of some rows of `batch`, one after the other, each of the dataset's type.
   void data(std::int64_t batch, Rows rows, std::span<std::byte> out);
-  /// Their labels (rows, labels_per_sample) and, if asked for, the weights of these, 1 where there is one.
-  void labels(std::int64_t batch, Rows rows, std::span<std::int32_t> out, std::span<float> weights = {});
+  /// Their labels (rows, labels_per_sample).
+  void labels(std::int64_t batch, Rows rows, std::span<std::int32_t> out);
+  /// The weights of these labels, 1 where a dataset gives none.
+  void weights(std::int64_t batch, Rows rows, std::span<float> out);
 
  private:
   /// One batch: the rows from `first` on.
   struct Buffer {
     std::int64_t batch = -1;
     bool ready = false;
-    std::int64_t left = 0;  // rows of data and of labels still to be taken
+    std::int64_t left = 0;  // rows of data, of labels and of weights still to be taken
     int readers = 0;
     bool failed = false;  // in reading: who takes reads himself, and meets the error
     Rows rows;

@@ -98,7 +98,11 @@ void Module::initialise(std::uint64_t seed) {
     if (!p->initialise)
       throw Error(
           fmt::format("parameter '{}' has no function `initialise`, which would say how it begins", path));
-    set_contents(*p, path, p->initialise(p->tensor.type(), path, seed));
+    const Tensor begins = p->initialise(p->tensor.type(), path, seed);
+    if (!begins || begins.type() != p->tensor.type())
+      throw Error(fmt::format("parameter '{}' is {}, and its function `initialise` gives {}", path,
+                              to_string(p->tensor.type()), begins ? to_string(begins.type()) : "nothing"));
+    set_contents(*p, path, begins);
   }
 }
 

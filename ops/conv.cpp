@@ -17,15 +17,18 @@ void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::si
       throw Error("inputs need one floating dtype; cast them");
 }
 
+void check_groups(std::int64_t groups, std::int64_t channels) {
+  if (groups < 1 || channels % groups != 0)
+    throw Error(fmt::format("{} channels do not split into {}", channels, counted(groups, "group")));
+}
+
 // All extents from those of image, weights and output; each may come from an op's input or from its
 // attributes.
 Conv2dSize make_size(const Conv2dOptions& options, std::int64_t n, Size2 image, std::int64_t in,
                      std::int64_t out, Size2 kernel) {
   const Window window{kernel, options.stride, options.padding, options.dilation};
   if (n < 1 || in < 1 || out < 1) throw Error("an operand is empty");
-  if (options.groups < 1 || in % options.groups || out % options.groups)
-    throw Error(
-        fmt::format("{} input and {} output channels do not split into {} groups", in, out, options.groups));
+  for (const std::int64_t channels : {in, out}) check_groups(options.groups, channels);
   return {n, in, out, options.groups, image, window.positions(image), window};
 }
 
@@ -67,13 +70,11 @@ Conv2dSize Conv2d::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 3);
   const TensorType &x = inputs[0], &w = inputs[1];
   check_images("input", x);
-  if (w.rank() != 4 || w.shape[3] * options.groups != x.shape[3])
-    throw Error(
-        fmt::format("an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), these are {}",
-                    x.shape[3], counted(options.groups, "group"),
-                    x.shape[3] % options.groups == 0 ? fmt::format("{}", x.shape[3] / options.groups)
-                                                     : fmt::format("{}/{}", x.shape[3], options.groups),
-                    to_string(w.shape)));
+  check_groups(options.groups, x.shape[3]);
+  if (w.rank() != 4 || w.shape[3] != x.shape[3] / options.groups)
+    throw Error(fmt::format(
+        "an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), these are {}", x.shape[3],
+        counted(options.groups, "group"), x.shape[3] / options.groups, to_string(w.shape)));
   if (inputs.size() == 3 && inputs[2].shape != Shape{w.shape[0]})
     throw Error(fmt::format("the bias {} is not ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));
@@ -102,6 +103,7 @@ Conv2dSize Conv2dGradInput::size(std::span<const TensorType> inputs) const {
   const TensorType &g = inputs[0], &w = inputs[1];
   check_images("gradient of the output", g);
   check_images("weights", w);
+  check_groups(options.groups, w.shape[0]);
   const Conv2dSize s =
       make_size(options, g.shape[0], image, w.shape[3] * options.groups, w.shape[0], pixels(w));
   check_output(s, g);
@@ -160,19 +162,15 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
     throw Error(
         fmt::format("conv_transpose2d: an image (N,H,W,C) and weights (C,Kh,Kw,O/groups), not {} and {}",
                     to_string(image), to_string(w)));
+  check_groups(o.groups, image.shape[3]);
   if (bias && bias.shape() != Shape{w.shape[3] * o.groups})
     throw Error(fmt::format("conv_transpose2d: the bias {} is not ({})", to_string(bias.type()),
                             w.shape[3] * o.groups));
-  const Size2 p = o.output_padding;
+  const Window window{{w.shape[1], w.shape[2]}, o.stride, o.padding, o.dilation};
+  const Size2 p = o.output_padding, least = window.covered(pixels(image)), size{least.h + p.h, least.w + p.w};
   if (p.h < 0 || p.w < 0 || p.h >= o.stride.h || p.w >= o.stride.w)
     throw Error(fmt::format("conv_transpose2d: output_padding {} is not below the stride {}", to_string(p),
                             to_string(o.stride)));
-  const auto extent = [](std::int64_t n, std::int64_t kernel, std::int64_t stride, std::int64_t padding,
-                         std::int64_t dilation, std::int64_t more) {
-    return (n - 1) * stride - 2 * padding + dilation * (kernel - 1) + more + 1;
-  };
-  const Size2 size{extent(image.shape[1], w.shape[1], o.stride.h, o.padding.h, o.dilation.h, p.h),
-                   extent(image.shape[2], w.shape[2], o.stride.w, o.padding.w, o.dilation.w, p.w)};
   const Tensor y = conv2d_grad_input(x, weight, size, {o.stride, o.padding, o.dilation, o.groups});
   return bias ? y + bias : y;
 }

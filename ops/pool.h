@@ -115,7 +115,7 @@ Tensor global_max_pool2d(const Tensor& x);
 /// The windows along one axis of an image.
 struct PoolAxis {
   std::int64_t extent, positions;  ///< of the image, of the output
-  std::int64_t kernel;             ///< taps of the largest window
+  std::int64_t kernel;             ///< taps of the largest window, or one more where its windows are adaptive
   std::int64_t stride, padding;
   bool adaptive;
   /// The pixels under the window at `position`; with padding, some lie outside the image.

@@ -9,20 +9,31 @@
 namespace tandem {
 namespace {
 
+void check_axis(const char* axis, const char* counts, std::int64_t extent, std::int64_t kernel,
+                std::int64_t stride, std::int64_t padding, std::int64_t dilation) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;  // so that no product of two overflows
+  if (std::min({extent, kernel, stride, dilation}) < 1 || padding < 0 ||
+      std::max({extent, kernel, stride, dilation, padding}) > kMost)
+    throw Error(fmt::format(
+        "{}: {} {}, kernel {}, stride {}, dilation {} must be at least 1 and padding {} at least 0, and "
+        "none above {}",
+        axis, counts, extent, kernel, stride, dilation, padding, kMost));
+}
+
 std::int64_t positions_along(const char* axis, std::int64_t extent, std::int64_t kernel, std::int64_t stride,
                              std::int64_t padding, std::int64_t dilation) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;  // so that no product of two overflows
-  if (extent < 1 || kernel < 1 || stride < 1 || dilation < 1 || padding < 0 ||
-      std::max({kernel, stride, dilation, padding}) > kMost)
-    throw Error(fmt::format(
-        "{}: extent {}, kernel {}, stride {}, dilation {} must be at least 1 and padding {} at least 0, and "
-        "none above {}",
-        axis, extent, kernel, stride, dilation, padding, kMost));
+  check_axis(axis, "extent", extent, kernel, stride, padding, dilation);
   const std::int64_t reach = dilation * (kernel - 1) + 1, room = extent + 2 * padding - reach;
   if (room < 0)
     throw Error(fmt::format("{}: a kernel reaching over {} does not fit into {} with padding {}", axis, reach,
                             extent, padding));
   return room / stride + 1;
+}
+
+std::int64_t covered_along(const char* axis, std::int64_t positions, std::int64_t kernel, std::int64_t stride,
+                           std::int64_t padding, std::int64_t dilation) {
+  check_axis(axis, "positions", positions, kernel, stride, padding, dilation);
+  return (positions - 1) * stride + dilation * (kernel - 1) + 1 - 2 * padding;
 }
 
 }  // namespace
@@ -39,6 +50,11 @@ Size2 pixels(const TensorType& images) { return {images.shape[1], images.shape[2
 Size2 Window::positions(const Size2& image) const {
   return {positions_along("height", image.h, kernel.h, stride.h, padding.h, dilation.h),
           positions_along("width", image.w, kernel.w, stride.w, padding.w, dilation.w)};
+}
+
+Size2 Window::covered(const Size2& positions) const {
+  return {covered_along("height", positions.h, kernel.h, stride.h, padding.h, dilation.h),
+          covered_along("width", positions.w, kernel.w, stride.w, padding.w, dilation.w)};
 }
 
 }  // namespace tandem

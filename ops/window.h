@@ -27,6 +27,9 @@ struct Window {
   Size2 kernel = 1, stride = 1, padding = 0, dilation = 1;
   /// How often it fits, rounded down. Throws Error where that is not at all, or a number is out of range.
   Size2 positions(const Size2& image) const;
+  /// The smallest image on which it fits so often; less than 1 where the padding alone is enough. Throws
+  /// Error where a number is out of range.
+  Size2 covered(const Size2& positions) const;
 };
 
 }  // namespace tandem

@@ -67,9 +67,9 @@ void check_budget(const Program& p, std::int64_t budget) {
   const std::int64_t peak = planned_peak(p);
   if (peak > budget)
     throw Error(fmt::format(
-        "the memory budget of {} bytes is too small for this plan, whose peak is {}; the smallest budget that works "
-        "with it is {}. Swap or recompute more activations, or use smaller micro-batches",
-        budget, peak, peak));
+        "the memory budget of {} bytes is too small for this plan; the smallest budget that works with it is {}. "
+        "Swap or recompute more activations, or use smaller micro-batches",
+        budget, peak));
 }
 
 PipelineSchedule schedule_of(const Strategy& s) {
@@ -96,10 +96,9 @@ Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOpti
   const auto last = list_order(g, tasks, /*large_gradients_last=*/true),
              at_once = list_order(g, tasks, /*large_gradients_last=*/false);
   Program program = placed(last);
-  if (at_once != last)
-    if (Program other = placed(at_once); planned_peak(other) < planned_peak(program))
-      program = std::move(other);
-  return program;
+  if (at_once == last) return program;
+  Program other = placed(at_once);
+  return planned_peak(other) < planned_peak(program) ? other : program;
 }
 
 Graph take_off_device(const Graph& graph, const Strategy& strategy) {

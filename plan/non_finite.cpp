@@ -21,18 +21,23 @@ Tensor filled(const Input& input, Host& host, std::int64_t batch) {
 
 }  // namespace
 
-bool all_finite(const Tensor& t) {
-  if (!is_floating(t.dtype())) return true;
-  return visit_dtype(t.dtype(), [&](auto zero) {
+bool all_finite(const Tensor& t) { return all_finite(t.type(), t.data()); }
+
+bool all_finite(const TensorType& type, const void* data) {
+  if (!is_floating(type.dtype)) return true;
+  return visit_dtype(type.dtype, [&](auto zero) {
     using E = decltype(zero);
-    const E* x = t.as<E>();
-    return std::all_of(x, x + t.elements(), [](E v) { return std::isfinite(static_cast<double>(v)); });
+    const E* x = static_cast<const E*>(data);
+    return std::all_of(x, x + type.elements(), [](E v) { return std::isfinite(static_cast<double>(v)); });
   });
 }
 
 std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
                              std::int64_t batch, const KernelTable& kernels) {
   const EagerBatch scope(batch);
+  std::unordered_map<ValueId, const Node*> last_reader;
+  for (const Node& n : forward.nodes())
+    for (ValueId v : n.inputs) last_reader[v] = &n;
   std::unordered_map<ValueId, Tensor> value;
   for (const Node& n : forward.nodes()) {
     if (const auto* read = dynamic_cast<const Read*>(n.op.get())) {
@@ -53,6 +58,8 @@ std::string first_non_finite(const Graph& forward, const std::map<std::string, T
               n.tag.path.empty() ? "the model itself" : fmt::format("module '{}'", n.tag.path));
       }
     }
+    for (ValueId v : n.inputs)
+      if (last_reader.at(v) == &n) value.erase(v);
   }
   return "";
 }

@@ -17,6 +17,7 @@
 #include <tandem/dist/agree.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/plan/load_state.h>
+#include <tandem/plan/non_finite.h>
 
 namespace tandem {
 
@@ -127,6 +128,7 @@ Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host
 Session::~Session() = default;
 
 int Session::add(Program program, Host& host) {
+  require_idle();
   check(program);
   std::vector<std::unique_ptr<Rank::Turn>> turns;
   for (auto& rank : ranks_) turns.push_back(rank->prepare(program, host, options_, origin_));
@@ -142,6 +144,7 @@ int Session::add(Program program, Host& host) {
 }
 
 void Session::drop(int program) {
+  require_idle();
   require(program);
   for (auto& rank : ranks_) rank->turns.at(static_cast<std::size_t>(program)).reset();
   if (program > 0) programs_[static_cast<std::size_t>(program)].reset();  // the first says where states lie
@@ -189,6 +192,7 @@ void Session::check(const Program& program) const {
 }
 
 void Session::load(const std::map<std::string, Tensor>& state) {
+  require_idle();
   check_state(program(), state);
   for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
   loaded_ = true;
@@ -204,6 +208,11 @@ Tensor tensor_for(const StateBlock& s, const std::map<std::string, Tensor>& into
   return free ? found->second : Tensor::empty(s.type);
 }
 
+Tensor copied(std::span<const std::byte> memory, Tensor into) {
+  std::memcpy(into.data(), memory.data(), memory.size());
+  return into;
+}
+
 }  // namespace
 
 std::map<std::string, Tensor> Session::state(int root, std::map<std::string, Tensor>&& into) const {
@@ -211,6 +220,15 @@ std::map<std::string, Tensor> Session::state(int root, std::map<std::string, Ten
     throw Error(
         "the session has no state: none was loaded, or its last run failed, and what is left is of no batch");
   return gathered(root, nullptr, into);
+}
+
+bool Session::is_finite() const {
+  return std::ranges::all_of(ranks_, [&](const auto& rank) {
+    return std::ranges::all_of(program().states, [&](const StateBlock& s) {
+      return program().block(s.block).device != rank->context.stage ||
+             all_finite(s.type, rank->memory.state(program(), s).data());
+    });
+  });
 }
 
 std::map<std::string, Tensor> Session::remains(int root, Comm* through) const {
@@ -224,10 +242,7 @@ std::map<std::string, Tensor> Session::gathered(int root, Comm* through,
     for (const StateBlock& s : program().states) {
       const RankContext& context = rank->context;
       if (context.replica != 0 || program().block(s.block).device != context.stage) continue;
-      const auto memory = rank->memory.state(program(), s);
-      Tensor t = tensor_for(s, into);
-      std::memcpy(t.data(), memory.data(), memory.size());
-      result.emplace(s.path, std::move(t));
+      result.emplace(s.path, copied(rank->memory.state(program(), s), tensor_for(s, into)));
     }
   if (comms_.size() == 1 && comms_[0]->size() > 1)
     collect(through ? *through : *comms_[0], root, result, into);
@@ -240,16 +255,14 @@ Session::Snapshot Session::snapshot() const {
     auto& mine = all.emplace_back();
     for (const StateBlock& s : program().states) {
       if (program().block(s.block).device != rank->context.stage) continue;
-      const auto memory = rank->memory.state(program(), s);
-      Tensor t = Tensor::empty(s.type);
-      std::memcpy(t.data(), memory.data(), memory.size());
-      mine.emplace(s.path, std::move(t));
+      mine.emplace(s.path, copied(rank->memory.state(program(), s), Tensor::empty(s.type)));
     }
   }
   return all;
 }
 
 void Session::restore(const Snapshot& snapshot) {
+  require_idle();
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     for (const StateBlock& s : program().states) {
       const auto& mine = snapshot.at(r);
@@ -291,6 +304,7 @@ void Session::share_untrained_state() {
 }
 
 void Session::run(std::int64_t first_batch, std::int64_t batches, int program) {
+  require_idle();
   require(program);
   if (first_batch < 0 || batches < 0)
     throw Error(
@@ -328,6 +342,15 @@ void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int prog
     turn.executable.settle(batches);
   });
   loaded_ = true;
+}
+
+// A run that a lane waits for would wait for that lane.
+void Session::require_idle() const {
+  const std::lock_guard lock(stop_mutex_);
+  if (running_ >= 0)
+    throw Error(
+        "the session is running: what changes it, or runs, comes after the run, and not from a callback on a "
+        "batch");
 }
 
 void Session::begin_run(int program) {

@@ -55,6 +55,8 @@ class Session {
   /// alone gets what is not its own. Tensors of an earlier such state, `into`, are filled again where nobody
   /// else uses them any more. Throws Error before `load`, and where the last run failed.
   std::map<std::string, Tensor> state(int root = 0, std::map<std::string, Tensor>&& into = {}) const;
+  /// Is all that the ranks of this process hold of the state finite?
+  bool is_finite() const;
   /// What is left of the state when a run has failed, of no batch in particular: for a look at the cause.
   /// Where ranks are processes all of them must call, through another Comm than the session's, which is of no
   /// use any more.
@@ -71,7 +73,8 @@ class Session {
   /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
   /// such as running statistics, which each gathers from samples of its own. Throws what the first failing
   /// rank threw. The state is lost then, and must be loaded before another run; where there are several ranks
-  /// their Comms are of no more use either, and another Session must go on.
+  /// their Comms are of no more use either, and another Session must go on. Programs, loads and runs are
+  /// taken between runs alone: what a host or a kernel asks for during one is an Error, and changes nothing.
   void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
 
   /// Makes a `run` end soon with Aborted(reason) here and on all ranks that can be reached; from any thread,
@@ -100,6 +103,7 @@ class Session {
   std::int64_t planned_peak_with(const Program* next) const;
   void share_untrained_state();
   void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
+  void require_idle() const;
   void begin_run(int program);
   void end_run();
   std::map<std::string, Tensor> gathered(int root, Comm* through,
@@ -111,7 +115,7 @@ class Session {
   bool loaded_ = false;   // there is a state to run on
   bool apart_ = false;    // replicas may differ in untrained state
   std::string given_up_;  // why the ranks' Comms are of no more use
-  std::mutex stop_mutex_;
+  mutable std::mutex stop_mutex_;
   int running_ = -1;                                      // the Program that runs
   std::exception_ptr stop_;                               // asked for, and not yet thrown
   std::vector<std::unique_ptr<const Program>> programs_;  // null: dropped

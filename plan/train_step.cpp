@@ -1,7 +1,6 @@
 #include <tandem/plan/train_step.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -14,6 +13,7 @@
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/model_inputs.h>
 
 namespace tandem {
 namespace {
@@ -60,16 +60,10 @@ class TrainStep::Feed final : public Host {
 
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
             std::span<std::byte> out) override {
-    if (name == "lr") {
-      for (std::size_t m = 0; m < rates_.size(); ++m)
-        store_element(floating_dtype(out.size(), rates_.size()), out.data(), static_cast<std::int64_t>(m),
-                      rates_[m]);
-      return;
-    }
-    if (name == "seed") {
-      std::memcpy(out.data(), seeds_.data(), out.size());
-      return;
-    }
+    if (name == "lr")
+      return fill_rates(
+          rates_.size(), [&](std::size_t m) { return rates_[m]; }, out);
+    if (name == "seed") return fill_seeds(seeds_, out);
     const Tensors& all = batches_->at(static_cast<std::size_t>(batch - first_));
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (name != input_name(i)) continue;
@@ -120,9 +114,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   if (std::ssize(rates) != options_.strategy.models)
     throw Error(fmt::format("{} for {}", counted(std::ssize(rates), "learning rate"),
                             counted(options_.strategy.models, "model")));
-  for (const double rate : rates)
-    if (!(rate >= 0) || std::isinf(rate))
-      throw Error(fmt::format("a learning rate of {}: it must be 0 or more, and finite", rate));
+  std::ranges::for_each(rates, check_rate);
   if (batches.empty()) return {};
   if (batches[0].empty()) throw Error("a batch without a tensor");
   require_state();

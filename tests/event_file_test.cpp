@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
 #include <tandem/train/event_file.h>
 

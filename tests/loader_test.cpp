@@ -52,7 +52,8 @@ Taken take(Loader& loader, std::int64_t batch, Rows rows, int labels_per_sample 
   t.labels.resize(n * static_cast<std::size_t>(labels_per_sample));
   t.weights.resize(t.labels.size());
   loader.data(batch, rows, std::as_writable_bytes(std::span(t.data)));
-  loader.labels(batch, rows, t.labels, t.weights);
+  loader.labels(batch, rows, t.labels);
+  loader.weights(batch, rows, t.weights);
   return t;
 }
 Taken take(Loader& loader, std::int64_t batch, int labels_per_sample = 1) {
@@ -130,6 +131,30 @@ TEST(Loader, KeepsAShortLastBatchUnlessToldToDropIt) {
   EXPECT_EQ(Loader(shuffled(8), {.batch_size = 4, .drop_last = false}).rows(1), 4);
 }
 
+// In any order of data, labels and weights: none is read twice, by the one who asks.
+TEST(Loader, ReadsSamplesOfSeveralLabelsOnce) {
+  const auto mixed = std::make_shared<MixupDataset>(shuffled(48), 12, 0.5, 1);
+  constexpr int kParts = 3;
+  for (const bool weights_first : {false, true}) {
+    const auto watched = std::make_shared<Watched>(mixed);
+    Loader loader(watched, {.batch_size = 12, .workers = 1, .buffers = 2});
+    loader.start(0, 8);
+    std::vector<std::byte> data(4 * 2 * sizeof(float));
+    std::vector<std::int32_t> labels(4 * 2);
+    std::vector<float> weights(4 * 2);
+    for (std::int64_t b = 0; b < 8; ++b)
+      for (int part = 0; part < kParts; ++part) {
+        const Rows rows = share_of(12, 0, 1, part, kParts);
+        if (weights_first) loader.weights(b, rows, weights);
+        loader.data(b, rows, data);
+        loader.labels(b, rows, labels);
+        if (!weights_first) loader.weights(b, rows, weights);
+        EXPECT_NEAR(1, weights[0] + weights[1], 1e-6);
+      }
+    EXPECT_EQ(8 * 12, watched->reads);
+  }
+}
+
 /// All ranks and micro-batches as threads, images and labels at different times, as stages of a pipeline ask.
 void take_in_parts(Loader& loader, int replicas, int microbatches, std::vector<Taken>& batches) {
   std::vector<std::jthread> ranks;
@@ -144,8 +169,8 @@ void take_in_parts(Loader& loader, int replicas, int microbatches, std::vector<T
             if (images)
               loader.data(b, rows, std::as_writable_bytes(std::span(batch.data).subspan(2 * at, 2 * n)));
             else
-              loader.labels(b, rows, std::span(batch.labels).subspan(at, n),
-                            std::span(batch.weights).subspan(at, n));
+              loader.labels(b, rows, std::span(batch.labels).subspan(at, n)),
+                  loader.weights(b, rows, std::span(batch.weights).subspan(at, n));
           }
       });
 }

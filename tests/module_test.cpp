@@ -34,6 +34,20 @@ TEST(Module, SaysWhatIsMissing) {
   EXPECT_EQ(own(Tensor::from({1, 1}, {2})).values(), (std::vector<double>{1, 2}));
 }
 
+TEST(Module, RefusesBeginningsOfAnotherType) {
+  struct Own : Module {
+    explicit Own(const Tensor& begins) {
+      add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true,
+                     [=](const TensorType&, const std::string&, std::uint64_t) { return begins; }});
+    }
+    Tensor forward(const Tensor& x) override { return x * parameter(0); }
+  };
+  for (const Tensor& wrong : {Tensor(), Tensor::zeros({DType::f64, {2}}), Tensor::zeros({DType::f32, {1}}),
+                              Tensor::zeros({DType::f32, {2, 1}})})
+    expect_error([&] { Own(wrong).initialise(1); }, {"parameter 'w' is f32[2]", "`initialise` gives"});
+  Own(Tensor::zeros({DType::f32, {2}})).initialise(1);
+}
+
 TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
   struct Parts : Module {
     Parts(const std::string& parameter, const std::string& child) {

@@ -165,6 +165,7 @@ TEST_P(NonFiniteIn, ARateThatBlowsUpIsRolledBackWhereSkippingIsOfNoUse) {
   EXPECT_EQ(kBad + 1, skip.told[0].batch);
   EXPECT_TRUE(names(skip.told[0].where, "")) << skip.told[0].where;
   EXPECT_TRUE(std::isnan(skip.batches.back().loss[0]));
+  EXPECT_NE(std::string::npos, skip.error.find("the weights are not finite after 6 batches")) << skip.error;
   const Outcome back = fit(Site::rate, OnNonFinite::rollback, GetParam());
   ASSERT_EQ("", back.error);
   ASSERT_EQ(1u, back.told.size());
@@ -235,6 +236,68 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
   EXPECT_EQ(4, told[0].back_to);
   EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2}), epochs);
   EXPECT_TRUE(std::isfinite(end.loss.at(0)));
+}
+
+// 22 samples in batches of 8: the third batch of an epoch has 6. The search for the culprit crosses its end.
+TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
+  for (const auto schedule : {ScheduleKind::plain, ScheduleKind::dualpipe}) {
+    RunThatGoesBack run(7);
+    if (schedule == ScheduleKind::dualpipe) run.options.strategy.stages = 2;
+    run.options.strategy.schedule = schedule;
+    run.options.test = std::make_shared<ClassDataset>(13, run_seed());
+    run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+      return [](std::int64_t b) { return b == 5 ? std::numeric_limits<double>::infinity() : 1; };
+    };
+    std::vector<NonFiniteBatch> told;
+    std::vector<std::int64_t> batches;
+    std::vector<double> accuracies;
+    Trainer trainer(run.net, std::make_shared<ClassDataset>(22, run_seed()), std::move(run.options));
+    trainer.add({.batch = [&](const BatchResult& b) { batches.push_back(b.batch); },
+                 .end_epoch = [&](const EpochResult& e) { accuracies.push_back(e.accuracy.at(0)); },
+                 .non_finite = [&](const NonFiniteBatch& b) { told.push_back(b); }});
+    trainer.fit();
+    ASSERT_EQ(1u, told.size());
+    EXPECT_EQ(5, told[0].batch);
+    EXPECT_EQ(0, told[0].back_to);
+    EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 6, 7, 8}), batches);
+    EXPECT_EQ(4u, accuracies.size()) << "epoch 0 twice";
+    EXPECT_EQ(accuracies[0], accuracies[1]);
+  }
+}
+
+// A checkpoint is what the next run begins from.
+TEST(NonFinites, AreNotSaved) {
+  RunThatGoesBack run(kPerEpoch);
+  run.options.on_non_finite = OnNonFinite::stop;
+  run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+    return
+        [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::infinity() : 1; };
+  };
+  std::vector<std::int64_t> saved;
+  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::rate), std::move(run.options));
+  trainer.add({.checkpoint = [&](const CheckpointResult& c) { saved.push_back(c.progress.batch); }});
+  try {
+    trainer.fit();
+    FAIL() << "trained on";
+  } catch (const NonFinite& e) {
+    EXPECT_NE(std::string::npos, std::string(e.what()).find("the weights are not finite after 6 batches"));
+    EXPECT_TRUE(names(e.what(), "")) << e.what();
+  }
+  EXPECT_EQ((std::vector<std::int64_t>{kPerEpoch}), saved);
+}
+
+// What failed was explained away: the next run begins from finite weights, and is told of.
+TEST(NonFinites, ATrainerFitsAgainAfterRollbacksFailed) {
+  RunThatGoesBack run(3);
+  run.options.max_rollbacks = 0;
+  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
+  int batches = 0;
+  trainer.add({.batch = [&](const BatchResult&) { ++batches; }});
+  EXPECT_THROW(trainer.fit(), NonFinite);
+  batches = 0;
+  trainer.load(run.net.state());
+  EXPECT_THROW(trainer.fit(), NonFinite);
+  EXPECT_EQ(4, batches) << "those before the spoilt one";
 }
 
 // Of the batch after a rollback no more than of another: the search for the culprit was no training.

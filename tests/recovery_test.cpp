@@ -15,61 +15,60 @@ namespace tandem::test {
 namespace {
 
 // Batches 0 … total-1, of which some spoil the weights; losses are not finite from the batch after on.
-struct FakeRun {
+struct FakeRun : Recoverable {
   FakeRun(std::int64_t total, std::set<std::int64_t> spoiling, int most_rollbacks = 3,
           OnNonFinite rule = OnNonFinite::rollback)
       : total(total),
         spoiling(std::move(spoiling)),
-        recovery(rule, most_rollbacks,
-                 {.point =
-                      [this] {
-                        return RunPoint{progress, {}};
-                      },
-                  .go_back =
-                      [this](const RunPoint& point) {
-                        progress = point.progress;
-                        finite = finite_at_point;
-                        ++went_back;
-                      },
-                  .go_on = [this](std::int64_t end) { train(end); },
-                  .is_finite = [this] { return finite; },
-                  .explain =
-                      [this](std::int64_t batch) {
-                        EXPECT_EQ(batch, rule_is_skip ? batch : progress.batch);
-                        return std::string("here");
-                      },
-                  .tell = [this](const NonFiniteBatch& batch) { told.push_back(batch); },
-                  .share = [](std::int64_t value, int) { return value; }}),
-        rule_is_skip(rule == OnNonFinite::skip) {
+        skips(rule == OnNonFinite::skip),
+        recovery(rule, most_rollbacks, *this) {
     recovery.keep();
   }
 
-  void train(std::int64_t end) {
+  RunPoint point() const override { return {progress, {}}; }
+  void go_back(const RunPoint& point) override {
+    progress = point.progress;
+    finite = finite_at_point;
+    ++went_back;
+  }
+  void go_on(std::int64_t end) override {
     while (progress.batch < end) {
       const std::int64_t left_out = recovery.next_left_out(progress.batch, end);
-      for (; progress.batch < left_out; ++progress.batch) {
-        if (!finite) recovery.loss_not_finite(progress.batch);
-        if (spoiling.contains(progress.batch)) finite = rule_is_skip;
-        if (spoiling.contains(progress.batch) && rule_is_skip) recovery.update_skipped(progress.batch);
-        if (!recovery.ignores_results()) trained.push_back(progress.batch);
-      }
+      for (; progress.batch < left_out; ++progress.batch) train();
       if (left_out < end) ++progress.batch;
     }
   }
+  void train() {
+    if (!finite) recovery.loss_not_finite(progress.batch);
+    if (spoiling.contains(progress.batch)) {
+      finite = skips;
+      if (skips) recovery.update_skipped(progress.batch);
+    }
+    if (!recovery.ignores_results()) trained.push_back(progress.batch);
+  }
+  bool is_finite() const override { return finite; }
+  std::string explain(std::int64_t batch) override {
+    EXPECT_EQ(batch, skips ? batch : progress.batch) << "the run is there";
+    return "here";
+  }
+  void report(const NonFiniteBatch& batch) const override { told.push_back(batch); }
+  std::int64_t share(std::int64_t value, int) const override { return value; }
+  int main_rank() const override { return 0; }
+
   void fit() {
-    do train(total);
+    do go_on(total);
     while (recovery.act(total));
   }
 
   const std::int64_t total;
   const std::set<std::int64_t> spoiling;
+  const bool skips;
   TrainProgress progress{};
   bool finite = true, finite_at_point = true;
   int went_back = 0;
-  std::vector<NonFiniteBatch> told{};
+  mutable std::vector<NonFiniteBatch> told{};
   std::vector<std::int64_t> trained{};
   Recovery recovery;
-  const bool rule_is_skip;
 };
 
 TEST(Recovery, FindsEveryCulpritByHalving) {
@@ -109,6 +108,18 @@ TEST(Recovery, GoesBackToFiniteWeightsOnly) {
   FakeRun run(20, {3});
   run.finite_at_point = false;
   expect_error([&] { run.fit(); }, {"the state that the run would go back to is not finite"});
+}
+
+// What a run heard that then failed is not held against the next.
+TEST(Recovery, BeginsAnewWhereItKeeps) {
+  FakeRun run(20, {3});
+  run.finite_at_point = false;
+  expect_error([&] { run.fit(); }, {"not finite"});
+  EXPECT_TRUE(run.recovery.ignores_results());
+  run.finite = true;
+  run.recovery.keep();
+  EXPECT_FALSE(run.recovery.ignores_results());
+  EXPECT_FALSE(run.recovery.act(20));
 }
 
 TEST(Recovery, TellsOfTheFirstSkippedBatchAlone) {

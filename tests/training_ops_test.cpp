@@ -189,6 +189,20 @@ TEST(ImageTest, MisuseIsNamed) {
   EXPECT_THROW(conv_transpose2d(x, w, {}, {.padding = 3}), Error);
   EXPECT_THROW(conv_transpose2d(x, w, {}, {.groups = 3}), Error);
   EXPECT_THROW(conv_transpose2d(x, Tensor::zeros({DType::f32, {2, 3, 3, 4}})), Error);
+  for (const std::int64_t huge : {std::int64_t{1} << 62, std::numeric_limits<std::int64_t>::max()}) {
+    EXPECT_THROW(conv_transpose2d(x, w, {}, {.stride = huge}), Error);
+    EXPECT_THROW(conv_transpose2d(x, w, {}, {.padding = huge}), Error);
+    EXPECT_THROW(conv_transpose2d(x, w, {}, {.dilation = huge}), Error);
+    EXPECT_THROW(conv2d_grad_input(x, w, {huge, 5}, {.padding = 1}), Error);
+    EXPECT_THROW(conv2d(x, w, {}, {.padding = huge}), Error);
+  }
+  for (const std::int64_t groups :
+       {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 62, std::numeric_limits<std::int64_t>::min()}) {
+    EXPECT_THROW(conv2d(x, w, {}, {.groups = groups}), Error);
+    EXPECT_THROW(conv_transpose2d(x, w, {}, {.groups = groups}), Error);
+    EXPECT_THROW(conv2d_grad_input(x, w, {5, 5}, {.groups = groups}), Error);
+    EXPECT_THROW(conv2d_grad_weight(x, x, 3, false, {.groups = groups}), Error);
+  }
   EXPECT_THROW(conv_transpose2d(x, w, Tensor::zeros({DType::f32, {4}})), Error);
   EXPECT_THROW(adaptive_avg_pool2d(x, {0, 1}), Error);
   EXPECT_THROW(adaptive_max_pool2d(x, -1), Error);

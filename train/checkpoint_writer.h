@@ -16,7 +16,7 @@ namespace tandem {
 class CheckpointWriter {
  public:
   /// `failed` is called, on that thread, with what a save threw and its step: training goes on, and older
-  /// checkpoints are intact.
+  /// checkpoints are intact. What `failed` itself throws is lost.
   CheckpointWriter(CheckpointStore store, std::function<void(std::int64_t, const std::string&)> failed);
   /// Waits for the save under way.
   ~CheckpointWriter();

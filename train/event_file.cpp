@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/checksum.h>
 #include <tandem/core/error.h>
 #include <tandem/core/files.h>
 
@@ -22,16 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 constexpr std::int64_t kLatest = 9'999'999'999;  // seconds: of ten digits, so that names have an order
-
-constexpr std::array<std::uint32_t, 256> crc_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    table[byte] = byte;
-    for (int bit = 0; bit < 8; ++bit)
-      table[byte] = table[byte] >> 1 ^ (table[byte] & 1 ? 0x82f63b78u : 0u);  // reflected
-  }
-  return table;
-}
 
 // As TFRecord stores it: a sum over bytes that hold sums themselves would be weak.
 std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xa282ead8u; }
@@ -87,13 +78,6 @@ std::string next_name(const std::string& directory) {
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  static constexpr auto kTable = crc_table();
-  std::uint32_t crc = ~0u;
-  for (const char c : bytes) crc = crc >> 8 ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  return ~crc;
-}
 
 EventFile::EventFile(const std::string& directory, std::int64_t first_step)
     : path_((fs::path(directory) / next_name(directory)).string()) {

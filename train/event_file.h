@@ -7,9 +7,6 @@
 
 namespace tandem {
 
-/// CRC-32C (Castagnoli polynomial) of some bytes.
-std::uint32_t crc32c(std::string_view bytes);
-
 /// A file of scalars that TensorBoard reads: TFRecords of Event messages (tensorflow/core/util/event.proto,
 /// framework/summary.proto), of which the few fields that scalars need are written here. Every scalar is in
 /// the file when the call returns.

@@ -1,7 +1,6 @@
 #include <tandem/train/feed.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +9,7 @@
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 #include <tandem/plan/gradient_rules.h>
+#include <tandem/plan/model_inputs.h>
 
 namespace tandem {
 namespace {
@@ -22,18 +22,12 @@ void fill_rows(Loader& loader, const std::string& name, std::int64_t batch, Rows
   if (name == "labels") {
     loader.labels(batch, rows, {reinterpret_cast<std::int32_t*>(out.data()), count});
   } else if (name == "weights") {
-    thread_local std::vector<std::int32_t> labels;  // these lie beside their weights
-    labels.resize(count);
-    loader.labels(batch, rows, labels, {reinterpret_cast<float*>(out.data()), count});
+    loader.weights(batch, rows, {reinterpret_cast<float*>(out.data()), count});
   } else {
     throw Error(fmt::format(
         "the model asks for input '{}' of {}; a dataset gives data, labels and, of several, weights", name,
         counted(std::ssize(out), "byte")));
   }
-}
-
-void fill_seeds(const std::vector<std::uint64_t>& seeds, std::span<std::byte> out) {
-  std::memcpy(out.data(), seeds.data(), out.size());
 }
 
 // Samples up to a multiple of the batch size: zeros of label -1 after those there are.
@@ -78,12 +72,9 @@ TrainFeed::TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatc
 void TrainFeed::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                      std::span<std::byte> out) {
   if (name == "seed") return fill_seeds(seeds_, out);
-  if (name == "lr") {
-    for (std::size_t m = 0; m < seeds_.size(); ++m)
-      store_element(floating_dtype(out.size(), seeds_.size()), out.data(), static_cast<std::int64_t>(m),
-                    rate_(m, batch));
-    return;
-  }
+  if (name == "lr")
+    return fill_rates(
+        seeds_.size(), [&](std::size_t m) { return rate_(m, batch); }, out);
   const Rows rows = share_of(loader_.rows(batch), rank.replica, rank.replicas, microbatch, microbatches_);
   fill_rows(loader_, name, batch, rows, out);
 }

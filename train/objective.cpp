@@ -1,5 +1,8 @@
 #include <tandem/train/objective.h>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
@@ -50,7 +53,11 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
   if (training) {
     trace.result("loss", objective.loss(output, batch));
   } else {
-    trace.result("correct", objective.correct(output, batch));
+    const Tensor correct = objective.correct(output, batch);
+    if (!correct || correct.type() != TensorType{DType::i32, {}})
+      throw Error(fmt::format("objective.correct gives {}; it must be a count of samples, i32 []",
+                              correct ? to_string(correct.type()) : "nothing"));
+    trace.result("correct", correct);
     trace.result("finite", sum(scale(output, 0)));  // 0, or else NaN
   }
   for (const auto& [path, p] : model.named_parameters())

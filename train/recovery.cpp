@@ -9,8 +9,8 @@
 
 namespace tandem {
 
-Recovery::Recovery(OnNonFinite rule, int most_rollbacks, Run run)
-    : rule_(rule), most_rollbacks_(most_rollbacks), run_(std::move(run)) {}
+Recovery::Recovery(OnNonFinite rule, int most_rollbacks, Recoverable& run)
+    : rule_(rule), most_rollbacks_(most_rollbacks), run_(run) {}
 
 void Recovery::loss_not_finite(std::int64_t batch) {
   if (lost_ < 0) lost_ = batch;
@@ -26,6 +26,8 @@ std::int64_t Recovery::next_left_out(std::int64_t begin, std::int64_t end) const
 }
 
 void Recovery::keep() {
+  lost_ = skipped_ = -1;
+  searching_ = false;
   if (rule_ != OnNonFinite::rollback) return;
   good_ = run_.point();
   left_out_.clear();
@@ -34,7 +36,7 @@ void Recovery::keep() {
 bool Recovery::act(std::int64_t end) {
   if (rule_ == OnNonFinite::stop) return false;
   if (rule_ == OnNonFinite::skip) return report_skipped();
-  std::int64_t lost = run_.share(std::exchange(lost_, -1), run_.main_rank);
+  std::int64_t lost = run_.share(std::exchange(lost_, -1), run_.main_rank());
   if (lost < 0 && !run_.is_finite()) lost = end;  // before it is evaluated, or saved
   if (lost >= 0) roll_back(lost);
   return lost >= 0;
@@ -42,10 +44,10 @@ bool Recovery::act(std::int64_t end) {
 
 // The first alone.
 bool Recovery::report_skipped() {
-  std::int64_t first = run_.share(std::exchange(lost_, -1), run_.main_rank);
+  std::int64_t first = run_.share(std::exchange(lost_, -1), run_.main_rank());
   const std::int64_t skipped = run_.share(std::exchange(skipped_, -1), 0);
   if (first < 0 || (skipped >= 0 && skipped < first)) first = skipped;
-  if (first >= 0 && !std::exchange(reported_, true)) run_.tell({first, run_.explain(first)});
+  if (first >= 0 && !std::exchange(reported_, true)) run_.report({first, run_.explain(first)});
   return false;
 }
 
@@ -60,29 +62,31 @@ void Recovery::roll_back(std::int64_t batch) {
         culprit);
   left_out_.insert(culprit);
   run_.go_back(good_);
-  run_.tell({culprit, where, good_.progress.batch});
+  run_.report({culprit, where, good_.progress.batch});
 }
 
 // The loss may be due to the update of a batch before: the culprit is the last batch that begins from finite
 // weights, where the run is left. Weights that are not finite stay so, and so halving finds it.
 std::int64_t Recovery::find_culprit(std::int64_t batch) {
   searching_ = true;
-  std::int64_t finite = good_.progress.batch - 1, not_finite = batch + 1, at = -1;  // before these batches
+  std::int64_t at = -1;
   const auto go_to = [&](std::int64_t b) {
     run_.go_back(good_);
     run_.go_on(b);
     at = b;
   };
-  for (std::int64_t b = batch; finite + 1 < not_finite; b = finite + (not_finite - finite) / 2) {
+  // Batches that begin from finite weights, and from others; both are moved towards each other.
+  std::int64_t last_good = good_.progress.batch - 1, first_bad = batch + 1;
+  for (std::int64_t b = batch; last_good + 1 < first_bad; b = last_good + (first_bad - last_good) / 2) {
     go_to(b);
-    (run_.is_finite() ? finite : not_finite) = b;
+    (run_.is_finite() ? last_good : first_bad) = b;
   }
-  if (finite < good_.progress.batch)
+  if (last_good < good_.progress.batch)
     throw Error("Trainer: the state that the run would go back to is not finite");
-  if (at != finite) go_to(finite);
+  if (at != last_good) go_to(last_good);
   searching_ = false;
   lost_ = -1;
-  return finite;
+  return last_good;
 }
 
 }  // namespace tandem

@@ -25,24 +25,31 @@ struct RunPoint {
   Session::Snapshot state;
 };
 
+/// What a Recovery asks of the run that it watches, between batches. Where ranks are processes, all make the
+/// same calls.
+class Recoverable {
+ public:
+  virtual ~Recoverable() = default;
+  virtual RunPoint point() const = 0;
+  virtual void go_back(const RunPoint& point) = 0;
+  /// Trains up to batch `end`, drained wherever the run always is, and without the batches left out.
+  virtual void go_on(std::int64_t end) = 0;
+  /// Is all state finite? All ranks get the same answer.
+  virtual bool is_finite() const = 0;
+  /// What is not finite in `batch` when it begins from the state as it is: of the batch that is to blame
+  /// where the run has gone back to it, and else perhaps of one whose weights are others by now.
+  virtual std::string explain(std::int64_t batch) = 0;
+  virtual void report(const NonFiniteBatch& batch) const = 0;
+  /// The value that rank `root` has.
+  virtual std::int64_t share(std::int64_t value, int root) const = 0;
+  virtual int main_rank() const = 0;  ///< knows the losses; rank 0 which updates were skipped
+};
+
 /// Decides what a training run does about batches that are not finite: hears of them while the run goes on,
 /// and acts each time it is drained. Where ranks are processes each has one, and all make the same calls.
 class Recovery {
  public:
-  /// What it asks of the run, between batches.
-  struct Run {
-    std::function<RunPoint()> point;               ///< where the run is
-    std::function<void(const RunPoint&)> go_back;  ///< to there
-    std::function<void(std::int64_t end)> go_on;   ///< trains up to batch `end`, without those left out
-    std::function<bool()> is_finite;               ///< all weights, on all ranks the same answer
-    /// What is not finite in a batch that begins from the state as it is.
-    std::function<std::string(std::int64_t batch)> explain;
-    std::function<void(const NonFiniteBatch&)> tell;
-    /// The value that rank `root` has.
-    std::function<std::int64_t(std::int64_t value, int root)> share;
-    int main_rank = 0;  ///< knows the losses; rank 0 which updates were skipped
-  };
-  Recovery(OnNonFinite rule, int most_rollbacks, Run run);
+  Recovery(OnNonFinite rule, int most_rollbacks, Recoverable& run);
 
   // While the run goes on, from one thread each:
   void loss_not_finite(std::int64_t batch);
@@ -52,7 +59,7 @@ class Recovery {
   /// The first batch in [begin, end) that is left out, or `end`.
   std::int64_t next_left_out(std::int64_t begin, std::int64_t end) const;
 
-  /// The run will go back to where it is now, no further.
+  /// The run is drained, and will go back to where it is now, no further. What was heard before is forgotten.
   void keep();
   /// To be called when the run is drained before batch `end`. True where it has gone back. Throws NonFinite
   /// where it would go back once too often, and Error where it would go back to weights that are not finite.
@@ -65,7 +72,7 @@ class Recovery {
 
   const OnNonFinite rule_;
   const int most_rollbacks_;
-  const Run run_;
+  Recoverable& run_;
   std::int64_t lost_ = -1, skipped_ = -1;  // the first since the run was drained: loss, update
   bool reported_ = false, searching_ = false;
   RunPoint good_;

@@ -10,10 +10,10 @@
 
 #include <tandem/autograd/batch.h>
 #include <tandem/core/error.h>
-#include <tandem/core/timeline.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/load_state.h>
+#include <tandem/plan/model_inputs.h>
 #include <tandem/plan/non_finite.h>
 #include <tandem/plan/training_graph.h>
 #include <tandem/train/feed.h>
@@ -55,7 +55,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
     : model_(model),
       train_(std::move(train)),
       options_(std::move(options)),
-      recovery_(options_.on_non_finite, options_.max_rollbacks, recoverable()) {
+      recovery_(options_.on_non_finite, options_.max_rollbacks, *this) {
   check();
   Strategy& s = options_.strategy;
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
@@ -106,9 +106,7 @@ void Trainer::check() const {
   require(o.lr.size() == models && o.seeds.size() == models,
           fmt::format("{} and {} for {}", counted(std::ssize(o.lr), "learning rate"),
                       counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
-  for (const double lr : o.lr)
-    require(lr >= 0 && std::isfinite(lr),
-            fmt::format("a learning rate of {}: it must be 0 or more, and finite", lr));
+  std::ranges::for_each(o.lr, check_rate);
   require(o.patience >= 0 && (o.patience == 0 || o.test), "patience needs a test set");
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
@@ -176,32 +174,27 @@ void Trainer::load(const Checkpoint& checkpoint) {
 }
 
 EpochResult Trainer::fit() try {
-  const std::int64_t every = options_.checkpoint_every;
   stopping_ = false;
   tell(&Callbacks::begin);
   feed_->loader().start(progress_.batch, length_.total);
   recovery_.keep();
-  for (bool ends = agree_to_end(), begins = true; progress_.batch < length_.total && !ends;) {
-    if (begins) epoch_ = {}, tell(&Callbacks::begin_epoch, progress_.batch / length_.per_epoch);
-    if (progress_.batch % length_.per_epoch == 0) progress_.losses.clear();
-    run_to(next_drain());
-    const bool back = recovery_.act(progress_.batch);
-    begins = progress_.batch % length_.per_epoch == 0;
-    if (back) continue;
-    if (begins) end_epoch();
-    ends = begins && agree_to_end();
-    const bool last = ends || progress_.batch == length_.total;
-    if (every == 0 || (!last && progress_.batch % every != 0)) continue;
-    save(options_.score_checkpoints);
+  bool ends = agree_to_end();
+  for (bool first = true; progress_.batch < length_.total && !ends; first = false) {
+    if (first || at_epoch_end()) begin_epoch();
+    go_on(next_drain());
+    if (recovery_.act(progress_.batch)) continue;  // went back
+    if (at_epoch_end()) {
+      end_epoch();
+      ends = agree_to_end();
+    }
+    if (!checkpoint_is_due(ends)) continue;
+    save();
     recovery_.keep();
   }
   if (options_.test) evaluate();
-  if (auto state = session_->state(main_rank()); is_main() && options_.strategy.models == 1) {
-    std::erase_if(state, [](const auto& s) { return s.first.starts_with(kOptimizerPath); });
-    model_.load(state);
-  }
-  tell(&Callbacks::end, result(run_));
-  return result(run_);
+  give_weights_to_model();
+  tell(&Callbacks::end, result(timer_.run()));
+  return result(timer_.run());
 } catch (const NonFinite& e) {
   if (options_.on_non_finite != OnNonFinite::stop) throw;
   const std::string where = where_non_finite(e.batch, session_->remains(main_rank(), options_.spare.get()));
@@ -217,22 +210,23 @@ std::int64_t Trainer::next_drain() const {
   return every > 0 ? std::min(end, (batch / every + 1) * every) : end;
 }
 
-void Trainer::run_to(std::int64_t end) {
+void Trainer::go_on(std::int64_t end) {
   while (progress_.batch < end) {
-    const std::int64_t left_out = recovery_.next_left_out(progress_.batch, end);
+    const std::int64_t drain = std::min(end, next_drain());
+    const std::int64_t left_out = recovery_.next_left_out(progress_.batch, drain);
     run_section(left_out);
-    if (left_out < end) feed_->loader().start(++progress_.batch, length_.total);
+    if (left_out < drain) feed_->loader().start(++progress_.batch, length_.total);
   }
 }
 
-// A short last batch has a Program of its own.
+// Batches of one epoch. A short last one has a Program of its own.
 void Trainer::run_section(std::int64_t end) {
   if (end == progress_.batch) return;
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
-  since_ = steady_seconds() - tail_;
+  timer_.go_on();
   if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
   if (whole < end) session_->run(whole, 1, trains_last_);
-  tail_ = steady_seconds() - since_;
+  timer_.pause();
   progress_.batch = end;
 }
 
@@ -241,8 +235,8 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
       !std::ranges::all_of(loss, [](double l) { return std::isfinite(l); }))
     recovery_.loss_not_finite(batch);
   if (recovery_.ignores_results()) return;
-  BatchResult b{batch, batch / length_.per_epoch, samples_of(batch), loss, {}, steady_seconds() - since_};
-  since_ += b.seconds;
+  const std::int64_t samples = samples_of(batch);
+  BatchResult b{batch, batch / length_.per_epoch, samples, loss, {}, timer_.result(samples)};
   for (std::size_t m = 0; m < loss.size(); ++m) {
     b.lr.push_back(rate(m, batch));
     if (std::isfinite(loss[m]) || options_.on_non_finite != OnNonFinite::stop) continue;
@@ -252,9 +246,6 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
     throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
   }
   progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
-  for (Pace* p : any_ ? std::vector{&epoch_, &run_} : std::vector{&first_})
-    ++p->batches, p->samples += b.samples, p->seconds += b.seconds;
-  any_ = true;
   tell(&Callbacks::batch, b);
 }
 
@@ -269,6 +260,13 @@ std::vector<double> Trainer::evaluate() {
   return accuracy_;
 }
 
+// Or goes on with one.
+void Trainer::begin_epoch() {
+  timer_.begin_epoch();
+  if (at_epoch_end()) progress_.losses.clear();
+  tell(&Callbacks::begin_epoch, progress_.batch / length_.per_epoch);
+}
+
 void Trainer::end_epoch() {
   if (options_.test) evaluate();
   if (!is_main()) return;
@@ -278,16 +276,35 @@ void Trainer::end_epoch() {
   } else {
     ++progress_.epochs_since_best;
   }
-  tell(&Callbacks::end_epoch, result(epoch_));
+  tell(&Callbacks::end_epoch, result(timer_.epoch()));
 }
 
-// All ranks give what they hold to the main one.
-void Trainer::save(bool score) {
+bool Trainer::checkpoint_is_due(bool ends) const {
+  const std::int64_t every = options_.checkpoint_every;
+  return every > 0 && (ends || progress_.batch == length_.total || progress_.batch % every == 0);
+}
+
+// All ranks give what they hold to the main one. A run never goes on from weights that are not finite, so
+// they are not saved in the place of others.
+void Trainer::save() {
+  if (!is_finite()) {
+    const std::string what =
+        fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch"));
+    if (!is_main()) throw Aborted(what);
+    throw NonFinite(what, progress_.batch);
+  }
   tell(&Callbacks::before_checkpoint);
   copy_ = session_->state(main_rank(), std::move(copy_));
   CheckpointResult checkpoint{progress_, copy_, {}};
-  if (score && options_.test) checkpoint.accuracy = evaluate();
+  if (options_.score_checkpoints && options_.test) checkpoint.accuracy = evaluate();
   tell(&Callbacks::checkpoint, checkpoint);
+}
+
+void Trainer::give_weights_to_model() {
+  auto state = session_->state(main_rank());
+  if (!is_main() || options_.strategy.models > 1) return;
+  std::erase_if(state, [](const auto& s) { return s.first.starts_with(kOptimizerPath); });
+  model_.load(state);
 }
 
 // The main rank decides.
@@ -298,29 +315,23 @@ bool Trainer::finished() const {
   return progress_.batch >= length_.total || !patient;
 }
 
-Recovery::Run Trainer::recoverable() {
-  return {
-      .point =
-          [this] {
-            return RunPoint{progress_, session_->snapshot()};
-          },
-      .go_back =
-          [this](const RunPoint& point) {
-            session_->restore(point.state);
-            progress_ = point.progress;
-            feed_->loader().start(progress_.batch, length_.total);
-            tail_ = 0;  // what is done again was no training
-          },
-      .go_on = [this](std::int64_t end) { run_to(end); },
-      .is_finite = [this] { return state_is_finite(); },
-      .explain = [this](std::int64_t batch) { return where_non_finite(batch, session_->state(main_rank())); },
-      .tell = [this](const NonFiniteBatch& batch) { tell(&Callbacks::non_finite, batch); },
-      .share = [this](std::int64_t value, int root) { return share(value, root); },
-      .main_rank = main_rank()};
+RunPoint Trainer::point() const { return {progress_, session_->snapshot()}; }
+
+void Trainer::go_back(const RunPoint& point) {
+  session_->restore(point.state);
+  progress_ = point.progress;
+  feed_->loader().start(progress_.batch, length_.total);
+  timer_.forget_tail();
+  evaluated_ = -1;
 }
 
-// The graph of the whole batch once more, forward and backward, node by node.
-std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state) {
+std::string Trainer::explain(std::int64_t batch) {
+  return where_non_finite(batch, session_->state(main_rank()));
+}
+
+// The graph of the whole batch once more, forward and backward, node by node. What happened is said also
+// where that fails.
+std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state) try {
   if (!is_main()) return "";
   TrainFeed host(
       train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,
@@ -330,13 +341,15 @@ std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::st
   const Graph step = training_graph(graph, {.models = options_.strategy.models}).graph;
   const std::string value = first_non_finite(step, state, host, batch, *options_.strategy.kernels);
   return value.empty() ? "" : "the first value that is not finite is " + value;
+} catch (const std::exception& e) {
+  return fmt::format("the first value that is not finite could not be found: {}", e.what());
 }
 
-bool Trainer::state_is_finite() {
-  const auto state = session_->state(main_rank());
-  const bool finite =
-      is_main() && std::ranges::all_of(state, [](const auto& s) { return all_finite(s.second); });
-  return share(finite, main_rank()) != 0;
+bool Trainer::is_finite() const {
+  std::int64_t finite = session_->is_finite();
+  const int ranks = options_.spare ? options_.spare->size() : 1;
+  for (int rank = 0; rank < ranks; ++rank) finite = std::min(finite, share(finite, rank));
+  return finite != 0;
 }
 
 // All ranks get the value that one has.
@@ -349,7 +362,7 @@ std::int64_t Trainer::share(std::int64_t value, int root) const {
   return value;
 }
 
-EpochResult Trainer::result(const Pace& pace) const {
+EpochResult Trainer::result(const BatchTimer::Total& time) const {
   EpochResult r;
   r.batches = progress_.batch;
   r.epoch = r.batches > 0 ? (r.batches - 1) / length_.per_epoch : 0;
@@ -357,13 +370,8 @@ EpochResult Trainer::result(const Pace& pace) const {
   for (std::size_t m = 0; m < schedules_.size(); ++m)
     r.lr.push_back(rate(m, std::max<std::int64_t>(0, r.batches - 1)));
   if (evaluated_ == r.batches) r.accuracy = accuracy_;
-  Pace p = pace;
-  if (p.batches == 0) {  // there was one batch, and what came after its loss counts with none
-    p = first_;
-    p.seconds += tail_;
-  }
-  if (p.batches > 0) r.step_ms = 1e3 * p.seconds / static_cast<double>(p.batches);
-  if (p.seconds > 0) r.samples_per_second = static_cast<double>(p.samples) / p.seconds;
+  if (time.batches > 0) r.step_ms = 1e3 * time.seconds / static_cast<double>(time.batches);
+  if (time.seconds > 0) r.samples_per_second = static_cast<double>(time.samples) / time.seconds;
   r.losses_not_finite = progress_.losses.not_finite;
   return r;
 }

@@ -13,6 +13,7 @@
 #include <tandem/nn/schedules.h>
 #include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/train/batch_timer.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>
 #include <tandem/train/objective.h>
@@ -62,12 +63,12 @@ struct TrainerOptions {
 /// Samples come in the dataset's order (ShuffledDataset draws another each epoch). The schedule is drained
 /// after every epoch and for checkpoints, at batches that do not depend on where the run began: so a run that
 /// goes on gives the bits of the run that did not end. Where ranks are processes, all make the same calls.
-class Trainer {
+class Trainer final : private Recoverable {
  public:
   /// Begins from the model's state; of several models `load` must give it. `model` must outlive this. Throws
   /// Error on options that make no sense, and what build and Session throw.
   Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options = {});
-  ~Trainer();
+  ~Trainer() override;
 
   /// What the callbacks use must outlive `fit`.
   void add(Callbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
@@ -79,10 +80,12 @@ class Trainer {
   void load(const Checkpoint& checkpoint);
 
   /// Trains to the end, from which on the model has the weights (one model, and on the rank that gets the
-  /// losses). Returns the means over the run with the last epoch's loss and accuracy. Throws NonFinite, what
-  /// callbacks throw, and what Session::run throws.
+  /// losses). Returns the means over the run with the last epoch's loss and accuracy. Throws NonFinite, where
+  /// a loss or what a checkpoint would hold is not finite; what callbacks throw; and what Session::run
+  /// throws. On a rank that is a process, Aborted may mean that another one waits for `help_explain`.
   EpochResult fit();
   /// The part of the test set that is right, per model; empty on other ranks than that which gets the losses.
+  /// Not to be called from Callbacks::batch, while the training Program runs: that is an Error.
   std::vector<double> evaluate();
   /// Is nothing left to train: all batches are done, or the patience is at its end?
   bool finished() const;
@@ -93,7 +96,7 @@ class Trainer {
   const RunLength& length() const { return length_; }
   Session& session() { return *session_; }
   /// The rank that gets the losses, and calls back: the last stage's of the first replica.
-  int main_rank() const { return options_.strategy.stages - 1; }
+  int main_rank() const override { return options_.strategy.stages - 1; }
   bool is_main() const { return !options_.spare || options_.spare->rank() == main_rank(); }
 
   /// To be called on a rank that is a process when another one failed, perhaps the main one because of a loss
@@ -101,28 +104,32 @@ class Trainer {
   void help_explain();
 
  private:
-  /// Of batches whose time was taken.
-  struct Pace {
-    std::int64_t batches = 0, samples = 0;
-    double seconds = 0;
-  };
   void check() const;
   std::int64_t samples_of(std::int64_t batch) const;
   Program program(std::int64_t batch_size, bool training);
   void add_evaluation();
   double rate(std::size_t model, std::int64_t batch) const;
   std::int64_t next_drain() const;
-  void run_to(std::int64_t end);
+  bool at_epoch_end() const { return progress_.batch % length_.per_epoch == 0; }
   void run_section(std::int64_t end);
   void arrived(std::int64_t batch, const std::vector<double>& loss);
+  void begin_epoch();
   void end_epoch();
-  void save(bool score);
+  bool checkpoint_is_due(bool ends) const;
+  void save();
+  void give_weights_to_model();
   bool agree_to_end();
-  EpochResult result(const Pace& pace) const;
-  Recovery::Run recoverable();
+  EpochResult result(const BatchTimer::Total& time) const;
   std::string where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state);
-  bool state_is_finite();
-  std::int64_t share(std::int64_t value, int root) const;
+  // Recoverable
+  RunPoint point() const override;
+  void go_back(const RunPoint& point) override;
+  void go_on(std::int64_t end) override;
+  bool is_finite() const override;
+  std::string explain(std::int64_t batch) override;
+  void report(const NonFiniteBatch& batch) const override { tell(&Callbacks::non_finite, batch); }
+  std::int64_t share(std::int64_t value, int root) const override;
+
   template <class F, class... Args> void tell(F Callbacks::*what, const Args&... args) const {
     for (const Callbacks& c : callbacks_)
       if (is_main() && c.*what) (c.*what)(args...);
@@ -140,13 +147,11 @@ class Trainer {
   Recovery recovery_;
   int trains_last_ = 0, evaluates_ = -1;  // numbers of Programs
   TrainProgress progress_;
-  std::map<std::string, Tensor> copy_;   // of the state, for checkpoints
-  std::vector<double> accuracy_;         // of the test set
-  std::int64_t evaluated_ = -1;          // after so many batches
-  bool stopping_ = false, any_ = false;  // any batch was trained on
-  double since_ = 0;                     // the result before, or the beginning: steady seconds
-  double tail_ = 0;           // seconds of the last batch after its result: they count with the next one's
-  Pace first_, epoch_, run_;  // the run's first batch is in none but its own
+  std::map<std::string, Tensor> copy_;  // of the state, for checkpoints
+  std::vector<double> accuracy_;        // of the test set
+  std::int64_t evaluated_ = -1;         // after so many batches
+  bool stopping_ = false;
+  BatchTimer timer_;
 };
 
 }  // namespace tandem

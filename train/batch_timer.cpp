@@ -1,0 +1,36 @@
+#include <tandem/train/batch_timer.h>
+
+#include <utility>
+
+#include <tandem/core/timeline.h>
+
+namespace tandem {
+
+void BatchTimer::go_on() { since_ = steady_seconds() - tail_; }
+
+void BatchTimer::pause() { tail_ = steady_seconds() - since_; }
+
+double BatchTimer::result(std::int64_t samples) {
+  const double now = steady_seconds(), seconds = now - std::exchange(since_, now);
+  const auto add = [&](Total& total) {
+    ++total.batches;
+    total.samples += samples;
+    total.seconds += seconds;
+  };
+  if (first_.batches == 0) {
+    add(first_);
+  } else {
+    add(epoch_);
+    add(run_);
+  }
+  return seconds;
+}
+
+BatchTimer::Total BatchTimer::or_first(const Total& total) const {
+  if (total.batches > 0) return total;
+  Total only = first_;
+  only.seconds += tail_;
+  return only;
+}
+
+}  // namespace tandem
