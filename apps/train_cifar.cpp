@@ -2,6 +2,7 @@
 #include <malloc.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -53,6 +54,7 @@ int main(int argc, char** argv) {
   // limit, and copies of the state, of which there is one with each checkpoint, then leave holes in every
   // thread's heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   apps::start_log("train_cifar");
   apps::SignalWatch signals;
   std::unique_ptr<MpiSession> mpi;

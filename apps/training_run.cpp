@@ -58,7 +58,8 @@ std::string what_is_left(const TrainOptions& o) {
   std::vector<std::int64_t> saved;
   if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
   if (!saved.empty())
-    return fmt::format("the same command with --resume auto goes on from batch {}", saved.back());
+    return fmt::format("the same command with --resume auto{} goes on from batch {}",
+                       o.force ? ", without --force," : "", saved.back());
   if (o.checkpoint_every > 0)
     return fmt::format("no checkpoint was saved yet: the first is due after {}",
                        counted(o.checkpoint_every, "batch"));
@@ -114,6 +115,9 @@ void TrainingRun::run() {
     log_warning(fmt::format("{}{} share {}", counted(busy, "computing thread"),
                             cores.loaders > 0 ? " and " + counted(cores.loaders, "loading thread") : "",
                             counted(cores.available, "core")));
+  if (const std::int64_t warm = options_.warmup_epochs * trainer.length().per_epoch;
+      warm > 0 && warm >= trainer.length().total)
+    log_warning("--warmup-epochs lasts longer than the run, which never gets to its --lr");
   train(trainer);
 }
 
@@ -210,7 +214,8 @@ std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
   const Retention retention{options_.keep, options_.keep_every, options_.keep_best};
   return std::make_unique<CheckpointWriter>(
       CheckpointStore(checkpoints_of(options_.output), retention),
-      [](std::int64_t batch, const std::string& why) {
+      [this](std::int64_t batch, const std::string& why) {
+        failed_save_ = batch;
         log_error(fmt::format("the checkpoint after {} failed, training goes on: {}", counted(batch, "batch"),
                               why));
       });
@@ -253,6 +258,9 @@ void TrainingRun::train(Trainer& trainer) {
     if (!is_main()) return;
     report(trainer, end, peak);
     write_trace(options_.trace, timeline);
+    if (writer) writer->wait();
+    if (failed_save_ == end.batches)
+      throw Error("the run is over, and its last checkpoint is not saved: what it learnt is lost");
   } catch (const Aborted& e) {
     save_what_was_traced(trainer.session());
     if (signal_behind(e) == 0)

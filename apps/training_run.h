@@ -1,4 +1,6 @@
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -51,6 +53,7 @@ class TrainingRun {
   Start start_;
   RunState begin_;  ///< what this run begins with
   int classes_ = 10;
+  mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< of the last checkpoint that could not be saved
   std::unique_ptr<nn::Module> network_;
 };
 

@@ -30,6 +30,7 @@ Graph batch(const Graph& graph, std::int64_t models) {
 }
 
 std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models) {
+  if (models.empty()) throw Error("there is no state to stack: give one of each model");
   if (models.size() == 1) return models[0];
   std::map<std::string, Tensor> stacked;
   for (const auto& [path, first] : models[0]) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -60,6 +61,13 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.steps.size()) {
   memory.fit(program_, rank.stage);
   for (StepId s = 0; s < static_cast<StepId>(program_.steps.size()); ++s) prepare(s, kernels);
+  std::set<BlockId> moving;
+  for (const Step& s : program_.steps)
+    for (MemberId m : s.writes)
+      if (program_.block(program_.member(m).block).slots > 1) moving.insert(program_.member(m).block);
+  for (const StateBlock& state : program_.states)
+    if (moving.contains(state.block) && program_.block(state.block).device == rank_.stage)
+      moving_states_.push_back(state.block);
 }
 
 int Executable::threads(LaneId lane) const {
@@ -174,14 +182,9 @@ void Executable::find_last_uses() {
 }
 
 void Executable::settle(std::int64_t batches) {
-  for (const StateBlock& state : program_.states) {
-    const MemoryBlock& block = program_.block(state.block);
-    if (block.device != rank_.stage || block.slots == 1) continue;
-    const bool assigned = std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& s) {
-      return std::any_of(s.writes.begin(), s.writes.end(),
-                         [&](MemberId m) { return program_.member(m).block == state.block; });
-    });
-    const int slot = assigned ? block.slot(batches) : 0;
+  for (const BlockId state : moving_states_) {
+    const MemoryBlock& block = program_.block(state);
+    const int slot = block.slot(batches);
     if (slot == 0) continue;
     std::byte* const base = memory_.base(Arena::state);
     std::memcpy(base + block.offsets[0], base + block.offsets[static_cast<std::size_t>(slot)],

@@ -90,6 +90,7 @@ class Executable {
   std::int64_t first_batch_ = 0;
   bool poison_ = false;
   std::vector<Prepared> prepared_;
+  std::vector<BlockId> moving_states_;  // of this device: assigned, each version in another slot
 };
 
 }  // namespace tandem

@@ -1,11 +1,18 @@
 #include <tandem/core/host.h>
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <tandem/core/error.h>
 #include <tandem/core/kernel.h>
 
 namespace tandem {
+
+FunctionHost::FunctionHost(Fill fill, Deliver deliver)
+    : fill_(std::move(fill)), deliver_(std::move(deliver)) {
+  if (!fill_ || !deliver_) throw Error("a FunctionHost needs both of its functions: one is empty");
+}
 
 void FunctionHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                         std::span<std::byte> destination) {

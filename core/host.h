@@ -24,14 +24,15 @@ class Host {
                        std::span<const std::byte> value) = 0;
 };
 
-/// A Host of two functions, for programs of one replica and one micro-batch. They are called from several
-/// threads at once where there are several stages or compute lanes: what they share needs a lock.
+/// A Host of two functions, both of which must be given, for programs of one replica and one micro-batch.
+/// They are called from several threads at once where there are several stages or compute lanes: what they
+/// share needs a lock.
 class FunctionHost final : public Host {
  public:
   using Fill = std::function<void(const std::string& name, std::int64_t batch, std::span<std::byte>)>;
   using Deliver =
       std::function<void(const std::string& name, std::int64_t batch, std::span<const std::byte>)>;
-  FunctionHost(Fill fill, Deliver deliver) : fill_(std::move(fill)), deliver_(std::move(deliver)) {}
+  FunctionHost(Fill fill, Deliver deliver);
   /// Throws Error when asked for a second micro-batch or replica.
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext&,
             std::span<std::byte> destination) override;

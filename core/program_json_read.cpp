@@ -15,6 +15,7 @@ namespace tandem {
 namespace {
 
 constexpr std::int64_t kDefaultBytes = 64;
+constexpr std::size_t kMostLanes = 1000;                             // what is proved takes their square
 constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // what lies outside rounds badly
 constexpr std::array<LaneKind, 6> kKinds{LaneKind::compute, LaneKind::collective, LaneKind::send,
                                          LaneKind::receive, LaneKind::copy_out,   LaneKind::copy_in};
@@ -76,7 +77,10 @@ class Reader {
     p_.replicas = j_["replicas"].integer(1);
     p_.microbatches = j_["microbatches"].integer(1);
     p_.corun = j_["corun"].number(1, kLeastRate, kMostRate);
-    for (const JsonInput& lane : j_["lanes"].required().items()) {
+    const std::vector<JsonInput> lanes = j_["lanes"].required().items();
+    if (lanes.size() > kMostLanes)
+      throw Error(fmt::format("{} lanes; there may be {}", lanes.size(), kMostLanes));
+    for (const JsonInput& lane : lanes) {
       lane.require_keys({"device", "kind", "index"});
       p_.lanes.push_back({lane["device"].integer(0), kind_from_name(lane["kind"].text("compute")),
                           lane["index"].integer(0)});

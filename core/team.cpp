@@ -5,10 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
+
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 
 #ifdef TANDEM_HAS_OPENMP
 #include <omp.h>
@@ -26,8 +32,15 @@ struct KernelSchedAttr {  // sched_setattr(2); libraries before glibc 2.41 do no
 }  // namespace
 
 int default_threads() {
-  if (const char* text = std::getenv("TANDEM_THREADS"))
-    if (const int n = std::atoi(text); n > 0) return n;
+  if (const char* text = std::getenv("TANDEM_THREADS")) {
+    constexpr int kMost = 1024;
+    const std::string_view given(text);
+    int n = 0;
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
+    if (error != std::errc() || end != given.data() + given.size() || n < 1 || n > kMost)
+      throw Error(fmt::format("TANDEM_THREADS='{}': it must be a number from 1 to {}", given, kMost));
+    return n;
+  }
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
   return 1;

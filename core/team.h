@@ -2,7 +2,8 @@
 
 namespace tandem {
 
-/// Threads of the default team: TANDEM_THREADS, else the cores this process may use.
+/// Threads of the default team: TANDEM_THREADS of the environment, else the cores this process may use.
+/// Throws Error where that is no number from 1 to 1024.
 int default_threads();
 
 /// Sets the OpenMP team size of the calling thread while it lives. Primitives are created and run

@@ -63,6 +63,13 @@ void* Tensor::data() {
         "a traced Tensor has no data: it is computed when a Program runs, and delivered as a Trace::result");
   return impl_->buffer.get();
 }
+void* Tensor::elements_of(std::size_t bytes) {
+  if (bytes != 1 && static_cast<std::int64_t>(bytes) != size_of(dtype()))
+    throw Error(fmt::format("elements of {} are not of {}", to_string(type()),
+                            counted(static_cast<std::int64_t>(bytes), "byte")));
+  return data();
+}
+
 const void* Tensor::data() const { return const_cast<Tensor*>(this)->data(); }
 
 std::vector<double> Tensor::values() const {

@@ -38,8 +38,9 @@ class Tensor {
   /// The elements; eager Tensors only (throws inside a trace).
   void* data();
   const void* data() const;
-  template <class T> T* as() { return static_cast<T*>(data()); }
-  template <class T> const T* as() const { return static_cast<const T*>(data()); }
+  /// Throws Error where elements have another size than T, unless that is a byte.
+  template <class T> T* as() { return static_cast<T*>(elements_of(sizeof(T))); }
+  template <class T> const T* as() const { return const_cast<Tensor*>(this)->as<T>(); }
   /// All elements as double, in order.
   std::vector<double> values() const;
   /// The only element.
@@ -59,6 +60,7 @@ class Tensor {
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
  private:
+  void* elements_of(std::size_t bytes);
   std::shared_ptr<Impl> impl_;
 };
 

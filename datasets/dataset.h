@@ -45,6 +45,9 @@ class Dataset {
 };
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
+/// The dataset itself. Throws Error where there is none.
+DatasetPtr required(DatasetPtr dataset);
+
 /// Throws Error where index is not 0 … size-1.
 void require_index(const Dataset& dataset, std::int64_t index);
 

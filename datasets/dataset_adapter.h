@@ -21,7 +21,7 @@ class DatasetAdapter : public Dataset {
   }
 
  protected:
-  explicit DatasetAdapter(DatasetPtr source) : source_(std::move(source)) {}
+  explicit DatasetAdapter(DatasetPtr source) : source_(required(std::move(source))) {}
   /// Which of the source's samples is number `index` here.
   virtual std::int64_t source_index(std::int64_t /*epoch*/, std::int64_t index) const { return index; }
   const Dataset& source() const { return *source_; }

@@ -64,7 +64,7 @@ class Loader::Reading {
 };
 
 Loader::Loader(DatasetPtr dataset, LoaderOptions options)
-    : dataset_(std::move(dataset)),
+    : dataset_(required(std::move(dataset))),
       options_(options),
       size_(dataset_->size()),
       sample_bytes_(dataset_->type().bytes()),

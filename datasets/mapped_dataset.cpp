@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include <tandem/core/error.h>
+
 namespace tandem {
 
 MappedDataset::MappedDataset(DatasetPtr source, TransformPtr transform)
     : DatasetAdapter(std::move(source)),
       transform_(std::move(transform)),
       in_(this->source().type()),
-      out_(transform_->type(in_)) {}
+      out_(transform_ ? transform_->type(in_) : throw Error("there is no transform: the pointer is null")) {}
 
 void MappedDataset::get(std::int64_t epoch, std::int64_t index, Sample& sample) const {
   source().get(epoch, index, sample);

@@ -24,7 +24,7 @@ std::int64_t SubsetDataset::source_index(std::int64_t, std::int64_t index) const
 DatasetPtr shard(DatasetPtr source, std::int64_t number, std::int64_t shards) {
   if (number < 0 || number >= shards)
     throw Error(fmt::format("shard {} of {}: shards are numbered from 0", number, shards));
-  const std::int64_t count = (source->size() - number + shards - 1) / shards;
+  const std::int64_t count = (required(source)->size() - number + shards - 1) / shards;
   return std::make_shared<SubsetDataset>(std::move(source), number, std::max<std::int64_t>(count, 0), shards);
 }
 

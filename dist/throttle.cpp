@@ -100,6 +100,7 @@ class ThrottledComm final : public Comm, public AbortAware {
 }  // namespace
 
 std::unique_ptr<Comm> throttle(std::unique_ptr<Comm> inner, const LinkModel& link) {
+  if (!inner) throw Error("there is no Comm to throttle: the pointer is null");
   const auto sound = [](double x) { return std::isfinite(x) && x >= 0; };
   if (!sound(link.latency) || !sound(link.bandwidth))
     throw Error(fmt::format("a link of {} s and {} bytes/s: both must be finite and not negative",

@@ -25,9 +25,14 @@ Tensor current_seed() {
   return seed;
 }
 
-Module::Module(Module& parent, std::string name) : name_(std::move(name)) {
+Module::Module(Module& parent, std::string name) : name_(std::move(name)), parent_(&parent) {
   parent.require_new(name_);
   parent.children_.push_back(this);
+}
+
+Module::~Module() {
+  if (parent_) std::erase(parent_->children_, this);
+  for (Module* child : children_) child->parent_ = nullptr;
 }
 
 void Module::require_new(const std::string& name) const {
@@ -138,7 +143,10 @@ void Module::load(const std::map<std::string, Tensor>& state) {
 }
 
 const Tensor& Module::parameter(std::size_t index) const {
-  const Parameter& p = *parameters_.at(index);
+  if (index >= parameters_.size())
+    throw Error(
+        fmt::format("module '{}' has no parameter {}: it declared {}", name_, index, parameters_.size()));
+  const Parameter& p = *parameters_[index];
   return contents(p, name_.empty() ? p.name : name_ + "." + p.name);
 }
 

@@ -37,7 +37,8 @@ class Module {
  public:
   Module() = default;
   Module(Module& parent, std::string name);
-  virtual ~Module() = default;
+  /// Its parent has it no more: another may take its name.
+  virtual ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
@@ -80,6 +81,7 @@ class Module {
   /// Calls `f(module, prefix of its names)` for this module and its children.
   void visit(const std::string& prefix, const std::function<void(Module&, const std::string&)>& f);
   std::string name_;
+  Module* parent_ = nullptr;
   std::vector<Module*> children_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::string> torch_counters_;

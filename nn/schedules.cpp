@@ -54,6 +54,7 @@ LrSchedule linear_lr(std::int64_t batches, double last) {
 
 LrSchedule warm_up(std::int64_t batches, LrSchedule after, double first) {
   require(batches >= 0, "a warm-up takes 0 batches or more", static_cast<double>(batches));
+  if (!after) throw Error("a warm-up needs the schedule that comes after it");
   return [=, after = std::move(after)](std::int64_t batch) {
     if (batch >= batches) return after(batch - batches);
     return first + (1 - first) * progress(batch, batches);

@@ -21,6 +21,7 @@ void check(const Strategy& s) {
     if (!(x >= 0) || std::isinf(x))
       throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
   };
+  if (!s.kernels) throw Error("a strategy without kernels: the pointer is null");
   sensible("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
   for (const ParameterGroup& group : s.parameter_groups) {

@@ -26,15 +26,23 @@ std::string types_of(const Tensors& batch) {
   return fmt::format("({})", fmt::join(types, ", "));
 }
 
-// With a leading axis where there are several models.
-std::map<std::string, TensorType> results_of(const Graph& graph, int models) {
+// As they are delivered, also those that passes added.
+std::map<std::string, TensorType> results_of(const Program& program) {
   std::map<std::string, TensorType> types;
-  for (const Node& n : graph.nodes())
-    if (const auto* result = dynamic_cast<const Result*>(n.op.get())) {
-      const TensorType& one = graph.type(n.inputs[0]);
-      types.emplace(result->result, models > 1 ? with_models(one, models) : one);
-    }
+  for (const Step& s : program.steps)
+    if (const auto* result = dynamic_cast<const Result*>(s.op.get()))
+      types.emplace(result->result, s.inputs[0]);
   return types;
+}
+
+// What a trace does with each state that it uses: is it trained, is it assigned?
+std::map<std::string, std::pair<bool, bool>> uses_of(const Graph& graph) {
+  std::map<std::string, std::pair<bool, bool>> uses;
+  for (const StateSlot& slot : graph.slots()) uses[slot.path].first = slot.trained;
+  for (const Node& n : graph.nodes())
+    if (const auto* assign = dynamic_cast<const Assign*>(n.op.get()))
+      uses[graph.slot(assign->slot).path].second = true;
+  return uses;
 }
 
 }  // namespace
@@ -164,8 +172,9 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   }
   ++traces_;
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
-  ResultTypes results = results_of(graph, s.models);
+  require_same_uses(graph);
   Program made = build(graph, s);
+  ResultTypes results = results_of(made);
   if (!session_) {
     options_.session.kernels = s.kernels;
     auto session = std::make_unique<Session>(std::move(made), std::vector<std::unique_ptr<Comm>>(), *feed_,
@@ -184,6 +193,24 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   }
   const int number = session_->add(std::move(made), *feed_);
   return programs_[types] = {number, batches_, std::move(results)};
+}
+
+// A module that was frozen, or put into evaluation, since the first trace is not so in the Programs there
+// are.
+void TrainStep::require_same_uses(const Graph& graph) {
+  const auto uses = uses_of(graph);
+  for (const auto& [path, use] : uses) {
+    const auto first = uses_.emplace(path, use).first->second;
+    if (use.first != first.first)
+      throw Error(fmt::format("'{}' {}; what is frozen is so for all of a TrainStep: make another", path,
+                              use.first ? "was frozen when the step was first traced, and is trained now"
+                                        : "was trained when the step was first traced, and is frozen now"));
+    if (use.second != first.second)
+      throw Error(fmt::format(
+          "'{}' is {} by this trace and was {} by the first: its module has changed between train() and eval(), "
+          "in which it is for all of a TrainStep",
+          path, use.second ? "assigned" : "only read", first.second ? "assigned" : "only read"));
+  }
 }
 
 void TrainStep::require_state() const {

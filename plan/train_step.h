@@ -21,7 +21,9 @@ struct TrainStepOptions {
 };
 
 /// A training step as a function of a batch. What it computes is traced once for each combination of input
-/// types, planned and proved, and replayed from then on; ranks and stages are threads of this process.
+/// types, planned and proved, and replayed from then on; ranks and stages are threads of this process. What
+/// the first trace found, it stays: which parameters are frozen, which modules are in evaluation, and what is
+/// in Tensors that the function holds beside the model's.
 ///
 ///     TrainStep step([&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); }, net.state());
 ///     const double loss = step({images, labels}, /*lr=*/0.1);
@@ -47,7 +49,8 @@ class TrainStep {
 
   using Results = std::map<std::string, Tensor>;
   /// By batch of the last run: the loss, and what else the loss function delivers by name, as in
-  /// `Trace::current()->result("correct", correct_count(output, labels))`. Means over the samples, integers
+  /// `Trace::current()->result("correct", correct_count(output, labels))`; with rules that skip updates also
+  /// kUpdated (gradient_rules.h). Means over the samples, integers
   /// as sums; with a leading axis where there are several models.
   const std::vector<Results>& results() const { return results_; }
 
@@ -70,6 +73,7 @@ class TrainStep {
     ResultTypes results;
   };
   const Known& program_for(const Tensors& batch);
+  void require_same_uses(const Graph& graph);
   void require_state() const;
   Loss loss_;
   TrainStepOptions options_;
@@ -79,7 +83,8 @@ class TrainStep {
   std::vector<Results> results_;
   std::map<std::string, Known> programs_;  // by input types
   std::int64_t batches_ = 0;
-  bool lost_ = false;  // the state, when a run failed
+  std::map<std::string, std::pair<bool, bool>> uses_;  // of states by the traces so far: trained, assigned
+  bool lost_ = false;                                  // the state, when a run failed
   int traces_ = 0;
 };
 

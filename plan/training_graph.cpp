@@ -130,7 +130,9 @@ StepGraph training_graph(const Graph& forward, const Strategy& strategy) {
   std::vector<ValueId> wrt;
   for (const auto& [slot, value] : weights) wrt.push_back(value);
   if (wrt.empty())
-    throw Error("a training graph needs a trained state: initialise() or load() the model before tracing it");
+    throw Error(
+        "nothing is to be trained: the model is not used, was neither initialised nor loaded before it was "
+        "traced, or all of its parameters are frozen");
   const auto& loss_scale = strategy.gradients.loss_scale;
   const ValueId loss = loss_scale ? scale_loss(scaled, results.at("loss"), *loss_scale) : results.at("loss");
   const Differentiated d = differentiate(scaled, loss, wrt);

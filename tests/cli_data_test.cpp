@@ -118,6 +118,9 @@ TEST_F(CliData, RefusesFlagsThatItCannotFollow) {
 }
 
 TEST_F(CliData, SaysWhenThreadsShareCores) {
+  for (const std::string wrong : {"abc", "-1", "0", "2x", "1e3", "1025", "''"})
+    expect_refused("TANDEM_THREADS=" + wrong + " " + kTrain + "--arch mlp --steps 2",
+                   {"TANDEM_THREADS", "a number from 1 to 1024"});
   const std::string two = "TANDEM_THREADS=2 " + kTrain + "--arch mlp --steps 2 ";
   EXPECT_EQ(std::string::npos, run(two).out.find("share"));
   EXPECT_EQ(std::string::npos, run(two + "-j 1").out.find("share")) << "the team leaves the worker a core";

@@ -52,8 +52,7 @@ TEST_F(Cli, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
 
 TEST_F(Cli, RanksThatAreProcessesLoadTheirOwnShares) {
   for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
-    const std::string job = kTrain +
-                            "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
+    const std::string job = kTrain + "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
                             parallel + " --threads 1 --force --output ";
     ASSERT_EQ(0, run(job + file("threads")).status);
     const Ended e = run(kTwoRanks + job + file("processes") + " -j 1");

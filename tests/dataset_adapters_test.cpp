@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -10,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/datasets/loader.h>
+#include <tandem/datasets/mapped_dataset.h>
 #include <tandem/datasets/memory_dataset.h>
 #include <tandem/datasets/mixup_dataset.h>
 #include <tandem/datasets/shuffled_dataset.h>
@@ -47,6 +50,17 @@ float value(const Sample& sample) {
   float v = 0;
   std::memcpy(&v, sample.data.data(), sizeof v);
   return v;
+}
+
+TEST(Adapters, RefuseToBeOfNothing) {
+  const std::vector<std::function<void()>> actions{[] { ShuffledDataset(nullptr, 1); },
+                                                   [] { SubsetDataset(nullptr, 0, 1); },
+                                                   [] { MixupDataset(nullptr, 4, 0.5, 1); },
+                                                   [] { shard(nullptr, 0, 2); },
+                                                   [] { mapped(nullptr, {nullptr}); },
+                                                   [] { mapped(numbers(4), {nullptr}); },
+                                                   [] { Loader(nullptr, {}); }};
+  for (const auto& action : actions) EXPECT_THROW(action(), Error);
 }
 
 TEST(Shuffled, IsAnotherPermutationEachEpochBySeedAlone) {

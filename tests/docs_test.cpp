@@ -40,8 +40,9 @@ class Docs : public Cli {
     fs::create_directories(file("build/release/bin"));
     fs::create_directories(file("docs"));
     fs::create_directory_symlink(std::string(TANDEM_SOURCE) + "/docs/programs", file("docs/programs"));
-    script("train_cifar",
-           R"(case "$*" in *--data*|*--config*) ;; *) set -- "$@" --synthetic-train 256 --synthetic-test 50;; esac
+    script(
+        "train_cifar",
+        R"(case "$*" in *--data*|*--config*) ;; *) set -- "$@" --synthetic-train 256 --synthetic-test 50;; esac
 exec )" TANDEM_BIN "/train_cifar \"$@\" --steps 2");
     script("tandem", R"(case "$1" in make-data) set -- "$@" --train 640 --test 50;; esac
 exec )" TANDEM_BIN "/tandem \"$@\"");
@@ -108,7 +109,8 @@ TEST_F(Docs, ReadmeCommandsRunTwiceAndLeaveOnlyIgnoredFiles) {
     EXPECT_EQ(0, e.status) << time << " time: " << e.err;
   }
   std::set<std::string> left;
-  for (const auto& entry : fs::directory_iterator(directory_.path())) left.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(directory_.path()))
+    left.insert(entry.path().filename().string());
   EXPECT_EQ((std::set<std::string>{"build", "data", "docs", "runs"}), left);
   std::ifstream ignore(std::string(TANDEM_SOURCE) + "/.gitignore");
   const std::string ignored{std::istreambuf_iterator<char>(ignore), {}};

@@ -305,6 +305,14 @@ TEST(Eager, RefusesShapesWhoseBytesDoNotFit) {
   }
 }
 
+TEST(Eager, ElementsAreTakenAsTheirOwnSize) {
+  Tensor x = Tensor::full({DType::f32, {2}}, 3);
+  EXPECT_THROW(x.as<double>(), Error);
+  EXPECT_THROW(x.as<std::int16_t>(), Error);
+  EXPECT_EQ(3, x.as<float>()[1]);
+  EXPECT_EQ(static_cast<void*>(x.as<std::byte>()), x.data());
+}
+
 TEST(Eager, ShapeErrorsSayWhatWasAsked) {
   const auto refusal = [](auto f) -> std::string {
     try {

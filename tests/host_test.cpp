@@ -27,6 +27,13 @@ using testing::Job;
 using testing::small_residual_job;
 using testing::trace_job;
 
+TEST(Host, OfTwoFunctionsHasBoth) {
+  const auto fill = [](const std::string&, std::int64_t, std::span<std::byte>) {};
+  const auto deliver = [](const std::string&, std::int64_t, std::span<const std::byte>) {};
+  expect_error([&] { FunctionHost({}, deliver); }, {"both of its functions"});
+  expect_error([&] { FunctionHost(fill, {}); }, {"both of its functions"});
+}
+
 // Hosts know inputs by name, and may know them by another.
 TEST(Host, AnInputThatNobodyFillsIsNamed) {
   OneWeight model;

@@ -67,6 +67,23 @@ TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
   }
 }
 
+// As one replaces the head of a network that is trained on.
+TEST(Module, APartThatIsGoneLeavesItsName) {
+  struct Net : Module {
+    std::unique_ptr<Linear> head = std::make_unique<Linear>(*this, "head", LinearOptions{.in = 2, .out = 3});
+    Linear body{*this, "body", {.in = 2, .out = 2}};
+    Tensor forward(const Tensor& x) override { return (*head)(body(x)); }
+  } net;
+  net.head.reset();
+  EXPECT_EQ(1u, net.children().size());
+  net.head = std::make_unique<Linear>(net, "head", LinearOptions{.in = 2, .out = 5});
+  net.initialise(1);
+  EXPECT_EQ((Shape{5, 2}), net.state().at("head.weight").shape());
+  auto parent = std::make_unique<Net>();
+  const auto outlives = std::make_unique<Linear>(*parent, "other", LinearOptions{.in = 1, .out = 1});
+  parent.reset();
+}
+
 // Also when another is loaded, or drawn.
 TEST(Module, AStateStaysAsItWasTaken) {
   struct Net : Module {

@@ -92,7 +92,7 @@ Outcome fit(Site site, OnNonFinite policy, const Layout& layout, double rate = 0
   o.lr = {rate};
   if (site == Site::rate)
     o.schedule = [](const RunLength&, double) -> nn::LrSchedule {
-      return [](std::int64_t b) { return b == kBad ? std::numeric_limits<double>::infinity() : 1.0; };
+      return [](std::int64_t b) { return b == kBad ? std::numeric_limits<double>::max() : 1.0; };
     };
   o.on_non_finite = policy;
   o.checkpoint_every = 3;
@@ -222,8 +222,7 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
   RunThatGoesBack run(4);
   run.options.test = std::make_shared<ClassDataset>(13, run_seed());
   run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
-    return
-        [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::infinity() : 1; };
+    return [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::max() : 1; };
   };
   std::vector<NonFiniteBatch> told;
   std::vector<std::int64_t> epochs;
@@ -246,7 +245,7 @@ TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
     run.options.strategy.schedule = schedule;
     run.options.test = std::make_shared<ClassDataset>(13, run_seed());
     run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
-      return [](std::int64_t b) { return b == 5 ? std::numeric_limits<double>::infinity() : 1; };
+      return [](std::int64_t b) { return b == 5 ? std::numeric_limits<double>::max() : 1; };
     };
     std::vector<NonFiniteBatch> told;
     std::vector<std::int64_t> batches;
@@ -270,8 +269,7 @@ TEST(NonFinites, AreNotSaved) {
   RunThatGoesBack run(kPerEpoch);
   run.options.on_non_finite = OnNonFinite::stop;
   run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
-    return
-        [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::infinity() : 1; };
+    return [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::max() : 1; };
   };
   std::vector<std::int64_t> saved;
   Trainer trainer(run.net, std::make_shared<Spoilt>(Site::rate), std::move(run.options));

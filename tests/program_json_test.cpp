@@ -1,4 +1,5 @@
 // Programs as JSON: schedules written by hand, and Programs written out and read back.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/error.h>
@@ -155,6 +156,9 @@ TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
   expect_refused(values("-1", "1"), {"value 'a' is -1"});
   expect_refused(values(R"({"offset": 9223372036854775807})", "1"), {"value 'a': \"offset\""});
   expect_refused(values("281474976710656", "1"), {"'b'", "all blocks together may have 281474976710656"});
+  std::string lanes;
+  for (int i = 0; i < 1001; ++i) lanes += fmt::format(R"({}{{"index": {}}})", i == 0 ? "" : ", ", i);
+  expect_refused(R"({"lanes": [)" + lanes + R"(], "steps": []})", {"1001 lanes", "there may be 1000"});
   const std::string state = R"("states": {"w": {}},)";
   for (const char* age : {"10001", "1000000000", "99999999999", "1x", ""})
     expect_refused(

@@ -17,7 +17,8 @@ std::vector<double> first(const LrSchedule& schedule, int count) {
 
 void expect_near(const std::vector<double>& expected, const LrSchedule& schedule) {
   const auto factors = first(schedule, static_cast<int>(expected.size()));
-  for (std::size_t b = 0; b < expected.size(); ++b) EXPECT_NEAR(expected[b], factors[b], 1e-12) << "batch " << b;
+  for (std::size_t b = 0; b < expected.size(); ++b)
+    EXPECT_NEAR(expected[b], factors[b], 1e-12) << "batch " << b;
 }
 
 TEST(LrSchedules, StepAtTheirBatches) {

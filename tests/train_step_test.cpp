@@ -1,5 +1,6 @@
 // Training as a function of a batch.
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -14,6 +15,7 @@
 #include <tandem/ops/pool.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
+#include <tandem/plan/gradient_rules.h>
 #include <tandem/plan/train_step.h>
 
 #include "expect_error.h"
@@ -260,6 +262,50 @@ TEST_F(TrainSteps, LeaveAloneWhatIsFrozen) {
   EXPECT_FALSE(first.second->tensor.grad().defined());
   first.second->trained = true;
   EXPECT_EQ(all, moved());
+}
+
+TEST_F(TrainSteps, SkipUpdatesAndSaySo) {
+  const Strategy skips{.gradients = {.skip_non_finite = true}};
+  for (const bool scales : {false, true}) {
+    TrainStep plain = step(),
+              guarded = step(scales ? Strategy{.gradients = {.loss_scale = LossScale{.initial = 4}}} : skips);
+    Tensors bad = batch(1);
+    bad[0].as<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+    EXPECT_EQ(plain(batch(0), 0.1), guarded(batch(0), 0.1));
+    EXPECT_EQ(1, guarded.results().at(0).at(std::string(kUpdated)).item());
+    const auto before = guarded.state();
+    EXPECT_TRUE(std::isnan(guarded(bad, 0.1)));
+    EXPECT_EQ(0, guarded.results().at(0).at(std::string(kUpdated)).item());
+    const auto after = guarded.state();
+    for (const auto& [path, value] : net->state())
+      EXPECT_EQ(before.at(path).values(), after.at(path).values()) << path;
+    if (!scales) testing::expect_same_state(plain.state(), before);
+  }
+}
+
+// One Program was traced before it, another would be after.
+TEST(TrainStepsOfAModelThatChanges, RefuseToMixWhatIsFrozenAndModes) {
+  struct Normed : nn::Module {
+    nn::Linear first{*this, "first", {.in = 3, .out = 4}};
+    nn::BatchNorm norm{*this, "norm", {.channels = 4}};
+    Tensor forward(const Tensor& x) override { return norm(first(x)); }
+  } net;
+  net.initialise(1);
+  const auto batch = [](std::int64_t n) {
+    return Tensors{normal({DType::f32, {n, 3}}, 0, 1, "x", 5), Tensor::zeros({DType::i32, {n}})};
+  };
+  TrainStep step([&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); }, net.state());
+  step(batch(8), 0.1);
+  auto& weight = *net.named_parameters()[0].second;
+  weight.trained = false;
+  expect_error([&] { step(batch(4), 0.1); }, {"'first.weight' was trained", "is frozen now"});
+  weight.trained = true;
+  net.eval();
+  expect_error([&] { step(batch(4), 0.1); },
+               {"'norm.running_mean' is only read", "between train() and eval()"});
+  net.train();
+  step(batch(4), 0.1);
+  EXPECT_EQ(2, step.batches());
 }
 
 TEST_F(TrainSteps, RefuseWhatDoesNotFit) {

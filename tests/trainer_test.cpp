@@ -383,6 +383,17 @@ TEST_F(Trainers, CountWhatIsRightInWholeSamples) {
   expect_error([&] { Trainer(net, samples(), std::move(o)); }, {"objective.correct gives f32[]", "i32 []"});
 }
 
+TEST_F(Trainers, RefuseRatesThatMakeNoSenseAlsoOfASchedule) {
+  for (const double rate : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    TrainerOptions o = options();
+    o.schedule = [=](const RunLength&, double) -> nn::LrSchedule {
+      return [=](std::int64_t b) { return b == 2 ? rate : 1; };
+    };
+    Trainer trainer(net, samples(), std::move(o));
+    expect_error([&] { trainer.fit(); }, {"a learning rate of", "0 or more"});
+  }
+}
+
 // It would wait for the lane that asks for it.
 TEST_F(Trainers, RefuseToEvaluateWhileABatchIsTrainedOn) {
   TrainerOptions o = options();
@@ -425,6 +436,9 @@ TEST_F(Trainers, RefuseWhatMakesNoSense) {
   refused("schedule gives an empty function",
           [](auto& o) { o.schedule = [](const RunLength&, double) { return nn::LrSchedule(); }; });
   EXPECT_THROW(Trainer(net, nullptr, options()), Error);
+  refused("a strategy without kernels", [](auto& o) { o.strategy.kernels = nullptr; });
+  refused("a Comm missing", [](auto& o) { o.comms.resize(1); });
+  refused("max_rollbacks is negative", [](auto& o) { o.max_rollbacks = -1; });
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });
   refused(
       "a batch of 6 samples, which 4 replicas × 1 micro-batch do not divide; choose another batch size, or",

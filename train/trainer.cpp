@@ -111,6 +111,9 @@ void Trainer::check() const {
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
           "a rollback needs checkpoint_every, which says where it may go back to");
+  require(o.max_rollbacks >= 0, "max_rollbacks is negative");
+  require(std::ranges::all_of(o.comms, [](const auto& comm) { return comm != nullptr; }),
+          "there is a Comm missing among `comms`");
   const bool process = o.comms.size() == 1 && o.comms[0]->size() > 1;
   require(process == (o.spare != nullptr), "a second Comm, `spare`, goes with ranks that are processes");
   const std::int64_t last = o.drop_last ? 0 : train_->size() % o.batch_size,
@@ -144,7 +147,9 @@ void Trainer::add_evaluation() {
 std::int64_t Trainer::samples_of(std::int64_t batch) const { return feed_->loader().rows(batch); }
 
 double Trainer::rate(std::size_t model, std::int64_t batch) const {
-  return options_.lr[model] * schedules_[model](batch);
+  const double rate = options_.lr[model] * schedules_[model](batch);
+  check_rate(rate);
+  return rate;
 }
 
 void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress progress) {
