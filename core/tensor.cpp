@@ -88,6 +88,8 @@ double Tensor::item() const {
 Tensor& Tensor::requires_grad(bool on) {
   if (!get(*this).slot.empty())
     throw Error(fmt::format("state '{}': whether it is trained is said by Parameter::trained", impl_->slot));
+  if (on && !is_floating(dtype()))
+    throw Error(fmt::format("{} has no gradient: it is not floating", to_string(type())));
   impl_->requires_grad = on;
   return *this;
 }

@@ -52,10 +52,17 @@ std::int64_t per_group(const char* what, std::int64_t channels, std::int64_t gro
   return channels / groups;
 }
 
+// Options that were not given are 0.
+void require_sizes(const char* what, const std::string& name, std::int64_t in, std::int64_t out) {
+  if (in < 1 || out < 1)
+    throw Error(fmt::format("{} '{}' of {} to {}: give .in and .out, of 1 or more", what, name, in, out));
+}
+
 }  // namespace
 
 Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
     : Module(parent, name), options_(options) {
+  require_sizes("linear layer", name, options.in, options.out);
   const Fans fans{options.in, options.out};
   Parameter weight = drawn("weight", {options.out, options.in}, fans, options.init);
   if (const Shape& image = options.image; !image.empty()) {
@@ -74,6 +81,7 @@ Tensor Linear::forward(const Tensor& x) {
 
 Conv2d::Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options)
     : Module(parent, name), options_(options) {
+  require_sizes("convolution", name, options.in, options.out);
   const std::int64_t channels = per_group("input", options.in, options.groups);
   const auto [rows, columns] = options.kernel;
   const Fans fans{rows * columns * channels, rows * columns * options.out / options.groups};
@@ -91,6 +99,7 @@ Tensor Conv2d::forward(const Tensor& x) {
 ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name,
                                  const ConvTranspose2dOptions& options)
     : Module(parent, name), options_(options) {
+  require_sizes("transposed convolution", name, options.in, options.out);
   const std::int64_t channels = per_group("output", options.out, options.groups);
   const auto [rows, columns] = options.kernel;
   const Fans fans{rows * columns * channels, rows * columns * options.in / options.groups};

@@ -102,7 +102,8 @@ TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOp
   check(options_.strategy);
   if (!loss_) throw Error("a TrainStep needs a loss: a function of the batch");
   if (std::ssize(options_.seeds) != options_.strategy.models)
-    throw Error(fmt::format("{} for {}", counted(std::ssize(options_.seeds), "seed"),
+    throw Error(fmt::format("{} for {}: give as many in options.seeds",
+                            counted(std::ssize(options_.seeds), "seed"),
                             counted(options_.strategy.models, "model")));
   if (options_.most_programs < 1) throw Error("a TrainStep keeps at least one Program");
   feed_ = std::make_unique<Feed>(options_.strategy, options_.seeds);

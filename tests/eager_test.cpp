@@ -305,6 +305,11 @@ TEST(Eager, RefusesShapesWhoseBytesDoNotFit) {
   }
 }
 
+TEST(Eager, IntegersHaveNoGradients) {
+  EXPECT_THROW(Tensor::zeros({DType::i32, {2}}).requires_grad(), Error);
+  EXPECT_THROW(Tensor::zeros({DType::b8, {2}}).requires_grad(), Error);
+}
+
 TEST(Eager, ElementsAreTakenAsTheirOwnSize) {
   Tensor x = Tensor::full({DType::f32, {2}}, 3);
   EXPECT_THROW(x.as<double>(), Error);
