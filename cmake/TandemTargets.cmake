@@ -46,7 +46,11 @@ function(tandem_test name)
   target_precompile_headers(${name} REUSE_FROM test_support)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900 ENVIRONMENT "GOMP_SPINCOUNT=1000")  # core/team.h
+  set(timeout 900)
+  if(TANDEM_SANITIZE)
+    set(timeout 3600)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} ENVIRONMENT "GOMP_SPINCOUNT=1000")  # core/team.h
 endfunction()
 
 # tandem_brief_sources(a.cpp ...): files of the library that run once, at the beginning or the end of a program, and

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <set>
 
@@ -63,7 +62,7 @@ std::map<ValueId, Tensor> arguments_of(const TracedCase& alone, const Node& node
     if (!seen.insert(v).second) continue;
     const ValueId argument = alone.inputs[arguments.size()];
     Tensor t = Tensor::empty(alone.graph.type(argument));
-    std::memcpy(t.data(), values.at(v).data(), values.at(v).size());
+    std::ranges::copy(values.at(v), t.as<std::byte>());
     arguments[argument] = t;
   }
   return arguments;
