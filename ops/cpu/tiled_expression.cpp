@@ -11,7 +11,8 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr std::int64_t kTile = 1024;  // elements, at most
+constexpr std::int64_t kTile = 1024;                // elements, at most
+constexpr std::int64_t kLine = 64 / sizeof(float);  // elements that memory brings together
 // Elements of all registers that live at once: near the first-level cache.
 constexpr std::int64_t kRegisters = 16384;
 
@@ -70,14 +71,20 @@ void TiledExpression::show(const void* const* in, std::int64_t begin, std::int64
 // Calls `done(begin, n)` when these elements are computed.
 template <class F>
 void TiledExpression::each_tile(Run& run, std::int64_t begin, std::int64_t end, const F& done) const {
+  const std::int64_t steps = std::ssize(each_),
+                     a_step = steps > 0 ? (tile_ + steps * kLine - 1) / (steps * kLine) * kLine
+                                        : 0;  // whole lines
   for (std::int64_t next; begin < end; begin = next) {
     const std::int64_t edge = std::min(end, (begin / block_ + 1) * block_);
     for (const Step& step : once_) run_step(step, run, begin, std::min(tile_, out_.elements() - begin));
     for (next = begin; next < edge; next += tile_) {
       const std::int64_t n = std::min(tile_, edge - next), after = std::min(tile_, edge - next - n);
-      for (std::int64_t k = 0, steps = std::ssize(each_); k < steps; ++k) {
-        fetch(run, next + n + after * k / steps, next + n + after * (k + 1) / steps);
-        run_step(each_[static_cast<std::size_t>(k)], run, next, n);
+      std::int64_t fetched = 0;
+      for (const Step& step : each_) {
+        const std::int64_t until = std::min(after, fetched + a_step);
+        fetch(run, next + n + fetched, next + n + until);
+        fetched = until;
+        run_step(step, run, next, n);
       }
       done(next, n);
     }
@@ -99,7 +106,6 @@ float* TiledExpression::at(const Place& p, const Run& run, std::int64_t begin) c
 // Memory brings these elements of the next tile while this one is computed: by itself it follows what is
 // read.
 void TiledExpression::fetch(const Run& run, std::int64_t begin, std::int64_t end) const {
-  constexpr std::int64_t kLine = 64 / sizeof(float);
   for (int k : fetched_)
     for (std::int64_t i = begin; i < end; i += kLine)
       __builtin_prefetch(static_cast<const float*>(run.in[k]) + i);
