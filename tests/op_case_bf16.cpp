@@ -26,10 +26,6 @@ constexpr double kBf16Rounding = 0x1p-8;  // relative: eight significant bits, r
 // derivative of tanh at 3, the end of its cases: 1 − y², of a y next to 1 that was rounded, is off by 14.
 constexpr double kRoundingsInTurn = 32;
 
-// Of all arguments of a case. What is larger is cut up as it is in f32, and would take this check as long
-// again.
-constexpr std::int64_t kMostElements = 50'000;
-
 // The op with its expression's value in double.
 OpPtr in_double(const OpPtr& op) {
   const auto* expression = dynamic_cast<const TakesExpression*>(op.get());
