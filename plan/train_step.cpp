@@ -137,6 +137,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   } catch (...) {  // the state is lost, and several ranks have given up
     session_.reset();
     programs_.clear();
+    uses_.clear();
     lost_ = true;
     throw;
   }
@@ -173,7 +174,8 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   }
   ++traces_;
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
-  require_same_uses(graph);
+  StateUses uses = uses_of(graph);
+  require_same_uses(uses);
   Program made = build(graph, s);
   ResultTypes results = results_of(made);
   if (!session_) {
@@ -183,6 +185,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     session->load(state_);
     state_.clear();
     session_ = std::move(session);
+    uses_ = std::move(uses);
     return programs_[types] = {0, batches_, std::move(results)};
   }
   if (std::ssize(programs_) >= options_.most_programs) {
@@ -193,15 +196,17 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     programs_.erase(oldest);
   }
   const int number = session_->add(std::move(made), *feed_);
+  uses_.merge(uses);
   return programs_[types] = {number, batches_, std::move(results)};
 }
 
 // A module that was frozen, or put into evaluation, since the first trace is not so in the Programs there
 // are.
-void TrainStep::require_same_uses(const Graph& graph) {
-  const auto uses = uses_of(graph);
+void TrainStep::require_same_uses(const StateUses& uses) const {
   for (const auto& [path, use] : uses) {
-    const auto first = uses_.emplace(path, use).first->second;
+    const auto known = uses_.find(path);
+    if (known == uses_.end()) continue;
+    const auto first = known->second;
     if (use.first != first.first)
       throw Error(fmt::format("'{}' {}; what is frozen is so for all of a TrainStep: make another", path,
                               use.first ? "was frozen when the step was first traced, and is trained now"

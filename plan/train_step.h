@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/tensor.h>
@@ -67,13 +68,14 @@ class TrainStep {
  private:
   class Feed;
   using ResultTypes = std::map<std::string, TensorType>;
+  using StateUses = std::map<std::string, std::pair<bool, bool>>;  // by path: trained, assigned
   struct Known {
     int program;
     std::int64_t used;
     ResultTypes results;
   };
   const Known& program_for(const Tensors& batch);
-  void require_same_uses(const Graph& graph);
+  void require_same_uses(const StateUses& uses) const;
   void require_state() const;
   Loss loss_;
   TrainStepOptions options_;
@@ -83,8 +85,8 @@ class TrainStep {
   std::vector<Results> results_;
   std::map<std::string, Known> programs_;  // by input types
   std::int64_t batches_ = 0;
-  std::map<std::string, std::pair<bool, bool>> uses_;  // of states by the traces so far: trained, assigned
-  bool lost_ = false;                                  // the state, when a run failed
+  StateUses uses_;     // by the Programs there are
+  bool lost_ = false;  // the state, when a run failed
   int traces_ = 0;
 };
 

@@ -290,9 +290,9 @@ bool Trainer::checkpoint_is_due(bool ends) const {
 }
 
 // All ranks give what they hold to the main one. A run never goes on from weights that are not finite, so
-// they are not saved in the place of others.
+// they are not saved in the place of others; a Recovery that goes back has looked already.
 void Trainer::save() {
-  if (!is_finite()) {
+  if (options_.on_non_finite != OnNonFinite::rollback && !is_finite()) {
     const std::string what =
         fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch"));
     if (!is_main()) throw Aborted(what);
