@@ -58,10 +58,10 @@ struct OpCase {
   bool any_team = false;               ///< the same bits for every team size
   std::string no_gradient{};           ///< why the op has no derivative; empty where it has one
   std::string no_finite_difference{};  ///< why the derivative is not that of the values (rounding)
-  std::string no_infinities{};    ///< why infinities and NaN may pass otherwise than through the reference
-  std::string no_batch{};         ///< why there is no batching rule
-  std::string no_bf16{};          ///< words of the Error that refuses bf16; empty where it is taken
-  std::string no_bf16_in_turn{};  ///< why results of several ops in bf16 are not near those in f64
+  std::string more_nan{};              ///< why infinities may become NaN here that do not in the reference
+  std::string no_batch{};              ///< why there is no batching rule
+  std::string no_bf16{};               ///< words of the Error that refuses bf16; empty where it is taken
+  std::string no_bf16_in_turn{};       ///< why results of several ops in bf16 are not near those in f64
   std::shared_ptr<const OpCase> derivative_of{};  ///< the case whose derivative this one is
 };
 using OpCases = std::vector<OpCase>;
