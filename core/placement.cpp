@@ -17,6 +17,7 @@ namespace {
 // What decides whether two blocks may share bytes; positions count on from unit 0, for index 0.
 struct Life {
   std::int64_t begin = 0, end = 0;       // in the list order
+  std::int64_t turn = 0;                 // where in a cycle of its region it begins
   std::vector<std::int64_t> free_on;     // per lane: the first position after all uses
   std::vector<std::int64_t> written_on;  // per lane: the first write, kNever if none
 };
@@ -71,10 +72,16 @@ class LifeTable {
 
 std::int64_t modulo(std::int64_t a, std::int64_t m) { return (a % m + m) % m; }
 
+// `wait` rounded up to whole cycles. It is seldom as long as one, and a division costs more than all else
+// that is asked of a pair of blocks.
+std::int64_t whole_cycles(std::int64_t wait, std::int64_t cycle) {
+  if (-cycle < wait && wait <= cycle) return wait > 0 ? cycle : 0;
+  return wait + modulo(-wait, cycle);
+}
+
 // Are all uses of `a` over before the next time (one of cycle · k later) that `b` is written?
 bool follows(const Life& a, const Life& b, std::int64_t cycle) {
-  const std::int64_t wait = a.end - b.begin;
-  const std::int64_t shift = (wait > 0 ? (wait + cycle - 1) / cycle : -(-wait / cycle)) * cycle;
+  const std::int64_t shift = whole_cycles(a.end - b.begin, cycle);
   for (std::size_t l = 0; l < b.written_on.size(); ++l)
     if (b.written_on[l] != HappensBefore::kNever &&
         (a.free_on[l] == HappensBefore::kNever || a.free_on[l] > b.written_on[l] + shift))
@@ -83,7 +90,7 @@ bool follows(const Life& a, const Life& b, std::int64_t cycle) {
 }
 
 bool may_share(const Life& a, const Life& b, std::int64_t cycle) {
-  const std::int64_t gap = modulo(b.begin - a.begin, cycle);
+  const std::int64_t gap = b.turn - a.turn + (b.turn < a.turn ? cycle : 0);
   if (gap < a.end - a.begin || gap + (b.end - b.begin) > cycle) return false;
   return follows(a, b, cycle) && follows(b, a, cycle);
 }
@@ -101,6 +108,7 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
     return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
                                                   : x.second.begin < y.second.begin;
   });
+  for (auto& [block, life] : region) life.turn = modulo(life.begin, cycle);
   std::vector<Placed> placed;  // ascending offsets
   std::int64_t extent = 0;
   for (const auto& [block, life] : region) {
