@@ -49,7 +49,7 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
 }  // namespace
 
 int main(int argc, char** argv) {
-  bound_team_spin(argv);
+  prepare_teams(argv);
   // Large tensors come from the system and go back to it. By default the first that is freed raises this
   // limit, and copies of the state, of which there is one with each checkpoint, then leave holes in every
   // thread's heap.

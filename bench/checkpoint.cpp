@@ -145,7 +145,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "measurements in turn, of which the median counts")
       ->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
-    bound_team_spin(argv);
+    prepare_teams(argv);
     measure(options);
   });
 }

@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "of the team")->check(CLI::PositiveNumber);
   app.add_option("--only", options.only, "those with this text in their signature");
   return apps::run_program(app, argc, argv, [&] {
-    bound_team_spin(argv);
+    prepare_teams(argv);
     bench::measure_all(options);
   });
 }

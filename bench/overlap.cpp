@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
   app.add_option("--pairs", pairs, "measurements in turn, of which the median counts")
       ->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
-    bound_team_spin(argv);
+    prepare_teams(argv);
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     measure_all(links, pairs);
   });

@@ -155,7 +155,7 @@ int main(int argc, char** argv) {
   app.add_flag("--bf16", o.bf16, "in mixed precision");
   app.add_flag("--kernels", o.kernels, "also each kernel's time, in the step and alone");
   return apps::run_program(app, argc, argv, [&] {
-    bound_team_spin(argv);
+    prepare_teams(argv);
     bench::measure_all(o);
   });
 }

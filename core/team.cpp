@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -58,10 +59,29 @@ void prefer_short_turns() {
 TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()) { omp_set_num_threads(threads); }
 TeamSize::~TeamSize() { omp_set_num_threads(outer_); }
 
-void bound_team_spin(char** argv) {
+namespace {
+// Gives this thread all cores that teams may use, and no word of binding to the program that it starts.
+bool unbind() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (int id : ids) CPU_SET(static_cast<std::size_t>(id), &cores);
+  }
+  for (const char* setting : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"})
+    if (unsetenv(setting) != 0) return false;
+  return sched_setaffinity(0, sizeof cores, &cores) == 0;
+}
+}  // namespace
+
+void prepare_teams(char** argv) {
   constexpr const char* kSpins = "1000";  // of some 40 ns: as long as a sleeper takes to wake
-  if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  if (setenv("GOMP_SPINCOUNT", kSpins, 1) != 0) return;
+  const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
+  const bool spins = !std::getenv("GOMP_SPINCOUNT") && !std::getenv("OMP_WAIT_POLICY");
+  if (!bound && !spins) return;
+  if (bound && !unbind()) return;
+  if (spins && setenv("GOMP_SPINCOUNT", kSpins, 1) != 0) return;
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   execv(self.c_str(), argv);      // under its own name, which ps and pkill go by;
@@ -70,7 +90,7 @@ void bound_team_spin(char** argv) {
 #else
 TeamSize::TeamSize(int) : outer_(1) {}
 TeamSize::~TeamSize() = default;
-void bound_team_spin(char**) {}
+void prepare_teams(char**) {}
 #endif
 
 }  // namespace tandem

@@ -19,12 +19,15 @@ class TeamSize {
   int outer_;
 };
 
-/// To be called first in `main`. A team that waits for its slowest thread, or for work, spins; libgomp does
-/// so for milliseconds, which takes the core from whoever else needs it, the slowest thread included. This
-/// bounds the spin to about what waking a sleeper costs. libgomp reads such settings once, before `main`, so
-/// this starts the program again with GOMP_SPINCOUNT set; it does nothing where that or OMP_WAIT_POLICY is
-/// set already, or without OpenMP.
-void bound_team_spin(char** argv);
+/// To be called first in `main`: starts the program again where OpenMP, which reads its settings once, before
+/// `main`, was told what does not suit lanes. Does nothing without OpenMP.
+/// - A team that waits for its slowest thread, or for work, spins; libgomp does so for milliseconds, which
+/// takes
+///   the core from whoever else needs it, the slowest thread included. GOMP_SPINCOUNT is set so that it spins
+///   for about as long as waking a sleeper takes, unless that or OMP_WAIT_POLICY is set already.
+/// - OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind `main` to the first of the cores, and with it every
+///   lane's team and default_threads(): they are unset. The cores themselves stay those that were given.
+void prepare_teams(char** argv);
 
 /// For a thread that works little and mostly waits: asks the kernel for short turns, in exchange for which it
 /// gets the core soon after it is woken, also where others compute. Its share of the core stays the same.

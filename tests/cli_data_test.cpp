@@ -131,5 +131,12 @@ TEST_F(CliData, SaysWhenThreadsShareCores) {
             run(two + "-j 2").out.find("note: 1 computing thread and 2 loading threads share 2 cores"));
 }
 
+TEST_F(CliData, ABoundTeamHasTheCoresThatAFreeOneHas) {
+  const std::string job = kTrain + "--arch mlp --steps 2 --output ";
+  ASSERT_EQ(0, run(job + file("free")).status);
+  ASSERT_EQ(0, run("OMP_PROC_BIND=true " + job + file("bound")).status);
+  EXPECT_EQ(read("free/args.json").at("threads"), read("bound/args.json").at("threads"));
+}
+
 }  // namespace
 }  // namespace tandem::test
