@@ -48,6 +48,7 @@ class ConfigFile final : public CLI::Config {
     std::string text(kMost + 1, '\0');
     in.read(text.data(), std::ssize(text));
     text.resize(static_cast<std::size_t>(in.gcount()));
+    if (in.bad()) throw Error("it cannot be read");
     if (text.size() > kMost) throw Error(fmt::format("more than {} bytes; it is no file of flags", kMost));
     return text;
   }

@@ -21,6 +21,10 @@ void require_writable(const std::string& flag, const std::string& file) {
   if (!existed) std::filesystem::remove(file, ignored);
 }
 
+void require_read(const std::string& file, const std::istream& in) {
+  if (in.bad()) throw Error(fmt::format("'{}' cannot be read: {}", file, std::strerror(errno)));
+}
+
 void write_file(const std::string& file, const std::string& text) {
   errno = 0;
   std::ofstream out(file);

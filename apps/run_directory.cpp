@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <span>
 
 #include <fmt/format.h>
@@ -66,6 +67,7 @@ std::string first_steps(const std::string& file, std::int64_t batches) {
     if (!numbered || j["step"] >= batches) break;
     lines += line + "\n";
   }
+  require_read(file, in);
   return lines;
 }
 

@@ -6,8 +6,12 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include <tandem/core/error.h>
 #include <tandem/dist/launch.h>
 
 #include "log.h"
@@ -44,7 +48,11 @@ int signal_behind(const std::exception& error) {
 SignalWatch::SignalWatch() {
   const sigset_t set = watched();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  thread_ = std::thread([this] { work(); });
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& e) {
+    throw Error(fmt::format("the thread that waits for signals cannot be started: {}", e.what()));
+  }
 }
 
 SignalWatch::~SignalWatch() {

@@ -1,6 +1,7 @@
 #include "summary_csv.h"
 
 #include <cstdlib>
+#include <fstream>
 #include <span>
 #include <sstream>
 
@@ -8,6 +9,8 @@
 
 #include <tandem/core/error.h>
 #include <tandem/core/files.h>
+
+#include "output_file.h"
 
 namespace tandem::apps {
 namespace {
@@ -30,6 +33,7 @@ std::string rows_until(const std::string& file, std::int64_t batches) {
     std::getline(std::getline(std::getline(cells, of, ','), epoch, ','), batch, ',');
     if (of == "epoch" && std::atoll(batch.c_str()) <= batches) rows += line + "\n";
   }
+  require_read(file, in);
   return rows;
 }
 

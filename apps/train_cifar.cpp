@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include <tandem/core/team.h>
@@ -56,10 +57,11 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
   apps::start_log("train_cifar");
-  apps::SignalWatch signals;
+  std::optional<apps::SignalWatch> signals;
   std::unique_ptr<MpiSession> mpi;
   int reporter = 0;
   try {
+    signals.emplace();
     apps::require_standard_output();
     apps::TrainOptions options;
     if (!apps::parse(argc, argv, nn::network_names(), options)) {
@@ -67,12 +69,12 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
-    apps::TrainingRun run(std::move(options), signals, mpi.get());
+    apps::TrainingRun run(std::move(options), *signals, mpi.get());
     reporter = run.main_rank();
     run.run();
     apps::finish_standard_output();
     return 0;
   } catch (const std::exception& e) {
-    return fail(e, signals.signal(), mpi.get(), reporter);
+    return fail(e, signals ? signals->signal() : 0, mpi.get(), reporter);
   }
 }

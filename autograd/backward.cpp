@@ -1,7 +1,9 @@
 // The eager tape is a Graph whose values hold buffers: `backward` writes it down, differentiates it as a
 // trace would be, and runs the backward nodes.
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,7 +13,6 @@
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/graph_ops.h>
-#include <tandem/core/kernel.h>
 #include <tandem/core/tensor.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/pointwise.h>
@@ -70,6 +71,12 @@ struct Tape {
   }
 };
 
+Tensor copy_of(const Tensor& t) {
+  Tensor copy = Tensor::empty(t.type());
+  std::memcpy(copy.data(), t.data(), static_cast<std::size_t>(t.type().bytes()));
+  return copy;
+}
+
 }  // namespace
 
 void Tensor::backward() const {
@@ -104,15 +111,19 @@ void Tensor::backward() const {
             node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
             inputs.back().impl()->slot));
     }
-    const Tensors outputs = evaluate(cpu_kernels(), node.op, inputs, node.tag);
+    const Tensors outputs = evaluate(EagerKernels::current(), node.op, inputs, node.tag);
     for (std::size_t i = 0; i < outputs.size(); ++i)
       tape.held[static_cast<std::size_t>(node.outputs[i])] = outputs[i];
   }
+  std::set<ValueId> given;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     if (d.grads[i] < 0) continue;
     Tensor& leaf = tape.held[static_cast<std::size_t>(tape.leaves[i])];
     const Tensor& grad = tape.held[static_cast<std::size_t>(d.grads[i])];
-    leaf.set_grad(leaf.grad().defined() ? add(leaf.grad(), grad) : grad);
+    if (leaf.grad().defined())
+      leaf.set_grad(add(leaf.grad(), grad));
+    else
+      leaf.set_grad(given.insert(d.grads[i]).second ? grad : copy_of(grad));  // each leaf's is its own
   }
 }
 

@@ -107,6 +107,7 @@ std::int64_t EagerBatch::current() { return eager_batch; }
 
 EagerKernels::EagerKernels(const KernelTable& kernels) : outer_(eager_kernels) { eager_kernels = &kernels; }
 EagerKernels::~EagerKernels() { eager_kernels = outer_; }
+const KernelTable& EagerKernels::current() { return *eager_kernels; }
 
 NoGrad::NoGrad() : outer_(grad_enabled) { grad_enabled = false; }
 NoGrad::~NoGrad() { grad_enabled = outer_; }

@@ -33,13 +33,15 @@ class EagerBatch {
   std::unordered_map<std::string, int> outer_calls_;
 };
 
-/// While it lives, eager ops on this thread run on these kernels, which must outlive it.
+/// While it lives, eager ops on this thread, and their derivatives, run on these kernels, which must outlive
+/// it.
 class EagerKernels {
  public:
   explicit EagerKernels(const KernelTable& kernels);
   ~EagerKernels();
   EagerKernels(const EagerKernels&) = delete;
   EagerKernels& operator=(const EagerKernels&) = delete;
+  static const KernelTable& current();
 
  private:
   const KernelTable* outer_;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -30,6 +31,15 @@ struct KernelSchedAttr {  // sched_setattr(2); libraries before glibc 2.41 do no
   std::uint32_t priority;
   std::uint64_t runtime_ns, deadline_ns, period_ns;
 };
+
+// What OpenMP lets a team of this thread have.
+int most_of_a_team() {
+#ifdef TANDEM_HAS_OPENMP
+  return omp_get_level() == 0 && omp_get_max_active_levels() < 1 ? 1 : omp_get_thread_limit();
+#else
+  return std::numeric_limits<int>::max();  // each is one thread
+#endif
+}
 }  // namespace
 
 int default_threads() {
@@ -43,7 +53,7 @@ int default_threads() {
     return n;
   }
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::clamp(CPU_COUNT(&set), 1, most_of_a_team());
   return 1;
 }
 
@@ -56,8 +66,19 @@ void prefer_short_turns() {
 }
 
 #ifdef TANDEM_HAS_OPENMP
-TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()) { omp_set_num_threads(threads); }
-TeamSize::~TeamSize() { omp_set_num_threads(outer_); }
+TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()), dynamic_(omp_get_dynamic() != 0) {
+  if (const int most = most_of_a_team(); threads > most)
+    throw Error(fmt::format(
+        "a team of {} threads: OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS allows OpenMP {}, and kernels would wait "
+        "for the others forever",
+        threads, most));
+  omp_set_dynamic(0);  // as they would for those that OpenMP thinks better left out
+  omp_set_num_threads(threads);
+}
+TeamSize::~TeamSize() {
+  omp_set_num_threads(outer_);
+  omp_set_dynamic(dynamic_ ? 1 : 0);
+}
 
 namespace {
 // Gives this thread all cores that teams may use, and no word of binding to the program that it starts.
@@ -88,7 +109,7 @@ void prepare_teams(char** argv) {
   execv("/proc/self/exe", argv);  // both return only when they fail
 }
 #else
-TeamSize::TeamSize(int) : outer_(1) {}
+TeamSize::TeamSize(int) : outer_(1), dynamic_(false) {}
 TeamSize::~TeamSize() = default;
 void prepare_teams(char**) {}
 #endif

@@ -2,14 +2,16 @@
 
 namespace tandem {
 
-/// Threads of the default team: TANDEM_THREADS of the environment, else the cores this process may use.
+/// Threads of the default team: TANDEM_THREADS of the environment, else the cores this process may use, or
+/// fewer where OpenMP may not have as many (OMP_THREAD_LIMIT).
 /// Throws Error where that is no number from 1 to 1024.
 int default_threads();
 
-/// Sets the OpenMP team size of the calling thread while it lives. Primitives are created and run
-/// under the same size.
+/// Sets the OpenMP team size of the calling thread while it lives; teams have exactly it, whatever
+/// OMP_DYNAMIC says. Primitives are created and run under the same size.
 class TeamSize {
  public:
+  /// Throws Error where OpenMP may not have as many: OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS.
   explicit TeamSize(int threads);
   ~TeamSize();
   TeamSize(const TeamSize&) = delete;
@@ -17,6 +19,7 @@ class TeamSize {
 
  private:
   int outer_;
+  bool dynamic_;
 };
 
 /// To be called first in `main`: starts the program again where OpenMP, which reads its settings once, before

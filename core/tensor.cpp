@@ -1,6 +1,8 @@
 #include <tandem/core/tensor.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -42,7 +44,24 @@ Tensor Tensor::zeros(TensorType type) {
   return t;
 }
 
+namespace {
+// Of an integer type only what it can hold: a conversion would be cut off, or anything at all.
+void require_value(DType dtype, double value) {
+  const auto fits = [&]<class T>(T) {
+    const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);  // one more than the largest
+    return value == std::trunc(value) && value < above &&
+           value >= static_cast<double>(std::numeric_limits<T>::min());
+  };
+  const bool good = dtype == DType::i32   ? fits(std::int32_t{})
+                    : dtype == DType::i64 ? fits(std::int64_t{})
+                    : dtype == DType::u8  ? fits(std::uint8_t{})
+                                          : true;
+  if (!good) throw Error(fmt::format("{} is no value of {}", value, name_of(dtype)));
+}
+}  // namespace
+
 Tensor Tensor::full(TensorType type, double value) {
+  require_value(type.dtype, value);
   Tensor t = empty(std::move(type));
   for (std::int64_t i = 0; i < t.elements(); ++i) store_element(t.dtype(), t.data(), i, value);
   return t;
@@ -52,8 +71,10 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
   Tensor t = empty({dtype, std::move(shape)});
   if (static_cast<std::int64_t>(values.size()) != t.elements())
     throw Error(fmt::format("{} values do not fill {}", values.size(), to_string(t.type())));
-  for (std::size_t i = 0; i < values.size(); ++i)
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    require_value(dtype, values[i]);
     store_element(dtype, t.data(), static_cast<std::int64_t>(i), values[i]);
+  }
   return t;
 }
 

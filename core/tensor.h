@@ -31,6 +31,7 @@ class Tensor {
   /// Uninitialised memory (poisoned in debug builds).
   static Tensor empty(TensorType type);
   static Tensor zeros(TensorType type);
+  /// Throws Error where an integer type cannot hold the value, as for one with a fraction; so does `from`.
   static Tensor full(TensorType type, double value);
   /// Converts `values` to `dtype`; there must be as many as the shape holds.
   static Tensor from(const std::vector<double>& values, Shape shape, DType dtype = DType::f32);

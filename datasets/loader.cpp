@@ -36,7 +36,11 @@ class Loader::Reading {
   Reading(Loader& loader, std::int64_t batch, Rows rows, bool kept, bool counts = true)
       : loader_(loader), taken_(counts ? rows.count : 0) {
     std::unique_lock lock(loader.mutex_);
-    if (!kept || !loader.holds(batch, rows)) return;
+    if (!kept || !loader.keeps(batch, rows)) return;
+    if (batch >= loader.window_end()) {
+      loader.early_[batch] += taken_;
+      return;
+    }
     Buffer& b = loader.buffer(batch);
     // Workers wait for no reader once they have a buffer, so this ends.
     loader.ready_.wait(lock, [&] { return batch < loader.first_ || (b.batch == batch && b.ready); });
@@ -94,8 +98,14 @@ Rows Loader::kept_rows(std::int64_t batch) const {
   return share_of(rows(batch), options_.replica, options_.replicas);
 }
 
-bool Loader::holds(std::int64_t batch, Rows rows) const {
-  if (batch < first_ || batch >= std::min(first_ + std::ssize(buffers_), end_)) return false;
+// Of each row its data, labels and weights.
+std::int64_t Loader::to_be_taken(Rows rows) const {
+  return rows.count * (options_.data + options_.labels * (labels_per_sample_ > 1 ? 2 : 1));
+}
+
+// Is it, or will it be, loaded ahead?
+bool Loader::keeps(std::int64_t batch, Rows rows) const {
+  if (buffers_.empty() || batch < first_ || batch >= end_) return false;
   const Rows kept = kept_rows(batch);
   return rows.first >= kept.first && rows.first + rows.count <= kept.first + kept.count;
 }
@@ -106,6 +116,7 @@ void Loader::start(std::int64_t first, std::int64_t end) {
   end_ = next_;  // nothing more is begun
   ready_.wait(lock, [&] { return loading_ == 0; });
   for (Buffer& b : buffers_) b.ready = false, b.batch = -1;
+  early_.clear();
   first_ = next_ = first;
   end_ = std::max(first, end);
   free_.notify_all();
@@ -113,10 +124,13 @@ void Loader::start(std::int64_t first, std::int64_t end) {
 
 void Loader::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (free_.wait(lock, stop, [&] { return next_ < std::min(end_, first_ + std::ssize(buffers_)); })) {
+  while (free_.wait(lock, stop, [&] { return next_ < window_end(); })) {
     if (stop.stop_requested()) return;
     Buffer& b = buffer(next_);
     b.batch = next_++;
+    b.rows = kept_rows(b.batch);
+    b.left = to_be_taken(b.rows);
+    if (const auto early = early_.extract(b.batch)) b.left -= early.mapped();
     ++loading_;
     lock.unlock();
     load(b, stop);
@@ -124,13 +138,13 @@ void Loader::work(const std::stop_token& stop) {
     --loading_;
     b.ready = true;
     ready_.notify_all();
+    free_taken();
   }
 }
 
 void Loader::load(Buffer& b, const std::stop_token& stop) const {
-  b.rows = kept_rows(b.batch);
-  b.left = b.rows.count * (options_.data + options_.labels * (labels_per_sample_ > 1 ? 2 : 1));
-  b.failed = false;
+  b.failed = b.left <= 0;  // all were taken: not worth reading
+  if (b.failed) return;
   try {
     read(b.batch, b.rows, options_.data ? b.data.data() : nullptr,
          options_.labels ? b.labels.data() : nullptr, options_.labels ? b.weights.data() : nullptr, stop);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <span>
 #include <stop_token>
@@ -32,7 +33,7 @@ struct LoaderOptions {
 /// when all its rows were taken. Whatever is asked for and not loaded ahead, because there are no workers,
 /// `start` was not called, the batch is not next, or a worker met an error in it, is read in the caller's
 /// thread: so nobody waits for another who asks, and neither what is given nor what is thrown depends on who
-/// read it. Nothing is allocated while it runs.
+/// read it. Nothing is allocated while it runs, but for requests ahead of the buffers.
 class Loader {
  public:
   /// Throws Error on options out of range, or a dataset with less than a batch to give.
@@ -81,7 +82,9 @@ class Loader {
             const std::stop_token& stop = {}) const;
   void check(std::int64_t batch, Rows rows, std::size_t given, std::size_t wanted) const;
   Rows kept_rows(std::int64_t batch) const;
-  bool holds(std::int64_t batch, Rows rows) const;
+  std::int64_t window_end() const { return std::min(first_ + std::ssize(buffers_), end_); }
+  std::int64_t to_be_taken(Rows rows) const;
+  bool keeps(std::int64_t batch, Rows rows) const;
   void free_taken();
   Buffer& buffer(std::int64_t batch) {
     return buffers_[static_cast<std::size_t>(batch % std::ssize(buffers_))];
@@ -97,6 +100,7 @@ class Loader {
   std::vector<Buffer> buffers_;                  // batch b is in number b mod size while it is held
   std::int64_t first_ = 0, next_ = 0, end_ = 0;  // the first held, the next to load, the first not wanted
   int loading_ = 0;                              // buffers that are being filled
+  std::map<std::int64_t, std::int64_t> early_;   // by batch after those held: rows that were taken already
   std::vector<std::jthread> workers_;            // last: gone before what they use
 };
 

@@ -140,6 +140,9 @@ Tensor Embedding::forward(const Tensor& ids) { return embedding(parameter(0), id
 
 BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions options)
     : Module(parent, name), options_(options) {
+  if (!(options.eps >= 0) || !(options.momentum >= 0 && options.momentum <= 1))
+    throw Error(fmt::format("BatchNorm '{}': eps {} must be 0 or more, momentum {} from 0 to 1", name,
+                            options.eps, options.momentum));
   add_parameter(filled("weight", {options.channels}, 1, true));
   add_parameter(filled("bias", {options.channels}, 0, true));
   add_parameter(filled("running_mean", {options.channels}, 0, false));

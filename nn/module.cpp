@@ -37,8 +37,13 @@ Module::~Module() {
 
 void Module::require_new(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos)
+    throw Error(fmt::format(
+        "'{}' cannot name a part of a module: it would be a path of none or of several. Parts named layer.0, "
+        "layer.1 … are parts 0, 1, … of a module 'layer'",
+        name));
+  if (kOptimizerPath.substr(0, kOptimizerPath.size() - 1) == name)
     throw Error(
-        fmt::format("'{}' cannot name a part of a module: it would be a path of none or of several", name));
+        fmt::format("'{}' cannot name a part of a module: state of that name is the optimiser's", name));
   if (std::ranges::any_of(children_, [&](const Module* c) { return c->name_ == name; }) ||
       std::ranges::any_of(parameters_, [&](const auto& p) { return p->name == name; }))
     throw Error(fmt::format("a module has two parts called '{}'", name));

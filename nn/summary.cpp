@@ -14,7 +14,7 @@ namespace {
 struct Line {
   std::string module;
   TensorType output{};
-  std::int64_t parameters = 0, bytes = 0;
+  std::int64_t trained = 0, kept = 0, bytes = 0;  // numbers that are trained, and that are not
   double flops = 0;
 };
 
@@ -31,36 +31,56 @@ Line& line_of(std::vector<Line>& lines, const std::string& module) {
   return lines.emplace_back(Line{module});
 }
 
+// The values that another module reads, or the host, also through views.
+std::vector<bool> used_elsewhere(const Graph& g) {
+  std::vector<bool> used(g.values().size());
+  for (auto n = g.nodes().rbegin(); n != g.nodes().rend(); ++n) {
+    if (dynamic_cast<const Assign*>(n->op.get())) continue;
+    for (ValueId v : n->inputs) {
+      const NodeId maker = g.value(v).producer;
+      const bool passed_on = view_of(g, *n) && used[static_cast<std::size_t>(n->outputs[0])];
+      if (maker >= 0 &&
+          (passed_on || g.node(maker).tag.path != n->tag.path || dynamic_cast<const Result*>(n->op.get())))
+        used[static_cast<std::size_t>(v)] = true;
+    }
+  }
+  return used;
+}
+
 std::vector<Line> lines_of(const Graph& g) {
   std::vector<Line> lines;
+  const std::vector<bool> used = used_elsewhere(g);
   for (const Node& n : g.nodes()) {
     const bool outside = n.inputs.empty() || n.outputs.empty() || dynamic_cast<const Assign*>(n.op.get());
     if (outside || view_of(g, n)) continue;
     Line& line = line_of(lines, n.tag.path);
-    if (g.type(n.outputs[0]).bytes() >= line.output.bytes() || line.bytes == 0)
-      line.output = g.type(n.outputs[0]);
+    if (line.bytes == 0) line.output = g.type(n.outputs[0]);
+    for (ValueId v : n.outputs)
+      if (used[static_cast<std::size_t>(v)]) line.output = g.type(v);
     line.flops += n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
     for (ValueId v : n.outputs) line.bytes += g.type(v).bytes();
   }
   for (const StateSlot& s : g.slots())
-    if (s.trained) line_of(lines, owner(s.path)).parameters += s.type.elements();
+    (s.trained ? line_of(lines, owner(s.path)).trained : line_of(lines, owner(s.path)).kept) +=
+        s.type.elements();
   return lines;
 }
 
 std::string row(const std::string& name, const std::string& output, const Line& l) {
-  return fmt::format("{:<28} {:<24} {:>12} {:>12.1f} {:>14.3f}\n", name, output, l.parameters, l.flops / 1e6,
-                     static_cast<double>(l.bytes) / 1e6);
+  return fmt::format("{:<28} {:<24} {:>12} {:>12} {:>12.1f} {:>14.3f}\n", name, output, l.trained, l.kept,
+                     l.flops / 1e6, static_cast<double>(l.bytes) / 1e6);
 }
 
 }  // namespace
 
 std::string summary(const Graph& forward) {
-  std::string text = fmt::format("{:<28} {:<24} {:>12} {:>12} {:>14}\n", "module", "output", "parameters",
-                                 "MFLOP", "activations MB");
+  std::string text = fmt::format("{:<28} {:<24} {:>12} {:>12} {:>12} {:>14}\n", "module", "output", "trained",
+                                 "not trained", "MFLOP", "activations MB");
   Line total;
   for (const Line& l : lines_of(forward)) {
     text += row(l.module.empty() ? "(model)" : l.module, l.output.bytes() > 0 ? to_string(l.output) : "", l);
-    total.parameters += l.parameters;
+    total.trained += l.trained;
+    total.kept += l.kept;
     total.flops += l.flops;
     total.bytes += l.bytes;
   }

@@ -16,7 +16,7 @@ class Expression {
   int operator()(Code code, int a, int b = -1, int c = -1) { return builder_.emit({code, a, b, c}); }
   Tensor value(int result) const {
     std::vector<int> inputs;
-    return apply_op1(std::make_shared<Pointwise>(builder_.finish(result, inputs), x_.dtype(), label_), {x_});
+    return apply_pointwise(builder_.finish(result, inputs), x_.dtype(), {x_}, label_);
   }
 
  private:

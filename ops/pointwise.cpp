@@ -16,8 +16,7 @@ namespace {
 using Code = PointwiseCode;
 
 Tensor unary(Code code, const Tensor& x) {
-  return apply_op1(std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {code, 0}}, x.dtype()),
-                   {x});
+  return apply_pointwise({{Code::input, 0}, {code, 0}}, x.dtype(), {x});
 }
 
 // The wider of two dtypes.
@@ -32,9 +31,7 @@ DType wider(DType a, DType b) {
 }
 
 Tensor binary(Code code, const Tensor& a, const Tensor& b, DType dtype) {
-  return apply_op1(
-      std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}, {Code::input, 1}, {code, 0, 1}}, dtype),
-      {a, b});
+  return apply_pointwise({{Code::input, 0}, {Code::input, 1}, {code, 0, 1}}, dtype, {a, b});
 }
 Tensor arithmetic(Code code, const Tensor& a, const Tensor& b) {
   return binary(code, a, b, wider(a.dtype(), b.dtype()));
@@ -45,7 +42,7 @@ Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(c
 Tensor with_constant(Code code, const Tensor& x, double value, bool value_first = false) {
   PointwiseProgram program{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
   if (value_first) std::swap(program[2].a, program[2].b);
-  return apply_op1(std::make_shared<Pointwise>(std::move(program), x.dtype()), {x});
+  return apply_pointwise(std::move(program), x.dtype(), {x});
 }
 
 bool computes(Code code) { return code != Code::input && code != Code::constant; }
@@ -146,6 +143,15 @@ std::vector<Alias> Pointwise::may_alias(std::span<const TensorType> inputs) cons
   return aliases;
 }
 
+Tensor apply_pointwise(PointwiseProgram program, DType dtype, const Tensors& inputs, std::string label) {
+  auto op = std::make_shared<Pointwise>(std::move(program), dtype, std::move(label));
+  if (!is_floating(dtype) && !stays_whole(op->program) &&
+      std::ranges::none_of(inputs, [](const Tensor& t) { return is_floating(t.dtype()); }))
+    throw Error(fmt::format("{} of {}, {}: its values are not whole; cast to a floating dtype first",
+                            op->label(), name_of(dtype), to_string(op->program)));
+  return apply_op1(std::move(op), inputs);
+}
+
 Tensor add(const Tensor& a, const Tensor& b) { return arithmetic(Code::add, a, b); }
 Tensor sub(const Tensor& a, const Tensor& b) { return arithmetic(Code::sub, a, b); }
 Tensor mul(const Tensor& a, const Tensor& b) { return arithmetic(Code::mul, a, b); }
@@ -161,7 +167,7 @@ Tensor minimum(const Tensor& x, double high) { return with_constant(Code::min, x
 
 Tensor pow(const Tensor& x, double exponent) {
   const auto product = [&](PointwiseProgram program) {
-    return apply_op1(std::make_shared<Pointwise>(std::move(program), x.dtype()), {x});
+    return apply_pointwise(std::move(program), x.dtype(), {x});
   };
   if (exponent == 1) return x;
   if (exponent == 2) return product({{Code::input, 0}, {Code::mul, 0, 0}});
@@ -179,7 +185,7 @@ Tensor clamp(const Tensor& x, double low, double high) {
                                  {Code::max, 1, 0},
                                  {Code::constant, -1, -1, -1, high},
                                  {Code::min, 3, 2}};
-  return apply_op1(std::make_shared<Pointwise>(program, x.dtype()), {x});
+  return apply_pointwise(program, x.dtype(), {x});
 }
 
 Tensor neg(const Tensor& x) { return unary(Code::neg, x); }
@@ -206,17 +212,17 @@ Tensor greater_equal(const Tensor& a, const Tensor& b) { return comparison(Code:
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const PointwiseProgram program{
       {Code::input, 0}, {Code::input, 1}, {Code::input, 2}, {Code::where, 0, 1, 2}};
-  return apply_op1(std::make_shared<Pointwise>(program, wider(a.dtype(), b.dtype())), {condition, a, b});
+  return apply_pointwise(program, wider(a.dtype(), b.dtype()), {condition, a, b});
 }
 Tensor where(const Tensor& condition, const Tensor& a, double b) {
   const PointwiseProgram program{
       {Code::input, 0}, {Code::input, 1}, {Code::constant, -1, -1, -1, b}, {Code::where, 0, 1, 2}};
-  return apply_op1(std::make_shared<Pointwise>(program, a.dtype()), {condition, a});
+  return apply_pointwise(program, a.dtype(), {condition, a});
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  return apply_op1(std::make_shared<Pointwise>(PointwiseProgram{{Code::input, 0}}, dtype), {x});
+  return apply_pointwise({{Code::input, 0}}, dtype, {x});
 }
 
 Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }

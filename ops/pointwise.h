@@ -52,8 +52,13 @@ class Pointwise final : public TakesExpression {
 /// The type arithmetic is done in: f32 or f64. Expressions may be composed where theirs agree.
 DType pointwise_precision(std::span<const TensorType> inputs, DType output);
 
+/// A new expression, applied. Throws Error where `dtype` is an integer type and whole inputs may have results
+/// with a fraction: cast them to a floating dtype first.
+Tensor apply_pointwise(PointwiseProgram program, DType dtype, const Tensors& inputs, std::string label = {});
+
 /// Two operands broadcast (Error where they do not); mixed dtypes give the wider one: f64, f32, f16 and bf16
-/// (f32 from the two), i64, i32, u8, bool.
+/// (f32 from the two), i64, i32, u8, bool. Integers saturate, and are not divided, nor have they powers,
+/// roots, exponentials or constants with a fraction: these throw Error, as of all functions below.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);

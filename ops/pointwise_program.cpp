@@ -145,6 +145,23 @@ void check(const PointwiseProgram& program) {
   }
 }
 
+bool stays_whole(const PointwiseProgram& program) {
+  const auto is_whole = [](const PointwiseInstruction& i) { return i.immediate == std::trunc(i.immediate); };
+  return std::ranges::all_of(program, [&](const PointwiseInstruction& i) {
+    switch (i.code) {
+      case Code::constant: return is_whole(i);
+      case Code::pow: {
+        const PointwiseInstruction& exponent = program[static_cast<std::size_t>(i.b)];
+        return exponent.code == Code::constant && exponent.immediate >= 0;
+      }
+      case Code::div: return false;
+      default:
+        return operands_of(i.code) != 1 || i.code == Code::cast || i.code == Code::neg ||
+               i.code == Code::abs || i.code == Code::relu || i.code == Code::floor;
+    }
+  });
+}
+
 bool is_cheap(const PointwiseProgram& program) {
   return std::none_of(program.begin(), program.end(), [](const PointwiseInstruction& i) {
     switch (i.code) {

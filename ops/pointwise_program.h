@@ -74,6 +74,8 @@ int input_count(const PointwiseProgram& program);
 void check(const PointwiseProgram& program);
 /// Does an element cost no more than to read it from memory? So without exponentials and the like.
 bool is_cheap(const PointwiseProgram& program);
+/// Are the values of whole numbers whole? So without quotients, roots, exponentials and fractions.
+bool stays_whole(const PointwiseProgram& program);
 /// "in0, 2, mul(0, 1)"
 std::string to_string(const PointwiseProgram& program);
 

@@ -23,38 +23,59 @@ void check_coefficient(const char* what, const TensorType& c, const TensorType& 
                             to_string(w)));
 }
 
+// The inputs without the guard's, which is checked.
+std::span<const TensorType> unguarded(std::span<const TensorType> inputs, bool guarded, std::size_t count) {
+  const std::size_t all = count + (guarded ? 1 : 0);
+  if (inputs.size() != all) throw Error(fmt::format("takes {} inputs, not {}", all, inputs.size()));
+  if (guarded) {
+    const TensorType &guard = inputs.back(), &w = inputs[0];
+    const bool one_a_model = guard.rank() == 1 && w.rank() >= 1 && guard.shape[0] == w.shape[0];
+    if (guard.dtype != DType::b8 || !(guard.rank() == 0 || one_a_model))
+      throw Error(fmt::format("whether to update is a bool, or one a model, not {} for weights {}",
+                              to_string(guard), to_string(w)));
+  }
+  return inputs.first(count);
+}
+
 // All inputs but the last are of one type; the last is a coefficient, for all or one a model.
-void check_update(std::span<const TensorType> inputs, std::size_t count) {
-  if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
-  check_weights(inputs.first(count - 1));
+void check_update(std::span<const TensorType> inputs) {
+  check_weights(inputs.first(inputs.size() - 1));
   check_coefficient("the coefficient", inputs.back(), inputs[0]);
 }
 
-// The weights' and moments' models side by side; the coefficient may stay shared.
-Tensors batched_update(const OpPtr& op, const BatchArgs& args) {
+// The first `states` inputs, weights and what is kept of them, have their models side by side; what comes
+// after may stay shared.
+Tensors batched_update(const OpPtr& op, const BatchArgs& args, std::size_t states) {
   Tensors inputs = args.inputs;
-  for (std::size_t i = 0; i + 1 < inputs.size(); ++i)
+  for (std::size_t i = 0; i < states; ++i)
     inputs[i] = with_model_axis(inputs[i], args.batched[i], args.models);
   return apply_op(op, inputs);
 }
 
+Tensors with_guard(Tensors inputs, const Tensor& update_if) {
+  if (update_if) inputs.push_back(update_if);
+  return inputs;
+}
+
+std::string guard_text(bool guarded) { return guarded ? " guarded" : ""; }
+
 }  // namespace
 
-SgdUpdate::SgdUpdate(SgdOptions options) : options(options) {
+SgdUpdate::SgdUpdate(SgdOptions options, bool guarded) : options(options), guarded(guarded) {
   if (options.nesterov && options.momentum == 0) throw Error("sgd_update: Nesterov's step needs a momentum");
 }
 
 std::string SgdUpdate::attributes() const {
-  return fmt::format("momentum={} weight_decay={} nesterov={}", options.momentum, options.weight_decay,
-                     int{options.nesterov});
+  return fmt::format("momentum={} weight_decay={} nesterov={}{}", options.momentum, options.weight_decay,
+                     int{options.nesterov}, guard_text(guarded));
 }
 Types SgdUpdate::infer(std::span<const TensorType> inputs) const {
-  check_update(inputs, has_momentum() ? 4 : 3);
+  check_update(unguarded(inputs, guarded, has_momentum() ? 4 : 3));
   return Types(has_momentum() ? 2 : 1, inputs[0]);
 }
 Tensors SgdUpdate::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
 Tensors SgdUpdate::batch(const BatchArgs& args) const {
-  return batched_update(std::make_shared<SgdUpdate>(options), args);
+  return batched_update(std::make_shared<SgdUpdate>(options, guarded), args, has_momentum() ? 3 : 2);
 }
 Work SgdUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
@@ -65,18 +86,19 @@ std::vector<Alias> SgdUpdate::may_alias(std::span<const TensorType>) const {
   return aliases;
 }
 
-AdamUpdate::AdamUpdate(AdamOptions options) : options(options) {
+AdamUpdate::AdamUpdate(AdamOptions options, bool guarded) : options(options), guarded(guarded) {
   for (const double beta : {options.beta1, options.beta2})
     if (!(beta >= 0 && beta < 1))
       throw Error(fmt::format("adam_update: a beta of {}: it must be in [0, 1)", beta));
 }
 
 std::string AdamUpdate::attributes() const {
-  return fmt::format("beta1={} beta2={} epsilon={} weight_decay={} decoupled={}", options.beta1,
-                     options.beta2, options.epsilon, options.weight_decay, int{options.decoupled});
+  return fmt::format("beta1={} beta2={} epsilon={} weight_decay={} decoupled={}{}", options.beta1,
+                     options.beta2, options.epsilon, options.weight_decay, int{options.decoupled},
+                     guard_text(guarded));
 }
 Types AdamUpdate::infer(std::span<const TensorType> inputs) const {
-  if (inputs.size() != 6) throw Error(fmt::format("takes 6 inputs, not {}", inputs.size()));
+  inputs = unguarded(inputs, guarded, 6);
   check_weights(inputs.first(4));
   check_coefficient("the number of steps", inputs[4], inputs[0]);
   check_coefficient("the learning rate", inputs[5], inputs[0]);
@@ -84,9 +106,7 @@ Types AdamUpdate::infer(std::span<const TensorType> inputs) const {
 }
 Tensors AdamUpdate::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
 Tensors AdamUpdate::batch(const BatchArgs& args) const {
-  Tensors inputs = args.inputs;
-  for (std::size_t i = 0; i < 5; ++i) inputs[i] = with_model_axis(inputs[i], args.batched[i], args.models);
-  return apply_op(std::make_shared<AdamUpdate>(options), inputs);
+  return batched_update(std::make_shared<AdamUpdate>(options, guarded), args, 5);
 }
 Work AdamUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 5);  // twenty operations an element, over four outputs
@@ -96,14 +116,14 @@ std::vector<Alias> AdamUpdate::may_alias(std::span<const TensorType>) const {
 }
 
 Types Predict::infer(std::span<const TensorType> inputs) const {
-  check_update(inputs, 3);
+  check_update(unguarded(inputs, false, 3));
   return {inputs[0]};
 }
 Tensors Predict::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "gradients are taken with respect to predicted weights");
 }
 Tensors Predict::batch(const BatchArgs& args) const {
-  return batched_update(std::make_shared<Predict>(), args);
+  return batched_update(std::make_shared<Predict>(), args, 2);
 }
 Work Predict::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 2);
@@ -113,19 +133,23 @@ std::vector<Alias> Predict::may_alias(std::span<const TensorType>) const {
 }
 
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
-                   const SgdOptions& options) {
+                   const SgdOptions& options, const Tensor& update_if) {
   if (options.momentum == 0) throw Error("sgd_update: without momentum there is no v to update");
-  return apply_op(std::make_shared<SgdUpdate>(options), {w, v, g, lr});
+  return apply_op(std::make_shared<SgdUpdate>(options, update_if.defined()),
+                  with_guard({w, v, g, lr}, update_if));
 }
 
-Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options) {
+Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options,
+                   const Tensor& update_if) {
   if (options.momentum != 0) throw Error("sgd_update: momentum needs v");
-  return apply_op(std::make_shared<SgdUpdate>(options), {w, g, lr});
+  return apply_op(std::make_shared<SgdUpdate>(options, update_if.defined()),
+                  with_guard({w, g, lr}, update_if));
 }
 
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
-                    const Tensor& lr, const AdamOptions& options) {
-  return apply_op(std::make_shared<AdamUpdate>(options), {w, m, v, g, t, lr});
+                    const Tensor& lr, const AdamOptions& options, const Tensor& update_if) {
+  return apply_op(std::make_shared<AdamUpdate>(options, update_if.defined()),
+                  with_guard({w, m, v, g, t, lr}, update_if));
 }
 
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c) {

@@ -13,6 +13,9 @@ struct SgdOptions {
 // Weights, gradients and statistics of an update are f32 or f64, and an Error refuses other dtypes: an update
 // is mostly smaller than what bf16 resolves of its weight. Mixed precision keeps them in f32
 // (plan/mixed_precision.h).
+//
+// A `guarded` update has one more input, the last: bool, a scalar or one a model. Where it is false there is
+// no update: the outputs are what the weights and statistics were.
 
 /// One step of SGD in one pass over memory, as PyTorch defines it: g' = g + weight_decay·w,
 /// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v').
@@ -21,7 +24,7 @@ struct SgdOptions {
 class SgdUpdate final : public Op {
  public:
   /// Throws Error on Nesterov without momentum.
-  explicit SgdUpdate(SgdOptions options);
+  explicit SgdUpdate(SgdOptions options, bool guarded = false);
   std::string_view name() const override { return "sgd_update"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -32,6 +35,7 @@ class SgdUpdate final : public Op {
   bool has_momentum() const { return options.momentum != 0; }
 
   const SgdOptions options;
+  const bool guarded;
 };
 
 struct AdamOptions {
@@ -50,7 +54,7 @@ struct AdamOptions {
 class AdamUpdate final : public Op {
  public:
   /// Throws Error where a beta is not in [0, 1).
-  explicit AdamUpdate(AdamOptions options);
+  explicit AdamUpdate(AdamOptions options, bool guarded = false);
   std::string_view name() const override { return "adam_update"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -60,6 +64,7 @@ class AdamUpdate final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 
   const AdamOptions options;
+  const bool guarded;
 };
 
 /// Predicted weights w − c·v (SpecTrain). (w, v, c) -> (ŵ); c is a scalar, or one a model.
@@ -73,15 +78,17 @@ class Predict final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 };
 
-/// {w', v'}. `w`, `v` and `g` are f32 or f64 of one type; `lr` is f32 or f64. Throws Error with momentum 0.
+/// {w', v'}. `w`, `v` and `g` are f32 or f64 of one type; `lr` is f32 or f64; `update_if`, where it is given,
+/// bool. Throws Error with momentum 0.
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
-                   const SgdOptions& options);
+                   const SgdOptions& options, const Tensor& update_if = {});
 /// {w'}, for momentum 0.
-Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {});
+Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {},
+                   const Tensor& update_if = {});
 
 /// {w', m', v', t'}. `w`, `m`, `v` and `g` are f32 or f64 of one type; `t` is f32; `lr` is f32 or f64.
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
-                    const Tensor& lr, const AdamOptions& options = {});
+                    const Tensor& lr, const AdamOptions& options = {}, const Tensor& update_if = {});
 
 /// w − c·v. `w` and `v` are f32 or f64 of one type; `c` is f32 or f64.
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);

@@ -76,7 +76,6 @@ struct Coefficient {
   DType dtype;
   std::int64_t per_model;  ///< elements that share one
 
-  explicit Coefficient(const KernelSpec& spec) : Coefficient(spec, spec.inputs.size() - 1) {}
   /// Of input `input`.
   Coefficient(const KernelSpec& spec, std::size_t input)
       : dtype(spec.inputs[input].dtype),
@@ -100,13 +99,51 @@ struct Coefficient {
   }
 };
 
-/// The numbers of steps, one more each, in their dtype: f32 or f64.
-inline void count_steps(const TensorType& type, const void* t, void* next) {
-  for (std::int64_t i = 0; i < type.elements(); ++i)
+/// Which models an update is for: the last input of a guarded one, or all.
+class Guard {
+ public:
+  Guard(const KernelSpec& spec, bool guarded)
+      : input_(guarded ? static_cast<int>(spec.inputs.size()) - 1 : -1),
+        shared_(!guarded || spec.inputs.back().rank() == 0),
+        per_model_(spec.inputs[0].elements() /
+                   std::max<std::int64_t>(1, shared_ ? 1 : spec.inputs[0].shape[0])) {}
+  bool updates(const Launch& l, std::int64_t model) const {
+    return input_ < 0 || static_cast<const bool*>(l.in[input_])[shared_ ? 0 : model];
+  }
+  /// Calls `update(begin, end)` for the parts of elements begin … end−1 that are updated. Of the others each
+  /// output of `states`, T's, becomes the input of the same number.
+  template <class T, class F>
+  void visit(const Launch& l, int states, std::int64_t begin, std::int64_t end, const F& update) const {
+    while (begin < end) {
+      const std::int64_t stop = std::min(end, (begin / per_model_ + 1) * per_model_);
+      if (updates(l, begin / per_model_)) {
+        update(begin, stop);
+      } else {
+        for (int k = 0; k < states; ++k)
+          if (l.in[k] != l.out[k])
+            std::copy(static_cast<const T*>(l.in[k]) + begin, static_cast<const T*>(l.in[k]) + stop,
+                      static_cast<T*>(l.out[k]) + begin);
+      }
+      begin = stop;
+    }
+  }
+
+ private:
+  int input_;
+  bool shared_;
+  std::int64_t per_model_;  // elements that have one word
+};
+
+/// The numbers of steps, one more each where there is an update, in their dtype: f32 or f64.
+inline void count_steps(const TensorType& type, const Guard& guard, const Launch& l, int input, int output) {
+  for (std::int64_t i = 0; i < type.elements(); ++i) {
+    const int more = guard.updates(l, i) ? 1 : 0;
     if (type.dtype == DType::f64)
-      static_cast<double*>(next)[i] = static_cast<const double*>(t)[i] + 1;
+      static_cast<double*>(l.out[output])[i] = static_cast<const double*>(l.in[input])[i] + more;
     else
-      static_cast<float*>(next)[i] = static_cast<const float*>(t)[i] + 1;
+      static_cast<float*>(l.out[output])[i] =
+          static_cast<const float*>(l.in[input])[i] + static_cast<float>(more);
+  }
 }
 
 }  // namespace tandem

@@ -28,15 +28,22 @@ class Rules {
   }
 
   void clip_norm(double most) {
-    const Tensor squares = sum_over_all([&](const Tensor& g) { return sum_of_model(g * g); });
+    const Tensor squares = sum_over_all([&](const Tensor& g) {
+      return of_model(g * g, [](const Tensor& t, const std::vector<int>& axes) { return sum(t, axes); });
+    });
     const Tensor norm = sqrt(squares);
     const Tensor factor = minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
     each([&](const Tensor& g) { return g * over_models(factor, g.type().rank()); });
   }
 
-  // 0·g is 0, or else NaN.
+  // 0·x is 0, or else NaN; of the extremes x, which a NaN is too.
   ValueId all_finite() {
-    const Tensor sum = sum_over_all([&](const Tensor& g) { return sum_of_model(scale(g, 0)); });
+    const Tensor sum = sum_over_all([&](const Tensor& g) {
+      return scale(of_model(g, [](const Tensor& t, const std::vector<int>& axes) { return max(t, axes); }),
+                   0) +
+             scale(of_model(g, [](const Tensor& t, const std::vector<int>& axes) { return min(t, axes); }),
+                   0);
+    });
     return trace_.value(equal(sum, like(sum, 0)));
   }
 
@@ -72,10 +79,10 @@ class Rules {
     return all;
   }
 
-  Tensor sum_of_model(const Tensor& g) const {
+  template <class F> Tensor of_model(const Tensor& g, const F& reduction) const {
     std::vector<int> axes;
     for (int axis = models_ > 1 ? 1 : 0; axis < g.type().rank(); ++axis) axes.push_back(axis);
-    return axes.empty() ? g : sum(g, axes);
+    return axes.empty() ? g : reduction(g, axes);
   }
 
   static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }

@@ -11,7 +11,6 @@
 #include <tandem/core/graph_ops.h>
 #include <tandem/core/trace.h>
 #include <tandem/ops/pointwise.h>
-#include <tandem/plan/gradient_rules.h>
 
 namespace tandem {
 namespace {
@@ -97,10 +96,14 @@ class Updates {
   void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
               const Tensor& lr, const SgdOptions& options) {
     if (options.momentum == 0)
-      assign_all(trace, slot, {id}, [&](const Tensors&) { return sgd_update(w, g, lr, options); });
+      assign_all(trace, slot, {id}, [&](const Tensors&, const Tensor& update_if) {
+        return sgd_update(w, g, lr, options, update_if);
+      });
     else
       assign_all(trace, slot, {id, add_slot("momentum", slot, slot.type)},
-                 [&](const Tensors& state) { return sgd_update(w, state[1], g, lr, options); });
+                 [&](const Tensors& s, const Tensor& update_if) {
+                   return sgd_update(w, s[1], g, lr, options, update_if);
+                 });
   }
 
   void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
@@ -108,7 +111,9 @@ class Updates {
     assign_all(trace, slot,
                {id, add_slot("exp_avg", slot, slot.type), add_slot("exp_avg_sq", slot, slot.type),
                 add_slot("step", slot, {DType::f32, per_model()})},
-               [&](const Tensors& s) { return adam_update(w, s[1], s[2], g, s[3], lr, options); });
+               [&](const Tensors& s, const Tensor& update_if) {
+                 return adam_update(w, s[1], s[2], g, s[3], lr, options, update_if);
+               });
   }
 
   template <class F>
@@ -116,11 +121,8 @@ class Updates {
     Tensors state;
     for (SlotId s : slots) state.push_back(trace.read(s));
     trace.set_tag(update_tag(slot));
-    Tensors updated = make(state);
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      if (update_if_ >= 0) updated[i] = if_updated(trace.tensor(update_if_), updated[i], state[i]);
-      trace.assign(slots[i], updated[i]);
-    }
+    const Tensors updated = make(state, update_if_ >= 0 ? trace.tensor(update_if_) : Tensor());
+    for (std::size_t i = 0; i < slots.size(); ++i) trace.assign(slots[i], updated[i]);
   }
 
   Graph& g_;

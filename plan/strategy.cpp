@@ -9,14 +9,17 @@
 namespace tandem {
 
 void check(const Strategy& s) {
-  const auto at_least_one = [](const char* what, int n) {
-    if (n < 1) throw Error(fmt::format("a strategy of {} {}: there must be one or more", n, what));
+  const auto in_range = [](const char* what, int n) {
+    constexpr int kMost = 10'000;
+    if (n < 1 || n > kMost)
+      throw Error(
+          fmt::format("a strategy of {} {}: there must be one or more, and {} at most", n, what, kMost));
   };
-  at_least_one("models", s.models);
-  at_least_one("replicas", s.replicas);
-  at_least_one("micro-batches", s.microbatches);
-  at_least_one("stages", s.stages);
-  at_least_one("threads", s.threads);
+  in_range("models", s.models);
+  in_range("replicas", s.replicas);
+  in_range("micro-batches", s.microbatches);
+  in_range("stages", s.stages);
+  in_range("threads", s.threads);
   const auto sensible = [](const char* what, double x) {
     if (!(x >= 0) || std::isinf(x))
       throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));

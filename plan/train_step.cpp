@@ -45,6 +45,16 @@ std::map<std::string, std::pair<bool, bool>> uses_of(const Graph& graph) {
   return uses;
 }
 
+// States that the loss does not use stay what they are.
+void carry(Graph& graph, const std::map<std::string, Tensor>& state, int models) {
+  for (const auto& [path, value] : state) {
+    if (path.starts_with(kOptimizerPath) || graph.find_slot(path) >= 0) continue;
+    TensorType type = value.type();
+    if (models > 1 && type.rank() > 0) type.shape.erase(type.shape.begin());
+    graph.add_slot({path, type, false});
+  }
+}
+
 }  // namespace
 
 // The batches of a run, and what is delivered of them.
@@ -176,6 +186,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
   StateUses uses = uses_of(graph);
   require_same_uses(uses);
+  if (!session_) carry(graph, state_, s.models);
   Program made = build(graph, s);
   ResultTypes results = results_of(made);
   if (!session_) {

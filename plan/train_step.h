@@ -35,7 +35,7 @@ class TrainStep {
   using Loss = std::function<Tensor(const Tensors& batch)>;
 
   /// `state` is what training starts from, as Module::state gives it (with a leading model axis where the
-  /// strategy has several models).
+  /// strategy has several models); what of it the loss does not use is carried along.
   TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options = {});
   ~TrainStep();
 

@@ -99,6 +99,19 @@ TEST_F(Checkpoints, AreFoundByTheirSteps) {
   EXPECT_EQ(100, newest_step(directory)) << "names that Tandem does not write are not looked at";
 }
 
+// A run that goes on from an older one: what it saves is the newest, or is refused.
+TEST_F(Checkpoints, AreNotSavedBehindLaterOnes) {
+  CheckpointStore store(parent_.file("a"));
+  for (const std::int64_t step : {10, 20, 30}) store.save(step, checkpoint_files(step));
+  expect_error([&] { store.save(25, checkpoint_files(25)); },
+               {"step-25", "newest", "step-30", "remove_after(25)"});
+  EXPECT_EQ((std::vector<std::int64_t>{20, 30}), checkpoint_steps(parent_.file("a")));
+  store.remove_after(20);
+  store.save(25, checkpoint_files(25));
+  EXPECT_EQ((std::vector<std::int64_t>{20, 25}), checkpoint_steps(parent_.file("a")));
+  EXPECT_EQ(25, newest_step(parent_.file("a")));
+}
+
 TEST_F(Checkpoints, AreKeptAsAskedFor) {
   CheckpointStore store(parent_.file("a"), {.last = 2, .every = 40, .best = true});
   const std::vector<double> scores{1, 5, 2, 3, 5, 4, 4, 1, 0};

@@ -138,5 +138,22 @@ TEST_F(CliData, ABoundTeamHasTheCoresThatAFreeOneHas) {
   EXPECT_EQ(read("free/args.json").at("threads"), read("bound/args.json").at("threads"));
 }
 
+// A smaller team than kernels were made for computes nonsense, or waits for the others forever.
+TEST_F(CliData, TeamsAreAsLargeAsTheyAreSaidToBeWhateverOpenMPIsTold) {
+  const auto loss = [&](const std::string& environment, const std::string& threads, const std::string& name) {
+    const auto o = run(environment + "timeout -s KILL 100 " + kTrain + "--arch convnet --steps 2" + threads +
+                       " --output " + file(name));
+    EXPECT_EQ(0, o.status) << o.err;
+    return read(name + "/summary.json").at("train_loss");
+  };
+  const auto one = loss("", " --threads 1", "one"), two = loss("", " --threads 2", "two");
+  EXPECT_EQ(two, loss("OMP_DYNAMIC=true ", " --threads 2", "dynamic"));
+  for (const std::string limit : {"OMP_THREAD_LIMIT=1 ", "OMP_MAX_ACTIVE_LEVELS=0 "}) {
+    EXPECT_EQ(one, loss(limit, "", limit.substr(0, 10)));
+    expect_refused(limit + "timeout -s KILL 100 " + kTrain + "--arch convnet --steps 2 --threads 2",
+                   {"a team of 2", "OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS"});
+  }
+}
+
 }  // namespace
 }  // namespace tandem::test

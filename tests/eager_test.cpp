@@ -197,6 +197,13 @@ struct Scaled : nn::Module {
   bool square = false;
 };
 
+TEST(Eager, EveryLeafHasAGradientOfItsOwn) {
+  const Tensor a = Tensor::from({1, 2}, {2}).requires_grad(), b = Tensor::from({3, 4}, {2}).requires_grad();
+  sum(a + b).backward();
+  a.grad().as<float>()[0] = 7;
+  EXPECT_EQ(b.grad().values(), (std::vector<double>{1, 1}));
+}
+
 TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
   Scaled model;
   model.initialise(1);

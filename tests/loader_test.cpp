@@ -88,10 +88,12 @@ class Watched final : public DatasetAdapter {
     std::this_thread::sleep_for(delay_);
     DatasetAdapter::get(epoch, index, sample);
     ++reads;
+    if (std::this_thread::get_id() == owner_) ++reads_of_owner;
   }
-  mutable std::atomic<std::int64_t> reads{0};
+  mutable std::atomic<std::int64_t> reads{0}, reads_of_owner{0};
 
  private:
+  const std::thread::id owner_ = std::this_thread::get_id();
   const std::chrono::microseconds delay_;
 };
 
@@ -257,6 +259,25 @@ TEST(Loader, NobodyWaitsForAnotherWhoAsks) {
     loader.labels(b - kLag, {0, 4}, labels);
     EXPECT_EQ(labels, want[static_cast<std::size_t>(b - kLag)].labels);
   }
+}
+
+// What is asked for before its turn is read by who asks, and counts as taken: the workers go on after it.
+TEST(Loader, WorkersGoOnAfterARequestBeyondTheBuffers) {
+  constexpr std::int64_t kBatches = 50;
+  const auto data = std::make_shared<Watched>(shuffled(200));
+  Loader loader(data, {.batch_size = 4, .workers = 1, .buffers = 2});
+  loader.start(0, kBatches);
+  std::vector<float> ahead(8);
+  take(loader, 5);
+  loader.data(7, {0, 4}, std::as_writable_bytes(std::span(ahead)));
+  EXPECT_EQ(data->reads_of_owner, 4 + 4);
+  for (std::int64_t b = 0; b < kBatches; ++b) {
+    std::vector<std::int32_t> labels(4);
+    if (b == 7) loader.labels(b, {0, 4}, labels);
+    if (b != 5 && b != 7) take(loader, b);
+  }
+  EXPECT_EQ(data->reads_of_owner, 4 + 4);
+  EXPECT_EQ(data->reads, 4 + 4 + 4 * (kBatches - 1)) << "the worker has read all but batch 5";
 }
 
 TEST(Loader, LoadsAheadIntoItsBuffersAndNoFurther) {

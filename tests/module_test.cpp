@@ -61,7 +61,7 @@ TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
   const Parts good("b", "0");
   expect_error([] { Parts("w", "fc"); }, {"two parts called 'w'"});
   expect_error([] { Parts("b", "w"); }, {"two parts called 'w'"});
-  for (const char* name : {"", "a.b"}) {
+  for (const char* name : {"", "a.b", "optimizer"}) {
     expect_error([&] { Parts(name, "fc"); }, {fmt::format("'{}' cannot name a part", name)});
     expect_error([&] { Parts("b", name); }, {fmt::format("'{}' cannot name a part", name)});
   }

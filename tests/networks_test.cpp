@@ -2,17 +2,21 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <sstream>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/eager.h>
 #include <tandem/core/error.h>
 #include <tandem/core/trace.h>
+#include <tandem/nn/layers.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
 #include <tandem/nn/summary.h>
 #include <tandem/ops/init.h>
+#include <tandem/ops/pointwise.h>
 
 namespace tandem::nn {
 namespace {
@@ -88,9 +92,34 @@ TEST(Networks, SummaryAddsUp) {
   EXPECT_NE(text.find("f32[1, 16, 16, 32]"), std::string::npos) << text;
   const std::string total = text.substr(text.rfind("total"));
   EXPECT_NE(total.find("269722"), std::string::npos) << total;
-  double parameters = 0, mflop = 0;
-  ASSERT_EQ(std::sscanf(total.c_str(), "total %lf %lf", &parameters, &mflop), 2) << total;
+  double trained = 0, kept = 0, mflop = 0;
+  ASSERT_EQ(std::sscanf(total.c_str(), "total %lf %lf %lf", &trained, &kept, &mflop), 3) << total;
+  EXPECT_EQ(269722, trained);
+  EXPECT_EQ(1376, kept) << "running means and variances of 688 channels";
   EXPECT_NEAR(mflop, 2 * 40.8, 2) << "40.8 M multiply-adds, and what norms and sums take";
+}
+
+TEST(Networks, SummarySaysWhatEachModuleGivesAndWhatIsFrozen) {
+  struct Net : Module {
+    Linear first{*this, "first", {.in = 4, .out = 64}}, head{*this, "head", {.in = 64, .out = 2}};
+    BatchNorm norm{*this, "norm", {.channels = 64}};
+    Tensor forward(const Tensor& x) override { return head(relu(norm(first(x)))); }
+  } net;
+  net.initialise(1);
+  for (auto& [path, p] : net.named_parameters())
+    if (path.starts_with("first")) p->trained = false;
+  const std::string text = summary(net, {DType::f32, {1, 4}});
+  const auto line = [&](const std::string& module) {
+    std::istringstream words(text.substr(text.find("\n" + module)));
+    std::string name, shape, more;
+    words >> name >> shape >> more;
+    std::int64_t trained = -1, kept = -1;
+    words >> trained >> kept;
+    return fmt::format("{} {} {} {}", shape, more, trained, kept);
+  };
+  EXPECT_EQ("f32[1, 64] 0 320", line("first")) << text;
+  EXPECT_EQ("f32[1, 64] 128 128", line("norm")) << "not its statistics' type\n" << text;
+  EXPECT_EQ("f32[1, 2] 130 0", line("head")) << text;
 }
 
 TEST(Networks, NameParametersAsTorchvisionDoes) {

@@ -123,6 +123,16 @@ OpCases update_cases() {
       add(fmt::format("adam_wd{}_decoupled{}_{}", int{o.weight_decay > 0}, int{o.decoupled}, name),
           {x, x, square, x, steps, rate},
           [o](const Tensors& t) { return adam_update(t[0], t[1], t[2], t[3], t[4], t[5], o); });
+    for (const bool happens : {true, false}) {
+      const std::string guarded = fmt::format("_guarded{}_{}", int{happens}, name);
+      const auto when = [happens] { return Tensor::full({DType::b8, {}}, happens ? 1 : 0); };
+      add("sgd_momentum" + guarded, {x, x, x, rate},
+          [when](const Tensors& t) { return sgd_update(t[0], t[1], t[2], t[3], {.momentum = 0.9}, when()); });
+      add("sgd" + guarded, {x, x, rate},
+          [when](const Tensors& t) { return sgd_update(t[0], t[1], t[2], SgdOptions{}, when()); });
+      add("adam" + guarded, {x, x, square, x, steps, rate},
+          [when](const Tensors& t) { return adam_update(t[0], t[1], t[2], t[3], t[4], t[5], {}, when()); });
+    }
     add("predict_" + name, {x, x, rate}, [](const Tensors& t) { return Tensors{predict(t[0], t[1], t[2])}; });
   }
   return cases;

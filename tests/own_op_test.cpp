@@ -14,12 +14,29 @@
 namespace tandem::test {
 namespace {
 
+// 3x²·g
+class CubeGrad final : public Op {
+ public:
+  std::string_view name() const override { return "cube_grad"; }
+  Types infer(std::span<const TensorType> inputs) const override { return {inputs[0]}; }
+  Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "once is enough here"); }
+  Tensors batch(const BatchArgs& args) const override {
+    return map_over_models(std::make_shared<CubeGrad>(), args);
+  }
+  Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override {
+    return streaming_work(in, out, 3);
+  }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+};
+
 // x³
 class Cube final : public Op {
  public:
   std::string_view name() const override { return "cube"; }
   Types infer(std::span<const TensorType> inputs) const override { return {inputs[0]}; }
-  Tensors vjp(const VjpArgs& a) const override { return {3 * a.inputs[0] * a.inputs[0] * a.grads[0]}; }
+  Tensors vjp(const VjpArgs& a) const override {
+    return apply_op(std::make_shared<CubeGrad>(), {a.inputs[0], a.grads[0]});
+  }
   Tensors batch(const BatchArgs& args) const override {
     return map_over_models(std::make_shared<Cube>(), args);
   }
@@ -42,10 +59,20 @@ KernelPtr make_cube(const KernelSpec& spec) {
   });
 }
 
+KernelPtr make_cube_grad(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;
+  return make_kernel([n = spec.inputs[0].elements()](const Launch& l) {
+    const auto *x = static_cast<const float*>(l.in[0]), *g = static_cast<const float*>(l.in[1]);
+    auto* y = static_cast<float*>(l.out[0]);
+    for (std::int64_t i = 0; i < n; ++i) y[i] = 3 * x[i] * x[i] * g[i];
+  });
+}
+
 const KernelTable& own_kernels() {
   static const KernelTable table = [] {
     KernelTable own("own", &cpu_kernels());
     own.add("cube", make_cube);
+    own.add("cube_grad", make_cube_grad);
     return own;
   }();
   return table;

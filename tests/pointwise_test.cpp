@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 
 #include <fmt/format.h>
@@ -15,10 +16,13 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
+#include "expect_error.h"
 #include "seed.h"
 
 namespace tandem {
 namespace {
+
+using test::expect_error;
 
 using Code = PointwiseCode;
 
@@ -179,6 +183,27 @@ TEST(PointwiseTest, CastsRoundTruncateAndSaturate) {
             (std::vector<double>{1, 1.015625}));
   const Tensor large = Tensor::from({9007199254740991.0}, {1}, DType::i64);
   EXPECT_EQ(add(large, Tensor::zeros({DType::i64, {}})).values(), large.values());
+}
+
+TEST(PointwiseTest, IntegersStayWholeOrAreRefused) {
+  const Tensor i = Tensor::from({1, 2, -3}, {3}, DType::i32), u = Tensor::from({0, 100, 255}, {3}, DType::u8);
+  EXPECT_EQ((2 * i + 1).values(), (std::vector<double>{3, 5, -5}));
+  EXPECT_EQ(pow(i, 2.0).values(), (std::vector<double>{1, 4, 9}));
+  EXPECT_EQ(maximum(abs(i), 2.0).values(), (std::vector<double>{2, 2, 3}));
+  EXPECT_EQ((u + u).values(), (std::vector<double>{0, 200, 255}));  // saturates
+  EXPECT_EQ((i * Tensor::from({0.5}, {})).values(), (std::vector<double>{0.5, 1, -1.5}));
+  for (const auto& f : std::vector<std::function<Tensor()>>{
+           [&] { return i * 0.5; }, [&] { return i / 2; }, [&] { return i / i; }, [&] { return u / 255; },
+           [&] { return 1 / i; }, [&] { return exp(i); }, [&] { return sqrt(u); },
+           [&] { return pow(i, 0.5); }, [&] { return pow(i, -1); }, [&] { return pow(i, i); },
+           [&] { return clamp(i, 1.5, 2); }, [&] { return where(i, i, 0.5); }, [&] { return silu(i); },
+           [&] { return hard_swish(i); }})
+    expect_error([&] { f(); }, {"not whole", "cast to a floating dtype"});
+  for (const double value : {0.5, 3e9, -3e9, 1e300, static_cast<double>(NAN)})
+    expect_error([&] { Tensor::from({value}, {1}, DType::i32); }, {"no value of i32"});
+  EXPECT_THROW(Tensor::full({DType::u8, {2}}, -1), Error);
+  EXPECT_EQ(Tensor::from({-0x1p63}, {1}, DType::i64).item(), -0x1p63);
+  EXPECT_THROW(Tensor::from({0x1p63}, {1}, DType::i64), Error);
 }
 
 TEST(PointwiseTest, MixedDtypesGiveTheWider) {

@@ -284,6 +284,26 @@ TEST_F(TrainSteps, SkipUpdatesAndSaySo) {
 }
 
 // One Program was traced before it, another would be after.
+TEST_F(TrainSteps, CarryAlongWhatTheLossDoesNotUse) {
+  struct Net : nn::Module {
+    nn::Linear used{*this, "used", {.in = 4, .out = 2}}, aside{*this, "aside", {.in = 4, .out = 2}};
+    Tensor forward(const Tensor& x) override { return used(x); }
+  } part;
+  part.initialise(1);
+  const auto loss = [&](const Tensors& b) { return mse_loss(part(b[0]), b[1]); };
+  const Tensors data{Tensor::full({DType::f32, {2, 4}}, 1), Tensor::full({DType::f32, {2, 2}}, 1)};
+  TrainStep one(loss, part.state());
+  one(data, 0.1);
+  TrainStep two(loss, stack_states(std::vector{part.state(), part.state()}),
+                {.strategy = {.models = 2}, .seeds = {1, 2}});
+  two.run({data}, {0.1, 0.1});
+  const auto before = part.state(), after = one.state();
+  EXPECT_EQ(before.at("aside.weight").values(), after.at("aside.weight").values());
+  EXPECT_NE(before.at("used.weight").values(), after.at("used.weight").values());
+  EXPECT_EQ((Shape{2, 2, 4}), two.state().at("aside.weight").shape());
+  part.load(after);
+}
+
 TEST(TrainStepsOfAModelThatChanges, RefuseToMixWhatIsFrozenAndModes) {
   struct Normed : nn::Module {
     nn::Linear first{*this, "first", {.in = 3, .out = 4}};

@@ -67,6 +67,12 @@ Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<Checkpoint
   check_request(whole, step, files, score);
   if (whole_checkpoint(whole, CheckpointCheck::contents))
     throw Error(fmt::format("there is a checkpoint '{}' already", whole));
+  for (const std::int64_t later : checkpoint_steps(directory_))
+    if (later > step && is_whole(later))
+      throw Error(fmt::format(
+          "'{}' would not be the newest checkpoint, '{}' is there: remove_after({}) first, or save in another "
+          "directory",
+          whole, path(later), step));
   Checkpoint saved;
   try {
     remove_directory(files_, unfinished);
@@ -132,6 +138,11 @@ void CheckpointStore::remove(std::int64_t step) {
   remove_directory(files_, given_up);
   rename_durably(files_, whole, given_up);
   remove_directory(files_, given_up);
+}
+
+void CheckpointStore::remove_after(std::int64_t step) {
+  std::vector<std::int64_t> steps = checkpoint_steps(directory_);
+  for (auto later = steps.rbegin(); later != steps.rend() && *later > step; ++later) remove(*later);
 }
 
 // Each is read once; what its files' sizes tell is looked at again.

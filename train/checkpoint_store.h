@@ -35,10 +35,14 @@ class CheckpointStore {
   const std::string& directory() const { return directory_; }
 
   /// Returns when the checkpoint is on the disk, and what `retention` gives up is gone. A damaged checkpoint
-  /// of this step is replaced. Throws Error naming file and reason; nothing is lost then. Only checkpoints of
+  /// of this step is replaced. Throws Error naming file and reason; nothing is lost then. So it does where
+  /// there is one of a later step, which would be taken for the newest: a run that goes on from an older one
+  /// calls `remove_after` first, or has a directory of its own. Only checkpoints of
   /// which this store knows every byte, since it wrote or read it, count among those that `retention` keeps.
   Checkpoint save(std::int64_t step, const std::vector<CheckpointFile>& files,
                   std::optional<double> score = {});
+  /// Removes the checkpoints of later steps, damaged ones too. Throws Error naming what could not be removed.
+  void remove_after(std::int64_t step);
 
  private:
   std::string path(std::int64_t step) const;

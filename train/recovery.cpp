@@ -29,6 +29,7 @@ void Recovery::keep() {
   lost_ = skipped_ = -1;
   searching_ = false;
   if (rule_ != OnNonFinite::rollback) return;
+  good_ = {};  // before there is another: each is as large as the state
   good_ = run_.point();
   left_out_.clear();
 }

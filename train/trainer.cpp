@@ -35,7 +35,7 @@ LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, s
   LoaderOptions l{.batch_size = batch_size,
                   .drop_last = o.drop_last,
                   .workers = o.workers,
-                  .buffers = 2 * o.workers + static_cast<int>(max_lag) + 1};
+                  .buffers = 2 * o.workers + static_cast<int>(max_lag) + o.strategy.stages};
   if (!o.spare) return l;
   const int stages = o.strategy.stages, rank = o.spare->rank();
   l.replica = rank / stages;

@@ -22,6 +22,8 @@ Normalise::Normalise(std::span<const double> mean, std::span<const double> devia
         fmt::format("Normalise: {} and {} to {}; give as many of each as there are channels, and f32 or f64",
                     counted(std::ssize(mean), "mean"), counted(std::ssize(deviation), "standard deviation"),
                     name_of(dtype)));
+  for (const double d : deviation)
+    if (!(d > 0)) throw Error(fmt::format("Normalise: a standard deviation of {}; it must be above 0", d));
   for (int value = 0; value < 256; ++value)
     for (std::size_t c = 0; c < channels_; ++c) {
       const double normal = (value / 255.0 - mean[c]) / deviation[c];

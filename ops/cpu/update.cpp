@@ -25,15 +25,6 @@ TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* 
   predict_elements(c, w, v, predicted, n);
 }
 
-// `f(coefficient, first, count)` over all elements, by a team.
-template <class F>
-void by_team(const Launch& l, int input, const Coefficient& coefficient, int threads, std::int64_t n,
-             const F& f) {
-  parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
-    coefficient.visit<float>(l.in[input], begin, end, f);
-  });
-}
-
 const float* in(const Launch& l, int k, std::int64_t i) { return static_cast<const float*>(l.in[k]) + i; }
 float* out(const Launch& l, int k, std::int64_t i) { return static_cast<float*>(l.out[k]) + i; }
 
@@ -42,49 +33,59 @@ float* out(const Launch& l, int k, std::int64_t i) { return static_cast<float*>(
 KernelPtr make_sgd_update_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const auto& op = static_cast<const SgdUpdate&>(spec.op);
-  const Coefficient lr(spec);
+  const int states = op.has_momentum() ? 2 : 1;  // then the gradient and the rate
+  const Guard guard(spec, op.guarded);
+  const Coefficient lr(spec, static_cast<std::size_t>(states) + 1);
   const std::int64_t n = spec.inputs[0].elements();
   const int threads = useful_threads(spec.threads, 5 * spec.inputs[0].bytes());
-  if (!op.has_momentum())
-    return make_kernel([=, options = op.options](const Launch& l) {
-      by_team(l, 2, lr, threads, n, [&](float rate, std::int64_t i, std::int64_t count) {
-        sgd_plain(options, rate, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
-      });
-    });
   return make_kernel([=, options = op.options](const Launch& l) {
-    by_team(l, 3, lr, threads, n, [&](float rate, std::int64_t i, std::int64_t count) {
-      sgd_momentum(options, rate, in(l, 0, i), in(l, 1, i), in(l, 2, i), out(l, 0, i), out(l, 1, i), count);
+    const auto part = [&](float rate, std::int64_t i, std::int64_t count) {
+      if (states == 1)
+        sgd_plain(options, rate, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
+      else
+        sgd_momentum(options, rate, in(l, 0, i), in(l, 1, i), in(l, 2, i), out(l, 0, i), out(l, 1, i), count);
+    };
+    parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
+      guard.visit<float>(l, states, begin, end, [&](std::int64_t first, std::int64_t last) {
+        lr.visit<float>(l.in[states + 1], first, last, part);
+      });
     });
   });
 }
 
 KernelPtr make_adam_update_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const Coefficient lr(spec), t(spec, 4);
+  const auto& op = static_cast<const AdamUpdate&>(spec.op);
+  const Guard guard(spec, op.guarded);
+  const Coefficient lr(spec, 5), t(spec, 4);
   const std::int64_t n = spec.inputs[0].elements();
   const int threads = useful_threads(spec.threads, 7 * spec.inputs[0].bytes());
-  const AdamOptions options = static_cast<const AdamUpdate&>(spec.op).options;
-  return make_kernel([=, steps = spec.inputs[4]](const Launch& l) {
+  return make_kernel([=, options = op.options, steps = spec.inputs[4]](const Launch& l) {
+    const auto part = [&](double rate, std::int64_t begin, std::int64_t many) {
+      t.visit<double>(l.in[4], begin, begin + many, [&](double step, std::int64_t i, std::int64_t count) {
+        adam({options, step + 1, rate}, in(l, 0, i), in(l, 1, i), in(l, 2, i), in(l, 3, i), out(l, 0, i),
+             out(l, 1, i), out(l, 2, i), count);
+      });
+    };
     parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
-      lr.visit<double>(l.in[5], begin, end, [&](double rate, std::int64_t first, std::int64_t many) {
-        t.visit<double>(l.in[4], first, first + many, [&](double step, std::int64_t i, std::int64_t count) {
-          adam({options, step + 1, rate}, in(l, 0, i), in(l, 1, i), in(l, 2, i), in(l, 3, i), out(l, 0, i),
-               out(l, 1, i), out(l, 2, i), count);
-        });
+      guard.visit<float>(l, 3, begin, end, [&](std::int64_t first, std::int64_t last) {
+        lr.visit<double>(l.in[5], first, last, part);
       });
     });
-    count_steps(steps, l.in[4], l.out[3]);
+    count_steps(steps, guard, l, 4, 3);
   });
 }
 
 KernelPtr make_predict_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const Coefficient c(spec);
+  const Coefficient c(spec, 2);
   const std::int64_t n = spec.inputs[0].elements();
   const int threads = useful_threads(spec.threads, 3 * spec.inputs[0].bytes());
   return make_kernel([=](const Launch& l) {
-    by_team(l, 2, c, threads, n, [&](float coefficient, std::int64_t i, std::int64_t count) {
-      predict_part(coefficient, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
+    parallel_parts(threads, n, [&](std::int64_t begin, std::int64_t end) {
+      c.visit<float>(l.in[2], begin, end, [&](float coefficient, std::int64_t i, std::int64_t count) {
+        predict_part(coefficient, in(l, 0, i), in(l, 1, i), out(l, 0, i), count);
+      });
     });
   });
 }
