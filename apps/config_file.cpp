@@ -33,6 +33,8 @@ class ConfigFile final : public CLI::Config {
     std::string text;
     for (const CLI::Option* o : app->get_options()) {
       if (o->count() == 0 || !o->get_configurable() || o->get_lnames().empty()) continue;
+      if (o->get_lnames()[0] == "resume")
+        continue;  // how this run began, which another from its flags need not
       const std::string value = fmt::format("{}", fmt::join(o->reduced_results(), ","));
       const std::string type = o->get_type_name();
       const bool bare = o->get_expected_max() == 0 || type == "INT" || type == "UINT" || type == "FLOAT";

@@ -144,7 +144,8 @@ void add_output(CLI::App& app, TrainOptions& o) {
       "--tensorboard", o.tensorboard,
       "batches between what --output's event file for TensorBoard has of losses and rates (0: no file)");
   app.add_option("-p,--print-freq", o.print_every,
-                 "batches between printed lines; images/s is the mean over them");
+                 "batches between printed lines, and after ten seconds without one; images/s\n"
+                 "is the mean over them");
   app.add_option("--log-level", o.log_level,
                  fmt::format("messages to print, the result apart: {}", fmt::join(log_levels(), ", ")));
 }
@@ -153,7 +154,7 @@ void add_checkpoints(CLI::App& app, TrainOptions& o) {
   app.option_defaults()->group("Checkpoints (docs/checkpoints.md)");
   app.add_option(
       "--checkpoint-every", o.checkpoint_every,
-      "batches between checkpoints, in --output's checkpoints/step-N; one more at the end (0: none)");
+      "batches between checkpoints, in --output's checkpoints/step-N; one at the end too (0: that alone)");
   app.add_option("--keep", o.keep, "newest checkpoints that stay, at least 2");
   app.add_option("--keep-every", o.keep_every, "those of every so many batches stay as well (0: none)");
   app.add_flag("--keep-best", o.keep_best,

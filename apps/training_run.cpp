@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -30,7 +31,7 @@ namespace {
 // Per model.
 std::string accuracy_line(std::vector<double> accuracy) {
   for (double& a : accuracy) a *= 100;
-  return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, " "));
+  return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, ", "));
 }
 
 std::string what_becomes_of(const NonFiniteBatch& b) {
@@ -160,7 +161,9 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Data
   t.patience = options_.patience;
   t.drop_last = options_.drop_last;
   t.workers = options_.workers;
-  t.checkpoint_every = options_.checkpoint_every;
+  t.checkpoint_every = options_.checkpoint_every > 0 || options_.output.empty()
+                           ? options_.checkpoint_every
+                           : std::numeric_limits<std::int64_t>::max();  // at the end
   t.score_checkpoints = options_.keep_best;
   if (options_.on_nan == "skip") t.on_non_finite = OnNonFinite::skip;
   if (options_.on_nan == "rollback") t.on_non_finite = OnNonFinite::rollback;
@@ -210,7 +213,7 @@ void TrainingRun::evaluate(Trainer& trainer) {
 
 // The main rank's; the thread of its own writes while training goes on.
 std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
-  if (options_.checkpoint_every == 0 || !is_main()) return nullptr;
+  if (options_.output.empty() || !is_main()) return nullptr;
   const Retention retention{options_.keep, options_.keep_every, options_.keep_best};
   return std::make_unique<CheckpointWriter>(
       CheckpointStore(checkpoints_of(options_.output), retention),
@@ -237,7 +240,7 @@ void TrainingRun::train(Trainer& trainer) {
                    [&](const EpochResult& e) {
                      if (e.batches == trainer.length().total) return;  // the report has it
                      log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch + 1,
-                                          fmt::join(e.loss, " "), accuracy_line(e.accuracy)));
+                                          fmt::join(e.loss, ", "), accuracy_line(e.accuracy)));
                    },
                .before_checkpoint = [&] { writer->wait(); },
                .checkpoint =
@@ -312,7 +315,7 @@ void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t 
   summary.planned_peak_bytes = trainer.session().planned_peak();
   summary.live_peak_bytes = trainer.session().live_peak();
   fmt::print("{}  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
-             accuracy_line(end.accuracy), fmt::join(summary.train_loss, " "), summary.step_ms,
+             accuracy_line(end.accuracy), fmt::join(summary.train_loss, ", "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);
 }

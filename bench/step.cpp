@@ -43,12 +43,20 @@ Graph traced(nn::Module& net, std::int64_t batch) {
   return graph;
 }
 
-FunctionHost constant_host() {
-  return {[](const std::string& name, std::int64_t, std::span<std::byte> out) {
-            if (name == "images" || name == "lr")
-              std::fill_n(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float), 1e-3f);
-            else
-              std::fill(out.begin(), out.end(), std::byte{0});
+// One batch of drawn images, again and again.
+FunctionHost drawn_host(std::int64_t batch) {
+  Loader loader(mapped(std::make_shared<MemoryDataset>(draw_cifar(batch, /*seed=*/0)),
+                       {std::make_shared<Normalise>(kCifarMean, kCifarStd)}),
+                {.batch_size = batch});
+  std::vector<float> images(static_cast<std::size_t>(batch) * 32 * 32 * 3), rate{1e-3F};
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
+  loader.data(0, {0, batch}, std::as_writable_bytes(std::span(images)));
+  loader.labels(0, {0, batch}, labels);
+  return {[=](const std::string& name, std::int64_t, std::span<std::byte> out) {
+            const auto bytes = name == "images" ? std::as_bytes(std::span(images))
+                               : name == "lr"   ? std::as_bytes(std::span(rate))
+                                                : std::as_bytes(std::span(labels));
+            std::copy_n(bytes.begin(), std::min(bytes.size(), out.size()), out.begin());
           },
           [](const std::string&, std::int64_t, std::span<const std::byte>) {}};
 }
@@ -104,7 +112,7 @@ void measure(const std::string& name, const Options& o, const Ceilings& most) {
   s.threads = o.threads;
   if (o.bf16) s.amp = DType::bf16;
   const Program p = build(traced(*net, o.batch), s);
-  FunctionHost host = constant_host();
+  FunctionHost host = drawn_host(o.batch);
   Session session(p, {}, host, {.spans = 1'000'000});
   session.load(net->state());
   const std::vector<double> seconds = step_seconds(session, o.steps);

@@ -31,8 +31,8 @@ class Variant:
         layout = torch.channels_last if channels_last else torch.contiguous_format
         self.model = NETWORKS[network]().to(memory_format=layout)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
-        self.images = torch.full((batch, 3, 32, 32), 1e-3).to(memory_format=layout)
-        self.labels = torch.zeros(batch, dtype=torch.long)
+        self.images = torch.randn(batch, 3, 32, 32).to(memory_format=layout)
+        self.labels = torch.randint(10, (batch,))
         self.bf16 = bf16
         self.forward = torch.compile(self.model) if compiled else self.model
 

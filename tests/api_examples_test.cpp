@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -44,7 +45,7 @@ TEST(ApiExamples, AreThoseOfTheDocumentation) {
     ++examples;
     begin = end;
   }
-  EXPECT_EQ(7, examples);
+  EXPECT_EQ(9, examples);
 }
 
 // In a directory of its own, with a network and a dataset.
@@ -89,6 +90,33 @@ TEST_F(ApiExample, ARunThatGoesOn) {
   }
   EXPECT_EQ((std::vector<std::int64_t>{0, 10}), from);
   EXPECT_EQ((std::vector<std::int64_t>{10, 20}), to);
+}
+
+TEST_F(ApiExample, OptionsInTheirOrder) {
+  const DatasetPtr test_set = samples;
+  TrainerOptions options{
+      .strategy = {.models = 1,
+                   .replicas = 2,
+                   .microbatches = 2,
+                   .stages = 1,
+                   .schedule = ScheduleKind::plain,
+                   .amp = DType::bf16,
+                   .gradients = {.clip_value = 10, .clip_norm = 1, .skip_non_finite = true},
+                   .optimizer = AdamOptions{.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.01, .decoupled = true},
+                   .parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 2, .weight_decay = 0.0}},
+                   .threads = 1},
+      .batch_size = 20,
+      .epochs = 2,
+      .lr = {0.01},
+      .schedule = [](RunLength run, double) { return nn::cosine_lr(run.total); },
+      .seeds = {7},
+      .objective = classification(/*label_smoothing=*/0.1),
+      .test = test_set,
+      .patience = 5,
+      .drop_last = true,
+      .workers = 1};
+  Trainer trainer(net, samples, std::move(options));
+  EXPECT_EQ(2, trainer.fit().epoch + 1);
 }
 
 TEST_F(ApiExample, ALoopByHand) {
@@ -192,10 +220,13 @@ TEST_F(ApiExample, DataInAHostOfYourOwn) {
         loader.data(batch, rows, out);
       else if (name == "labels")
         loader.labels(batch, rows, {reinterpret_cast<std::int32_t*>(out.data()), out.size() / 4});
+      else if (name == "lr")  // in training
+        std::memcpy(out.data(), &rate, sizeof rate);
     }
     void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
     Loader& loader;
     const int microbatches;
+    const float rate = 0.1F;
   };
 
   CifarHost host(loader, 2);
@@ -208,6 +239,19 @@ TEST_F(ApiExample, DataInAHostOfYourOwn) {
   EXPECT_EQ(0, std::count(labels.begin(), labels.end(), -1));
 }
 
+struct Blocks : nn::Module {
+  Blocks(nn::Module& parent, const std::string& name, int count, std::int64_t width) : Module(parent, name) {
+    for (int i = 0; i < count; ++i)  // blocks.0.weight, blocks.1.weight, …
+      layers.emplace_back(*this, std::to_string(i), nn::LinearOptions{.in = width, .out = width});
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (nn::Linear& layer : layers) y = relu(layer(y));
+    return y;
+  }
+  std::deque<nn::Linear> layers;
+};
+
 struct Scale : nn::Module {
   Scale(nn::Module& parent, const std::string& name, std::int64_t channels) : Module(parent, name) {
     add_parameter({.name = "factor",
@@ -219,6 +263,16 @@ struct Scale : nn::Module {
   Tensor forward(const Tensor& x) override { return x * parameter(0); }  // (…, channels)
 };
 // clang-format on
+
+TEST_F(ApiExample, LayersInAContainer) {
+  struct Root : nn::Module {
+    Blocks blocks{*this, "blocks", 2, 4};
+    Tensor forward(const Tensor& x) override { return blocks(x); }
+  } root;
+  root.initialise(run_seed());
+  EXPECT_TRUE(root.state().contains("blocks.1.weight"));
+  EXPECT_EQ((Shape{1, 4}), root(Tensor::from({1, 2, 3, 4}, {1, 4})).shape());
+}
 
 TEST_F(ApiExample, ALayerOfYourOwn) {
   struct Root : nn::Module {

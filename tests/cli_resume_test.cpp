@@ -169,7 +169,23 @@ TEST_F(Resume, RefusesAnotherRun) {
       succeed(mlp + "--parallel data --output " + file("other") + " --resume " + checkpoint("run", 10));
   EXPECT_NE(std::string::npos, other.out.find("note: losses will not be those")) << other.out;
   succeed(mlp + "--force --output " + file("run"));
-  EXPECT_FALSE(fs::exists(file("run/checkpoints"))) << "another run's checkpoints are replaced with it";
+  EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are replaced with it";
+}
+
+TEST_F(Resume, ARunWithoutCheckpointsLeavesOneAtItsEnd) {
+  const std::string job = kShort + "--arch mlp ", ended = " --resume " + file("run");
+  const Ended e = succeed(job + "--output " + file("run"));
+  EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
+  const auto accuracy = [](const std::string& out) {
+    return out.substr(out.rfind("test accuracy"), std::string("test accuracy 10.00").size());
+  };
+  EXPECT_EQ(accuracy(e.out), accuracy(succeed(job + "-e" + ended).out));
+  succeed(job + "--steps 30 --resume auto --output " + file("run"));
+  succeed(job + "--steps 30 --output " + file("whole"));
+  EXPECT_EQ(losses("whole"), losses("run"));
+  // How a run began is not among the flags that it leaves to others.
+  succeed(job + "--steps 40" + ended + " --output " + file("other"));
+  EXPECT_EQ(std::string::npos, contents(file("other/config.toml")).find("resume"));
 }
 
 // A file may not grow beyond 500 kB: this disk is full.
@@ -189,10 +205,12 @@ TEST_F(Resume, AFailedSaveIsSaidAndTrainingGoesOn) {
 
 TEST_F(Resume, MetricsThatCannotBeWrittenAreSaidOnceAndTrainingGoesOn) {
   const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
-  const Ended e = succeed("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
+  const Ended e = run("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
+  EXPECT_EQ(1, e.status) << "what it learnt cannot be saved either";
   EXPECT_NE(std::string::npos, e.err.find("training goes on")) << e.err;
   EXPECT_NE(std::string::npos, e.err.find("metrics.jsonl' cannot be written")) << e.err;
-  EXPECT_EQ(1, std::ranges::count(e.err, '\n')) << e.err;
+  const std::string said = e.err.substr(0, e.err.find("the checkpoint after 60"));
+  EXPECT_EQ(1, std::ranges::count(said, '\n')) << e.err;
   EXPECT_NE(std::string::npos, e.out.find("60/60  loss ")) << e.out;
   EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
 }

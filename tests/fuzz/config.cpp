@@ -1,0 +1,15 @@
+// Whatever a file of flags holds, it is read, or refused with an Error.
+#include <cstdint>
+#include <string>
+
+#include <tandem/core/error.h>
+
+#include "config_text.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  try {
+    tandem::apps::parse_config(std::string(reinterpret_cast<const char*>(data), size));
+  } catch (const tandem::Error&) {
+  }
+  return 0;
+}
