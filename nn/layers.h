@@ -100,7 +100,9 @@ struct BatchNormOptions {
   double momentum = 0.1;  ///< weight of the new statistics
 };
 /// Normalises over all axes but the last. Training: by the batch's statistics, updating `running_mean` and
-/// `running_var` (unbiased) in nodes of their own. Evaluation: by the running ones.
+/// `running_var` (unbiased) in nodes of their own. Evaluation: by the running ones. A single value a channel
+/// is its own mean: training gives the bias for it (PyTorch refuses that). Throws Error where eps is
+/// negative, or the momentum not from 0 to 1.
 class BatchNorm final : public Module {
  public:
   BatchNorm(Module& parent, const std::string& name, BatchNormOptions options);

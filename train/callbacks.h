@@ -53,7 +53,7 @@ struct Callbacks {
   std::function<void()> begin_evaluation{};
   std::function<void(const EpochResult&)> end_epoch{};
   /// Before the state is copied for `checkpoint`. Who has let go of the last copy by then saves a new one's
-  /// memory.
+  /// memory; a thread that reads it has been waited for by then, or keeps it until this call is over.
   std::function<void()> before_checkpoint{};
   std::function<void(CheckpointResult)> checkpoint{};  ///< and with what, before training goes on
   std::function<void(const EpochResult&)> end{};
