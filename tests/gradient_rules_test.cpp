@@ -44,13 +44,14 @@ TEST(GradientRules, AnUnreachedLimitChangesNoBit) {
 // All gradients must wait for the last; nothing else is held longer, or twice.
 TEST(GradientRules, SkippingHoldsTheGradientsAndNoOtherCopies) {
   const Job job = small_residual_job();
+  const auto model = job.model();
   for (const Optimizer& optimizer : {Optimizer(SgdOptions{.momentum = 0.9}), Optimizer(AdamOptions{})}) {
     Strategy s{.optimizer = optimizer};
     const auto plain = train(job, s);
     s.gradients.skip_non_finite = true;
     const auto skipping = train(job, s);
     std::int64_t gradients = 0;
-    for (const auto& [path, p] : job.model()->named_parameters())
+    for (const auto& [path, p] : model->named_parameters())
       if (p->trained) gradients += p->tensor.type().bytes() + 64;
     EXPECT_LE(skipping.planned_peak, plain.planned_peak + gradients);
     expect_same_state(plain.state, skipping.state);
