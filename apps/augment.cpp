@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/datasets/mapped_dataset.h>
 #include <tandem/datasets/transforms/cutout.h>
 #include <tandem/datasets/transforms/random_crop.h>
@@ -17,7 +17,7 @@ namespace {
 
 struct Named {
   std::string name;
-  bool of_pixels;  // else of what is normalised: 0 is the mean colour then
+  bool of_pixels;  // else of what is normalized: 0 is the mean color then
   TransformPtr (*make)(std::uint64_t seed);
 };
 const std::vector<Named>& table() {
@@ -60,7 +60,7 @@ void check_augmentations(const std::string& names) {
 }
 
 DatasetPtr augmented(DatasetPtr images, const std::string& names, std::uint64_t seed,
-                     const TransformPtr& normalise) {
+                     const TransformPtr& normalize) {
   const std::vector<std::string> wanted = parts(names);
   const auto add = [&](bool of_pixels) {
     for (const Named& t : table())
@@ -68,7 +68,7 @@ DatasetPtr augmented(DatasetPtr images, const std::string& names, std::uint64_t 
         images = std::make_shared<MappedDataset>(std::move(images), t.make(seed));
   };
   add(true);
-  images = std::make_shared<MappedDataset>(std::move(images), normalise);
+  images = std::make_shared<MappedDataset>(std::move(images), normalize);
   add(false);
   return images;
 }

@@ -15,9 +15,9 @@ std::vector<std::string> augmentations();
 /// all.
 void check_augmentations(const std::string& names);
 
-/// Images normalised, with the transforms that `names` asks for. What they draw is a function of seed, epoch
+/// Images normalized, with the transforms that `names` asks for. What they draw is a function of seed, epoch
 /// and image.
 DatasetPtr augmented(DatasetPtr images, const std::string& names, std::uint64_t seed,
-                     const TransformPtr& normalise);
+                     const TransformPtr& normalize);
 
 }  // namespace tandem::apps

@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/datasets/draw.h>
 #include <tandem/datasets/drawn_dataset.h>
 #include <tandem/datasets/mapped_dataset.h>
 #include <tandem/datasets/mixup_dataset.h>
 #include <tandem/datasets/shuffled_dataset.h>
-#include <tandem/datasets/transforms/normalise.h>
+#include <tandem/datasets/transforms/normalize.h>
 
 #include "augment.h"
 #include "log.h"
@@ -56,14 +56,14 @@ CifarData read_cifar(const TrainOptions& o) {
   data.classes = train->classes();
   data.train_digest = train->digest();
   data.test_digest = test->digest();
-  const auto normalise = std::make_shared<Normalise>(kCifarMean, kCifarStd, dtype_from_name(o.dtype));
+  const auto normalize = std::make_shared<Normalize>(kCifarMean, kCifarStd, dtype_from_name(o.dtype));
   // Transforms lie below the shuffle: what a sample becomes in an epoch depends on the sample, not on its
   // place.
-  data.train = std::make_shared<ShuffledDataset>(augmented(std::move(train), o.augment, o.seed[0], normalise),
+  data.train = std::make_shared<ShuffledDataset>(augmented(std::move(train), o.augment, o.seed[0], normalize),
                                                  o.seed[0]);
   if (o.mixup > 0)  // of the batch as it is shuffled
     data.train = std::make_shared<MixupDataset>(std::move(data.train), o.batch_size, o.mixup, o.seed[0]);
-  data.test = mapped(std::move(test), {normalise});
+  data.test = mapped(std::move(test), {normalize});
   return data;
 }
 

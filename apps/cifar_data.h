@@ -10,7 +10,7 @@ namespace tandem::apps {
 
 /// What a run trains on and is tested by.
 struct CifarData {
-  DatasetPtr train, test;  ///< as a Trainer takes them: shuffled, augmented, normalised
+  DatasetPtr train, test;  ///< as a Trainer takes them: shuffled, augmented, normalized
   int classes = 10;
   std::string train_digest, test_digest;  ///< of the images as they were read
 };

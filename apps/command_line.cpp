@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 #include "decimal.h"
 #include "log.h"

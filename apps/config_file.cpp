@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 #include "command_line.h"
 #include "config_text.h"

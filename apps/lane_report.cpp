@@ -4,17 +4,17 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem::apps {
 
 void require_simulable(const std::string& flag, std::int64_t batches, const Program& program) {
   constexpr std::int64_t kExecutions = 10'000'000;  // about a gigabyte
-  const std::int64_t steps = std::max<std::int64_t>(1, std::ssize(program.steps));
-  const std::int64_t most = std::max<std::int64_t>(1, kExecutions / steps - program.max_lag);
+  const std::int64_t instructions = std::max<std::int64_t>(1, std::ssize(program.instructions));
+  const std::int64_t most = std::max<std::int64_t>(1, kExecutions / instructions - program.max_lag);
   if (batches < 1 || batches > most)
-    throw Error(fmt::format("{} {}: must be at least 1, and at most {} to simulate {} a batch", flag, batches,
-                            most, counted(steps, "step")));
+    throw Error(fmt::format("{} {}: must be at least 1, and at most {} to simulate {} per batch", flag,
+                            batches, most, counted(instructions, "instruction")));
 }
 
 void print_lanes(const SimBackend& sim) {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tandem/core/sim_backend.h>
+#include <tandem/core/runtime/sim_backend.h>
 
 namespace tandem::apps {
 

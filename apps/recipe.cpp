@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/team.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/team.h>
 #include <tandem/dist/link.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/weights.h>
@@ -29,10 +29,10 @@ Optimizer optimizer_of(const TrainOptions& o) {
                      .decoupled = o.optimizer == "adamw"};
 }
 
-// Parameters of one dimension: biases, and the scales of normalisations.
+// Parameters of one dimension: biases, and the scales of normalizations.
 std::vector<std::string> vectors_of(const Graph& g) {
   std::vector<std::string> paths;
-  for (const StateSlot& s : g.slots())
+  for (const State& s : g.states())
     if (s.trained && s.type.rank() == 1) paths.push_back(s.path);
   return paths;
 }
@@ -72,21 +72,21 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   return s;
 }
 
-nn::LrSchedule schedule_of(const TrainOptions& o, const RunLength& length, double lr) {
+LrSchedule lr_schedule_of(const TrainOptions& o, const RunLength& length, double lr) {
   const std::int64_t per_epoch = length.per_epoch, warm = o.warmup_epochs * per_epoch;
   const std::int64_t rest = std::max<std::int64_t>(1, length.total - warm);
   const double least = lr > 0 ? o.min_lr / lr : 0;
   std::vector<std::int64_t> at;
   for (int epoch : o.decay_epochs) at.push_back(epoch * per_epoch - warm);
-  nn::LrSchedule main = nn::constant_lr();
-  if (o.sched == "cosine") main = nn::cosine_lr(rest, least);
-  if (o.sched == "linear") main = nn::linear_lr(rest, least);
+  LrSchedule main = constant_lr();
+  if (o.sched == "cosine") main = cosine_lr(rest, least);
+  if (o.sched == "linear") main = linear_lr(rest, least);
   if (o.sched == "step") {
-    const nn::LrSchedule whole = nn::step_lr(o.decay_epochs.at(0) * per_epoch, o.decay_rate);
+    const LrSchedule whole = step_lr(o.decay_epochs.at(0) * per_epoch, o.decay_rate);
     main = [=](std::int64_t batch) { return whole(batch + warm); };
   }
-  if (o.sched == "multistep") main = nn::multi_step_lr(at, o.decay_rate);
-  return nn::warm_up(warm, main, lr > 0 ? o.warmup_lr / lr : 0);
+  if (o.sched == "multistep") main = multi_step_lr(at, o.decay_rate);
+  return warm_up(warm, main, lr > 0 ? o.warmup_lr / lr : 0);
 }
 
 std::unique_ptr<nn::Module> network_of(const TrainOptions& o, int classes) {
@@ -100,7 +100,7 @@ std::map<std::string, Tensor> initial_state(const TrainOptions& o, int classes,
   for (const std::uint64_t seed : o.seed) {
     const auto network = network_of(o, classes);
     if (weights_file.empty())
-      network->initialise(seed);
+      network->initialize(seed);
     else
       nn::load_weights(*network, weights_file);
     models.push_back(network->state());

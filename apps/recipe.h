@@ -3,12 +3,12 @@
 #include <memory>
 #include <string>
 
-#include <tandem/core/graph.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/nn/module.h>
-#include <tandem/nn/schedules.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/train/lr_schedule.h>
 #include <tandem/train/trainer.h>
 
 #include "train_options.h"
@@ -28,7 +28,7 @@ CoreShares share_cores(const TrainOptions& options, const MpiSession* mpi);
 Strategy strategy_of(const TrainOptions& options, const Graph& forward, int threads);
 
 /// Of a model whose rate begins at `lr`; what is given in epochs becomes batches.
-nn::LrSchedule schedule_of(const TrainOptions& options, const RunLength& length, double lr);
+LrSchedule lr_schedule_of(const TrainOptions& options, const RunLength& length, double lr);
 
 /// The network, of --dtype, without weights.
 std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes);

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem::apps {
 namespace {

@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/error.h>
-#include <tandem/core/files.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 
 #include "log.h"
 #include "output_file.h"

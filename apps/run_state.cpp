@@ -9,8 +9,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/error.h>
-#include <tandem/core/json_input.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
 
 #include "run_directory.h"
 

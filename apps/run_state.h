@@ -10,7 +10,7 @@
 
 namespace tandem::apps {
 
-/// What a checkpoint of train_cifar knows of its run beside model and optimiser: run.json.
+/// What a checkpoint of train_cifar knows of its run beside model and optimizer: run.json.
 struct RunState {
   TrainProgress progress;             ///< its batch is where the loader goes on
   std::int64_t epoch = 0;             ///< that this batch belongs to

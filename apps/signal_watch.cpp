@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/dist/launch.h>
 
 #include "log.h"

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/program_json.h>
-#include <tandem/core/sim_backend.h>
-#include <tandem/plan/profile.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/schedule/program_json.h>
 #include <tandem/train/feed.h>
 
 #include "lane_report.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/core/program.h>
+#include <tandem/core/schedule/program.h>
 #include <tandem/plan/strategy.h>
 
 #include "cifar_data.h"

@@ -25,7 +25,7 @@ Tensors spirals() {
 
 int main() {
   Net net;
-  net.initialise(/*seed=*/1);
+  net.initialize(/*seed=*/1);
   TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),
                  {.strategy = {.optimizer = SgdOptions{.momentum = 0.9}}});
   const Tensors data = spirals();

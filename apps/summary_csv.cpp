@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/files.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 
 #include "output_file.h"
 

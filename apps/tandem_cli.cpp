@@ -1,13 +1,13 @@
 // The `tandem` command: data to train on, and Programs to look at.
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/json_input.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/program_json.h>
-#include <tandem/core/sim_backend.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/core/schedule/verify.h>
 #include <tandem/datasets/cifar_writer.h>
+#include <tandem/memory/placement.h>
 
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/summary.h>
@@ -55,9 +55,9 @@ void show(const std::string& file) {
   fmt::print("verified: no race, no lost value, no deadlock\n");
 }
 
-void summarise(const std::string& network, std::int64_t samples) {
+void summarize(const std::string& network, std::int64_t samples) {
   const auto net = nn::make_network(network, 10);
-  net->initialise(0);
+  net->initialize(0);
   fmt::print("{} on {} of 32 × 32 × 3, forward\n\n{}", network, counted(samples, "image"),
              nn::summary(*net, {DType::f32, {samples, 32, 32, 3}}));
 }
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
   return apps::run_program(app, argc, argv, [&] {
     if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
     if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
-    if (app.got_subcommand("summary")) summarise(a.network, a.samples);
+    if (app.got_subcommand("summary")) summarize(a.network, a.samples);
     if (app.got_subcommand("verify")) show(a.file);
   });
 }

@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include <tandem/core/timeline.h>
+#include <tandem/core/runtime/timeline.h>
 
 namespace tandem::apps {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/datasets/bad_samples.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/link.h>

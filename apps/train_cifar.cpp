@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include <tandem/core/team.h>
+#include <tandem/core/base/team.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/nn/models/networks.h>

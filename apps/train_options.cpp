@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 #include "augment.h"
 #include "command_line.h"
@@ -62,8 +62,8 @@ void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& ar
            "single seed s means s, s+1, ..., s+N-1");
 }
 
-void add_optimiser(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Optimiser");
+void add_optimizer(CLI::App& app, TrainOptions& o) {
+  app.option_defaults()->group("Optimizer");
   add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
   app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine, linear, step, multistep");
   app.add_option("--min-lr", o.min_lr, "where cosine and linear end");
@@ -91,7 +91,7 @@ void add_optimiser(CLI::App& app, TrainOptions& o) {
   app.add_option("--momentum", o.momentum, "of sgd");
   app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");
   add_list(app, "--betas", o.betas, "of adam and adamw: for the means of gradients and of their squares");
-  app.add_flag("--no-bias-decay", o.no_bias_decay, "weight decay leaves out biases and normalisations");
+  app.add_flag("--no-bias-decay", o.no_bias_decay, "weight decay leaves out biases and normalizations");
   app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
 }
 
@@ -205,7 +205,7 @@ bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOp
   CLI::App app{"Trains an image classifier on CIFAR.", "train_cifar"};
   app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_data(app, o, archs);
-  add_optimiser(app, o);
+  add_optimizer(app, o);
   add_parallelism(app, o);
   add_memory(app, o);
   add_output(app, o);

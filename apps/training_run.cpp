@@ -12,9 +12,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/rng.h>
-#include <tandem/dist/agree.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/runtime/agree.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
 #include <tandem/plan/build.h>
@@ -86,7 +86,7 @@ void TrainingRun::run() {
   begin_.test_data = data.test_digest;
   if (are_processes()) agree_on_arguments();
   network_ = network_of(options_, classes_);
-  network_->initialise(options_.seed[0]);
+  network_->initialize(options_.seed[0]);
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
   const auto forward = [&](std::int64_t n) {
     return trace_forward(*network_, *data.train, classification(), n, true);
@@ -155,7 +155,9 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Data
   t.epochs = options_.epochs;
   t.batches = options_.steps;
   t.lr = options_.lr;
-  t.schedule = [o = options_](const RunLength& length, double lr) { return schedule_of(o, length, lr); };
+  t.lr_schedule = [o = options_](const RunLength& length, double lr) {
+    return lr_schedule_of(o, length, lr);
+  };
   t.seeds = options_.seed;
   t.test = test;
   t.patience = options_.patience;

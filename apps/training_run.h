@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include <tandem/core/timeline.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>

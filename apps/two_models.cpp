@@ -61,7 +61,7 @@ Graph forward_graph(Net& net, std::int64_t samples, bool training) {
 
 int main() try {
   std::array<Net, kModels> nets;
-  for (std::size_t m = 0; m < nets.size(); ++m) nets[m].initialise(/*seed=*/m + 1);
+  for (std::size_t m = 0; m < nets.size(); ++m) nets[m].initialize(/*seed=*/m + 1);
 
   const Strategy strategy{.models = kModels,
                           .microbatches = kMicrobatches,
@@ -73,7 +73,7 @@ int main() try {
   const Program evaluation = build(forward_graph(nets[0], kSamples, false), for_evaluation(strategy));
 
   Spirals train_host(kMicrobatches), test_host(1);
-  Session session(training, /*comms=*/{}, train_host);  // ranks are threads of this process
+  Session session(training, thread_comms(training.ranks()), train_host);
   const int evaluate = session.add(evaluation, test_host);
   const std::array states{nets[0].state(), nets[1].state()};
   session.load(stack_states(states));  // (models, …) for every tensor

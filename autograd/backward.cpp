@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/differentiate.h>
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/tensor.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -109,7 +109,7 @@ void Tensor::backward() const {
             "backward(): the derivative of {}{}{} needs the value that state '{}' had before it was assigned "
             "another; call backward() first",
             node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
-            inputs.back().impl()->slot));
+            inputs.back().impl()->state));
     }
     const Tensors outputs = evaluate(EagerKernels::current(), node.op, inputs, node.tag);
     for (std::size_t i = 0; i < outputs.size(); ++i)

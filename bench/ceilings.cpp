@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/core/memory.h>
+#include <tandem/core/base/memory.h>
 
 namespace tandem::bench {
 namespace {

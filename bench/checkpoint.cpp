@@ -11,15 +11,15 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/team.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
-#include <tandem/plan/train_step.h>
 #include <tandem/train/checkpoint_writer.h>
+#include <tandem/train/train_step.h>
 
 #include "command_line.h"
 #include "temporary_directory.h"
@@ -93,7 +93,7 @@ struct Net : nn::Module {
 // Steps on one thread, so that the writer has a core where there are two.
 void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& state, int rounds) {
   Net net;
-  net.initialise(1);
+  net.initialize(1);
   TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),
                  {.strategy = {.threads = 1}});
   const Tensors data{Tensor::full({DType::f32, {64, 512}}, 0.1), Tensor::full({DType::i32, {64}}, 3)};

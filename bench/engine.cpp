@@ -9,12 +9,12 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/cpu_backend.h>
-#include <tandem/core/executable.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/sim_backend.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/runtime/cpu_backend.h>
+#include <tandem/core/runtime/executable.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/placement.h>
 
 #include "allocations.h"
 #include "command_line.h"
@@ -55,7 +55,7 @@ class Busy final : public Op {
   std::string_view name() const override { return "busy"; }
   Types infer(std::span<const TensorType>) const override { return {}; }
   Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only takes time"); }
-  Tensors batch(const BatchArgs&) const override { no_rule(*this, "batch", "it only takes time"); }
+  Tensors vmap(const VmapArgs&) const override { no_rule(*this, "batch", "it only takes time"); }
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const double seconds;
@@ -80,7 +80,7 @@ const KernelTable& kernels() {
 }
 
 Program with_op(Program p, const OpPtr& op) {
-  for (Step& s : p.steps) {
+  for (Instruction& s : p.instructions) {
     s.op = op;
     for (MemberId m : s.reads) s.inputs.push_back({DType::u8, {p.member(m).bytes}});
     for (MemberId m : s.writes) s.outputs.push_back({DType::u8, {p.member(m).bytes}});
@@ -107,9 +107,9 @@ void report_planning(const std::string& what, const Program& schedule) {
     run(sim, kUnits);
   });
   std::size_t waits = 0;
-  for (const Step& s : plan.steps) waits += s.waits.size();
-  fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.steps.size(), plan.lanes.size(),
-             plan.blocks.size(), waits);
+  for (const Instruction& s : plan.instructions) waits += s.waits.size();
+  fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.instructions.size(),
+             plan.lanes.size(), plan.blocks.size(), waits);
   for (std::size_t device = 0; device < plan.memory.size(); ++device)
     fmt::print(
         "  device {}: work arena {:.1f} MB, {:.3f} of the live bytes' peak\n", device,
@@ -126,7 +126,8 @@ void report_overhead(const std::string& what, const Program& plan) {
   run(r.backend, kBatches);
   const long before = test::allocations();
   const double seconds = fastest(10, [&] { run(r.backend, kBatches); });
-  report(what, seconds / static_cast<double>(kBatches * static_cast<std::int64_t>(plan.steps.size())) * 1e6,
+  report(what,
+         seconds / static_cast<double>(kBatches * static_cast<std::int64_t>(plan.instructions.size())) * 1e6,
          "us", 0.5);
   report("  allocations while running", static_cast<double>(test::allocations() - before), "", 0);
 }
@@ -136,12 +137,12 @@ void report_waiting() {
   constexpr double kStep = 20e-6;
   constexpr int kSteps = 1000, kUnits = 10;
   test::ScheduleBuilder b;
-  StepId last = -1;
+  InstructionId last = -1;
   for (int i = 0; i < kSteps; ++i) last = b.add({.name = fmt::format("step {}", i), .lane = b.lane(0)});
   b.add({.name = "wait", .lane = b.lane(0, LaneKind::compute, 1), .waits = {{last, 0}}});
   Program p = with_op(planned(b.take()), std::make_shared<Busy>(kStep));
   double first = 0, used = 0, lane_share = 0, main_share = 0;
-  p.steps.back().op = std::make_shared<Busy>(0, [&] {
+  p.instructions.back().op = std::make_shared<Busy>(0, [&] {
     const double now = thread_time();
     if (first == 0) first = now;
     used = now - first;
@@ -168,7 +169,7 @@ Program chain(int steps) {
   MemberId before = -1;
   for (int i = 0; i < steps; ++i) {
     const MemberId x = b.value(fmt::format("x{}", i), 0, 1024);
-    Step s{.name = fmt::format("step {}", i), .lane = b.lane(0), .writes = {x}};
+    Instruction s{.name = fmt::format("step {}", i), .lane = b.lane(0), .writes = {x}};
     if (before >= 0) s.reads.push_back(before);
     b.add(std::move(s));
     before = x;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include <tandem/core/team.h>
+#include <tandem/core/base/team.h>
 
 namespace tandem::bench {
 namespace {

@@ -2,9 +2,9 @@
 #include <deque>
 #include <vector>
 
-#include <tandem/core/host.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/memory.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/runtime/host.h>
 
 namespace tandem::bench {
 

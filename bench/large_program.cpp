@@ -41,7 +41,7 @@ class Stage {
       compute("convolution", l, false, {x, b_.read(layer.weight, age)}, {layer.y});
       compute("statistics", l, false, {layer.y}, {layer.statistics});
       MemberId z = value("z", l, kActivation);
-      compute("normalise", l, false, {layer.y, layer.statistics, b_.read(layer.scale, age)}, {z});
+      compute("normalize", l, false, {layer.y, layer.statistics, b_.read(layer.scale, age)}, {z});
       if (l % 2 == 1) z = in_place("add skip", l, false, z, {layers_[at(l - 1)].input});
       x = layer.output = in_place("relu", l, false, z, {});
       if (parked(l)) {
@@ -73,7 +73,7 @@ class Stage {
                      d_x = value("d x", l, kActivation);
       compute("relu'", l, true, {d, layer.output}, {d_relu});
       if (l % 2 == 1) skip = d_relu;
-      compute("normalise'", l, true, {d_relu, y, layer.statistics, b_.read(layer.scale, 1)},
+      compute("normalize'", l, true, {d_relu, y, layer.statistics, b_.read(layer.scale, 1)},
               {d_y, layer.d_scale});
       compute("convolution weight'", l, true, {layer.input, d_y}, {layer.d_weight});
       compute("convolution data'", l, true, {d_y, b_.read(layer.weight, 1)}, {d_x});
@@ -129,16 +129,16 @@ class Stage {
     const MemberId out = b_.over(name(what, l), over);
     others.insert(others.begin(), over);
     compute(what, l, backward, std::move(others), {out});
-    b_.program().steps.back().in_place = true;
+    b_.program().instructions.back().in_place = true;
     return out;
   }
   void reduce(int first) {
-    Step s{.name = name("all-reduce", first),
-           .lane = b_.lane(k_, LaneKind::collective),
-           .lag = lag(true),
-           .channel = b_.new_channel(),
-           .cost = {300e-6, 0.8, 0.9},
-           .in_place = true};
+    Instruction s{.name = name("all-reduce", first),
+                  .lane = b_.lane(k_, LaneKind::collective),
+                  .lag = lag(true),
+                  .channel = b_.new_channel(),
+                  .cost = {300e-6, 0.8, 0.9},
+                  .in_place = true};
     for (int l = first; l < std::min(first + kGroup, size()); ++l)
       for (MemberId* grad : {&layers_[at(l)].d_weight, &layers_[at(l)].d_scale}) {
         s.reads.push_back(*grad);

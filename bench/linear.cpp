@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/differentiate.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/tandem.h>
 
@@ -113,7 +113,7 @@ double layer_seconds(const Program& p, Session& session, std::int64_t batch) {
   session.run(batch, 1);
   double seconds = 0;
   for (const Span& span : session.timeline().spans) {
-    const Step& step = p.step(span.step);
+    const Instruction& step = p.instruction(span.instruction);
     if (p.lane(step.lane).kind == LaneKind::compute && step.op->name() != "input" &&
         step.op->name() != "result")
       seconds += span.end - span.begin;
@@ -135,7 +135,7 @@ void measure(const std::string& text, const Options& o) {
         std::fill_n(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float), 1e-3F);
       },
       [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-  Session session(p, {}, host, {.spans = 1000});
+  Session session(p, thread_comms(p.ranks()), host, {.spans = 1000});
   session.load({});
   const Products products(size, o.threads);
   std::vector<double> layer, alone, share;

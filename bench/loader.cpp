@@ -10,8 +10,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/team.h>
-#include <tandem/core/timeline.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/drawn_dataset.h>
 #include <tandem/datasets/loader.h>
@@ -19,7 +19,7 @@
 #include <tandem/datasets/mixup_dataset.h>
 #include <tandem/datasets/shuffled_dataset.h>
 #include <tandem/datasets/transforms/cutout.h>
-#include <tandem/datasets/transforms/normalise.h>
+#include <tandem/datasets/transforms/normalize.h>
 #include <tandem/datasets/transforms/random_crop.h>
 #include <tandem/datasets/transforms/random_flip.h>
 
@@ -73,7 +73,7 @@ void report_workers(int workers, const DatasetPtr& data, std::int64_t batch_size
   Loader loader(data, {.batch_size = batch_size, .drop_last = true, .workers = workers, .labels = false});
   const Cost cost = measure(loader, batch_size);
   fmt::print("{:<52} {:>10.0f}  of it the thread that asks {:.2f} us an image\n",
-             fmt::format("crop, flip, normalise: {}, by the clock", counted(workers, "worker")),
+             fmt::format("crop, flip, normalize: {}, by the clock", counted(workers, "worker")),
              1 / cost.wall, 1e6 * cost.cpu);
 }
 
@@ -81,16 +81,16 @@ void run(int workers, std::int64_t batch_size) {
   const auto images = std::make_shared<MemoryDataset>(DrawnDataset(kImages, 0));
   const auto crop = std::make_shared<RandomCrop>(0);
   const auto flip = std::make_shared<RandomFlip>(0);
-  const auto normal = std::make_shared<Normalise>(kCifarMean, kCifarStd);
+  const auto normal = std::make_shared<Normalize>(kCifarMean, kCifarStd);
   const auto shuffled = [](DatasetPtr d) { return std::make_shared<ShuffledDataset>(std::move(d), 0); };
   const DatasetPtr augmented = shuffled(mapped(images, {crop, flip, normal}));
   fmt::print("images a second of a core, batches of {}\n", batch_size);
-  report("normalise", shuffled(mapped(images, {normal})), batch_size);
-  report("crop, flip, normalise, cutout",
+  report("normalize", shuffled(mapped(images, {normal})), batch_size);
+  report("crop, flip, normalize, cutout",
          shuffled(mapped(images, {crop, flip, normal, std::make_shared<Cutout>(0)})), batch_size);
-  report("crop, flip, normalise, mixup", std::make_shared<MixupDataset>(augmented, batch_size, 0.2, 0),
+  report("crop, flip, normalize, mixup", std::make_shared<MixupDataset>(augmented, batch_size, 0.2, 0),
          batch_size);
-  report("crop, flip, normalise", augmented, batch_size);
+  report("crop, flip, normalize", augmented, batch_size);
   for (int w = 0; w <= workers; ++w) report_workers(w, augmented, batch_size);
 }
 

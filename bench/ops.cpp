@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/kernel.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/epilogue.h>
 #include <tandem/ops/group_norm.h>
@@ -55,18 +55,18 @@ struct Layer {
 
 // Large results with a relu, as an epilogue and apart.
 void measure_epilogues(const Options& options) {
-  const PointwiseProgram relu{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
+  const PointwiseExpression relu{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
   const auto both = [&](const OpPtr& product, const Types& inputs) {
     const double product_alone = measure(options, *product, inputs),
-                 relu_alone = measure(options, Pointwise(relu, DType::f32), product->infer(inputs)),
-                 together = measure(options, Epilogue(product, inputs.size(), relu, "relu"), inputs);
+                 relu_alone = measure(options, PointwiseOp(relu, DType::f32), product->infer(inputs)),
+                 together = measure(options, EpilogueOp(product, inputs.size(), relu, "relu"), inputs);
     if (together > 0 && product_alone > 0)
       fmt::print("as an epilogue {:.0f}% of the time apart\n", 100 * together / (product_alone + relu_alone));
   };
-  const auto conv = std::make_shared<Conv2d>(Conv2dOptions{.padding = 1});
+  const auto conv = std::make_shared<Conv2dOp>(Conv2dOptions{.padding = 1});
   both(conv, {f32({128, 32, 32, 3}), f32({64, 3, 3, 3})});
   both(conv, {f32({128, 32, 32, 64}), f32({64, 3, 3, 64})});
-  both(std::make_shared<MatMul>(MatMulOptions{false, true}),
+  both(std::make_shared<MatMulOp>(MatMulOptions{false, true}),
        {f32({8192, 512}), f32({2048, 512}), f32({2048})});
 }
 
@@ -76,13 +76,13 @@ void measure_convolutions(const Options& options, const char* network, const std
   for (const Layer& l : layers) {
     const Conv2dOptions o{.stride = l.stride, .padding = 1};
     const TensorType x = f32({128, l.pixels, l.pixels, l.in}), w = f32({l.out, 3, 3, l.in});
-    const TensorType y = Conv2d(o).infer(std::vector{x, w})[0];
+    const TensorType y = Conv2dOp(o).infer(std::vector{x, w})[0];
     const auto times = static_cast<double>(l.times);
-    const double forward = measure(options, Conv2d(o), {x, w});
-    const double input = l.in > 3 ? measure(options, Conv2dGradInput(o, l.pixels), {y, w}) : 0;
-    const double weight = measure(options, Conv2dGradWeight(o, 3, false), {x, y});
+    const double forward = measure(options, Conv2dOp(o), {x, w});
+    const double input = l.in > 3 ? measure(options, Conv2dGradInputOp(o, l.pixels), {y, w}) : 0;
+    const double weight = measure(options, Conv2dGradWeightOp(o, 3, false), {x, y});
     total += times * (forward + input + weight);
-    flops += times * (l.in > 3 ? 3 : 2) * Conv2d(o).cost(std::vector{x, w}, std::vector{y}).flops;
+    flops += times * (l.in > 3 ? 3 : 2) * Conv2dOp(o).cost(std::vector{x, w}, std::vector{y}).flops;
   }
   if (options.only.empty())
     fmt::print("{}: {:.1f} ms, {:.0f} GFLOP/s\n", network, 1e3 * total, flops / total / 1e9);
@@ -90,31 +90,31 @@ void measure_convolutions(const Options& options, const char* network, const std
 
 void measure_products(const Options& options) {
   for (std::int64_t n : {8, 32, 64, 128, 256, 1024})
-    for (bool t : {false, true}) measure(options, MatMul({t, !t}), {f32({n, n}), f32({n, n})});
-  measure(options, MatMul({false, true}), {f32({128, 512}), f32({10, 512}), f32({10})});
-  measure(options, MatMul({false, true}), {f32({128, 4096}), f32({4096, 4096}), f32({4096})});
-  measure(options, MatMul({false, true}), {f32({256, 128, 64}), f32({256, 128, 64})});
-  measure(options, MatMul({}), {f32({512, 32, 64}), f32({512, 64, 32})});
+    for (bool t : {false, true}) measure(options, MatMulOp({t, !t}), {f32({n, n}), f32({n, n})});
+  measure(options, MatMulOp({false, true}), {f32({128, 512}), f32({10, 512}), f32({10})});
+  measure(options, MatMulOp({false, true}), {f32({128, 4096}), f32({4096, 4096}), f32({4096})});
+  measure(options, MatMulOp({false, true}), {f32({256, 128, 64}), f32({256, 128, 64})});
+  measure(options, MatMulOp({}), {f32({512, 32, 64}), f32({512, 64, 32})});
 }
 
 void measure_images(const Options& options) {
   for (const Shape& s :
        {Shape{128, 32, 32, 16}, Shape{128, 32, 32, 64}, Shape{128, 16, 16, 128}, Shape{128, 4, 4, 512}}) {
     const TensorType c = f32({s.back()}), g = f32({s[0], 4});
-    measure(options, Dropout(0.5), {f32(s), {DType::i64, {}}});
+    measure(options, DropoutOp(0.5), {f32(s), {DType::i64, {}}});
     for (DType dtype : {DType::f32, DType::bf16}) {
       const TensorType x{dtype, s};
-      measure(options, BatchNorm(1e-5), {x, c, c});
-      measure(options, BatchNormStatistics(1e-5), {x});
-      measure(options, BatchNormSums(dtype), {x, c, x});
-      measure(options, GroupNorm(4, 1e-5, true), {x, c, c});
-      measure(options, GroupNormGrad(4, true), {x, c, x, g, g});
+      measure(options, BatchNormOp(1e-5), {x, c, c});
+      measure(options, BatchNormStatisticsOp(1e-5), {x});
+      measure(options, BatchNormSumsOp(dtype), {x, c, x});
+      measure(options, GroupNormOp(4, 1e-5, true), {x, c, c});
+      measure(options, GroupNormGradOp(4, true), {x, c, x, g, g});
       for (const Pool2dOptions& o : {Pool2dOptions(2), Pool2dOptions(3, 2, 1)}) {
-        const Types y = MaxPool2d(o).infer(std::vector{x});
-        measure(options, MaxPool2d(o), {x});
-        measure(options, MaxPool2dGrad(o, s[1]), y);
-        measure(options, AvgPool2d(o), {x});
-        measure(options, AvgPool2dGrad(o, s[1]), {y[0]});
+        const Types y = MaxPool2dOp(o).infer(std::vector{x});
+        measure(options, MaxPool2dOp(o), {x});
+        measure(options, MaxPool2dGradOp(o, s[1]), y);
+        measure(options, AvgPool2dOp(o), {x});
+        measure(options, AvgPool2dGradOp(o, s[1]), {y[0]});
       }
     }
   }
@@ -124,16 +124,16 @@ void measure_indices(const Options& options) {
   for (const auto& [shape, axis] : std::vector<std::pair<Shape, int>>{
            {{4096, 1000}, 1}, {{4096, 1000}, 0}, {{128, 32, 32, 64}, 3}, {{1000000}, 0}}) {
     const TensorType x = f32(shape), index{DType::i32, shape};
-    measure(options, Gather(axis), {x, index});
-    measure(options, ScatterAdd(axis, shape[static_cast<std::size_t>(axis)]), {x, index});
-    measure(options, ArgExtreme(Reduction::max, axis), {x});
+    measure(options, GatherOp(axis), {x, index});
+    measure(options, ScatterAddOp(axis, shape[static_cast<std::size_t>(axis)]), {x, index});
+    measure(options, ArgExtremeOp(Reduction::max, axis), {x});
   }
-  measure(options, OneHot(1000, DType::f32), {{DType::i32, {4096}}});
+  measure(options, OneHotOp(1000, DType::f32), {{DType::i32, {4096}}});
   const TensorType image = f32({128, 32, 32, 16}), taken = f32({128, 16, 16, 16});
-  measure(options, Slice({{1, 0, 32, 2}, {2, 0, 32, 2}}), {image});
-  measure(options, Pad({{1, 0, 1, 1}, {2, 0, 1, 1}}), {taken});
-  measure(options, MaxPool2d(Pool2dOptions(1, 2)), {image});
-  measure(options, MaxPool2dGrad(Pool2dOptions(1, 2), 32), {taken, {DType::u8, taken.shape}});
+  measure(options, SliceOp({{1, 0, 32, 2}, {2, 0, 32, 2}}), {image});
+  measure(options, PadOp({{1, 0, 1, 1}, {2, 0, 1, 1}}), {taken});
+  measure(options, MaxPool2dOp(Pool2dOptions(1, 2)), {image});
+  measure(options, MaxPool2dGradOp(Pool2dOptions(1, 2), 32), {taken, {DType::u8, taken.shape}});
 }
 
 }  // namespace
@@ -147,14 +147,14 @@ void measure_expressions(const Options& options) {
   for (const Code code : {Code::add, Code::mul, Code::sub, Code::max, Code::mul, Code::add})
     r = b.emit({code, r, b.constant(0.5 + r)});
   std::vector<int> inputs;
-  measure(options, Pointwise(b.finish(r, inputs), DType::f32), {x});
-  measure(options, Pointwise({{Code::input, 0}, {Code::input, 1}, {Code::add, 0, 1}}, DType::f32), {x, x});
-  measure(options, Pointwise({{Code::input, 0}, {Code::gelu, 0}}, DType::f32), {x});
+  measure(options, PointwiseOp(b.finish(r, inputs), DType::f32), {x});
+  measure(options, PointwiseOp({{Code::input, 0}, {Code::input, 1}, {Code::add, 0, 1}}, DType::f32), {x, x});
+  measure(options, PointwiseOp({{Code::input, 0}, {Code::gelu, 0}}, DType::f32), {x});
   PointwiseBuilder n;  // (x − mean)·scale + shift by channel, plus a residual, then relu
   r = n.emit({Code::mul, n.emit({Code::sub, n.input(0), n.input(1)}), n.input(2)});
   r = n.emit({Code::relu, n.emit({Code::add, n.emit({Code::add, r, n.input(3)}), n.input(4)})});
   const TensorType image = f32({256, 32, 32, 64});
-  measure(options, Pointwise(n.finish(r, inputs), DType::f32), {image, c, c, c, image});
+  measure(options, PointwiseOp(n.finish(r, inputs), DType::f32), {image, c, c, c, image});
 }
 
 void measure_all(const Options& options) {

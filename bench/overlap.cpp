@@ -13,7 +13,7 @@
 #include <cstring>
 #include <vector>
 
-#include <tandem/plan/profile.h>
+#include <tandem/core/runtime/profile.h>
 #include <tandem/tandem.h>
 
 #include "command_line.h"
@@ -58,7 +58,7 @@ double seconds_a_step(const Program& program, const std::map<std::string, Tensor
 // `scale` multiplies the seconds of computing steps, `with_link` keeps those of the all-reduces.
 double predicted(const Program& program, const Profile& profile, double scale, bool with_link) {
   Program costed = with_costs(program, profile);
-  for (Step& s : costed.steps) {
+  for (Instruction& s : costed.instructions) {
     const bool computes = costed.lane(s.lane).kind == LaneKind::compute;
     s.cost.seconds *= computes ? scale : with_link ? 1 : 0;
   }
@@ -90,7 +90,7 @@ double median(std::vector<double> v) {
 
 void measure_all(const std::vector<std::string>& links, int pairs) {
   nn::MlpResidual net({.in = kWidth, .hidden = kWidth, .classes = 10, .blocks = 4});
-  net.initialise(1);
+  net.initialize(1);
   const Graph graph = forward_graph(net);
   std::printf("%-14s %-12s %10s %10s %10s %10s %8s\n", "link", "all-reduce", "free ms", "serial ms",
               "overlap ms", "sim ms", "hidden");

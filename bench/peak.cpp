@@ -1,7 +1,7 @@
 // What this machine can do at most: the ceilings of arithmetic and of memory, on 1 … N threads.
 #include <cstdio>
 
-#include <tandem/core/team.h>
+#include <tandem/core/base/team.h>
 
 #include "ceilings.h"
 #include "command_line.h"

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/kernel.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/tandem.h>
 
@@ -46,7 +46,7 @@ Graph traced(nn::Module& net, std::int64_t batch) {
 // One batch of drawn images, again and again.
 FunctionHost drawn_host(std::int64_t batch) {
   Loader loader(mapped(std::make_shared<MemoryDataset>(draw_cifar(batch, /*seed=*/0)),
-                       {std::make_shared<Normalise>(kCifarMean, kCifarStd)}),
+                       {std::make_shared<Normalize>(kCifarMean, kCifarStd)}),
                 {.batch_size = batch});
   std::vector<float> images(static_cast<std::size_t>(batch) * 32 * 32 * 3), rate{1e-3F};
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
@@ -61,7 +61,7 @@ FunctionHost drawn_host(std::int64_t batch) {
           [](const std::string&, std::int64_t, std::span<const std::byte>) {}};
 }
 
-bool computes(const Program& p, const Step& s) {
+bool computes(const Program& p, const Instruction& s) {
   return p.lane(s.lane).kind == LaneKind::compute && s.op->name() != "input" && s.op->name() != "result";
 }
 
@@ -80,10 +80,10 @@ std::vector<double> step_seconds(Session& session, int steps) {
 
 std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
   std::map<std::string, Kernels> all;
-  std::map<StepId, std::vector<double>> spans;
-  for (const Span& s : timeline.spans) spans[s.step].push_back(s.end - s.begin);
-  for (StepId id = 0; id < static_cast<StepId>(p.steps.size()); ++id) {
-    const Step& s = p.step(id);
+  std::map<InstructionId, std::vector<double>> spans;
+  for (const Span& s : timeline.spans) spans[s.instruction].push_back(s.end - s.begin);
+  for (InstructionId id = 0; id < static_cast<InstructionId>(p.instructions.size()); ++id) {
+    const Instruction& s = p.instruction(id);
     if (!computes(p, s)) continue;
     Kernels& k = all[signature(*s.op, s.inputs)];
     if (k.count++ == 0) {
@@ -106,19 +106,19 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
 
 void measure(const std::string& name, const Options& o, const Ceilings& most) {
   const auto net = nn::make_network(name, 10);
-  net->initialise(1);
+  net->initialize(1);
   Strategy s;
   s.optimizer = SgdOptions{.momentum = 0.9};
   s.threads = o.threads;
   if (o.bf16) s.amp = DType::bf16;
   const Program p = build(traced(*net, o.batch), s);
   FunctionHost host = drawn_host(o.batch);
-  Session session(p, {}, host, {.spans = 1'000'000});
+  Session session(p, thread_comms(p.ranks()), host, {.spans = 1'000'000});
   session.load(net->state());
   const std::vector<double> seconds = step_seconds(session, o.steps);
   const double step = seconds[seconds.size() / 2];
   Work work;
-  for (const Step& s : p.steps) {
+  for (const Instruction& s : p.instructions) {
     if (!computes(p, s)) continue;
     const Work w = s.op->cost(s.inputs, s.outputs);
     work.flops += w.flops, work.bytes += w.bytes;

@@ -83,7 +83,7 @@ def compare(network, arguments):
         for compiled in ((False, True) if arguments.compile else (False,)):
             variant = Variant(network, channels_last, compiled, arguments.bf16, arguments.batch_size)
             for _ in range(2):
-                variant.step()  # compiles, and makes the optimiser's state
+                variant.step()  # compiles, and makes the optimizer's state
             variants.append(variant)
     mine, theirs = [], {v.name: [] for v in variants}
     for _ in range(arguments.pairs):

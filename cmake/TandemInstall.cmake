@@ -6,7 +6,7 @@ foreach(folder ${TANDEM_FOLDERS})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem/${folder}
           FILES_MATCHING PATTERN "*.h" PATTERN cpu EXCLUDE PATTERN reference EXCLUDE)  # of kernels: the library's own
 endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/apps/tandem.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem)
+install(FILES ${PROJECT_SOURCE_DIR}/include/tandem.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem)
 if(TANDEM_APPS)
   set_target_properties(tandem_cli train_cifar PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS tandem_cli train_cifar RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -26,7 +26,7 @@ if(NOT CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   add_compile_options(-Wno-unknown-pragmas)  # of `#pragma GCC ivdep`, a hint
 endif()
 if(TANDEM_SANITIZE)
-  # GCC takes some of what a sanitizer adds for uses of uninitialised values (in std::regex).
+  # GCC takes some of what a sanitizer adds for uses of uninitialized values (in std::regex).
   add_compile_options(-fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer -g -O1 -Wno-maybe-uninitialized)
   add_link_options(-fsanitize=${TANDEM_SANITIZE})
   add_compile_definitions(TANDEM_SANITIZED)

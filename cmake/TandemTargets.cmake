@@ -5,8 +5,16 @@ set(TANDEM_COMMON_HEADERS <algorithm> <cmath> <functional> <map> <memory> <set> 
 function(tandem_configure_library target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-  # Headers are included as <tandem/FOLDER/name.h>: cmake/include/tandem holds one link a folder.
-  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/cmake/include>
+  # Headers are included as <tandem/FOLDER/name.h>: the build tree has a link to each folder and to each header of include/.
+  set(links ${PROJECT_BINARY_DIR}/include/tandem)
+  file(MAKE_DIRECTORY ${links})
+  foreach(folder ${TANDEM_FOLDERS})
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${folder} ${links}/${folder} SYMBOLIC)
+  endforeach()
+  foreach(header tandem.h engine.h)
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include/${header} ${links}/${header} SYMBOLIC)
+  endforeach()
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_include_directories(${target} SYSTEM PRIVATE ${XXHASH_INCLUDE})
   if(NOT PROJECT_IS_TOP_LEVEL)
@@ -54,7 +62,7 @@ function(tandem_test name)
 endfunction()
 
 # tandem_brief_sources(a.cpp ...): files of the library that run once, at the beginning or the end of a program, and
-# compile slowly. They are optimised less.
+# compile slowly. They are optimized less.
 function(tandem_brief_sources)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ OUTPUT_VARIABLE files)
   set_source_files_properties(${files} DIRECTORY ${Tandem_SOURCE_DIR} PROPERTIES

@@ -25,7 +25,7 @@ TensorType cifar_image_type();
 enum class CifarSplit { train, test };
 enum class CifarKind { any, cifar10, cifar100 };
 
-/// Labelled 32x32 colour images in the files of CIFAR's binary version, which stay open.
+/// Labeled 32x32 color images in the files of CIFAR's binary version, which stay open.
 /// CIFAR-10: from `dir`, or from its subfolder cifar-10-batches-bin: data_batch_1.bin … data_batch_5.bin (the
 /// first at least, and none missing in between) or test_batch.bin, each a whole number of 3073-byte records:
 /// label, then the red, green and blue planes (32,32). CIFAR-100: train.bin or test.bin in `dir` or its

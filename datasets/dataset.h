@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include <tandem/core/error.h>
-#include <tandem/core/types.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/types.h>
 
 namespace tandem {
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem {
 namespace {
@@ -127,11 +127,11 @@ struct Pose {
   }
 };
 
-/// Two colours, one brighter than the other in every channel; the foreground is either, equally likely.
-struct Colours {
+/// Two colors, one brighter than the other in every channel; the foreground is either, equally likely.
+struct Colors {
   std::array<float, 3> background, foreground;
 
-  explicit Colours(Draws& draws) {
+  explicit Colors(Draws& draws) {
     std::array<float, 3> direction;
     for (auto& d : direction) d = draws.between(0.1f, 1);
     const float length =
@@ -182,7 +182,7 @@ int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, k
   const Form& form = kForms[label];
   Draws draws(seed, index, "draw_cifar.scene");
   const Pose pose(form, draws);
-  const Colours colours(draws);
+  const Colors colors(draws);
   const Clouds clouds(draws);
   const float slope_x = draws.between(-0.008f, 0.008f), slope_y = draws.between(-0.008f, 0.008f);
   const float grain = draws.between(0.02f, 0.15f);
@@ -197,7 +197,7 @@ int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, k
           slope_x * (x - kCifarSide / 2) + slope_y * (y - kCifarSide / 2) + clouds(x, y) * (1 - ink);
       const auto random = noise.four(static_cast<std::uint64_t>(row * kCifarSide + column));
       for (int c = 0; c < 3; ++c) {
-        const float paint = colours.background[c] + ink * (colours.foreground[c] - colours.background[c]);
+        const float paint = colors.background[c] + ink * (colors.foreground[c] - colors.background[c]);
         const float value = paint + light + grain * (random[c] + random[3] - 1);
         *out++ = static_cast<std::uint8_t>(std::clamp(255 * value + 0.5f, 0.0f, 255.0f));
       }

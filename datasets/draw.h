@@ -16,9 +16,9 @@ std::array<std::string_view, kDrawnClasses> drawn_class_names();
 inline constexpr std::int64_t kFirstDrawnTestIndex = std::int64_t{1} << 40;
 
 /// Draws image `index` of the series `seed` into `pixels` (32,32,3) and returns its class. A pure
-/// function of (seed, index). The class decides the form alone; colours, place, size, rotation,
+/// function of (seed, index). The class decides the form alone; colors, place, size, rotation,
 /// lighting, background and noise are drawn from one distribution for all, and exchanging foreground
-/// with background leaves it unchanged: neither colour nor any fixed pixel tells a class. Images
+/// with background leaves it unchanged: neither color nor any fixed pixel tells a class. Images
 /// 10k … 10k+9 hold each class once, in a random order.
 int draw_image(std::uint64_t seed, std::int64_t index, std::span<std::uint8_t, kCifarImageBytes> pixels);
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/checksum.h>
+#include <tandem/core/base/checksum.h>
 
 namespace tandem {
 

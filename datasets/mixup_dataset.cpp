@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem {
 namespace {
@@ -52,7 +52,7 @@ MixupDataset::MixupDataset(DatasetPtr source, std::int64_t batch_size, double al
         batch_size, alpha));
   if ((type_.dtype != DType::f32 && type_.dtype != DType::f64) || this->source().labels_per_sample() != 1)
     throw Error(
-        fmt::format("MixupDataset: samples are {} with {}; mix f32 or f64 with one label: normalise first",
+        fmt::format("MixupDataset: samples are {} with {}; mix f32 or f64 with one label: normalize first",
                     to_string(type_), counted(this->source().labels_per_sample(), "label")));
 }
 

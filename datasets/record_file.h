@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include <tandem/core/input_file.h>
+#include <tandem/core/base/input_file.h>
 
 namespace tandem {
 

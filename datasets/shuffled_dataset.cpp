@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem {
 

@@ -1,6 +1,6 @@
 #include <tandem/dist/abort.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem {
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/step_graph.h>
+#include <tandem/autograd/training_graph.h>
 
 namespace tandem {
 
@@ -12,6 +12,7 @@ namespace tandem {
 /// runs beside backward because it has a lane of its own (Op::lane) and waits for its gradients only; where
 /// it stands in the list order is plan/list_order.h's. Throws Error for a group that names a parameter
 /// unknown, repeated, or of another stage or dtype.
-StepGraph add_all_reduces(StepGraph step, int replicas, const std::vector<std::vector<std::string>>& groups);
+TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
+                              const std::vector<std::vector<std::string>>& groups);
 
 }  // namespace tandem

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 
 namespace tandem {
 

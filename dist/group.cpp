@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem {
 

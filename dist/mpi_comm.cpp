@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 #ifndef TANDEM_HAS_MPI
 
@@ -109,7 +109,7 @@ class MpiComm final : public Comm, public AbortAware {
   }
 
  private:
-  enum class Step { finished, moved, idle };
+  enum class Outcome { finished, moved, idle };
   struct Ends {                  // whom a call exchanges messages with, and where
     std::span<const int> peers;  // may hold this rank
     std::uint64_t channel;
@@ -132,10 +132,10 @@ class MpiComm final : public Comm, public AbortAware {
                     std::ranges::all_of(ends.peers, [&](int p) { return bells.has(p); }));
     for (;;) {
       backoff.look();
-      const Step result = step();
-      if (result != Step::idle) ring(ends);
-      if (result == Step::finished) return;
-      if (result == Step::moved) {
+      const Outcome result = step();
+      if (result != Outcome::idle) ring(ends);
+      if (result == Outcome::finished) return;
+      if (result == Outcome::moved) {
         backoff.reset();
         continue;
       }
@@ -150,7 +150,7 @@ class MpiComm final : public Comm, public AbortAware {
       for (MPI_Request& request : requests)
         if (done && request != MPI_REQUEST_NULL)
           check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-      return done ? Step::finished : Step::idle;
+      return done ? Outcome::finished : Outcome::idle;
     });
   }
   void ring(const Ends& ends) {
@@ -206,7 +206,7 @@ void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int pe
       Stream& stream = s.streams.emplace_back(route, sending, data, bytes, options_.message_bytes);
       progress(ends, [&] {
         const bool moved = stream.advance(stream.segments());
-        return stream.finished() ? Step::finished : moved ? Step::moved : Step::idle;
+        return stream.finished() ? Outcome::finished : moved ? Outcome::moved : Outcome::idle;
       });
     }
     wait_all(ends, s.sends);
@@ -305,7 +305,7 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
       fold_segment(folded);
       moved = true;
     }
-    return finished && folded == own.segments() ? Step::finished : moved ? Step::moved : Step::idle;
+    return finished && folded == own.segments() ? Outcome::finished : moved ? Outcome::moved : Outcome::idle;
   });
 }
 
@@ -349,12 +349,12 @@ void MpiComm::listen_for_abort() {
 }  // namespace
 
 MpiSession::State::State() : launch(launch_environment()) {
-  int initialised = 0, finalised = 0, provided = 0;
-  MPI_Initialized(&initialised);
-  MPI_Finalized(&finalised);
-  if (finalised)
-    throw Error("MPI was finalised in this process and cannot start again: keep one MpiSession in main()");
-  if (initialised) {
+  int initialized = 0, finalized = 0, provided = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (finalized)
+    throw Error("MPI was finalized in this process and cannot start again: keep one MpiSession in main()");
+  if (initialized) {
     check(MPI_Query_thread(&provided), "MPI_Query_thread");
   } else {
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -396,10 +396,10 @@ std::unique_ptr<Comm> MpiSession::comm(const MpiOptions& options) {
 }
 
 void end_mpi_job(int code) {
-  int initialised = 0, finalised = 0;
-  MPI_Initialized(&initialised);
-  MPI_Finalized(&finalised);
-  if (initialised && !finalised) MPI_Abort(MPI_COMM_WORLD, code);
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized && !finalized) MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);
 }
 

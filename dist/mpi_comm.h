@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <tandem/core/comm.h>
+#include <tandem/core/runtime/comm.h>
 #include <tandem/dist/launch.h>
 
 namespace tandem {
@@ -18,11 +18,11 @@ struct MpiOptions {
 bool has_mpi();
 
 /// MPI for as long as it lives: one in main(), outliving every Comm it made, destroyed by the thread that
-/// made it. After an abort MPI is left as it is, since finalising would wait for ranks that are gone.
+/// made it. After an abort MPI is left as it is, since finalizing would wait for ranks that are gone.
 class MpiSession {
  public:
-  /// Initialises MPI for calls from several threads at once, or joins an MPI that the program initialised.
-  /// Throws Error when built without MPI, when MPI lacks thread support, was finalised before, or does not
+  /// Initializes MPI for calls from several threads at once, or joins an MPI that the program initialized.
+  /// Throws Error when built without MPI, when MPI lacks thread support, was finalized before, or does not
   /// see the ranks that the launcher announced.
   MpiSession();
   ~MpiSession();

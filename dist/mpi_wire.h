@@ -20,9 +20,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/types.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/types.h>
 #include <tandem/dist/doorbell.h>
 #include <tandem/dist/wait.h>
 

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
 #include <tandem/dist/wait.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 #include <tandem/dist/abort.h>
 
 namespace tandem {

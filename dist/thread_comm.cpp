@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
@@ -109,5 +109,13 @@ std::unique_ptr<Comm> ThreadWorld::comm(int rank) const {
 }
 
 void ThreadWorld::abort(const std::string& reason) const { state_->stop(reason); }
+
+std::vector<std::unique_ptr<Comm>> thread_comms(int ranks) {
+  std::vector<std::unique_ptr<Comm>> comms;
+  if (ranks == 1) return comms;
+  const ThreadWorld world(ranks);
+  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  return comms;
+}
 
 }  // namespace tandem

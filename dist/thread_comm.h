@@ -1,8 +1,9 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <vector>
 
-#include <tandem/core/comm.h>
+#include <tandem/core/runtime/comm.h>
 
 namespace tandem {
 
@@ -28,5 +29,8 @@ class ThreadWorld {
  private:
   std::shared_ptr<State> state_;
 };
+
+/// For a Session whose ranks are threads of this process: the Comm of each of them; none for a single rank.
+std::vector<std::unique_ptr<Comm>> thread_comms(int ranks);
 
 }  // namespace tandem

@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include <tandem/core/comm.h>
+#include <tandem/core/runtime/comm.h>
 #include <tandem/dist/link.h>
 
 namespace tandem {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_edit.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_edit.h>
 
 namespace tandem {
 namespace {

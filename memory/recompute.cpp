@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include <tandem/core/graph_edit.h>
+#include <tandem/core/graph/graph_edit.h>
 #include <tandem/memory/activations.h>
 #include <tandem/ops/pointwise.h>
 
@@ -41,7 +41,7 @@ class CheapActivations {
 
   std::vector<ValueId> find() {
     for (const Node& node : g_.nodes()) {
-      if (node.tag.phase != Phase::forward || !dynamic_cast<const Pointwise*>(node.op.get())) continue;
+      if (node.tag.phase != Phase::forward || !as<PointwiseOp>(node)) continue;
       const ValueId v = node.outputs[0];
       const auto users = backward_readers(g_, readers_, v);
       const bool together = std::all_of(users.begin(), users.end(), [&](NodeId r) {
@@ -71,7 +71,7 @@ class CheapActivations {
 
   // Infinite for what is no cheap expression, nor a product.
   double flops_of(const Node& node) const {
-    const auto* op = dynamic_cast<const Pointwise*>(node.op.get());
+    const auto* op = as<PointwiseOp>(node);
     if (op ? !is_cheap(op->program) : node.op->precision() != Precision::low)
       return std::numeric_limits<double>::infinity();
     return node.op->cost(g_.types(node.inputs), g_.types(node.outputs)).flops;

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
@@ -18,17 +18,17 @@
 namespace tandem::nn {
 namespace {
 
-Parameter drawn(const std::string& name, Shape shape, Fans fans, const Initialiser& init = {}) {
+Parameter drawn(const std::string& name, Shape shape, Fans fans, const Initializer& init = {}) {
   return {.name = name,
           .tensor = Tensor::zeros({default_dtype(), std::move(shape)}),
-          .initialise = [fans, init = init ? init : default_uniform()](
+          .initialize = [fans, init = init ? init : default_uniform()](
                             const TensorType& t, const std::string& path, std::uint64_t seed) {
             return init(t, fans, path, seed);
           }};
 }
 
 // The weight of a convolution.
-Parameter filters(Shape shape, Fans fans, const Initialiser& init) {
+Parameter filters(Shape shape, Fans fans, const Initializer& init) {
   Parameter p = drawn("weight", std::move(shape), fans, init);
   p.channels_last = p.tensor.shape();
   return p;
@@ -39,8 +39,8 @@ Parameter filled(const std::string& name, Shape shape, double value, bool traine
           [value](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, value); }};
 }
 
-// Drawn like PyTorch's where the weights are; 0 beside weights that are initialised otherwise.
-Parameter bias_of(std::int64_t out, Fans fans, const Initialiser& init) {
+// Drawn like PyTorch's where the weights are; 0 beside weights that are initialized otherwise.
+Parameter bias_of(std::int64_t out, Fans fans, const Initializer& init) {
   return init ? filled("bias", {out}, 0, true) : drawn("bias", {out}, fans);
 }
 
@@ -132,7 +132,7 @@ Embedding::Embedding(Module& parent, const std::string& name, EmbeddingOptions o
     : Module(parent, name) {
   add_parameter({.name = "weight",
                  .tensor = Tensor::zeros({default_dtype(), {options.count, options.features}}),
-                 .initialise = [](const TensorType& t, const std::string& path, std::uint64_t seed) {
+                 .initialize = [](const TensorType& t, const std::string& path, std::uint64_t seed) {
                    return normal(t, 0, 1, path, seed);
                  }});
 }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/nn/initialisers.h>
+#include <tandem/nn/initializers.h>
 #include <tandem/nn/module.h>
 #include <tandem/ops/window.h>
 
@@ -13,7 +13,7 @@ namespace tandem::nn {
 struct LinearOptions {
   std::int64_t in = 0, out = 0;
   bool bias = true;
-  Initialiser init{};  ///< of the weights, beside biases of 0; none: as PyTorch, weights and biases alike
+  Initializer init{};  ///< of the weights, beside biases of 0; none: as PyTorch, weights and biases alike
   /// (height, width, channels) of the image whose flattening is the input, where there is one: PyTorch
   /// flattens channels first, so in its files the weight's columns are in another order.
   Shape image{};
@@ -34,7 +34,7 @@ struct Conv2dOptions {
   Size2 kernel = 3, stride = 1, padding = 0, dilation = 1;  ///< of rows and columns: 3, or {1, 7}
   std::int64_t groups = 1;                                  ///< as many as channels: depthwise
   bool bias = true;
-  Initialiser init{};  ///< as LinearOptions::init
+  Initializer init{};  ///< as LinearOptions::init
 };
 /// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, rows, columns, in/groups) and `bias` (out).
 class Conv2d final : public Module {
@@ -53,7 +53,7 @@ struct ConvTranspose2dOptions {
   Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
-  Initialiser init{};  ///< as LinearOptions::init
+  Initializer init{};  ///< as LinearOptions::init
 };
 /// (N, H, W, in) -> (N, (H−1)·stride − 2·padding + dilation·(kernel−1) + output_padding + 1, …, out).
 /// Parameters `weight` (in, rows, columns, out/groups) and `bias` (out).
@@ -99,7 +99,7 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  ///< weight of the new statistics
 };
-/// Normalises over all axes but the last. Training: by the batch's statistics, updating `running_mean` and
+/// Normalizes over all axes but the last. Training: by the batch's statistics, updating `running_mean` and
 /// `running_var` (unbiased) in nodes of their own. Evaluation: by the running ones. A single value a channel
 /// is its own mean: training gives the bias for it (PyTorch refuses that). Throws Error where eps is
 /// negative, or the momentum not from 0 to 1.
@@ -116,7 +116,7 @@ struct LayerNormOptions {
   std::int64_t features = 0;
   double eps = 1e-5;
 };
-/// Normalises each row of (…, features). Parameters `weight` and `bias` (features), from 1 and 0.
+/// Normalizes each row of (…, features). Parameters `weight` and `bias` (features), from 1 and 0.
 class LayerNorm final : public Module {
  public:
   LayerNorm(Module& parent, const std::string& name, LayerNormOptions options);
@@ -144,7 +144,7 @@ struct GroupNormOptions {
   std::int64_t groups = 1, channels = 0;
   double eps = 1e-5;
 };
-/// Normalises each sample of (N, …, channels) by group of channels. Parameters `weight` and `bias`
+/// Normalizes each sample of (N, …, channels) by group of channels. Parameters `weight` and `bias`
 /// (channels).
 class GroupNorm final : public Module {
  public:

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 
 namespace tandem::nn {
 namespace {
@@ -43,7 +43,7 @@ void Module::require_new(const std::string& name) const {
         name));
   if (kOptimizerPath.substr(0, kOptimizerPath.size() - 1) == name)
     throw Error(
-        fmt::format("'{}' cannot name a part of a module: state of that name is the optimiser's", name));
+        fmt::format("'{}' cannot name a part of a module: state of that name is the optimizer's", name));
   if (std::ranges::any_of(children_, [&](const Module* c) { return c->name_ == name; }) ||
       std::ranges::any_of(parameters_, [&](const auto& p) { return p->name == name; }))
     throw Error(fmt::format("a module has two parts called '{}'", name));
@@ -51,7 +51,7 @@ void Module::require_new(const std::string& name) const {
 
 Tensor Module::operator()(const Tensor& x) {
   for (const auto& p : parameters_)
-    if (auto& impl = *p->tensor.impl(); !impl.slot.empty() && impl.trained != p->trained)
+    if (auto& impl = *p->tensor.impl(); !impl.state.empty() && impl.trained != p->trained)
       impl.trained = impl.requires_grad = p->trained;
   if (name_.empty()) return forward(x);
   const Scope scope(name_);
@@ -87,30 +87,30 @@ std::vector<std::string> Module::torch_counters() {
 
 namespace {
 const Tensor& contents(const Parameter& p, const std::string& path) {
-  if (p.tensor.impl()->slot.empty())
+  if (p.tensor.impl()->state.empty())
     throw Error(
-        fmt::format("parameter '{}' has no contents yet: initialise() or load() the model first", path));
+        fmt::format("parameter '{}' has no contents yet: initialize() or load() the model first", path));
   return p.tensor;
 }
 
 // Its Tensor names the state from now on.
 void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
   auto& impl = *p.tensor.impl();
-  impl.slot = path;
+  impl.state = path;
   impl.trained = impl.requires_grad = p.trained;
   ++impl.version;
   std::memcpy(impl.buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
 }
 }  // namespace
 
-void Module::initialise(std::uint64_t seed) {
+void Module::initialize(std::uint64_t seed) {
   for (auto& [path, p] : named_parameters()) {
-    if (!p->initialise)
+    if (!p->initialize)
       throw Error(
-          fmt::format("parameter '{}' has no function `initialise`, which would say how it begins", path));
-    const Tensor begins = p->initialise(p->tensor.type(), path, seed);
+          fmt::format("parameter '{}' has no function `initialize`, which would say how it begins", path));
+    const Tensor begins = p->initialize(p->tensor.type(), path, seed);
     if (!begins || begins.type() != p->tensor.type())
-      throw Error(fmt::format("parameter '{}' is {}, and its function `initialise` gives {}", path,
+      throw Error(fmt::format("parameter '{}' is {}, and its function `initialize` gives {}", path,
                               to_string(p->tensor.type()), begins ? to_string(begins.type()) : "nothing"));
     set_contents(*p, path, begins);
   }

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem::nn {
 
-/// A named tensor of a module: trained (parameter) or carried along (buffer). Its Tensor names a StateSlot,
+/// A named tensor of a module: trained (parameter) or carried along (buffer). Its Tensor names a State,
 /// so the same module computes eagerly and inside a trace.
 struct Parameter {
   std::string name;
@@ -18,7 +18,7 @@ struct Parameter {
   bool trained = true;  ///< may be changed, to freeze a part: what is called or traced from then on follows
   /// Initial contents, from the full path and the model's seed; ops/init.h has the usual ones. Throws what it
   /// likes.
-  std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialise;
+  std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialize;
   /// Where it has an axis of an image's channels: its shape as (rows, height, width, channels). In PyTorch's
   /// files channels come before height and width (torch_layout.h).
   Shape channels_last{};
@@ -47,20 +47,20 @@ class Module {
   Tensor operator()(const Tensor& x);
 
   /// Names every parameter by its path and fills it: what is drawn depends on path and seed alone. Throws
-  /// Error where a parameter has no `initialise`.
-  void initialise(std::uint64_t seed);
+  /// Error where a parameter has no `initialize`.
+  void initialize(std::uint64_t seed);
 
   /// All parameters and buffers of this module and its children by path, in order of declaration.
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
   /// Paths of what PyTorch counts batches in, and Tandem does not: it is in PyTorch's files alone.
   std::vector<std::string> torch_counters();
-  /// All parameters and buffers by path: copies, which stay as they are now. Throws Error before `initialise`
+  /// All parameters and buffers by path: copies, which stay as they are now. Throws Error before `initialize`
   /// or `load`.
   std::map<std::string, Tensor> state();
   /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
   void load(const std::map<std::string, Tensor>& state);
 
-  /// Training or evaluation behaviour (dropout, batch norm) of this module and its children.
+  /// Training or evaluation behavior (dropout, batch norm) of this module and its children.
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const { return training_; }
@@ -72,7 +72,7 @@ class Module {
   /// Declares a parameter; `*this` owns it. Throws Error where its name is empty, has a dot, or is taken.
   Tensor& add_parameter(Parameter parameter);
   void add_torch_counter(const std::string& name) { torch_counters_.push_back(name); }
-  /// The parameter that was declared `index`-th. Throws Error before `initialise` or `load`.
+  /// The parameter that was declared `index`-th. Throws Error before `initialize` or `load`.
   const Tensor& parameter(std::size_t index) const;
 
  private:

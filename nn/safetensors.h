@@ -3,9 +3,9 @@
 #include <map>
 #include <string>
 
-#include <tandem/core/files.h>
-#include <tandem/core/input_file.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/base/files.h>
+#include <tandem/core/base/input_file.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/nn/safetensors_header.h>
 
 namespace tandem::nn {

@@ -13,7 +13,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem::nn {
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 
 namespace tandem::nn {
 

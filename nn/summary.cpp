@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/trace.h>
 
 namespace tandem::nn {
 namespace {
@@ -35,12 +35,11 @@ Line& line_of(std::vector<Line>& lines, const std::string& module) {
 std::vector<bool> used_elsewhere(const Graph& g) {
   std::vector<bool> used(g.values().size());
   for (auto n = g.nodes().rbegin(); n != g.nodes().rend(); ++n) {
-    if (dynamic_cast<const Assign*>(n->op.get())) continue;
+    if (as<AssignOp>(*n)) continue;
     for (ValueId v : n->inputs) {
       const NodeId maker = g.value(v).producer;
       const bool passed_on = view_of(g, *n) && used[static_cast<std::size_t>(n->outputs[0])];
-      if (maker >= 0 &&
-          (passed_on || g.node(maker).tag.path != n->tag.path || dynamic_cast<const Result*>(n->op.get())))
+      if (maker >= 0 && (passed_on || g.node(maker).tag.path != n->tag.path || as<ResultOp>(*n)))
         used[static_cast<std::size_t>(v)] = true;
     }
   }
@@ -51,7 +50,7 @@ std::vector<Line> lines_of(const Graph& g) {
   std::vector<Line> lines;
   const std::vector<bool> used = used_elsewhere(g);
   for (const Node& n : g.nodes()) {
-    const bool outside = n.inputs.empty() || n.outputs.empty() || dynamic_cast<const Assign*>(n.op.get());
+    const bool outside = n.inputs.empty() || n.outputs.empty() || as<AssignOp>(n);
     if (outside || view_of(g, n)) continue;
     Line& line = line_of(lines, n.tag.path);
     if (line.bytes == 0) line.output = g.type(n.outputs[0]);
@@ -60,7 +59,7 @@ std::vector<Line> lines_of(const Graph& g) {
     line.flops += n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
     for (ValueId v : n.outputs) line.bytes += g.type(v).bytes();
   }
-  for (const StateSlot& s : g.slots())
+  for (const State& s : g.states())
     (s.trained ? line_of(lines, owner(s.path)).trained : line_of(lines, owner(s.path)).kept) +=
         s.type.elements();
   return lines;

@@ -9,7 +9,7 @@ namespace tandem::nn {
 /// that computes, in order, with the type of the last value that others use of it, its parameters that are
 /// trained and what else it keeps (frozen parameters, buffers), the floating-point operations of its forward
 /// (a multiply-add counting two) and the bytes of what it makes; then the sums. Modules below others are
-/// named by their paths; operations outside of any are "(model)". Throws Error before `initialise` or `load`,
+/// named by their paths; operations outside of any are "(model)". Throws Error before `initialize` or `load`,
 /// and where the input does not fit.
 std::string summary(Module& model, const TensorType& input);
 /// The same of what was traced, of a model that takes something else.

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/error.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem::nn {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/convert.h>
-#include <tandem/core/error.h>
-#include <tandem/core/files.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 
@@ -81,11 +81,11 @@ Weights read(Module& module, const std::string& file, const LoadOptions& options
     if (found != weights.tensors().end() && fits(found->second.type, torch_type(*p), options.convert)) {
       state.emplace(name, from_torch(*p, converted(weights.read(name), p->tensor.dtype())));
       any = true;
-    } else if (!p->tensor.impl()->slot.empty()) {
+    } else if (!p->tensor.impl()->state.empty()) {
       state.emplace(name, p->tensor);
     } else {
       throw Error(fmt::format(
-          "'{}' lacks '{}', and the model has no contents for it: initialise() it before a partial "
+          "'{}' lacks '{}', and the model has no contents for it: initialize() it before a partial "
           "load",
           file, name));
     }

@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 
 namespace tandem {
 

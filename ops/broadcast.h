@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 
 namespace tandem {
 
@@ -26,7 +26,7 @@ struct Loops {
   Shape extents;
   std::vector<Strides> strides;  ///< per operand
 };
-/// The same walk with as few loops as possible: extents of 1 dropped, neighbours that every operand walks
+/// The same walk with as few loops as possible: extents of 1 dropped, neighbors that every operand walks
 /// as one merged. At least one loop is left.
 Loops collapse(const Loops& loops);
 

@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem {
 namespace {
@@ -14,11 +15,11 @@ constexpr std::string_view kInsertedLater =
 
 }  // namespace
 
-AllReduce::AllReduce(int replicas) : replicas(replicas) {
+AllReduceOp::AllReduceOp(int replicas) : replicas(replicas) {
   if (replicas < 1) throw Error(fmt::format("all_reduce over {} replicas", replicas));
 }
-std::string AllReduce::attributes() const { return fmt::format("replicas={}", replicas); }
-Types AllReduce::infer(std::span<const TensorType> inputs) const {
+std::string AllReduceOp::attributes() const { return fmt::format("replicas={}", replicas); }
+Types AllReduceOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.empty()) throw Error("takes one value or more");
   for (const TensorType& t : inputs) {
     if (t.dtype != inputs[0].dtype)
@@ -29,7 +30,7 @@ Types AllReduce::infer(std::span<const TensorType> inputs) const {
   }
   return {inputs.begin(), inputs.end()};
 }
-Tensors AllReduce::vjp(const VjpArgs& args) const {
+Tensors AllReduceOp::vjp(const VjpArgs& args) const {
   Tensors wanted;
   const auto is_wanted = [&](std::size_t i) { return args.needed[i] && args.grads[i].defined(); };
   for (std::size_t i = 0; i < args.grads.size(); ++i)
@@ -41,62 +42,62 @@ Tensors AllReduce::vjp(const VjpArgs& args) const {
     if (is_wanted(i)) result[i] = sums[next++];
   return result;
 }
-Tensors AllReduce::batch(const BatchArgs& args) const {
-  if (std::ranges::count(args.batched, false) > 0)
+Tensors AllReduceOp::vmap(const VmapArgs& args) const {
+  if (std::ranges::count(args.mapped, false) > 0)
     no_rule(*this, "batch",
             "some of its values belong to all models together: reduce those in a group of their own");
   return all_reduce(args.inputs, replicas);
 }
-Work AllReduce::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+Work AllReduceOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, replicas - 1);
 }
-std::vector<Alias> AllReduce::may_alias(std::span<const TensorType> inputs) const {
+std::vector<Alias> AllReduceOp::may_alias(std::span<const TensorType> inputs) const {
   std::vector<Alias> aliases;
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) aliases.push_back({i, i, Alias::in_place});
   return aliases;
 }
 
-std::string Send::attributes() const { return fmt::format("peer_stage={}", peer_stage); }
-Types Send::infer(std::span<const TensorType> inputs) const {
+std::string SendOp::attributes() const { return fmt::format("peer_stage={}", peer_stage); }
+Types SendOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 1) throw Error("takes one value");
   return {};
 }
-Tensors Send::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
-Tensors Send::batch(const BatchArgs& args) const {
-  return apply_op(std::make_shared<Send>(peer_stage), args.inputs);
+Tensors SendOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
+Tensors SendOp::vmap(const VmapArgs& args) const {
+  return apply_op(std::make_shared<SendOp>(peer_stage), args.inputs);
 }
-Work Send::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+Work SendOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
 
-std::string Receive::attributes() const {
+std::string ReceiveOp::attributes() const {
   return fmt::format("peer_stage={} type={}", peer_stage, to_string(type));
 }
-Types Receive::infer(std::span<const TensorType> inputs) const {
+Types ReceiveOp::infer(std::span<const TensorType> inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {type};
 }
-Tensors Receive::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
-Tensors Receive::batch(const BatchArgs& args) const {
+Tensors ReceiveOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
+Tensors ReceiveOp::vmap(const VmapArgs& args) const {
   return {receive(peer_stage, with_models(type, args.models))};
 }
-Work Receive::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+Work ReceiveOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
 
-Types Barrier::infer(std::span<const TensorType> inputs) const {
+Types BarrierOp::infer(std::span<const TensorType> inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {};
 }
-Tensors Barrier::batch(const BatchArgs&) const { return apply_op(std::make_shared<Barrier>(), {}); }
+Tensors BarrierOp::vmap(const VmapArgs&) const { return apply_op(std::make_shared<BarrierOp>(), {}); }
 
 Tensors all_reduce(const Tensors& values, int replicas) {
-  return apply_op(std::make_shared<AllReduce>(replicas), values);
+  return apply_op(std::make_shared<AllReduceOp>(replicas), values);
 }
-void send(const Tensor& value, int peer_stage) { apply_op(std::make_shared<Send>(peer_stage), {value}); }
+void send(const Tensor& value, int peer_stage) { apply_op(std::make_shared<SendOp>(peer_stage), {value}); }
 Tensor receive(int peer_stage, TensorType type) {
-  return apply_op1(std::make_shared<Receive>(peer_stage, std::move(type)), {});
+  return apply_op1(std::make_shared<ReceiveOp>(peer_stage, std::move(type)), {});
 }
-void barrier() { apply_op(std::make_shared<Barrier>(), {}); }
+void barrier() { apply_op(std::make_shared<BarrierOp>(), {}); }
 
 }  // namespace tandem

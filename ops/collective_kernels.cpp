@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/comm.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/memory.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/runtime/comm.h>
 #include <tandem/ops/collective.h>
 
 namespace tandem {
@@ -36,7 +36,7 @@ class AllReduceKernel final : public Kernel {
  public:
   explicit AllReduceKernel(const KernelSpec& spec)
       : dtype_(spec.inputs[0].dtype),
-        replicas_(static_cast<const AllReduce&>(spec.op).replicas),
+        replicas_(static_cast<const AllReduceOp&>(spec.op).replicas),
         channel_(spec.channel) {
     for (const TensorType& t : spec.inputs) bytes_.push_back(t.bytes());
   }
@@ -87,14 +87,14 @@ int peer_rank(const RankContext& me, int stage, const char* op) {
 }
 
 KernelPtr make_send(const KernelSpec& spec) {
-  const int stage = static_cast<const Send&>(spec.op).peer_stage;
+  const int stage = static_cast<const SendOp&>(spec.op).peer_stage;
   return make_kernel([stage, bytes = spec.inputs[0].bytes(), channel = spec.channel](const Launch& l) {
     comm_of(l, "send").send(l.in[0], bytes, peer_rank(*l.rank, stage, "send"), channel);
   });
 }
 
 KernelPtr make_receive(const KernelSpec& spec) {
-  const int stage = static_cast<const Receive&>(spec.op).peer_stage;
+  const int stage = static_cast<const ReceiveOp&>(spec.op).peer_stage;
   return make_kernel([stage, bytes = spec.outputs[0].bytes(), channel = spec.channel](const Launch& l) {
     comm_of(l, "receive").receive(l.out[0], bytes, peer_rank(*l.rank, stage, "receive"), channel);
   });

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
@@ -49,16 +50,16 @@ TensorType weight_type(const Conv2dSize& s, DType dtype) {
 
 }  // namespace
 
-std::string Conv2dOp::attributes() const {
+std::string ConvolutionOp::attributes() const {
   return fmt::format("stride={} padding={} dilation={} groups={}", to_string(options.stride),
                      to_string(options.padding), to_string(options.dilation), options.groups);
 }
 
-Tensors Conv2dOp::batch(const BatchArgs& args) const { return map_over_models(clone(), args); }
+Tensors ConvolutionOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
 
 // Each of the three multiplies every output pixel's channels with every tap of every input channel of its
 // group.
-Work Conv2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work ConvolutionOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const Conv2dSize s = size(inputs);
   Work work = streaming_work(inputs, outputs, 0);
   const double taps = static_cast<double>(s.window.kernel.h * s.window.kernel.w * (s.in / s.groups));
@@ -66,7 +67,7 @@ Work Conv2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-Conv2dSize Conv2d::size(std::span<const TensorType> inputs) const {
+Conv2dSize Conv2dOp::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 3);
   const TensorType &x = inputs[0], &w = inputs[1];
   check_images("input", x);
@@ -79,10 +80,10 @@ Conv2dSize Conv2d::size(std::span<const TensorType> inputs) const {
     throw Error(fmt::format("the bias {} is not ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));
 }
-Types Conv2d::infer(std::span<const TensorType> inputs) const {
+Types Conv2dOp::infer(std::span<const TensorType> inputs) const {
   return {output_type(size(inputs), inputs[0].dtype)};
 }
-Tensors Conv2d::vjp(const VjpArgs& args) const {
+Tensors Conv2dOp::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &w = args.inputs[1], &g = args.grads[0];
   const bool bias = args.inputs.size() == 3 && args.needed[2];
   Tensors gradients(args.inputs.size());
@@ -95,10 +96,10 @@ Tensors Conv2d::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-std::string Conv2dGradInput::attributes() const {
-  return fmt::format("{} image={}", Conv2dOp::attributes(), to_string(image));
+std::string Conv2dGradInputOp::attributes() const {
+  return fmt::format("{} image={}", ConvolutionOp::attributes(), to_string(image));
 }
-Conv2dSize Conv2dGradInput::size(std::span<const TensorType> inputs) const {
+Conv2dSize Conv2dGradInputOp::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &g = inputs[0], &w = inputs[1];
   check_images("gradient of the output", g);
@@ -109,10 +110,10 @@ Conv2dSize Conv2dGradInput::size(std::span<const TensorType> inputs) const {
   check_output(s, g);
   return s;
 }
-Types Conv2dGradInput::infer(std::span<const TensorType> inputs) const {
+Types Conv2dGradInputOp::infer(std::span<const TensorType> inputs) const {
   return {image_type(size(inputs), inputs[0].dtype)};
 }
-Tensors Conv2dGradInput::vjp(const VjpArgs& args) const {
+Tensors Conv2dGradInputOp::vjp(const VjpArgs& args) const {
   const Tensor &grad_output = args.inputs[0], &w = args.inputs[1], &g = args.grads[0];
   Tensors gradients(2);
   if (args.needed[0]) gradients[0] = conv2d(g, w, {}, options);
@@ -120,10 +121,10 @@ Tensors Conv2dGradInput::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-std::string Conv2dGradWeight::attributes() const {
-  return fmt::format("{} kernel={} bias={}", Conv2dOp::attributes(), to_string(kernel), int{bias});
+std::string Conv2dGradWeightOp::attributes() const {
+  return fmt::format("{} kernel={} bias={}", ConvolutionOp::attributes(), to_string(kernel), int{bias});
 }
-Conv2dSize Conv2dGradWeight::size(std::span<const TensorType> inputs) const {
+Conv2dSize Conv2dGradWeightOp::size(std::span<const TensorType> inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &x = inputs[0], &g = inputs[1];
   check_images("input", x);
@@ -132,14 +133,14 @@ Conv2dSize Conv2dGradWeight::size(std::span<const TensorType> inputs) const {
   check_output(s, g);
   return s;
 }
-Types Conv2dGradWeight::infer(std::span<const TensorType> inputs) const {
+Types Conv2dGradWeightOp::infer(std::span<const TensorType> inputs) const {
   const Conv2dSize s = size(inputs);
   Types types{weight_type(s, inputs[0].dtype)};
   if (bias) types.push_back({inputs[0].dtype, {s.out}});
   return types;
 }
 // The adjoint of (weights', bias') <- grad_output is the convolution with those weights and that bias.
-Tensors Conv2dGradWeight::vjp(const VjpArgs& args) const {
+Tensors Conv2dGradWeightOp::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &grad_output = args.inputs[1];
   const Tensor by_bias = bias ? args.grads[1] : Tensor();
   const Tensor weights = args.grads[0] ? args.grads[0] : Tensor::zeros(args.outputs[0].type());
@@ -153,7 +154,7 @@ Tensors Conv2dGradWeight::vjp(const VjpArgs& args) const {
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const Conv2dOptions& options) {
   Tensors operands{x, weight};
   if (bias) operands.push_back(bias);
-  return apply_op1(std::make_shared<Conv2d>(options), std::move(operands));
+  return apply_op1(std::make_shared<Conv2dOp>(options), std::move(operands));
 }
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTranspose2dOptions& o) {
@@ -176,11 +177,11 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
 }
 Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
                          const Conv2dOptions& options) {
-  return apply_op1(std::make_shared<Conv2dGradInput>(options, image), {grad_output, weight});
+  return apply_op1(std::make_shared<Conv2dGradInputOp>(options, image), {grad_output, weight});
 }
 Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,
                            const Conv2dOptions& options) {
-  return apply_op(std::make_shared<Conv2dGradWeight>(options, kernel, bias), {x, grad_output});
+  return apply_op(std::make_shared<Conv2dGradWeightOp>(options, kernel, bias), {x, grad_output});
 }
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/ops/window.h>
 
 namespace tandem {
@@ -20,11 +20,11 @@ struct Conv2dSize {
 
 /// What a convolution and its two derivatives share. The three are the partial derivatives of one trilinear
 /// form, so each one's derivatives are the other two.
-class Conv2dOp : public Op {
+class ConvolutionOp : public Op {
  public:
-  explicit Conv2dOp(Conv2dOptions options) : options(options) {}
+  explicit ConvolutionOp(Conv2dOptions options) : options(options) {}
   std::string attributes() const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Precision precision() const override { return Precision::low; }
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
@@ -41,23 +41,23 @@ class Conv2dOp : public Op {
 /// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). A cross-correlation, as
 /// everywhere in the field. The bias is part of the sum; where it is added in it, and so its rounding, is the
 /// kernel's.
-class Conv2d final : public Conv2dOp {
+class Conv2dOp final : public ConvolutionOp {
  public:
-  using Conv2dOp::Conv2dOp;
+  using ConvolutionOp::ConvolutionOp;
   std::string_view name() const override { return "conv2d"; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Conv2dSize size(std::span<const TensorType> inputs) const override;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<Conv2d>(options); }
+  OpPtr clone() const override { return std::make_shared<Conv2dOp>(options); }
 };
 
 /// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C); a transposed
 /// convolution.
-class Conv2dGradInput final : public Conv2dOp {
+class Conv2dGradInputOp final : public ConvolutionOp {
  public:
-  Conv2dGradInput(Conv2dOptions options, Size2 image) : Conv2dOp(options), image(image) {}
+  Conv2dGradInputOp(Conv2dOptions options, Size2 image) : ConvolutionOp(options), image(image) {}
   std::string_view name() const override { return "conv2d_grad_input"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -67,15 +67,15 @@ class Conv2dGradInput final : public Conv2dOp {
   const Size2 image;  ///< H, W: several fit one output where the stride skips pixels
 
  protected:
-  OpPtr clone() const override { return std::make_shared<Conv2dGradInput>(options, image); }
+  OpPtr clone() const override { return std::make_shared<Conv2dGradInputOp>(options, image); }
 };
 
 /// image (N,H,W,C), grad_output (N,Ho,Wo,O) -> gradient of the weights (O,Kh,Kw,C/groups) [, of the bias
 /// (O)].
-class Conv2dGradWeight final : public Conv2dOp {
+class Conv2dGradWeightOp final : public ConvolutionOp {
  public:
-  Conv2dGradWeight(Conv2dOptions options, Size2 kernel, bool bias)
-      : Conv2dOp(options), kernel(kernel), bias(bias) {}
+  Conv2dGradWeightOp(Conv2dOptions options, Size2 kernel, bool bias)
+      : ConvolutionOp(options), kernel(kernel), bias(bias) {}
   std::string_view name() const override { return "conv2d_grad_weight"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -86,7 +86,7 @@ class Conv2dGradWeight final : public Conv2dOp {
   const bool bias;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<Conv2dGradWeight>(options, kernel, bias); }
+  OpPtr clone() const override { return std::make_shared<Conv2dGradWeightOp>(options, kernel, bias); }
 };
 
 /// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with

@@ -2,8 +2,9 @@
 
 #include <cstring>
 
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem {
 namespace {
@@ -21,28 +22,28 @@ KernelPtr make_copy(const KernelSpec& spec) {
 
 }  // namespace
 
-Types CopyOut::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
-Tensors CopyOut::batch(const BatchArgs& args) const { return {copy_out(args.inputs.at(0))}; }
-Work CopyOut::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+Types CopyOutOp::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
+Tensors CopyOutOp::vmap(const VmapArgs& args) const { return {copy_out(args.inputs.at(0))}; }
+Work CopyOutOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
 
-Types CopyIn::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
-Tensors CopyIn::batch(const BatchArgs& args) const { return {copy_in(args.inputs.at(0))}; }
-Work CopyIn::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+Types CopyInOp::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
+Tensors CopyInOp::vmap(const VmapArgs& args) const { return {copy_in(args.inputs.at(0))}; }
+Work CopyInOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
 
-Types Copy::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
-Tensors Copy::batch(const BatchArgs& args) const {
-  return {apply_op1(std::make_shared<Copy>(), args.inputs)};
+Types CopyOp::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
+Tensors CopyOp::vmap(const VmapArgs& args) const {
+  return {apply_op1(std::make_shared<CopyOp>(), args.inputs)};
 }
-Work Copy::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+Work CopyOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
   return streaming_work(in, out, 0);
 }
 
-Tensor copy_out(const Tensor& value) { return apply_op1(std::make_shared<CopyOut>(), {value}); }
-Tensor copy_in(const Tensor& host_copy) { return apply_op1(std::make_shared<CopyIn>(), {host_copy}); }
+Tensor copy_out(const Tensor& value) { return apply_op1(std::make_shared<CopyOutOp>(), {value}); }
+Tensor copy_in(const Tensor& host_copy) { return apply_op1(std::make_shared<CopyInOp>(), {host_copy}); }
 
 void add_copy_kernels(KernelTable& table) {
   table.add("copy", make_copy);

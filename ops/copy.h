@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
@@ -8,36 +8,36 @@ class KernelTable;
 
 /// A copy of a value in host memory (the host arena): what a swap keeps while the device's memory is reused.
 /// Mathematically the identity. Same type in and out.
-class CopyOut final : public Op {
+class CopyOutOp final : public Op {
  public:
   std::string_view name() const override { return "copy_out"; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::copy_out; }
 };
 
 /// The way back: a new value in the device's memory, equal to the host copy.
-class CopyIn final : public Op {
+class CopyInOp final : public Op {
  public:
   std::string_view name() const override { return "copy_in"; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::copy_in; }
 };
 
 /// A copy on the compute lane, made visible where a value must lie in two places.
-class Copy final : public Op {
+class CopyOp final : public Op {
  public:
   std::string_view name() const override { return "copy"; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };

@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
-#include <tandem/core/kernel.h>
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/random.h>
 
 namespace tandem {
@@ -20,7 +20,7 @@ struct DropoutMask {
         microbatch(spec.tag.microbatch),
         microbatches(spec.microbatches),
         rng_id(spec.tag.rng_id),
-        threshold(static_cast<float>(static_cast<const Dropout&>(spec.op).p)) {}
+        threshold(static_cast<float>(static_cast<const DropoutOp&>(spec.op).p)) {}
 
   RngKey key(const Launch& l) const {
     const auto seed = *static_cast<const std::int64_t*>(l.in[1]);

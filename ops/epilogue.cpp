@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/memory.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
@@ -18,10 +18,10 @@ namespace {
 class EpilogueKernel final : public Kernel {
  public:
   explicit EpilogueKernel(const KernelSpec& spec)
-      : own_(static_cast<const Epilogue&>(spec.op).own), inputs_(spec.inputs.size()) {
-    const auto& op = static_cast<const Epilogue&>(spec.op);
+      : own_(static_cast<const EpilogueOp&>(spec.op).own), inputs_(spec.inputs.size()) {
+    const auto& op = static_cast<const EpilogueOp&>(spec.op);
     const Types types = op.expression_types(spec.inputs);
-    const Pointwise expression(op.program, types[0].dtype);
+    const PointwiseOp expression(op.program, types[0].dtype);
     product_ = spec.table->make({*op.product, spec.inputs.first(own_), spec.outputs, spec.tag, spec.threads});
     expression_ = spec.table->make(
         {expression, types, spec.outputs, spec.tag, spec.threads, spec.microbatches, 0, product_->pieces()});
@@ -31,7 +31,7 @@ class EpilogueKernel final : public Kernel {
     return align_up(product_->workspace()) + expression_->workspace();
   }
   void run(const Launch& l) const override {
-    std::array<const void*, Epilogue::kMostInputs> in{l.out[0]};
+    std::array<const void*, EpilogueOp::kMostInputs> in{l.out[0]};
     std::copy(l.in + own_, l.in + inputs_, in.begin() + 1);
     auto* const scratch = static_cast<std::byte*>(l.workspace) + align_up(product_->workspace());
     const Launch expression{in.data(), l.out, scratch, l.batch, l.rank};
@@ -53,15 +53,15 @@ class EpilogueKernel final : public Kernel {
 
 }  // namespace
 
-Epilogue::Epilogue(OpPtr product, std::size_t own, PointwiseProgram program, std::string label)
+EpilogueOp::EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression program, std::string label)
     : product(std::move(product)), own(own), program(std::move(program)), label_(std::move(label)) {}
 
-std::string Epilogue::label() const { return fmt::format("{} + {}", product->label(), label_); }
-std::string Epilogue::attributes() const {
+std::string EpilogueOp::label() const { return fmt::format("{} + {}", product->label(), label_); }
+std::string EpilogueOp::attributes() const {
   return fmt::format("{}{{{}}} of {}: {}", product->name(), product->attributes(), own, to_string(program));
 }
 
-Types Epilogue::expression_types(std::span<const TensorType> inputs) const {
+Types EpilogueOp::expression_types(std::span<const TensorType> inputs) const {
   if (inputs.size() < own || inputs.size() - own >= kMostInputs)
     throw Error(fmt::format("takes {} to {} inputs, not {}", own, own + kMostInputs - 1, inputs.size()));
   Types types = product->infer(inputs.first(own));
@@ -70,26 +70,26 @@ Types Epilogue::expression_types(std::span<const TensorType> inputs) const {
   return types;
 }
 
-Types Epilogue::infer(std::span<const TensorType> inputs) const {
+Types EpilogueOp::infer(std::span<const TensorType> inputs) const {
   const Types types = expression_types(inputs);
-  Types values = Pointwise(program, types[0].dtype).infer(types);
+  Types values = PointwiseOp(program, types[0].dtype).infer(types);
   if (values[0] != types[0])
     throw Error(fmt::format("the expression makes {} of {}", to_string(values[0]), to_string(types[0])));
   return values;
 }
 
-Tensors Epilogue::vjp(const VjpArgs&) const {
+Tensors EpilogueOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "products are given expressions after differentiation");
 }
-Tensors Epilogue::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<Epilogue>(*this), args);
+Tensors EpilogueOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<EpilogueOp>(*this), args);
 }
 
-Work Epilogue::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work EpilogueOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const Types types = expression_types(inputs);
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = product->cost(inputs.first(own), std::span(types).first(1)).flops +
-               Pointwise(program, types[0].dtype).cost(types, outputs).flops;
+               PointwiseOp(program, types[0].dtype).cost(types, outputs).flops;
   return work;
 }
 

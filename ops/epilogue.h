@@ -2,28 +2,28 @@
 #include <cstddef>
 #include <string>
 
-#include <tandem/core/kernel.h>
-#include <tandem/core/op.h>
-#include <tandem/ops/pointwise_program.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/ops/pointwise_expression.h>
 
 namespace tandem {
 
 /// A product (of matrices, a convolution) with an expression of its result, evaluated on each piece of that
-/// while the piece is in the caches (Kernel::pieces): a normalisation, an activation, a residual to add. The
+/// while the piece is in the caches (Kernel::pieces): a normalization, an activation, a residual to add. The
 /// product's inputs, then the expression's others -> the expression's value, of the product's type. Every
 /// element has the bits that the two have apart. A pass joins them after differentiation
 /// (plan/fuse_epilogues.h).
-class Epilogue final : public Op {
+class EpilogueOp final : public Op {
  public:
   /// Input 0 of `program` is the result of `product`, an op of one output that takes `own` inputs; its input
   /// k > 0 is input own + k − 1 of this op. `label`: what users call the expression.
-  Epilogue(OpPtr product, std::size_t own, PointwiseProgram program, std::string label);
+  EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression program, std::string label);
   std::string_view name() const override { return "epilogue"; }
   std::string label() const override;
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   Precision precision() const override { return product->precision(); }
@@ -33,7 +33,7 @@ class Epilogue final : public Op {
 
   const OpPtr product;
   const std::size_t own;
-  const PointwiseProgram program;
+  const PointwiseExpression program;
   static constexpr std::size_t kMostInputs = 16;  ///< of the expression
 
  private:

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/shape.h>
 
@@ -30,13 +31,13 @@ void check_type(const char* what, const TensorType& actual, const TensorType& ex
 // (…,C) -> (rows,C)
 Tensor rows_of(const Tensor& x) {
   if (x.type().rank() == 0 || x.elements() == 0)
-    throw Error(fmt::format("{} has no last axis to normalise, or is empty", to_string(x.type())));
+    throw Error(fmt::format("{} has no last axis to normalize, or is empty", to_string(x.type())));
   return reshape(x, {x.elements() / x.size(-1), x.size(-1)});
 }
 
-Tensor normalised(std::int64_t groups, double epsilon, Tensors inputs) {
-  const bool centred = inputs.size() == 3;
-  return apply_op(std::make_shared<GroupNorm>(groups, epsilon, centred), std::move(inputs))[0];
+Tensor normalized(std::int64_t groups, double epsilon, Tensors inputs) {
+  const bool centered = inputs.size() == 3;
+  return apply_op(std::make_shared<GroupNormOp>(groups, epsilon, centered), std::move(inputs))[0];
 }
 
 }  // namespace
@@ -47,41 +48,42 @@ GroupNormSize::GroupNormSize(const TensorType& x, std::int64_t groups)
       channels(x.shape.back()),
       groups(groups) {}
 
-std::string GroupNorm::attributes() const {
-  return fmt::format("groups={} epsilon={} centred={}", groups, epsilon, int{centred});
+std::string GroupNormOp::attributes() const {
+  return fmt::format("groups={} epsilon={} centered={}", groups, epsilon, int{centered});
 }
-Types GroupNorm::infer(std::span<const TensorType> inputs) const {
-  if (inputs.size() != (centred ? 3 : 2))
-    throw Error(centred ? "takes x, gamma and beta" : "takes x and gamma");
+Types GroupNormOp::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != (centered ? 3 : 2))
+    throw Error(centered ? "takes x, gamma and beta" : "takes x and gamma");
   check_x(inputs[0], groups);
   for (const auto& parameter : inputs.subspan(1))
     check_type("a parameter", parameter, channel_type(inputs[0]));
   const TensorType statistic = statistic_type(inputs[0], groups);
   Types types{inputs[0], statistic};
-  if (centred) types.push_back(statistic);
+  if (centered) types.push_back(statistic);
   return types;
 }
-Tensors GroupNorm::vjp(const VjpArgs& args) const {
+Tensors GroupNormOp::vjp(const VjpArgs& args) const {
   for (std::size_t i = 1; i < args.grads.size(); ++i)
     if (args.grads[i]) no_rule(*this, "vjp", "of its statistics: compute them by mean() and variance()");
   Tensors operands{args.inputs[0], args.inputs[1], args.grads[0], args.outputs[1]};
-  if (centred) operands.push_back(args.outputs[2]);
-  return apply_op(std::make_shared<GroupNormGrad>(groups, centred), std::move(operands));
+  if (centered) operands.push_back(args.outputs[2]);
+  return apply_op(std::make_shared<GroupNormGradOp>(groups, centered), std::move(operands));
 }
-Tensors GroupNorm::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<GroupNorm>(groups, epsilon, centred), args);
+Tensors GroupNormOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<GroupNormOp>(groups, epsilon, centered), args);
 }
-Work GroupNorm::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work GroupNormOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 7 * static_cast<double>(inputs[0].elements());
   return work;
 }
 
-std::string GroupNormGrad::attributes() const {
-  return fmt::format("groups={} centred={}", groups, int{centred});
+std::string GroupNormGradOp::attributes() const {
+  return fmt::format("groups={} centered={}", groups, int{centered});
 }
-Types GroupNormGrad::infer(std::span<const TensorType> inputs) const {
-  if (inputs.size() != (centred ? 5 : 4)) throw Error("takes x, gamma, the gradient of y and the statistics");
+Types GroupNormGradOp::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != (centered ? 5 : 4))
+    throw Error("takes x, gamma, the gradient of y and the statistics");
   const TensorType& x = inputs[0];
   check_x(x, groups);
   check_type("gamma", inputs[1], channel_type(x));
@@ -89,16 +91,16 @@ Types GroupNormGrad::infer(std::span<const TensorType> inputs) const {
   for (const auto& statistic : inputs.subspan(3))
     check_type("a statistic", statistic, statistic_type(x, groups));
   Types types{x, inputs[1]};
-  if (centred) types.push_back(inputs[1]);
+  if (centered) types.push_back(inputs[1]);
   return types;
 }
-Tensors GroupNormGrad::vjp(const VjpArgs&) const {
+Tensors GroupNormGradOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "second derivatives: compose the norm of mean(), variance() and expressions");
 }
-Tensors GroupNormGrad::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<GroupNormGrad>(groups, centred), args);
+Tensors GroupNormGradOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<GroupNormGradOp>(groups, centered), args);
 }
-Work GroupNormGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work GroupNormGradOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 9 * static_cast<double>(inputs[0].elements());
   return work;
@@ -106,13 +108,13 @@ Work GroupNormGrad::cost(std::span<const TensorType> inputs, std::span<const Ten
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,
                   double epsilon) {
-  return normalised(groups, epsilon, {x, gamma, beta});
+  return normalized(groups, epsilon, {x, gamma, beta});
 }
 Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
-  return reshape(normalised(1, epsilon, {rows_of(x), gamma, beta}), x.shape());
+  return reshape(normalized(1, epsilon, {rows_of(x), gamma, beta}), x.shape());
 }
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon) {
-  return reshape(normalised(1, epsilon, {rows_of(x), gamma}), x.shape());
+  return reshape(normalized(1, epsilon, {rows_of(x), gamma}), x.shape());
 }
 
 }  // namespace tandem

@@ -1,56 +1,56 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
 /// x (N,…,C), gamma (C) [, beta (C)] -> y (N,…,C), inv_std (N,groups) [, mean (N,groups)]: within a sample,
-/// each group of C/groups neighbouring channels is normalised over all its pixels, y = (x −
+/// each group of C/groups neighboring channels is normalized over all its pixels, y = (x −
 /// mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon), with the biased variance. Where it is not
-/// `centred` there is neither beta nor mean, and the variance is the mean square. Layer norm is the case of
+/// `centered` there is neither beta nor mean, and the variance is the mean square. Layer norm is the case of
 /// one group and no pixels. Parameters and statistics are f64 where x is and f32 elsewhere.
-class GroupNorm final : public Op {
+class GroupNormOp final : public Op {
  public:
-  GroupNorm(std::int64_t groups, double epsilon, bool centred)
-      : groups(groups), epsilon(epsilon), centred(centred) {}
+  GroupNormOp(std::int64_t groups, double epsilon, bool centered)
+      : groups(groups), epsilon(epsilon), centered(centered) {}
   std::string_view name() const override { return "group_norm"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 0, Alias::in_place}};
   }
   const std::int64_t groups;
   const double epsilon;
-  const bool centred;
+  const bool centered;
 };
 
 /// x, gamma, grad_y, inv_std [, mean] -> gradients of x and gamma [, of beta], the statistics being those of
 /// x. Fused, and not differentiable again.
-class GroupNormGrad final : public Op {
+class GroupNormGradOp final : public Op {
  public:
-  GroupNormGrad(std::int64_t groups, bool centred) : groups(groups), centred(centred) {}
+  GroupNormGradOp(std::int64_t groups, bool centered) : groups(groups), centered(centered) {}
   std::string_view name() const override { return "group_norm_grad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 2, Alias::in_place}, {0, 0, Alias::in_place}};
   }
   const std::int64_t groups;
-  const bool centred;
+  const bool centered;
 };
 
-/// Normalises each sample of x (N,…,C) by group of channels; gamma and beta (C). Throws Error naming shapes
+/// Normalizes each sample of x (N,…,C) by group of channels; gamma and beta (C). Throws Error naming shapes
 /// that do not fit. (Wu & He, 2018.)
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,
                   double epsilon = 1e-5);
-/// Normalises each row of x (…,C). (Ba, Kiros & Hinton, 2016.)
+/// Normalizes each row of x (…,C). (Ba, Kiros & Hinton, 2016.)
 Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
 /// x·gamma/√(mean of x² + epsilon) for each row of x (…,C). (Zhang & Sennrich, 2019.)
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);

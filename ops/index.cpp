@@ -4,7 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/index_check.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
@@ -57,42 +58,42 @@ void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t
                               extent - 1));
 }
 
-std::string Gather::attributes() const { return fmt::format("axis={}", axis); }
-Types Gather::infer(std::span<const TensorType> inputs) const {
+std::string GatherOp::attributes() const { return fmt::format("axis={}", axis); }
+Types GatherOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   return {{inputs[0].dtype, inputs[1].shape}};
 }
-Tensors Gather::vjp(const VjpArgs& args) const {
-  const auto adjoint = std::make_shared<ScatterAdd>(axis, args.inputs[0].size(axis));
+Tensors GatherOp::vjp(const VjpArgs& args) const {
+  const auto adjoint = std::make_shared<ScatterAddOp>(axis, args.inputs[0].size(axis));
   return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
 }
-Tensors Gather::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<Gather>(axis), args);
+Tensors GatherOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<GatherOp>(axis), args);
 }
-Work Gather::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work GatherOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // as much is read as is written
 }
 
-std::string ScatterAdd::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
-Types ScatterAdd::infer(std::span<const TensorType> inputs) const {
+std::string ScatterAddOp::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
+Types ScatterAddOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   if (inputs[0].shape != inputs[1].shape)
     throw Error(fmt::format("{} values by {} indices", to_string(inputs[0]), to_string(inputs[1])));
   return {{inputs[0].dtype, resized(inputs[0].shape, axis, extent)}};
 }
-Tensors ScatterAdd::vjp(const VjpArgs& args) const {
+Tensors ScatterAddOp::vjp(const VjpArgs& args) const {
   return {gather(args.grads[0], axis, args.inputs[1]), Tensor()};
 }
-Tensors ScatterAdd::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<ScatterAdd>(axis, extent), args);
+Tensors ScatterAddOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<ScatterAddOp>(axis, extent), args);
 }
-Work ScatterAdd::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work ScatterAddOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streamed(inputs, outputs, static_cast<double>(inputs[0].elements()));
 }
 
-Types Embedding::infer(std::span<const TensorType> inputs) const {
+Types EmbeddingOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_index_dtype(inputs[1]);
   if (inputs[0].rank() == 0) throw Error("a scalar is no table of rows");
@@ -100,19 +101,19 @@ Types Embedding::infer(std::span<const TensorType> inputs) const {
   shape.insert(shape.end(), inputs[0].shape.begin() + 1, inputs[0].shape.end());
   return {{inputs[0].dtype, shape}};
 }
-Tensors Embedding::vjp(const VjpArgs& args) const {
-  const auto adjoint = std::make_shared<EmbeddingGrad>(args.inputs[0].size(0));
+Tensors EmbeddingOp::vjp(const VjpArgs& args) const {
+  const auto adjoint = std::make_shared<EmbeddingGradOp>(args.inputs[0].size(0));
   return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
 }
-Tensors Embedding::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<Embedding>(), args);
+Tensors EmbeddingOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<EmbeddingOp>(), args);
 }
-Work Embedding::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work EmbeddingOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
 }
 
-std::string EmbeddingGrad::attributes() const { return fmt::format("count={}", count); }
-Types EmbeddingGrad::infer(std::span<const TensorType> inputs) const {
+std::string EmbeddingGradOp::attributes() const { return fmt::format("count={}", count); }
+Types EmbeddingGradOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   const Shape &rows = inputs[0].shape, &ids = inputs[1].shape;
   check_index_dtype(inputs[1]);
@@ -123,18 +124,18 @@ Types EmbeddingGrad::infer(std::span<const TensorType> inputs) const {
   shape.insert(shape.end(), rows.begin() + static_cast<std::ptrdiff_t>(ids.size()), rows.end());
   return {{inputs[0].dtype, shape}};
 }
-Tensors EmbeddingGrad::vjp(const VjpArgs& args) const {
+Tensors EmbeddingGradOp::vjp(const VjpArgs& args) const {
   return {embedding(args.grads[0], args.inputs[1]), Tensor()};
 }
-Tensors EmbeddingGrad::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<EmbeddingGrad>(count), args);
+Tensors EmbeddingGradOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<EmbeddingGradOp>(count), args);
 }
-Work EmbeddingGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work EmbeddingGradOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streamed(inputs, outputs, static_cast<double>(inputs[0].elements()));
 }
 
-std::string OneHot::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }
-Types OneHot::infer(std::span<const TensorType> inputs) const {
+std::string OneHotOp::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }
+Types OneHotOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   check_index_dtype(inputs[0]);
   if (classes < 1) throw Error(fmt::format("one of {} classes", classes));
@@ -142,28 +143,28 @@ Types OneHot::infer(std::span<const TensorType> inputs) const {
   shape.push_back(classes);
   return {{dtype, shape}};
 }
-Tensors OneHot::vjp(const VjpArgs&) const { return {Tensor()}; }
-Tensors OneHot::batch(const BatchArgs& args) const { return {one_hot(args.inputs[0], classes, dtype)}; }
-Work OneHot::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Tensors OneHotOp::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors OneHotOp::vmap(const VmapArgs& args) const { return {one_hot(args.inputs[0], classes, dtype)}; }
+Work OneHotOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streamed(inputs, outputs, 0);
 }
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
-  return apply_op1(std::make_shared<Gather>(normalize_axis(axis, x.type().rank())), {x, index});
+  return apply_op1(std::make_shared<GatherOp>(normalize_axis(axis, x.type().rank())), {x, index});
 }
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
   axis = normalize_axis(axis, x.type().rank());
-  const Tensor added = apply_op1(std::make_shared<ScatterAdd>(axis, x.size(axis)), {source, index});
+  const Tensor added = apply_op1(std::make_shared<ScatterAddOp>(axis, x.size(axis)), {source, index});
   if (added.type() != x.type())
     throw Error(fmt::format("scatter_add: {} does not fit into {} on axis {}", to_string(source.type()),
                             to_string(x.type()), axis));
   return x + added;
 }
 Tensor embedding(const Tensor& table, const Tensor& ids) {
-  return apply_op1(std::make_shared<Embedding>(), {table, ids});
+  return apply_op1(std::make_shared<EmbeddingOp>(), {table, ids});
 }
 Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype) {
-  return apply_op1(std::make_shared<OneHot>(classes, dtype), {ids});
+  return apply_op1(std::make_shared<OneHotOp>(classes, dtype), {ids});
 }
 
 }  // namespace tandem

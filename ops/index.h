@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
@@ -8,14 +8,14 @@ namespace tandem {
 /// naming it, its place and the range.
 
 /// x (…,K,…), index (…,J,…) -> (…,J,…) along `axis`: y[…,j,…] = x[…,index[…,j,…],…].
-class Gather final : public Op {
+class GatherOp final : public Op {
  public:
-  explicit Gather(int axis) : axis(axis) {}
+  explicit GatherOp(int axis) : axis(axis) {}
   std::string_view name() const override { return "gather"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const int axis;
@@ -23,14 +23,14 @@ class Gather final : public Op {
 
 /// source (…,J,…), index (…,J,…) -> (…,extent,…) along `axis`: zeros, to which y[…,index[…,j,…],…] +=
 /// source[…,j,…] in the order of j. The derivative of Gather, as Gather is its own.
-class ScatterAdd final : public Op {
+class ScatterAddOp final : public Op {
  public:
-  ScatterAdd(int axis, std::int64_t extent) : axis(axis), extent(extent) {}
+  ScatterAddOp(int axis, std::int64_t extent) : axis(axis), extent(extent) {}
   std::string_view name() const override { return "scatter_add"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const int axis;
@@ -38,40 +38,40 @@ class ScatterAdd final : public Op {
 };
 
 /// table (V, …), ids (I…) -> (I…, …): rows of the table.
-class Embedding final : public Op {
+class EmbeddingOp final : public Op {
  public:
   std::string_view name() const override { return "embedding"; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };
 
 /// rows (I…, …), ids (I…) -> (V, …): each row added to that of its id, in the order of the ids. The
 /// derivative of Embedding, as Embedding is its own.
-class EmbeddingGrad final : public Op {
+class EmbeddingGradOp final : public Op {
  public:
-  explicit EmbeddingGrad(std::int64_t count) : count(count) {}
+  explicit EmbeddingGradOp(std::int64_t count) : count(count) {}
   std::string_view name() const override { return "embedding_grad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const std::int64_t count;  ///< V
 };
 
 /// ids (I…) -> (I…, classes): 1 at the id, 0 elsewhere.
-class OneHot final : public Op {
+class OneHotOp final : public Op {
  public:
-  OneHot(std::int64_t classes, DType dtype) : classes(classes), dtype(dtype) {}
+  OneHotOp(std::int64_t classes, DType dtype) : classes(classes), dtype(dtype) {}
   std::string_view name() const override { return "one_hot"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const std::int64_t classes;

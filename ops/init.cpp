@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/convert.h>
-#include <tandem/core/error.h>
-#include <tandem/core/rng.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 

@@ -1,6 +1,6 @@
-// The two kernel tables, whole: every kernel is named here (static initialisers vanish from static archives).
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/kernel.h>
+// The two kernel tables, whole: every kernel is named here (static initializers vanish from static archives).
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/runtime/graph_op_kernels.h>
 #include <tandem/ops/collective.h>
 #include <tandem/ops/copy.h>
 #include <tandem/ops/cpu/kernels.h>

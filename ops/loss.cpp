@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/label_check.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
@@ -32,66 +33,66 @@ void check_logits_and_labels(std::span<const TensorType> inputs, std::size_t cou
 }
 
 Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tensor& g, double smoothing) {
-  return apply_op1(std::make_shared<CrossEntropyGrad>(smoothing), {logits, labels, g});
+  return apply_op1(std::make_shared<CrossEntropyGradOp>(smoothing), {logits, labels, g});
 }
 
 // (softmax's output y, g) -> y·(g − Σ g·y)
 Tensor softmax_vjp(const Tensor& y, const Tensor& g) { return y * (g - sum(g * y, {-1}, true)); }
 
 // The mean of an expression in the elements of a and b.
-Tensor mean_of(const char* name, PointwiseProgram expression, const Tensor& a, const Tensor& b) {
+Tensor mean_of(const char* name, PointwiseExpression expression, const Tensor& a, const Tensor& b) {
   if (a.type() != b.type() || !is_floating(a.dtype()))
     throw Error(fmt::format("{}: {} against {}: they need one shape and one floating dtype; reshape or cast",
                             name, to_string(a.type()), to_string(b.type())));
-  return mean(apply_op1(std::make_shared<Pointwise>(std::move(expression), a.dtype()), {a, b}));
+  return mean(apply_op1(std::make_shared<PointwiseOp>(std::move(expression), a.dtype()), {a, b}));
 }
 
 }  // namespace
 
-std::string Softmax::attributes() const { return fmt::format("logarithm={}", int{logarithm}); }
-Types Softmax::infer(std::span<const TensorType> inputs) const {
+std::string SoftmaxOp::attributes() const { return fmt::format("logarithm={}", int{logarithm}); }
+Types SoftmaxOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
   if (!is_floating(inputs[0].dtype))
     throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
   if (inputs[0].rank() == 0 || inputs[0].shape.back() == 0)
-    throw Error(fmt::format("{} has no last axis to normalise", to_string(inputs[0])));
+    throw Error(fmt::format("{} has no last axis to normalize", to_string(inputs[0])));
   return {inputs[0]};
 }
-Tensors Softmax::vjp(const VjpArgs& args) const {
+Tensors SoftmaxOp::vjp(const VjpArgs& args) const {
   const Tensor &y = args.outputs[0], &g = args.grads[0];
   if (!logarithm) return {softmax_vjp(y, g)};
   return {g - exp(y) * sum(g, {-1}, true)};
 }
-Tensors Softmax::batch(const BatchArgs& args) const {
-  return apply_op(std::make_shared<Softmax>(logarithm), args.inputs);
+Tensors SoftmaxOp::vmap(const VmapArgs& args) const {
+  return apply_op(std::make_shared<SoftmaxOp>(logarithm), args.inputs);
 }
-Work Softmax::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work SoftmaxOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, kFlopsPerLogit);
 }
 
-CrossEntropy::CrossEntropy(double smoothing) : smoothing(smoothing) {
+CrossEntropyOp::CrossEntropyOp(double smoothing) : smoothing(smoothing) {
   if (!(smoothing >= 0 && smoothing <= 1))
     throw Error(fmt::format("label smoothing {} is not between 0 and 1", smoothing));
 }
-std::string CrossEntropy::attributes() const { return fmt::format("smoothing={}", smoothing); }
-Types CrossEntropy::infer(std::span<const TensorType> inputs) const {
+std::string CrossEntropyOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
+Types CrossEntropyOp::infer(std::span<const TensorType> inputs) const {
   check_logits_and_labels(inputs, 2);
   return {{inputs[0].dtype, {}}};
 }
-Tensors CrossEntropy::vjp(const VjpArgs& args) const {
+Tensors CrossEntropyOp::vjp(const VjpArgs& args) const {
   return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0], smoothing), Tensor()};
 }
-Tensors CrossEntropy::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<CrossEntropy>(smoothing), args);
+Tensors CrossEntropyOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<CrossEntropyOp>(smoothing), args);
 }
-Work CrossEntropy::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work CrossEntropyOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = kFlopsPerLogit * static_cast<double>(inputs[0].elements());
   return work;
 }
 
-std::string CrossEntropyGrad::attributes() const { return fmt::format("smoothing={}", smoothing); }
-Types CrossEntropyGrad::infer(std::span<const TensorType> inputs) const {
+std::string CrossEntropyGradOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
+Types CrossEntropyGradOp::infer(std::span<const TensorType> inputs) const {
   check_logits_and_labels(inputs, 3);
   if (inputs[2] != TensorType{inputs[0].dtype, {}})
     throw Error(fmt::format("the loss's gradient is {}, not {}", to_string(TensorType{inputs[0].dtype, {}}),
@@ -99,7 +100,7 @@ Types CrossEntropyGrad::infer(std::span<const TensorType> inputs) const {
   return {inputs[0]};
 }
 // With p = softmax(logits): d/dlogits of Σ h·(p − t)·g/N is p·(h − Σ h·p)·g/N.
-Tensors CrossEntropyGrad::vjp(const VjpArgs& args) const {
+Tensors CrossEntropyGradOp::vjp(const VjpArgs& args) const {
   const Tensor &logits = args.inputs[0], &labels = args.inputs[1], &g = args.inputs[2], &h = args.grads[0];
   Tensors grads(3);
   if (args.needed[0]) grads[0] = softmax_vjp(softmax(logits), h) * (g / static_cast<double>(logits.size(0)));
@@ -107,17 +108,17 @@ Tensors CrossEntropyGrad::vjp(const VjpArgs& args) const {
     grads[2] = sum(h * cross_entropy_grad(logits, labels, Tensor::full(g.type(), 1), smoothing));
   return grads;
 }
-Tensors CrossEntropyGrad::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<CrossEntropyGrad>(smoothing), args);
+Tensors CrossEntropyGradOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<CrossEntropyGradOp>(smoothing), args);
 }
-Work CrossEntropyGrad::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work CrossEntropyGradOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, kFlopsPerLogit);
 }
 
-Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<Softmax>(false), {x}); }
-Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<Softmax>(true), {x}); }
+Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(false), {x}); }
+Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(true), {x}); }
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
-  return apply_op1(std::make_shared<CrossEntropy>(label_smoothing), {logits, labels});
+  return apply_op1(std::make_shared<CrossEntropyOp>(label_smoothing), {logits, labels});
 }
 
 // t·softplus(−x) + (1 − t)·softplus(x): nothing cancels.

@@ -1,18 +1,18 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
 /// exp(x − max) / Σ exp(x − max) over the last axis, or its logarithm.
-class Softmax final : public Op {
+class SoftmaxOp final : public Op {
  public:
-  explicit Softmax(bool logarithm) : logarithm(logarithm) {}
+  explicit SoftmaxOp(bool logarithm) : logarithm(logarithm) {}
   std::string_view name() const override { return "softmax"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 0, Alias::in_place}};
@@ -24,15 +24,15 @@ class Softmax final : public Op {
 /// (logits [N, C], labels i32 [N]) -> mean over N of −Σ t·log softmax(logits), a scalar. The target t is 1 at
 /// the label, or with label smoothing s 1 − s there and s/C more everywhere (Szegedy et al. 2016). Logits in
 /// bf16 or f16 are refused: a loss is computed in f32.
-class CrossEntropy final : public Op {
+class CrossEntropyOp final : public Op {
  public:
   /// Throws Error unless 0 ≤ smoothing ≤ 1.
-  explicit CrossEntropy(double smoothing = 0);
+  explicit CrossEntropyOp(double smoothing = 0);
   std::string_view name() const override { return "cross_entropy"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
@@ -40,14 +40,14 @@ class CrossEntropy final : public Op {
 };
 
 /// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N, with the same target t.
-class CrossEntropyGrad final : public Op {
+class CrossEntropyGradOp final : public Op {
  public:
-  explicit CrossEntropyGrad(double smoothing = 0) : smoothing(smoothing) {}
+  explicit CrossEntropyGradOp(double smoothing = 0) : smoothing(smoothing) {}
   std::string_view name() const override { return "cross_entropy_grad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 0, Alias::in_place}};

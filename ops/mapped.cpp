@@ -4,9 +4,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem {
@@ -19,10 +20,10 @@ TensorType without_models(TensorType type) {
 
 class MappedKernel final : public Kernel {
  public:
-  MappedKernel(KernelPtr inner, const Mapped& op, const KernelSpec& spec)
+  MappedKernel(KernelPtr inner, const MappedOp& op, const KernelSpec& spec)
       : inner_(std::move(inner)), models_(op.models) {
     for (std::size_t i = 0; i < spec.inputs.size(); ++i)
-      in_strides_.push_back(op.batched[i] ? spec.inputs[i].bytes() / models_ : 0);
+      in_strides_.push_back(op.mapped[i] ? spec.inputs[i].bytes() / models_ : 0);
     for (const auto& t : spec.outputs) out_strides_.push_back(t.bytes() / models_);
     if (in_strides_.size() > kMaxOperands || out_strides_.size() > kMaxOperands)
       throw Error(fmt::format("mapped {}: more than {} operands", op.inner->name(), kMaxOperands));
@@ -52,28 +53,28 @@ class MappedKernel final : public Kernel {
 
 }  // namespace
 
-Mapped::Mapped(OpPtr inner, std::vector<bool> batched, std::int64_t models)
-    : inner(std::move(inner)), batched(std::move(batched)), models(models) {}
+MappedOp::MappedOp(OpPtr inner, std::vector<bool> batched, std::int64_t models)
+    : inner(std::move(inner)), mapped(std::move(batched)), models(models) {}
 
-std::string Mapped::attributes() const {
+std::string MappedOp::attributes() const {
   std::string flags;
-  for (bool b : batched) flags += b ? '1' : '0';
+  for (bool b : mapped) flags += b ? '1' : '0';
   return fmt::format("models={} batched={} {}{{{}}}", models, flags, inner->name(), inner->attributes());
 }
 
-Types Mapped::inner_types(std::span<const TensorType> inputs) const {
-  if (inputs.size() != batched.size()) throw Error(fmt::format("takes {} inputs", batched.size()));
+Types MappedOp::inner_types(std::span<const TensorType> inputs) const {
+  if (inputs.size() != mapped.size()) throw Error(fmt::format("takes {} inputs", mapped.size()));
   Types types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (batched[i] && (inputs[i].shape.empty() || inputs[i].shape[0] != models))
+    if (mapped[i] && (inputs[i].shape.empty() || inputs[i].shape[0] != models))
       throw Error(fmt::format("input {} is {}, without a leading axis of {} models", i, to_string(inputs[i]),
                               models));
-    types.push_back(batched[i] ? without_models(inputs[i]) : inputs[i]);
+    types.push_back(mapped[i] ? without_models(inputs[i]) : inputs[i]);
   }
   return types;
 }
 
-Types Mapped::infer(std::span<const TensorType> inputs) const {
+Types MappedOp::infer(std::span<const TensorType> inputs) const {
   Types types = inner->infer(inner_types(inputs));
   for (auto& t : types) t = with_models(t, models);
   return types;
@@ -81,7 +82,7 @@ Types Mapped::infer(std::span<const TensorType> inputs) const {
 
 // The inner op's rule, traced on what one model sees, replayed on all models. Inputs shared by the models
 // get the sum of the models' gradients, which the caller's fan-in would need a reduction for: no use yet.
-Tensors Mapped::vjp(const VjpArgs& args) const {
+Tensors MappedOp::vjp(const VjpArgs& args) const {
   Types types;
   for (const auto& t : args.inputs) types.push_back(t.type());
   types = inner_types(types);
@@ -99,28 +100,28 @@ Tensors Mapped::vjp(const VjpArgs& args) const {
       return trace.tensor(id);
     };
     for (std::size_t i = 0; i < types.size(); ++i) {
-      if (needed[i] && !batched[i])
+      if (needed[i] && !mapped[i])
         no_rule(*this, "vjp", "an input shared by the models would need a sum over them");
-      inputs.push_back(argument(types[i], args.inputs[i], batched[i]));
+      inputs.push_back(argument(types[i], args.inputs[i], mapped[i]));
     }
     for (const auto& t : args.outputs) outputs.push_back(argument(without_models(t.type()), t, true));
     for (const auto& t : args.grads)
       grads.push_back(t ? argument(without_models(t.type()), t, true) : Tensor());
     results = inner->vjp({inputs, outputs, grads, needed});
   }
-  replay_batched(graph, models, values);
+  replay_mapped(graph, models, values);
   for (auto& r : results)
     if (r) {
       const Replayed& replayed = values.at(r.impl()->value);
-      if (!replayed.batched) no_rule(*this, "vjp", "a gradient does not depend on the model");
+      if (!replayed.mapped) no_rule(*this, "vjp", "a gradient does not depend on the model");
       r = replayed.tensor;
     }
   return results;
 }
 
-Tensors Mapped::batch(const BatchArgs&) const { no_rule(*this, "batch", "models are batched once"); }
+Tensors MappedOp::vmap(const VmapArgs&) const { no_rule(*this, "batch", "models are batched once"); }
 
-Work Mapped::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work MappedOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Types out(outputs.begin(), outputs.end());
   for (auto& t : out) t = without_models(t);
   Work work = inner->cost(inner_types(inputs), out);
@@ -129,18 +130,18 @@ Work Mapped::cost(std::span<const TensorType> inputs, std::span<const TensorType
   return work;
 }
 
-std::vector<Alias> Mapped::may_alias(std::span<const TensorType> inputs) const {
+std::vector<Alias> MappedOp::may_alias(std::span<const TensorType> inputs) const {
   std::vector<Alias> aliases;
   for (const auto& a : inner->may_alias(inner_types(inputs)))
-    if (batched[static_cast<std::size_t>(a.input)]) aliases.push_back(a);
+    if (mapped[static_cast<std::size_t>(a.input)]) aliases.push_back(a);
   return aliases;
 }
 
-Tensors map_over_models(OpPtr op, const BatchArgs& args) {
-  return apply_op(std::make_shared<Mapped>(std::move(op), args.batched, args.models), args.inputs);
+Tensors map_over_models(OpPtr op, const VmapArgs& args) {
+  return apply_op(std::make_shared<MappedOp>(std::move(op), args.mapped, args.models), args.inputs);
 }
 
-void replay_batched(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values) {
+void replay_mapped(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values) {
   for (const Node& node : graph.nodes()) replay_batched(node, models, false, values);
 }
 
@@ -150,7 +151,7 @@ void replay_batched(const Node& node, std::int64_t models, bool force,
   std::vector<bool> batched;
   for (ValueId v : node.inputs) {
     inputs.push_back(values.at(v).tensor);
-    batched.push_back(values.at(v).batched);
+    batched.push_back(values.at(v).mapped);
   }
   if (node.outputs.empty())  // what leaves the graph is each model's
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -158,12 +159,12 @@ void replay_batched(const Node& node, std::int64_t models, bool force,
       batched[i] = true;
     }
   const bool any = force || std::find(batched.begin(), batched.end(), true) != batched.end();
-  const Tensors outputs = any ? node.op->batch({inputs, batched, models}) : apply_op(node.op, inputs);
+  const Tensors outputs = any ? node.op->vmap({inputs, batched, models}) : apply_op(node.op, inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
 }
 
 KernelPtr make_mapped(const KernelSpec& spec) {
-  const auto& op = static_cast<const Mapped&>(spec.op);
+  const auto& op = static_cast<const MappedOp&>(spec.op);
   const Types in = op.inner_types(spec.inputs);
   Types out;
   for (const auto& t : spec.outputs) out.push_back(without_models(t));

@@ -4,18 +4,19 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem {
 
-std::string MatMul::attributes() const {
+std::string MatMulOp::attributes() const {
   return fmt::format("transpose_a={} transpose_b={}", int{transpose_a}, int{transpose_b});
 }
 
-MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs) {
+MatMulSize matmul_size(const MatMulOp& op, std::span<const TensorType> inputs) {
   if (inputs.size() != 2 && inputs.size() != 3)
     throw Error(fmt::format("takes a, b and perhaps a bias, not {} inputs", inputs.size()));
   const TensorType &a = inputs[0], &b = inputs[1];
@@ -45,7 +46,7 @@ MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs) {
   return s;
 }
 
-Types MatMul::infer(std::span<const TensorType> inputs) const {
+Types MatMulOp::infer(std::span<const TensorType> inputs) const {
   const MatMulSize s = matmul_size(*this, inputs);
   TensorType out = inputs[0];
   out.shape.end()[-2] = s.m;
@@ -55,7 +56,7 @@ Types MatMul::infer(std::span<const TensorType> inputs) const {
 
 // With A, B as multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; an operand stored transposed gets the transpose of
 // that.
-Tensors MatMul::vjp(const VjpArgs& args) const {
+Tensors MatMulOp::vjp(const VjpArgs& args) const {
   const Tensor &a = args.inputs[0], &b = args.inputs[1], &g = args.grads[0];
   Tensors gradients(args.inputs.size());
   if (args.needed[0])
@@ -66,13 +67,13 @@ Tensors MatMul::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-Tensors MatMul::batch(const BatchArgs& args) const {
-  const bool all = std::find(args.batched.begin(), args.batched.end(), false) == args.batched.end();
-  const auto same = std::make_shared<MatMul>(MatMulOptions{transpose_a, transpose_b});
+Tensors MatMulOp::vmap(const VmapArgs& args) const {
+  const bool all = std::find(args.mapped.begin(), args.mapped.end(), false) == args.mapped.end();
+  const auto same = std::make_shared<MatMulOp>(MatMulOptions{transpose_a, transpose_b});
   return all ? apply_op(same, args.inputs) : map_over_models(same, args);
 }
 
-Work MatMul::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work MatMulOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const MatMulSize s = matmul_size(*this, inputs);
   Work work = streaming_work(inputs, outputs, inputs.size() == 3 ? 1 : 0);
   work.flops += 2.0 * static_cast<double>(s.count) * static_cast<double>(s.m) * static_cast<double>(s.k) *
@@ -81,7 +82,7 @@ Work MatMul::cost(std::span<const TensorType> inputs, std::span<const TensorType
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
-  return apply_op1(std::make_shared<MatMul>(options), {a, b});
+  return apply_op1(std::make_shared<MatMulOp>(options), {a, b});
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -91,7 +92,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Tensor rows = x.type().rank() == 2 ? x : reshape(x, {x.elements() / x.size(-1), x.size(-1)});
   Tensors operands{rows, weight};
   if (bias) operands.push_back(bias);
-  const Tensor y = apply_op1(std::make_shared<MatMul>(MatMulOptions{false, true}), std::move(operands));
+  const Tensor y = apply_op1(std::make_shared<MatMulOp>(MatMulOptions{false, true}), std::move(operands));
   Shape shape = x.shape();
   shape.back() = weight.size(0);
   return reshape(y, shape);

@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
@@ -12,16 +12,16 @@ struct MatMulOptions {
 /// Matrix product with the transposes folded in: a (…,M,K) · b (…,K,N) [+ bias (…,N) over the rows] ->
 /// (…,M,N). Equal leading axes make it one product per leading index, each as it would be alone, bit for bit.
 /// The bias is added to the finished sum, rounded once more, as a separate `add` would.
-class MatMul final : public Op {
+class MatMulOp final : public Op {
  public:
-  explicit MatMul(MatMulOptions options)
+  explicit MatMulOp(MatMulOptions options)
       : transpose_a(options.transpose_a), transpose_b(options.transpose_b) {}
   std::string_view name() const override { return "matmul"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::low; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
@@ -33,7 +33,7 @@ struct MatMulSize {
   std::int64_t count, m, k, n;
 };
 /// Throws Error where the operands do not fit; the caller adds their shapes.
-MatMulSize matmul_size(const MatMul& op, std::span<const TensorType> inputs);
+MatMulSize matmul_size(const MatMulOp& op, std::span<const TensorType> inputs);
 
 /// a (…,M,K) · b (…,K,N) -> (…,M,N), leading axes equal (there may be none). Throws Error naming what
 /// differs.

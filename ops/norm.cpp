@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -48,10 +49,10 @@ Tensor like(const Tensor& gradient, const Tensor& x) {
 Tensor evaluate(const PointwiseBuilder& builder, int register_, DType dtype, std::string label,
                 const Tensors& operands) {
   std::vector<int> used;
-  PointwiseProgram program = builder.finish(register_, used);
+  PointwiseExpression program = builder.finish(register_, used);
   Tensors inputs;
   for (int i : used) inputs.push_back(operands[static_cast<std::size_t>(i)]);
-  return apply_op1(std::make_shared<Pointwise>(std::move(program), dtype, std::move(label)), inputs);
+  return apply_op1(std::make_shared<PointwiseOp>(std::move(program), dtype, std::move(label)), inputs);
 }
 
 // With n rows, dgamma = Σ dy·(x − mean)·inv_std and dbeta = Σ dy:
@@ -65,15 +66,15 @@ Tensor gradient_of_x(const Tensor& x, const Tensor& dy, const Tensor& mean, cons
   const int share = b.constant(1 / rows(x));
   const int scale = mul(b.input(3), b.input(4)), offset = mul(b.input(6), share),
             slope = mul(mul(b.input(5), b.input(3)), share);
-  const int centred = sub(b.input(0), b.input(2));
-  const int dx = mul(sub(sub(b.input(1), offset), mul(centred, slope)), scale);
+  const int centered = sub(b.input(0), b.input(2));
+  const int dx = mul(sub(sub(b.input(1), offset), mul(centered, slope)), scale);
   return evaluate(b, dx, x.dtype(), "batch_norm_grad", {x, dy, mean, inv_std, gamma, dgamma, dbeta});
 }
 
 }  // namespace
 
-std::string BatchNorm::attributes() const { return fmt::format("epsilon={}", epsilon); }
-Types BatchNorm::infer(std::span<const TensorType> inputs) const {
+std::string BatchNormOp::attributes() const { return fmt::format("epsilon={}", epsilon); }
+Types BatchNormOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 3) throw Error("takes x, gamma and beta");
   check_channels(inputs[0], inputs.subspan(1));
   const TensorType c = channel_type(inputs[0]);
@@ -81,12 +82,12 @@ Types BatchNorm::infer(std::span<const TensorType> inputs) const {
 }
 
 // The statistics are outputs, so they may have gradients of their own: in second derivatives they do.
-Tensors BatchNorm::vjp(const VjpArgs& args) const {
+Tensors BatchNormOp::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &gamma = args.inputs[1], &dy = args.grads[0], &mean = args.outputs[1],
                &inv_std = args.outputs[3];
   Tensors gradients(3);
   if (dy) {
-    const Tensors sums = apply_op(std::make_shared<BatchNormSums>(dy.dtype()), {x, mean, dy});
+    const Tensors sums = apply_op(std::make_shared<BatchNormSumsOp>(dy.dtype()), {x, mean, dy});
     gradients[1] = sums[1] * inv_std;
     gradients[2] = sums[0];
     if (args.needed[0]) gradients[0] = gradient_of_x(x, dy, mean, inv_std, gamma, gradients[1], gradients[2]);
@@ -96,58 +97,58 @@ Tensors BatchNorm::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-Tensors BatchNorm::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<BatchNorm>(epsilon), args);
+Tensors BatchNormOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<BatchNormOp>(epsilon), args);
 }
-Work BatchNorm::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work BatchNormOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 7 * static_cast<double>(inputs[0].elements());
-  work.bytes += static_cast<double>(inputs[0].bytes());  // once for the statistics, once to normalise
+  work.bytes += static_cast<double>(inputs[0].bytes());  // once for the statistics, once to normalize
   return work;
 }
 
-std::string BatchNormStatistics::attributes() const { return fmt::format("epsilon={}", epsilon); }
-Types BatchNormStatistics::infer(std::span<const TensorType> inputs) const {
+std::string BatchNormStatisticsOp::attributes() const { return fmt::format("epsilon={}", epsilon); }
+Types BatchNormStatisticsOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 1) throw Error("takes x");
   return Types(3, channel_type(inputs[0]));
 }
-Tensors BatchNormStatistics::vjp(const VjpArgs& args) const {
+Tensors BatchNormStatisticsOp::vjp(const VjpArgs& args) const {
   const Tensor& x = args.inputs[0];
   return {like(through_statistics(x, args.outputs[0], args.outputs[2], args.grads), x)};
 }
-Tensors BatchNormStatistics::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormStatistics>(epsilon), args);
+Tensors BatchNormStatisticsOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<BatchNormStatisticsOp>(epsilon), args);
 }
-Work BatchNormStatistics::cost(std::span<const TensorType> inputs,
-                               std::span<const TensorType> outputs) const {
+Work BatchNormStatisticsOp::cost(std::span<const TensorType> inputs,
+                                 std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 4 * static_cast<double>(inputs[0].elements());
   return work;
 }
 
-OpPtr BatchNormSums::with(PointwiseProgram expression) const {
-  return std::make_shared<BatchNormSums>(std::move(expression), dtype);
+OpPtr BatchNormSumsOp::with(PointwiseExpression expression) const {
+  return std::make_shared<BatchNormSumsOp>(std::move(expression), dtype);
 }
-PointwiseProgram BatchNormSums::rounded() const {
+PointwiseExpression BatchNormSumsOp::rounded() const {
   if (program.size() == 1 || size_of(dtype) >= size_of(DType::f32)) return program;
   PointwiseBuilder b;
   std::vector<int> inputs(static_cast<std::size_t>(input_count(program))), used;
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = b.input(static_cast<int>(i));
   return b.finish(b.cast(b.append(program, inputs), dtype), used);
 }
-std::string BatchNormSums::attributes() const {
+std::string BatchNormSumsOp::attributes() const {
   return program.size() == 1 ? std::string() : fmt::format("{} -> {}", to_string(program), name_of(dtype));
 }
-Types BatchNormSums::infer(std::span<const TensorType> inputs) const {
+Types BatchNormSumsOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() < 3) throw Error("takes x, mean and the gradient of y");
   check_channels(inputs[0], inputs.subspan(1, 1));
-  const Types gradient = Pointwise(program, dtype).infer(inputs.subspan(2));
+  const Types gradient = PointwiseOp(program, dtype).infer(inputs.subspan(2));
   if (gradient[0].shape != inputs[0].shape)
     throw Error(
         fmt::format("the gradient of y is {}, that of {}", to_string(gradient[0]), to_string(inputs[0])));
   return {inputs[1], inputs[1]};
 }
-Tensors BatchNormSums::vjp(const VjpArgs& args) const {
+Tensors BatchNormSumsOp::vjp(const VjpArgs& args) const {
   if (program.size() > 1) no_rule(*this, "vjp", "expressions are put into it after differentiation");
   const Tensor &x = args.inputs[0], &mean = args.inputs[1], &g = args.inputs[2];
   const Tensor &u = args.grads[0], &v = args.grads[1];  // of Σ g, and of Σ g·(x − mean)
@@ -159,29 +160,29 @@ Tensors BatchNormSums::vjp(const VjpArgs& args) const {
   }
   return {like(by_x, x), by_mean, like(by_g, g)};
 }
-Tensors BatchNormSums::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormSums>(program, dtype), args);
+Tensors BatchNormSumsOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<BatchNormSumsOp>(program, dtype), args);
 }
-Work BatchNormSums::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work BatchNormSumsOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 4 * static_cast<double>(inputs[0].elements());
   if (program.size() > 1)
-    work.flops += Pointwise(program, dtype).cost(inputs.subspan(2), std::vector{inputs[0]}).flops;
+    work.flops += PointwiseOp(program, dtype).cost(inputs.subspan(2), std::vector{inputs[0]}).flops;
   return work;
 }
 
-Tensors batch_norm_in_parts(const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
+Tensors batch_norm_in_parts(const BatchNormOp& op, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
   using Code = PointwiseCode;
-  const Tensors s = apply_op(std::make_shared<BatchNormStatistics>(op.epsilon), {x});
+  const Tensors s = apply_op(std::make_shared<BatchNormStatisticsOp>(op.epsilon), {x});
   PointwiseBuilder b;
-  const int centred = b.emit({Code::sub, b.input(0), b.input(1)}),
+  const int centered = b.emit({Code::sub, b.input(0), b.input(1)}),
             scale = b.emit({Code::mul, b.input(2), b.input(3)});
-  const int y = b.emit({Code::add, b.emit({Code::mul, centred, scale}), b.input(4)});
+  const int y = b.emit({Code::add, b.emit({Code::mul, centered, scale}), b.input(4)});
   return {evaluate(b, y, x.dtype(), std::string(op.name()), {x, s[0], s[2], gamma, beta}), s[0], s[1], s[2]};
 }
 
 BatchNormResult batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon) {
-  const Tensors outputs = apply_op(std::make_shared<BatchNorm>(epsilon), {x, gamma, beta});
+  const Tensors outputs = apply_op(std::make_shared<BatchNormOp>(epsilon), {x, gamma, beta});
   return {outputs[0], outputs[1], outputs[2]};
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -9,15 +9,15 @@ namespace tandem {
 /// y = (x − mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon). The variance is the biased one,
 /// Σ(x − mean)²/n; running statistics, which take n/(n−1) of it, are updated by nodes of their own.
 /// Parameters and statistics are f64 where x is and f32 elsewhere.
-class BatchNorm final : public Op {
+class BatchNormOp final : public Op {
  public:
-  explicit BatchNorm(double epsilon) : epsilon(epsilon) {}
+  explicit BatchNormOp(double epsilon) : epsilon(epsilon) {}
   std::string_view name() const override { return "batch_norm"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 0, Alias::in_place}};
@@ -26,14 +26,14 @@ class BatchNorm final : public Op {
 };
 
 /// x (…,C) -> mean (C), variance (C), inv_std (C): BatchNorm's statistics alone.
-class BatchNormStatistics final : public Op {
+class BatchNormStatisticsOp final : public Op {
  public:
-  explicit BatchNormStatistics(double epsilon) : epsilon(epsilon) {}
+  explicit BatchNormStatisticsOp(double epsilon) : epsilon(epsilon) {}
   std::string_view name() const override { return "batch_norm_statistics"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const double epsilon;
@@ -41,31 +41,31 @@ class BatchNormStatistics final : public Op {
 
 /// x (…,C), mean (C), g (…,C) -> Σ g (C), Σ g·(x − mean) (C), over all axes but the last: what batch norm's
 /// derivative sums, g being the gradient of its output. g is an expression of the inputs after `mean`.
-class BatchNormSums final : public TakesExpression {
+class BatchNormSumsOp final : public TakesExpression {
  public:
-  explicit BatchNormSums(DType dtype) : BatchNormSums({{PointwiseCode::input, 0}}, dtype) {}
-  BatchNormSums(PointwiseProgram program, DType dtype) : TakesExpression(std::move(program), dtype, 2) {}
-  OpPtr with(PointwiseProgram expression) const override;
+  explicit BatchNormSumsOp(DType dtype) : BatchNormSumsOp({{PointwiseCode::input, 0}}, dtype) {}
+  BatchNormSumsOp(PointwiseExpression program, DType dtype) : TakesExpression(std::move(program), dtype, 2) {}
+  OpPtr with(PointwiseExpression expression) const override;
   /// The expression with its value rounded to `dtype`, for kernels that keep it in a wider one.
-  PointwiseProgram rounded() const;
+  PointwiseExpression rounded() const;
   std::string_view name() const override { return "batch_norm_sums"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };
 
 /// What BatchNorm gives, by its statistics and an expression of them.
-Tensors batch_norm_in_parts(const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta);
+Tensors batch_norm_in_parts(const BatchNormOp& op, const Tensor& x, const Tensor& gamma, const Tensor& beta);
 
-/// What `batch_norm` gives: the normalised values, and the batch's statistics for the running ones.
+/// What `batch_norm` gives: the normalized values, and the batch's statistics for the running ones.
 struct BatchNormResult {
   Tensor y, mean, variance;
 };
 
-/// Normalises each channel of x (N,H,W,C) or (N,C) by the batch's mean and biased variance. Throws Error
+/// Normalizes each channel of x (N,H,W,C) or (N,C) by the batch's mean and biased variance. Throws Error
 /// naming shapes that do not fit. (Ioffe & Szegedy, 2015.)
 BatchNormResult batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
 /// The same with given statistics: (x − mean)·gamma/√(variance + epsilon) + beta, element by element.

@@ -5,7 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
@@ -40,7 +41,7 @@ Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(c
 
 // code(x, value), or code(value, x) where `value_first`.
 Tensor with_constant(Code code, const Tensor& x, double value, bool value_first = false) {
-  PointwiseProgram program{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
+  PointwiseExpression program{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
   if (value_first) std::swap(program[2].a, program[2].b);
   return apply_pointwise(std::move(program), x.dtype(), {x});
 }
@@ -57,18 +58,18 @@ DType pointwise_precision(std::span<const TensorType> inputs, DType output) {
              : DType::f32;
 }
 
-TakesExpression::TakesExpression(PointwiseProgram program, DType dtype, std::size_t first)
+TakesExpression::TakesExpression(PointwiseExpression program, DType dtype, std::size_t first)
     : program(std::move(program)), dtype(dtype), first(first) {
   check(this->program);
 }
 
-OpPtr Pointwise::with(PointwiseProgram expression) const {
-  return std::make_shared<Pointwise>(std::move(expression), dtype, label());
+OpPtr PointwiseOp::with(PointwiseExpression expression) const {
+  return std::make_shared<PointwiseOp>(std::move(expression), dtype, label());
 }
 
-std::string Pointwise::label() const {
+std::string PointwiseOp::label() const {
   if (!label_.empty()) return label_;
-  const PointwiseInstruction* only = nullptr;
+  const PointwiseTerm* only = nullptr;
   for (const auto& i : program) {
     if (i.code == PointwiseCode::input || i.code == PointwiseCode::constant) continue;
     if (only) return std::string(name());
@@ -77,18 +78,18 @@ std::string Pointwise::label() const {
   return std::string(only ? name_of(only->code) : name());
 }
 
-std::string Pointwise::attributes() const {
+std::string PointwiseOp::attributes() const {
   return fmt::format("{} -> {}", to_string(program), name_of(dtype));
 }
 
-Types Pointwise::infer(std::span<const TensorType> inputs) const {
+Types PointwiseOp::infer(std::span<const TensorType> inputs) const {
   if (static_cast<int>(inputs.size()) != input_count(program))
     throw Error(
         fmt::format("[{}] takes {} inputs, not {}", to_string(program), input_count(program), inputs.size()));
   return {{dtype, broadcast_shape(inputs)}};
 }
 
-Tensors Pointwise::vjp(const VjpArgs& args) const {
+Tensors PointwiseOp::vjp(const VjpArgs& args) const {
   Tensors all = args.inputs;
   all.push_back(args.outputs[0]);
   all.push_back(args.grads[0]);
@@ -102,39 +103,39 @@ Tensors Pointwise::vjp(const VjpArgs& args) const {
                        builder, result))
       continue;
     std::vector<int> used;
-    PointwiseProgram gradient = builder.finish(result, used);
+    PointwiseExpression gradient = builder.finish(result, used);
     Tensors operands;
     for (int k : used) operands.push_back(all[static_cast<std::size_t>(k)]);
     const bool is_copy = gradient.size() == 1 && operands[0].dtype() == type.dtype;
     const Tensor g =
-        is_copy ? operands[0] : apply_op1(std::make_shared<Pointwise>(gradient, type.dtype), operands);
+        is_copy ? operands[0] : apply_op1(std::make_shared<PointwiseOp>(gradient, type.dtype), operands);
     gradients[i] = sum_to(g, type.shape);
   }
   return gradients;
 }
 
-Tensors Pointwise::batch(const BatchArgs& args) const {
+Tensors PointwiseOp::vmap(const VmapArgs& args) const {
   int rank = 0;  // of what one model computes
   for (std::size_t i = 0; i < args.inputs.size(); ++i)
-    rank = std::max(rank, args.inputs[i].type().rank() - (args.batched[i] ? 1 : 0));
+    rank = std::max(rank, args.inputs[i].type().rank() - (args.mapped[i] ? 1 : 0));
   Tensors inputs = args.inputs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     Shape shape = inputs[i].shape();
     const int missing = rank + 1 - static_cast<int>(shape.size());
-    if (!args.batched[i] || missing == 0) continue;
+    if (!args.mapped[i] || missing == 0) continue;
     shape.insert(shape.begin() + 1, static_cast<std::size_t>(missing), 1);  // (M, …) -> (M, 1, …)
     inputs[i] = reshape(inputs[i], shape);
   }
-  return apply_op(std::make_shared<Pointwise>(program, dtype, label_), inputs);
+  return apply_op(std::make_shared<PointwiseOp>(program, dtype, label_), inputs);
 }
 
-Work Pointwise::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work PointwiseOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const auto flops =
       std::count_if(program.begin(), program.end(), [](const auto& i) { return computes(i.code); });
   return streaming_work(inputs, outputs, static_cast<double>(flops));
 }
 
-std::vector<Alias> Pointwise::may_alias(std::span<const TensorType> inputs) const {
+std::vector<Alias> PointwiseOp::may_alias(std::span<const TensorType> inputs) const {
   const TensorType output = infer(inputs)[0];
   std::vector<Alias> aliases;
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -143,8 +144,8 @@ std::vector<Alias> Pointwise::may_alias(std::span<const TensorType> inputs) cons
   return aliases;
 }
 
-Tensor apply_pointwise(PointwiseProgram program, DType dtype, const Tensors& inputs, std::string label) {
-  auto op = std::make_shared<Pointwise>(std::move(program), dtype, std::move(label));
+Tensor apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs, std::string label) {
+  auto op = std::make_shared<PointwiseOp>(std::move(program), dtype, std::move(label));
   if (!is_floating(dtype) && !stays_whole(op->program) &&
       std::ranges::none_of(inputs, [](const Tensor& t) { return is_floating(t.dtype()); }))
     throw Error(fmt::format("{} of {}, {}: its values are not whole; cast to a floating dtype first",
@@ -166,7 +167,7 @@ Tensor maximum(const Tensor& x, double low) { return with_constant(Code::max, x,
 Tensor minimum(const Tensor& x, double high) { return with_constant(Code::min, x, high, true); }
 
 Tensor pow(const Tensor& x, double exponent) {
-  const auto product = [&](PointwiseProgram program) {
+  const auto product = [&](PointwiseExpression program) {
     return apply_pointwise(std::move(program), x.dtype(), {x});
   };
   if (exponent == 1) return x;
@@ -180,11 +181,11 @@ Tensor pow(const Tensor& x, double exponent) {
 
 Tensor clamp(const Tensor& x, double low, double high) {
   if (!(low <= high)) throw Error(fmt::format("clamp to {} … {}: the lower end comes first", low, high));
-  const PointwiseProgram program{{Code::input, 0},
-                                 {Code::constant, -1, -1, -1, low},
-                                 {Code::max, 1, 0},
-                                 {Code::constant, -1, -1, -1, high},
-                                 {Code::min, 3, 2}};
+  const PointwiseExpression program{{Code::input, 0},
+                                    {Code::constant, -1, -1, -1, low},
+                                    {Code::max, 1, 0},
+                                    {Code::constant, -1, -1, -1, high},
+                                    {Code::min, 3, 2}};
   return apply_pointwise(program, x.dtype(), {x});
 }
 
@@ -210,12 +211,12 @@ Tensor greater(const Tensor& a, const Tensor& b) { return comparison(Code::gt, a
 Tensor greater_equal(const Tensor& a, const Tensor& b) { return comparison(Code::ge, a, b); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const PointwiseProgram program{
+  const PointwiseExpression program{
       {Code::input, 0}, {Code::input, 1}, {Code::input, 2}, {Code::where, 0, 1, 2}};
   return apply_pointwise(program, wider(a.dtype(), b.dtype()), {condition, a, b});
 }
 Tensor where(const Tensor& condition, const Tensor& a, double b) {
-  const PointwiseProgram program{
+  const PointwiseExpression program{
       {Code::input, 0}, {Code::input, 1}, {Code::constant, -1, -1, -1, b}, {Code::where, 0, 1, 2}};
   return apply_pointwise(program, a.dtype(), {condition, a});
 }

@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
-#include <tandem/ops/pointwise_program.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/pointwise_expression.h>
 
 namespace tandem {
 
@@ -14,11 +14,11 @@ class TakesExpression : public Op {
  public:
   /// Input k of the program is input `first` + k of the op; the inputs before are the op's own. The value is
   /// rounded to `dtype`. Throws Error on a malformed program.
-  TakesExpression(PointwiseProgram program, DType dtype, std::size_t first);
+  TakesExpression(PointwiseExpression program, DType dtype, std::size_t first);
   /// The same op, by the same label, with another expression.
-  virtual OpPtr with(PointwiseProgram program) const = 0;
+  virtual OpPtr with(PointwiseExpression program) const = 0;
 
-  const PointwiseProgram program;
+  const PointwiseExpression program;
   const DType dtype;
   const std::size_t first;
 };
@@ -29,19 +29,19 @@ class TakesExpression : public Op {
 ///
 /// Inputs broadcast to one shape by NumPy's rule, the output's. Arithmetic is in f32, or in f64 where an
 /// input or the output is f64, i32 or i64 (so i64 is exact to 2^53); the last register is stored as `dtype`.
-class Pointwise final : public TakesExpression {
+class PointwiseOp final : public TakesExpression {
  public:
   /// `label` is what users call it: without one, the instruction's name where there is just one ("relu").
-  Pointwise(PointwiseProgram program, DType dtype, std::string label = {})
+  PointwiseOp(PointwiseExpression program, DType dtype, std::string label = {})
       : TakesExpression(std::move(program), dtype, 0), label_(std::move(label)) {}
-  OpPtr with(PointwiseProgram expression) const override;
+  OpPtr with(PointwiseExpression expression) const override;
   std::string_view name() const override { return "pointwise"; }
   std::string attributes() const override;
   std::string label() const override;
   Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 
@@ -54,7 +54,8 @@ DType pointwise_precision(std::span<const TensorType> inputs, DType output);
 
 /// A new expression, applied. Throws Error where `dtype` is an integer type and whole inputs may have results
 /// with a fraction: cast them to a floating dtype first.
-Tensor apply_pointwise(PointwiseProgram program, DType dtype, const Tensors& inputs, std::string label = {});
+Tensor apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs,
+                       std::string label = {});
 
 /// Two operands broadcast (Error where they do not); mixed dtypes give the wider one: f64, f32, f16 and bf16
 /// (f32 from the two), i64, i32, u8, bool. Integers saturate, and are not divided, nor have they powers,

@@ -4,9 +4,9 @@
 #include <type_traits>
 #include <utility>
 
-#include <tandem/core/convert.h>
-#include <tandem/ops/element.h>
-#include <tandem/ops/pointwise_program.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/element.h>
+#include <tandem/ops/pointwise_expression.h>
 
 namespace tandem {
 
@@ -22,7 +22,7 @@ struct StandardMath {
 };
 
 /// One instruction on one element, the same for every CPU kernel but for the transcendental functions `Math`.
-/// Written without branches, so that loops over it vectorise.
+/// Written without branches, so that loops over it vectorize.
 template <PointwiseCode code, class Math, class T>
 [[gnu::always_inline]] inline T pointwise_element(T a, T b, T c) {
   using enum PointwiseCode;

@@ -5,7 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/reduce.h>
 
@@ -109,7 +110,7 @@ std::string Pool2dOp::attributes() const {
   return fmt::format("kernel={} stride={} padding={} count_include_pad={}", to_string(options.kernel),
                      to_string(options.stride), to_string(options.padding), int{options.count_include_pad});
 }
-Tensors Pool2dOp::batch(const BatchArgs& args) const { return map_over_models(clone(), args); }
+Tensors Pool2dOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
 Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   const auto [less, more] = std::minmax({inputs[0].elements(), outputs[0].elements()});  // by value
@@ -118,62 +119,62 @@ Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-Types MaxPool2d::infer(std::span<const TensorType> inputs) const {
+Types MaxPool2dOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   const TensorType y = pooled(options, inputs[0]);
   return {y, index_type(options, pixels(inputs[0]), y)};
 }
-Tensors MaxPool2d::vjp(const VjpArgs& args) const {
-  return apply_op(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())),
+Tensors MaxPool2dOp::vjp(const VjpArgs& args) const {
+  return apply_op(std::make_shared<MaxPool2dGradOp>(options, pixels(args.inputs[0].type())),
                   {args.grads[0], args.outputs[1]});
 }
 
-std::string MaxPool2dGrad::attributes() const {
+std::string MaxPool2dGradOp::attributes() const {
   return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
 }
-Types MaxPool2dGrad::infer(std::span<const TensorType> inputs) const {
+Types MaxPool2dGradOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_index(options, image, inputs[1], inputs[0]);
   return {unpooled(options, inputs[0], image)};
 }
-Tensors MaxPool2dGrad::vjp(const VjpArgs& args) const {
-  return {apply_op1(std::make_shared<MaxPool2dTake>(options), {args.grads[0], args.inputs[1]}), Tensor()};
+Tensors MaxPool2dGradOp::vjp(const VjpArgs& args) const {
+  return {apply_op1(std::make_shared<MaxPool2dTakeOp>(options), {args.grads[0], args.inputs[1]}), Tensor()};
 }
 
-Types MaxPool2dTake::infer(std::span<const TensorType> inputs) const {
+Types MaxPool2dTakeOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   const TensorType y = pooled(options, inputs[0]);
   check_index(options, pixels(inputs[0]), inputs[1], y);
   return {y};
 }
-Tensors MaxPool2dTake::vjp(const VjpArgs& args) const {
-  return {apply_op1(std::make_shared<MaxPool2dGrad>(options, pixels(args.inputs[0].type())),
+Tensors MaxPool2dTakeOp::vjp(const VjpArgs& args) const {
+  return {apply_op1(std::make_shared<MaxPool2dGradOp>(options, pixels(args.inputs[0].type())),
                     {args.grads[0], args.inputs[1]}),
           Tensor()};
 }
 
-Types AvgPool2d::infer(std::span<const TensorType> inputs) const {
+Types AvgPool2dOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   return {pooled(options, inputs[0])};
 }
-Tensors AvgPool2d::vjp(const VjpArgs& args) const {
-  return apply_op(std::make_shared<AvgPool2dGrad>(options, pixels(args.inputs[0].type())), {args.grads[0]});
+Tensors AvgPool2dOp::vjp(const VjpArgs& args) const {
+  return apply_op(std::make_shared<AvgPool2dGradOp>(options, pixels(args.inputs[0].type())), {args.grads[0]});
 }
 
-std::string AvgPool2dGrad::attributes() const {
+std::string AvgPool2dGradOp::attributes() const {
   return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
 }
-Types AvgPool2dGrad::infer(std::span<const TensorType> inputs) const {
+Types AvgPool2dGradOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   return {unpooled(options, inputs[0], image)};
 }
-Tensors AvgPool2dGrad::vjp(const VjpArgs& args) const { return {avg_pool2d(args.grads[0], options)}; }
+Tensors AvgPool2dGradOp::vjp(const VjpArgs& args) const { return {avg_pool2d(args.grads[0], options)}; }
 
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options) {
-  return apply_op(std::make_shared<MaxPool2d>(options), {x})[0];
+  return apply_op(std::make_shared<MaxPool2dOp>(options), {x})[0];
 }
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options) {
-  return apply_op1(std::make_shared<AvgPool2d>(options), {x});
+  return apply_op1(std::make_shared<AvgPool2dOp>(options), {x});
 }
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 output) {
   return max_pool2d(x, Pool2dOptions::adaptive(output));

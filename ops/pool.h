@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/ops/window.h>
 
 namespace tandem {
@@ -23,7 +23,7 @@ class Pool2dOp : public Op {
  public:
   explicit Pool2dOp(Pool2dOptions options) : options(options) {}
   std::string attributes() const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Precision precision() const override { return Precision::follows; }
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
@@ -36,7 +36,7 @@ class Pool2dOp : public Op {
 /// x (N,H,W,C) -> y (N,Ho,Wo,C), index (N,Ho,Wo,C): the largest pixel of each window, and which tap it is,
 /// numbered row by row; the first of equals, a NaN before all. The index is u8, or i32 for more than 256
 /// taps of the largest window.
-class MaxPool2d final : public Pool2dOp {
+class MaxPool2dOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
   std::string_view name() const override { return "max_pool2d"; }
@@ -44,13 +44,13 @@ class MaxPool2d final : public Pool2dOp {
   Tensors vjp(const VjpArgs& args) const override;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<MaxPool2d>(options); }
+  OpPtr clone() const override { return std::make_shared<MaxPool2dOp>(options); }
 };
 
 /// grad_output, index (N,Ho,Wo,C) -> (N,H,W,C): each gradient goes to the pixel that its index names.
-class MaxPool2dGrad final : public Pool2dOp {
+class MaxPool2dGradOp final : public Pool2dOp {
  public:
-  MaxPool2dGrad(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
+  MaxPool2dGradOp(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
   std::string_view name() const override { return "max_pool2d_grad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -58,11 +58,11 @@ class MaxPool2dGrad final : public Pool2dOp {
   const Size2 image;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<MaxPool2dGrad>(options, image); }
+  OpPtr clone() const override { return std::make_shared<MaxPool2dGradOp>(options, image); }
 };
 
 /// x (N,H,W,C), index (N,Ho,Wo,C) -> (N,Ho,Wo,C): the pixels that the indices name.
-class MaxPool2dTake final : public Pool2dOp {
+class MaxPool2dTakeOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
   std::string_view name() const override { return "max_pool2d_take"; }
@@ -70,11 +70,11 @@ class MaxPool2dTake final : public Pool2dOp {
   Tensors vjp(const VjpArgs& args) const override;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<MaxPool2dTake>(options); }
+  OpPtr clone() const override { return std::make_shared<MaxPool2dTakeOp>(options); }
 };
 
 /// x (N,H,W,C) -> (N,Ho,Wo,C): the mean of each window.
-class AvgPool2d final : public Pool2dOp {
+class AvgPool2dOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
   std::string_view name() const override { return "avg_pool2d"; }
@@ -82,13 +82,13 @@ class AvgPool2d final : public Pool2dOp {
   Tensors vjp(const VjpArgs& args) const override;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<AvgPool2d>(options); }
+  OpPtr clone() const override { return std::make_shared<AvgPool2dOp>(options); }
 };
 
 /// grad_output (N,Ho,Wo,C) -> (N,H,W,C): each pixel gets its share of its windows' gradients.
-class AvgPool2dGrad final : public Pool2dOp {
+class AvgPool2dGradOp final : public Pool2dOp {
  public:
-  AvgPool2dGrad(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
+  AvgPool2dGradOp(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
   std::string_view name() const override { return "avg_pool2d_grad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
@@ -96,7 +96,7 @@ class AvgPool2dGrad final : public Pool2dOp {
   const Size2 image;
 
  protected:
-  OpPtr clone() const override { return std::make_shared<AvgPool2dGrad>(options, image); }
+  OpPtr clone() const override { return std::make_shared<AvgPool2dGradOp>(options, image); }
 };
 
 /// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding never is the maximum;

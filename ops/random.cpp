@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/mapped.h>
 
 namespace tandem {
@@ -10,13 +11,13 @@ namespace {
 constexpr double kFlopsPerDraw = 20;  // ten rounds of two multiplications give four draws
 }
 
-Dropout::Dropout(double p) : p(p) {
+DropoutOp::DropoutOp(double p) : p(p) {
   if (!(p >= 0 && p < 1))
     throw Error(fmt::format("dropout: the probability of dropping is {}, not in [0, 1)", p));
 }
 
-std::string Dropout::attributes() const { return fmt::format("p={}", p); }
-Types Dropout::infer(std::span<const TensorType> inputs) const {
+std::string DropoutOp::attributes() const { return fmt::format("p={}", p); }
+Types DropoutOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 2) throw Error(fmt::format("takes x and a seed, not {} inputs", inputs.size()));
   if (!is_floating(inputs[0].dtype) || inputs[0].rank() == 0)
     throw Error(fmt::format("x is floating with a leading axis of samples, not {}", to_string(inputs[0])));
@@ -24,18 +25,18 @@ Types Dropout::infer(std::span<const TensorType> inputs) const {
     throw Error(fmt::format("the seed is i64[], not {}", to_string(inputs[1])));
   return {inputs[0]};
 }
-Tensors Dropout::vjp(const VjpArgs& args) const {
+Tensors DropoutOp::vjp(const VjpArgs& args) const {
   return {dropout(args.grads[0], p, args.inputs[1]), Tensor()};
 }
-Tensors Dropout::batch(const BatchArgs& args) const {
-  return map_over_models(std::make_shared<Dropout>(p), args);
+Tensors DropoutOp::vmap(const VmapArgs& args) const {
+  return map_over_models(std::make_shared<DropoutOp>(p), args);
 }
-Work Dropout::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work DropoutOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, kFlopsPerDraw);
 }
 
 Tensor dropout(const Tensor& x, double p, const Tensor& seed) {
-  auto op = std::make_shared<Dropout>(p);
+  auto op = std::make_shared<DropoutOp>(p);
   return p == 0 ? x : apply_op1(std::move(op), {x, seed});
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
@@ -8,16 +8,16 @@ namespace tandem {
 /// 1−p. What is kept is a function of the model's seed, the batch, the node's rng_id, the sample's number in
 /// the whole batch (over replicas and micro-batches) and the element's number in the sample, so the gradient
 /// is this same op.
-class Dropout final : public Op {
+class DropoutOp final : public Op {
  public:
   /// Throws Error unless 0 ≤ p < 1.
-  explicit Dropout(double p);
+  explicit DropoutOp(double p);
   std::string_view name() const override { return "dropout"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::follows; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override {
     return {{0, 0, Alias::in_place}};

@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -61,7 +62,7 @@ DType reduced_dtype(Reduction kind, DType dtype) {
 Tensor reduce(Reduction kind, const Tensor& x, std::vector<int> axes, bool keep_dims) {
   for (int& a : axes) a = normalize_axis(a, x.type().rank());
   std::sort(axes.begin(), axes.end());
-  return apply_op1(std::make_shared<Reduce>(kind, std::move(axes), keep_dims), {x});
+  return apply_op1(std::make_shared<ReduceOp>(kind, std::move(axes), keep_dims), {x});
 }
 
 std::vector<int> all_axes(const Tensor& x) {
@@ -82,16 +83,16 @@ std::string_view name_of(Reduction kind) {
   return "?";
 }
 
-std::string Reduce::attributes() const {
+std::string ReduceOp::attributes() const {
   return fmt::format("{} axes={} keep_dims={}", name_of(kind), fmt::join(axes, ","), int{keep_dims});
 }
-Types Reduce::infer(std::span<const TensorType> inputs) const {
+Types ReduceOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
   if (is_extreme(kind)) check_extreme_exists(kind, axes, x);
   return {{reduced_dtype(kind, x.dtype), reduced(x.shape, axes, keep_dims)}};
 }
-Tensors Reduce::vjp(const VjpArgs& args) const {
+Tensors ReduceOp::vjp(const VjpArgs& args) const {
   const Tensor& x = args.inputs[0];
   if (!is_floating(x.dtype())) return {Tensor()};
   const Shape kept = reduced(x.shape(), axes, true);
@@ -99,47 +100,47 @@ Tensors Reduce::vjp(const VjpArgs& args) const {
   if (kind == Reduction::mean)
     g = scale(g, static_cast<double>(element_count(kept)) / static_cast<double>(x.elements()));
   if (!is_extreme(kind)) return {broadcast_to(g, x.shape())};
-  const Tensor first = apply_op1(std::make_shared<FirstExtreme>(kind, axes), {x});
+  const Tensor first = apply_op1(std::make_shared<FirstExtremeOp>(kind, axes), {x});
   return {where(first, g, 0)};
 }
-Tensors Reduce::batch(const BatchArgs& args) const {
-  return apply_op(std::make_shared<Reduce>(kind, shifted(axes), keep_dims), args.inputs);
+Tensors ReduceOp::vmap(const VmapArgs& args) const {
+  return apply_op(std::make_shared<ReduceOp>(kind, shifted(axes), keep_dims), args.inputs);
 }
-Work Reduce::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work ReduceOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = static_cast<double>(inputs[0].elements());
   return work;
 }
 
-std::string FirstExtreme::attributes() const {
+std::string FirstExtremeOp::attributes() const {
   return fmt::format("{} axes={}", name_of(kind), fmt::join(axes, ","));
 }
-Types FirstExtreme::infer(std::span<const TensorType> inputs) const {
+Types FirstExtremeOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
   check_extreme_exists(kind, axes, x);
   return {{DType::b8, x.shape}};
 }
-Tensors FirstExtreme::vjp(const VjpArgs&) const { return {Tensor()}; }
-Tensors FirstExtreme::batch(const BatchArgs& args) const {
-  return apply_op(std::make_shared<FirstExtreme>(kind, shifted(axes)), args.inputs);
+Tensors FirstExtremeOp::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors FirstExtremeOp::vmap(const VmapArgs& args) const {
+  return apply_op(std::make_shared<FirstExtremeOp>(kind, shifted(axes)), args.inputs);
 }
-Work FirstExtreme::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work FirstExtremeOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 1);
 }
 
-std::string ArgExtreme::attributes() const { return fmt::format("{} axis={}", name_of(kind), axis); }
-Types ArgExtreme::infer(std::span<const TensorType> inputs) const {
+std::string ArgExtremeOp::attributes() const { return fmt::format("{} axis={}", name_of(kind), axis); }
+Types ArgExtremeOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   check_axes({axis}, x);
   check_extreme_exists(kind, {axis}, x);
   return {{DType::i32, reduced(x.shape, {axis}, false)}};
 }
-Tensors ArgExtreme::vjp(const VjpArgs&) const { return {Tensor()}; }
-Tensors ArgExtreme::batch(const BatchArgs& args) const {
-  return apply_op(std::make_shared<ArgExtreme>(kind, axis + 1), args.inputs);
+Tensors ArgExtremeOp::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors ArgExtremeOp::vmap(const VmapArgs& args) const {
+  return apply_op(std::make_shared<ArgExtremeOp>(kind, axis + 1), args.inputs);
 }
-Work ArgExtreme::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work ArgExtremeOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = static_cast<double>(inputs[0].elements());
   return work;
@@ -165,7 +166,7 @@ Tensor min(const Tensor& x) { return min(x, all_axes(x)); }
 
 Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep_dims) {
   using Code = PointwiseCode;
-  const PointwiseProgram squared_distance{
+  const PointwiseExpression squared_distance{
       {Code::input, 0}, {Code::input, 1}, {Code::sub, 0, 1}, {Code::mul, 2, 2}};
   const Tensor average = mean(x, axes, true);
   const double count = static_cast<double>(x.elements()) / static_cast<double>(average.elements());
@@ -173,26 +174,28 @@ Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep
     throw Error(fmt::format(
         "the unbiased variance of one element of {}: there is none; give more, or unbiased = false",
         to_string(x.type())));
-  const Tensor squares = apply_op1(std::make_shared<Pointwise>(squared_distance, x.dtype()), {x, average});
+  const Tensor squares = apply_op1(std::make_shared<PointwiseOp>(squared_distance, x.dtype()), {x, average});
   return sum(squares, std::move(axes), keep_dims) / (count - (unbiased ? 1 : 0));
 }
 
 Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims) {
   using Code = PointwiseCode;
   // The root of 1 where the sum is 0: its derivative there is chosen away, and finite.
-  const PointwiseProgram root{{Code::input, 0},       {Code::constant, -1, -1, -1, 0},
-                              {Code::eq, 0, 1},       {Code::constant, -1, -1, -1, 1},
-                              {Code::where, 2, 3, 0}, {Code::sqrt, 4},
-                              {Code::where, 2, 1, 5}};
-  return apply_op1(std::make_shared<Pointwise>(root, x.dtype()),
+  const PointwiseExpression root{{Code::input, 0},       {Code::constant, -1, -1, -1, 0},
+                                 {Code::eq, 0, 1},       {Code::constant, -1, -1, -1, 1},
+                                 {Code::where, 2, 3, 0}, {Code::sqrt, 4},
+                                 {Code::where, 2, 1, 5}};
+  return apply_op1(std::make_shared<PointwiseOp>(root, x.dtype()),
                    {sum(pow(x, 2), std::move(axes), keep_dims)});
 }
 
 Tensor argmax(const Tensor& x, int axis) {
-  return apply_op1(std::make_shared<ArgExtreme>(Reduction::max, normalize_axis(axis, x.type().rank())), {x});
+  return apply_op1(std::make_shared<ArgExtremeOp>(Reduction::max, normalize_axis(axis, x.type().rank())),
+                   {x});
 }
 Tensor argmin(const Tensor& x, int axis) {
-  return apply_op1(std::make_shared<ArgExtreme>(Reduction::min, normalize_axis(axis, x.type().rank())), {x});
+  return apply_op1(std::make_shared<ArgExtremeOp>(Reduction::min, normalize_axis(axis, x.type().rank())),
+                   {x});
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

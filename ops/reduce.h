@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
@@ -11,16 +11,16 @@ std::string_view name_of(Reduction kind);
 
 /// Sum, mean or an extreme (maximum, minimum) over axes. Of u8 and bool the sum is i32; the mean of integers
 /// is an Error. NaN counts as the extreme, here and below.
-class Reduce final : public Op {
+class ReduceOp final : public Op {
  public:
   /// `axes` ascending, 0 … rank−1.
-  Reduce(Reduction kind, std::vector<int> axes, bool keep_dims)
+  ReduceOp(Reduction kind, std::vector<int> axes, bool keep_dims)
       : kind(kind), axes(std::move(axes)), keep_dims(keep_dims) {}
   std::string_view name() const override { return "reduce"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
@@ -31,15 +31,15 @@ class Reduce final : public Op {
 
 /// bool of the input's shape: true at the first extreme along the axes, once per reduced group. Where the
 /// gradient of an extreme goes.
-class FirstExtreme final : public Op {
+class FirstExtremeOp final : public Op {
  public:
   /// `kind` is max or min.
-  FirstExtreme(Reduction kind, std::vector<int> axes) : kind(kind), axes(std::move(axes)) {}
+  FirstExtremeOp(Reduction kind, std::vector<int> axes) : kind(kind), axes(std::move(axes)) {}
   std::string_view name() const override { return "first_extreme"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
@@ -48,16 +48,16 @@ class FirstExtreme final : public Op {
 };
 
 /// Index (i32) of the first extreme along an axis, which goes.
-class ArgExtreme final : public Op {
+class ArgExtremeOp final : public Op {
  public:
   /// `kind` is max or min, `axis` 0 … rank−1.
-  ArgExtreme(Reduction kind, int axis) : kind(kind), axis(axis) {}
+  ArgExtremeOp(Reduction kind, int axis) : kind(kind), axis(axis) {}
   std::string_view name() const override { return "arg_extreme"; }
   std::string label() const override { return kind == Reduction::max ? "argmax" : "argmin"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 

@@ -5,8 +5,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
@@ -59,30 +60,30 @@ int normalize_axis(int axis, int rank) {
   return a;
 }
 
-Work Movement::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work MovementOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   // What is moved is read once: less than the inputs of a slice, and of a broadcast less than the output.
   const auto all = streaming_work(inputs, outputs, 0), written = streaming_work({}, outputs, 0);
   return {0, std::min(all.bytes, 2 * written.bytes)};
 }
 
-std::string Reshape::attributes() const { return fmt::format("shape={}", to_string(shape)); }
-Types Reshape::infer(std::span<const TensorType> inputs) const {
+std::string ReshapeOp::attributes() const { return fmt::format("shape={}", to_string(shape)); }
+Types ReshapeOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   if (x.elements() != element_count(shape))
     throw Error(fmt::format("{} does not reshape to {}: {} elements against {}", to_string(x),
                             to_string(shape), x.elements(), element_count(shape)));
   return {{x.dtype, shape}};
 }
-Tensors Reshape::vjp(const VjpArgs& args) const { return {reshape(args.grads[0], args.inputs[0].shape())}; }
-Tensors Reshape::batch(const BatchArgs& args) const {
+Tensors ReshapeOp::vjp(const VjpArgs& args) const { return {reshape(args.grads[0], args.inputs[0].shape())}; }
+Tensors ReshapeOp::vmap(const VmapArgs& args) const {
   return {reshape(args.inputs[0], with_models(shape, args.models))};
 }
-std::vector<CopyRegion> Reshape::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> ReshapeOp::regions(std::span<const TensorType> inputs) const {
   return {{0, {inputs[0].elements()}, {1}, {1}}};
 }
 
-std::string Transpose::attributes() const { return fmt::format("perm={}", fmt::join(perm, ",")); }
-Types Transpose::infer(std::span<const TensorType> inputs) const {
+std::string TransposeOp::attributes() const { return fmt::format("perm={}", fmt::join(perm, ",")); }
+Types TransposeOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   std::vector<int> sorted = perm;
   std::sort(sorted.begin(), sorted.end());
@@ -94,18 +95,18 @@ Types Transpose::infer(std::span<const TensorType> inputs) const {
   for (int axis : perm) out.shape.push_back(extent(x.shape, axis));
   return {out};
 }
-Tensors Transpose::vjp(const VjpArgs& args) const {
+Tensors TransposeOp::vjp(const VjpArgs& args) const {
   std::vector<int> inverse(perm.size());
   for (std::size_t i = 0; i < perm.size(); ++i)
     inverse[static_cast<std::size_t>(perm[i])] = static_cast<int>(i);
   return {transpose(args.grads[0], inverse)};
 }
-Tensors Transpose::batch(const BatchArgs& args) const {
+Tensors TransposeOp::vmap(const VmapArgs& args) const {
   std::vector<int> shifted{0};
   for (int axis : perm) shifted.push_back(axis + 1);
   return {transpose(args.inputs[0], shifted)};
 }
-std::vector<CopyRegion> Transpose::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> TransposeOp::regions(std::span<const TensorType> inputs) const {
   const Shape out = infer(inputs)[0].shape;
   const Strides dense = dense_strides(inputs[0].shape);
   Strides from;
@@ -113,21 +114,21 @@ std::vector<CopyRegion> Transpose::regions(std::span<const TensorType> inputs) c
   return {{0, out, from, dense_strides(out)}};
 }
 
-std::string Flip::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
-Types Flip::infer(std::span<const TensorType> inputs) const {
+std::string FlipOp::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
+Types FlipOp::infer(std::span<const TensorType> inputs) const {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     check_axis(axes[i], only(inputs));
     if (i > 0 && axes[i] == axes[i - 1]) throw Error(fmt::format("axis {} is given twice", axes[i]));
   }
   return {only(inputs)};
 }
-Tensors Flip::vjp(const VjpArgs& args) const { return {flip(args.grads[0], axes)}; }
-Tensors Flip::batch(const BatchArgs& args) const {
+Tensors FlipOp::vjp(const VjpArgs& args) const { return {flip(args.grads[0], axes)}; }
+Tensors FlipOp::vmap(const VmapArgs& args) const {
   std::vector<int> shifted = axes;
   for (int& axis : shifted) ++axis;
   return {flip(args.inputs[0], shifted)};
 }
-std::vector<CopyRegion> Flip::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> FlipOp::regions(std::span<const TensorType> inputs) const {
   const Shape& shape = inputs[0].shape;
   CopyRegion region{0, shape, dense_strides(shape), dense_strides(shape)};
   for (int axis : axes) {
@@ -138,8 +139,8 @@ std::vector<CopyRegion> Flip::regions(std::span<const TensorType> inputs) const 
   return {region};
 }
 
-std::string Concat::attributes() const { return fmt::format("axis={}", axis); }
-Types Concat::infer(std::span<const TensorType> inputs) const {
+std::string ConcatOp::attributes() const { return fmt::format("axis={}", axis); }
+Types ConcatOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.empty()) throw Error("takes at least one input");
   TensorType out = inputs[0];
   check_axis(axis, out);
@@ -153,7 +154,7 @@ Types Concat::infer(std::span<const TensorType> inputs) const {
   }
   return {out};
 }
-Tensors Concat::vjp(const VjpArgs& args) const {
+Tensors ConcatOp::vjp(const VjpArgs& args) const {
   Tensors grads;
   std::int64_t begin = 0;
   for (std::size_t i = 0; i < args.inputs.size(); ++i) {
@@ -163,13 +164,13 @@ Tensors Concat::vjp(const VjpArgs& args) const {
   }
   return grads;
 }
-Tensors Concat::batch(const BatchArgs& args) const {
+Tensors ConcatOp::vmap(const VmapArgs& args) const {
   Tensors inputs;
   for (std::size_t i = 0; i < args.inputs.size(); ++i)
-    inputs.push_back(with_model_axis(args.inputs[i], args.batched[i], args.models));
+    inputs.push_back(with_model_axis(args.inputs[i], args.mapped[i], args.models));
   return {concat(inputs, axis + 1)};
 }
-std::vector<CopyRegion> Concat::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> ConcatOp::regions(std::span<const TensorType> inputs) const {
   const Strides to = dense_strides(infer(inputs)[0].shape);
   std::vector<CopyRegion> regions;
   std::int64_t begin = 0;
@@ -182,14 +183,14 @@ std::vector<CopyRegion> Concat::regions(std::span<const TensorType> inputs) cons
   return regions;
 }
 
-std::string Slice::attributes() const {
+std::string SliceOp::attributes() const {
   std::string text;
   for (const AxisRange& r : ranges)
     text += fmt::format("{}axis={} begin={} end={}{}", text.empty() ? "" : " ", r.axis, r.begin, r.end,
                         r.step == 1 ? "" : fmt::format(" step={}", r.step));
   return text;
 }
-Types Slice::infer(std::span<const TensorType> inputs) const {
+Types SliceOp::infer(std::span<const TensorType> inputs) const {
   TensorType out = only(inputs);
   check_axes(ranges, out);
   for (const AxisRange& r : ranges) {
@@ -204,7 +205,7 @@ Types Slice::infer(std::span<const TensorType> inputs) const {
   }
   return {out};
 }
-Tensors Slice::vjp(const VjpArgs& args) const {
+Tensors SliceOp::vjp(const VjpArgs& args) const {
   std::vector<AxisPadding> paddings;
   for (const AxisRange& r : ranges) {
     const std::int64_t step = r.count() > 1 ? r.step : 1, last = r.begin + (r.count() - 1) * step;
@@ -212,8 +213,8 @@ Tensors Slice::vjp(const VjpArgs& args) const {
   }
   return {pad(args.grads[0], paddings)};
 }
-Tensors Slice::batch(const BatchArgs& args) const { return {slice(args.inputs[0], behind_models(ranges))}; }
-std::vector<CopyRegion> Slice::regions(std::span<const TensorType> inputs) const {
+Tensors SliceOp::vmap(const VmapArgs& args) const { return {slice(args.inputs[0], behind_models(ranges))}; }
+std::vector<CopyRegion> SliceOp::regions(std::span<const TensorType> inputs) const {
   const Shape out = infer(inputs)[0].shape;
   CopyRegion region{0, out, dense_strides(inputs[0].shape), dense_strides(out)};
   for (const AxisRange& r : ranges) {
@@ -224,14 +225,14 @@ std::vector<CopyRegion> Slice::regions(std::span<const TensorType> inputs) const
   return {region};
 }
 
-std::string Pad::attributes() const {
+std::string PadOp::attributes() const {
   std::string text;
   for (const AxisPadding& p : paddings)
     text += fmt::format("{}axis={} before={} after={}{}", text.empty() ? "" : " ", p.axis, p.before, p.after,
                         p.between == 0 ? "" : fmt::format(" between={}", p.between));
   return text;
 }
-Types Pad::infer(std::span<const TensorType> inputs) const {
+Types PadOp::infer(std::span<const TensorType> inputs) const {
   TensorType out = only(inputs);
   check_axes(paddings, out);
   for (const AxisPadding& p : paddings) {
@@ -242,7 +243,7 @@ Types Pad::infer(std::span<const TensorType> inputs) const {
   }
   return {out};
 }
-Tensors Pad::vjp(const VjpArgs& args) const {
+Tensors PadOp::vjp(const VjpArgs& args) const {
   if (args.inputs[0].elements() == 0) return {Tensor()};
   std::vector<AxisRange> ranges;
   for (const AxisPadding& p : paddings) {
@@ -251,8 +252,8 @@ Tensors Pad::vjp(const VjpArgs& args) const {
   }
   return {slice(args.grads[0], ranges)};
 }
-Tensors Pad::batch(const BatchArgs& args) const { return {pad(args.inputs[0], behind_models(paddings))}; }
-std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
+Tensors PadOp::vmap(const VmapArgs& args) const { return {pad(args.inputs[0], behind_models(paddings))}; }
+std::vector<CopyRegion> PadOp::regions(std::span<const TensorType> inputs) const {
   const Shape out = infer(inputs)[0].shape;
   const Strides dense = dense_strides(out);
   std::vector<CopyRegion> regions;
@@ -286,23 +287,23 @@ std::vector<CopyRegion> Pad::regions(std::span<const TensorType> inputs) const {
   return regions;
 }
 
-std::string BroadcastTo::attributes() const { return fmt::format("shape={}", to_string(shape)); }
-Types BroadcastTo::infer(std::span<const TensorType> inputs) const {
+std::string BroadcastToOp::attributes() const { return fmt::format("shape={}", to_string(shape)); }
+Types BroadcastToOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   const TensorType target{x.dtype, shape};
   if (broadcast_shape(std::vector{x, target}) != shape)
     throw Error(fmt::format("{} does not broadcast to {}", to_string(x), to_string(shape)));
   return {target};
 }
-Tensors BroadcastTo::vjp(const VjpArgs& args) const {
+Tensors BroadcastToOp::vjp(const VjpArgs& args) const {
   return {sum_to(args.grads[0], args.inputs[0].shape())};
 }
-Tensors BroadcastTo::batch(const BatchArgs& args) const {
+Tensors BroadcastToOp::vmap(const VmapArgs& args) const {
   Shape aligned = args.inputs[0].shape();  // (M, …) -> (M, 1, …, 1, …)
   aligned.insert(aligned.begin() + 1, shape.size() + 1 - aligned.size(), 1);
   return {broadcast_to(reshape(args.inputs[0], aligned), with_models(shape, args.models))};
 }
-std::vector<CopyRegion> BroadcastTo::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> BroadcastToOp::regions(std::span<const TensorType> inputs) const {
   return {{0, shape, broadcast_strides(inputs[0].shape, shape), dense_strides(shape)}};
 }
 
@@ -320,7 +321,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
     *open = x.elements() / rest;
   }
   if (shape == x.shape()) return x;
-  return apply_to<Reshape>(x, std::move(shape));
+  return apply_to<ReshapeOp>(x, std::move(shape));
 }
 Tensor flatten(const Tensor& x, int axis) {
   const auto split = x.shape().begin() + normalize_axis(axis, x.type().rank());
@@ -328,15 +329,15 @@ Tensor flatten(const Tensor& x, int axis) {
   shape.push_back(element_count(Shape(split, x.shape().end())));
   return reshape(x, std::move(shape));
 }
-Tensor transpose(const Tensor& x, const std::vector<int>& perm) { return apply_to<Transpose>(x, perm); }
+Tensor transpose(const Tensor& x, const std::vector<int>& perm) { return apply_to<TransposeOp>(x, perm); }
 Tensor flip(const Tensor& x, std::vector<int> axes) {
   for (int& axis : axes) axis = normalize_axis(axis, x.type().rank());
   std::sort(axes.begin(), axes.end());
-  return apply_to<Flip>(x, std::move(axes));
+  return apply_to<FlipOp>(x, std::move(axes));
 }
 Tensor concat(const Tensors& inputs, int axis) {
   if (inputs.empty()) throw Error("concat: takes at least one input");
-  return apply_op1(std::make_shared<Concat>(normalize_axis(axis, inputs[0].type().rank())), inputs);
+  return apply_op1(std::make_shared<ConcatOp>(normalize_axis(axis, inputs[0].type().rank())), inputs);
 }
 Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
   return slice(x, {{axis, begin, end, step}});
@@ -345,7 +346,7 @@ Tensor slice(const Tensor& x, std::vector<AxisRange> ranges) {
   ranges = in_order(std::move(ranges), x.type().rank());
   const auto whole = [&](const AxisRange& r) { return r == AxisRange{r.axis, 0, extent(x.shape(), r.axis)}; };
   if (std::all_of(ranges.begin(), ranges.end(), whole)) return x;
-  return apply_to<Slice>(x, std::move(ranges));
+  return apply_to<SliceOp>(x, std::move(ranges));
 }
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis) {
   axis = normalize_axis(axis, x.type().rank());
@@ -381,10 +382,10 @@ Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings) {
   paddings = in_order(std::move(paddings), x.type().rank());
   const auto nothing = [](const AxisPadding& p) { return p.before == 0 && p.after == 0 && p.between == 0; };
   if (std::all_of(paddings.begin(), paddings.end(), nothing)) return x;
-  return apply_to<Pad>(x, std::move(paddings));
+  return apply_to<PadOp>(x, std::move(paddings));
 }
 Tensor broadcast_to(const Tensor& x, const Shape& shape) {
-  return shape == x.shape() ? x : apply_to<BroadcastTo>(x, shape);
+  return shape == x.shape() ? x : apply_to<BroadcastToOp>(x, shape);
 }
 
 Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models) {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/ops/broadcast.h>
 
 namespace tandem {
@@ -17,7 +17,7 @@ struct CopyRegion {
 };
 
 /// An op that only moves elements: its kernels are one strided copy, fed by `regions`.
-class Movement : public Op {
+class MovementOp : public Op {
  public:
   /// Boxes that make up the output.
   virtual std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const = 0;
@@ -27,14 +27,14 @@ class Movement : public Op {
 };
 
 /// The same elements under another shape. Never computed in a Program: the output is the input's memory.
-class Reshape final : public Movement {
+class ReshapeOp final : public MovementOp {
  public:
-  explicit Reshape(Shape shape) : shape(std::move(shape)) {}
+  explicit ReshapeOp(Shape shape) : shape(std::move(shape)) {}
   std::string_view name() const override { return "reshape"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::view}}; }
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
@@ -43,42 +43,42 @@ class Reshape final : public Movement {
 };
 
 /// Output axis i is input axis `perm[i]`.
-class Transpose final : public Movement {
+class TransposeOp final : public MovementOp {
  public:
-  explicit Transpose(std::vector<int> perm) : perm(std::move(perm)) {}
+  explicit TransposeOp(std::vector<int> perm) : perm(std::move(perm)) {}
   std::string_view name() const override { return "transpose"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
   const std::vector<int> perm;
 };
 
 /// The elements of `axes` (ascending) in reverse order.
-class Flip final : public Movement {
+class FlipOp final : public MovementOp {
  public:
-  explicit Flip(std::vector<int> axes) : axes(std::move(axes)) {}
+  explicit FlipOp(std::vector<int> axes) : axes(std::move(axes)) {}
   std::string_view name() const override { return "flip"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
   const std::vector<int> axes;
 };
 
 /// Inputs one after another along `axis`.
-class Concat final : public Movement {
+class ConcatOp final : public MovementOp {
  public:
-  explicit Concat(int axis) : axis(axis) {}
+  explicit ConcatOp(int axis) : axis(axis) {}
   std::string_view name() const override { return "concat"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
   const int axis;
@@ -94,21 +94,21 @@ struct AxisRange {
 };
 
 /// The elements that lie in every range; axes without one are taken whole.
-class Slice final : public Movement {
+class SliceOp final : public MovementOp {
  public:
   /// At most one range an axis, in the order of the axes.
-  explicit Slice(std::vector<AxisRange> ranges) : ranges(std::move(ranges)) {}
+  explicit SliceOp(std::vector<AxisRange> ranges) : ranges(std::move(ranges)) {}
   std::string_view name() const override { return "slice"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
   const std::vector<AxisRange> ranges;
 };
 
-/// Zeros along an axis: `before` and `after` the elements, and `between` any two neighbours.
+/// Zeros along an axis: `before` and `after` the elements, and `between` any two neighbors.
 struct AxisPadding {
   int axis;
   std::int64_t before, after, between = 0;
@@ -119,29 +119,29 @@ struct AxisPadding {
 };
 
 /// The input with zeros around its elements, and between them: the derivative of Slice.
-class Pad final : public Movement {
+class PadOp final : public MovementOp {
  public:
   /// At most one padding an axis, in the order of the axes.
-  explicit Pad(std::vector<AxisPadding> paddings) : paddings(std::move(paddings)) {}
+  explicit PadOp(std::vector<AxisPadding> paddings) : paddings(std::move(paddings)) {}
   std::string_view name() const override { return "pad"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
   const std::vector<AxisPadding> paddings;
 };
 
 /// The input repeated to `shape` by the broadcasting rule.
-class BroadcastTo final : public Movement {
+class BroadcastToOp final : public MovementOp {
  public:
-  explicit BroadcastTo(Shape shape) : shape(std::move(shape)) {}
+  explicit BroadcastToOp(Shape shape) : shape(std::move(shape)) {}
   std::string_view name() const override { return "broadcast_to"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
 
   const Shape shape;

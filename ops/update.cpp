@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem {
@@ -45,10 +46,10 @@ void check_update(std::span<const TensorType> inputs) {
 
 // The first `states` inputs, weights and what is kept of them, have their models side by side; what comes
 // after may stay shared.
-Tensors batched_update(const OpPtr& op, const BatchArgs& args, std::size_t states) {
+Tensors batched_update(const OpPtr& op, const VmapArgs& args, std::size_t states) {
   Tensors inputs = args.inputs;
   for (std::size_t i = 0; i < states; ++i)
-    inputs[i] = with_model_axis(inputs[i], args.batched[i], args.models);
+    inputs[i] = with_model_axis(inputs[i], args.mapped[i], args.models);
   return apply_op(op, inputs);
 }
 
@@ -61,99 +62,99 @@ std::string guard_text(bool guarded) { return guarded ? " guarded" : ""; }
 
 }  // namespace
 
-SgdUpdate::SgdUpdate(SgdOptions options, bool guarded) : options(options), guarded(guarded) {
+SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded) : options(options), guarded(guarded) {
   if (options.nesterov && options.momentum == 0) throw Error("sgd_update: Nesterov's step needs a momentum");
 }
 
-std::string SgdUpdate::attributes() const {
+std::string SgdUpdateOp::attributes() const {
   return fmt::format("momentum={} weight_decay={} nesterov={}{}", options.momentum, options.weight_decay,
                      int{options.nesterov}, guard_text(guarded));
 }
-Types SgdUpdate::infer(std::span<const TensorType> inputs) const {
+Types SgdUpdateOp::infer(std::span<const TensorType> inputs) const {
   check_update(unguarded(inputs, guarded, has_momentum() ? 4 : 3));
   return Types(has_momentum() ? 2 : 1, inputs[0]);
 }
-Tensors SgdUpdate::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
-Tensors SgdUpdate::batch(const BatchArgs& args) const {
-  return batched_update(std::make_shared<SgdUpdate>(options, guarded), args, has_momentum() ? 3 : 2);
+Tensors SgdUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
+Tensors SgdUpdateOp::vmap(const VmapArgs& args) const {
+  return batched_update(std::make_shared<SgdUpdateOp>(options, guarded), args, has_momentum() ? 3 : 2);
 }
-Work SgdUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work SgdUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
 }
-std::vector<Alias> SgdUpdate::may_alias(std::span<const TensorType>) const {
+std::vector<Alias> SgdUpdateOp::may_alias(std::span<const TensorType>) const {
   std::vector<Alias> aliases{{0, 0, Alias::in_place}};             // w -> w'
   if (has_momentum()) aliases.push_back({1, 1, Alias::in_place});  // v -> v'
   return aliases;
 }
 
-AdamUpdate::AdamUpdate(AdamOptions options, bool guarded) : options(options), guarded(guarded) {
+AdamUpdateOp::AdamUpdateOp(AdamOptions options, bool guarded) : options(options), guarded(guarded) {
   for (const double beta : {options.beta1, options.beta2})
     if (!(beta >= 0 && beta < 1))
       throw Error(fmt::format("adam_update: a beta of {}: it must be in [0, 1)", beta));
 }
 
-std::string AdamUpdate::attributes() const {
+std::string AdamUpdateOp::attributes() const {
   return fmt::format("beta1={} beta2={} epsilon={} weight_decay={} decoupled={}{}", options.beta1,
                      options.beta2, options.epsilon, options.weight_decay, int{options.decoupled},
                      guard_text(guarded));
 }
-Types AdamUpdate::infer(std::span<const TensorType> inputs) const {
+Types AdamUpdateOp::infer(std::span<const TensorType> inputs) const {
   inputs = unguarded(inputs, guarded, 6);
   check_weights(inputs.first(4));
   check_coefficient("the number of steps", inputs[4], inputs[0]);
   check_coefficient("the learning rate", inputs[5], inputs[0]);
   return {inputs[0], inputs[0], inputs[0], inputs[4]};
 }
-Tensors AdamUpdate::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
-Tensors AdamUpdate::batch(const BatchArgs& args) const {
-  return batched_update(std::make_shared<AdamUpdate>(options, guarded), args, 5);
+Tensors AdamUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
+Tensors AdamUpdateOp::vmap(const VmapArgs& args) const {
+  return batched_update(std::make_shared<AdamUpdateOp>(options, guarded), args, 5);
 }
-Work AdamUpdate::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work AdamUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 5);  // twenty operations an element, over four outputs
 }
-std::vector<Alias> AdamUpdate::may_alias(std::span<const TensorType>) const {
+std::vector<Alias> AdamUpdateOp::may_alias(std::span<const TensorType>) const {
   return {{0, 0, Alias::in_place}, {1, 1, Alias::in_place}, {2, 2, Alias::in_place}, {3, 4, Alias::in_place}};
 }
 
-Types Predict::infer(std::span<const TensorType> inputs) const {
+Types PredictOp::infer(std::span<const TensorType> inputs) const {
   check_update(unguarded(inputs, false, 3));
   return {inputs[0]};
 }
-Tensors Predict::vjp(const VjpArgs&) const {
+Tensors PredictOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "gradients are taken with respect to predicted weights");
 }
-Tensors Predict::batch(const BatchArgs& args) const {
-  return batched_update(std::make_shared<Predict>(), args, 2);
+Tensors PredictOp::vmap(const VmapArgs& args) const {
+  return batched_update(std::make_shared<PredictOp>(), args, 2);
 }
-Work Predict::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work PredictOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 2);
 }
-std::vector<Alias> Predict::may_alias(std::span<const TensorType>) const {
+std::vector<Alias> PredictOp::may_alias(std::span<const TensorType>) const {
   return {{0, 0, Alias::in_place}, {0, 1, Alias::in_place}};
 }
 
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
                    const SgdOptions& options, const Tensor& update_if) {
   if (options.momentum == 0) throw Error("sgd_update: without momentum there is no v to update");
-  return apply_op(std::make_shared<SgdUpdate>(options, update_if.defined()),
+  return apply_op(std::make_shared<SgdUpdateOp>(options, update_if.defined()),
                   with_guard({w, v, g, lr}, update_if));
 }
 
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options,
                    const Tensor& update_if) {
   if (options.momentum != 0) throw Error("sgd_update: momentum needs v");
-  return apply_op(std::make_shared<SgdUpdate>(options, update_if.defined()),
+  return apply_op(std::make_shared<SgdUpdateOp>(options, update_if.defined()),
                   with_guard({w, g, lr}, update_if));
 }
 
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
                     const Tensor& lr, const AdamOptions& options, const Tensor& update_if) {
-  return apply_op(std::make_shared<AdamUpdate>(options, update_if.defined()),
+  return apply_op(std::make_shared<AdamUpdateOp>(options, update_if.defined()),
                   with_guard({w, m, v, g, t, lr}, update_if));
 }
 
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c) {
-  return apply_op1(std::make_shared<Predict>(), {w, v, c});
+  return apply_op1(std::make_shared<PredictOp>(), {w, v, c});
 }
 
 }  // namespace tandem

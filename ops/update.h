@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
@@ -21,15 +21,15 @@ struct SgdOptions {
 /// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v').
 /// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), where v' = g'.
 /// lr is a scalar, or one a model: [models] with w [models, …].
-class SgdUpdate final : public Op {
+class SgdUpdateOp final : public Op {
  public:
   /// Throws Error on Nesterov without momentum.
-  explicit SgdUpdate(SgdOptions options, bool guarded = false);
+  explicit SgdUpdateOp(SgdOptions options, bool guarded = false);
   std::string_view name() const override { return "sgd_update"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
   bool has_momentum() const { return options.momentum != 0; }
@@ -51,15 +51,15 @@ struct AdamOptions {
 /// (1−beta1)·g', v' = beta2·v + (1−beta2)·g'², w' = w − lr/(1−beta1^t')·m' / (√(v'/(1−beta2^t')) + epsilon).
 /// (w, m, v, g, t, lr) -> (w', m', v', t'). t and lr are scalars, or one a model: [models] with w [models,
 /// …]. (Kingma & Ba 2015; Loshchilov & Hutter 2019.)
-class AdamUpdate final : public Op {
+class AdamUpdateOp final : public Op {
  public:
   /// Throws Error where a beta is not in [0, 1).
-  explicit AdamUpdate(AdamOptions options, bool guarded = false);
+  explicit AdamUpdateOp(AdamOptions options, bool guarded = false);
   std::string_view name() const override { return "adam_update"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 
@@ -68,12 +68,12 @@ class AdamUpdate final : public Op {
 };
 
 /// Predicted weights w − c·v (SpecTrain). (w, v, c) -> (ŵ); c is a scalar, or one a model.
-class Predict final : public Op {
+class PredictOp final : public Op {
  public:
   std::string_view name() const override { return "predict"; }
   Types infer(std::span<const TensorType> inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors batch(const BatchArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 };

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <tandem/core/kernel.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/update.h>
 
 namespace tandem {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 
 namespace tandem {
 

@@ -13,7 +13,7 @@ Graph insert_barriers(Graph graph, const PipelineSchedule& schedule) {
     tag.stage = task.stage;
     tag.microbatch = task.microbatch;
     tag.channel = channel + task.microbatch;
-    graph.add(std::make_shared<Barrier>(), {}, tag);
+    graph.add(std::make_shared<BarrierOp>(), {}, tag);
   }
   return graph;
 }

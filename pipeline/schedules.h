@@ -2,7 +2,7 @@
 #include <string_view>
 #include <vector>
 
-#include <tandem/core/graph.h>
+#include <tandem/core/graph/graph.h>
 
 namespace tandem {
 

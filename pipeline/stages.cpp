@@ -8,16 +8,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_edit.h>
-#include <tandem/core/graph_ops.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_edit.h>
+#include <tandem/core/graph/graph_ops.h>
 
 namespace tandem {
 namespace {
 
-bool is_source(const Node& n) {
-  return dynamic_cast<const Input*>(n.op.get()) || dynamic_cast<const Constant*>(n.op.get());
-}
+bool is_source(const Node& n) { return as<InputOp>(n) || as<ConstantOp>(n); }
 
 std::string prefix_of(const std::string& path, int depth) {
   std::size_t end = 0;
@@ -44,7 +42,7 @@ Candidates modules(const Graph& g, int depth) {
   for (const Node& n : g.nodes()) {
     if (n.tag.path.empty() || is_source(n)) continue;
     const std::string name = prefix_of(n.tag.path, depth);
-    if (dynamic_cast<const Read*>(n.op.get())) {
+    if (as<ReadOp>(n)) {
       have_state.insert(name);
       continue;
     }
@@ -108,13 +106,13 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
 
 Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
   const std::vector<int> stage = stages_of_nodes(graph, cuts);
-  std::vector<int> slot_stage(graph.slots().size(), -1);
-  const auto use_slot = [&](SlotId slot, int s) {
-    int& owner = slot_stage[static_cast<std::size_t>(slot)];
+  std::vector<int> state_stage(graph.states().size(), -1);
+  const auto use_state = [&](StateId state, int s) {
+    int& owner = state_stage[static_cast<std::size_t>(state)];
     if (owner >= 0 && owner != s)
       throw Error(fmt::format(
           "impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay together",
-          graph.slot(slot).path, owner, s));
+          graph.state(state).path, owner, s));
     owner = s;
   };
   GraphEdit edit(graph);
@@ -123,14 +121,13 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
     const Node& node = graph.node(n);
     if (stage[static_cast<std::size_t>(n)] >= 0) {
       edit.tag(n).stage = stage[static_cast<std::size_t>(n)];
-      if (const auto* assign = dynamic_cast<const Assign*>(node.op.get()))
-        use_slot(assign->slot, edit.tag(n).stage);
+      if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, edit.tag(n).stage);
       continue;
     }
     std::map<int, ValueId> on;  // a source on each stage that uses it; reads have one stage
     for (NodeId r : readers[static_cast<std::size_t>(node.outputs[0])]) {
       const int s = stage[static_cast<std::size_t>(r)];
-      if (const auto* read = dynamic_cast<const Read*>(node.op.get())) use_slot(read->slot, s);
+      if (const auto* read = as<ReadOp>(node)) use_state(read->state, s);
       if (on.empty()) {
         edit.tag(n).stage = s;
         on[s] = node.outputs[0];
@@ -142,8 +139,8 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
       edit.rewire(r, node.outputs[0], on[s]);
     }
   }
-  for (SlotId s = 0; s < static_cast<SlotId>(slot_stage.size()); ++s)
-    edit.slot(s).stage = std::max(0, slot_stage[static_cast<std::size_t>(s)]);
+  for (StateId s = 0; s < static_cast<StateId>(state_stage.size()); ++s)
+    edit.state(s).stage = std::max(0, state_stage[static_cast<std::size_t>(s)]);
   return edit.finish();
 }
 

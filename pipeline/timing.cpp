@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_edit.h>
-#include <tandem/core/graph_ops.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_edit.h>
+#include <tandem/core/graph/graph_ops.h>
 
 namespace tandem {
 namespace {
@@ -22,8 +22,7 @@ class Timing {
         any_weight = any_weight || weights_only_[at(v)];
         only = only && (weights_only_[at(v)] || constant[at(v)]);
       }
-      const bool fixed =
-          dynamic_cast<const Constant*>(n.op.get()) || (!n.inputs.empty() && only && !any_weight);
+      const bool fixed = as<ConstantOp>(n) || (!n.inputs.empty() && only && !any_weight);
       for (ValueId v : n.outputs) {
         weights_only_[at(v)] = only && any_weight;
         constant[at(v)] = fixed;
@@ -45,8 +44,8 @@ class Timing {
   static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
   const StageTiming& timing(const Tag& tag) const { return stages_.at(static_cast<std::size_t>(tag.stage)); }
   bool is_weight(const Node& n) const {
-    const auto* read = dynamic_cast<const Read*>(n.op.get());
-    return read && g_.slot(read->slot).trained;
+    const auto* read = as<ReadOp>(n);
+    return read && g_.state(read->state).trained;
   }
   void set_timing(Tag& tag) const {
     const StageTiming& t = timing(tag);
@@ -89,9 +88,9 @@ class Timing {
       const Node& node = g_.node(n);
       const int age = timing(node.tag).forward_age;
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
-      const auto& read = static_cast<const Read&>(*node.op);
+      const auto& read = static_cast<const ReadOp&>(*node.op);
       Tag tag = edit_.graph().node(n).tag;
-      const ValueId aged = edit_.add1(std::make_shared<Read>(read.slot, age, read.type), {}, tag);
+      const ValueId aged = edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, tag);
       for (NodeId r : readers[at(node.outputs[0])]) edit_.rewire(r, node.outputs[0], aged);
     }
   }

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_edit.h>
-#include <tandem/core/graph_ops.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_edit.h>
+#include <tandem/core/graph/graph_ops.h>
 #include <tandem/ops/collective.h>
 
 namespace tandem {
@@ -23,15 +23,15 @@ Graph insert_transfers(const Graph& graph) {
     for (NodeId r : readers[static_cast<std::size_t>(v)]) {
       const int to = graph.node(r).tag.stage;
       if (to == made.stage) continue;
-      if (dynamic_cast<const Read*>(graph.node(producer).op.get()))
+      if (as<ReadOp>(graph.node(producer)))
         throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, to));
       if (!arrived.contains(to)) {
         Tag from = made;
         from.channel = channel++;
-        edit.add(std::make_shared<Send>(to), {v}, from);
+        edit.add(std::make_shared<SendOp>(to), {v}, from);
         Tag at = from;
         at.stage = to;
-        arrived[to] = edit.add1(std::make_shared<Receive>(made.stage, graph.type(v)), {}, at);
+        arrived[to] = edit.add1(std::make_shared<ReceiveOp>(made.stage, graph.type(v)), {}, at);
       }
       edit.rewire(r, v, arrived[to]);
     }

@@ -6,14 +6,15 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/lower.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/verify.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/schedule/lower.h>
+#include <tandem/core/schedule/verify.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/memory/activations.h>
+#include <tandem/memory/buffer_assignment.h>
+#include <tandem/memory/placement.h>
 #include <tandem/memory/recompute.h>
 #include <tandem/memory/swap.h>
 #include <tandem/pipeline/barriers.h>
@@ -23,44 +24,44 @@
 #include <tandem/plan/expand_norms.h>
 #include <tandem/plan/fuse_epilogues.h>
 #include <tandem/plan/fuse_pointwise.h>
+#include <tandem/plan/gradients.h>
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
-#include <tandem/plan/training_graph.h>
 
 namespace tandem {
 namespace {
 
-Graph deliver(StepGraph step) {
-  Graph& g = step.graph;
-  for (const auto& [name, value] : step.results) {
+Graph deliver(TrainingGraph training) {
+  Graph& g = training.graph;
+  for (const auto& [name, value] : training.results) {
     Tag tag = g.node(g.value(value).producer).tag;
     tag.channel = -1;
     tag.path = name;
-    g.add(std::make_shared<Result>(name), {value}, tag);
+    g.add(std::make_shared<ResultOp>(name), {value}, tag);
   }
-  return std::move(step.graph);
+  return std::move(training.graph);
 }
 
-Cost cost_of(const Step& step, const Strategy& strategy) {
+Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
   Cost cost;
   double bytes = 0;
-  for (const auto& t : step.inputs.empty() ? step.outputs : step.inputs)
+  for (const auto& t : instruction.inputs.empty() ? instruction.outputs : instruction.inputs)
     bytes += static_cast<double>(t.bytes());
-  switch (step.op->lane()) {
+  switch (instruction.op->lane()) {
     case LaneKind::collective:
       cost.seconds = all_reduce_seconds(strategy.link, bytes, strategy.replicas);
       break;
     case LaneKind::send:
     case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
-    default: break;  // with_costs (plan/profile.h) knows
+    default: break;  // with_costs (core/runtime/profile.h) knows
   }
   return cost;
 }
 
 const Graph& graph_of(const Graph& graph) { return graph; }
-const Graph& graph_of(const StepGraph& step) { return step.graph; }
+const Graph& graph_of(const TrainingGraph& training) { return training.graph; }
 
 void check_budget(const Program& p, std::int64_t budget) {
   if (budget <= 0) return;
@@ -91,7 +92,7 @@ bool updates_together(const PipelineSchedule& schedule) {
 // Of the Programs of both list orders the one that needs less memory.
 Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOptions& options) {
   const auto placed = [&](const std::vector<NodeId>& order) {
-    return planned(with_copy_waits(lower(g, order, options)));
+    return planned(with_copy_waits(lower(g, order, assign_buffers(g, order), options)));
   };
   const auto last = list_order(g, tasks, /*large_gradients_last=*/true),
              at_once = list_order(g, tasks, /*large_gradients_last=*/false);
@@ -119,7 +120,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   };
   Graph g = strategy.pool_first ? checked(pool_first(forward)) : forward;
   if (strategy.amp) g = checked(mixed_precision(g, *strategy.amp));
-  if (strategy.models > 1) g = checked(batch(g, strategy.models));
+  if (strategy.models > 1) g = checked(vmap(g, strategy.models));
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
     throw Error(fmt::format("a pipeline of {} takes {}, the plan gives {}", counted(strategy.stages, "stage"),
@@ -129,20 +130,22 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
         "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them out");
   g = checked(cut_into_stages(std::move(g), cuts));
 
-  StepGraph step = checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
-  step = checked(add_all_reduces(std::move(step), strategy.replicas, strategy.fusion_groups));
+  TrainingGraph training =
+      checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
+  training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
   if (strategy.train) {
-    step = checked(apply_gradient_rules(std::move(step), strategy.gradients, strategy.models,
-                                        updates_together(schedule_of(strategy))));
-    step =
-        checked(add_updates(std::move(step), strategy.optimizer, strategy.parameter_groups, strategy.models));
+    training = checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models,
+                                            updates_together(schedule_of(strategy))));
+    training = checked(
+        add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
   }
-  g = checked(expand_norms(deliver(std::move(step))));
+  g = checked(expand_norms(deliver(std::move(training))));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
   g = checked(take_off_device(g, strategy));
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
+  g = checked(copy_shared_operands(g));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
 }
 
@@ -154,7 +157,7 @@ Program build(const Graph& forward, const Strategy& strategy) {
   options.microbatches = strategy.microbatches;
   options.kernels = strategy.kernels;
   options.threads = strategy.threads;
-  options.cost = [&](const Step& s) { return cost_of(s, strategy); };
+  options.cost = [&](const Instruction& s) { return cost_of(s, strategy); };
   Program program = smallest(g, schedule_of(strategy).order, options);
   check_budget(program, strategy.memory_budget);
   if (strategy.verify) verify(program);

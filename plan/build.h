@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/graph.h>
-#include <tandem/core/program.h>
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/schedule/program.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem {

@@ -2,8 +2,8 @@
 
 #include <unordered_map>
 
-#include <tandem/core/graph_rewrite.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/shape.h>
@@ -12,7 +12,7 @@ namespace tandem {
 namespace {
 
 // What one model's batch norm is in parts, for all of them.
-Tensors mapped_in_parts(const BatchNorm& op, const Mapped& mapped, const Tensors& inputs) {
+Tensors mapped_in_parts(const BatchNormOp& op, const MappedOp& mapped, const Tensors& inputs) {
   Types types;
   for (const Tensor& t : inputs) types.push_back(t.type());
   types = mapped.inner_types(types);
@@ -24,15 +24,15 @@ Tensors mapped_in_parts(const BatchNorm& op, const Mapped& mapped, const Tensors
     Tensors arguments;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const ValueId id = one.add_value(types[i]);
-      values[id] = {inputs[i], mapped.batched[i]};
+      values[id] = {inputs[i], mapped.mapped[i]};
       arguments.push_back(trace.tensor(id));
     }
     parts = batch_norm_in_parts(op, arguments[0], arguments[1], arguments[2]);
   }
-  replay_batched(one, mapped.models, values);
+  replay_mapped(one, mapped.models, values);
   for (Tensor& t : parts) {
     const Replayed& all = values.at(t.impl()->value);
-    t = with_model_axis(all.tensor, all.batched, mapped.models);  // statistics of what the models share
+    t = with_model_axis(all.tensor, all.mapped, mapped.models);  // statistics of what the models share
   }
   return parts;
 }
@@ -42,8 +42,8 @@ Tensors mapped_in_parts(const BatchNorm& op, const Mapped& mapped, const Tensors
 Graph expand_norms(const Graph& graph) {
   GraphRewrite rewrite(graph);
   for (const Node& node : graph.nodes()) {
-    const auto* mapped = dynamic_cast<const Mapped*>(node.op.get());
-    const auto* norm = dynamic_cast<const BatchNorm*>(mapped ? mapped->inner.get() : node.op.get());
+    const auto* mapped = as<MappedOp>(node);
+    const auto* norm = dynamic_cast<const BatchNormOp*>(mapped ? mapped->inner.get() : node.op.get());
     if (!norm) {
       rewrite.copy(node);
       continue;

@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/graph_rewrite.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/ops/epilogue.h>
 #include <tandem/ops/pointwise.h>
 
@@ -15,7 +15,7 @@ namespace {
 struct Fused {
   NodeId product, expression;
   NodeId place;                   // one of the two
-  PointwiseProgram program;       // its input 0 is the product's result
+  PointwiseExpression program;    // its input 0 is the product's result
   std::vector<ValueId> others{};  // its other inputs
 };
 
@@ -50,15 +50,16 @@ class EpilogueFusion {
     std::vector<ValueId> inputs = product.inputs;
     inputs.insert(inputs.end(), f.others.begin(), f.others.end());
     const auto op =
-        std::make_shared<Epilogue>(product.op, product.inputs.size(), f.program, node.op->label());
+        std::make_shared<EpilogueOp>(product.op, product.inputs.size(), f.program, node.op->label());
     node.tag = product.tag;
     rewrite.copy(node, op, rewrite.now(inputs));
   }
 
   std::optional<Fused> fuse(NodeId n) const {
     const Node& node = g_.node(n);
-    const auto* expression = dynamic_cast<const Pointwise*>(node.op.get());
-    if (!expression || node.inputs.size() > Epilogue::kMostInputs || updates_state(node)) return std::nullopt;
+    const auto* expression = as<PointwiseOp>(node);
+    if (!expression || node.inputs.size() > EpilogueOp::kMostInputs || updates_state(node))
+      return std::nullopt;
     NodeId product = -1;
     for (const ValueId v : node.inputs)
       if (const NodeId p = g_.value(v).producer; p > product && may_take(p, n)) product = p;
@@ -79,11 +80,11 @@ class EpilogueFusion {
   bool updates_state(const Node& expression) const {
     const auto& readers = readers_[static_cast<std::size_t>(expression.outputs[0])];
     return std::any_of(readers.begin(), readers.end(), [&](NodeId r) {
-      const auto* assign = dynamic_cast<const Assign*>(g_.node(r).op.get());
+      const auto* assign = as<AssignOp>(g_.node(r));
       return assign && std::any_of(expression.inputs.begin(), expression.inputs.end(), [&](ValueId v) {
                const NodeId maker = g_.value(v).producer;
-               const auto* read = maker < 0 ? nullptr : dynamic_cast<const Read*>(g_.node(maker).op.get());
-               return read && read->slot == assign->slot;
+               const auto* read = maker < 0 ? nullptr : as<ReadOp>(g_.node(maker));
+               return read && read->state == assign->state;
              });
     });
   }
@@ -98,7 +99,7 @@ class EpilogueFusion {
            same_place(product.tag, expression.tag) && g_.type(made) == g_.type(expression.outputs[0]);
   }
 
-  std::optional<Fused> join(NodeId p, NodeId n, const Pointwise& expression) const {
+  std::optional<Fused> join(NodeId p, NodeId n, const PointwiseOp& expression) const {
     Fused fused{p, n, n, {}, {}};
     PointwiseBuilder builder;
     std::vector<int> registers;

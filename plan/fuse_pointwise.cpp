@@ -5,8 +5,8 @@
 #include <set>
 #include <utility>
 
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/graph_rewrite.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxInputs = 12, kMaxInstructions = 48;
 
 struct Expression {
-  PointwiseProgram program;
+  PointwiseExpression program;
   std::vector<ValueId> inputs;
 };
 
@@ -47,13 +47,9 @@ class Fusion {
 
  private:
   static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-  const TakesExpression* reader(NodeId n) const {
-    return dynamic_cast<const TakesExpression*>(g_.node(n).op.get());
-  }
+  const TakesExpression* reader(NodeId n) const { return as<TakesExpression>(g_.node(n)); }
   // What can be a part of another.
-  const Pointwise* pointwise(NodeId n) const {
-    return n < 0 ? nullptr : dynamic_cast<const Pointwise*>(g_.node(n).op.get());
-  }
+  const PointwiseOp* pointwise(NodeId n) const { return n < 0 ? nullptr : as<PointwiseOp>(g_.node(n)); }
   DType precision(const std::vector<ValueId>& inputs, DType output) const {
     return pointwise_precision(g_.types(inputs), output);
   }
@@ -118,7 +114,7 @@ class Fusion {
   bool same_size(NodeId p, NodeId n) const {
     const Types operands = g_.types(g_.node(n).inputs);
     const auto* op = reader(n);
-    const auto value = Pointwise(op->program, op->dtype).infer(std::span(operands).subspan(op->first));
+    const auto value = PointwiseOp(op->program, op->dtype).infer(std::span(operands).subspan(op->first));
     return g_.type(g_.node(p).outputs[0]).shape == value[0].shape;
   }
 

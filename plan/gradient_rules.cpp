@@ -8,10 +8,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/graph_rewrite.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/plan/over_models.h>
@@ -21,7 +21,7 @@ namespace {
 
 class Rules {
  public:
-  Rules(StepGraph& step, int models) : step_(step), trace_(step.graph), models_(models) {}
+  Rules(TrainingGraph& training, int models) : training_(training), trace_(training.graph), models_(models) {}
 
   void clip_value(double most) {
     each([&](const Tensor& g) { return minimum(maximum(g, like(g, -most)), like(g, most)); });
@@ -57,8 +57,8 @@ class Rules {
   }
 
   void each(const std::function<Tensor(const Tensor&)>& f) {
-    for (auto& [slot, value] : step_.grads) {
-      at_stage(step_.graph.slot(slot).stage);
+    for (auto& [state, value] : training_.grads) {
+      at_stage(training_.graph.state(state).stage);
       value = trace_.value(f(trace_.tensor(value)));
     }
   }
@@ -66,8 +66,8 @@ class Rules {
   // Per model: of each stage's gradients in order, then of the stages, on stage 0.
   Tensor sum_over_all(const std::function<Tensor(const Tensor&)>& f) {
     std::map<int, Tensor> of_stage;
-    for (const auto& [slot, value] : step_.grads) {
-      const int stage = step_.graph.slot(slot).stage;
+    for (const auto& [state, value] : training_.grads) {
+      const int stage = training_.graph.state(state).stage;
       at_stage(stage);
       const Tensor mine = f(trace_.tensor(value));
       Tensor& total = of_stage[stage];
@@ -87,7 +87,7 @@ class Rules {
 
   static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }
 
-  StepGraph& step_;
+  TrainingGraph& training_;
   Trace trace_;
   const int models_;
 };
@@ -96,7 +96,7 @@ class Rules {
 Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
   GraphRewrite rewrite(g);
   for (const Node& n : g.nodes())
-    if (dynamic_cast<const Assign*>(n.op.get()))
+    if (as<AssignOp>(n))
       assigns.push_back(n);
     else
       rewrite.copy(n);
@@ -105,8 +105,9 @@ Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
 
 }  // namespace
 
-StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int models, bool flush) {
-  if (!rules.any()) return step;
+TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
+                                   bool flush) {
+  if (!rules.any()) return training;
   if (!flush && (rules.clip_norm || rules.skips()))
     throw Error(
         fmt::format("{} looks at the gradients of all stages, which update at different times under this "
@@ -115,27 +116,27 @@ StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int m
                     : rules.loss_scale ? "loss scaling"
                                        : "skipping batches that are not finite"));
   std::vector<Node> assigns;
-  if (rules.skips()) step.graph = without_assigns(step.graph, assigns);
-  if (rules.loss_scale) unscale_gradients(step, *rules.loss_scale);
+  if (rules.skips()) training.graph = without_assigns(training.graph, assigns);
+  if (rules.loss_scale) unscale_gradients(training, *rules.loss_scale);
   {
-    Rules apply(step, models);
-    if (rules.skips()) step.update_if = apply.all_finite();
+    Rules apply(training, models);
+    if (rules.skips()) training.update_if = apply.all_finite();
     if (rules.clip_value) apply.clip_value(*rules.clip_value);
     if (rules.clip_norm) apply.clip_norm(*rules.clip_norm);
   }
-  if (rules.skips()) step.results[std::string(kUpdated)] = step.update_if;
-  if (rules.loss_scale) update_loss_scale(step, *rules.loss_scale);
-  Trace trace(step.graph);
+  if (rules.skips()) training.results[std::string(kUpdated)] = training.update_if;
+  if (rules.loss_scale) update_loss_scale(training, *rules.loss_scale);
+  Trace trace(training.graph);
   for (const Node& n : assigns) {
-    const SlotId slot = static_cast<const Assign&>(*n.op).slot;
+    const StateId state = static_cast<const AssignOp&>(*n.op).state;
     Tag tag = n.tag;
     tag.phase = Phase::update;
     trace.set_tag(tag);
-    const Tensor before = trace.read(slot);
+    const Tensor before = trace.read(state);
     trace.set_tag(tag);
-    trace.assign(slot, if_updated(trace.tensor(step.update_if), trace.tensor(n.inputs[0]), before));
+    trace.assign(state, if_updated(trace.tensor(training.update_if), trace.tensor(n.inputs[0]), before));
   }
-  return step;
+  return training;
 }
 
 Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before) {

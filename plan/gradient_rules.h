@@ -2,13 +2,13 @@
 #include <optional>
 #include <string_view>
 
-#include <tandem/core/step_graph.h>
-#include <tandem/core/tensor.h>
+#include <tandem/autograd/training_graph.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/plan/loss_scale.h>
 
 namespace tandem {
 
-/// What is done with gradients before the optimiser takes them. Each model has its own norm, and is skipped
+/// What is done with gradients before the optimizer takes them. Each model has its own norm, and is skipped
 /// alone.
 struct GradientRules {
   std::optional<double> clip_value{};  ///< elements are kept in ±clip_value
@@ -28,7 +28,8 @@ inline constexpr std::string_view kUpdated = "updated";
 /// assigns itself (running statistics) is skipped with them. What is summed over stages goes to stage 0 and
 /// back, so all stages must update in the same unit: `flush`, else throws Error. Norms as PyTorch's
 /// clip_grad_norm_: g · min(1, clip_norm / (norm + 1e-6)).
-StepGraph apply_gradient_rules(StepGraph step, const GradientRules& rules, int models, bool flush);
+TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
+                                   bool flush);
 
 /// `after` for models that are updated, `before` for others. `update_if` is a bool, or one a model.
 Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before);

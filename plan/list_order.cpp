@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
 
 namespace tandem {
 namespace {
@@ -137,16 +137,15 @@ class Ordering {
 
   // Nodes that use a weight at an update's lag, and the node that makes the weight's next value.
   std::vector<std::pair<NodeId, NodeId>> weight_uses() const {
-    std::map<SlotId, NodeId> updates;
+    std::map<StateId, NodeId> updates;
     for (const Node& n : g_.nodes())
-      if (const auto* assign = dynamic_cast<const Assign*>(n.op.get());
-          assign && n.tag.phase == Phase::update)
-        updates[assign->slot] = g_.value(n.inputs[0]).producer;
+      if (const auto* assign = as<AssignOp>(n); assign && n.tag.phase == Phase::update)
+        updates[assign->state] = g_.value(n.inputs[0]).producer;
     std::vector<std::pair<NodeId, NodeId>> uses;
     for (const Node& n : g_.nodes()) {
-      const auto* read = dynamic_cast<const Read*>(n.op.get());
-      if (!read || !updates.contains(read->slot)) continue;
-      const NodeId update = updates.at(read->slot);
+      const auto* read = as<ReadOp>(n);
+      if (!read || !updates.contains(read->state)) continue;
+      const NodeId update = updates.at(read->state);
       for (NodeId r : readers_[at(n.outputs[0])])
         if (r != update && g_.node(r).tag.phase != Phase::update &&
             g_.node(r).tag.lag == g_.node(update).tag.lag)

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include <tandem/core/graph.h>
+#include <tandem/core/graph/graph.h>
 #include <tandem/pipeline/schedules.h>
 
 namespace tandem {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/plan/over_models.h>
 
@@ -25,11 +25,11 @@ Tag tag_at(int stage, Phase phase) {
   return tag;
 }
 
-int stage_of(const Graph& g) { return g.slot(g.find_slot(std::string(kLossScale))).stage; }
+int stage_of(const Graph& g) { return g.state(g.find_state(std::string(kLossScale))).stage; }
 
 // Under the trace's tag.
 Tensor current(Trace& trace, const LossScale& scale) {
-  const Tensor kept = trace.read(trace.graph().find_slot(std::string(kLossScale)));
+  const Tensor kept = trace.read(trace.graph().find_state(std::string(kLossScale)));
   return where(equal(kept, number(0)), number(scale.initial), kept);
 }
 
@@ -38,34 +38,34 @@ Tensor current(Trace& trace, const LossScale& scale) {
 ValueId scale_loss(Graph& forward, ValueId loss, const LossScale& scale) {
   const Tag at = forward.node(forward.value(loss).producer).tag;
   for (const std::string_view path : {kLossScale, kFiniteBatches})
-    forward.add_slot({std::string(path), {DType::f32, forward.type(loss).shape}, false, at.stage});
+    forward.add_state({std::string(path), {DType::f32, forward.type(loss).shape}, false, at.stage});
   Trace trace(forward);
   trace.set_tag(tag_at(at.stage, Phase::forward));
   const Tensor factor = current(trace, scale);
   return trace.value(trace.tensor(loss) * cast(factor, forward.type(loss).dtype));
 }
 
-void unscale_gradients(StepGraph& step, const LossScale& scale) {
-  Trace trace(step.graph);
-  trace.set_tag(tag_at(stage_of(step.graph), Phase::update));
+void unscale_gradients(TrainingGraph& training, const LossScale& scale) {
+  Trace trace(training.graph);
+  trace.set_tag(tag_at(stage_of(training.graph), Phase::update));
   const Tensor inverse = number(1) / current(trace, scale);
-  for (auto& [slot, value] : step.grads) {
-    trace.set_tag(tag_at(step.graph.slot(slot).stage, Phase::update));
+  for (auto& [state, value] : training.grads) {
+    trace.set_tag(tag_at(training.graph.state(state).stage, Phase::update));
     const Tensor grad = trace.tensor(value);
     value = trace.value(grad * over_models(cast(inverse, grad.dtype()), grad.type().rank()));
   }
 }
 
-void update_loss_scale(StepGraph& step, const LossScale& scale) {
-  Trace trace(step.graph);
-  trace.set_tag(tag_at(stage_of(step.graph), Phase::update));
-  const SlotId count = step.graph.find_slot(std::string(kFiniteBatches));
-  const Tensor now = current(trace, scale), finite = trace.tensor(step.update_if);
+void update_loss_scale(TrainingGraph& training, const LossScale& scale) {
+  Trace trace(training.graph);
+  trace.set_tag(tag_at(stage_of(training.graph), Phase::update));
+  const StateId count = training.graph.find_state(std::string(kFiniteBatches));
+  const Tensor now = current(trace, scale), finite = trace.tensor(training.update_if);
   const Tensor row = where(finite, trace.read(count) + number(1), number(0));
   const Tensor grows = less_equal(number(scale.growth_interval), row);
   const Tensor larger = minimum(now * number(2), number(kLargest));
   trace.assign(count, where(grows, number(0), row));
-  trace.assign(step.graph.find_slot(std::string(kLossScale)),
+  trace.assign(training.graph.find_state(std::string(kLossScale)),
                where(finite, where(grows, larger, now), maximum(now * number(0.5), number(1))));
 }
 

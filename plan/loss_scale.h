@@ -1,7 +1,7 @@
 #pragma once
 #include <string_view>
 
-#include <tandem/core/step_graph.h>
+#include <tandem/autograd/training_graph.h>
 
 namespace tandem {
 
@@ -15,17 +15,17 @@ struct LossScale {
   int growth_interval = 2000;  ///< batches, from 1 to 2^24: what f32 counts
 };
 
-/// The state it keeps, of the optimiser's: the scale (0 before the first batch: `initial`), and the batches
+/// The state it keeps, of the optimizer's: the scale (0 before the first batch: `initial`), and the batches
 /// in a row whose gradients were finite. Each f32, one a model.
 inline constexpr std::string_view kLossScale = "optimizer.loss_scale.scale";
 inline constexpr std::string_view kFiniteBatches = "optimizer.loss_scale.finite_batches";
 
 /// The loss to differentiate in place of `loss`. Adds the state, on the loss's stage.
 ValueId scale_loss(Graph& forward, ValueId loss, const LossScale& scale);
-/// Divides the gradients by the scale. `step.graph` has the state.
-void unscale_gradients(StepGraph& step, const LossScale& scale);
-/// Assigns the scale of the next batch. `step.update_if` says which models' gradients are finite.
-void update_loss_scale(StepGraph& step, const LossScale& scale);
+/// Divides the gradients by the scale. `training.graph` has the state.
+void unscale_gradients(TrainingGraph& training, const LossScale& scale);
+/// Assigns the scale of the next batch. `training.update_if` says which models' gradients are finite.
+void update_loss_scale(TrainingGraph& training, const LossScale& scale);
 
 /// Throws Error where a number makes no sense.
 void check(const LossScale& scale);

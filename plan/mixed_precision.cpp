@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/graph_rewrite.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -33,7 +33,7 @@ class Mixing {
     for (auto n = static_cast<NodeId>(g_.nodes().size()); n-- > 0;) {
       const Node& node = g_.node(n);
       full_[at(n)] = node.op->precision() == Precision::full;
-      if (!dynamic_cast<const Pointwise*>(node.op.get())) continue;
+      if (!as<PointwiseOp>(node)) continue;
       const auto& all = readers[at(node.outputs[0])];
       full_[at(n)] =
           !all.empty() && std::all_of(all.begin(), all.end(), [&](NodeId r) { return full_[at(r)]; });
@@ -46,16 +46,16 @@ class Mixing {
     switch (full ? Precision::full : n.op->precision()) {
       case Precision::low:
         for (ValueId& v : inputs)
-          if (is(v, DType::f32)) v = as(v, low_, n.tag);
+          if (is(v, DType::f32)) v = cast_to(v, low_, n.tag);
         break;
       case Precision::follows:
         op = following(n, inputs);
-        if (dynamic_cast<const Movement*>(op.get()) && any_low(inputs))
-          for (ValueId& v : inputs) v = is(v, DType::f32) ? as(v, low_, n.tag) : v;
+        if (dynamic_cast<const MovementOp*>(op.get()) && any_low(inputs))
+          for (ValueId& v : inputs) v = is(v, DType::f32) ? cast_to(v, low_, n.tag) : v;
         break;
       case Precision::full:
         for (std::size_t i = 0; i < inputs.size(); ++i)
-          if (is(inputs[i], low_)) inputs[i] = as(inputs[i], g_.type(n.inputs[i]).dtype, n.tag);
+          if (is(inputs[i], low_)) inputs[i] = cast_to(inputs[i], g_.type(n.inputs[i]).dtype, n.tag);
         break;
     }
     rewrite_.copy(n, std::move(op), std::move(inputs));
@@ -63,10 +63,10 @@ class Mixing {
 
   // An expression says what it gives; one that gave f32 gives what it is given. Casts are the user's.
   OpPtr following(const Node& n, const std::vector<ValueId>& inputs) const {
-    const auto* pointwise = dynamic_cast<const Pointwise*>(n.op.get());
+    const auto* pointwise = as<PointwiseOp>(n);
     if (!pointwise || !any_low(inputs) || pointwise->dtype != DType::f32 || pointwise->program.size() < 2)
       return n.op;
-    return std::make_shared<Pointwise>(pointwise->program, low_, pointwise->label());
+    return std::make_shared<PointwiseOp>(pointwise->program, low_, pointwise->label());
   }
 
   bool any_low(const std::vector<ValueId>& values) const {
@@ -75,13 +75,13 @@ class Mixing {
   bool is(ValueId v, DType dtype) const { return rewrite_.graph().type(v).dtype == dtype; }
 
   // Once for all readers.
-  ValueId as(ValueId v, DType dtype, const Tag& reader) {
+  ValueId cast_to(ValueId v, DType dtype, const Tag& reader) {
     const auto [found, fresh] = casts_.try_emplace({v, dtype}, -1);
     if (fresh) {
       Tag tag = reader;
       tag.rng_id = 0;
       Graph& g = rewrite_.graph();
-      const auto cast = std::make_shared<Pointwise>(PointwiseProgram{{PointwiseCode::input, 0}}, dtype);
+      const auto cast = std::make_shared<PointwiseOp>(PointwiseExpression{{PointwiseCode::input, 0}}, dtype);
       found->second = g.node(g.add(cast, {v}, tag)).outputs[0];
     }
     return found->second;
@@ -99,7 +99,7 @@ class Mixing {
 Graph mixed_precision(const Graph& forward, DType dtype) {
   if (dtype != DType::bf16)
     throw Error(fmt::format("mixed precision in {}: only bf16 is known", name_of(dtype)));
-  for (const StateSlot& s : forward.slots())
+  for (const State& s : forward.states())
     if (s.type.dtype == DType::f64)
       throw Error(fmt::format("mixed precision is for models in f32; state '{}' is f64", s.path));
   return Mixing(forward, dtype).take();

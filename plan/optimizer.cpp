@@ -7,19 +7,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
 namespace {
 
-Tag update_tag(const StateSlot& slot) {
+Tag update_tag(const State& parameter) {
   Tag tag;
   tag.phase = Phase::update;
-  tag.path = slot.path;
-  tag.stage = slot.stage;
+  tag.path = parameter.path;
+  tag.stage = parameter.stage;
   return tag;
 }
 
@@ -40,18 +40,18 @@ class Updates {
           const std::vector<ParameterGroup>& groups, int models)
       : g_(graph), update_if_(update_if), optimizer_(optimizer), groups_(groups), models_(models) {}
 
-  void add(SlotId id, ValueId grad) {
-    const StateSlot slot = g_.slot(id);
+  void add(StateId id, ValueId grad) {
+    const State parameter = g_.state(id);
     Trace trace(g_);
-    trace.set_tag(update_tag(slot));
-    const ParameterGroup* group = group_of(slot.path);
-    Tensor lr = trace.tensor(rate(trace, slot));
+    trace.set_tag(update_tag(parameter));
+    const ParameterGroup* group = group_of(parameter.path);
+    Tensor lr = trace.tensor(rate(trace, parameter));
     if (group && group->lr_scale != 1) lr = scale(lr, group->lr_scale);
     const Tensor w = trace.read(id), g = trace.tensor(grad);
     std::visit(
         [&](auto options) {
           if (group && group->weight_decay) options.weight_decay = *group->weight_decay;
-          update(trace, id, slot, w, g, lr, options);
+          update(trace, id, parameter, w, g, lr, options);
         },
         optimizer_);
   }
@@ -80,49 +80,50 @@ class Updates {
   }
 
   // One learning-rate input a stage.
-  ValueId rate(Trace& trace, const StateSlot& slot) {
-    if (const auto found = rates_.find(slot.stage); found != rates_.end()) return found->second;
-    const DType dtype = slot.type.dtype == DType::f64 ? DType::f64 : DType::f32;
-    const auto input = std::make_shared<Input>("lr", TensorType{dtype, per_model()}, true);
-    return rates_[slot.stage] = trace.value(trace.apply(input, {}).at(0));
+  ValueId rate(Trace& trace, const State& parameter) {
+    if (const auto found = rates_.find(parameter.stage); found != rates_.end()) return found->second;
+    const DType dtype = parameter.type.dtype == DType::f64 ? DType::f64 : DType::f32;
+    const auto input = std::make_shared<InputOp>("lr", TensorType{dtype, per_model()}, true);
+    return rates_[parameter.stage] = trace.value(trace.apply(input, {}).at(0));
   }
   Shape per_model() const { return models_ > 1 ? Shape{models_} : Shape{}; }
 
-  // What the optimiser keeps of a parameter.
-  SlotId add_slot(const char* what, const StateSlot& of, const TensorType& type) {
-    return g_.add_slot({fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage});
+  // What the optimizer keeps of a parameter.
+  StateId add_state(const char* what, const State& of, const TensorType& type) {
+    return g_.add_state({fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage});
   }
 
-  void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
+  void update(Trace& trace, StateId id, const State& parameter, const Tensor& w, const Tensor& g,
               const Tensor& lr, const SgdOptions& options) {
     if (options.momentum == 0)
-      assign_all(trace, slot, {id}, [&](const Tensors&, const Tensor& update_if) {
+      assign_all(trace, parameter, {id}, [&](const Tensors&, const Tensor& update_if) {
         return sgd_update(w, g, lr, options, update_if);
       });
     else
-      assign_all(trace, slot, {id, add_slot("momentum", slot, slot.type)},
+      assign_all(trace, parameter, {id, add_state("momentum", parameter, parameter.type)},
                  [&](const Tensors& s, const Tensor& update_if) {
                    return sgd_update(w, s[1], g, lr, options, update_if);
                  });
   }
 
-  void update(Trace& trace, SlotId id, const StateSlot& slot, const Tensor& w, const Tensor& g,
+  void update(Trace& trace, StateId id, const State& parameter, const Tensor& w, const Tensor& g,
               const Tensor& lr, const AdamOptions& options) {
-    assign_all(trace, slot,
-               {id, add_slot("exp_avg", slot, slot.type), add_slot("exp_avg_sq", slot, slot.type),
-                add_slot("step", slot, {DType::f32, per_model()})},
+    assign_all(trace, parameter,
+               {id, add_state("exp_avg", parameter, parameter.type),
+                add_state("exp_avg_sq", parameter, parameter.type),
+                add_state("step", parameter, {DType::f32, per_model()})},
                [&](const Tensors& s, const Tensor& update_if) {
                  return adam_update(w, s[1], s[2], g, s[3], lr, options, update_if);
                });
   }
 
   template <class F>
-  void assign_all(Trace& trace, const StateSlot& slot, const std::vector<SlotId>& slots, const F& make) {
+  void assign_all(Trace& trace, const State& parameter, const std::vector<StateId>& kept, const F& make) {
     Tensors state;
-    for (SlotId s : slots) state.push_back(trace.read(s));
-    trace.set_tag(update_tag(slot));
+    for (StateId s : kept) state.push_back(trace.read(s));
+    trace.set_tag(update_tag(parameter));
     const Tensors updated = make(state, update_if_ >= 0 ? trace.tensor(update_if_) : Tensor());
-    for (std::size_t i = 0; i < slots.size(); ++i) trace.assign(slots[i], updated[i]);
+    for (std::size_t i = 0; i < kept.size(); ++i) trace.assign(kept[i], updated[i]);
   }
 
   Graph& g_;
@@ -137,15 +138,15 @@ class Updates {
 
 }  // namespace
 
-StepGraph add_updates(StepGraph step, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups,
-                      int models) {
-  for (const Node& n : step.graph.nodes())
-    if (const auto* input = dynamic_cast<const Input*>(n.op.get()); input && input->input == "lr")
-      throw Error("the model has an input 'lr', which is the optimiser's; give the model's another name");
-  Updates updates(step.graph, step.update_if, optimizer, groups, models);
-  for (const auto& [id, grad] : step.grads) updates.add(id, grad);
+TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
+                          const std::vector<ParameterGroup>& groups, int models) {
+  for (const Node& n : training.graph.nodes())
+    if (const auto* input = as<InputOp>(n); input && input->input == "lr")
+      throw Error("the model has an input 'lr', which is the optimizer's; give the model's another name");
+  Updates updates(training.graph, training.update_if, optimizer, groups, models);
+  for (const auto& [id, grad] : training.grads) updates.add(id, grad);
   updates.require_all_used();
-  return step;
+  return training;
 }
 
 void check(const Optimizer& optimizer) {
@@ -159,7 +160,7 @@ void check(const Optimizer& optimizer) {
     throw Error(fmt::format("momentum {}: it must be from 0 to below 1", sgd->momentum));
   if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
     sensible("epsilon", adam->epsilon);
-    AdamUpdate{*adam};
+    AdamUpdateOp{*adam};
   }
 }
 

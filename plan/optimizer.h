@@ -4,7 +4,7 @@
 #include <variant>
 #include <vector>
 
-#include <tandem/core/step_graph.h>
+#include <tandem/autograd/training_graph.h>
 #include <tandem/ops/update.h>
 
 namespace tandem {
@@ -18,15 +18,15 @@ struct ParameterGroup {
   /// it.
   std::vector<std::string> parameters;
   double lr_scale = 1;                   ///< times the learning rate
-  std::optional<double> weight_decay{};  ///< in place of the optimiser's
+  std::optional<double> weight_decay{};  ///< in place of the optimizer's
 };
 
-/// Appends the optimiser: for every gradient an update of its slot, and of the slots that the update keeps:
+/// Appends the optimizer: for every gradient an update of its state, and of the states that the update keeps:
 /// "optimizer.momentum.<path>", or "optimizer.exp_avg.<path>", "optimizer.exp_avg_sq.<path>" and
 /// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) where there are
 /// several. Throws Error where a group or one of its names has no parameter.
-StepGraph add_updates(StepGraph step, const Optimizer& optimizer, const std::vector<ParameterGroup>& groups,
-                      int models);
+TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
+                          const std::vector<ParameterGroup>& groups, int models);
 
 /// Throws Error where a number makes no sense.
 void check(const Optimizer& optimizer);

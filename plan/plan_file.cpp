@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/json_input.h>
+#include <tandem/core/base/json_input.h>
 
 namespace tandem {
 

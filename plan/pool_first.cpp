@@ -1,6 +1,6 @@
 #include <tandem/plan/pool_first.h>
 
-#include <tandem/core/graph_rewrite.h>
+#include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 
@@ -8,8 +8,8 @@ namespace tandem {
 namespace {
 
 bool is_relu(const Op& op) {
-  const auto* p = dynamic_cast<const Pointwise*>(&op);
-  return p && p->program == PointwiseProgram{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
+  const auto* p = dynamic_cast<const PointwiseOp*>(&op);
+  return p && p->program == PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
 }
 
 }  // namespace
@@ -18,7 +18,7 @@ Graph pool_first(const Graph& graph) {
   const auto readers = graph.readers();
   // The node that makes what a pooling pools, if that is a relu of the pooling's own.
   const auto relu_before = [&](const Node& pool) -> const Node* {
-    if (!dynamic_cast<const MaxPool2d*>(pool.op.get())) return nullptr;
+    if (!as<MaxPool2dOp>(pool)) return nullptr;
     const ValueId pooled = pool.inputs[0];
     const NodeId maker = graph.value(pooled).producer;
     if (maker < 0 || !is_relu(*graph.node(maker).op)) return nullptr;

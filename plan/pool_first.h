@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/core/graph.h>
+#include <tandem/core/graph/graph.h>
 
 namespace tandem {
 

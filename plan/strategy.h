@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/kernel.h>
-#include <tandem/core/program.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/schedule/program.h>
 #include <tandem/dist/link.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/gradient_rules.h>
@@ -47,6 +47,8 @@ struct Strategy {
   LinkModel link{};  ///< between ranks, for predictions
   const KernelTable* kernels = &cpu_kernels();
   bool verify = true;  ///< the graph after each pass, and the Program
+
+  int ranks() const { return replicas * stages; }
 };
 
 /// Throws Error where a number makes no sense.

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/datasets/cifar_writer.h>
+#include <tandem/ops/apply.h>
 #include <tandem/tandem.h>
 
 #include "class_dataset.h"
@@ -54,7 +55,7 @@ class ApiExample : public ::testing::Test {
   ApiExample() {
     nn::set_default_dtype(DType::f32);
     fs::current_path(directory_.path());
-    net.initialise(run_seed());
+    net.initialize(run_seed());
   }
   void TearDown() override { fs::current_path(before_); }
 
@@ -108,7 +109,7 @@ TEST_F(ApiExample, OptionsInTheirOrder) {
       .batch_size = 20,
       .epochs = 2,
       .lr = {0.01},
-      .schedule = [](RunLength run, double) { return nn::cosine_lr(run.total); },
+      .lr_schedule = [](RunLength run, double) { return cosine_lr(run.total); },
       .seeds = {7},
       .objective = classification(/*label_smoothing=*/0.1),
       .test = test_set,
@@ -179,7 +180,7 @@ class Cube final : public Op {  // x³
   std::string_view name() const override { return "cube"; }
   Types infer(std::span<const TensorType> in) const override { return {in[0]}; }  // throws Error on what does not fit
   Tensors vjp(const VjpArgs& a) const override { return {3 * a.inputs[0] * a.inputs[0] * a.grads[0]}; }
-  Tensors batch(const BatchArgs& a) const override { return map_over_models(std::make_shared<Cube>(), a); }
+  Tensors vmap(const VmapArgs& a) const override { return map_over_models(std::make_shared<Cube>(), a); }
   Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override { return streaming_work(in, out, 2); }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::in_place}}; }
 };
@@ -206,7 +207,7 @@ TEST_F(ApiExample, DataInAHostOfYourOwn) {
   const auto images = std::make_shared<MemoryDataset>(CifarDataset("data/drawn", CifarSplit::train));  // datasets/cifar.h
   const DatasetPtr train = std::make_shared<ShuffledDataset>(
       mapped(images, {std::make_shared<RandomCrop>(seed), std::make_shared<RandomFlip>(seed),
-                      std::make_shared<Normalise>(kCifarMean, kCifarStd)}),
+                      std::make_shared<Normalize>(kCifarMean, kCifarStd)}),
       seed);
   Loader loader(train, {.batch_size = 128, .workers = 1});
   loader.start(/*first batch=*/0);  // any batch of any epoch: a run that goes on sees what it would have seen
@@ -256,7 +257,7 @@ struct Scale : nn::Module {
   Scale(nn::Module& parent, const std::string& name, std::int64_t channels) : Module(parent, name) {
     add_parameter({.name = "factor",
                    .tensor = Tensor::full({nn::default_dtype(), {channels}}, 1),
-                   .initialise = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
+                   .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
                      return uniform(type, 0.9, 1.1, path, seed);  // ops/init.h
                    }});
   }
@@ -269,7 +270,7 @@ TEST_F(ApiExample, LayersInAContainer) {
     Blocks blocks{*this, "blocks", 2, 4};
     Tensor forward(const Tensor& x) override { return blocks(x); }
   } root;
-  root.initialise(run_seed());
+  root.initialize(run_seed());
   EXPECT_TRUE(root.state().contains("blocks.1.weight"));
   EXPECT_EQ((Shape{1, 4}), root(Tensor::from({1, 2, 3, 4}, {1, 4})).shape());
 }
@@ -279,7 +280,7 @@ TEST_F(ApiExample, ALayerOfYourOwn) {
     Scale scale{*this, "scale", 3};
     Tensor forward(const Tensor& x) override { return scale(x); }
   } root;
-  root.initialise(run_seed());
+  root.initialize(run_seed());
   const auto factors = root(Tensor::from({1, 1, 1}, {1, 3})).values();
   EXPECT_EQ(factors, root.state().at("scale.factor").values());
   for (const double f : factors) {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/pointwise.h>
@@ -13,7 +13,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/training_graph.h>
+#include <tandem/plan/gradients.h>
 
 #include "expect_error.h"
 #include "one_weight.h"
@@ -38,7 +38,7 @@ TEST(Build, RefusesALossThatIsNoScalar) {
   expect_error([&] { build(graph, {}); }, {"'loss' is f32[2]: it must be a scalar"});
 }
 
-TEST(Build, RefusesSenselessOptimisersAndGroupsOfNothing) {
+TEST(Build, RefusesSenselessOptimizersAndGroupsOfNothing) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size);
   const auto built = [&](const Strategy& s) { return [&forward, s] { build(forward, s); }; };
@@ -68,7 +68,7 @@ struct Layers : nn::Module {
 // Bytes that one step works in beside states: of several layers on a batch, whose mean output is the loss.
 std::int64_t work_bytes(const std::vector<std::int64_t>& widths, std::int64_t rows) {
   Layers net(widths);
-  net.initialise(1);
+  net.initialize(1);
   Graph graph;
   {
     Trace trace(graph);
@@ -88,14 +88,14 @@ TEST(Build, LargeGradientsComeLastWhereThatTakesLessMemory) {
   EXPECT_LT(work_bytes(ends_large, 256), activations + bytes(2048, 2048) / 2);
 }
 
-TEST(Build, RefusesAModelThatTakesTheOptimisersInput) {
+TEST(Build, RefusesAModelThatTakesTheOptimizersInput) {
   OneWeight model;
   Graph graph;
   {
     Trace trace(graph);
     trace.result("loss", sum(mul(model.w, trace.input("lr", {DType::f32, {}}))));
   }
-  expect_error([&] { build(graph, {}); }, {"an input 'lr', which is the optimiser's"});
+  expect_error([&] { build(graph, {}); }, {"an input 'lr', which is the optimizer's"});
 }
 
 // Once for all, but for what is drawn: that is each micro-batch's own.
@@ -124,7 +124,7 @@ TEST(Build, EvaluationFindsTheStagesOfTraining) {
     nn::Dropout d{*this, "d", 0.5}, e{*this, "e", 0};
     Tensor forward(const Tensor& x) override { return c(e(relu(b(d(relu(a(x))))))); }
   } net;
-  net.initialise(1);
+  net.initialize(1);
   const auto traced = [&](bool training) {
     net.train(training);
     Graph graph;

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/train/checkpoint_manifest.h>
 
 #include "checkpoint_files.h"

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/train/checkpoint_writer.h>
 
 #include "checkpoint_files.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem::test {
 

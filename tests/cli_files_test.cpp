@@ -180,7 +180,7 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
   refused("bogus = 3\n", {"unknown key 'bogus'", "train_cifar --help"});
   refused("epoch = 3\n", {"unknown key 'epoch', perhaps --epochs"});
   refused("lr = fast\n", {"--lr: 'fast' is no finite decimal number"});
-  refused("[optimiser]\nlr = 0.1\n", {"'optimiser': there are no sections"});
+  refused("[optimizer]\nlr = 0.1\n", {"'optimizer': there are no sections"});
   refused("force = true\n", {"'force' is for the command line alone"});
   refused("config = \"other.toml\"\n", {"'config' is for the command line alone"});
   refused(std::string(2 << 20, '#'), {"more than 1048576 bytes"});

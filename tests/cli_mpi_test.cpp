@@ -140,7 +140,8 @@ TEST_F(Cli, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
   EXPECT_NE(0, e.status);
   EXPECT_TRUE(std::regex_search(e.err, std::regex("rank 0 .*signal 9"))) << e.err;
   EXPECT_TRUE(std::regex_search(
-      e.err, std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, step '.*'")))
+      e.err,
+      std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, instruction '.*'")))
       << e.err;
 }
 

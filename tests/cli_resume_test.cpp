@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include <tandem/core/checksum.h>
+#include <tandem/core/base/checksum.h>
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem::test {

@@ -68,7 +68,7 @@ TEST_F(Cli, TwoRunsDoNotShareAnOutput) {
   EXPECT_NE(std::string::npos, e.err.find("another run is writing there")) << e.err;
 }
 
-TEST_F(Cli, OptimisersClippingAndPrecisionByFlags) {
+TEST_F(Cli, OptimizersClippingAndPrecisionByFlags) {
   const std::string steps = kTrain + "--arch convnet -b 32 --steps 4 --force --output " + file("run") + " ";
   std::set<double> losses;
   for (const char* flags :
@@ -131,7 +131,7 @@ TEST_F(Cli, EndsByStepsOrEpochsWhicheverIsFirst) {
 }
 
 TEST_F(Cli, LostOutputIsAnError) {
-  const std::string program = write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})");
+  const std::string program = write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   for (const std::string& command :
        {kTrain + "--steps 2 --print-freq 1", kTrain + "--help", kTandem + "sim " + program,
         kTandem + "verify " + program, kTandem + "--version"}) {
@@ -157,7 +157,8 @@ TEST_F(Cli, SaysItsVersion) {
 }
 
 TEST_F(Cli, SimulatesAProgramThatTakesNoTime) {
-  const Ended e = run(kTandem + "sim " + write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})"));
+  const Ended e =
+      run(kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})"));
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_EQ(std::string::npos, e.out.find("nan")) << e.out;
 }

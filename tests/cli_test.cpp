@@ -96,13 +96,14 @@ TEST_F(Cli, RefusesNumbersThatNoRunHas) {
   expect_refused(kTrain + "--epochs 2000000000", {"--epochs 2000000000: must be at most 1000000"});
   expect_refused(kTrain + "--steps 9223372036854775807", {"--steps 9223372036854775807: must be at most"});
   expect_refused(kTrain + "--simulate --steps 100000000",
-                 {"--steps 100000000", "to simulate", "steps a batch"});
+                 {"--steps 100000000", "to simulate", "instructions per batch"});
   expect_refused(kTrain + "--simulate -b 6400", {"--batch-size 6400", "640 images"});
-  const std::string sim = kTandem + "sim " + write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})");
+  const std::string sim =
+      kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   expect_refused(sim + " --batches 0", {"--batches 0", "at least 1"});
   for (const std::string batches : {"10000001", "9223372036854775807"})
     expect_refused(sim + " --batches " + batches,
-                   {"--batches " + batches, "at most 10000000 to simulate 1 step a batch"});
+                   {"--batches " + batches, "at most 10000000 to simulate 1 instruction per batch"});
 }
 
 TEST_F(Cli, RefusesEmptyValues) {
@@ -129,7 +130,7 @@ TEST_F(Cli, RefusesOutputsThatCannotBeWrittenBeforeItTrains) {
     expect_refused(command + file("."), {"--trace", file("."), "Is a directory"});
   }
   expect_refused(kTrain + "--epochs 100000 --output " + write("file", "x"), {"--output", file("file")});
-  const std::string program = write("p.json", R"({"lanes": [{}], "steps": [{"name": "A"}]})");
+  const std::string program = write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   expect_refused(kTandem + "sim " + program + " --trace " + absent, {"--trace", absent});
   expect_refused(kTrain + "--trace " + file("t.json") + " --memory-budget 1", {"budget"});
   EXPECT_FALSE(fs::exists(file("t.json"))) << "what is only checked leaves nothing";
@@ -236,7 +237,7 @@ TEST_F(Cli, RefusesBadPrograms) {
     return kTandem + "verify " +
            write("p.json",
                  R"({"devices": 2, "lanes": [{"device": 0}, {"device": 0, "kind": "send", "index": 1},
-      {"device": 1, "kind": "receive", "index": 0}, {"device": 1}], "steps": [)" +
+      {"device": 1, "kind": "receive", "index": 0}, {"device": 1}], "instructions": [)" +
                      steps + "]}");
   };
   expect_refused(
@@ -251,13 +252,13 @@ TEST_F(Cli, RefusesBadPrograms) {
   expect_refused(program(R"({"name": "A", "lane": 9})"), {"lane 9"});
   expect_refused(program(R"({"name": "A", "lag": 2000000000})"), {"lag 2000000000"});
   const std::string lanes =
-      R"({"devices": 1, "lanes": [{}], "steps": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
+      R"({"devices": 1, "lanes": [{}], "instructions": [{"name": "A", "reads": ["w@1"]}], "states": {"w": )";
   expect_refused(kTandem + "sim " + write("s.json", lanes + R"({"bytes": -576}}})"),
                  {"'w'", "\"bytes\" is -576"});
   for (const char* state : {R"({"slots": 0})", R"({"slots": -3})", R"({"device": 5})"})
     expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "the device below 1"});
-  expect_refused(program(R"({"name": "A", "colour": 1})"), {"colour"});
-  expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
+  expect_refused(program(R"({"name": "A", "color": 1})"), {"color"});
+  expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two instructions", "'A'"});
   expect_refused(kTandem + "verify " + write("q.json", "["), {"parse error"});
   expect_refused(kTandem + "sim " + file("absent.json"), {"absent.json"});
 }

@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/collective.h>
 #include <tandem/ops/copy.h>
 
@@ -58,7 +58,7 @@ struct Placed {
 
 TEST(AllReduceOp, SumsEachStageOverItsReplicas) {
   constexpr int kReplicas = 3, kStages = 2;
-  const AllReduce op(kReplicas);
+  const AllReduceOp op(kReplicas);
   for (const bool in_place : {true, false})
     run_ranks(kReplicas * kStages, [&](Comm& comm) {
       const RankContext rank = context(comm, kReplicas, kStages);
@@ -80,7 +80,7 @@ TEST(AllReduceOp, RefusesValuesThatDoNotLieSideBySide) {
   ThreadWorld world(2);
   const auto comm = world.comm(0);
   const RankContext rank = context(*comm, 2, 1);
-  const KernelPtr kernel = prepare(AllReduce(2), kThree, 11);
+  const KernelPtr kernel = prepare(AllReduceOp(2), kThree, 11);
   Placed a, b;
   const auto error = [&](std::vector<void*> at) {
     return message_of<Error>([&] { run(*kernel, {at[0], at[1], at[2]}, at, rank); });
@@ -103,7 +103,7 @@ TEST(AllReduceOp, AloneItIsTheIdentityAndElsewhereItNeedsAComm) {
               all_reduce({Tensor::zeros({DType::bf16, {1}})}, 2);
             }).find("cast to f32"),
             std::string::npos);
-  EXPECT_THROW(AllReduce(0), Error);
+  EXPECT_THROW(AllReduceOp(0), Error);
 }
 
 TEST(AllReduceOp, ItsGradientsAreSummedOverTheSameRanksInOneGroup) {
@@ -111,7 +111,7 @@ TEST(AllReduceOp, ItsGradientsAreSummedOverTheSameRanksInOneGroup) {
   Trace trace(graph);
   const Tensors x = {trace.input("a", kThree[0]), trace.input("b", kThree[1]), trace.input("c", kThree[2])};
   const Tensors grads = {trace.input("ga", kThree[0]), Tensor(), trace.input("gc", kThree[2])};
-  const AllReduce op(4);
+  const AllReduceOp op(4);
   const Tensors y = all_reduce(x, 4);
   const Tensors dx = op.vjp({x, y, grads, {true, true, true}});
   ASSERT_EQ(dx.size(), 3u);
@@ -130,9 +130,9 @@ TEST(AllReduceOp, WithAModelAxisItIsTheSameOp) {
   Graph graph;
   Trace trace(graph);
   const Tensors x = {trace.input("a", {DType::f32, {6, 5}}), trace.input("b", {DType::f32, {6}})};
-  const AllReduce op(2);
-  EXPECT_EQ(op.batch({x, {true, true}, 6})[0].shape(), (Shape{6, 5}));
-  EXPECT_THROW(op.batch({x, {true, false}, 6}), NoRule);
+  const AllReduceOp op(2);
+  EXPECT_EQ(op.vmap({x, {true, true}, 6})[0].shape(), (Shape{6, 5}));
+  EXPECT_THROW(op.vmap({x, {true, false}, 6}), NoRule);
   EXPECT_EQ(op.lane(), LaneKind::collective);
   const auto aliases = op.may_alias(kThree);
   ASSERT_EQ(aliases.size(), 3u);
@@ -151,10 +151,10 @@ TEST(TransferOps, StagesOfOneReplicaExchangeValues) {
     // Every stage sends on to the next one; both replicas use the same channels.
     const auto channel = [](int from) { return static_cast<std::uint64_t>(20 + from); };
     const auto send_on = [&] {
-      run(*prepare(Send(rank.stage + 1), type, channel(rank.stage)), {value.data()}, {}, rank);
+      run(*prepare(SendOp(rank.stage + 1), type, channel(rank.stage)), {value.data()}, {}, rank);
     };
     const auto take = [&] {
-      run(*prepare(Receive(rank.stage - 1, type[0]), {}, channel(rank.stage - 1)), {}, {next.data()}, rank);
+      run(*prepare(ReceiveOp(rank.stage - 1, type[0]), {}, channel(rank.stage - 1)), {}, {next.data()}, rank);
     };
     run_lanes(2, [&](int lane) {
       if (lane == 0 && rank.stage + 1 < kStages) send_on();
@@ -171,24 +171,24 @@ TEST(TransferOps, BarriersCoverTheStagesOfAReplica) {
   run_ranks(4, [&](Comm& comm) {
     const RankContext rank = context(comm, 2, 2);
     ++entered[rank.replica];
-    run(*prepare(Barrier(), {}, 30), {}, {}, rank);
+    run(*prepare(BarrierOp(), {}, 30), {}, {}, rank);
     EXPECT_EQ(entered[rank.replica].load(), 2);
   });
 }
 
 TEST(TransferOps, DeclareWhatTheyAre) {
   const TensorType type{DType::f32, {4}};
-  EXPECT_EQ(Send(1).lane(), LaneKind::send);
-  EXPECT_EQ(Receive(1, type).lane(), LaneKind::receive);
-  EXPECT_EQ(Barrier().lane(), LaneKind::collective);
-  EXPECT_TRUE(Barrier().is_barrier());
-  EXPECT_FALSE(Send(1).is_barrier() || Receive(1, type).is_barrier() || AllReduce(2).is_barrier());
-  EXPECT_EQ(Receive(2, type).attributes(), "peer_stage=2 type=f32[4]");
+  EXPECT_EQ(SendOp(1).lane(), LaneKind::send);
+  EXPECT_EQ(ReceiveOp(1, type).lane(), LaneKind::receive);
+  EXPECT_EQ(BarrierOp().lane(), LaneKind::collective);
+  EXPECT_TRUE(BarrierOp().is_barrier());
+  EXPECT_FALSE(SendOp(1).is_barrier() || ReceiveOp(1, type).is_barrier() || AllReduceOp(2).is_barrier());
+  EXPECT_EQ(ReceiveOp(2, type).attributes(), "peer_stage=2 type=f32[4]");
   Graph graph;
   Trace trace(graph);
-  EXPECT_EQ(Receive(2, type).batch({{}, {}, 3})[0].shape(), (Shape{3, 4}));
-  EXPECT_THROW(Send(1).vjp({{}, {}, {}, {}}), NoRule);
-  EXPECT_THROW(Receive(1, type).vjp({{}, {}, {}, {}}), NoRule);
+  EXPECT_EQ(ReceiveOp(2, type).vmap({{}, {}, 3})[0].shape(), (Shape{3, 4}));
+  EXPECT_THROW(SendOp(1).vjp({{}, {}, {}, {}}), NoRule);
+  EXPECT_THROW(ReceiveOp(1, type).vjp({{}, {}, {}, {}}), NoRule);
 }
 
 TEST(TransferOps, AStageThatIsNotThereIsNamed) {
@@ -197,23 +197,23 @@ TEST(TransferOps, AStageThatIsNotThereIsNamed) {
   const RankContext rank = context(*comm, 1, 2);
   float x = 0;
   const Types type = {{DType::f32, {}}};
-  EXPECT_EQ(message_of<Error>([&] { run(*prepare(Send(2), type, 1), {&x}, {}, rank); }),
+  EXPECT_EQ(message_of<Error>([&] { run(*prepare(SendOp(2), type, 1), {&x}, {}, rank); }),
             "rank 0 (stage 0 of 2): send with stage 2");
-  EXPECT_THROW(run(*prepare(Receive(0, type[0]), {}, 1), {}, {&x}, rank), Error) << "with itself";
+  EXPECT_THROW(run(*prepare(ReceiveOp(0, type[0]), {}, 1), {}, {&x}, rank), Error) << "with itself";
 }
 
 TEST(CopyOps, AreTheIdentityOnTheirOwnLanes) {
-  EXPECT_EQ(CopyOut().lane(), LaneKind::copy_out);
-  EXPECT_EQ(CopyIn().lane(), LaneKind::copy_in);
+  EXPECT_EQ(CopyOutOp().lane(), LaneKind::copy_out);
+  EXPECT_EQ(CopyInOp().lane(), LaneKind::copy_in);
   const Tensor x = Tensor::from({1, -2, 3.5}, {3}, DType::bf16);
   const Tensor back = copy_in(copy_out(x));
   EXPECT_EQ(back.type(), x.type());
   EXPECT_EQ(back.values(), x.values());
   const Tensor grad = Tensor::from({4, 5, 6}, {3});
-  EXPECT_EQ(CopyOut().vjp({{x}, {x}, {grad}, {true}})[0].values(), grad.values());
-  EXPECT_EQ(CopyIn().vjp({{x}, {x}, {grad}, {true}})[0].values(), grad.values());
-  EXPECT_EQ(CopyIn().batch({{x}, {true}, 3})[0].values(), x.values());
-  EXPECT_TRUE(CopyOut().may_alias({}).empty()) << "a copy that shares bytes would be none";
+  EXPECT_EQ(CopyOutOp().vjp({{x}, {x}, {grad}, {true}})[0].values(), grad.values());
+  EXPECT_EQ(CopyInOp().vjp({{x}, {x}, {grad}, {true}})[0].values(), grad.values());
+  EXPECT_EQ(CopyInOp().vmap({{x}, {true}, 3})[0].values(), x.values());
+  EXPECT_TRUE(CopyOutOp().may_alias({}).empty()) << "a copy that shares bytes would be none";
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -39,9 +39,9 @@ struct ConvShape {
 // A convolution with a bias, its two gradients, and the types of their inputs.
 struct Conv {
   explicit Conv(const ConvShape& s)
-      : forward(std::make_shared<Conv2d>(s.options)),
-        grad_input(std::make_shared<Conv2dGradInput>(s.options, s.image)),
-        grad_weight(std::make_shared<Conv2dGradWeight>(s.options, s.kernel, true)),
+      : forward(std::make_shared<Conv2dOp>(s.options)),
+        grad_input(std::make_shared<Conv2dGradInputOp>(s.options, s.image)),
+        grad_weight(std::make_shared<Conv2dGradWeightOp>(s.options, s.kernel, true)),
         x{DType::f32, {s.n, s.image.h, s.image.w, s.in}},
         w{DType::f32, {s.out, s.kernel.h, s.kernel.w, s.in}},
         bias{DType::f32, {s.out}},

@@ -10,12 +10,12 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/cpu_backend.h>
-#include <tandem/core/error.h>
-#include <tandem/core/executable.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/cpu_backend.h>
+#include <tandem/core/runtime/executable.h>
+#include <tandem/core/schedule/verify.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/memory/placement.h>
 
 #include "allocations.h"
 #include "program_run.h"
@@ -35,7 +35,7 @@ class Call final : public Op {
   std::string_view name() const override { return "call"; }
   Types infer(std::span<const TensorType>) const override { return {}; }
   Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only stands for a step"); }
-  Tensors batch(const BatchArgs&) const override { no_rule(*this, "batch", "it only stands for a step"); }
+  Tensors vmap(const VmapArgs&) const override { no_rule(*this, "batch", "it only stands for a step"); }
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const std::function<void(const Launch&)> function;
@@ -52,7 +52,7 @@ const KernelTable& call_kernels() {
   return table;
 }
 
-void set_call(Step& step, std::function<void(const Launch&)> function) {
+void set_call(Instruction& step, std::function<void(const Launch&)> function) {
   step.op = std::make_shared<Call>(std::move(function));
   step.inputs.assign(step.reads.size(), {});
   step.outputs.assign(step.writes.size(), {});
@@ -95,8 +95,8 @@ TEST(CpuBackend, AllocatesNothingWhileRunning) {
 TEST(CpuBackend, RunsMoreCommandsThanItsQueuesHold) {
   std::int64_t executed = 0, last = -1;
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) {});
-  set_call(p.steps[2], [&](const Launch& l) {
+  for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
+  set_call(p.instructions[2], [&](const Launch& l) {
     ++executed;
     EXPECT_EQ(l.batch, last + 1);
     last = l.batch;
@@ -152,12 +152,12 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenTheEndsOfTransfers) {
 
 TEST(CpuBackend, ErrorNamesRankBatchStepAndModule) {
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) {});
+  for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   std::atomic<int> after{0};
-  set_call(p.steps[1], [](const Launch& l) {
+  set_call(p.instructions[1], [](const Launch& l) {
     if (l.batch == 3) throw Error("the shapes do not match");
   });
-  set_call(p.steps[2], [&](const Launch& l) { after += l.batch >= 3; });
+  set_call(p.instructions[2], [&](const Launch& l) { after += l.batch >= 3; });
   Rank rank(std::move(p), call_kernels(), {.rank = 7});
   try {
     run(rank.backend, 10);
@@ -173,11 +173,11 @@ TEST(CpuBackend, RunsAgainAfterAnError) {
   bool fail = true;
   std::atomic<int> executed{0};
   Program p = three_steps();
-  set_call(p.steps[0], [&](const Launch&) {
+  set_call(p.instructions[0], [&](const Launch&) {
     if (fail) throw std::runtime_error("once");
   });
-  set_call(p.steps[1], [](const Launch&) {});
-  set_call(p.steps[2], [&](const Launch&) { ++executed; });
+  set_call(p.instructions[1], [](const Launch&) {});
+  set_call(p.instructions[2], [&](const Launch&) { ++executed; });
   Rank rank(std::move(p), call_kernels());
   EXPECT_THROW(run(rank.backend, 5), Error);
   fail = false;
@@ -188,8 +188,8 @@ TEST(CpuBackend, RunsAgainAfterAnError) {
 
 TEST(CpuBackend, NonFiniteKeepsItsTypeAndBatch) {
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) {});
-  set_call(p.steps[2], [](const Launch& l) {
+  for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
+  set_call(p.instructions[2], [](const Launch& l) {
     if (l.batch == 2) throw NonFinite("the loss is NaN", l.batch);
   });
   Rank rank(std::move(p), call_kernels());
@@ -203,7 +203,7 @@ TEST(CpuBackend, NonFiniteKeepsItsTypeAndBatch) {
 
 TEST(CpuBackend, StopFromAnotherThreadEndsTheRun) {
   Program p = three_steps();
-  for (Step& s : p.steps)
+  for (Instruction& s : p.instructions)
     set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   Rank rank(std::move(p), call_kernels());
   std::thread stopper([&] {
@@ -217,7 +217,7 @@ TEST(CpuBackend, StopFromAnotherThreadEndsTheRun) {
   stopper.join();
 }
 
-// A stage that fails does not leave its neighbours waiting for its transfers.
+// A stage that fails does not leave its neighbors waiting for its transfers.
 TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
   const Program p = with_test_ops(planned(dualpipe(equal_stages(3))));
   const ThreadWorld world(3);
@@ -229,13 +229,13 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
   for (int k = 0; k < 3; ++k)
     threads.emplace_back([&, k] {
       Program mine = project(p, k);
-      logs[at(k)].resize(mine.steps.size());
-      for (std::size_t s = 0; s < mine.steps.size(); ++s) {
-        const auto& op = static_cast<const TestOp&>(*mine.steps[s].op);
+      logs[at(k)].resize(mine.instructions.size());
+      for (std::size_t s = 0; s < mine.instructions.size(); ++s) {
+        const auto& op = static_cast<const TestOp&>(*mine.instructions[s].op);
         auto& log = logs[at(k)][s];
         log.read.resize(op.step == "B1" ? 4 : 20);  // of its fifth batch B1 finds no room and throws
         log.made.resize(20);
-        mine.steps[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &log);
+        mine.instructions[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &log);
       }
       Rank rank(std::move(mine), test_kernels(),
                 {.rank = k, .stage = k, .stages = 3, .comm = comms[at(k)].get()});
@@ -248,7 +248,7 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
       }
     });
   for (auto& t : threads) t.join();
-  EXPECT_NE(errors[1].find("rank 1, batch 4, step 'B1'"), std::string::npos) << errors[1];
+  EXPECT_NE(errors[1].find("rank 1, batch 4, instruction 'B1'"), std::string::npos) << errors[1];
   for (int k : {0, 2}) {
     EXPECT_TRUE(errors[at(k)].starts_with("aborted")) << errors[at(k)];
     EXPECT_NE(errors[at(k)].find("'B1'"), std::string::npos)
@@ -258,16 +258,16 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
 
 TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
   Program p = three_steps();
-  for (Step& s : p.steps)
+  for (Instruction& s : p.instructions)
     set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
   Rank rank(std::move(p), call_kernels(), {}, 100);
   run(rank.backend, 10);
   const Timeline t = rank.backend.timeline();
   ASSERT_EQ(t.spans.size(), 30u);
   for (const Span& s : t.spans) EXPECT_GE(s.end - s.begin, 200e-6);
-  const auto span = [&](StepId step, std::int64_t batch) {
+  const auto span = [&](InstructionId step, std::int64_t batch) {
     return *std::find_if(t.spans.begin(), t.spans.end(),
-                         [&](const Span& s) { return s.step == step && s.batch == batch; });
+                         [&](const Span& s) { return s.instruction == step && s.batch == batch; });
   };
   for (std::int64_t b = 0; b < 10; ++b) {
     EXPECT_LE(span(0, b).end, span(1, b).begin);
@@ -281,7 +281,7 @@ TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
 
 TEST(CpuBackend, TimelineCountsWhatItHasNoRoomFor) {
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) {});
+  for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   Rank rank(std::move(p), call_kernels(), {}, 4);
   run(rank.backend, 10);
   const Timeline t = rank.backend.timeline();
@@ -304,8 +304,8 @@ Program counting(std::int64_t work_bytes, int age, std::int64_t* seen) {
          .writes = {b.assign(w)},
          .in_place = true});
   Program p = planned(b.take());
-  set_call(p.steps[0], [](const Launch& l) { std::memcpy(l.out[0], l.in[0], 8); });
-  set_call(p.steps[1], [seen](const Launch& l) {
+  set_call(p.instructions[0], [](const Launch& l) { std::memcpy(l.out[0], l.in[0], 8); });
+  set_call(p.instructions[1], [seen](const Launch& l) {
     std::memcpy(seen, l.in[0], 8);
     std::int64_t value = 0;
     std::memcpy(&value, l.in[1], 8);
@@ -349,8 +349,8 @@ TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
 TEST(Executable, BatchNumbersGoOnFromRunToRun) {
   std::vector<std::int64_t> batches;
   Program p = three_steps();
-  for (Step& s : p.steps) set_call(s, [](const Launch&) {});
-  set_call(p.steps[2], [&](const Launch& l) { batches.push_back(l.batch); });
+  for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
+  set_call(p.instructions[2], [&](const Launch& l) { batches.push_back(l.batch); });
   Rank rank(std::move(p), call_kernels());
   run(rank.backend, 2);
   rank.executable.start_at(2);

@@ -8,10 +8,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
@@ -43,35 +44,35 @@ std::vector<OpOnTypes> library_ops() {
   const Conv2dOptions o{.padding = 1};
   const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40}),
                    tiny = f32_type({32, 2, 2, 40});
-  return {{std::make_shared<MatMul>(MatMulOptions{false, true}),
+  return {{std::make_shared<MatMulOp>(MatMulOptions{false, true}),
            {f32_type({96, 300}), f32_type({160, 300}), f32_type({160})}},
-          {std::make_shared<MatMul>(MatMulOptions{}), {f32_type({64, 32, 32}), f32_type({64, 32, 32})}},
-          {std::make_shared<Conv2d>(o), {x, w, f32_type({40})}},
-          {std::make_shared<Conv2dGradInput>(o, 16), {y, w}},
-          {std::make_shared<Conv2dGradWeight>(o, 3, true), {x, y}},
-          {std::make_shared<Conv2d>(o), {y, f32_type({32, 3, 3, 40}), f32_type({32})}},     // Winograd's
-          {std::make_shared<Conv2d>(o), {tiny, f32_type({32, 3, 3, 40}), f32_type({32})}},  // a product
-          {std::make_shared<Conv2dGradWeight>(o, 3, true), {tiny, tiny}}};
+          {std::make_shared<MatMulOp>(MatMulOptions{}), {f32_type({64, 32, 32}), f32_type({64, 32, 32})}},
+          {std::make_shared<Conv2dOp>(o), {x, w, f32_type({40})}},
+          {std::make_shared<Conv2dGradInputOp>(o, 16), {y, w}},
+          {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {x, y}},
+          {std::make_shared<Conv2dOp>(o), {y, f32_type({32, 3, 3, 40}), f32_type({32})}},     // Winograd's
+          {std::make_shared<Conv2dOp>(o), {tiny, f32_type({32, 3, 3, 40}), f32_type({32})}},  // a product
+          {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {tiny, tiny}}};
 }
 std::vector<OpOnTypes> own_ops() {
   const TensorType x = f32_type({16, 32, 32, 64}), c = f32_type({64}), y = f32_type({16, 16, 16, 64});
-  return {{std::make_shared<BatchNorm>(1e-5), {x, c, c}},
-          {std::make_shared<BatchNormStatistics>(1e-5), {x}},
-          {std::make_shared<BatchNormSums>(DType::f32), {x, c, x}},
-          {std::make_shared<MaxPool2d>(Pool2dOptions(2)), {x}},
-          {std::make_shared<MaxPool2dGrad>(Pool2dOptions(2), 32), {y, {DType::u8, y.shape}}},
-          {std::make_shared<AvgPool2d>(Pool2dOptions(2)), {x}},
-          {std::make_shared<AvgPool2dGrad>(Pool2dOptions(2), 32), {y}},
-          {std::make_shared<MaxPool2d>(Pool2dOptions::adaptive(7)), {x}},
-          {std::make_shared<GroupNorm>(8, 1e-5, true), {x, c, c}},
-          {std::make_shared<GroupNormGrad>(8, true), {x, c, x, f32_type({16, 8}), f32_type({16, 8})}},
-          {std::make_shared<Embedding>(), {f32_type({1000, 64}), {DType::i32, {4096}}}},
-          {std::make_shared<EmbeddingGrad>(1000), {f32_type({4096, 64}), {DType::i32, {4096}}}},
-          {std::make_shared<Gather>(1), {f32_type({512, 300}), {DType::i32, {512, 300}}}},
-          {std::make_shared<ScatterAdd>(0, 1000), {f32_type({4096, 64}), {DType::i32, {4096, 64}}}},
-          {std::make_shared<ArgExtreme>(Reduction::max, 1), {f32_type({512, 1000})}},
-          {std::make_shared<OneHot>(1000, DType::f32), {{DType::i32, {512}}}},
-          {std::make_shared<CrossEntropy>(0.1), {f32_type({512, 1000}), {DType::i32, {512}}}}};
+  return {{std::make_shared<BatchNormOp>(1e-5), {x, c, c}},
+          {std::make_shared<BatchNormStatisticsOp>(1e-5), {x}},
+          {std::make_shared<BatchNormSumsOp>(DType::f32), {x, c, x}},
+          {std::make_shared<MaxPool2dOp>(Pool2dOptions(2)), {x}},
+          {std::make_shared<MaxPool2dGradOp>(Pool2dOptions(2), 32), {y, {DType::u8, y.shape}}},
+          {std::make_shared<AvgPool2dOp>(Pool2dOptions(2)), {x}},
+          {std::make_shared<AvgPool2dGradOp>(Pool2dOptions(2), 32), {y}},
+          {std::make_shared<MaxPool2dOp>(Pool2dOptions::adaptive(7)), {x}},
+          {std::make_shared<GroupNormOp>(8, 1e-5, true), {x, c, c}},
+          {std::make_shared<GroupNormGradOp>(8, true), {x, c, x, f32_type({16, 8}), f32_type({16, 8})}},
+          {std::make_shared<EmbeddingOp>(), {f32_type({1000, 64}), {DType::i32, {4096}}}},
+          {std::make_shared<EmbeddingGradOp>(1000), {f32_type({4096, 64}), {DType::i32, {4096}}}},
+          {std::make_shared<GatherOp>(1), {f32_type({512, 300}), {DType::i32, {512, 300}}}},
+          {std::make_shared<ScatterAddOp>(0, 1000), {f32_type({4096, 64}), {DType::i32, {4096, 64}}}},
+          {std::make_shared<ArgExtremeOp>(Reduction::max, 1), {f32_type({512, 1000})}},
+          {std::make_shared<OneHotOp>(1000, DType::f32), {{DType::i32, {512}}}},
+          {std::make_shared<CrossEntropyOp>(0.1), {f32_type({512, 1000}), {DType::i32, {512}}}}};
 }
 
 // One execution of a prepared kernel: operands and workspace of its own.
@@ -176,17 +177,17 @@ TEST(CpuKernels, KernelsOfAllSizesKeepOneTeamAlive) {
   const Pool2dOptions pool(2);
   for (std::int64_t rows : {1, 2, 3, 4, 60, 1000, 4000}) {  // from less than a team's work to more
     const TensorType x = f32_type({rows, 300}), image = f32_type({1, rows, 2, 300}), c = f32_type({300});
-    ops.push_back({std::make_shared<BatchNorm>(1e-5), {x, c, c}});
-    ops.push_back({std::make_shared<Softmax>(false), {x}});
-    ops.push_back({std::make_shared<Reduce>(Reduction::sum, std::vector{0, 1}, false), {x}});
-    ops.push_back({std::make_shared<Transpose>(std::vector{1, 0}), {x}});
-    ops.push_back({std::make_shared<Dropout>(0.5), {x, {DType::i64, {}}}});
-    ops.push_back({std::make_shared<SgdUpdate>(SgdOptions{}), {x, x, f32_type({})}});
-    ops.push_back({std::make_shared<AvgPool2dGrad>(pool, Size2(2 * rows, 4)), {image}});
+    ops.push_back({std::make_shared<BatchNormOp>(1e-5), {x, c, c}});
+    ops.push_back({std::make_shared<SoftmaxOp>(false), {x}});
+    ops.push_back({std::make_shared<ReduceOp>(Reduction::sum, std::vector{0, 1}, false), {x}});
+    ops.push_back({std::make_shared<TransposeOp>(std::vector{1, 0}), {x}});
+    ops.push_back({std::make_shared<DropoutOp>(0.5), {x, {DType::i64, {}}}});
+    ops.push_back({std::make_shared<SgdUpdateOp>(SgdOptions{}), {x, x, f32_type({})}});
+    ops.push_back({std::make_shared<AvgPool2dGradOp>(pool, Size2(2 * rows, 4)), {image}});
   }
   const TensorType image = f32_type({1, 4, 4, 16}), weights = f32_type({32, 3, 3, 16});  // oneDNN's
-  ops.push_back({std::make_shared<Conv2d>(Conv2dOptions{.padding = 1}), {image, weights}});
-  ops.push_back({std::make_shared<MatMul>(MatMulOptions{}), {f32_type({3, 40}), f32_type({40, 50})}});
+  ops.push_back({std::make_shared<Conv2dOp>(Conv2dOptions{.padding = 1}), {image, weights}});
+  ops.push_back({std::make_shared<MatMulOp>(MatMulOptions{}), {f32_type({3, 40}), f32_type({40, 50})}});
   prepare_and_run(own_ops().front(), kThreads, rng);  // the team starts
   const auto before = threads_alive();
   for (const auto& o : ops) {
@@ -238,18 +239,18 @@ std::vector<OpOnTypes> image_ops(std::int64_t channels) {
   const TensorType x = f32_type({3, 9, 7, channels}), c = f32_type({channels}), g = f32_type({3, 1}),
                    y = f32_type({3, 4, 3, channels});
   const Pool2dOptions two(2), three(3, 2, 1);
-  const TensorType z = AvgPool2d(three).infer(std::vector{x})[0];
-  return {{std::make_shared<BatchNorm>(1e-5), {x, c, c}},
-          {std::make_shared<BatchNormStatistics>(1e-5), {x}},
-          {std::make_shared<BatchNormSums>(x.dtype), {x, c, x}},
-          {std::make_shared<GroupNorm>(1, 1e-5, true), {x, c, c}},
-          {std::make_shared<GroupNormGrad>(1, true), {x, c, x, g, g}},
-          {std::make_shared<GroupNorm>(1, 1e-5, false), {x, c}},
-          {std::make_shared<GroupNormGrad>(1, false), {x, c, x, g}},
-          {std::make_shared<MaxPool2d>(two), {x}},
-          {std::make_shared<MaxPool2dGrad>(two, Size2{9, 7}), {y, {DType::u8, y.shape}}},
-          {std::make_shared<AvgPool2d>(three), {x}},
-          {std::make_shared<AvgPool2dGrad>(three, Size2{9, 7}), {z}}};
+  const TensorType z = AvgPool2dOp(three).infer(std::vector{x})[0];
+  return {{std::make_shared<BatchNormOp>(1e-5), {x, c, c}},
+          {std::make_shared<BatchNormStatisticsOp>(1e-5), {x}},
+          {std::make_shared<BatchNormSumsOp>(x.dtype), {x, c, x}},
+          {std::make_shared<GroupNormOp>(1, 1e-5, true), {x, c, c}},
+          {std::make_shared<GroupNormGradOp>(1, true), {x, c, x, g, g}},
+          {std::make_shared<GroupNormOp>(1, 1e-5, false), {x, c}},
+          {std::make_shared<GroupNormGradOp>(1, false), {x, c, x, g}},
+          {std::make_shared<MaxPool2dOp>(two), {x}},
+          {std::make_shared<MaxPool2dGradOp>(two, Size2{9, 7}), {y, {DType::u8, y.shape}}},
+          {std::make_shared<AvgPool2dOp>(three), {x}},
+          {std::make_shared<AvgPool2dGradOp>(three, Size2{9, 7}), {z}}};
 }
 
 // One pass, and no copies in f32: as much scratch as for f32, and its results to the bit, rounded.

@@ -227,7 +227,7 @@ TEST(Mixup, RefusesWhatItCannotMix) {
     expect_error([&] { MixupDataset(numbers(4), 2, alpha, 0); }, {"alpha", "(0, 4]"});
   const auto pixels =
       std::make_shared<MemoryDataset>(TensorType{DType::u8, {1}}, std::vector<std::uint8_t>{1}, Labels{0}, 1);
-  expect_error([&] { MixupDataset(pixels, 2, 1, 0); }, {"u8[1]", "normalise"});
+  expect_error([&] { MixupDataset(pixels, 2, 1, 0); }, {"u8[1]", "normalize"});
   const auto mixed = std::make_shared<MixupDataset>(numbers(4), 2, 1, 0);
   expect_error([&] { MixupDataset(mixed, 2, 1, 0); }, {"2 labels"});
 }

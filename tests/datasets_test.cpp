@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/cifar_writer.h>
 #include <tandem/datasets/draw.h>
@@ -316,7 +316,7 @@ TEST(DrawnImages, RefuseNegativeCountsAndIndices) {
   expect_error([] { draw_cifar(1, 0, -5); }, {"index -5", "negative"});
 }
 
-/// Test accuracy of softmax regression on normalised pixels, trained by plain SGD, one image at a time.
+/// Test accuracy of softmax regression on normalized pixels, trained by plain SGD, one image at a time.
 double linear_accuracy(const MemoryDataset& train, const MemoryDataset& test, int epochs) {
   constexpr std::int64_t kClasses = kDrawnClasses;
   constexpr float kRate = 1e-4f;

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/dist/link.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/dist/throttle.h>

@@ -3,17 +3,17 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
-#include <tandem/plan/train_step.h>
+#include <tandem/train/train_step.h>
 
 #include "training_run.h"
 
@@ -64,7 +64,7 @@ void expect_eager_equals_program(const Job& job) {
   const Outcome program = testing::train(job, s);
   nn::set_default_dtype(job.dtype);
   const auto model = job.model();
-  model->initialise(job.seeds[0]);
+  model->initialize(job.seeds[0]);
   const auto losses = train_eagerly(job, sgd, *model);
   ASSERT_EQ(losses.size(), program.losses.size());
   for (std::size_t b = 0; b < losses.size(); ++b) EXPECT_EQ(losses[b], program.losses[b][0]) << "batch " << b;
@@ -206,7 +206,7 @@ TEST(Eager, EveryLeafHasAGradientOfItsOwn) {
 
 TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
   Scaled model;
-  model.initialise(1);
+  model.initialize(1);
   Tensor& w = model.named_parameters()[0].second->tensor;
   const Tensor x = Tensor::full({DType::f64, {2}}, 5);
   const Tensor linear = model(x);
@@ -232,7 +232,7 @@ TEST(Eager, WhatAStateIsAssignedIsReadFromThenOnAlsoInAProgram) {
         add_parameter({.name = name,
                        .tensor = Tensor::zeros({DType::f64, {}}),
                        .trained = std::string_view(name) == "weight",
-                       .initialise = [](const TensorType& t, const std::string&, std::uint64_t) {
+                       .initialize = [](const TensorType& t, const std::string&, std::uint64_t) {
                          return Tensor::full(t, 1);
                        }});
     }
@@ -243,7 +243,7 @@ TEST(Eager, WhatAStateIsAssignedIsReadFromThenOnAlsoInAProgram) {
       return mean(x * count * parameter(1)) + before * 10.0;
     }
   } model;
-  model.initialise(1);
+  model.initialize(1);
   const Tensor x = Tensor::from({1, 2, 3}, {3}, DType::f64);
   TrainStep step([&](const Tensors& b) { return model(b[0]); }, model.state());
   const NoGrad no_grad;

@@ -9,13 +9,13 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/epilogue.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/matmul.h>
@@ -44,8 +44,8 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 // relu(result·scale + residual): scale by channel, the residual in the result's shape.
-const PointwiseProgram kExpression{{Code::input, 0}, {Code::input, 1},  {Code::mul, 0, 1},
-                                   {Code::input, 2}, {Code::add, 2, 3}, {Code::relu, 4}};
+const PointwiseExpression kExpression{{Code::input, 0}, {Code::input, 1},  {Code::mul, 0, 1},
+                                      {Code::input, 2}, {Code::add, 2, 3}, {Code::relu, 4}};
 
 struct Product {
   OpPtr op;
@@ -55,22 +55,22 @@ struct Product {
 
 std::vector<Product> products(DType dtype) {
   const auto type = [&](Shape shape) { return TensorType{dtype, std::move(shape)}; };
-  const auto conv = std::make_shared<Conv2d>(Conv2dOptions{.padding = 1});
-  const auto matmul = std::make_shared<MatMul>(MatMulOptions{false, true});
+  const auto conv = std::make_shared<Conv2dOp>(Conv2dOptions{.padding = 1});
+  const auto matmul = std::make_shared<MatMulOp>(MatMulOptions{false, true});
   return {
       {conv, {type({3, 5, 7, 4}), type({6, 3, 3, 4})}, 1},
       {conv, {type({26, 33, 40, 3}), type({64, 3, 3, 3})}, 2},
       {conv, {type({27, 33, 40, 3}), type({64, 3, 3, 3})}, 1},  // an odd number of images
       {conv, {type({64, 34, 52, 32}), type({64, 3, 3, 32}), type({64})}, 4},
-      {std::make_shared<Conv2dGradInput>(Conv2dOptions{.stride = 2, .padding = 1}, Size2{66, 68}),
+      {std::make_shared<Conv2dGradInputOp>(Conv2dOptions{.stride = 2, .padding = 1}, Size2{66, 68}),
        {type({12, 33, 34, 8}), type({8, 3, 3, 48})},
        2},
       {matmul, {type({7, 5}), type({9, 5}), type({9})}, 1},
       {matmul, {type({2050, 33}), type({1100, 33}), type({1100})}, 2},
-      {std::make_shared<MatMul>(MatMulOptions{true, false}), {type({33, 4100}), type({33, 1100})}, 4},
+      {std::make_shared<MatMulOp>(MatMulOptions{true, false}), {type({33, 4100}), type({33, 1100})}, 4},
       {matmul, {type({3, 70, 33}), type({3, 20, 33})}, 1},
-      {matmul, {type({64, 8}), type({40'000, 8})}, 1},                     // few rows
-      {std::make_shared<Mapped>(conv, std::vector<bool>{true, false}, 3),  // model by model
+      {matmul, {type({64, 8}), type({40'000, 8})}, 1},                       // few rows
+      {std::make_shared<MappedOp>(conv, std::vector<bool>{true, false}, 3),  // model by model
        {type({3, 26, 33, 40, 3}), type({64, 3, 3, 3})},
        6},
   };
@@ -89,9 +89,9 @@ void expect_bits_of_the_parts(const Product& p, std::mt19937_64& rng) {
   }
   Tensors all = inputs;
   all.insert(all.end(), others.begin(), others.end());
-  const auto together = std::make_shared<Epilogue>(p.op, inputs.size(), kExpression, "relu");
+  const auto together = std::make_shared<EpilogueOp>(p.op, inputs.size(), kExpression, "relu");
   const Tensor result = test::compute_fenced(p.op, inputs)[0];
-  const Tensor apart = test::compute_fenced(std::make_shared<Pointwise>(kExpression, made.dtype),
+  const Tensor apart = test::compute_fenced(std::make_shared<PointwiseOp>(kExpression, made.dtype),
                                             {result, others[0], others[1]})[0];
   EXPECT_TRUE(same_bits(apart, test::compute_fenced(together, all)[0]));
 }
@@ -109,16 +109,16 @@ TEST(Epilogue, LargeResultsAreMadeInPieces) {
   for (const Product& p : products(DType::f32)) {
     const Types made = p.op->infer(p.inputs);
     const KernelPtr kernel = cpu_kernels().make({*p.op, p.inputs, made, {}, 2});
-    const auto* mapped = dynamic_cast<const Mapped*>(p.op.get());
+    const auto* mapped = dynamic_cast<const MappedOp*>(p.op.get());
     const auto without = static_cast<int>(mapped ? mapped->models : 1);
     EXPECT_EQ(kernel->pieces(), TANDEM_HAS_ONEDNN ? p.pieces : without) << signature(*p.op, p.inputs);
   }
 }
 
 TEST(Epilogue, RefusesExpressionsThatChangeTheType) {
-  const auto matmul = std::make_shared<MatMul>(MatMulOptions{});
+  const auto matmul = std::make_shared<MatMulOp>(MatMulOptions{});
   const Types inputs{{DType::f32, {2, 3}}, {DType::f32, {3, 4}}, {DType::f32, {5, 2, 4}}};
-  const Epilogue larger(matmul, 2, {{Code::input, 0}, {Code::input, 1}, {Code::add, 0, 1}}, "add");
+  const EpilogueOp larger(matmul, 2, {{Code::input, 0}, {Code::input, 1}, {Code::add, 0, 1}}, "add");
   EXPECT_THROW(larger.infer(inputs), Error);
   EXPECT_THROW(larger.infer(std::span(inputs).first(1)), Error);
 }
@@ -245,8 +245,8 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
         EXPECT_EQ(apart.losses, together.losses);
         testing::expect_same_state(apart.state, together.state);
         const auto epilogues = [](const Program& p) {
-          return std::count_if(p.steps.begin(), p.steps.end(),
-                               [](const Step& step) { return step.op->name() == "epilogue"; });
+          return std::count_if(p.instructions.begin(), p.instructions.end(),
+                               [](const Instruction& step) { return step.op->name() == "epilogue"; });
         };
         EXPECT_EQ(epilogues(apart.program), 0);
         EXPECT_GE(epilogues(together.program), 2);

@@ -2,7 +2,7 @@
 // plainly.
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -50,7 +50,7 @@ TEST(ArithmeticEquivalence, FusingPointwiseOpsChangesNoBit) {
         const Program short_one = build(trace_job(job, job.batch_size), s);
         EXPECT_EQ(apart.losses, fused.losses);
         expect_same_state(apart.state, fused.state);
-        EXPECT_LT(short_one.steps.size(), long_one.steps.size());
+        EXPECT_LT(short_one.instructions.size(), long_one.instructions.size());
         EXPECT_LE(planned_peak(short_one), planned_peak(long_one) * 102 / 100)
             << "small tensors may live longer";
       }
@@ -67,7 +67,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     const Outcome one = train(job, s);
     const Program p = build(trace_job(job, job.batch_size), s);
     std::map<std::string, int> products;
-    for (const Step& step : p.steps)
+    for (const Instruction& step : p.instructions)
       if (step.op->precision() == Precision::low) ++products[std::string(name_of(step.outputs[0].dtype))];
     EXPECT_EQ(products.size(), 1u);
     EXPECT_GT(products["bf16"], 0);

@@ -89,8 +89,8 @@ TEST(MemoryEquivalence, RecomputingEverythingWorksUnderEverySchedule) {
         EXPECT_EQ(kept.losses, out.losses);
         expect_same_state(kept.state, out.state);
         const auto sends = [](const Program& p) {
-          return std::count_if(p.steps.begin(), p.steps.end(),
-                               [&](const Step& x) { return p.lane(x.lane).kind == LaneKind::send; });
+          return std::count_if(p.instructions.begin(), p.instructions.end(),
+                               [&](const Instruction& x) { return p.lane(x.lane).kind == LaneKind::send; });
         };
         EXPECT_EQ(sends(kept.program), sends(out.program)) << "activations travel once";
       }
@@ -130,7 +130,7 @@ TEST(MemoryEquivalence, RecomputesWhatBackwardReadsThroughViewsInBackwardsTime) 
       EXPECT_EQ(kept.losses, again.losses);
       expect_same_state(kept.state, again.state);
       std::map<int, std::set<int>> lags;  // of each stage's backward
-      for (const Step& step : again.program.steps)
+      for (const Instruction& step : again.program.instructions)
         if (step.tag.phase == Phase::backward && again.program.lane(step.lane).kind == LaneKind::compute)
           lags[step.tag.stage].insert(step.lag);
       for (const auto& [stage, all] : lags) EXPECT_EQ(all.size(), 1U) << "stage " << stage;

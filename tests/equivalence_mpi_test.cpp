@@ -1,7 +1,7 @@
 // The same job with ranks as MPI processes and as threads: the same bits. Run by mpirun with 2 or 4 ranks.
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/dist/mpi_comm.h>
 
 #include "training_run.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include <tandem/core/sim_backend.h>
+#include <tandem/core/runtime/sim_backend.h>
 #include <tandem/plan/build.h>
 
 #include "training_run.h"
@@ -24,15 +24,15 @@ using testing::train;
 void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barriers_per_unit) {
   std::int64_t met = 0;
   for (const Span& barrier : t.spans) {
-    const Step& step = p.step(barrier.step);
+    const Instruction& step = p.instruction(barrier.instruction);
     if (!step.barrier) continue;
     ++met;
     for (const Span& s : t.spans) {
-      if (s.rank != barrier.rank || s.unit != barrier.unit || s.step == barrier.step) continue;
-      if (s.step < barrier.step)
-        EXPECT_LE(s.end, barrier.begin) << p.step(s.step).name << " in unit " << s.unit;
+      if (s.rank != barrier.rank || s.unit != barrier.unit || s.instruction == barrier.instruction) continue;
+      if (s.instruction < barrier.instruction)
+        EXPECT_LE(s.end, barrier.begin) << p.instruction(s.instruction).name << " in unit " << s.unit;
       else
-        EXPECT_GE(s.begin, barrier.end) << p.step(s.step).name << " in unit " << s.unit;
+        EXPECT_GE(s.begin, barrier.end) << p.instruction(s.instruction).name << " in unit " << s.unit;
     }
   }
   EXPECT_EQ(met, barriers_per_unit * 8 * p.devices * p.replicas);
@@ -81,7 +81,7 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
     s.stages = key.second;
     const Program p = build(testing::trace_job(small_residual_job(), 8), s);
     int weights = 0;
-    for (const Step& step : p.steps)
+    for (const Instruction& step : p.instructions)
       for (MemberId m : step.reads) {
         const Member& member = p.member(m);
         const MemoryBlock& block = p.block(member.block);
@@ -102,11 +102,11 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
   }
 }
 
-std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t, int rank,
-                                                                           const Program& p) {
-  std::map<LaneId, std::vector<std::pair<StepId, std::int64_t>>> orders;
+std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& t, int rank,
+                                                                                  const Program& p) {
+  std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> orders;
   for (const Span& s : t.spans)
-    if (s.rank == rank && p.lane(s.lane).device == rank) orders[s.lane].emplace_back(s.step, s.batch);
+    if (s.rank == rank && p.lane(s.lane).device == rank) orders[s.lane].emplace_back(s.instruction, s.batch);
   return orders;
 }
 
@@ -121,8 +121,8 @@ TEST(ScheduleEquivalence, SimulatedLaneOrderIsTheExecutedOne) {
     s.swap = {"block0"};
     const Outcome out = train(job, s);
     Program program = out.program;
-    for (std::size_t i = 0; i < program.steps.size(); ++i)
-      program.steps[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
+    for (std::size_t i = 0; i < program.instructions.size(); ++i)
+      program.instructions[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
     SimBackend sim(program);
     run(sim, 7);
     for (int stage : {0, 1}) {

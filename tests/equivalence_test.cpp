@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
@@ -98,7 +98,7 @@ TEST(Equivalence, FusingCopiesNothing) {
     s.microbatches = microbatches;
     const Program p = build(trace_job(job, job.batch_size / 2 / microbatches), s);
     std::size_t groups = 0;
-    for (const Step& step : p.steps) {
+    for (const Instruction& step : p.instructions) {
       EXPECT_NE(step.op->name(), "copy") << step.name;
       if (step.op->lane() != LaneKind::collective) continue;
       ++groups;

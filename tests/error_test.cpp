@@ -1,7 +1,7 @@
 // What messages are made of.
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem {
 namespace {

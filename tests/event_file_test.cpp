@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
 #include <tandem/train/event_file.h>
 
 #include "event_reader.h"

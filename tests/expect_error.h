@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem::test {
 

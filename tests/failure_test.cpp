@@ -4,8 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/plan/build.h>
 
 #include "training_run.h"
@@ -38,7 +39,7 @@ class FailingHost final : public Host {
 std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
   const Program program =
       build(testing::trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
-  Session session(program, {}, host);
+  Session session(program, thread_comms(program.ranks()), host);
   session.load(testing::initial_state(job));
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -89,7 +90,7 @@ TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {
   Job job = testing::small_residual_job();
   nn::set_default_dtype(DType::f64);
   const auto model = job.model();
-  model->initialise(1);
+  model->initialize(1);
   try {
     (*model)(Tensor::zeros({DType::f32, {8, 2, 2, 3}}));
     FAIL() << "no error";

@@ -5,7 +5,7 @@
 #include <csignal>
 #include <string>
 
-#include <tandem/core/files.h>
+#include <tandem/core/base/files.h>
 
 namespace tandem::test {
 

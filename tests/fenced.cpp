@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/kernel.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/kernel.h>
 
 namespace tandem::test {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
-#include <tandem/core/op.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem::test {
 

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <random>
 
-#include <tandem/core/placement.h>
+#include <tandem/memory/placement.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
@@ -58,8 +59,8 @@ void expect_same(const Outcome& a, const Outcome& b) {
 }
 
 int count_steps(const Program& p, std::string_view name) {
-  return static_cast<int>(
-      std::count_if(p.steps.begin(), p.steps.end(), [&](const Step& s) { return s.op->name() == name; }));
+  return static_cast<int>(std::count_if(p.instructions.begin(), p.instructions.end(),
+                                        [&](const Instruction& s) { return s.op->name() == name; }));
 }
 
 TEST(ExpandNorms, PartsHaveTheBitsOfTheWhole) {
@@ -70,7 +71,7 @@ TEST(ExpandNorms, PartsHaveTheBitsOfTheWhole) {
       const test::InputSpec image{{dtype, shape}, -1, 3}, channels{{wide, {shape.back()}}, 0.5, 2};
       const Tensor x = test::draw(image, 0, 3, rng), gamma = test::draw(channels, 1, 3, rng),
                    beta = test::draw(channels, 2, 3, rng);
-      const auto op = std::make_shared<BatchNorm>(1e-3);
+      const auto op = std::make_shared<BatchNormOp>(1e-3);
       const Tensors whole = apply_op(op, {x, gamma, beta}), parts = batch_norm_in_parts(*op, x, gamma, beta);
       ASSERT_EQ(whole.size(), parts.size());
       for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -90,7 +91,7 @@ TEST(FusePointwise, NormsWithReluAndResidualAreOnePassEachWay) {
   EXPECT_EQ(count_steps(p, "batch_norm_sums"), 3);
   int large = 0, masked_sums = 0;
   const std::int64_t bytes = 32 * 8 * 8 * 16 * 4;
-  for (const Step& s : p.steps) {
+  for (const Instruction& s : p.instructions) {
     large += s.op->name() == "pointwise" && s.outputs[0].bytes() == bytes;
     masked_sums += s.op->name() == "batch_norm_sums" && s.inputs.size() > 3;
   }
@@ -147,9 +148,9 @@ TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
   expect_same(apart, train(job, s));
 }
 
-TEST(RecomputeCheap, LowersThePeakOfNormalisedConvolutionsByAQuarterAtLeast) {
+TEST(RecomputeCheap, LowersThePeakOfNormalizedConvolutionsByAQuarterAtLeast) {
   nn::ResNet net;
-  net.initialise(1);
+  net.initialize(1);
   Job job = norm_job();
   job.sample = {32, 32, 3};
   job.model = [] { return std::make_unique<nn::ResNet>(); };
@@ -212,7 +213,7 @@ TEST(RecomputeCheap, LeavesDearExpressionsAlone) {
   Job job = norm_job();
   job.model = [] { return std::make_unique<DearNet>(); };
   const Graph g = testing::trace_job(job, 64);
-  EXPECT_EQ(build(g, {.recompute_cheap = false}).steps.size(), build(g, {}).steps.size());
+  EXPECT_EQ(build(g, {.recompute_cheap = false}).instructions.size(), build(g, {}).instructions.size());
 }
 
 struct DeepNet : nn::Module {

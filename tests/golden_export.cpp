@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include <tandem/core/files.h>
+#include <tandem/core/base/files.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/weights.h>
 
@@ -33,7 +33,7 @@ void write_case(const GoldenNetwork& golden, const std::filesystem::path& folder
   std::filesystem::create_directories(folder);
   nn::set_default_dtype(golden.job.dtype);
   const auto model = golden.job.model();
-  model->initialise(golden.job.seeds[0]);
+  model->initialize(golden.job.seeds[0]);
   nn::save_weights(*model, folder / "weights.safetensors");
   std::map<std::string, Tensor> batches;
   for (std::int64_t b = 0; b < kGoldenSteps; ++b) {

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
 #include <tandem/nn/models/networks.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/loss.h>
 
 #include "golden_networks.h"

@@ -1,6 +1,7 @@
 #include "golden_ops.h"
 
 #include <tandem/ops/activation.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
@@ -140,8 +141,9 @@ void add_pooling(GoldenOps& ops) {
     return Tensors{max_pool2d(x[0], {{3, 2}, {2, 1}, {1, 0}})};
   };
   ops["max_pool2d gradient"] = [](const Tensors& x) {  // by the gradient that it passes on
-    const Tensor index = apply_op(std::make_shared<MaxPool2d>(Pool2dOptions(2)), {x[0]})[1];
-    const auto adjoint = std::make_shared<MaxPool2dGrad>(Pool2dOptions(2), Size2{x[0].size(1), x[0].size(2)});
+    const Tensor index = apply_op(std::make_shared<MaxPool2dOp>(Pool2dOptions(2)), {x[0]})[1];
+    const auto adjoint =
+        std::make_shared<MaxPool2dGradOp>(Pool2dOptions(2), Size2{x[0].size(1), x[0].size(2)});
     return Tensors{apply_op1(adjoint, {x[1], index})};
   };
   ops["avg_pool2d"] = [](const Tensors& x) { return Tensors{avg_pool2d(x[0], 2)}; };

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem::test {
 

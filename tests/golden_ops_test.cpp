@@ -112,13 +112,13 @@ TEST(GoldenOps, AreAllOpsAndAllInstructionsOfExpressions) {
     const Graph graph = traced(c, ops.at(c["name"]));
     for (const Node& node : graph.nodes()) {
       covered.emplace(node.op->name());
-      if (const auto* expression = dynamic_cast<const Pointwise*>(node.op.get()))
-        for (const PointwiseInstruction& i : expression->program)
+      if (const auto* expression = as<PointwiseOp>(node))
+        for (const PointwiseTerm& i : expression->program)
           covered.insert("instruction " + std::string(name_of(i.code)));
     }
   }
   const std::filesystem::path source(TANDEM_SOURCE);
-  std::set<std::string> declared = declared_ops(source / "core");
+  std::set<std::string> declared = declared_ops(source / "core" / "graph");
   declared.merge(declared_ops(source / "ops"));
   EXPECT_GE(declared.size(), 20u) << "the headers were not read";
   for (int code = 0; code <= static_cast<int>(PointwiseCode::where); ++code)

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/convert.h>
+#include <tandem/core/base/convert.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/plan/build.h>

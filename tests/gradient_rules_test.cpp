@@ -5,10 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/session.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/session.h>
 
 #include "training_run.h"
 
@@ -116,7 +117,7 @@ TEST(GradientRules, ABatchThatIsNotFiniteChangesNoState) {
         if (stages > 1) s.schedule = ScheduleKind::gpipe;
         if (adam) s.optimizer = AdamOptions{};
         Spoilt host(job, 1);
-        Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+        Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
         session.load(testing::initial_state(job));
         session.run(0, 3);
         const auto before = session.state();
@@ -181,7 +182,7 @@ TEST(LossScale, HalvesUntilGradientsAreFinite) {
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p126};
   Loud host(job, 1);
-  Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+  Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
   session.load(testing::initial_state(job));
   int skipped = 0;
   for (bool updated = false; !updated && skipped < 126; ++skipped) {
@@ -215,7 +216,7 @@ TEST(LossScale, GrowsToItsLargestAndNotToInfinityWhichNoHalvingLeaves) {
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p125, .growth_interval = 1};
   Quiet host(job, 1);
-  Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+  Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
   session.load(testing::initial_state(job));
   session.run(0, 5);
   const auto before = session.state();
@@ -233,7 +234,7 @@ TEST(LossScale, AModelWhoseGradientsAreNotFiniteHalvesItsOwn) {
   s.gradients.loss_scale = LossScale{.initial = 4, .growth_interval = 2};
   const auto state = [&](int batches) {
     JobHost host(job, 1);
-    Session session(build(testing::trace_job(job, job.batch_size), s), {}, host);
+    Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
     session.load(testing::initial_state(job));
     session.run(0, batches);
     return session.state().at(std::string(kLossScale)).values();

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/happens_before.h>
-#include <tandem/core/placement.h>
+#include <tandem/core/schedule/happens_before.h>
+#include <tandem/memory/placement.h>
 
 #include "random_programs.h"
 #include "schedule_builder.h"
@@ -18,18 +18,18 @@ namespace {
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 // For every execution, steps · unit + step, whether it follows `from` of unit 0.
-std::vector<char> followers(const Program& p, StepId from, int units) {
-  const auto n = static_cast<std::int64_t>(p.steps.size());
+std::vector<char> followers(const Program& p, InstructionId from, int units) {
+  const auto n = static_cast<std::int64_t>(p.instructions.size());
   std::vector<char> follows(at(n * units), 0);
   std::vector<std::int64_t> last_on(p.lanes.size(), -1);  // on each lane the execution before
   for (std::int64_t i = 0; i < n * units; ++i) {
-    const Step& step = p.steps[at(i % n)];
+    const Instruction& step = p.instructions[at(i % n)];
     const auto is_after = [&](std::int64_t before) {
       return before == from || (before >= 0 && follows[at(before)]);
     };
     bool after = is_after(last_on[at(step.lane)]);
     for (const Wait& w : step.waits)
-      if (const std::int64_t awaited = (i / n - w.back) * n + w.step; awaited >= 0)
+      if (const std::int64_t awaited = (i / n - w.back) * n + w.instruction; awaited >= 0)
         after = after || is_after(awaited);
     follows[at(i)] = after && i != from;
     last_on[at(step.lane)] = i;
@@ -43,14 +43,14 @@ TEST(HappensBefore, IsReachabilityInTheUnrolledProgram) {
   for (int i = 0; i < 300; ++i) {
     const Program p = planned(random_schedule(rng));
     const HappensBefore order(p);
-    const auto n = static_cast<StepId>(p.steps.size());
-    for (StepId from = 0; from < n; ++from) {
+    const auto n = static_cast<InstructionId>(p.instructions.size());
+    for (InstructionId from = 0; from < n; ++from) {
       const auto follows = followers(p, from, kUnits);
-      for (StepId to = 0; to < n; ++to)
+      for (InstructionId to = 0; to < n; ++to)
         for (int units = 0; units < kUnits; ++units)
           ASSERT_EQ(order.precedes(from, to, units), bool(follows[at(units * n + to)]))
-              << fmt::format("Program {}: {} before {} {} units later", i, p.steps[at(from)].name,
-                             p.steps[at(to)].name, units);
+              << fmt::format("Program {}: {} before {} {} units later", i, p.instructions[at(from)].name,
+                             p.instructions[at(to)].name, units);
     }
   }
 }

@@ -5,13 +5,14 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/host.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/core/runtime/host.h>
+#include <tandem/core/runtime/session.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/session.h>
 
 #include "expect_error.h"
 #include "one_weight.h"
@@ -55,7 +56,7 @@ TEST(Host, AnInputThatNobodyFillsIsNamed) {
     }
 }
 
-// core/host.h promises it of every result.
+// core/runtime/host.h promises it of every result.
 TEST(Host, ResultsHaveAnAxisOfModelsAlsoWhereNoModelEntersThem) {
   OneWeight model;
   Graph graph;
@@ -89,7 +90,7 @@ TEST(Host, AFunctionHostHasOneMicrobatchAndOneReplica) {
     FunctionHost host([](const std::string&, std::int64_t,
                          std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
                       [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-    Session session(build(trace_job(job, job.batch_size / 2), s), {}, host);
+    Session session(build(trace_job(job, job.batch_size / 2), s), thread_comms(s.ranks()), host);
     session.load(initial_state(job));
     expect_error([&] { session.run(0, 1); },
                  {replicas ? "a FunctionHost has one replica" : "a FunctionHost has one micro-batch"});

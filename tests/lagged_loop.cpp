@@ -5,11 +5,11 @@
 #include <map>
 #include <string>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/trace.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 
@@ -58,7 +58,7 @@ struct Weight {
   std::string path;
   Tensor tensor;  // the module's
   std::int64_t stage;
-  std::map<std::string, Tensor> kept{};  // by the optimiser, under the names of its state
+  std::map<std::string, Tensor> kept{};  // by the optimizer, under the names of its state
   std::vector<Tensor> versions{};        // n: after n updates of this run
 };
 
@@ -72,7 +72,7 @@ class Loop {
     nn::set_default_dtype(job.dtype);
     nn::set_seed(job.seeds[model]);
     model_ = job.model();
-    model_->initialise(job.seeds[model]);
+    model_->initialize(job.seeds[model]);
     std::size_t stage = 0;
     for (auto& [path, p] : model_->named_parameters()) {
       if (stage < strategy.cuts.size() && path.starts_with(strategy.cuts[stage] + ".")) ++stage;

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>

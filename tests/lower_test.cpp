@@ -3,11 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/graph_ops.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/lower.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/schedule/lower.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/buffer_assignment.h>
+#include <tandem/memory/placement.h>
 #include <tandem/ops/collective.h>
 #include <tandem/ops/pointwise.h>
 
@@ -21,7 +22,7 @@ Program lowered(const Graph& g) {
   std::iota(order.begin(), order.end(), 0);
   LowerOptions options;
   options.kernels = &cpu_kernels();
-  Program p = planned(lower(g, order, options));
+  Program p = planned(lower(g, order, assign_buffers(g, order), options));
   verify(p);
   return p;
 }
@@ -29,18 +30,18 @@ Program lowered(const Graph& g) {
 // A graph that assigns to state `w` what `op` makes of an input.
 Graph assigning(OpPtr op, std::int64_t channel) {
   Graph g;
-  const SlotId w = g.add_slot({"w", kType});
-  const ValueId x = g.node(g.add(std::make_shared<Input>("x", kType, false), {}, {})).outputs[0];
+  const StateId w = g.add_state({"w", kType});
+  const ValueId x = g.node(g.add(std::make_shared<InputOp>("x", kType, false), {}, {})).outputs[0];
   Tag tag;
   tag.channel = channel;
   const ValueId y = g.node(g.add(std::move(op), {x}, tag)).outputs[0];
-  g.add(std::make_shared<Assign>(w), {y}, {});
+  g.add(std::make_shared<AssignOp>(w), {y}, {});
   return g;
 }
 
 std::vector<std::string> writers(const Program& p, const std::string& path) {
   std::vector<std::string> names;
-  for (const Step& s : p.steps)
+  for (const Instruction& s : p.instructions)
     for (MemberId m : s.writes)
       if (p.block(p.member(m).block).name == path) names.emplace_back(s.op->name());
   return names;
@@ -48,15 +49,15 @@ std::vector<std::string> writers(const Program& p, const std::string& path) {
 
 TEST(Lower, WhatIsAssignedIsMadeInTheState) {
   const Program p = lowered(
-      assigning(std::make_shared<Pointwise>(
-                    PointwiseProgram{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}}, DType::f32),
+      assigning(std::make_shared<PointwiseOp>(
+                    PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}}, DType::f32),
                 -1));
   EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"pointwise"}));
 }
 
 // It is made beside the other values of its group, so that a copy brings it to the state.
 TEST(Lower, WhatIsReducedIsCopiedToTheState) {
-  const Program p = lowered(assigning(std::make_shared<AllReduce>(2), 0));
+  const Program p = lowered(assigning(std::make_shared<AllReduceOp>(2), 0));
   EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"assign"}));
 }
 

@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
@@ -29,7 +29,7 @@ TEST(Module, SaysWhatIsMissing) {
   } own;
   expect_error([&] { own(Tensor::zeros({DType::f32, {2}})); }, {"parameter 'w' has no contents yet"});
   expect_error([&] { own.state(); }, {"parameter 'w' has no contents yet"});
-  expect_error([&] { own.initialise(1); }, {"parameter 'w' has no function `initialise`"});
+  expect_error([&] { own.initialize(1); }, {"parameter 'w' has no function `initialize`"});
   own.load({{"w", Tensor::from({1, 2}, {2})}});
   EXPECT_EQ(own(Tensor::from({1, 1}, {2})).values(), (std::vector<double>{1, 2}));
 }
@@ -44,8 +44,8 @@ TEST(Module, RefusesBeginningsOfAnotherType) {
   };
   for (const Tensor& wrong : {Tensor(), Tensor::zeros({DType::f64, {2}}), Tensor::zeros({DType::f32, {1}}),
                               Tensor::zeros({DType::f32, {2, 1}})})
-    expect_error([&] { Own(wrong).initialise(1); }, {"parameter 'w' is f32[2]", "`initialise` gives"});
-  Own(Tensor::zeros({DType::f32, {2}})).initialise(1);
+    expect_error([&] { Own(wrong).initialize(1); }, {"parameter 'w' is f32[2]", "`initialize` gives"});
+  Own(Tensor::zeros({DType::f32, {2}})).initialize(1);
 }
 
 TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
@@ -88,7 +88,7 @@ TEST(Module, APartThatIsGoneLeavesItsName) {
   net.head.reset();
   EXPECT_EQ(1u, net.children().size());
   net.head = std::make_unique<Linear>(net, "head", LinearOptions{.in = 2, .out = 5});
-  net.initialise(1);
+  net.initialize(1);
   EXPECT_EQ((Shape{5, 2}), net.state().at("head.weight").shape());
   auto parent = std::make_unique<Net>();
   const auto outlives = std::make_unique<Linear>(*parent, "other", LinearOptions{.in = 1, .out = 1});
@@ -101,10 +101,10 @@ TEST(Module, AStateStaysAsItWasTaken) {
     Linear fc{*this, "fc", {.in = 2, .out = 2}};
     Tensor forward(const Tensor& x) override { return fc(x); }
   } net;
-  net.initialise(1);
+  net.initialize(1);
   const auto first = net.state();
   const auto values = first.at("fc.weight").values();
-  net.initialise(2);
+  net.initialize(2);
   EXPECT_NE(values, net.state().at("fc.weight").values());
   EXPECT_EQ(values, first.at("fc.weight").values());
   net.load(first);
@@ -136,7 +136,7 @@ TEST(Layers, TakeWindowsThatAreNoSquares) {
     MaxPool2d pool{*this, "pool", {.kernel = {1, 2}}};
     Tensor forward(const Tensor& x) override { return pool(up(conv(x))); }
   } net;
-  net.initialise(3);
+  net.initialize(3);
   std::vector<std::string> names;
   for (const Module* child : net.children()) names.push_back(child->name());
   EXPECT_EQ((std::vector<std::string>{"conv", "up", "pool"}), names);

@@ -1,4 +1,4 @@
-// Initialisers, and the networks for CIFAR: their sizes, names and what they are known for.
+// Initializers, and the networks for CIFAR: their sizes, names and what they are known for.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -7,14 +7,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/models/resnet.h>
 #include <tandem/nn/models/snn.h>
 #include <tandem/nn/summary.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/pointwise.h>
 
@@ -36,12 +36,12 @@ Moments moments(const Tensor& t) {
   return m;
 }
 
-TEST(Initialisers, HaveTheVarianceOfTheirFans) {
+TEST(Initializers, HaveTheVarianceOfTheirFans) {
   const Fans fans{300, 200};
   const TensorType type{DType::f32, {200, 300}};
   const struct {
     const char* name;
-    Initialiser init;
+    Initializer init;
     double variance, largest;  // 0: without a bound
   } cases[] = {{"kaiming_uniform", kaiming_uniform(), 2.0 / 300, std::sqrt(6.0 / 300)},
                {"kaiming_normal", kaiming_normal(), 2.0 / 300, 0},
@@ -86,7 +86,7 @@ TEST(Networks, HaveTheParametersThatTheirPapersSay) {
 
 TEST(Networks, SummaryAddsUp) {
   const auto net = make_network("resnet20", 10);
-  net->initialise(1);
+  net->initialize(1);
   const std::string text = summary(*net, {DType::f32, {1, 32, 32, 3}});
   EXPECT_NE(text.find("layer2.0.conv1"), std::string::npos) << text;
   EXPECT_NE(text.find("f32[1, 16, 16, 32]"), std::string::npos) << text;
@@ -105,7 +105,7 @@ TEST(Networks, SummarySaysWhatEachModuleGivesAndWhatIsFrozen) {
     BatchNorm norm{*this, "norm", {.channels = 64}};
     Tensor forward(const Tensor& x) override { return head(relu(norm(first(x)))); }
   } net;
-  net.initialise(1);
+  net.initialize(1);
   for (auto& [path, p] : net.named_parameters())
     if (path.starts_with("first")) p->trained = false;
   const std::string text = summary(net, {DType::f32, {1, 4}});
@@ -140,15 +140,15 @@ TEST(Networks, GiveALogitAClass) {
   for (const std::string& name : network_names()) {
     if (name == "vgg16" || name == "snn") continue;  // large: shown by bench_step
     const auto net = make_network(name, 7);
-    net->initialise(3);
+    net->initialize(3);
     EXPECT_EQ((*net)(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape(), (Shape{2, 7})) << name;
   }
 }
 
 // Mean 0 and variance 1 pass through the layers, whatever their number.
-TEST(Networks, AnSnnNormalisesItself) {
+TEST(Networks, AnSnnNormalizesItself) {
   Snn net({.in = 256, .width = 256, .classes = 256, .layers = 24});
-  net.initialise(5);
+  net.initialize(5);
   const NoGrad no_grad;
   const Moments m = moments(net(normal({DType::f32, {64, 256}}, 0, 1, "x", 1)));
   EXPECT_NEAR(m.mean, 0, 0.1);

@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/timeline.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/pointwise.h>
@@ -45,7 +45,7 @@ struct Root : nn::Module {
   Root(nn::Module& parent, const std::string& name) : Module(parent, name) {
     add_parameter({.name = "factor",
                    .tensor = Tensor::full({DType::f32, {4}}, 1),
-                   .initialise = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
+                   .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
                      return uniform(type, 0.9, 1.1, path, seed);
                    }});
   }
@@ -77,7 +77,7 @@ struct Outcome {
 Outcome fit(Site site, OnNonFinite policy, const Layout& layout, double rate = 0.05) {
   nn::set_default_dtype(DType::f32);
   Net net;
-  net.initialise(run_seed());
+  net.initialize(run_seed());
   TrainerOptions o;
   o.strategy.optimizer = SgdOptions{.momentum = 0.5};
   o.strategy.replicas = layout.replicas;
@@ -91,7 +91,7 @@ Outcome fit(Site site, OnNonFinite policy, const Layout& layout, double rate = 0
   o.epochs = kTotal / kPerEpoch;
   o.lr = {rate};
   if (site == Site::rate)
-    o.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+    o.lr_schedule = [](const RunLength&, double) -> LrSchedule {
       return [](std::int64_t b) { return b == kBad ? std::numeric_limits<double>::max() : 1.0; };
     };
   o.on_non_finite = policy;
@@ -207,7 +207,7 @@ TEST(NonFinites, OfSeveralBatchesInFlightAreRolledBackAndCannotBeSkipped) {
 struct RunThatGoesBack {
   explicit RunThatGoesBack(std::int64_t checkpoint_every) {
     nn::set_default_dtype(DType::f32);
-    net.initialise(run_seed());
+    net.initialize(run_seed());
     options.batch_size = kBatch;
     options.epochs = kTotal / kPerEpoch;
     options.on_non_finite = OnNonFinite::rollback;
@@ -221,7 +221,7 @@ struct RunThatGoesBack {
 TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
   RunThatGoesBack run(4);
   run.options.test = std::make_shared<ClassDataset>(13, run_seed());
-  run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+  run.options.lr_schedule = [](const RunLength&, double) -> LrSchedule {
     return [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::max() : 1; };
   };
   std::vector<NonFiniteBatch> told;
@@ -244,7 +244,7 @@ TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
     if (schedule == ScheduleKind::dualpipe) run.options.strategy.stages = 2;
     run.options.strategy.schedule = schedule;
     run.options.test = std::make_shared<ClassDataset>(13, run_seed());
-    run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+    run.options.lr_schedule = [](const RunLength&, double) -> LrSchedule {
       return [](std::int64_t b) { return b == 5 ? std::numeric_limits<double>::max() : 1; };
     };
     std::vector<NonFiniteBatch> told;
@@ -268,7 +268,7 @@ TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
 TEST(NonFinites, AreNotSaved) {
   RunThatGoesBack run(kPerEpoch);
   run.options.on_non_finite = OnNonFinite::stop;
-  run.options.schedule = [](const RunLength&, double) -> nn::LrSchedule {
+  run.options.lr_schedule = [](const RunLength&, double) -> LrSchedule {
     return [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::max() : 1; };
   };
   std::vector<std::int64_t> saved;
@@ -334,7 +334,7 @@ TEST(NonFinites, RollbacksKeepThePatienceOfTheirCheckpoint) {
 TEST(NonFinites, RollbacksAreThoseOfTheWholeRun) {
   const auto fit_after = [](std::int64_t rollbacks) {
     Net net;
-    net.initialise(run_seed());
+    net.initialize(run_seed());
     TrainerOptions o;
     o.batch_size = kBatch;
     o.epochs = kTotal / kPerEpoch;
@@ -356,7 +356,7 @@ TEST(NonFinites, RollbacksAreThoseOfTheWholeRun) {
 
 TEST(NonFinites, AreRolledBackToCheckpointsAlone) {
   Net net;
-  net.initialise(1);
+  net.initialize(1);
   TrainerOptions o;
   o.batch_size = kBatch;
   o.on_non_finite = OnNonFinite::rollback;

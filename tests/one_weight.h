@@ -1,12 +1,12 @@
 #pragma once
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 
 namespace tandem::test {
 
 /// A state of two elements, and no module: w · x, and what else a test puts in a graph.
 struct OneWeight {
   OneWeight() {
-    w.impl()->slot = "w";
+    w.impl()->state = "w";
     w.impl()->trained = true;
   }
   Tensor w = Tensor::zeros({DType::f32, {2}});

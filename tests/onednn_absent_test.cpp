@@ -2,10 +2,10 @@
 // ops/cpu/onednn_absent.cpp in place of the library, whatever else the build has.
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/kernel.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/onednn.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 

@@ -9,10 +9,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/convert.h>
-#include <tandem/core/error.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::test {

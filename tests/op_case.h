@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/graph.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/tensor.h>
 
 #include "fenced.h"
 #include "seed.h"

@@ -1,7 +1,7 @@
 // What goes into a traced case, what comes out, and how much of that is settled by its arguments.
 #include <cmath>
 
-#include <tandem/core/convert.h>
+#include <tandem/core/base/convert.h>
 
 #include "op_case_test.h"
 

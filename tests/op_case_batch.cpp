@@ -3,8 +3,8 @@
 #include <cstring>
 #include <set>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/mapped.h>
 
 #include "op_case_test.h"
@@ -25,9 +25,9 @@ BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::
   };
   for (std::size_t i = 0; i < t.inputs.size(); ++i) argument(t.inputs[i], mask[i]);
   for (ValueId v : t.cotangents) argument(v, true);
-  replay_batched(t.graph, models, values);
+  replay_mapped(t.graph, models, values);
   for (const auto& [v, replayed] : values)
-    batched.values[v] = {trace.value(replayed.tensor), replayed.batched};
+    batched.values[v] = {trace.value(replayed.tensor), replayed.mapped};
   return batched;
 }
 

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/convert.h>
+#include <tandem/core/base/convert.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 
@@ -30,8 +30,9 @@ constexpr double kRoundingsInTurn = 32;
 OpPtr in_double(const OpPtr& op) {
   const auto* expression = dynamic_cast<const TakesExpression*>(op.get());
   if (!expression || !is_floating(expression->dtype)) return op;
-  if (expression->name() == "pointwise") return std::make_shared<Pointwise>(expression->program, DType::f64);
-  return std::make_shared<BatchNormSums>(expression->program, DType::f64);
+  if (expression->name() == "pointwise")
+    return std::make_shared<PointwiseOp>(expression->program, DType::f64);
+  return std::make_shared<BatchNormSumsOp>(expression->program, DType::f64);
 }
 
 // A node as a graph of its own, whose arguments are the node's inputs, each once.

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/convert.h>
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/mapped.h>
 
 #include "op_case_test.h"

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
 #include <tandem/ops/epilogue.h>
 #include <tandem/ops/mapped.h>
 
@@ -20,8 +20,8 @@ namespace {
 
 // oneDNN builds a list of arguments whenever a primitive runs.
 bool runs_a_library(const Op& op) {
-  if (const auto* mapped = dynamic_cast<const Mapped*>(&op)) return runs_a_library(*mapped->inner);
-  if (const auto* epilogue = dynamic_cast<const Epilogue*>(&op)) return runs_a_library(*epilogue->product);
+  if (const auto* mapped = dynamic_cast<const MappedOp*>(&op)) return runs_a_library(*mapped->inner);
+  if (const auto* epilogue = dynamic_cast<const EpilogueOp*>(&op)) return runs_a_library(*epilogue->product);
   return op.name() == "matmul" || op.name().starts_with("conv2d");
 }
 

@@ -1,6 +1,7 @@
 // Convolutions, pooling and batch norm.
 #include <fmt/format.h>
 
+#include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/norm.h>
@@ -154,7 +155,7 @@ OpCases pool_cases() {
     }
   }
   OpCase equal{"max_pool2d_of_equals", {f32_whole({2, 6, 6, 5}, 0, 2)}, [](const Tensors& x) {
-                 return apply_op(std::make_shared<MaxPool2d>(Pool2dOptions(3, 1, 1)), {x[0]});
+                 return apply_op(std::make_shared<MaxPool2dOp>(Pool2dOptions(3, 1, 1)), {x[0]});
                }};
   equal.no_finite_difference = "where two are equal there is no derivative";
   equal.exact = equal.any_team = true;
@@ -219,9 +220,9 @@ OpCase sums_of_expression(const Shape& shape) {
       {f32(shape), f32_wide({shape.back()}), f32(shape), f32(shape)},
       [](const Tensors& in) {
         using Code = PointwiseCode;
-        PointwiseProgram masked{
+        PointwiseExpression masked{
             {Code::input, 0}, {Code::input, 1}, {Code::constant}, {Code::le, 1, 2}, {Code::where, 3, 2, 0}};
-        return apply_op(std::make_shared<BatchNormSums>(std::move(masked), in[2].dtype()), in);
+        return apply_op(std::make_shared<BatchNormSumsOp>(std::move(masked), in[2].dtype()), in);
       }};
   c.any_team = true;
   c.no_gradient = "expressions are put into it after differentiation";
@@ -238,13 +239,13 @@ OpCases norm_cases() {
     const InputSpec channels = f32_wide({shape.back()}, 0.5, 2);
     OpCase c{"batch_norm_" + shape_name(shape),
              {f32(shape, -1, 3), channels, channels},
-             [](const Tensors& in) { return apply_op(std::make_shared<BatchNorm>(1e-2), in); }};
+             [](const Tensors& in) { return apply_op(std::make_shared<BatchNormOp>(1e-2), in); }};
     c.any_team = true;
     if (shape[0] == 1) c.no_bf16_in_turn = "the derivatives of one row cancel to 0, their roundings do not";
     if (element_count(shape) < 200) cases.push_back(derivative_of(c));
     cases.push_back(c);
     c.name = "batch_norm_in_parts_" + shape_name(shape);
-    c.apply = [](const Tensors& in) { return batch_norm_in_parts(BatchNorm(1e-2), in[0], in[1], in[2]); };
+    c.apply = [](const Tensors& in) { return batch_norm_in_parts(BatchNormOp(1e-2), in[0], in[1], in[2]); };
     if (element_count(shape) < 200) cases.push_back(derivative_of(c));
     cases.push_back(c);
     cases.push_back(sums_of_expression(shape));

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <tandem/ops/apply.h>
 #include <tandem/ops/epilogue.h>
 #include <tandem/ops/matmul.h>
 
@@ -28,7 +29,7 @@ OpCase matmul_case(const Shape& leading, const Product& p, MatMulOptions options
                   options.transpose_a ? "_ta" : "", options.transpose_b ? "_tb" : "", bias ? "_bias" : ""),
       {f32(matrix(leading, p.m, p.k, options.transpose_a)),
        f32(matrix(leading, p.k, p.n, options.transpose_b))},
-      [options](const Tensors& in) { return Tensors{apply_op1(std::make_shared<MatMul>(options), in)}; }};
+      [options](const Tensors& in) { return Tensors{apply_op1(std::make_shared<MatMulOp>(options), in)}; }};
   if (bias) {
     Shape shape = leading;
     shape.push_back(p.n);
@@ -43,10 +44,10 @@ OpCase epilogue_case(const Product& p) {
   OpCase c{fmt::format("epilogue_{}x{}x{}", p.m, p.k, p.n),
            {f32({p.m, p.k}), f32({p.n, p.k}), f32({p.n}), f32({p.m, p.n})},
            [](const Tensors& in) {
-             const PointwiseProgram program{{Code::input, 0}, {Code::input, 1},  {Code::mul, 0, 1},
-                                            {Code::input, 2}, {Code::add, 2, 3}, {Code::relu, 4}};
-             const auto product = std::make_shared<MatMul>(MatMulOptions{false, true});
-             return Tensors{apply_op1(std::make_shared<Epilogue>(product, 2, program, "relu"), in)};
+             const PointwiseExpression program{{Code::input, 0}, {Code::input, 1},  {Code::mul, 0, 1},
+                                               {Code::input, 2}, {Code::add, 2, 3}, {Code::relu, 4}};
+             const auto product = std::make_shared<MatMulOp>(MatMulOptions{false, true});
+             return Tensors{apply_op1(std::make_shared<EpilogueOp>(product, 2, program, "relu"), in)};
            }};
   c.no_gradient = "products are given expressions after differentiation";
   return c;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <tandem/ops/activation.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/pointwise.h>
 
 #include "op_case.h"
@@ -173,19 +174,19 @@ void add_casts(OpCases& cases) {
 
 // Several instructions, mixed and narrow dtypes, and enough registers to reuse some.
 void add_expressions(OpCases& cases) {
-  const auto normalise = [](const Tensors& x) {  // relu((x − mean)·rsqrt(variance + ε)·scale + bias)
+  const auto normalize = [](const Tensors& x) {  // relu((x − mean)·rsqrt(variance + ε)·scale + bias)
     using enum PointwiseCode;
-    const PointwiseProgram program{
+    const PointwiseExpression program{
         {input, 0},  {input, 1},   {sub, 0, 1}, {input, 2}, {constant, -1, -1, -1, 1e-3},
         {add, 3, 4}, {rsqrt, 5},   {mul, 2, 6}, {input, 3}, {mul, 7, 8},
         {input, 4},  {add, 9, 10}, {relu, 11}};
-    return apply_op(std::make_shared<Pointwise>(program, x[0].dtype()), x);
+    return apply_op(std::make_shared<PointwiseOp>(program, x[0].dtype()), x);
   };
   for (const auto& [image, channels] :
        {std::pair<Shape, Shape>{{2, 3, 3, 8}, {8}}, {{3, 7, 11, 13}, {13}}, {{5}, {5}}}) {
-    OpCase c{fmt::format("normalise_{}", shape_name(image)),
+    OpCase c{fmt::format("normalize_{}", shape_name(image)),
              {f32(image), f32(channels), f32(channels, 0.5, 2), f32(channels), f32(channels, 3, 4)},
-             normalise};
+             normalize};
     c.any_team = true;
     cases.push_back(c);
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/ops/apply.h>
 #include <tandem/ops/copy.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/shape.h>
@@ -242,7 +243,7 @@ OpCases shape_cases() {
   add_embedding(cases);
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{129, 65}})
     add_moved(cases, "copies_" + shape_name(shape), {f32(shape)}, [](const Tensors& x) {
-      return Tensors{copy_in(copy_out(x[0])), apply_op1(std::make_shared<Copy>(), {x[0]})};
+      return Tensors{copy_in(copy_out(x[0])), apply_op1(std::make_shared<CopyOp>(), {x[0]})};
     });
   for (DType dtype : {DType::bf16, DType::u8, DType::i64}) {  // other element sizes
     OpCase c{

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/ops/pointwise.h>
 
 #include "declared_ops.h"
@@ -52,7 +52,7 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
     for (const Node& node : batched.graph.nodes()) covered.insert(std::string(node.op->name()));
   }
   const std::filesystem::path source(TANDEM_SOURCE_DIR);
-  std::set<std::string> declared = declared_ops(source / "core");
+  std::set<std::string> declared = declared_ops(source / "core" / "graph");
   declared.merge(declared_ops(source / "ops"));
   EXPECT_GE(declared.size(), 20u) << "the headers were not read";
   for (const std::string& op : declared)
@@ -73,8 +73,8 @@ std::set<std::string> ops_of(const Graph& graph) {
   std::set<std::string> ops;
   for (const Node& node : graph.nodes()) {
     ops.emplace(node.op->name());
-    if (const auto* expression = dynamic_cast<const Pointwise*>(node.op.get()))
-      for (const PointwiseInstruction& i : expression->program)
+    if (const auto* expression = as<PointwiseOp>(node))
+      for (const PointwiseTerm& i : expression->program)
         ops.insert("instruction " + std::string(name_of(i.code)));
   }
   return ops;
@@ -113,7 +113,7 @@ TEST(OpRegistryTest, EveryOpIsDifferentiatedTwiceOrSaysWhyNot) {
   }
 }
 
-// Losses, and weights with the optimiser's statistics, are f32 in mixed precision, too.
+// Losses, and weights with the optimizer's statistics, are f32 in mixed precision, too.
 const std::set<std::string> kRefuseBf16{"cross_entropy", "cross_entropy_grad", "sgd_update", "adam_update",
                                         "predict"};
 

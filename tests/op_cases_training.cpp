@@ -1,4 +1,4 @@
-// Losses, dropout and the optimiser's updates.
+// Losses, dropout and the optimizer's updates.
 #include <fmt/format.h>
 
 #include <tandem/ops/loss.h>

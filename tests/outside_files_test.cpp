@@ -6,12 +6,12 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/json_input.h>
-#include <tandem/core/program_json.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/core/schedule/program_json.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/plan/plan_file.h>
-#include <tandem/plan/profile.h>
 
 #include "expect_error.h"
 #include "seed.h"
@@ -104,7 +104,7 @@ std::string program_text() {
   return R"({"devices": 2, "lanes": [{"device": 0, "kind": "compute"}, {"device": 1, "kind": "compute"}],
  "values": {"a": 128, "b": {"bytes": 64, "block": "g", "offset": 64}}, "blocks": {"g": {"bytes": 128, "slots": 2}},
  "states": {"w": {"device": 1, "bytes": 4096, "trained": true}},
- "steps": [{"name": "F", "lane": 0, "seconds": 1.5, "writes": ["a"]},
+ "instructions": [{"name": "F", "lane": 0, "seconds": 1.5, "writes": ["a"]},
   {"name": "G", "lane": 1, "writes": ["b"]},
   {"name": "U", "lane": 1, "lag": 1, "phase": "update", "reads": ["b", "w@1"], "writes": ["w"], "after": [{"step": "G", "back": 1}]}]})";
 }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/ops/apply.h>
 #include <tandem/tandem.h>
 
 #include "class_dataset.h"
@@ -20,7 +21,7 @@ class CubeGrad final : public Op {
   std::string_view name() const override { return "cube_grad"; }
   Types infer(std::span<const TensorType> inputs) const override { return {inputs[0]}; }
   Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "once is enough here"); }
-  Tensors batch(const BatchArgs& args) const override {
+  Tensors vmap(const VmapArgs& args) const override {
     return map_over_models(std::make_shared<CubeGrad>(), args);
   }
   Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override {
@@ -37,7 +38,7 @@ class Cube final : public Op {
   Tensors vjp(const VjpArgs& a) const override {
     return apply_op(std::make_shared<CubeGrad>(), {a.inputs[0], a.grads[0]});
   }
-  Tensors batch(const BatchArgs& args) const override {
+  Tensors vmap(const VmapArgs& args) const override {
     return map_over_models(std::make_shared<Cube>(), args);
   }
   Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override {
@@ -122,7 +123,7 @@ TEST_F(OwnOps, RunEagerlyWhereTheirKernelsAreKnown) {
 TEST_F(OwnOps, TrainInATrainerAsTheLibrarysExpressionDoes) {
   const auto trained = [&](bool own) {
     Net net(own);
-    net.initialise(run_seed());
+    net.initialize(run_seed());
     TrainerOptions o{.batch_size = 8, .epochs = 3, .lr = {0.05}, .test = samples};
     if (own) o.strategy.kernels = &own_kernels();
     Trainer(net, samples, std::move(o)).fit();
@@ -135,9 +136,9 @@ TEST_F(OwnOps, TrainInATrainerAsTheLibrarysExpressionDoes) {
 TEST_F(OwnOps, TrainInAStepOfSeveralModels) {
   const auto trained = [&](bool own) {
     Net net(own);
-    net.initialise(run_seed());
+    net.initialize(run_seed());
     const auto first = net.state();
-    net.initialise(run_seed() + 1);
+    net.initialize(run_seed() + 1);
     Strategy s{.models = 2};
     if (own) s.kernels = &own_kernels();
     TrainStep step([&](const Tensors& b) { return mse_loss(net(b[0]), b[1]); },
@@ -152,7 +153,7 @@ TEST_F(OwnOps, TrainInAStepOfSeveralModels) {
 
 TEST_F(OwnOps, AreNamedWhereTheirResultIsNotFinite) {
   Net net(true);
-  net.initialise(run_seed());
+  net.initialize(run_seed());
   auto state = net.state();
   for (std::int64_t i = 0; i < 8; ++i) state.at("hidden.bias").as<float>()[i] = 1e30F;
   net.load(state);

@@ -5,13 +5,13 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/accesses.h>
-#include <tandem/core/error.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/program_json.h>
-#include <tandem/core/sim_backend.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/schedule/accesses.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/placement.h>
 
 #include "program_run.h"
 #include "random_programs.h"
@@ -40,7 +40,7 @@ TEST(Placement, ChainReusesMemory) {
   MemberId before = -1;
   for (int i = 0; i < 100; ++i) {
     const MemberId x = b.value(fmt::format("x{}", i), 0, 1000);
-    Step s{.name = fmt::format("S{}", i), .lane = b.lane(0), .writes = {x}};
+    Instruction s{.name = fmt::format("S{}", i), .lane = b.lane(0), .writes = {x}};
     if (before >= 0) s.reads.push_back(before);
     b.add(std::move(s));
     before = x;
@@ -60,8 +60,8 @@ Program two_lanes(bool y_after_x, bool x_after_y) {
   b.add({.name = "use x", .lane = one, .reads = {x}});
   b.add({.name = "make y", .lane = two, .writes = {y}});
   b.add({.name = "use y", .lane = two, .reads = {y}});
-  if (y_after_x) b.step(2).waits.push_back({1, 0});
-  if (x_after_y) b.step(0).waits.push_back({3, 1});
+  if (y_after_x) b.instruction(2).waits.push_back({1, 0});
+  if (x_after_y) b.instruction(0).waits.push_back({3, 1});
   return planned(b.take());
 }
 
@@ -80,7 +80,7 @@ TEST(Placement, ValueReadOnAnotherLaneLivesUntilThatReadIsAwaited) {
   const MemberId x = b.value("x", 0), h = b.value("h", 0, 64, Arena::host), y = b.value("y", 0),
                  z = b.value("z", 0);
   b.add({.name = "make x", .lane = compute, .writes = {x}});
-  const StepId copy = b.add({.name = "copy x", .lane = out, .reads = {x}, .writes = {h}});
+  const InstructionId copy = b.add({.name = "copy x", .lane = out, .reads = {x}, .writes = {h}});
   b.add({.name = "make y", .lane = compute, .writes = {y}});
   b.add({.name = "make z", .lane = compute, .waits = {{copy, 0}}, .writes = {z}});
   const Program p = planned(b.take());
@@ -157,8 +157,8 @@ TEST(Placement, LiveBytesOfAStageAreThoseOfTheWhole) {
     for (int device = 0; device < whole.devices; ++device) {
       const Program stage = project(whole, device);
       const auto all = live_bytes(whole, device), own = live_bytes(stage, device);
-      for (std::size_t s = 0; s < stage.steps.size(); ++s)
-        EXPECT_EQ(own[s], all[at(stage.steps[s].origin)]) << stage.steps[s].name;
+      for (std::size_t s = 0; s < stage.instructions.size(); ++s)
+        EXPECT_EQ(own[s], all[at(stage.instructions[s].origin)]) << stage.instructions[s].name;
       EXPECT_EQ(*std::max_element(own.begin(), own.end()), whole.memory[at(device)].live_peak);
     }
 }
@@ -168,17 +168,17 @@ TEST(Placement, LiveBytesOfAStageAreThoseOfTheWhole) {
 // Waits that nobody asked for are needed, each of them.
 void expect_derived_waits_needed(const Program& schedule, const Program& plan, std::mt19937_64& rng) {
   std::vector<std::pair<std::size_t, Wait>> derived;
-  for (std::size_t s = 0; s < plan.steps.size(); ++s)
-    for (const Wait& w : plan.steps[s].waits)
-      if (const auto& given = schedule.steps[s].waits;
+  for (std::size_t s = 0; s < plan.instructions.size(); ++s)
+    for (const Wait& w : plan.instructions[s].waits)
+      if (const auto& given = schedule.instructions[s].waits;
           std::find(given.begin(), given.end(), w) == given.end())
         derived.emplace_back(s, w);
   if (derived.empty()) return;
   const auto& [s, dropped] = derived[at(draw_int(rng, 0, static_cast<int>(derived.size()) - 1))];
   Program without = plan;
-  std::erase(without.steps[s].waits, dropped);
-  EXPECT_THROW(verify_memory(without), Error)
-      << plan.steps[s].name << " need not wait for " << plan.steps[at(dropped.step)].name;
+  std::erase(without.instructions[s].waits, dropped);
+  EXPECT_THROW(verify_memory(without), Error) << plan.instructions[s].name << " need not wait for "
+                                              << plan.instructions[at(dropped.instruction)].name;
 }
 
 void expect_same_as_sequential(const Program& plan, CpuRun& cpu, std::int64_t batches) {
@@ -228,7 +228,7 @@ TEST(RandomPrograms, GiveTheResultsOfASequentialLoop) {
 
 // Changes a planned Program at one place, for better or worse.
 void disturb(Program& p, std::mt19937_64& rng) {
-  Step& step = p.steps[at(draw_int(rng, 0, static_cast<int>(p.steps.size()) - 1))];
+  Instruction& step = p.instructions[at(draw_int(rng, 0, static_cast<int>(p.instructions.size()) - 1))];
   const bool waits = !step.waits.empty();
   switch (draw_int(rng, 0, 4)) {
     case 0:

@@ -8,10 +8,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/activation.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
@@ -48,14 +49,14 @@ struct Chain {
     registers.push_back(builder.input(static_cast<int>(tensors.size())));
     tensors.push_back(x);
   }
-  void apply(const PointwiseProgram& program, DType dtype, const std::vector<int>& operands) {
+  void apply(const PointwiseExpression& program, DType dtype, const std::vector<int>& operands) {
     Tensors inputs;
     std::vector<int> from;
     for (int o : operands) {
       inputs.push_back(tensors[static_cast<std::size_t>(o)]);
       from.push_back(registers[static_cast<std::size_t>(o)]);
     }
-    tensors.push_back(apply_op1(std::make_shared<Pointwise>(program, dtype), inputs));
+    tensors.push_back(apply_op1(std::make_shared<PointwiseOp>(program, dtype), inputs));
     int result = builder.append(program, from);
     if (dtype != DType::f32) result = builder.cast(result, dtype);  // rounds where the op's output did
     registers.push_back(result);
@@ -76,7 +77,7 @@ TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
     for (int step = 0; step < 8; ++step) {
       const auto code =
           static_cast<Code>(test::draw_int(rng, static_cast<int>(Code::neg), static_cast<int>(Code::where)));
-      PointwiseProgram program;
+      PointwiseExpression program;
       std::vector<int> operands;
       for (int k = 0; k < operands_of(code); ++k) {
         program.push_back({Code::input, k});
@@ -86,11 +87,11 @@ TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
       chain.apply(program, test::draw_bool(rng, 0.3) ? DType::bf16 : DType::f32, operands);
     }
     std::vector<int> used;
-    const PointwiseProgram fused = chain.builder.finish(chain.registers.back(), used);
+    const PointwiseExpression fused = chain.builder.finish(chain.registers.back(), used);
     Tensors operands;
     for (int k : used) operands.push_back(inputs[static_cast<std::size_t>(k)]);
     const Tensor result =
-        apply_op1(std::make_shared<Pointwise>(fused, chain.tensors.back().dtype()), operands);
+        apply_op1(std::make_shared<PointwiseOp>(fused, chain.tensors.back().dtype()), operands);
     ASSERT_EQ(result.type(), chain.tensors.back().type()) << to_string(fused);
     ASSERT_EQ(bytes(result), bytes(chain.tensors.back())) << to_string(fused) << " on " << to_string(shape);
   }
@@ -103,7 +104,7 @@ TEST(PointwiseTest, ExpressionsWithMoreRegistersThanSlotsStillRun) {
   int sum = builder.input(0);
   for (int c : constants) sum = builder.emit({Code::add, sum, c});
   std::vector<int> used;
-  const Tensor y = apply_op1(std::make_shared<Pointwise>(builder.finish(sum, used), DType::f32),
+  const Tensor y = apply_op1(std::make_shared<PointwiseOp>(builder.finish(sum, used), DType::f32),
                              {Tensor::full({DType::f32, {3}}, 1)});
   EXPECT_EQ(y.values(), std::vector<double>(3, 801));
 }
@@ -136,9 +137,9 @@ TEST(PointwiseTest, ShapesThatDoNotBroadcastAreNamed) {
 }
 
 TEST(PointwiseTest, MalformedProgramsAreRefused) {
-  EXPECT_THROW(Pointwise({}, DType::f32), Error);
-  EXPECT_THROW(Pointwise({{Code::input, 0}, {Code::add, 0, 1}}, DType::f32), Error);
-  EXPECT_THROW(Pointwise({{Code::input, 0}, {Code::neg, -1}}, DType::f32), Error);
+  EXPECT_THROW(PointwiseOp({}, DType::f32), Error);
+  EXPECT_THROW(PointwiseOp({{Code::input, 0}, {Code::add, 0, 1}}, DType::f32), Error);
+  EXPECT_THROW(PointwiseOp({{Code::input, 0}, {Code::neg, -1}}, DType::f32), Error);
 }
 
 TEST(PointwiseTest, NotANumberIsPassedOn) {

@@ -4,7 +4,7 @@
 #include <random>
 #include <string>
 
-#include <tandem/core/files.h>
+#include <tandem/core/base/files.h>
 
 namespace tandem::test {
 

@@ -5,11 +5,11 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/graph_ops.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/core/runtime/trial_run.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/profile.h>
-#include <tandem/plan/trial_run.h>
 
 #include "training_run.h"
 
@@ -33,7 +33,7 @@ TEST(TrialRun, GivesTheLossesOfARealRun) {
         Strategy{.stages = 4, .schedule = ScheduleKind::pipedream}}) {
     SCOPED_TRACE(::testing::Message() << s.stages << " stages, " << name_of(s.schedule));
     JobHost host(job, s.microbatches);
-    step_seconds(program_of(job, s), cpu_kernels(), host, testing::initial_state(job));
+    instruction_seconds(program_of(job, s), cpu_kernels(), host, testing::initial_state(job));
     job.drains = {std::ssize(host.losses)};
     EXPECT_GE(job.drains[0], 3);
     EXPECT_EQ(host.losses, testing::train(job, s).losses);
@@ -50,9 +50,9 @@ class SlowHost final : public JobHost {
   }
 };
 
-const Step& input_step(const Program& p, const std::string& name) {
-  return *std::find_if(p.steps.begin(), p.steps.end(), [&](const Step& s) {
-    const auto* input = dynamic_cast<const Input*>(s.op.get());
+const Instruction& input_step(const Program& p, const std::string& name) {
+  return *std::find_if(p.instructions.begin(), p.instructions.end(), [&](const Instruction& s) {
+    const auto* input = as<InputOp>(s);
     return input && input->input == name;
   });
 }
@@ -66,8 +66,8 @@ TEST(Profile, CostsComputationHostAndTransfers) {
   const Program costed = with_costs(p, profile);
   EXPECT_GE(input_step(costed, "images").cost.seconds, 2e-3);
   EXPECT_LT(input_step(costed, "labels").cost.seconds, 2e-3);
-  for (StepId s = 0; s < static_cast<StepId>(costed.steps.size()); ++s) {
-    const Step& step = costed.step(s);
+  for (InstructionId s = 0; s < static_cast<InstructionId>(costed.instructions.size()); ++s) {
+    const Instruction& step = costed.instruction(s);
     const LaneKind kind = costed.lane_of(s).kind;
     if (kind != LaneKind::compute && kind != LaneKind::receive) continue;
     EXPECT_GT(step.cost.seconds, 0) << step.name;
@@ -84,7 +84,7 @@ TEST(Profile, IsReadBackAndKnowsWhatItDoesNotKnow) {
   profile.write(file);
   const Profile read = Profile::read(file);
   std::filesystem::remove(file);
-  for (const Step& s : p.steps) EXPECT_EQ(profile.seconds(s, 1), read.seconds(s, 1)) << s.name;
+  for (const Instruction& s : p.instructions) EXPECT_EQ(profile.seconds(s, 1), read.seconds(s, 1)) << s.name;
   job.batch_size = 16;
   const Program larger = program_of(job, {});
   for (const char* name : {"images", "labels"})

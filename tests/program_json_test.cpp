@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/program_json.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/placement.h>
 
 #include "random_programs.h"
 #include "schedule_builder.h"
@@ -30,7 +30,7 @@ void expect_refused(const std::string& text, std::initializer_list<const char*> 
   for (const char* m : mentions) EXPECT_NE(why.find(m), std::string::npos) << m << " is not in: " << why;
 }
 std::string one_lane(const std::string& steps, const std::string& rest = "") {
-  return R"({"lanes": [{}], )" + rest + R"("steps": [)" + steps + "]}";
+  return R"({"lanes": [{}], )" + rest + R"("instructions": [)" + steps + "]}";
 }
 
 TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
@@ -41,7 +41,7 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
     "values": {"a": 1024, "g1": {"bytes": 32, "block": "group", "offset": 64}},
     "blocks": {"group": {"bytes": 256, "arena": "host"}},
     "states": {"z": {"bytes": 64}, "w": {"bytes": 4096, "trained": true}},
-    "steps": [
+    "instructions": [
       {"name": "F", "lane": 0, "lag": 1, "seconds": 1.5, "reads": ["w@2"], "writes": ["a", "g1"]},
       {"name": "B", "lane": 1, "lag": 2, "phase": "backward", "reads": ["a", "w@2", "z@1"], "writes": ["g0"],
        "own_rate": 0.5, "others_rate": 0.25},
@@ -64,13 +64,13 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
   EXPECT_EQ(p.members[at(find_member(p, "w@2"))].shift, -1);
   EXPECT_EQ(p.members[at(find_member(p, "w'"))].shift, 1);
   EXPECT_EQ(p.blocks[at(find_block(p, "r"))].device, 1);
-  const Step& b = p.steps[1];
+  const Instruction& b = p.instructions[1];
   EXPECT_EQ(b.lag, 2);
   EXPECT_EQ(b.tag.phase, Phase::backward);
   EXPECT_EQ(b.cost.own_rate, 0.5);
   EXPECT_EQ(b.cost.others_rate, 0.25);
-  EXPECT_EQ(p.steps[2].channel, p.steps[3].channel);
-  EXPECT_EQ(p.steps[4].waits, (std::vector<Wait>{{2, 1}}));
+  EXPECT_EQ(p.instructions[2].channel, p.instructions[3].channel);
+  EXPECT_EQ(p.instructions[4].waits, (std::vector<Wait>{{2, 1}}));
   EXPECT_NO_THROW(verify(planned(p)));
 }
 
@@ -98,14 +98,14 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
 
 TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
   expect_refused("{", {"Program"});
-  expect_refused(R"({"lanes": []})", {"steps"});
-  expect_refused(R"({"lanes": [{"kind": "gpu"}], "steps": []})", {"'gpu'", "compute", "copy-in"});
+  expect_refused(R"({"lanes": []})", {"instructions"});
+  expect_refused(R"({"lanes": [{"kind": "gpu"}], "instructions": []})", {"'gpu'", "compute", "copy-in"});
   expect_refused(one_lane(R"({"name": "A", "lane": 1})"), {"'A'", "lane 1"});
   expect_refused(one_lane(R"({"name": "A", "second": 1})"), {"'A'", "'second'"});
   expect_refused(one_lane(R"({"name": "A", "seconds": -1})"), {"'A'", "seconds"});
   expect_refused(one_lane(R"({"name": "A", "lag": -1})"), {"'A'", "lag -1"});
   expect_refused(one_lane(R"({"name": "A", "phase": "sideways"})"), {"'sideways'"});
-  expect_refused(one_lane(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
+  expect_refused(one_lane(R"({"name": "A"}, {"name": "A"})"), {"two instructions", "'A'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "Z"}]})"), {"'A'", "Z"});
   expect_refused(one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "writes": ["a"]})"),
                  {"made twice", "'A'", "'B'"});
@@ -120,28 +120,30 @@ TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
                  {"'a'", "'bites'"});
   expect_refused(one_lane(R"({"name": "A", "writes": ["a"]})", R"("blocks": {"a": {"arena": "moon"}},)"),
                  {"'moon'"});
-  expect_refused(R"({"lanes": [{"kind": "send", "index": 1}], "steps": [{"name": "S", "channel": "c"}]})",
-                 {"missing end", "'S'"});
+  expect_refused(
+      R"({"lanes": [{"kind": "send", "index": 1}], "instructions": [{"name": "S", "channel": "c"}]})",
+      {"missing end", "'S'"});
 }
 
 TEST(ProgramJson, TakesNothingThatItWouldHaveToConvertOrDrop) {
-  expect_refused(one_lane(R"({"name": "A", "lag": 1.5})"), {"step 'A'", R"("lag" is 1.5; an integer)"});
-  expect_refused(one_lane(R"({"name": "A", "lag": true})"), {"step 'A'", "\"lag\" is true"});
+  expect_refused(one_lane(R"({"name": "A", "lag": 1.5})"),
+                 {"instruction 'A'", R"("lag" is 1.5; an integer)"});
+  expect_refused(one_lane(R"({"name": "A", "lag": true})"), {"instruction 'A'", "\"lag\" is true"});
   expect_refused(one_lane(R"({"name": "A", "lag": 4294967296})"), {"\"lag\" is 4294967296"});
   expect_refused(one_lane(R"({"name": "A", "lag": 18446744073709551615})"),
                  {"\"lag\" is 18446744073709551615"});
   expect_refused(one_lane(R"({"name": "A", "seconds": "1"})"),
-                 {"step 'A'", "\"seconds\" is \"1\"; a number"});
+                 {"instruction 'A'", "\"seconds\" is \"1\"; a number"});
   expect_refused(one_lane(R"({"name": "A", "in_place": 1})"), {"\"in_place\" is 1; true or false"});
   expect_refused(one_lane(R"({"name": "A", "reads": "a"})"), {"\"reads\" is \"a\"; an array"});
   expect_refused(one_lane(R"({"name": "A", "writes": [1]})"), {"\"writes\": [0] is 1; a text"});
-  expect_refused(one_lane(R"({"lag": 1})"), {R"("steps": [0]: "name" is missing)"});
-  expect_refused(R"({"lanes": {"a": {}}, "steps": []})", {"\"lanes\" is {\"a\":{}}; an array"});
+  expect_refused(one_lane(R"({"lag": 1})"), {R"("instructions": [0]: "name" is missing)"});
+  expect_refused(R"({"lanes": {"a": {}}, "instructions": []})", {"\"lanes\" is {\"a\":{}}; an array"});
   expect_refused(R"([])", {"the top level is []; an object"});
 }
 
 TEST(ProgramJson, RefusesAKeyGivenTwice) {
-  expect_refused(R"({"lanes": [{}], "lanes": [{}, {}], "steps": []})", {"\"lanes\" is given twice"});
+  expect_refused(R"({"lanes": [{}], "lanes": [{}, {}], "instructions": []})", {"\"lanes\" is given twice"});
   expect_refused(one_lane(R"({"name": "A", "lag": 1, "lag": 2})"), {"\"lag\" is given twice"});
   expect_refused(one_lane(R"({"name": "A"})", R"("states": {"w": {}, "w": {}},)"), {"\"w\" is given twice"});
   EXPECT_EQ("", refusal(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})"))) << "in two objects";
@@ -158,7 +160,7 @@ TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
   expect_refused(values("281474976710656", "1"), {"'b'", "all blocks together may have 281474976710656"});
   std::string lanes;
   for (int i = 0; i < 1001; ++i) lanes += fmt::format(R"({}{{"index": {}}})", i == 0 ? "" : ", ", i);
-  expect_refused(R"({"lanes": [)" + lanes + R"(], "steps": []})", {"1001 lanes", "there may be 1000"});
+  expect_refused(R"({"lanes": [)" + lanes + R"(], "instructions": []})", {"1001 lanes", "there may be 1000"});
   const std::string state = R"("states": {"w": {}},)";
   for (const char* age : {"10001", "1000000000", "99999999999", "1x", ""})
     expect_refused(
@@ -170,7 +172,7 @@ TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
        {R"("devices": 1000000000,)", R"("devices": 0,)", R"("replicas": 0,)", R"("microbatches": -3,)"})
     expect_refused(one_lane(R"({"name": "A"})", top), {"devices must be 1 to 10000, the others at least 1"});
   for (const char* lane : {R"({"index": -1})", R"({"device": 1})", R"({"device": -1})"})
-    expect_refused(R"({"lanes": [)" + std::string(lane) + R"(], "steps": []})",
+    expect_refused(R"({"lanes": [)" + std::string(lane) + R"(], "instructions": []})",
                    {"a compute lane", "the index must be at least 0, the device 0 to 0"});
   for (const char* rho : {"0", "-1", "1e300"})
     expect_refused(one_lane(R"({"name": "A"})", "\"corun\": " + std::string(rho) + ","),
@@ -234,7 +236,7 @@ TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
 
 TEST(ProgramJson, RefusesABlockSmallerThanWhatIsInIt) {
   const std::string text = R"({"lanes": [{"device": 0}], "values": {"v": {"bytes": 100, "block": "b"}},
-    "blocks": {"b": {"bytes": 64}}, "steps": [{"name": "s", "lane": 0, "writes": ["v"]}]})";
+    "blocks": {"b": {"bytes": 64}}, "instructions": [{"name": "s", "lane": 0, "writes": ["v"]}]})";
   try {
     schedule_from_json(text);
     FAIL() << "accepted";

@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/cpu_backend.h>
-#include <tandem/core/error.h>
-#include <tandem/core/executable.h>
-#include <tandem/core/rng.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/runtime/cpu_backend.h>
+#include <tandem/core/runtime/executable.h>
 #include <tandem/dist/thread_comm.h>
 
 #include "schedule_builder.h"
@@ -32,8 +32,8 @@ std::uint64_t filled(std::int64_t bytes, std::uint64_t hash) {
 }
 std::uint64_t start_hash(const MemoryBlock& state) { return fnv1a("start of " + state.name); }
 
-const Step* other_end(const Program& p, const Step& receive) {
-  for (const Step& s : p.steps)
+const Instruction* other_end(const Program& p, const Instruction& receive) {
+  for (const Instruction& s : p.instructions)
     if (s.channel == receive.channel && p.lanes[at(s.lane)].kind == LaneKind::send) return &s;
   return nullptr;
 }
@@ -47,17 +47,17 @@ Evaluation::Evaluation(const Program& program, std::int64_t batches)
       maker_(program.members.size(), -1),
       assigned_(program.blocks.size(), -1),
       versions_(program.blocks.size()) {
-  const std::size_t steps = program.steps.size();
+  const std::size_t steps = program.instructions.size();
   record_.made.assign(steps, std::vector<std::uint64_t>(at(batches)));
   record_.read.assign(steps, std::vector<std::vector<std::uint64_t>>(at(batches)));
   done_.assign(steps, std::vector<char>(at(batches), 0));
   for (std::size_t s = 0; s < steps; ++s)
-    for (MemberId m : program.steps[s].writes) {
-      maker_[at(m)] = static_cast<StepId>(s);
+    for (MemberId m : program.instructions[s].writes) {
+      maker_[at(m)] = static_cast<InstructionId>(s);
       if (is_state(program, m)) assigned_[at(program.members[at(m)].block)] = m;
     }
   for (std::int64_t b = 0; b < batches; ++b)
-    for (std::size_t s = 0; s < steps; ++s) run(static_cast<StepId>(s), b);
+    for (std::size_t s = 0; s < steps; ++s) run(static_cast<InstructionId>(s), b);
   for (const StateBlock& state : program.states)
     record_.states.push_back(version_contents(state.block, batches));
 }
@@ -82,9 +82,9 @@ std::int64_t Evaluation::version(BlockId state, std::uint64_t contents) const {
 
 std::uint64_t Evaluation::contents(MemberId m, std::int64_t batch) {
   const Member& member = program_.members[at(m)];
-  const StepId maker = maker_[at(m)];
+  const InstructionId maker = maker_[at(m)];
   if (maker < 0) return version_contents(member.block, member.index(batch));
-  const Step& step = program_.steps[at(maker)];
+  const Instruction& step = program_.instructions[at(maker)];
   const std::uint64_t made = run(maker, batch);
   if (program_.lane_of(maker).kind == LaneKind::receive)
     return contents(other_end(program_, step)->reads[0], batch);
@@ -93,10 +93,10 @@ std::uint64_t Evaluation::contents(MemberId m, std::int64_t batch) {
   return filled(member.bytes, output_hash(made, at(o)));
 }
 
-std::uint64_t Evaluation::run(StepId s, std::int64_t batch) {
+std::uint64_t Evaluation::run(InstructionId s, std::int64_t batch) {
   std::uint64_t& made = record_.made[at(s)][at(batch)];
   if (done_[at(s)][at(batch)]) return made;
-  const Step& step = program_.steps[at(s)];
+  const Instruction& step = program_.instructions[at(s)];
   std::vector<std::uint64_t> read;
   for (MemberId m : step.reads) read.push_back(contents(m, batch));
   made = made_hash(step.name, batch, read);
@@ -108,7 +108,7 @@ std::uint64_t Evaluation::run(StepId s, std::int64_t batch) {
 // ---- the engine ----------------------------------------------------------------------------------------
 
 Program with_test_ops(Program p) {
-  for (Step& step : p.steps) {
+  for (Instruction& step : p.instructions) {
     const Lane& lane = p.lanes[at(step.lane)];
     const bool meets = step.channel >= 0 && step.reads.empty() && step.writes.empty();
     const auto kind = lane.kind == LaneKind::send      ? TestOp::Kind::send
@@ -130,10 +130,10 @@ Program with_test_ops(Program p) {
 
 namespace {
 Program with_logs(Program p, std::vector<StepLog>& logs) {
-  logs.resize(p.steps.size());
-  for (std::size_t s = 0; s < p.steps.size(); ++s) {
-    const auto& op = static_cast<const TestOp&>(*p.steps[s].op);
-    p.steps[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &logs[s]);
+  logs.resize(p.instructions.size());
+  for (std::size_t s = 0; s < p.instructions.size(); ++s) {
+    const auto& op = static_cast<const TestOp&>(*p.instructions[s].op);
+    p.instructions[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &logs[s]);
   }
   return p;
 }
@@ -205,8 +205,8 @@ Record CpuRun::run(std::int64_t batches) {
 
   Record record;
   std::vector<std::size_t> next(stages_.size(), 0);
-  for (std::size_t s = 0; s < program_.steps.size(); ++s) {
-    const auto device = at(program_.lane_of(static_cast<StepId>(s)).device);
+  for (std::size_t s = 0; s < program_.instructions.size(); ++s) {
+    const auto device = at(program_.lane_of(static_cast<InstructionId>(s)).device);
     const StepLog& log = stages_[device]->logs[next[device]++];
     record.made.push_back(log.made);
     record.read.push_back(log.read);
@@ -222,7 +222,7 @@ Timeline CpuRun::timeline() {
   Timeline all = empty_timeline(program_);
   for (auto& stage : stages_)
     for (Span span : stage->backend.timeline().spans) {
-      span.step = stage->executable.program().steps[at(span.step)].origin;
+      span.instruction = stage->executable.program().instructions[at(span.instruction)].origin;
       all.spans.push_back(span);
     }
   return all;
@@ -232,12 +232,12 @@ std::int64_t CpuRun::executed_peak(int device) const {
   return stages_[at(device)]->executable.executed_peak();
 }
 
-std::vector<std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& t) {
+std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& t) {
   std::vector<Span> spans = t.spans;
   std::stable_sort(spans.begin(), spans.end(),
                    [](const Span& a, const Span& b) { return a.begin < b.begin; });
-  std::vector<std::vector<std::pair<StepId, std::int64_t>>> order(t.lane_names.size());
-  for (const Span& s : spans) order[at(s.lane)].emplace_back(s.step, s.batch);
+  std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> order(t.lane_names.size());
+  for (const Span& s : spans) order[at(s.lane)].emplace_back(s.instruction, s.batch);
   return order;
 }
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include <tandem/core/program.h>
-#include <tandem/core/timeline.h>
+#include <tandem/core/runtime/timeline.h>
+#include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
 
@@ -30,12 +30,12 @@ class Evaluation {
  private:
   std::uint64_t contents(MemberId member, std::int64_t batch);
   std::uint64_t version_contents(BlockId state, std::int64_t version);
-  std::uint64_t run(StepId step, std::int64_t batch);
+  std::uint64_t run(InstructionId step, std::int64_t batch);
 
   const Program& program_;
   Record record_;
   std::vector<std::vector<char>> done_;               // [step][batch]
-  std::vector<StepId> maker_;                         // per member
+  std::vector<InstructionId> maker_;                  // per member
   std::vector<MemberId> assigned_;                    // per block: the member that a step writes
   std::vector<std::vector<std::uint64_t>> versions_;  // [block][version]
 };
@@ -68,6 +68,6 @@ class CpuRun {
 };
 
 /// The order in which every lane executed (step, batch).
-std::vector<std::vector<std::pair<StepId, std::int64_t>>> lane_orders(const Timeline& timeline);
+std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& timeline);
 
 }  // namespace tandem::test

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/core/progress.h>
+#include <tandem/core/runtime/progress.h>
 
 #include "seed.h"
 

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/accesses.h>
-#include <tandem/core/memory.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/schedule/accesses.h>
 
 #include "schedule_builder.h"
 #include "seed.h"
@@ -42,7 +42,7 @@ class RandomSchedule {
  private:
   // Steps listed next to each other: one, or the ends of a transfer or barrier.
   struct Draft {
-    std::vector<Step> steps;
+    std::vector<Instruction> steps;
     std::vector<std::size_t> after;  // drafts of equal lag that it needs
   };
   struct Source {
@@ -103,9 +103,10 @@ class RandomSchedule {
 
   void draft_step(int number) {
     const int device = draw_int(rng_, 0, devices_ - 1);
-    Step s{.name = fmt::format("S{}", number),
-           .lane = lanes_[at(device)][at(draw_int(rng_, 0, static_cast<int>(lanes_[at(device)].size()) - 1))],
-           .cost = draw_cost()};
+    Instruction s{
+        .name = fmt::format("S{}", number),
+        .lane = lanes_[at(device)][at(draw_int(rng_, 0, static_cast<int>(lanes_[at(device)].size()) - 1))],
+        .cost = draw_cost()};
     std::vector<Source> inputs;
     for (int i = draw_int(rng_, 0, std::min<int>(3, static_cast<int>(sources_.size()))); i > 0; --i)
       inputs.push_back(
@@ -148,33 +149,34 @@ class RandomSchedule {
           ready.push_back(d);
       const std::size_t chosen = ready[at(draw_int(rng_, 0, static_cast<int>(ready.size()) - 1))];
       listed[chosen] = true;
-      for (Step& s : drafts_[chosen].steps) b_.add(std::move(s));
+      for (Instruction& s : drafts_[chosen].steps) b_.add(std::move(s));
     }
   }
 
-  int device_of(StepId s) { return b_.program().lane_of(s).device; }
-  StepId steps() { return static_cast<StepId>(b_.program().steps.size()); }
-  StepId any_step() { return draw_int(rng_, 0, steps() - 1); }
-  bool is_end(StepId s) { return b_.step(s).channel >= 0; }
+  int device_of(InstructionId s) { return b_.program().lane_of(s).device; }
+  InstructionId steps() { return static_cast<InstructionId>(b_.program().instructions.size()); }
+  InstructionId any_step() { return draw_int(rng_, 0, steps() - 1); }
+  bool is_end(InstructionId s) { return b_.instruction(s).channel >= 0; }
 
   void add_states() {
     for (int i = draw_int(rng_, 0, 3); i > 0; --i) {
       const int device = draw_int(rng_, 0, devices_ - 1);
       const BlockId state = b_.state(fmt::format("w{}", i), device, draw_int(rng_, 1, 4) * 40);
-      const StepId assign = draw_bool(rng_, 0.85) ? any_step() : -1;
+      const InstructionId assign = draw_bool(rng_, 0.85) ? any_step() : -1;
       const bool assigned = assign >= 0 && device_of(assign) == device && !is_end(assign);
       if (assigned) {
-        b_.step(assign).writes.push_back(b_.assign(state));
-        b_.step(assign).in_place = draw_bool(rng_, 0.5);
+        b_.instruction(assign).writes.push_back(b_.assign(state));
+        b_.instruction(assign).in_place = draw_bool(rng_, 0.5);
       }
       for (int reader = draw_int(rng_, 1, 3); reader > 0; --reader) {
-        const StepId s = draw_bool(rng_, 0.3) && assigned ? assign : any_step();
+        const InstructionId s = draw_bool(rng_, 0.3) && assigned ? assign : any_step();
         if (device_of(s) != device || is_end(s)) continue;
         int youngest = 1;  // the assign must come before the read
-        if (assigned) youngest = std::max(1, b_.step(assign).lag - b_.step(s).lag + (assign < s ? 0 : 1));
+        if (assigned)
+          youngest = std::max(1, b_.instruction(assign).lag - b_.instruction(s).lag + (assign < s ? 0 : 1));
         if (s == assign) youngest = 1;
         const MemberId m = b_.read(state, youngest + (draw_bool(rng_, 0.4) ? draw_int(rng_, 1, 2) : 0));
-        auto& reads = b_.step(s).reads;
+        auto& reads = b_.instruction(s).reads;
         if (std::find(reads.begin(), reads.end(), m) == reads.end()) reads.push_back(m);
       }
     }
@@ -183,8 +185,8 @@ class RandomSchedule {
   // Some outputs take the place of an input whose block nobody uses later.
   void share_in_place() {
     Program& p = b_.program();
-    for (StepId s = 0; s < steps(); ++s) {
-      Step& step = p.steps[at(s)];
+    for (InstructionId s = 0; s < steps(); ++s) {
+      Instruction& step = p.instructions[at(s)];
       if (step.channel >= 0 || step.reads.empty() || step.writes.empty() || draw_bool(rng_, 0.4)) continue;
       const MemberId in = step.reads[0], out = step.writes[0];
       if (is_state(p, in) || is_state(p, out) || std::count(step.reads.begin(), step.reads.end(), in) > 1)
@@ -193,15 +195,15 @@ class RandomSchedule {
       const BlockId block = b_.block_of(in), own = b_.block_of(out);
       const bool last =
           std::all_of(accesses[at(block)].begin(), accesses[at(block)].end(), [&](const Access& a) {
-            return a.step == s || earlier(a, {s, in, true, step.lag});
+            return a.instruction == s || earlier(a, {s, in, true, step.lag});
           });
       Member& result = p.members[at(out)];
       const bool alone = std::all_of(p.members.begin(), p.members.end(),
                                      [&](const Member& m) { return &m == &result || m.block != own; });
       if (!last || !alone) continue;
       const std::int64_t bytes = p.members[at(in)].bytes;
-      if (std::any_of(p.steps.begin(), p.steps.end(),
-                      [&](const Step& x) {  // the ends of a transfer keep their size
+      if (std::any_of(p.instructions.begin(), p.instructions.end(),
+                      [&](const Instruction& x) {  // the ends of a transfer keep their size
                         return x.channel >= 0 &&
                                std::find(x.reads.begin(), x.reads.end(), out) != x.reads.end();
                       }) &&
@@ -239,19 +241,19 @@ class RandomSchedule {
   }
 
   void add_workspaces() {
-    for (StepId s = 0; s < steps(); ++s) {
+    for (InstructionId s = 0; s < steps(); ++s) {
       if (is_end(s) || !draw_bool(rng_, 0.15)) continue;
-      const MemberId scratch =
-          b_.value(fmt::format("{} workspace", b_.step(s).name), device_of(s), draw_int(rng_, 1, 4) * 64);
-      b_.step(s).writes.push_back(scratch);
+      const MemberId scratch = b_.value(fmt::format("{} workspace", b_.instruction(s).name), device_of(s),
+                                        draw_int(rng_, 1, 4) * 64);
+      b_.instruction(s).writes.push_back(scratch);
     }
   }
 
   void add_waits() {
     for (int i = draw_int(rng_, 0, 2); i > 0; --i) {
-      const StepId s = any_step(), awaited = any_step();
+      const InstructionId s = any_step(), awaited = any_step();
       if (device_of(s) == device_of(awaited))
-        b_.step(s).waits.push_back({awaited, draw_int(rng_, awaited < s ? 0 : 1, 3)});
+        b_.instruction(s).waits.push_back({awaited, draw_int(rng_, awaited < s ? 0 : 1, 3)});
     }
   }
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <random>
 
-#include <tandem/core/program.h>
+#include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
 

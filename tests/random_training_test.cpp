@@ -6,8 +6,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/sim_backend.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/sim_backend.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>

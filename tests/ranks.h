@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include <tandem/core/comm.h>
+#include <tandem/core/runtime/comm.h>
 #include <tandem/dist/thread_comm.h>
 
 #include "seed.h"

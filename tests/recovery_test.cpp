@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/train/recovery.h>
 
 #include "expect_error.h"

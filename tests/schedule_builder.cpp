@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 namespace tandem::test {
 
@@ -60,9 +60,9 @@ MemberId ScheduleBuilder::assign(BlockId state) {
   return member(block.name + "'", state, 0, block.bytes, 1);
 }
 
-StepId ScheduleBuilder::add(Step step) {
-  program_.steps.push_back(std::move(step));
-  return static_cast<StepId>(program_.steps.size()) - 1;
+InstructionId ScheduleBuilder::add(Instruction step) {
+  program_.instructions.push_back(std::move(step));
+  return static_cast<InstructionId>(program_.instructions.size()) - 1;
 }
 
 void ScheduleBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag,
@@ -91,8 +91,8 @@ template <class T> std::int32_t find(const std::vector<T>& all, const std::strin
 }
 }  // namespace
 
-StepId find_step(const Program& program, const std::string& name) {
-  return find(program.steps, name, "step");
+InstructionId find_step(const Program& program, const std::string& name) {
+  return find(program.instructions, name, "step");
 }
 BlockId find_block(const Program& program, const std::string& name) {
   return find(program.blocks, name, "block");
@@ -100,7 +100,9 @@ BlockId find_block(const Program& program, const std::string& name) {
 MemberId find_member(const Program& program, const std::string& name) {
   return find(program.members, name, "value");
 }
-Step& step_named(Program& program, const std::string& name) { return program.step(find_step(program, name)); }
+Instruction& step_named(Program& program, const std::string& name) {
+  return program.instruction(find_step(program, name));
+}
 MemoryBlock& block_named(Program& program, const std::string& name) {
   return program.block(find_block(program, name));
 }

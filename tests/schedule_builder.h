@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include <tandem/core/program.h>
+#include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
 
@@ -29,12 +29,12 @@ class ScheduleBuilder {
   MemberId read(BlockId state, int age);
   MemberId assign(BlockId state);
 
-  StepId add(Step step);
+  InstructionId add(Instruction step);
   /// A send and a receive of another device's value, which share a channel.
   void transfer(const std::string& name, MemberId sent, MemberId received, int lag, double seconds);
   std::int64_t new_channel() { return channels_++; }
 
-  Step& step(StepId s) { return program_.step(s); }
+  Instruction& instruction(InstructionId s) { return program_.instruction(s); }
   BlockId block_of(MemberId m) const { return program_.member(m).block; }
   int device_of(MemberId m) const { return program_.block(block_of(m)).device; }
   Program& program() { return program_; }
@@ -50,10 +50,10 @@ class ScheduleBuilder {
 };
 
 /// Ids by name. Throws Error where there is none.
-StepId find_step(const Program& program, const std::string& name);
+InstructionId find_step(const Program& program, const std::string& name);
 BlockId find_block(const Program& program, const std::string& name);
 MemberId find_member(const Program& program, const std::string& name);
-Step& step_named(Program& program, const std::string& name);
+Instruction& step_named(Program& program, const std::string& name);
 MemoryBlock& block_named(Program& program, const std::string& name);
 
 bool is_state(const Program& program, MemberId member);

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/verify.h>
-#include <tandem/core/waits.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/core/schedule/waits.h>
+#include <tandem/memory/placement.h>
 
 #include "program_run.h"
 #include "schedule_builder.h"
@@ -95,8 +95,8 @@ TEST_P(KnownSchedule, HoldsAsManyVersionsOfTheWeightsAsTheTableSays) {
 void expect_versions_read(const Row& row, int n, const Program& p, const Evaluation& oracle,
                           const Record& got, std::int64_t batches) {
   int reads = 0;
-  for (std::size_t s = 0; s < p.steps.size(); ++s) {
-    const Step& step = p.steps[s];
+  for (std::size_t s = 0; s < p.instructions.size(); ++s) {
+    const Instruction& step = p.instructions[s];
     if (step.tag.phase == Phase::update) continue;
     const int k = p.lanes[at(step.lane)].device;
     const int age = step.tag.phase == Phase::forward ? row.forward(n, k) : row.backward(n, k);
@@ -128,13 +128,13 @@ TEST_P(KnownSchedule, ExecutesWithTheVersionsAndResultsOfASequentialLoop) {
 }
 
 // Is there a version younger than the one that the step reads?
-bool can_read_younger(Program p, StepId s, MemberId m) {
+bool can_read_younger(Program p, InstructionId s, MemberId m) {
   p.members.push_back(p.members[at(m)]);
   ++p.members.back().shift;
-  auto& reads = p.steps[at(s)].reads;
+  auto& reads = p.instructions[at(s)].reads;
   std::replace(reads.begin(), reads.end(), m, static_cast<MemberId>(p.members.size()) - 1);
   try {
-    check_schedule(p);
+    check_unplanned(p);
     return true;
   } catch (const Error&) {
     return false;
@@ -148,13 +148,13 @@ TEST(ScheduleTable, WeightsReadAreTheNewestThatExist) {
     const bool stash = row.name.starts_with("PipeDream");  // B takes what F took
     for (int n = 1; n <= kMaxStages; ++n) {
       const Program p = row.make(n);
-      for (StepId s = 0; s < static_cast<StepId>(p.steps.size()); ++s) {
-        const Phase phase = p.steps[at(s)].tag.phase;
+      for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
+        const Phase phase = p.instructions[at(s)].tag.phase;
         if (phase == Phase::update || (stash && phase == Phase::backward)) continue;
-        for (MemberId m : p.steps[at(s)].reads)
+        for (MemberId m : p.instructions[at(s)].reads)
           if (is_state(p, m)) {
             EXPECT_FALSE(can_read_younger(p, s, m))
-                << row.name << ", " << p.steps[at(s)].name << ", " << n << " stages";
+                << row.name << ", " << p.instructions[at(s)].name << ", " << n << " stages";
           }
       }
     }
@@ -211,7 +211,7 @@ TEST(DoubleBuffered, NeedsAsManyMicroBatchesAsStages) {
 
 TEST(MuTwo, LifetimesOfTheModelAheadWrapAroundTheUnit) {
   const Program p = planned(mu_two(equal_stages(3)));
-  const auto n = static_cast<std::int64_t>(p.steps.size());
+  const auto n = static_cast<std::int64_t>(p.instructions.size());
   const MemoryBlock& ahead = p.blocks[at(find_block(p, "a1.2"))];
   EXPECT_GT(ahead.end / n, ahead.begin / n) << "made in one unit, used in the next";
   EXPECT_EQ(ahead.slots, 1);

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 #include "schedule_builder.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// The values of one micro-batch on one stage; −1 where the stage has no such neighbour.
+// The values of one micro-batch on one stage; −1 where the stage has no such neighbor.
 struct Flow {
   MemberId input, activation, output;  // of F; B uses the activation
   MemberId grad_output, grad_input;    // of B
@@ -45,13 +45,13 @@ class StageWriter {
   // Reads what came from stage k − 1, saves activations, sends to stage k + 1.
   void forward(int k, int j, int lag, MemberId weights) {
     const Flow& flow = flow_[at(k)][at(j)];
-    Step f{.name = name("F", k, j),
-           .lane = b_.lane(k),
-           .lag = lag,
-           .reads = {weights},
-           .writes = {flow.activation},
-           .cost = {stage(k).forward},
-           .tag = tag(Phase::forward, k, j)};
+    Instruction f{.name = name("F", k, j),
+                  .lane = b_.lane(k),
+                  .lag = lag,
+                  .reads = {weights},
+                  .writes = {flow.activation},
+                  .cost = {stage(k).forward},
+                  .tag = tag(Phase::forward, k, j)};
     if (flow.input >= 0) f.reads.push_back(flow.input);
     if (flow.output >= 0) f.writes.push_back(flow.output);
     b_.add(std::move(f));
@@ -62,14 +62,14 @@ class StageWriter {
   // Adds to the stage's gradient, in place, and sends the input's gradient to stage k − 1.
   void backward(int k, int j, int lag, MemberId weights) {
     const Flow& flow = flow_[at(k)][at(j)];
-    Step s{.name = name("B", k, j),
-           .lane = b_.lane(k, LaneKind::compute, backward_lane_),
-           .lag = lag,
-           .reads = {weights, flow.activation},
-           .writes = {flow.grad},
-           .cost = {stage(k).backward},
-           .tag = tag(Phase::backward, k, j),
-           .in_place = true};
+    Instruction s{.name = name("B", k, j),
+                  .lane = b_.lane(k, LaneKind::compute, backward_lane_),
+                  .lag = lag,
+                  .reads = {weights, flow.activation},
+                  .writes = {flow.grad},
+                  .cost = {stage(k).backward},
+                  .tag = tag(Phase::backward, k, j),
+                  .in_place = true};
     if (j > 0) s.reads.push_back(flow_[at(k)][at(j - 1)].grad);
     if (flow.grad_output >= 0) s.reads.push_back(flow.grad_output);
     if (flow.grad_input >= 0) s.writes.push_back(flow.grad_input);
@@ -78,15 +78,15 @@ class StageWriter {
       b_.transfer(name("d", k, j), flow.grad_input, flow_[at(k - 1)][at(j)].grad_output, lag, p_.hop);
   }
 
-  Step& update(int k, int lag) {
-    return b_.step(b_.add({.name = fmt::format("U{}", k),
-                           .lane = b_.lane(k),
-                           .lag = lag,
-                           .reads = {flow_[at(k)].back().grad, weights(k, 1)},
-                           .writes = {b_.assign(weights_[at(k)])},
-                           .cost = {stage(k).update},
-                           .tag = tag(Phase::update, k, 0),
-                           .in_place = true}));
+  Instruction& update(int k, int lag) {
+    return b_.instruction(b_.add({.name = fmt::format("U{}", k),
+                                  .lane = b_.lane(k),
+                                  .lag = lag,
+                                  .reads = {flow_[at(k)].back().grad, weights(k, 1)},
+                                  .writes = {b_.assign(weights_[at(k)])},
+                                  .cost = {stage(k).update},
+                                  .tag = tag(Phase::update, k, 0),
+                                  .in_place = true}));
   }
 
   // All stages meet: nothing listed before it runs beside what is listed after it.
@@ -102,8 +102,8 @@ class StageWriter {
 
  private:
   Flow add_flow(int k, int j) {
-    const auto boundary = [&](const char* what, int neighbour) {
-      return neighbour < 0 || neighbour >= size() ? -1 : b_.value(name(what, k, j), k, p_.boundary);
+    const auto boundary = [&](const char* what, int neighbor) {
+      return neighbor < 0 || neighbor >= size() ? -1 : b_.value(name(what, k, j), k, p_.boundary);
     };
     Flow flow;
     flow.input = boundary("x", k - 1);
@@ -238,7 +238,7 @@ Program spectrain(const Pipeline& p) {
     w.backward(k, 0, lag, predict(k, "PB", Phase::backward, 1, lag, 1));
   }
   for (int k = 0; k < n; ++k) {
-    Step& update = w.update(k, 2 * n - 2 - k);
+    Instruction& update = w.update(k, 2 * n - 2 - k);
     update.reads.push_back(b.read(velocity[at(k)], 1));
     update.writes.push_back(b.assign(velocity[at(k)]));
   }

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <tandem/core/program.h>
+#include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
 
@@ -16,7 +16,7 @@ struct Stage {
 struct Pipeline {
   std::vector<Stage> stages;
   int microbatches = 1;
-  double hop = 0;              ///< seconds of a transfer between neighbours
+  double hop = 0;              ///< seconds of a transfer between neighbors
   std::int64_t boundary = 64;  ///< its bytes
   double corun = 1;            ///< ρ
   bool barriers = false;       ///< lockstep: all stages meet after every tick

@@ -27,24 +27,24 @@ class Layers {
   std::string name(const char* what, int l) const { return fmt::format("{}{}{}", what, prefix_, l); }
 
   void forward(int l, int lag) {
-    Step f{.name = name("F", l),
-           .lane = b_.lane(0),
-           .lag = lag,
-           .reads = {b_.read(weights_[at(l)], 1)},
-           .writes = {activations_[at(l)]},
-           .cost = {stage(l).forward},
-           .tag = tag(Phase::forward, l)};
+    Instruction f{.name = name("F", l),
+                  .lane = b_.lane(0),
+                  .lag = lag,
+                  .reads = {b_.read(weights_[at(l)], 1)},
+                  .writes = {activations_[at(l)]},
+                  .cost = {stage(l).forward},
+                  .tag = tag(Phase::forward, l)};
     if (l > 0) f.reads.push_back(activations_[at(l - 1)]);
     b_.add(std::move(f));
   }
   void backward(int l, int lag, MemberId saved) {
-    Step s{.name = name("B", l),
-           .lane = b_.lane(0),
-           .lag = lag,
-           .reads = {saved, b_.read(weights_[at(l)], 1)},
-           .writes = {grads_[at(l)], signals_[at(l)]},
-           .cost = {stage(l).backward},
-           .tag = tag(Phase::backward, l)};
+    Instruction s{.name = name("B", l),
+                  .lane = b_.lane(0),
+                  .lag = lag,
+                  .reads = {saved, b_.read(weights_[at(l)], 1)},
+                  .writes = {grads_[at(l)], signals_[at(l)]},
+                  .cost = {stage(l).backward},
+                  .tag = tag(Phase::backward, l)};
     if (!last(l)) s.reads.push_back(signals_[at(l + 1)]);
     b_.add(std::move(s));
   }

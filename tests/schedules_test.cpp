@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
-#include <tandem/nn/schedules.h>
+#include <tandem/core/base/error.h>
+#include <tandem/train/lr_schedule.h>
 
 namespace tandem::nn {
 namespace {

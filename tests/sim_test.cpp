@@ -8,10 +8,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/error.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/program_json.h>
-#include <tandem/core/sim_backend.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/memory/placement.h>
 
 #include "program_run.h"
 #include "schedule_builder.h"
@@ -35,7 +35,7 @@ double makespan(const Program& schedule, std::int64_t batches = 1) {
 
 const Span& span_of(const Timeline& t, const std::string& step, std::int64_t batch = 0) {
   for (const Span& s : t.spans)
-    if (t.step_names[at(s.step)] == step && s.batch == batch) return s;
+    if (t.instruction_names[at(s.instruction)] == step && s.batch == batch) return s;
   throw Error(fmt::format("'{}' of batch {} did not run", step, batch));
 }
 
@@ -274,9 +274,9 @@ TEST(Simulator, EndsOfATransferStartAndEndTogether) {
   const MemberId x = b.value("x", 0), y = b.value("y", 1);
   b.add({.name = "make", .lane = b.lane(0), .writes = {x}, .cost = {1}});
   b.transfer("x", x, y, 0, 2);
-  b.step(1).cost.seconds = 0.5;  // the receiver says 2
+  b.instruction(1).cost.seconds = 0.5;  // the receiver says 2
   b.add({.name = "before", .lane = b.lane(1, LaneKind::compute), .cost = {3}});
-  b.step(2).waits.push_back({3, 1});
+  b.instruction(2).waits.push_back({3, 1});
   b.add({.name = "use", .lane = b.lane(1), .reads = {y}, .cost = {1}});
   const Timeline t = simulate(planned(b.take()), 1);
   EXPECT_DOUBLE_EQ(span_of(t, "send x").begin, 1);
@@ -291,9 +291,9 @@ TEST(Simulator, TransferWaitsForBothEnds) {
     ScheduleBuilder b(2);
     const MemberId x = b.value("x", 0), y = b.value("y", 1);
     b.add({.name = "make", .lane = b.lane(0), .writes = {x}, .cost = {sender}});
-    const StepId other = b.add({.name = "other", .lane = b.lane(1), .cost = {3}});
+    const InstructionId other = b.add({.name = "other", .lane = b.lane(1), .cost = {3}});
     b.transfer("x", x, y, 0, 1);
-    b.step(3).waits.push_back({other, 0});
+    b.instruction(3).waits.push_back({other, 0});
     const Timeline t = simulate(planned(b.take()), 1);
     EXPECT_DOUBLE_EQ(span_of(t, "send x").begin, std::max(sender, 3.0));
     EXPECT_DOUBLE_EQ(span_of(t, "receive x").begin, std::max(sender, 3.0));
@@ -318,7 +318,7 @@ TEST(Simulator, IsDeterministic) {
   p.corun = 0.77;
   const Program plan = planned(spectrain(p));
   const auto same = [](const Span& a, const Span& b) {
-    return a.lane == b.lane && a.step == b.step && a.unit == b.unit && a.batch == b.batch &&
+    return a.lane == b.lane && a.instruction == b.instruction && a.unit == b.unit && a.batch == b.batch &&
            a.begin == b.begin && a.end == b.end;
   };
   const Timeline a = simulate(plan, 12), b = simulate(plan, 12),
@@ -369,8 +369,8 @@ TEST(Simulator, SaysThatItCannotGoOn) {
   ScheduleBuilder b(2);
   b.transfer("x", b.value("x", 0), b.value("y", 1), 0, 1);
   Program p = b.take();
-  std::swap(p.steps[0].lag, p.steps[1].lag);
-  p.steps[1].lag = p.max_lag = 1;  // the other end never comes while this one waits
+  std::swap(p.instructions[0].lag, p.instructions[1].lag);
+  p.instructions[1].lag = p.max_lag = 1;  // the other end never comes while this one waits
   SimBackend sim(p);
   EXPECT_THROW(run(sim, 1), Error);
 }

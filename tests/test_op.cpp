@@ -6,14 +6,14 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/comm.h>
-#include <tandem/core/error.h>
-#include <tandem/core/rng.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/runtime/comm.h>
 
 namespace tandem::test {
 
 Tensors TestOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "it only stands for a step"); }
-Tensors TestOp::batch(const BatchArgs&) const { no_rule(*this, "batch", "it only stands for a step"); }
+Tensors TestOp::vmap(const VmapArgs&) const { no_rule(*this, "batch", "it only stands for a step"); }
 
 namespace {
 std::uint64_t mix(std::uint64_t h) {  // splitmix64

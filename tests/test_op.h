@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/kernel.h>
+#include <tandem/core/graph/kernel.h>
 
 namespace tandem::test {
 
@@ -27,7 +27,7 @@ class TestOp final : public Op {
   std::string attributes() const override { return "step=" + step; }
   Types infer(std::span<const TensorType>) const override { return {}; }
   Tensors vjp(const VjpArgs&) const override;
-  Tensors batch(const BatchArgs&) const override;
+  Tensors vmap(const VmapArgs&) const override;
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 

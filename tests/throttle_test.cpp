@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/link.h>
 #include <tandem/dist/throttle.h>
@@ -142,7 +142,7 @@ TEST(Throttle, OneDirectionOfALinkIsSharedAndTheOtherIsNot) {
   });
 }
 
-TEST(Throttle, AllReducesOverOneRingAreSerialised) {
+TEST(Throttle, AllReducesOverOneRingAreSerialized) {
   const LinkModel link{5e-3, 0};
   for (const double s : seconds_of(2, link, [](Comm& c) {
          run_lanes(3, [&](int lane) {

@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/error.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
 #include <tandem/datasets/shuffled_dataset.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/safetensors.h>
@@ -58,7 +58,7 @@ TrainerOptions options(const Setting& s) {
   o.epochs = 0;
   o.batches = 8;
   o.lr = s.lr;
-  o.schedule = [](const RunLength& run, double) { return nn::cosine_lr(run.total); };
+  o.lr_schedule = [](const RunLength& run, double) { return cosine_lr(run.total); };
   o.seeds.clear();
   for (std::size_t m = 0; m < s.lr.size(); ++m) o.seeds.push_back(run_seed() + m);
   o.test = std::make_shared<ClassDataset>(13, run_seed());
@@ -88,10 +88,10 @@ Told fit(const Setting& s, const std::string& directory, const std::optional<Che
   std::vector<std::map<std::string, Tensor>> first(s.lr.size());
   for (std::size_t m = 0; m < first.size(); ++m) {
     Net drawn;
-    drawn.initialise(run_seed() + 10 * m + (from ? 100 : 0));
+    drawn.initialize(run_seed() + 10 * m + (from ? 100 : 0));
     first[m] = drawn.state();
   }
-  net.initialise(run_seed() + 200);
+  net.initialize(run_seed() + 200);
   Trainer trainer(net, samples(), options(s));
   trainer.load(stack_states(first));
   CheckpointWriter writer(
@@ -197,13 +197,13 @@ class SavedRun : public ::testing::Test {
     expect_error([&] { read_progress(saved_); }, {saved_.file(kRunFile), why});
   }
   void load(TrainerOptions o, nn::Module& net) const {
-    net.initialise(1);
+    net.initialize(1);
     Trainer trainer(net, samples(), std::move(o));
     trainer.load(saved_);
   }
   /// A checkpoint's files, written nowhere.
   static CheckpointResult result(Net& net) {
-    net.initialise(1);
+    net.initialize(1);
     return {.progress = {.batch = 1, .losses = {{1}, {0.5}}}, .state = net.state(), .accuracy = {}};
   }
   TemporaryDirectory directory_;
@@ -214,7 +214,7 @@ class SavedRun : public ::testing::Test {
 
 TEST_F(SavedRun, IsReadAsItWasSaved) {
   CheckpointResult four;
-  net_.initialise(run_seed());
+  net_.initialize(run_seed());
   Trainer trainer(net_, samples(), options(kMomentum));
   trainer.add({.checkpoint = [&](const CheckpointResult& c) {
     if (c.progress.batch == 4) four = {c.progress, {}, {}};
@@ -226,7 +226,7 @@ TEST_F(SavedRun, IsReadAsItWasSaved) {
   EXPECT_EQ(four.progress.losses.sum, p.losses.sum);
   EXPECT_EQ(four.progress.best_accuracy, p.best_accuracy);
   EXPECT_EQ(four.progress.epochs_since_best, p.epochs_since_best);
-  net_.initialise(7);
+  net_.initialize(7);
   const Tensor before = Tensor::from(net_.state().at("head.weight").values(), {3, 16});
   const auto model = read_model_state(net_, saved_), all = read_state(net_, saved_);
   EXPECT_EQ(before.values(), net_.state().at("head.weight").values()) << "the model stays as it is";

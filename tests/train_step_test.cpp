@@ -5,18 +5,18 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 #include <tandem/plan/gradient_rules.h>
-#include <tandem/plan/train_step.h>
+#include <tandem/train/train_step.h>
 
 #include "expect_error.h"
 #include "training_run.h"
@@ -34,7 +34,7 @@ class TrainSteps : public ::testing::Test {
     nn::set_default_dtype(DType::f32);
     job = small_residual_job();
     net = job.model();
-    net->initialise(job.seeds[0]);
+    net->initialize(job.seeds[0]);
   }
   Tensors batch(std::int64_t number, std::int64_t samples = 8) const {
     Shape shape = job.sample;
@@ -192,7 +192,7 @@ struct OfDataAlone : nn::Module {
     add_parameter({.name = "mean",
                    .tensor = Tensor::zeros({DType::f32, {2}}),
                    .trained = false,
-                   .initialise = [](const TensorType& t, const std::string&, std::uint64_t) {
+                   .initialize = [](const TensorType& t, const std::string&, std::uint64_t) {
                      return Tensor::zeros(t);
                    }});
   }
@@ -219,7 +219,7 @@ TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInWhatNoModelEnters) {
   };
   std::vector<std::map<std::string, Tensor>> states;
   for (const std::uint64_t seed : {1, 2}) {
-    model.initialise(seed);
+    model.initialize(seed);
     states.push_back(model.state());
   }
   EXPECT_NE(states[0].at("head.weight").values(), states[1].at("head.weight").values());
@@ -289,7 +289,7 @@ TEST_F(TrainSteps, CarryAlongWhatTheLossDoesNotUse) {
     nn::Linear used{*this, "used", {.in = 4, .out = 2}}, aside{*this, "aside", {.in = 4, .out = 2}};
     Tensor forward(const Tensor& x) override { return used(x); }
   } part;
-  part.initialise(1);
+  part.initialize(1);
   const auto loss = [&](const Tensors& b) { return mse_loss(part(b[0]), b[1]); };
   const Tensors data{Tensor::full({DType::f32, {2, 4}}, 1), Tensor::full({DType::f32, {2, 2}}, 1)};
   TrainStep one(loss, part.state());
@@ -310,7 +310,7 @@ TEST(TrainStepsOfAModelThatChanges, RefuseToMixWhatIsFrozenAndModes) {
     nn::BatchNorm norm{*this, "norm", {.channels = 4}};
     Tensor forward(const Tensor& x) override { return norm(first(x)); }
   } net;
-  net.initialise(1);
+  net.initialize(1);
   const auto batch = [](std::int64_t n) {
     return Tensors{normal({DType::f32, {n, 3}}, 0, 1, "x", 5), Tensor::zeros({DType::i32, {n}})};
   };

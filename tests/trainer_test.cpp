@@ -6,16 +6,16 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/timeline.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/datasets/loader.h>
 #include <tandem/datasets/shuffled_dataset.h>
 #include <tandem/nn/layers.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
-#include <tandem/plan/train_step.h>
+#include <tandem/train/train_step.h>
 #include <tandem/train/trainer.h>
 
 #include "class_dataset.h"
@@ -36,7 +36,7 @@ class Trainers : public ::testing::Test {
  protected:
   Trainers() {
     nn::set_default_dtype(DType::f32);
-    net.initialise(run_seed());
+    net.initialize(run_seed());
   }
   /// 22 samples in batches of 8: two whole ones and one of 6 an epoch.
   DatasetPtr samples(std::int64_t count = 22) const {
@@ -82,7 +82,7 @@ TEST_F(Trainers, EqualAStepCalledByHandWithShortLastBatches) {
   trainer.add(remember(told));
   trainer.fit();
   Net other;
-  other.initialise(run_seed());
+  other.initialize(run_seed());
   TrainStep step([&](const Tensors& b) { return cross_entropy(other(b[0]), b[1]); }, other.state(),
                  {.strategy = options().strategy});
   Loader loader(data, {.batch_size = 8, .drop_last = false});
@@ -157,7 +157,7 @@ struct Wide : nn::Module {
 TEST_F(Trainers, ABatchsSecondsHoldAllOfItsWork) {
   for (const std::int64_t checkpoint_every : {0, 1}) {
     Wide wide;
-    wide.initialise(run_seed());
+    wide.initialize(run_seed());
     Told told;
     TrainerOptions o = options();
     o.batch_size = 128;
@@ -213,9 +213,9 @@ TEST_F(Trainers, GoOnBitForBitFromAnyCheckpoint) {
     TrainerOptions o = options();
     o.checkpoint_every = 2;
     o.test = samples(13);
-    o.schedule = [](const RunLength& run, double) { return nn::cosine_lr(run.total); };
+    o.lr_schedule = [](const RunLength& run, double) { return cosine_lr(run.total); };
     auto told = std::make_unique<Told>();
-    net.initialise(run_seed());
+    net.initialize(run_seed());
     Trainer trainer(net, samples(), std::move(o));
     trainer.add(remember(*told));
     if (from) trainer.load(from->state, from->progress);
@@ -243,7 +243,7 @@ TEST_F(Trainers, TrainTheSameOnRanksAndInStages) {
     o.strategy.stages = stages;
     o.strategy.microbatches = microbatches;
     if (stages > 1) o.strategy.schedule = ScheduleKind::one_f_one_b;
-    net.initialise(run_seed());
+    net.initialize(run_seed());
     Trainer trainer(net, samples(), std::move(o));
     const EpochResult end = trainer.fit();
     return std::pair(end, trainer.session().state());
@@ -303,7 +303,7 @@ TEST_F(Trainers, TrainOnSoftLabels) {
   Trainer trainer(net, mixed, std::move(o));
   trainer.add(remember(told));
   trainer.fit();
-  net.initialise(run_seed());
+  net.initialize(run_seed());
   Tensor x = Tensor::empty({DType::f32, {8, 4}});
   double expected = 0;
   const NoGrad no_grad;
@@ -333,8 +333,8 @@ TEST_F(Trainers, CarryAlongWhatTheModelDoesNotUse) {
     nn::Linear auxiliary{*this, "auxiliary", {.in = 16, .out = 3}};
   } other;
   for (const int stages : {1, 2}) {
-    other.initialise(run_seed());
-    net.initialise(run_seed());
+    other.initialize(run_seed());
+    net.initialize(run_seed());
     const auto before = other.state();
     const auto in_stages = [&] {
       TrainerOptions o = options();
@@ -386,7 +386,7 @@ TEST_F(Trainers, CountWhatIsRightInWholeSamples) {
 TEST_F(Trainers, RefuseRatesThatMakeNoSenseAlsoOfASchedule) {
   for (const double rate : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     TrainerOptions o = options();
-    o.schedule = [=](const RunLength&, double) -> nn::LrSchedule {
+    o.lr_schedule = [=](const RunLength&, double) -> LrSchedule {
       return [=](std::int64_t b) { return b == 2 ? rate : 1; };
     };
     Trainer trainer(net, samples(), std::move(o));
@@ -434,7 +434,7 @@ TEST_F(Trainers, RefuseWhatMakesNoSense) {
     o.objective.correct = nullptr;
   });
   refused("schedule gives an empty function",
-          [](auto& o) { o.schedule = [](const RunLength&, double) { return nn::LrSchedule(); }; });
+          [](auto& o) { o.lr_schedule = [](const RunLength&, double) { return LrSchedule(); }; });
   EXPECT_THROW(Trainer(net, nullptr, options()), Error);
   refused("a strategy without kernels", [](auto& o) { o.strategy.kernels = nullptr; });
   refused("a Comm missing", [](auto& o) { o.comms.resize(1); });

@@ -6,14 +6,15 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/core/eager.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/philox.h>
-#include <tandem/core/rng.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/philox.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/cpu/uniforms.h>
+#include <tandem/ops/eager.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
 #include <tandem/ops/loss.h>
@@ -37,12 +38,12 @@ const std::vector<const KernelTable*>& both_backends() {
 
 TEST(ReduceTest, GradientOfAMaximumGoesToTheFirst) {
   const Tensor x = Tensor::from({1, 3, 3, 3, 2, 3}, {2, 3});
-  EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::max, std::vector<int>{1}), {x}).values(),
+  EXPECT_EQ(apply_op1(std::make_shared<FirstExtremeOp>(Reduction::max, std::vector<int>{1}), {x}).values(),
             (std::vector<double>{0, 1, 0, 1, 0, 0}));
   EXPECT_EQ(argmax(x).values(), (std::vector<double>{1, 0}));
   EXPECT_EQ(argmax(x, 0).values(), (std::vector<double>{1, 0, 0}));
   EXPECT_EQ(argmin(x, -1).values(), (std::vector<double>{0, 1}));
-  EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::min, std::vector<int>{0}), {x}).values(),
+  EXPECT_EQ(apply_op1(std::make_shared<FirstExtremeOp>(Reduction::min, std::vector<int>{0}), {x}).values(),
             (std::vector<double>{1, 0, 1, 0, 1, 0}));
 }
 
@@ -62,8 +63,8 @@ TEST(ReduceTest, NotANumberIsTheExtreme) {
     EXPECT_TRUE(std::isnan(min(x).item()));
     EXPECT_EQ(argmax(x).item(), 3);
     EXPECT_EQ(argmin(x).item(), 3);
-    EXPECT_EQ(apply_op1(std::make_shared<FirstExtreme>(Reduction::max, std::vector<int>{0}), {x}).values()[3],
-              1);
+    EXPECT_EQ(
+        apply_op1(std::make_shared<FirstExtremeOp>(Reduction::max, std::vector<int>{0}), {x}).values()[3], 1);
   }
 }
 
@@ -158,12 +159,12 @@ TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
     const Tensor index = Tensor::from({0, 4, 1, static_cast<double>(bad)}, {2, 2}, DType::i32);
     for (const KernelTable* table : both_backends()) {
       const auto run = [&](const OpPtr& op, const Tensors& in) { return [=] { evaluate(*table, op, in); }; };
-      expect_named(bad, run(std::make_shared<Gather>(0), {x, index}));
-      expect_named(bad, run(std::make_shared<ScatterAdd>(0, 5), {two, index}));
-      expect_named(bad, run(std::make_shared<Embedding>(), {x, index}));
-      expect_named(bad,
-                   run(std::make_shared<EmbeddingGrad>(5), {Tensor::zeros({DType::f32, {2, 2, 3}}), index}));
-      expect_named(bad, run(std::make_shared<OneHot>(5, DType::f32), {index}));
+      expect_named(bad, run(std::make_shared<GatherOp>(0), {x, index}));
+      expect_named(bad, run(std::make_shared<ScatterAddOp>(0, 5), {two, index}));
+      expect_named(bad, run(std::make_shared<EmbeddingOp>(), {x, index}));
+      expect_named(
+          bad, run(std::make_shared<EmbeddingGradOp>(5), {Tensor::zeros({DType::f32, {2, 2, 3}}), index}));
+      expect_named(bad, run(std::make_shared<OneHotOp>(5, DType::f32), {index}));
     }
   }
 }
@@ -221,7 +222,7 @@ TEST(LossTest, CrossEntropyOfKnownLogits) {
   const Tensor logits = Tensor::from({1, 2, 3, 1000, 0, -1000}, {2, 3}),
                labels = Tensor::from({2, 1}, {2}, DType::i32);
   for (const KernelTable* table : both_backends()) {
-    const double loss = evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels})[0].item();
+    const double loss = evaluate(*table, std::make_shared<CrossEntropyOp>(), {logits, labels})[0].item();
     EXPECT_NEAR(loss, (0.40760596444438 + 1000) / 2, 1e-4);
   }
 }
@@ -236,13 +237,13 @@ TEST(LossTest, LargeEqualLogitsShareTheProbability) {
   };
   for (const KernelTable* table : both_backends()) {
     const auto run = [&](const OpPtr& op, const Tensors& in) { return evaluate(*table, op, in)[0]; };
-    expect(run(std::make_shared<Softmax>(false), {logits}), {0.5, 0, 0.5, 0});
-    const Tensor logs = run(std::make_shared<Softmax>(true), {logits});
+    expect(run(std::make_shared<SoftmaxOp>(false), {logits}), {0.5, 0, 0.5, 0});
+    const Tensor logs = run(std::make_shared<SoftmaxOp>(true), {logits});
     expect(slice(logs, 1, 2, 4), {-std::log(2), -INFINITY});
     EXPECT_EQ(logs.values()[0], logs.values()[2]);
     EXPECT_NEAR(logs.values()[1], -2e30, 1e24);
-    expect(run(std::make_shared<CrossEntropy>(), {logits, label}), {std::log(2)});
-    expect(run(std::make_shared<CrossEntropyGrad>(), {logits, label, g}), {0.5, 0, -0.5, 0});
+    expect(run(std::make_shared<CrossEntropyOp>(), {logits, label}), {std::log(2)});
+    expect(run(std::make_shared<CrossEntropyGradOp>(), {logits, label, g}), {0.5, 0, -0.5, 0});
   }
 }
 
@@ -251,9 +252,9 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
   for (double bad : {10.0, -1.0, 2147483647.0})
     for (const KernelTable* table : both_backends()) {
       const Tensor labels = Tensor::from({0, bad, 9}, {3}, DType::i32);
-      EXPECT_THROW(evaluate(*table, std::make_shared<CrossEntropyGrad>(), {logits, labels, g}), Error);
+      EXPECT_THROW(evaluate(*table, std::make_shared<CrossEntropyGradOp>(), {logits, labels, g}), Error);
       try {
-        evaluate(*table, std::make_shared<CrossEntropy>(), {logits, labels});
+        evaluate(*table, std::make_shared<CrossEntropyOp>(), {logits, labels});
         FAIL() << "no error";
       } catch (const Error& e) {
         const std::string message = e.what();
@@ -302,7 +303,7 @@ TEST(LossTest, MisuseIsNamed) {
 std::vector<float> dropped(const KernelTable& table, double p, const Tensor& rows, std::int64_t seed,
                            int replica, int microbatch, int microbatches, std::int64_t batch = 0,
                            std::uint64_t rng_id = 5) {
-  const Dropout op(p);
+  const DropoutOp op(p);
   Tag tag;
   tag.rng_id = rng_id;
   tag.microbatch = microbatch;

@@ -7,12 +7,13 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/convert.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
-#include <tandem/core/rng.h>
-#include <tandem/core/trace.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/ops/loss.h>
@@ -89,7 +90,7 @@ Tensor labels_of(const Job& job, std::int64_t batch) {
 Graph trace_job(const Job& job, std::int64_t samples) {
   nn::set_default_dtype(job.dtype);
   const auto model = job.model();
-  model->initialise(job.seeds[0]);
+  model->initialize(job.seeds[0]);
   Graph graph;
   Trace trace(graph);
   Shape shape = job.sample;
@@ -107,7 +108,7 @@ std::map<std::string, Tensor> initial_state(const Job& job) {
   std::vector<std::map<std::string, Tensor>> models;
   for (std::uint64_t seed : job.seeds) {
     const auto model = job.model();
-    model->initialise(seed);
+    model->initialize(seed);
     models.push_back(model->state());
   }
   return stack_states(models);
@@ -133,7 +134,10 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   JobHost host(job, strategy.microbatches);
   std::vector<std::unique_ptr<Comm>> comms;
   const bool root = !process || process->rank() == strategy.stages - 1;  // who gets what all ranks say
-  if (process) comms.push_back(std::move(process));
+  if (process)
+    comms.push_back(std::move(process));
+  else
+    comms = thread_comms(strategy.ranks());
   Session session(outcome.program, std::move(comms), host,
                   {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/comm.h>
-#include <tandem/core/host.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/runtime/comm.h>
+#include <tandem/core/runtime/host.h>
+#include <tandem/core/runtime/session.h>
 #include <tandem/nn/module.h>
-#include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::testing {

@@ -13,7 +13,7 @@
 #include <tandem/datasets/memory_dataset.h>
 #include <tandem/datasets/shuffled_dataset.h>
 #include <tandem/datasets/transforms/cutout.h>
-#include <tandem/datasets/transforms/normalise.h>
+#include <tandem/datasets/transforms/normalize.h>
 #include <tandem/datasets/transforms/random_crop.h>
 #include <tandem/datasets/transforms/random_flip.h>
 
@@ -115,15 +115,15 @@ TEST(RandomFlip, MirrorsWithItsProbability) {
     }
 }
 
-TEST(Normalise, SubtractsTheMeanAndDividesByTheDeviation) {
+TEST(Normalize, SubtractsTheMeanAndDividesByTheDeviation) {
   for (const std::int64_t channels : {1, 2, 3, 4}) {
     const Image from = image(16, 16, channels);
     std::vector<double> mean, deviation;
     for (std::int64_t c = 0; c < channels; ++c)
       mean.push_back(0.4 + 0.03 * static_cast<double>(c)),
           deviation.push_back(0.2 + 0.01 * static_cast<double>(c));
-    const auto single = applied<float>(Normalise(mean, deviation), from, 0, 0);
-    const auto exact = applied<double>(Normalise(mean, deviation, DType::f64), from, 0, 0);
+    const auto single = applied<float>(Normalize(mean, deviation), from, 0, 0);
+    const auto exact = applied<double>(Normalize(mean, deviation, DType::f64), from, 0, 0);
     for (std::size_t i = 0; i < from.values.size(); ++i) {
       const auto c = i % static_cast<std::size_t>(channels);
       const double want = (from.values[i] / 255.0 - mean[c]) / deviation[c];
@@ -133,7 +133,7 @@ TEST(Normalise, SubtractsTheMeanAndDividesByTheDeviation) {
   }
 }
 
-TEST(Cutout, ClearsASquareCentredAnywhere) {
+TEST(Cutout, ClearsASquareCenteredAnywhere) {
   constexpr std::int64_t kHeight = 6, kWidth = 5, kSize = 3;
   constexpr int kDraws = 6000;
   const Image from = image(kHeight, kWidth, 3);
@@ -184,7 +184,7 @@ TEST(Mapped, TransformsASampleTheSameWhereverAShufflePutsIt) {
   const double half[] = {0.5, 0.5, 0.5};
   const DatasetPtr augmented =
       mapped(data, {std::make_shared<RandomCrop>(5, 2), std::make_shared<RandomFlip>(5),
-                    std::make_shared<Normalise>(half, half), std::make_shared<Cutout>(5, 3)});
+                    std::make_shared<Normalize>(half, half), std::make_shared<Cutout>(5, 3)});
   EXPECT_EQ(augmented->type(), (TensorType{DType::f32, {8, 8, 3}}));
   EXPECT_EQ(augmented->classes(), kImages);
   const ShuffledDataset shuffled(augmented, 9);
@@ -202,10 +202,10 @@ TEST(Transforms, RefuseWhatTheyCannotTake) {
   expect_error([&] { RandomCrop(0).type(floats); }, {"RandomCrop", "u8", "f32[4, 4, 3]"});
   expect_error([&] { RandomFlip(0).type(flat); }, {"RandomFlip", "u8[48]"});
   expect_error([&] { RandomFlip(0).type(four); }, {"RandomFlip", "1 or 3 channels"});
-  expect_error([&] { Normalise(three, three).type(four); }, {"3 means", "u8[4, 4, 4]"});
+  expect_error([&] { Normalize(three, three).type(four); }, {"3 means", "u8[4, 4, 4]"});
   expect_error([&] { Cutout(0).type(flat); }, {"Cutout", "(H,W,C)"});
-  expect_error([&] { Normalise(three, two); }, {"3 means", "2 standard deviations"});
-  expect_error([&] { Normalise(three, three, DType::i32); }, {"i32"});
+  expect_error([&] { Normalize(three, two); }, {"3 means", "2 standard deviations"});
+  expect_error([&] { Normalize(three, three, DType::i32); }, {"i32"});
   expect_error([] { RandomCrop(0, -1); }, {"-1"});
   expect_error([] { Cutout(0, -1); }, {"-1"});
   for (const double p : {-0.1, 1.1, std::nan("")}) expect_error([&] { RandomFlip(0, p); }, {"probability"});

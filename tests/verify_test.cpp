@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/placement.h>
 
 #include "schedule_builder.h"
 #include "schedules.h"
@@ -96,17 +96,17 @@ Program reducing() {
 
 void drop_waits(Program& p, const std::string& step, const std::string& awaited) {
   const auto removed = std::erase_if(step_named(p, step).waits,
-                                     [&](const Wait& w) { return w.step == find_step(p, awaited); });
+                                     [&](const Wait& w) { return w.instruction == find_step(p, awaited); });
   ASSERT_GT(removed, 0u) << step << " does not wait for " << awaited;
 }
 Wait& wait_of(Program& p, const std::string& step, const std::string& awaited) {
   for (Wait& w : step_named(p, step).waits)
-    if (w.step == find_step(p, awaited)) return w;
+    if (w.instruction == find_step(p, awaited)) return w;
   throw Error(fmt::format("{} does not wait for {}", step, awaited));
 }
 // Waits for something else instead, as many units back.
 void redirect(Program& p, const std::string& step, const std::string& awaited, const std::string& instead) {
-  wait_of(p, step, awaited).step = find_step(p, instead);
+  wait_of(p, step, awaited).instruction = find_step(p, instead);
 }
 void move_onto(Program& p, const std::string& block, const std::string& onto) {
   block_named(p, block).offsets = block_named(p, onto).offsets;
@@ -427,15 +427,15 @@ INSTANTIATE_TEST_SUITE_P(Waits, PlantedFault, testing::ValuesIn(wrong_waits()),
 
 // Without any one of its waits a Program has a race: none is superfluous.
 void expect_every_wait_needed(const Program& p) {
-  for (std::size_t s = 0; s < p.steps.size(); ++s)
-    for (std::size_t w = 0; w < p.steps[s].waits.size(); ++w) {
+  for (std::size_t s = 0; s < p.instructions.size(); ++s)
+    for (std::size_t w = 0; w < p.instructions[s].waits.size(); ++w) {
       Program without = p;
-      auto& waits = without.steps[s].waits;
+      auto& waits = without.instructions[s].waits;
       const Wait dropped = waits[w];
       waits.erase(waits.begin() + static_cast<std::ptrdiff_t>(w));
       EXPECT_THROW(verify_memory(without), Error)
-          << p.steps[s].name << " waits for " << p.steps[at(dropped.step)].name << " of " << dropped.back
-          << " units back";
+          << p.instructions[s].name << " waits for " << p.instructions[at(dropped.instruction)].name << " of "
+          << dropped.back << " units back";
     }
 }
 
@@ -455,11 +455,11 @@ TEST(Waits, ThoseGivenInAdvanceAreKeptUnlessOthersImplyThem) {
   ScheduleBuilder b;
   const LaneId one = b.lane(0), two = b.lane(0, LaneKind::compute, 1);
   const MemberId x = b.value("x", 0);
-  const StepId a = b.add({.name = "A", .lane = one, .writes = {x}});
-  const StepId c = b.add({.name = "C", .lane = one});
+  const InstructionId a = b.add({.name = "A", .lane = one, .writes = {x}});
+  const InstructionId c = b.add({.name = "C", .lane = one});
   b.add({.name = "D", .lane = two, .waits = {{c, 0}, {a, 0}}, .reads = {x}});
   const Program p = planned(b.take());
-  EXPECT_EQ(p.steps[2].waits, (std::vector<Wait>{{c, 0}})) << "C comes after A on its lane";
+  EXPECT_EQ(p.instructions[2].waits, (std::vector<Wait>{{c, 0}})) << "C comes after A on its lane";
 }
 
 // A Program that only reads the state, as an evaluation does, finds it where it was left.

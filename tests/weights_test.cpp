@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/files.h>
+#include <tandem/core/base/files.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
@@ -95,7 +95,7 @@ TEST_P(Weights, OfEveryNetworkSurviveARoundTrip) {
     if (name == "vgg16" || name == "resnet56" || name == "snn") continue;  // larger, with the same layers
     SCOPED_TRACE(name);
     const auto net = make_network(name, 7), other = make_network(name, 7);
-    net->initialise(3);
+    net->initialize(3);
     save_weights(*net, directory_.file("w"));
     load_weights(*other, directory_.file("w"));
     expect_same_state(net->state(), other->state());
@@ -191,7 +191,7 @@ TEST(WeightsThatDoNotFit, AreAllListedAndChangeNothing) {
     Linear extra{*this, "extra", {.in = 6, .out = 4}};
     Tensor forward(const Tensor& x) override { return x; }
   } net;
-  net.initialise(1);
+  net.initialize(1);
   std::map<std::string, Tensor> before;
   for (const auto& [path, value] : net.state())
     before.emplace(path, Tensor::from(value.values(), value.shape()));
@@ -212,8 +212,8 @@ TEST(WeightsThatFitInPart, AreTakenWhenAskedFor) {
   Flattened whole, other(9);
   load_weights(whole, kGolden + "weights-f32.safetensors");
   expect_error([&] { load_weights(other, kGolden + "weights-f32.safetensors", {.partial = true}); },
-               {"head.weight", "initialise() it before"});
-  other.initialise(5);
+               {"head.weight", "initialize() it before"});
+  other.initialize(5);
   const Tensor head = Tensor::from(other.state().at("head.weight").values(), {9, 6});
   const WeightsReport report = load_weights(other, kGolden + "weights-f32.safetensors", {.partial = true});
   EXPECT_EQ(2u, report.mismatched.size());

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <tandem/core/timeline.h>
+#include <tandem/core/runtime/timeline.h>
 
 namespace tandem {
 

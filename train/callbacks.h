@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/train/train_progress.h>
 
 namespace tandem {

@@ -7,10 +7,10 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
-#include <tandem/core/files.h>
-#include <tandem/core/input_file.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
+#include <tandem/core/base/input_file.h>
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem {

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
-#include <tandem/core/json_input.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
 
 namespace tandem {
 namespace {

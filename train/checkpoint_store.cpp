@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/files.h>
+#include <tandem/core/base/files.h>
 #include <tandem/train/checkpoint.h>
 
 namespace tandem {

@@ -13,9 +13,9 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
-#include <tandem/core/files.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/files.h>
 
 namespace tandem {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/convert.h>
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/plan/gradient_rules.h>
-#include <tandem/plan/model_inputs.h>
+#include <tandem/train/model_inputs.h>
 
 namespace tandem {
 namespace {

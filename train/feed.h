@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/host.h>
+#include <tandem/core/runtime/host.h>
 #include <tandem/datasets/loader.h>
 
 namespace tandem {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/error.h>
-#include <tandem/core/trace.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
@@ -27,7 +27,7 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tens
 
 Objective classification(double label_smoothing) {
   static_cast<void>(
-      CrossEntropy(label_smoothing));  // throws where that makes no sense, before there is a batch
+      CrossEntropyOp(label_smoothing));  // throws where that makes no sense, before there is a batch
   return {
       .loss =
           [=](const Tensor& output, const Tensors& batch) {
@@ -61,7 +61,7 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
     trace.result("finite", sum(scale(output, 0)));  // 0, or else NaN
   }
   for (const auto& [path, p] : model.named_parameters())
-    if (graph.find_slot(path) < 0) graph.add_slot({path, p->tensor.type(), p->trained});
+    if (graph.find_state(path) < 0) graph.add_state({path, p->tensor.type(), p->trained});
   return graph;
 }
 

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <functional>
 
-#include <tandem/core/graph.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/datasets/dataset.h>
 #include <tandem/nn/module.h>
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include <tandem/plan/session.h>
+#include <tandem/core/runtime/session.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/train_progress.h>
 

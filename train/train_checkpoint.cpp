@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/error.h>
-#include <tandem/core/json_input.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
 #include <tandem/nn/module.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>

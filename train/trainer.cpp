@@ -8,15 +8,16 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/batch.h>
-#include <tandem/core/error.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/load_state.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/load_state.h>
-#include <tandem/plan/model_inputs.h>
-#include <tandem/plan/non_finite.h>
-#include <tandem/plan/training_graph.h>
+#include <tandem/plan/gradients.h>
 #include <tandem/train/feed.h>
+#include <tandem/train/model_inputs.h>
+#include <tandem/train/non_finite.h>
 #include <tandem/train/train_checkpoint.h>
 
 namespace tandem {
@@ -74,9 +75,10 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
   for (const double lr : options_.lr) {
-    schedules_.push_back(options_.schedule ? options_.schedule(length_, lr) : nn::constant_lr());
-    if (!schedules_.back()) throw Error("Trainer: options.schedule gives an empty function");
+    lr_schedules_.push_back(options_.lr_schedule ? options_.lr_schedule(length_, lr) : constant_lr());
+    if (!lr_schedules_.back()) throw Error("Trainer: options.lr_schedule gives an empty function");
   }
+  if (options_.comms.empty()) options_.comms = thread_comms(s.ranks());
   session_ = std::make_unique<Session>(
       std::move(first), std::move(options_.comms), *feed_,
       SessionOptions{.kernels = s.kernels, .spans = options_.spans, .memory_budget = s.memory_budget});
@@ -147,7 +149,7 @@ void Trainer::add_evaluation() {
 std::int64_t Trainer::samples_of(std::int64_t batch) const { return feed_->loader().rows(batch); }
 
 double Trainer::rate(std::size_t model, std::int64_t batch) const {
-  const double rate = options_.lr[model] * schedules_[model](batch);
+  const double rate = options_.lr[model] * lr_schedules_[model](batch);
   check_rate(rate);
   return rate;
 }
@@ -342,7 +344,7 @@ std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::st
       train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,
       [](std::size_t, std::int64_t) { return 0.0; }, [](std::int64_t, const std::vector<double>&) {});
   Graph graph = trace_forward(model_, *train_, options_.objective, samples_of(batch), true);
-  if (options_.strategy.models > 1) graph = tandem::batch(graph, options_.strategy.models);
+  if (options_.strategy.models > 1) graph = tandem::vmap(graph, options_.strategy.models);
   const Graph step = training_graph(graph, {.models = options_.strategy.models}).graph;
   const std::string value = first_non_finite(step, state, host, batch, *options_.strategy.kernels);
   return value.empty() ? "" : "the first value that is not finite is " + value;
@@ -372,7 +374,7 @@ EpochResult Trainer::result(const BatchTimer::Total& time) const {
   r.batches = progress_.batch;
   r.epoch = r.batches > 0 ? (r.batches - 1) / length_.per_epoch : 0;
   r.loss = progress_.losses.mean();
-  for (std::size_t m = 0; m < schedules_.size(); ++m)
+  for (std::size_t m = 0; m < lr_schedules_.size(); ++m)
     r.lr.push_back(rate(m, std::max<std::int64_t>(0, r.batches - 1)));
   if (evaluated_ == r.batches) r.accuracy = accuracy_;
   if (time.batches > 0) r.step_ms = 1e3 * time.seconds / static_cast<double>(time.batches);

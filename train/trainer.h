@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/comm.h>
-#include <tandem/core/tensor.h>
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/runtime/comm.h>
+#include <tandem/core/runtime/session.h>
 #include <tandem/datasets/dataset.h>
 #include <tandem/nn/module.h>
-#include <tandem/nn/schedules.h>
-#include <tandem/plan/session.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/train/batch_timer.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>
+#include <tandem/train/lr_schedule.h>
 #include <tandem/train/objective.h>
 #include <tandem/train/recovery.h>
 
@@ -30,13 +30,13 @@ struct RunLength {
 };
 
 struct TrainerOptions {
-  Strategy strategy{};           ///< optimiser, precision, ranks, stages, threads, …
+  Strategy strategy{};           ///< optimizer, precision, ranks, stages, threads, …
   std::int64_t batch_size = 32;  ///< of the global batch
   std::int64_t epochs = 1;       ///< 0: as many as `batches` takes
   std::int64_t batches = 0;      ///< 0: by epochs; with both, whichever ends first
   std::vector<double> lr = {0.1};
   /// What the rate `lr` of a model is multiplied with, batch by batch; constant without one.
-  std::function<nn::LrSchedule(const RunLength&, double lr)> schedule{};
+  std::function<LrSchedule(const RunLength&, double lr)> lr_schedule{};
   std::vector<std::uint64_t> seeds = {0};  ///< per model, of what the models draw (dropout)
   Objective objective = classification();
   DatasetPtr test{};                  ///< evaluated after each epoch
@@ -74,7 +74,7 @@ class Trainer final : private Recoverable {
   void add(Callbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
   /// Begins from another state, or goes on with a run: `progress` is a CheckpointResult's.
   void load(const std::map<std::string, Tensor>& state, TrainProgress progress = {});
-  /// Goes on with the run that was saved there as `checkpoint_files` (train_checkpoint.h). Model, optimiser
+  /// Goes on with the run that was saved there as `checkpoint_files` (train_checkpoint.h). Model, optimizer
   /// and number of models must be its own, and its batch within the run's length, or an Error says
   /// what differs, and nothing is changed; that data, rates and seeds are its own is the caller's to see to.
   void load(const Checkpoint& checkpoint);
@@ -139,7 +139,7 @@ class Trainer final : private Recoverable {
   DatasetPtr train_;
   TrainerOptions options_;
   std::vector<Callbacks> callbacks_;
-  std::vector<nn::LrSchedule> schedules_;  // per model
+  std::vector<LrSchedule> lr_schedules_;  // per model
   RunLength length_;
   std::unique_ptr<TrainFeed> feed_;
   std::unique_ptr<TestFeed> test_;

@@ -5,8 +5,8 @@
 
 namespace tandem {
 
-/// Sets a square of `size` x `size` pixels to 0, its centre anywhere in the image, so that a part of it may
-/// lie outside: (H,W,C) of any dtype. After Normalise, 0 is the mean colour, as in the paper.
+/// Sets a square of `size` x `size` pixels to 0, its center anywhere in the image, so that a part of it may
+/// lie outside: (H,W,C) of any dtype. After Normalize, 0 is the mean color, as in the paper.
 /// Source: DeVries and Taylor, arXiv:1708.04552 (size 16 for CIFAR-10, 8 for CIFAR-100).
 class Cutout final : public Transform {
  public:

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem {
 namespace {

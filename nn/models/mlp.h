@@ -12,7 +12,7 @@ struct MlpOptions {
   Shape image{};  ///< what is flattened, for PyTorch's files (LinearOptions)
 };
 
-/// (N, …) -> (N, classes): flatten, `blocks` hidden layers with relu, a linear head. No normalisation.
+/// (N, …) -> (N, classes): flatten, `blocks` hidden layers with relu, a linear head. No normalization.
 class Mlp final : public Module {
  public:
   explicit Mlp(const MlpOptions& options = {});
@@ -37,7 +37,7 @@ class ResidualBlock final : public Module {
 };
 
 /// (N, …) -> (N, classes): a linear stem, `blocks` residual blocks, a linear head. Has skips and no
-/// normalisation, so every parallelisation of it must give the same losses.
+/// normalization, so every parallelization of it must give the same losses.
 class MlpResidual final : public Module {
  public:
   explicit MlpResidual(const MlpOptions& options = {});

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/resnet.h>

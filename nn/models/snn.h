@@ -12,8 +12,8 @@ struct SnnOptions {
   Shape image{};  ///< what is flattened, for PyTorch's files (LinearOptions)
 };
 
-/// (N, …) -> (N, classes): the self-normalising network of Klambauer et al. 2017: hidden layers with SELU and
-/// LeCun-normal weights, without normalisation. Modules: hidden.0, hidden.1, …, head.
+/// (N, …) -> (N, classes): the self-normalizing network of Klambauer et al. 2017: hidden layers with SELU and
+/// LeCun-normal weights, without normalization. Modules: hidden.0, hidden.1, …, head.
 class Snn final : public Module {
  public:
   explicit Snn(const SnnOptions& options = {});

@@ -1,8 +1,8 @@
-// Where the first extreme along an axis is, in f32. Neighbouring elements are searched side by side; where
+// Where the first extreme along an axis is, in f32. Neighboring elements are searched side by side; where
 // the axis is the last, a long row is folded into lanes, whose winners are then compared.
 #include <algorithm>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
@@ -81,7 +81,7 @@ template <bool largest> KernelPtr make(const AxisSplit& s, int threads) {
 
 KernelPtr make_arg_extreme_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const auto& op = static_cast<const ArgExtreme&>(spec.op);
+  const auto& op = static_cast<const ArgExtremeOp&>(spec.op);
   const AxisSplit split(spec.inputs[0].shape, op.axis);
   const int threads = useful_threads(spec.threads, spec.inputs[0].bytes());
   return op.kind == Reduction::max ? make<true>(split, threads) : make<false>(split, threads);

@@ -66,7 +66,7 @@ KernelPtr finish(onednn::PrimitivePtr primitive, const KernelSpec& spec) {
 
 struct Operands {
   explicit Operands(const KernelSpec& spec)
-      : s(static_cast<const Conv2dOp&>(spec.op).size(spec.inputs)),
+      : s(static_cast<const ConvolutionOp&>(spec.op).size(spec.inputs)),
         x(image(spec.inputs[0].dtype, s.n, s.image, s.in)),
         w(weights(spec.inputs[0].dtype, s)),
         bias(vector(spec.inputs[0].dtype, s.out)),

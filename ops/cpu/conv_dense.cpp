@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include <tandem/core/memory.h>
+#include <tandem/core/base/memory.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/core/kernel.h>
+#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
 
 namespace tandem {

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <type_traits>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
+#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
-#include <tandem/ops/element.h>
 #include <tandem/ops/group_norm.h>
 
 namespace tandem {
@@ -136,14 +136,14 @@ struct Scratch {
 
 struct Norm {
   GroupNormSize s;
-  bool centred;
+  bool centered;
   double epsilon;
   int threads;
   std::int64_t chunks;
 
-  Norm(const KernelSpec& spec, std::int64_t groups, bool centred, double epsilon)
+  Norm(const KernelSpec& spec, std::int64_t groups, bool centered, double epsilon)
       : s(spec.inputs[0], groups),
-        centred(centred),
+        centered(centered),
         epsilon(epsilon),
         threads(useful_threads(spec.threads, 2 * spec.inputs[0].bytes())),
         chunks(std::min(s.samples, kChunks)) {}
@@ -174,7 +174,7 @@ struct Norm {
   template <class E>
   void forward(const Scratch& t, const E* x, const float* gamma, const float* beta, E* y, float* inv_std,
                float* mean) const {
-    if (centred) {
+    if (centered) {
       add_up(t.groups, [&](std::int64_t at, std::int64_t rows) -> const float* {
         if constexpr (std::is_same_v<E, float>)
           if (rows == 1) return x + at;
@@ -218,7 +218,7 @@ struct Norm {
   template <class E>
   void backward(const Scratch& t, const E* x, const float* gamma, const E* dy, const float* inv_std,
                 const float* mean, E* dx) const {
-    if (centred)
+    if (centered)
       for (std::int64_t g = 0; g < s.groups; ++g) spread(mean[g], g, t.mean);
     sum_pixels(t, x, dy);
     for (std::int64_t g = 0; g < s.groups; ++g) {
@@ -228,11 +228,11 @@ struct Norm {
       for (std::int64_t i = c; i < c + s.width(); ++i) t.more[i] *= inv_std[g];
     }
     add_to(t.more, s.channels, t.dgamma);
-    if (centred) add_to(t.sums, s.channels, t.dbeta);
+    if (centered) add_to(t.sums, s.channels, t.dbeta);
     for (std::int64_t g = 0; g < s.groups; ++g) {
       const double inv = static_cast<double>(inv_std[g]);
       spread(static_cast<float>(inv * inv * inv * t.products[g] / s.group()), g, t.slope);
-      spread(centred ? static_cast<float>(inv * t.groups[g] / s.group()) : 0.0f, g, t.offset);
+      spread(centered ? static_cast<float>(inv * t.groups[g] / s.group()) : 0.0f, g, t.offset);
       for (std::int64_t c = g * s.width(); c < (g + 1) * s.width(); ++c) t.scale[c] = inv_std[g] * gamma[c];
     }
     normalize_gradient(x, dy, s.pixels, s.channels, t.mean, t.scale, t.slope, t.offset, dx);
@@ -248,9 +248,9 @@ template <class E> void run_forward(const Norm& norm, const Launch& l) {
     std::fill_n(t.mean, s.channels, 0.0f);
     std::fill_n(t.offset, s.channels, 0.0f);
     for (std::int64_t n = begin; n < end; ++n)
-      norm.forward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1), norm.centred ? in(2) : t.offset,
-                   static_cast<E*>(l.out[0]) + n * s.sample(), out(1) + n * s.groups,
-                   norm.centred ? out(2) + n * s.groups : nullptr);
+      norm.forward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1),
+                   norm.centered ? in(2) : t.offset, static_cast<E*>(l.out[0]) + n * s.sample(),
+                   out(1) + n * s.groups, norm.centered ? out(2) + n * s.groups : nullptr);
   });
 }
 
@@ -266,7 +266,7 @@ template <class E> void run_backward(const Norm& norm, const Launch& l) {
     for (std::int64_t n = begin; n < end; ++n)
       norm.backward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1),
                     static_cast<const E*>(l.in[2]) + n * s.sample(), in(3) + n * s.groups,
-                    norm.centred ? in(4) + n * s.groups : nullptr,
+                    norm.centered ? in(4) + n * s.groups : nullptr,
                     static_cast<E*>(l.out[0]) + n * s.sample());
   });
   for (std::int64_t c = 0; c < s.channels; ++c) {
@@ -277,15 +277,15 @@ template <class E> void run_backward(const Norm& norm, const Launch& l) {
       dbeta += t.dbeta[c];
     }
     out(1)[c] = static_cast<float>(dgamma);
-    if (norm.centred) out(2)[c] = static_cast<float>(dbeta);
+    if (norm.centered) out(2)[c] = static_cast<float>(dbeta);
   }
 }
 
 }  // namespace
 
 KernelPtr make_group_norm_cpu(const KernelSpec& spec) {
-  const auto& op = static_cast<const GroupNorm&>(spec.op);
-  const Norm norm(spec, op.groups, op.centred, op.epsilon);
+  const auto& op = static_cast<const GroupNormOp&>(spec.op);
+  const Norm norm(spec, op.groups, op.centered, op.epsilon);
   switch (spec.inputs[0].dtype) {
     case DType::f32:
       return make_kernel([norm](const Launch& l) { run_forward<float>(norm, l); }, norm.workspace());
@@ -296,8 +296,8 @@ KernelPtr make_group_norm_cpu(const KernelSpec& spec) {
 }
 
 KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec) {
-  const auto& op = static_cast<const GroupNormGrad&>(spec.op);
-  const Norm norm(spec, op.groups, op.centred, 0);
+  const auto& op = static_cast<const GroupNormGradOp&>(spec.op);
+  const Norm norm(spec, op.groups, op.centered, 0);
   switch (spec.inputs[0].dtype) {
     case DType::f32:
       return make_kernel([norm](const Launch& l) { run_backward<float>(norm, l); }, norm.workspace());

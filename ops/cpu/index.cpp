@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
+#include <tandem/core/base/element.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
-#include <tandem/ops/element.h>
 #include <tandem/ops/index_check.h>
 
 namespace tandem {
@@ -21,7 +21,7 @@ TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* y) {
 }
 
 template <class E> KernelPtr make_gather(const KernelSpec& spec) {
-  const int axis = static_cast<const Gather&>(spec.op).axis;
+  const int axis = static_cast<const GatherOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   const int threads = useful_threads(spec.threads, 2 * spec.outputs[0].bytes() + spec.inputs[1].bytes());
   return make_kernel([=](const Launch& l) {
@@ -100,7 +100,7 @@ KernelPtr make_gather_cpu(const KernelSpec& spec) {
 
 KernelPtr make_scatter_add_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const int axis = static_cast<const ScatterAdd&>(spec.op).axis;
+  const int axis = static_cast<const ScatterAddOp&>(spec.op).axis;
   return make_scatter(AxisSplit(spec.inputs[0].shape, axis), AxisSplit(spec.outputs[0].shape, axis),
                       useful_threads(spec.threads, 2 * spec.inputs[0].bytes() + spec.outputs[0].bytes()));
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/vector_math.h>
@@ -92,7 +92,7 @@ struct Rows {
 KernelPtr make_softmax_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   return make_kernel(
-      [rows = Rows(spec), logarithm = static_cast<const Softmax&>(spec.op).logarithm](const Launch& l) {
+      [rows = Rows(spec), logarithm = static_cast<const SoftmaxOp&>(spec.op).logarithm](const Launch& l) {
         rows.each([&](std::int64_t r) {
           const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
           float* y = static_cast<float*>(l.out[0]) + r * rows.size;
@@ -108,7 +108,8 @@ KernelPtr make_softmax_cpu(const KernelSpec& spec) {
 KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const Rows rows(spec);
-  const auto run = [rows, smoothing = static_cast<const CrossEntropy&>(spec.op).smoothing](const Launch& l) {
+  const auto run = [rows,
+                    smoothing = static_cast<const CrossEntropyOp&>(spec.op).smoothing](const Launch& l) {
     const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
     auto* losses = static_cast<double*>(l.workspace);
     check_labels(labels, rows.count, rows.size);
@@ -129,26 +130,27 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
 
 KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  return make_kernel([rows = Rows(spec),
-                      smoothing = static_cast<const CrossEntropyGrad&>(spec.op).smoothing](const Launch& l) {
-    const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
-    check_labels(labels, rows.count, rows.size);
-    const float g = *static_cast<const float*>(l.in[2]) / static_cast<float>(rows.count);
-    rows.each([&](std::int64_t r) {
-      const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
-      float* y = static_cast<float*>(l.out[0]) + r * rows.size;
-      const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
-      float& labelled = y[labels[r]];
-      if (smoothing == 0) {
-        labelled -= sum;  // (p − 1)·sum
-        return scale_row(y, rows.size, g / sum);
-      }
-      const double share = smoothing / static_cast<double>(rows.size);
-      const float by_label = (labelled / sum - static_cast<float>(1 - smoothing + share)) * g;
-      gradient_row(y, rows.size, 1 / sum, static_cast<float>(share), g);
-      labelled = by_label;
-    });
-  });
+  return make_kernel(
+      [rows = Rows(spec),
+       smoothing = static_cast<const CrossEntropyGradOp&>(spec.op).smoothing](const Launch& l) {
+        const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+        check_labels(labels, rows.count, rows.size);
+        const float g = *static_cast<const float*>(l.in[2]) / static_cast<float>(rows.count);
+        rows.each([&](std::int64_t r) {
+          const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
+          float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+          const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
+          float& labeled = y[labels[r]];
+          if (smoothing == 0) {
+            labeled -= sum;  // (p − 1)·sum
+            return scale_row(y, rows.size, g / sum);
+          }
+          const double share = smoothing / static_cast<double>(rows.size);
+          const float by_label = (labeled / sum - static_cast<float>(1 - smoothing + share)) * g;
+          gradient_row(y, rows.size, 1 / sum, static_cast<float>(share), g);
+          labeled = by_label;
+        });
+      });
 }
 
 }  // namespace tandem

@@ -80,7 +80,7 @@ class MatMulKernel final : public Kernel {
 }  // namespace
 
 KernelPtr make_matmul_cpu(const KernelSpec& spec) {
-  const auto& op = static_cast<const MatMul&>(spec.op);
+  const auto& op = static_cast<const MatMulOp&>(spec.op);
   const MatMulSize s = matmul_size(op, spec.inputs);
   const DType dtype = spec.inputs[0].dtype;
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n);

@@ -97,7 +97,7 @@ void copy_units(const Box& box, const E* from, E* to, std::int64_t begin, std::i
 
 template <class E> KernelPtr make(const KernelSpec& spec) {
   std::vector<Box> boxes;
-  for (const CopyRegion& r : static_cast<const Movement&>(spec.op).regions(spec.inputs))
+  for (const CopyRegion& r : static_cast<const MovementOp&>(spec.op).regions(spec.inputs))
     if (element_count(r.extents) > 0) boxes.emplace_back(r);
   return make_kernel([boxes, threads = spec.threads](const Launch& l) {
     static constexpr E kZero{};

@@ -1,14 +1,14 @@
 // Batch norm in f32, of f32 or bf16. The rows are cut into blocks that fit into a core's cache: each
 // block gives its own mean and squares around it, and the blocks are combined in double, in order. So x comes
-// from memory once for the statistics and once to be normalised, and the result is the same for every team.
+// from memory once for the statistics and once to be normalized, and the result is the same for every team.
 #include <algorithm>
 #include <cmath>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
+#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/tiled_expression.h>
-#include <tandem/ops/element.h>
 #include <tandem/ops/norm.h>
 
 namespace tandem {
@@ -174,7 +174,7 @@ void find_statistics(const Blocks& blocks, const E* x, double epsilon, const Scr
 
 template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
-                    epsilon = static_cast<const BatchNorm&>(spec.op).epsilon](const Launch& l) {
+                    epsilon = static_cast<const BatchNormOp&>(spec.op).epsilon](const Launch& l) {
     const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     const E* x = static_cast<const E*>(l.in[0]);
@@ -198,7 +198,7 @@ template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
 
 template <class E> KernelPtr make_statistics(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
-                    epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon](const Launch& l) {
+                    epsilon = static_cast<const BatchNormStatisticsOp&>(spec.op).epsilon](const Launch& l) {
     const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
     find_statistics(blocks, static_cast<const E*>(l.in[0]), epsilon,
                     {blocks, static_cast<float*>(l.workspace)}, {out(0), out(1), out(2)});
@@ -207,7 +207,7 @@ template <class E> KernelPtr make_statistics(const KernelSpec& spec) {
 }
 
 template <class E> KernelPtr make_sums(const KernelSpec& spec) {
-  const auto gradient = TiledExpression::make(static_cast<const BatchNormSums&>(spec.op).rounded(),
+  const auto gradient = TiledExpression::make(static_cast<const BatchNormSumsOp&>(spec.op).rounded(),
                                               spec.inputs.subspan(2), {DType::f32, spec.inputs[0].shape});
   if (!gradient) return nullptr;
   const auto run = [blocks = Blocks(spec), gradient = *gradient](const Launch& l) {

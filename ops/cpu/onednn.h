@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 #include <tandem/ops/window.h>
 
 /// oneDNN behind one header: only the files onednn* include its own, and both its second and its third API

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <dnnl.hpp>
 
-#include <tandem/core/error.h>
-#include <tandem/core/memory.h>
-#include <tandem/core/team.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/team.h>
 #include <tandem/ops/cpu/onednn.h>
 
 /// What the files onednn*.cpp share: how a computation of oneDNN's becomes a Primitive.

@@ -4,10 +4,10 @@
 #include <type_traits>
 #include <vector>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
+#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
-#include <tandem/ops/element.h>
 #include <tandem/ops/pool.h>
 
 namespace tandem {

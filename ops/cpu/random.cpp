@@ -1,6 +1,6 @@
 #include <tandem/ops/random.h>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/uniforms.h>
@@ -24,7 +24,7 @@ TANDEM_CLONES void drop(const float* draws, float threshold, float scale, const 
 KernelPtr make_dropout_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const DropoutMask mask(spec);
-  const float scale = static_cast<float>(1 / (1 - static_cast<const Dropout&>(spec.op).p));
+  const float scale = static_cast<float>(1 / (1 - static_cast<const DropoutOp&>(spec.op).p));
   const std::int64_t quads = (mask.row_elements + 3) / 4;  // of a row
   const std::int64_t blocks = (mask.rows * quads + kQuads - 1) / kQuads;
   const int threads = useful_threads(spec.threads, 4 * spec.inputs[0].bytes());

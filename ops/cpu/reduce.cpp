@@ -6,7 +6,7 @@
 #include <limits>
 #include <optional>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 
@@ -26,7 +26,7 @@ struct Sum {
 };
 struct Max {
   static constexpr float kStart = -std::numeric_limits<float>::infinity();
-  static constexpr bool kFourRows = false;  // four selects in a row are not vectorised
+  static constexpr bool kFourRows = false;  // four selects in a row are not vectorized
   template <class T> [[gnu::always_inline]] static inline T combine(T a, T b) {
     return b > a || std::isnan(b) ? b : a;
   }
@@ -175,7 +175,7 @@ struct Plan {
 }  // namespace
 
 KernelPtr make_reduce_cpu(const KernelSpec& spec) {
-  const auto& op = static_cast<const Reduce&>(spec.op);
+  const auto& op = static_cast<const ReduceOp&>(spec.op);
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   auto plan = Plan::make(spec.inputs[0].shape, op.axes);
   if (!plan) return nullptr;

@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/pointwise_math.h>
 

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdint>
 
-#include <tandem/core/types.h>
+#include <tandem/core/base/types.h>
 #include <tandem/ops/cpu/walk.h>
-#include <tandem/ops/pointwise_program.h>
+#include <tandem/ops/pointwise_expression.h>
 
 /// Instructions of expressions on tiles of f32 (tiled_expression.h), and what moves tiles.
 namespace tandem {

@@ -25,7 +25,7 @@ struct TiledExpression::Run {
   float* shown;
 };
 
-std::optional<TiledExpression> TiledExpression::make(const PointwiseProgram& program,
+std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& program,
                                                      std::span<const TensorType> inputs,
                                                      const TensorType& output) {
   for (std::int64_t most = kTile; most >= 64; most /= 2) {
@@ -39,7 +39,7 @@ std::optional<TiledExpression> TiledExpression::make(const PointwiseProgram& pro
   return std::nullopt;
 }
 
-TiledExpression::TiledExpression(const PointwiseProgram& program, std::span<const TensorType> inputs,
+TiledExpression::TiledExpression(const PointwiseExpression& program, std::span<const TensorType> inputs,
                                  const TensorType& output, std::int64_t most)
     : most_(most), program_(program), out_(output), places_(program.size()) {
   for (const auto& t : inputs) {
@@ -114,7 +114,7 @@ void TiledExpression::fetch(const Run& run, std::int64_t begin, std::int64_t end
 }
 
 void TiledExpression::run_step(const Step& step, const Run& run, std::int64_t begin, std::int64_t n) const {
-  const PointwiseInstruction& i = step.instruction;
+  const PointwiseTerm& i = step.instruction;
   float* to = at(step.to, run, begin);
   const auto from = [&](std::size_t k) { return at(step.from[k], run, begin); };
   const auto operand = [&](std::size_t k) {
@@ -141,7 +141,7 @@ void TiledExpression::find_numbers() {
   };
   std::vector<bool> number(program_.size());
   for (std::size_t r = 0; r + 1 < program_.size(); ++r) number[r] = is_constant(static_cast<int>(r));
-  for (const PointwiseInstruction& i : program_) {
+  for (const PointwiseTerm& i : program_) {
     const std::vector<int> all = reads(i);
     for (std::size_t k = 0; k < all.size(); ++k) {
       const bool choice = i.code == Code::where;
@@ -233,7 +233,7 @@ bool TiledExpression::place_once() {
 bool TiledExpression::place_each() {
   std::int64_t last = -1;  // the register of the last step, while that is one instruction
   for (std::size_t r = 0; r < program_.size(); ++r) {
-    const PointwiseInstruction& i = program_[r];
+    const PointwiseTerm& i = program_[r];
     const auto k = static_cast<std::size_t>(i.a);
     if (repeats_[r]) continue;
     if (i.code == Code::input && walks_[k].contiguous() && dtypes_[k] == DType::f32) {
@@ -258,7 +258,7 @@ bool TiledExpression::place_each() {
 
 // Makes the last step, which computes register p, compute register r as well, if r alone reads p.
 bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
-  const PointwiseInstruction &first = program_[p], &second = program_[r];
+  const PointwiseTerm &first = program_[p], &second = program_[r];
   const std::vector<int> operands = reads(second);
   const auto is_p = [&](int o) { return static_cast<std::size_t>(o) == p; };
   if (!pairs_first(first.code) || !pairs_second(second.code) || last_use_[p] != r ||

@@ -1,7 +1,7 @@
 #include <tandem/ops/cpu/uniforms.h>
 
-#include <tandem/core/philox.h>
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
+#include <tandem/core/base/philox.h>
 
 namespace tandem {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include <tandem/core/rng.h>
+#include <tandem/core/base/rng.h>
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/update_math.h>
@@ -32,7 +32,7 @@ float* out(const Launch& l, int k, std::int64_t i) { return static_cast<float*>(
 
 KernelPtr make_sgd_update_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const auto& op = static_cast<const SgdUpdate&>(spec.op);
+  const auto& op = static_cast<const SgdUpdateOp&>(spec.op);
   const int states = op.has_momentum() ? 2 : 1;  // then the gradient and the rate
   const Guard guard(spec, op.guarded);
   const Coefficient lr(spec, static_cast<std::size_t>(states) + 1);
@@ -55,7 +55,7 @@ KernelPtr make_sgd_update_cpu(const KernelSpec& spec) {
 
 KernelPtr make_adam_update_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
-  const auto& op = static_cast<const AdamUpdate&>(spec.op);
+  const auto& op = static_cast<const AdamUpdateOp&>(spec.op);
   const Guard guard(spec, op.guarded);
   const Coefficient lr(spec, 5), t(spec, 4);
   const std::int64_t n = spec.inputs[0].elements();

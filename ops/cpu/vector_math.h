@@ -7,7 +7,7 @@
 
 namespace tandem {
 
-/// Transcendental functions of float without branches or tables, so that loops over them vectorise: products,
+/// Transcendental functions of float without branches or tables, so that loops over them vectorize: products,
 /// sums and selects alone, hence the same bits in every instruction set. Within 2 units in the last place of
 /// the exact value (pointwise_test); NaN and infinities as in <cmath>. The polynomials are
 /// minimax fits (Chebyshev) on the ranges given.

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/conv.h>
-#include <tandem/core/clones.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {
 namespace {
 
-// Eight interleaved partial sums: a fixed order that compilers vectorise.
+// Eight interleaved partial sums: a fixed order that compilers vectorize.
 template <class T> double dot_lanes(std::int64_t n, const T* a, const T* b) {
   std::array<double, 8> lanes{};
   std::int64_t i = 0;
@@ -134,7 +134,7 @@ void grad_weight(const Conv2dSize& s, const T* image, const T* grad_output, T* g
 enum class Direction : std::uint8_t { forward, grad_input, grad_weight };
 
 template <Direction direction, class T> KernelPtr make(const KernelSpec& spec) {
-  const Conv2dSize s = static_cast<const Conv2dOp&>(spec.op).size(spec.inputs);
+  const Conv2dSize s = static_cast<const ConvolutionOp&>(spec.op).size(spec.inputs);
   std::int64_t sums = s.out;
   if (direction == Direction::grad_input) sums = s.image.h * s.image.w * s.in;
   if (direction == Direction::grad_weight) sums = s.out * (s.in / s.groups);

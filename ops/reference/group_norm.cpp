@@ -15,7 +15,7 @@ void for_each_element(const GroupNormSize& s, std::int64_t sample, std::int64_t 
       f((sample * s.pixels + p) * s.channels + c, c);
 }
 
-template <class T> void group_norm(const GroupNormSize& s, double epsilon, bool centred, const Launch& l) {
+template <class T> void group_norm(const GroupNormSize& s, double epsilon, bool centered, const Launch& l) {
   const auto in = [&](int i, std::int64_t at) {
     return static_cast<double>(static_cast<const T*>(l.in[i])[at]);
   };
@@ -23,23 +23,23 @@ template <class T> void group_norm(const GroupNormSize& s, double epsilon, bool 
   for (std::int64_t n = 0; n < s.samples; ++n)
     for (std::int64_t g = 0; g < s.groups; ++g) {
       double mean = 0, squares = 0;
-      if (centred) for_each_element(s, n, g, [&](std::int64_t i, std::int64_t) { mean += in(0, i); });
+      if (centered) for_each_element(s, n, g, [&](std::int64_t i, std::int64_t) { mean += in(0, i); });
       mean /= s.group();
       for_each_element(
           s, n, g, [&](std::int64_t i, std::int64_t) { squares += (in(0, i) - mean) * (in(0, i) - mean); });
       const double inv_std = 1 / std::sqrt(squares / s.group() + epsilon);
       out(1)[n * s.groups + g] = static_cast<T>(inv_std);
-      if (centred) out(2)[n * s.groups + g] = static_cast<T>(mean);
+      if (centered) out(2)[n * s.groups + g] = static_cast<T>(mean);
       for_each_element(s, n, g, [&](std::int64_t i, std::int64_t c) {
-        out(0)[i] = static_cast<T>((in(0, i) - mean) * inv_std * in(1, c) + (centred ? in(2, c) : 0));
+        out(0)[i] = static_cast<T>((in(0, i) - mean) * inv_std * in(1, c) + (centered ? in(2, c) : 0));
       });
     }
 }
 
 // With x̂ = (x − mean)·inv_std, h = dy·gamma and averages over the group:
 //   dx = inv_std·(h − average of h − x̂·average of h·x̂),  dgamma = Σ dy·x̂,  dbeta = Σ dy;
-// not centred, the average of h stays out. `sums` (2,channels) in double.
-template <class T> void group_norm_grad(const GroupNormSize& s, bool centred, const Launch& l) {
+// not centered, the average of h stays out. `sums` (2,channels) in double.
+template <class T> void group_norm_grad(const GroupNormSize& s, bool centered, const Launch& l) {
   const auto in = [&](int i, std::int64_t at) {
     return static_cast<double>(static_cast<const T*>(l.in[i])[at]);
   };
@@ -49,7 +49,7 @@ template <class T> void group_norm_grad(const GroupNormSize& s, bool centred, co
   std::fill_n(sums, 2 * s.channels, 0.0);
   for (std::int64_t n = 0; n < s.samples; ++n)
     for (std::int64_t g = 0; g < s.groups; ++g) {
-      const double inv_std = in(3, n * s.groups + g), mean = centred ? in(4, n * s.groups + g) : 0;
+      const double inv_std = in(3, n * s.groups + g), mean = centered ? in(4, n * s.groups + g) : 0;
       const auto normal = [&](std::int64_t i) { return (in(0, i) - mean) * inv_std; };
       double sum = 0, product = 0;
       for (std::int64_t c = g * s.width(); c < (g + 1) * s.width(); ++c) {
@@ -59,7 +59,7 @@ template <class T> void group_norm_grad(const GroupNormSize& s, bool centred, co
           by_beta += in(2, i);
           by_gamma += in(2, i) * normal(i);
         }
-        if (centred) sum += in(1, c) * by_beta;
+        if (centered) sum += in(1, c) * by_beta;
         product += in(1, c) * by_gamma;
         dgamma[c] += by_gamma;
         dbeta[c] += by_beta;
@@ -70,17 +70,17 @@ template <class T> void group_norm_grad(const GroupNormSize& s, bool centred, co
       });
     }
   std::copy_n(dgamma, s.channels, out(1));
-  if (centred) std::copy_n(dbeta, s.channels, out(2));
+  if (centered) std::copy_n(dbeta, s.channels, out(2));
 }
 
 }  // namespace
 
 KernelPtr make_group_norm_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const GroupNorm&>(spec.op);
+  const auto& op = static_cast<const GroupNormOp&>(spec.op);
   const auto make = [&](auto zero) {
     return make_kernel(
         [s = GroupNormSize(spec.inputs[0], op.groups), epsilon = op.epsilon,
-         centred = op.centred](const Launch& l) { group_norm<decltype(zero)>(s, epsilon, centred, l); });
+         centered = op.centered](const Launch& l) { group_norm<decltype(zero)>(s, epsilon, centered, l); });
   };
   switch (spec.inputs[0].dtype) {
     case DType::f32: return make(float{});
@@ -90,11 +90,11 @@ KernelPtr make_group_norm_reference(const KernelSpec& spec) {
 }
 
 KernelPtr make_group_norm_grad_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const GroupNormGrad&>(spec.op);
+  const auto& op = static_cast<const GroupNormGradOp&>(spec.op);
   const auto make = [&](auto zero) {
     const GroupNormSize s(spec.inputs[0], op.groups);
     return make_kernel(
-        [s, centred = op.centred](const Launch& l) { group_norm_grad<decltype(zero)>(s, centred, l); },
+        [s, centered = op.centered](const Launch& l) { group_norm_grad<decltype(zero)>(s, centered, l); },
         2 * s.channels * static_cast<std::int64_t>(sizeof(double)));
   };
   switch (spec.inputs[0].dtype) {

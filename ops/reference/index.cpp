@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <tandem/core/base/element.h>
 #include <tandem/ops/axis_split.h>
-#include <tandem/ops/element.h>
 #include <tandem/ops/index_check.h>
 #include <tandem/ops/reference/kernels.h>
 
@@ -26,7 +26,7 @@ template <class F> KernelPtr for_summable(DType dtype, const F& make) {
 }  // namespace
 
 KernelPtr make_gather_reference(const KernelSpec& spec) {
-  const int axis = static_cast<const Gather&>(spec.op).axis;
+  const int axis = static_cast<const GatherOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   return make_kernel([from, to, size = size_of(spec.inputs[0].dtype)](const Launch& l) {
     const std::int32_t* index = indices_of(l);
@@ -44,7 +44,7 @@ KernelPtr make_gather_reference(const KernelSpec& spec) {
 }
 
 KernelPtr make_scatter_add_reference(const KernelSpec& spec) {
-  const int axis = static_cast<const ScatterAdd&>(spec.op).axis;
+  const int axis = static_cast<const ScatterAddOp&>(spec.op).axis;
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   return for_summable(spec.inputs[0].dtype, [&](auto zero) {
     return make_kernel([from, to](const Launch& l) {

@@ -37,7 +37,7 @@ template <class F> KernelPtr for_precision(DType dtype, const F& make) {
 
 KernelPtr make_softmax_reference(const KernelSpec& spec) {
   const std::int64_t n = spec.inputs[0].shape.back(), rows = spec.inputs[0].elements() / n;
-  const bool logarithm = static_cast<const Softmax&>(spec.op).logarithm;
+  const bool logarithm = static_cast<const SoftmaxOp&>(spec.op).logarithm;
   return for_precision(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
@@ -53,7 +53,7 @@ KernelPtr make_softmax_reference(const KernelSpec& spec) {
 
 KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
   const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
-  const double smoothing = static_cast<const CrossEntropy&>(spec.op).smoothing;
+  const double smoothing = static_cast<const CrossEntropyOp&>(spec.op).smoothing;
   return for_precision(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
@@ -75,7 +75,7 @@ KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
 
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec) {
   const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
-  const double smoothing = static_cast<const CrossEntropyGrad&>(spec.op).smoothing;
+  const double smoothing = static_cast<const CrossEntropyGradOp&>(spec.op).smoothing;
   return for_precision(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {

@@ -2,7 +2,7 @@
 // operands are, and is rounded once; then the bias is added and rounded again.
 #include <algorithm>
 
-#include <tandem/core/clones.h>
+#include <tandem/core/base/clones.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reference/kernels.h>
 
@@ -22,7 +22,7 @@ template <class T> struct MatrixView {
 constexpr std::int64_t kStrip = 4, kRows = 128, kDepth = 128, kColumns = 64;
 
 // sums (kStrip,kColumns) += a (depth,kStrip)ᵀ · b (depth,kColumns): loops of fixed length, which compilers
-// vectorise.
+// vectorize.
 TANDEM_CLONES void multiply_strip(std::int64_t depth, const double* a, const double* b, double* sums) {
   for (std::int64_t k = 0; k < depth; ++k)
     for (std::int64_t i = 0; i < kStrip; ++i) {
@@ -74,7 +74,7 @@ MatrixView<T> view(const void* data, std::int64_t index, std::int64_t rows, std:
   return transposed ? MatrixView<T>{matrix, 1, rows} : MatrixView<T>{matrix, columns, 1};
 }
 
-template <class T> KernelPtr make(const MatMul& op, const MatMulSize& s, bool has_bias) {
+template <class T> KernelPtr make(const MatMulOp& op, const MatMulSize& s, bool has_bias) {
   return make_kernel([s, has_bias, ta = op.transpose_a, tb = op.transpose_b](const Launch& l) {
     for (std::int64_t i = 0; i < s.count; ++i)
       multiply<T>(s, view<T>(l.in[0], i, s.m, s.k, ta), view<T>(l.in[1], i, s.k, s.n, tb),
@@ -86,7 +86,7 @@ template <class T> KernelPtr make(const MatMul& op, const MatMulSize& s, bool ha
 }  // namespace
 
 KernelPtr make_matmul_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const MatMul&>(spec.op);
+  const auto& op = static_cast<const MatMulOp&>(spec.op);
   const MatMulSize size = matmul_size(op, spec.inputs);
   const bool has_bias = spec.inputs.size() == 3;
   switch (spec.inputs[0].dtype) {

@@ -6,7 +6,7 @@
 namespace tandem {
 
 KernelPtr make_movement_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const Movement&>(spec.op);
+  const auto& op = static_cast<const MovementOp&>(spec.op);
   return make_kernel(
       [size = size_of(spec.outputs[0].dtype), regions = op.regions(spec.inputs)](const Launch& l) {
         constexpr std::int64_t kZero = 0;

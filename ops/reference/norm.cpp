@@ -62,8 +62,8 @@ void sums(const BatchNormSize& s, const T* x, const T* mean, const T* g, T* sum,
 class ReferenceSums final : public Kernel {
  public:
   explicit ReferenceSums(const KernelSpec& spec) : size_(size_of_norm(spec)), gradient_(spec.inputs[0]) {
-    const auto& op = static_cast<const BatchNormSums&>(spec.op);
-    const Pointwise expression(op.rounded(), gradient_.dtype);
+    const auto& op = static_cast<const BatchNormSumsOp&>(spec.op);
+    const PointwiseOp expression(op.rounded(), gradient_.dtype);
     const Types outputs{gradient_};
     expression_ = make_pointwise_reference(
         {expression, spec.inputs.subspan(2), outputs, spec.tag, spec.threads, spec.microbatches, 0});
@@ -95,7 +95,7 @@ bool is_f32_or_f64(DType dtype) { return dtype == DType::f32 || dtype == DType::
 
 KernelPtr make_batch_norm_reference(const KernelSpec& spec) {
   const BatchNormSize s = size_of_norm(spec);
-  const double epsilon = static_cast<const BatchNorm&>(spec.op).epsilon;
+  const double epsilon = static_cast<const BatchNormOp&>(spec.op).epsilon;
   switch (spec.inputs[0].dtype) {
     case DType::f32: return make_kernel([s, epsilon](const Launch& l) { batch_norm<float>(s, epsilon, l); });
     case DType::f64: return make_kernel([s, epsilon](const Launch& l) { batch_norm<double>(s, epsilon, l); });
@@ -106,11 +106,12 @@ KernelPtr make_batch_norm_reference(const KernelSpec& spec) {
 KernelPtr make_batch_norm_statistics_reference(const KernelSpec& spec) {
   const auto make = [&](auto zero) {
     using T = decltype(zero);
-    return make_kernel([s = size_of_norm(spec),
-                        epsilon = static_cast<const BatchNormStatistics&>(spec.op).epsilon](const Launch& l) {
-      const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
-      statistics(s, epsilon, static_cast<const T*>(l.in[0]), out(0), out(1), out(2));
-    });
+    return make_kernel(
+        [s = size_of_norm(spec),
+         epsilon = static_cast<const BatchNormStatisticsOp&>(spec.op).epsilon](const Launch& l) {
+          const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
+          statistics(s, epsilon, static_cast<const T*>(l.in[0]), out(0), out(1), out(2));
+        });
   };
   const DType dtype = spec.inputs[0].dtype;
   if (!is_f32_or_f64(dtype)) return nullptr;

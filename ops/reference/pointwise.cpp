@@ -26,7 +26,7 @@ template <class T> T round_to(DType dtype, T value) {
 template <class T> class ReferencePointwise final : public Kernel {
  public:
   explicit ReferencePointwise(const KernelSpec& spec)
-      : program_(static_cast<const Pointwise&>(spec.op).program),
+      : program_(static_cast<const PointwiseOp&>(spec.op).program),
         types_(spec.inputs.begin(), spec.inputs.end()),
         out_(spec.outputs[0]) {
     for (const auto& t : types_) strides_.push_back(broadcast_strides(t.shape, out_.shape));
@@ -42,8 +42,7 @@ template <class T> class ReferencePointwise final : public Kernel {
   }
 
  private:
-  T value(const PointwiseInstruction& instruction, const T* registers, const Launch& l,
-          std::int64_t i) const {
+  T value(const PointwiseTerm& instruction, const T* registers, const Launch& l, std::int64_t i) const {
     const auto in = [&](int r) { return r < 0 ? T(0) : registers[r]; };
     switch (instruction.code) {
       case PointwiseCode::input: {
@@ -62,7 +61,7 @@ template <class T> class ReferencePointwise final : public Kernel {
     return result;
   }
 
-  PointwiseProgram program_;
+  PointwiseExpression program_;
   Types types_;
   TensorType out_;
   std::vector<Strides> strides_;

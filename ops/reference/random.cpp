@@ -7,16 +7,17 @@ namespace tandem {
 namespace {
 
 template <class T> KernelPtr make(const KernelSpec& spec) {
-  return make_kernel([mask = DropoutMask(spec), p = static_cast<const Dropout&>(spec.op).p](const Launch& l) {
-    const T scale = static_cast<T>(1 / (1 - p));
-    const RngKey key = mask.key(l);
-    for (std::int64_t row = 0; row < mask.rows; ++row)
-      for (std::int64_t e = 0; e < mask.row_elements; ++e) {
-        const float u = uniform(key, mask.sample(l, row), static_cast<std::uint64_t>(e));
-        const std::int64_t i = row * mask.row_elements + e;
-        static_cast<T*>(l.out[0])[i] = mask.keeps(u) ? static_cast<const T*>(l.in[0])[i] * scale : T(0);
-      }
-  });
+  return make_kernel(
+      [mask = DropoutMask(spec), p = static_cast<const DropoutOp&>(spec.op).p](const Launch& l) {
+        const T scale = static_cast<T>(1 / (1 - p));
+        const RngKey key = mask.key(l);
+        for (std::int64_t row = 0; row < mask.rows; ++row)
+          for (std::int64_t e = 0; e < mask.row_elements; ++e) {
+            const float u = uniform(key, mask.sample(l, row), static_cast<std::uint64_t>(e));
+            const std::int64_t i = row * mask.row_elements + e;
+            static_cast<T*>(l.out[0])[i] = mask.keeps(u) ? static_cast<const T*>(l.in[0])[i] * scale : T(0);
+          }
+      });
 }
 
 }  // namespace

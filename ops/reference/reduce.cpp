@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include <tandem/core/base/element.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/broadcast.h>
-#include <tandem/ops/element.h>
 #include <tandem/ops/reference/kernels.h>
 
 namespace tandem {
@@ -71,7 +71,7 @@ template <class In, class Out> void reduce(Reduction kind, const Groups& groups,
 }  // namespace
 
 KernelPtr make_reduce_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const Reduce&>(spec.op);
+  const auto& op = static_cast<const ReduceOp&>(spec.op);
   return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind,
                       in = spec.inputs[0].dtype, out = spec.outputs[0].dtype](const Launch& l) {
     visit_dtype(in, [&](auto x) {
@@ -83,7 +83,7 @@ KernelPtr make_reduce_reference(const KernelSpec& spec) {
 }
 
 KernelPtr make_first_extreme_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const FirstExtreme&>(spec.op);
+  const auto& op = static_cast<const FirstExtremeOp&>(spec.op);
   return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind,
                       dtype = spec.inputs[0].dtype](const Launch& l) {
     visit_dtype(dtype, [&](auto zero) {
@@ -103,7 +103,7 @@ KernelPtr make_first_extreme_reference(const KernelSpec& spec) {
 }
 
 KernelPtr make_arg_extreme_reference(const KernelSpec& spec) {
-  const auto& op = static_cast<const ArgExtreme&>(spec.op);
+  const auto& op = static_cast<const ArgExtremeOp&>(spec.op);
   return make_kernel([s = AxisSplit(spec.inputs[0].shape, op.axis), kind = op.kind,
                       dtype = spec.inputs[0].dtype](const Launch& l) {
     visit_dtype(dtype, [&](auto zero) {

@@ -7,7 +7,7 @@ namespace tandem {
 namespace {
 
 template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
-  const auto& op = static_cast<const SgdUpdate&>(spec.op);
+  const auto& op = static_cast<const SgdUpdateOp&>(spec.op);
   const int states = op.has_momentum() ? 2 : 1;
   return make_kernel([options = op.options, states, n = spec.inputs[0].elements(),
                       guard = Guard(spec, op.guarded),
@@ -26,7 +26,7 @@ template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
 }
 
 template <class T> KernelPtr make_adam(const KernelSpec& spec) {
-  const auto& op = static_cast<const AdamUpdate&>(spec.op);
+  const auto& op = static_cast<const AdamUpdateOp&>(spec.op);
   return make_kernel([options = op.options, n = spec.inputs[0].elements(), guard = Guard(spec, op.guarded),
                       t = Coefficient(spec, 4), lr = Coefficient(spec, 5),
                       steps = spec.inputs[4]](const Launch& l) {

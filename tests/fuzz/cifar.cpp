@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/datasets/cifar.h>
 
 #include "../temporary_directory.h"

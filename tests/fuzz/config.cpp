@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 
 #include "config_text.h"
 

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string>
 
-#include <tandem/core/checksum.h>
-#include <tandem/core/error.h>
+#include <tandem/core/base/checksum.h>
+#include <tandem/core/base/error.h>
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace {

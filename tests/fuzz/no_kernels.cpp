@@ -1,6 +1,6 @@
 // Fuzzers read, and compute nothing: they are built without the ops.
-#include <tandem/core/error.h>
-#include <tandem/core/kernel.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
 
 namespace tandem {
 

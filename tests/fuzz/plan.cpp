@@ -1,5 +1,5 @@
 // Whatever a plan file holds, it is read, or refused with an Error.
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/plan/plan_file.h>
 
 #include "fuzzed_file.h"

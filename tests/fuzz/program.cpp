@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <string>
 
-#include <tandem/core/error.h>
-#include <tandem/core/placement.h>
-#include <tandem/core/program_json.h>
-#include <tandem/core/verify.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/placement.h>
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Whatever a safetensors file holds, it is read within its bytes, or refused with an Error.
-#include <tandem/core/error.h>
+#include <tandem/core/base/error.h>
 #include <tandem/nn/safetensors.h>
 
 #include "fuzzed_file.h"

@@ -1,0 +1,31 @@
+#pragma once
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include <tandem/core/base/types.h>
+
+namespace tandem {
+
+/// bfloat16 is the upper half of a float; rounding is to nearest, ties to even.
+inline float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+inline std::uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16, nan = bits >> 16 | 0x40u;
+  return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);  // no branch
+}
+
+/// Of `n` elements each.
+void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n);
+void floats_to_bf16(const float* from, std::uint16_t* to, std::int64_t n);
+
+/// What `count` numbers in so many bytes are that a Program takes or gives as f32 or as f64.
+inline DType floating_dtype(std::size_t bytes, std::size_t count) {
+  return bytes == count * sizeof(double) ? DType::f64 : DType::f32;
+}
+
+/// Element `index` of an array of any dtype, as double. One at a time: for tests, setup and printing.
+double load_element(DType dtype, const void* data, std::int64_t index);
+void store_element(DType dtype, void* data, std::int64_t index, double value);
+
+}  // namespace tandem

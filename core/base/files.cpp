@@ -1,0 +1,174 @@
+#include <tandem/core/base/files.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem {
+
+namespace fs = std::filesystem;
+
+Files& Files::system() {
+  static Files files;
+  return files;
+}
+
+int Files::open(const std::string& path, int flags, mode_t mode) { return ::open(path.c_str(), flags, mode); }
+ssize_t Files::write(int file, const void* data, std::size_t bytes) { return ::write(file, data, bytes); }
+int Files::fsync(int file) { return ::fsync(file); }
+int Files::close(int file) { return ::close(file); }
+int Files::mkdir(const std::string& path) { return ::mkdir(path.c_str(), 0777); }
+int Files::rename(const std::string& from, const std::string& to) {
+  return std::rename(from.c_str(), to.c_str());
+}
+int Files::unlink(const std::string& path) { return ::unlink(path.c_str()); }
+int Files::rmdir(const std::string& path) { return ::rmdir(path.c_str()); }
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::string& path) {
+  throw Error(fmt::format("{} '{}': {}", what, path, std::system_category().message(errno)));
+}
+
+// The result of a call, made again while a signal interrupts it.
+template <class Call> auto retried(const std::string& what, const std::string& path, Call call) {
+  for (;;) {
+    if (const auto result = call(); result >= 0) return result;
+    if (errno != EINTR) fail(what, path);
+  }
+}
+
+// Closes what it opened.
+class Opened {
+ public:
+  Opened(Files& files, const std::string& path, int flags)
+      : files_(files),
+        path_(path),
+        file_(retried("cannot open", path, [&] { return files.open(path, flags | O_CLOEXEC, 0666); })) {}
+  ~Opened() {
+    if (file_ >= 0) files_.close(file_);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+
+  void write(std::span<const std::byte> data) {
+    while (!data.empty()) {
+      const auto written = retried("cannot write", path_, [&] {
+        const ssize_t n = files_.write(file_, data.data(), data.size());
+        if (n == 0) errno = ENOSPC;
+        return n == 0 ? -1 : n;
+      });
+      data = data.subspan(static_cast<std::size_t>(written));
+    }
+  }
+  // An interrupted close has closed all the same (Linux). Other failures may mean lost data.
+  void finish() {
+    retried("cannot write to the disk", path_, [&] { return files_.fsync(file_); });
+    if (files_.close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail("cannot close", path_);
+  }
+
+ private:
+  Files& files_;
+  const std::string path_;
+  int file_;
+};
+
+std::string parent_of(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+}  // namespace
+
+void write_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write) {
+  Opened file(files, path, O_WRONLY | O_CREAT | O_TRUNC);
+  write([&](std::span<const std::byte> data) { file.write(data); });
+  file.finish();
+}
+
+void replace_durably(Files& files, const std::string& path, const std::function<void(const Sink&)>& write) {
+  const std::string fresh = path + ".tmp";
+  try {
+    write_durably(files, fresh, write);
+    rename_durably(files, fresh, path);
+  } catch (...) {
+    files.unlink(fresh);
+    throw;
+  }
+}
+
+void rename_durably(Files& files, const std::string& from, const std::string& to) {
+  retried("cannot rename to", to, [&] { return files.rename(from, to); });
+  sync_directory(files, parent_of(to));
+}
+
+void sync_directory(Files& files, const std::string& path) {
+  Opened directory(files, path, O_RDONLY | O_DIRECTORY);
+  directory.finish();
+}
+
+void make_directory(Files& files, const std::string& path) {
+  retried("cannot make directory", path, [&] { return files.mkdir(path); });
+}
+
+void make_directories(Files& files, const std::string& path) {
+  const fs::path directory = path;
+  std::error_code error;
+  if (directory.empty() || fs::is_directory(directory, error)) return;
+  const std::string parent = parent_of(path), name = directory.filename().string();
+  make_directories(files, parent);
+  if (name.empty() || fs::is_directory(directory, error)) return;  // "a/b/", "a/..", whose a is new
+  try {
+    make_directory(files, path);
+  } catch (const Error&) {
+    if (!fs::is_directory(directory, error)) throw;  // else another process has just made it
+  }
+  sync_directory(files, parent);
+}
+
+void remove_directory(Files& files, const std::string& path) {
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(path, error).type();
+  if (type == fs::file_type::not_found) return;
+  if (type == fs::file_type::symlink) {
+    retried("cannot remove", path, [&] { return files.unlink(path); });
+    return;
+  }
+  for (const std::string& name : names_in(path)) {
+    const std::string file = path + "/" + name;
+    retried("cannot remove", file, [&] { return files.unlink(file); });
+  }
+  retried("cannot remove", path, [&] { return files.rmdir(path); });
+}
+
+// Not by std::filesystem, whose iterator ends the process where it gets no memory.
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), closedir);
+  if (!stream && errno == ENOENT) return names;
+  while (stream) {
+    errno = 0;  // tells the end from a failure
+    const dirent* const entry = readdir(stream.get());
+    if (!entry) break;
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (errno != 0) fail("cannot read directory", directory);
+  std::ranges::sort(names);
+  return names;
+}
+
+}  // namespace tandem

@@ -1,0 +1,117 @@
+#include <tandem/core/base/team.h>
+
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+#ifdef TANDEM_HAS_OPENMP
+#include <omp.h>
+#endif
+
+namespace tandem {
+namespace {
+struct KernelSchedAttr {  // sched_setattr(2); libraries before glibc 2.41 do not declare it
+  std::uint32_t size, policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+// What OpenMP lets a team of this thread have.
+int most_of_a_team() {
+#ifdef TANDEM_HAS_OPENMP
+  return omp_get_level() == 0 && omp_get_max_active_levels() < 1 ? 1 : omp_get_thread_limit();
+#else
+  return std::numeric_limits<int>::max();  // each is one thread
+#endif
+}
+}  // namespace
+
+int default_threads() {
+  if (const char* text = std::getenv("TANDEM_THREADS")) {
+    constexpr int kMost = 1024;
+    const std::string_view given(text);
+    int n = 0;
+    const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), n);
+    if (error != std::errc() || end != given.data() + given.size() || n < 1 || n > kMost)
+      throw Error(fmt::format("TANDEM_THREADS='{}': it must be a number from 1 to {}", given, kMost));
+    return n;
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::clamp(CPU_COUNT(&set), 1, most_of_a_team());
+  return 1;
+}
+
+void prefer_short_turns() {
+  constexpr std::uint64_t kTurn = 100'000;  // the least the kernel takes
+  KernelSchedAttr attr{};
+  if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER) return;
+  attr.runtime_ns = kTurn;
+  syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+#ifdef TANDEM_HAS_OPENMP
+TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()), dynamic_(omp_get_dynamic() != 0) {
+  if (const int most = most_of_a_team(); threads > most)
+    throw Error(fmt::format(
+        "a team of {} threads: OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS allows OpenMP {}, and kernels would wait "
+        "for the others forever",
+        threads, most));
+  omp_set_dynamic(0);  // as they would for those that OpenMP thinks better left out
+  omp_set_num_threads(threads);
+}
+TeamSize::~TeamSize() {
+  omp_set_num_threads(outer_);
+  omp_set_dynamic(dynamic_ ? 1 : 0);
+}
+
+namespace {
+// Gives this thread all cores that teams may use, and no word of binding to the program that it starts.
+bool unbind() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(static_cast<std::size_t>(omp_get_place_num_procs(place)));
+    omp_get_place_proc_ids(place, ids.data());
+    for (int id : ids) CPU_SET(static_cast<std::size_t>(id), &cores);
+  }
+  for (const char* setting : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"})
+    if (unsetenv(setting) != 0) return false;
+  return sched_setaffinity(0, sizeof cores, &cores) == 0;
+}
+}  // namespace
+
+void prepare_teams(char** argv) {
+  constexpr const char* kSpins = "1000";  // of some 40 ns: as long as a sleeper takes to wake
+  const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
+  const bool spins = !std::getenv("GOMP_SPINCOUNT") && !std::getenv("OMP_WAIT_POLICY");
+  if (!bound && !spins) return;
+  if (bound && !unbind()) return;
+  if (spins && setenv("GOMP_SPINCOUNT", kSpins, 1) != 0) return;
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  execv(self.c_str(), argv);      // under its own name, which ps and pkill go by;
+  execv("/proc/self/exe", argv);  // both return only when they fail
+}
+#else
+TeamSize::TeamSize(int) : outer_(1), dynamic_(false) {}
+TeamSize::~TeamSize() = default;
+void prepare_teams(char**) {}
+#endif
+
+}  // namespace tandem

@@ -1,0 +1,152 @@
+#include <tandem/core/graph/graph.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+
+namespace tandem {
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::backward: return "backward";
+    case Phase::update: return "update";
+    case Phase::barrier: return "barrier";
+  }
+  return "?";
+}
+
+NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
+  const Types in = types(inputs);
+  Types out;
+  try {
+    out = op->infer(in);
+  } catch (const NoRule&) {
+    throw;
+  } catch (const Error& e) {
+    std::string shapes;
+    for (const auto& t : in) shapes += (shapes.empty() ? "" : ", ") + to_string(t);
+    throw Error(
+        fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->label(), shapes, e.what()));
+  }
+  const auto id = static_cast<NodeId>(nodes_.size());
+  Node node{std::move(op), std::move(inputs), {}, std::move(tag)};
+  for (auto& type : out) {
+    node.outputs.push_back(static_cast<ValueId>(values_.size()));
+    values_.push_back({std::move(type), id});
+  }
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+StateId Graph::add_state(State state) {
+  if (find_state(state.path) >= 0) throw Error(fmt::format("state '{}' exists already", state.path));
+  states_.push_back(std::move(state));
+  return static_cast<StateId>(states_.size()) - 1;
+}
+
+ValueId Graph::add_value(TensorType type) {
+  values_.push_back({std::move(type), -1});
+  return static_cast<ValueId>(values_.size()) - 1;
+}
+
+Types Graph::types(std::span<const ValueId> ids) const {
+  Types result;
+  for (ValueId id : ids) result.push_back(type(id));
+  return result;
+}
+
+StateId Graph::find_state(const std::string& path) const {
+  const auto found =
+      std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.path == path; });
+  return found == states_.end() ? -1 : static_cast<StateId>(found - states_.begin());
+}
+
+bool same_place(const Tag& a, const Tag& b) {
+  return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
+         a.microbatch == b.microbatch && a.channel == b.channel;
+}
+
+bool in_module(std::string_view path, std::string_view module) {
+  return path == module ||
+         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
+}
+
+std::int64_t Graph::next_channel() const {
+  std::int64_t next = 0;
+  for (const Node& n : nodes_) next = std::max(next, n.tag.channel + 1);
+  return next;
+}
+
+std::vector<std::vector<NodeId>> Graph::readers() const {
+  std::vector<std::vector<NodeId>> result(values_.size());
+  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id)
+    for (ValueId v : node(id).inputs)
+      if (auto& r = result[static_cast<std::size_t>(v)]; r.empty() || r.back() != id) r.push_back(id);
+  return result;
+}
+
+std::optional<ValueId> view_of(const Graph& graph, const Node& node) {
+  for (const Alias& a : node.op->may_alias(graph.types(node.inputs)))
+    if (a.kind == Alias::view) return node.inputs[static_cast<std::size_t>(a.input)];
+  return std::nullopt;
+}
+
+void verify(const Graph& graph) {
+  const auto values = static_cast<ValueId>(graph.values().size());
+  std::vector<bool> made;  // values without a producer are arguments
+  for (const Value& v : graph.values()) made.push_back(v.producer < 0);
+  std::vector<bool> assigned(graph.states().size(), false);
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+    const Node& node = graph.node(id);
+    const auto where = [&] {
+      return fmt::format("node {} ({} at '{}')", id, node.op->name(), node.tag.path);
+    };
+    for (ValueId v : node.inputs)
+      if (v < 0 || v >= values || !made[static_cast<std::size_t>(v)])
+        throw Error(fmt::format("{} reads value {} before it is made", where(), v));
+    for (ValueId v : node.outputs) {
+      if (v < 0 || v >= values || made[static_cast<std::size_t>(v)] || graph.value(v).producer != id)
+        throw Error(fmt::format("{} is not the one producer of value {}", where(), v));
+      made[static_cast<std::size_t>(v)] = true;
+    }
+    if (node.op->infer(graph.types(node.inputs)) != graph.types(node.outputs))
+      throw Error(fmt::format("{}: output types are not what infer gives", where()));
+    if (const auto* assign = as<AssignOp>(node)) {
+      const auto state = static_cast<std::size_t>(assign->state);
+      if (state >= assigned.size())
+        throw Error(fmt::format("{} assigns to unknown state {}", where(), state));
+      if (assigned[state])
+        throw Error(fmt::format("{}: state '{}' is assigned twice in a batch", where(),
+                                graph.state(assign->state).path));
+      assigned[state] = true;
+      if (graph.type(node.inputs[0]) != graph.state(assign->state).type)
+        throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(),
+                                graph.state(assign->state).path, to_string(graph.state(assign->state).type),
+                                to_string(graph.type(node.inputs[0]))));
+    }
+    if (const auto* read = as<ReadOp>(node))
+      if (static_cast<std::size_t>(read->state) >= graph.states().size() ||
+          graph.state(read->state).type != read->type)
+        throw Error(fmt::format("{} reads state {} with another type or none", where(), read->state));
+  }
+}
+
+std::string to_string(const Graph& graph) {
+  std::string text;
+  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+    const Node& n = graph.node(id);
+    std::string types;
+    for (ValueId v : n.outputs) types += (types.empty() ? "" : ", ") + to_string(graph.type(v));
+    text += fmt::format("{} {} = {}{{{}}}({}) : {}  @{} {} stage {} mb {} lag {}\n", id,
+                        fmt::join(n.outputs, ","), n.op->name(), n.op->attributes(), fmt::join(n.inputs, ","),
+                        types, n.tag.path, name_of(n.tag.phase), n.tag.stage, n.tag.microbatch, n.tag.lag);
+  }
+  return text;
+}
+
+}  // namespace tandem

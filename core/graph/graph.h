@@ -1,0 +1,115 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tandem/core/base/types.h>
+#include <tandem/core/graph/op.h>
+
+namespace tandem {
+
+using ValueId = std::int32_t;
+using NodeId = std::int32_t;
+using StateId = std::int32_t;
+
+enum class Phase : std::uint8_t { forward, backward, update, barrier };
+std::string_view name_of(Phase phase);
+
+/// Where a node comes from and where it goes. Backward nodes inherit path, stage and rng_id from
+/// the forward node they differentiate.
+struct Tag {
+  Phase phase = Phase::forward;
+  std::string path{};  ///< module path: "layer1.0.conv2"
+  int stage = 0;       ///< pipeline stage = device
+  int microbatch = 0;
+  int lane = 0;               ///< compute lane of the stage
+  int lag = 0;                ///< in unit u the node works on batch u − lag
+  std::uint64_t rng_id = 0;   ///< hash(path, call number)
+  std::int64_t channel = -1;  ///< of a transfer or collective: unique, and the same at all its ends
+};
+
+/// Is `path` that of the module, or of one inside it? "layer1.0.conv2" is in "layer1.0", and not in
+/// "layer1.1".
+bool in_module(std::string_view path, std::string_view module);
+
+/// Are nodes with these tags done by the same lane of the same stage, in the same phase, for the same batch
+/// and micro-batch?
+bool same_place(const Tag& a, const Tag& b);
+
+/// Single assignment: a node is an op applied to values, giving new values. Nodes and values are
+/// named by id, and a node's inputs always precede it.
+struct Node {
+  OpPtr op;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Tag tag;
+};
+
+struct Value {
+  TensorType type;
+  NodeId producer = -1;
+};
+
+/// How the paths of state begin that belongs to the optimizer and not to the model.
+inline constexpr std::string_view kOptimizerPath = "optimizer.";
+
+/// State that persists between batches, named by path: "layer1.0.conv2.weight".
+struct State {
+  std::string path{};
+  TensorType type{};
+  bool trained = false;  ///< receives a gradient and an update
+  int stage = 0;
+};
+
+/// Everything a training step does, as nodes: arithmetic, reads and assigns of state, inputs,
+/// results, collectives, transfers and copies alike. A plain value; passes take one and return one.
+class Graph {
+ public:
+  /// Appends a node; infers its output types. Throws Error naming path, op and shapes on mismatch.
+  NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
+  StateId add_state(State state);
+  /// A value that no node makes: the argument of a graph that is evaluated by hand.
+  ValueId add_value(TensorType type);
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<State>& states() const { return states_; }
+  const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
+  const Value& value(ValueId id) const { return values_[static_cast<std::size_t>(id)]; }
+  const TensorType& type(ValueId id) const { return value(id).type; }
+  Types types(std::span<const ValueId> ids) const;
+  Tag& tag(NodeId id) { return nodes_[static_cast<std::size_t>(id)].tag; }
+  State& state(StateId id) { return states_[static_cast<std::size_t>(id)]; }
+  const State& state(StateId id) const { return states_[static_cast<std::size_t>(id)]; }
+  /// −1 when there is no state of that path.
+  StateId find_state(const std::string& path) const;
+
+  /// The least channel above all that are taken.
+  std::int64_t next_channel() const;
+  /// For each value, the nodes that read it, ascending.
+  std::vector<std::vector<NodeId>> readers() const;
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<Value> values_;
+  std::vector<State> states_;
+};
+
+/// The node's op as one of class `T`; null where it is another's.
+template <class T> const T* as(const Node& node) { return dynamic_cast<const T*>(node.op.get()); }
+
+/// The input that the node's output *is* under another type (Alias::view), if it is one.
+std::optional<ValueId> view_of(const Graph& graph, const Node& node);
+
+/// Checks what every pass must preserve: ids in range, inputs before their readers, one producer
+/// per value, types as `infer` gives them, each state assigned at most once. Throws Error.
+void verify(const Graph& graph);
+
+/// One line a node: "12 %31 = matmul{...}(%4, %7) : f32[8, 16]  @layer1 forward".
+std::string to_string(const Graph& graph);
+
+}  // namespace tandem

@@ -1,0 +1,37 @@
+#pragma once
+#include <vector>
+
+#include <tandem/core/graph/graph.h>
+
+namespace tandem {
+
+/// For passes that put nodes between others: nodes may be added and rewired in any order, and `finish`
+/// writes the graph down again with inputs before their readers. Value ids of the original stay valid
+/// during the edit.
+class GraphEdit {
+ public:
+  explicit GraphEdit(Graph graph) : graph_(std::move(graph)) {
+    for (const Node& n : graph_.nodes()) inputs_.push_back(n.inputs);
+  }
+
+  /// The original and all added nodes; their inputs are those of `inputs`.
+  const Graph& graph() const { return graph_; }
+  NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
+  /// `add` for ops with one output, which it returns.
+  ValueId add1(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
+    return graph_.node(add(std::move(op), std::move(inputs), std::move(tag))).outputs[0];
+  }
+  const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[static_cast<std::size_t>(n)]; }
+  void rewire(NodeId reader, ValueId from, ValueId to);
+  Tag& tag(NodeId n) { return graph_.tag(n); }
+  State& state(StateId s) { return graph_.state(s); }
+
+  /// Nodes keep their order where inputs allow; added ones come as late as their readers allow.
+  Graph finish() const;
+
+ private:
+  Graph graph_;
+  std::vector<std::vector<ValueId>> inputs_;
+};
+
+}  // namespace tandem

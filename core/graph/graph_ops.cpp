@@ -1,0 +1,60 @@
+#include <tandem/core/graph/graph_ops.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/graph/trace.h>
+
+namespace tandem {
+std::string ReadOp::attributes() const { return fmt::format("state={} age={}", state, age); }
+Tensors ReadOp::vjp(const VjpArgs&) const { return {}; }
+Tensors ReadOp::vmap(const VmapArgs& args) const {
+  return Trace::current()->apply(std::make_shared<ReadOp>(state, age, with_models(type, args.models)), {});
+}
+
+std::string AssignOp::attributes() const { return fmt::format("state={}", state); }
+Types AssignOp::infer(std::span<const TensorType> inputs) const {
+  if (inputs.size() != 1) throw Error("takes one value");
+  return {};
+}
+Tensors AssignOp::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors AssignOp::vmap(const VmapArgs& args) const {
+  return Trace::current()->apply(std::make_shared<AssignOp>(state), args.inputs);
+}
+
+std::string InputOp::attributes() const { return fmt::format("name={} per_model={}", input, int{per_model}); }
+Tensors InputOp::vjp(const VjpArgs&) const { return {}; }
+Tensors InputOp::vmap(const VmapArgs& args) const {
+  return Trace::current()->apply(std::make_shared<InputOp>(input, with_models(type, args.models), per_model),
+                                 {});
+}
+Work InputOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+  return streaming_work(in, out, 0);
+}
+
+Tensors ResultOp::vjp(const VjpArgs&) const { return {Tensor()}; }
+Tensors ResultOp::vmap(const VmapArgs& args) const {
+  return Trace::current()->apply(std::make_shared<ResultOp>(result), args.inputs);
+}
+
+std::string ConstantOp::attributes() const {
+  const std::string_view contents(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return fmt::format("type={} hash={:016x}", to_string(type), fnv1a(contents));
+}
+Tensors ConstantOp::vjp(const VjpArgs&) const { return {}; }
+Tensors ConstantOp::vmap(const VmapArgs&) const {
+  no_rule(*this, "vmap", "a constant is shared by all models");
+}
+Work ConstantOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
+  return streaming_work(in, out, 0);
+}
+
+bool is_leaf(const Node& node) {
+  const Op* op = node.op.get();
+  return dynamic_cast<const ReadOp*>(op) || dynamic_cast<const InputOp*>(op) ||
+         dynamic_cast<const ConstantOp*>(op);
+}
+
+}  // namespace tandem

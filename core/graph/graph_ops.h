@@ -1,0 +1,99 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/op.h>
+
+namespace tandem {
+
+/// read(state, age): what batch b−age assigned to the state, or the state at the start of the run when
+/// that batch precedes it. Never computed: its output *is* the state's memory.
+class ReadOp final : public Op {
+ public:
+  ReadOp(StateId state, int age, TensorType type) : state(state), age(age), type(std::move(type)) {}
+  std::string_view name() const override { return "read"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType>) const override { return {type}; }
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors vmap(const VmapArgs&) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const StateId state;
+  const int age;
+  const TensorType type;
+};
+
+/// assign(state, value): the state's contents from this batch on. Free where the value can be placed in
+/// the state's memory, a copy elsewhere.
+class AssignOp final : public Op {
+ public:
+  explicit AssignOp(StateId state) : state(state) {}
+  std::string_view name() const override { return "assign"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType> inputs) const override;
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors vmap(const VmapArgs&) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const StateId state;
+};
+
+/// Data that the host supplies per batch. `per_model` inputs (learning rates, seeds) get a leading
+/// model axis when the graph is batched; the others are shared by all models.
+class InputOp final : public Op {
+ public:
+  InputOp(std::string input, TensorType type, bool per_model)
+      : input(std::move(input)), type(std::move(type)), per_model(per_model) {}
+  std::string_view name() const override { return "input"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType>) const override { return {type}; }
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors vmap(const VmapArgs&) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const std::string input;
+  const TensorType type;
+  const bool per_model;
+};
+
+/// Delivers its input to the host, by batch.
+class ResultOp final : public Op {
+ public:
+  explicit ResultOp(std::string result) : result(std::move(result)) {}
+  std::string_view name() const override { return "result"; }
+  std::string attributes() const override { return "name=" + result; }
+  Types infer(std::span<const TensorType>) const override { return {}; }
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors vmap(const VmapArgs&) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const std::string result;
+};
+
+/// Fixed contents.
+class ConstantOp final : public Op {
+ public:
+  ConstantOp(TensorType type, std::vector<std::byte> bytes)
+      : type(std::move(type)), bytes(std::move(bytes)) {}
+  std::string_view name() const override { return "constant"; }
+  std::string attributes() const override;
+  Types infer(std::span<const TensorType>) const override { return {type}; }
+  Tensors vjp(const VjpArgs&) const override;
+  Tensors vmap(const VmapArgs&) const override;
+  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override;
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+
+  const TensorType type;
+  const std::vector<std::byte> bytes;
+};
+
+/// Does it only name what is there before anything is computed: a read of state, the host's data, a constant?
+bool is_leaf(const Node& node);
+
+}  // namespace tandem

@@ -1,0 +1,98 @@
+#pragma once
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/op.h>
+
+namespace tandem {
+
+class Comm;
+class Host;
+class KernelTable;
+
+/// Who is running: filled in once per rank.
+struct RankContext {
+  int rank = 0;     ///< replica · stages + stage
+  int replica = 0;  ///< which data-parallel copy
+  int replicas = 1;
+  int stage = 0;  ///< which pipeline stage (the Program's device)
+  int stages = 1;
+  Comm* comm = nullptr;  ///< null outside a distributed run
+  Host* host = nullptr;  ///< supplies inputs, takes results
+};
+
+/// What is known when a kernel is prepared, before the first instruction.
+struct KernelSpec {
+  const Op& op;
+  std::span<const TensorType> inputs;
+  std::span<const TensorType> outputs;
+  const Tag& tag;
+  int threads = 1;            ///< team size of the lane it will run on
+  int microbatches = 1;       ///< of the Program
+  std::uint64_t channel = 0;  ///< of a transfer or collective: unique in the Program, same at all ends
+  int pieces = 1;             ///< wished for (Kernel::pieces); a kernel may have others
+  const KernelTable* table = nullptr;  ///< that was asked, for kernels made of others; `make` sets it
+};
+
+/// What changes from launch to launch.
+struct Launch {
+  const void* const* in;  ///< one address per input
+  void* const* out;       ///< one address per output
+  void* workspace;        ///< `Kernel::workspace()` bytes, 64-byte aligned, planned
+  std::int64_t batch;     ///< the batch this execution works on
+  const RankContext* rank;
+};
+
+/// An op made ready for given types and a given team: primitives exist, nothing is allocated or
+/// looked up by `run`. `run` must not keep state between calls: a kernel may be shared by instructions.
+class Kernel {
+ public:
+  virtual ~Kernel() = default;
+  /// Scratch bytes, placed by the planner for the duration of the instruction.
+  virtual std::int64_t workspace() const { return 0; }
+  virtual void run(const Launch& launch) const = 0;
+
+  /// How many equal parts of the first output, one after the other in memory, a run makes one by one. While a
+  /// part is in the caches, another kernel can work on it.
+  virtual int pieces() const { return 1; }
+  /// Makes one of them. All of them, in order, are a run.
+  virtual void run_piece(const Launch& launch, int piece) const;
+};
+using KernelPtr = std::unique_ptr<Kernel>;
+
+/// A kernel from a callable: for ops that need neither primitive nor scratch.
+KernelPtr make_kernel(std::function<void(const Launch&)> run, std::int64_t workspace = 0);
+
+/// Prepares a kernel, or returns null when this table has none for these types.
+using KernelFactory = KernelPtr (*)(const KernelSpec&);
+
+/// A backend's kernels: an explicit list, built by a function that names them all. A table may fall
+/// back on another (the CPU's on the reference kernels).
+class KernelTable {
+ public:
+  explicit KernelTable(std::string backend, const KernelTable* fallback = nullptr)
+      : backend_(std::move(backend)), fallback_(fallback) {}
+  void add(std::string_view op, KernelFactory factory);
+  bool has(std::string_view op) const;
+  /// Operands in bf16 or f16 that no kernel takes are computed through f32 (through_f32.h). Throws Error
+  /// naming op, types and backend when there is no kernel.
+  KernelPtr make(const KernelSpec& asked) const;
+  const std::string& backend() const { return backend_; }
+
+ private:
+  std::string backend_;
+  const KernelTable* fallback_;
+  std::unordered_map<std::string, KernelFactory> factories_;
+};
+
+/// Plain loops in float and double, one thread: the tests' oracle. Defined in ops/.
+const KernelTable& reference_kernels();
+/// The fast CPU kernels, over the reference ones. Defined in ops/.
+const KernelTable& cpu_kernels();
+
+}  // namespace tandem

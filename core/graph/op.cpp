@@ -1,0 +1,42 @@
+#include <tandem/core/graph/op.h>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem {
+
+std::string_view name_of(LaneKind kind) {
+  switch (kind) {
+    case LaneKind::compute: return "compute";
+    case LaneKind::collective: return "collective";
+    case LaneKind::send: return "send";
+    case LaneKind::receive: return "receive";
+    case LaneKind::copy_out: return "copy-out";
+    case LaneKind::copy_in: return "copy-in";
+  }
+  return "?";
+}
+
+void no_rule(const Op& op, std::string_view rule, std::string_view why) {
+  throw NoRule(fmt::format("{} has no {} rule: {}", op.name(), rule, why));
+}
+
+Work streaming_work(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
+                    double flops_per_output) {
+  Work work;
+  for (const auto& t : inputs) work.bytes += static_cast<double>(t.bytes());
+  for (const auto& t : outputs) {
+    work.bytes += static_cast<double>(t.bytes());
+    work.flops += flops_per_output * static_cast<double>(t.elements());
+  }
+  return work;
+}
+
+std::string signature(const Op& op, std::span<const TensorType> inputs) {
+  std::string types;
+  for (const auto& t : inputs) types += (types.empty() ? "" : ", ") + to_string(t);
+  return fmt::format("{}{{{}}}({})", op.name(), op.attributes(), types);
+}
+
+}  // namespace tandem

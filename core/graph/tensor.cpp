@@ -1,0 +1,142 @@
+#include <tandem/core/graph/tensor.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/element.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/trace.h>
+
+namespace tandem {
+namespace {
+
+const Tensor::Impl& get(const Tensor& tensor) {
+  if (!tensor.defined()) throw Error("this Tensor is undefined, as a gradient is before backward()");
+  return *tensor.impl();
+}
+
+}  // namespace
+
+const TensorType& Tensor::type() const { return get(*this).type; }
+
+std::int64_t Tensor::size(int axis) const {
+  const int rank = type().rank();
+  const int i = axis < 0 ? axis + rank : axis;
+  if (i < 0 || i >= rank) throw Error(fmt::format("axis {} of {}", axis, to_string(type())));
+  return shape()[static_cast<std::size_t>(i)];
+}
+
+Tensor Tensor::empty(TensorType type) {
+  auto impl = std::make_shared<Impl>();
+  impl->buffer = allocate(type.bytes());
+  impl->type = std::move(type);
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::zeros(TensorType type) {
+  Tensor t = empty(std::move(type));
+  std::memset(t.data(), 0, static_cast<std::size_t>(t.type().bytes()));
+  return t;
+}
+
+namespace {
+// Of an integer type only what it can hold: a conversion would be cut off, or anything at all.
+void require_value(DType dtype, double value) {
+  const auto fits = [&]<class T>(T) {
+    const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);  // one more than the largest
+    return value == std::trunc(value) && value < above &&
+           value >= static_cast<double>(std::numeric_limits<T>::min());
+  };
+  const bool good = dtype == DType::i32   ? fits(std::int32_t{})
+                    : dtype == DType::i64 ? fits(std::int64_t{})
+                    : dtype == DType::u8  ? fits(std::uint8_t{})
+                                          : true;
+  if (!good) throw Error(fmt::format("{} is no value of {}", value, name_of(dtype)));
+}
+}  // namespace
+
+Tensor Tensor::full(TensorType type, double value) {
+  require_value(type.dtype, value);
+  Tensor t = empty(std::move(type));
+  for (std::int64_t i = 0; i < t.elements(); ++i) store_element(t.dtype(), t.data(), i, value);
+  return t;
+}
+
+Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype) {
+  Tensor t = empty({dtype, std::move(shape)});
+  if (static_cast<std::int64_t>(values.size()) != t.elements())
+    throw Error(fmt::format("{} values do not fill {}", values.size(), to_string(t.type())));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    require_value(dtype, values[i]);
+    store_element(dtype, t.data(), static_cast<std::int64_t>(i), values[i]);
+  }
+  return t;
+}
+
+void* Tensor::data() {
+  if (get(*this).trace)
+    throw Error(
+        "a traced Tensor has no data: it is computed when a Program runs, and delivered as a Trace::result");
+  return impl_->buffer.get();
+}
+void* Tensor::elements_of(std::size_t bytes) {
+  if (bytes != 1 && static_cast<std::int64_t>(bytes) != size_of(dtype()))
+    throw Error(fmt::format("elements of {} are not of {}", to_string(type()),
+                            counted(static_cast<std::int64_t>(bytes), "byte")));
+  return data();
+}
+
+const void* Tensor::data() const { return const_cast<Tensor*>(this)->data(); }
+
+std::vector<double> Tensor::values() const {
+  std::vector<double> result(static_cast<std::size_t>(elements()));
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i] = load_element(dtype(), data(), static_cast<std::int64_t>(i));
+  return result;
+}
+
+double Tensor::item() const {
+  if (elements() != 1)
+    throw Error(fmt::format("item() of {}: it is for a Tensor of one element", to_string(type())));
+  return load_element(dtype(), data(), 0);
+}
+
+Tensor& Tensor::requires_grad(bool on) {
+  if (!get(*this).state.empty())
+    throw Error(fmt::format("state '{}': whether it is trained is said by Parameter::trained", impl_->state));
+  if (on && !is_floating(dtype()))
+    throw Error(fmt::format("{} has no gradient: it is not floating", to_string(type())));
+  impl_->requires_grad = on;
+  return *this;
+}
+bool Tensor::needs_grad() const { return defined() && (impl_->requires_grad || impl_->history); }
+Tensor Tensor::grad() const { return get(*this).grad; }
+void Tensor::set_grad(Tensor grad) {
+  get(*this);
+  impl_->grad = std::move(grad);
+}
+
+bool all_finite(const Tensor& t) { return all_finite(t.type(), t.data()); }
+
+void assign(const Tensor& state, const Tensor& value) {
+  get(value);
+  if (get(state).state.empty())
+    throw Error("assign: the first Tensor is no state of a module that was initialized or loaded");
+  if (state.type() != value.type())
+    throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->state, to_string(state.type()),
+                            to_string(value.type())));
+  if (Trace* trace = Trace::current()) {
+    trace->value(state);  // makes the slot known
+    trace->assign(trace->graph().find_state(state.impl()->state), value);
+    return;
+  }
+  ++state.impl()->version;
+  std::memcpy(state.impl()->buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+}
+
+}  // namespace tandem

@@ -1,0 +1,119 @@
+#include <tandem/core/graph/trace.h>
+
+#include <atomic>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/graph/graph_ops.h>
+
+namespace tandem {
+namespace {
+thread_local Trace* current_trace = nullptr;
+thread_local std::string current_path;
+}  // namespace
+
+Trace::Trace(Graph& graph) : graph_(graph), outer_(current_trace) {
+  static std::atomic<std::uint64_t> traces{0};
+  number_ = outer_ && &outer_->graph_ == &graph ? outer_->number_ : ++traces;
+  current_trace = this;
+}
+Trace::~Trace() { current_trace = outer_; }
+Trace* Trace::current() { return current_trace; }
+
+Tensor Trace::tensor(ValueId id) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->type = graph_.type(id);
+  impl->trace = number_;
+  impl->value = id;
+  return Tensor(std::move(impl));
+}
+
+ValueId Trace::value(const Tensor& tensor) {
+  if (!tensor.defined()) throw Error("an undefined Tensor is used in a trace");
+  const auto& impl = *tensor.impl();
+  if (impl.trace == number_) return impl.value;
+  if (impl.trace != 0)
+    throw Error(
+        "a Tensor of another trace is used in this one; what lasts from one to the next must be a state of a module");
+  if (impl.state.empty()) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(impl.type.bytes()));
+    if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());
+    return value(apply(std::make_shared<ConstantOp>(impl.type, std::move(bytes)), {}).at(0));
+  }
+  if (states_.try_emplace(impl.state, &impl).first->second != &impl)
+    throw Error(fmt::format(
+        "two states in one trace are called '{}'; give one of the modules another name, or a parent",
+        impl.state));
+  StateId state = graph_.find_state(impl.state);
+  if (state < 0) state = graph_.add_state({impl.state, impl.type, impl.trained});
+  const auto assigned = assigned_.find(state);
+  return assigned != assigned_.end() ? assigned->second : value(read(state));
+}
+
+Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
+  if (const auto found = inputs_.find(name); found != inputs_.end()) {
+    if (graph_.type(found->second) != type)
+      throw Error(fmt::format("input '{}' is {}, and is asked for as {}", name,
+                              to_string(graph_.type(found->second)), to_string(type)));
+    return tensor(found->second);
+  }
+  Tensor result = apply(std::make_shared<InputOp>(name, std::move(type), per_model), {}).at(0);
+  inputs_[name] = result.impl()->value;
+  return result;
+}
+
+void Trace::result(const std::string& name, const Tensor& tensor) {
+  if (!results_.insert(name).second)
+    throw Error(fmt::format("two results of one trace are called '{}'", name));
+  apply(std::make_shared<ResultOp>(name), {tensor});
+}
+
+Tensor Trace::read(StateId state, int age) {
+  const std::string key = fmt::format("{}@{}", state, age);
+  if (const auto found = reads_.find(key); found != reads_.end()) return tensor(found->second);
+  Tag tag = next_tag();
+  tag.path = graph_.state(state).path;
+  const NodeId node = graph_.add(std::make_shared<ReadOp>(state, age, graph_.state(state).type), {}, tag);
+  reads_[key] = graph_.node(node).outputs[0];
+  return tensor(reads_[key]);
+}
+
+void Trace::assign(StateId state, const Tensor& tensor) {
+  const ValueId assigned = value(tensor);
+  apply(std::make_shared<AssignOp>(state), {this->tensor(assigned)});
+  assigned_[state] = assigned;
+}
+
+Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
+  std::vector<ValueId> ids;
+  for (const auto& t : inputs) ids.push_back(value(t));
+  Tag tag = next_tag();
+  if (!has_tag_ && op->random()) tag.rng_id = fnv1a(fmt::format("{}#{}", tag.path, calls_[tag.path]++));
+  const NodeId node = graph_.add(std::move(op), std::move(ids), std::move(tag));
+  Tensors outputs;
+  for (ValueId v : graph_.node(node).outputs) outputs.push_back(tensor(v));
+  return outputs;
+}
+
+Tag Trace::next_tag() {
+  if (has_tag_) return tag_;
+  Tag tag;
+  tag.path = Scope::path();
+  return tag;
+}
+
+void Trace::set_tag(const Tag& tag) {
+  tag_ = tag;
+  has_tag_ = true;
+}
+
+Scope::Scope(const std::string& name) : outer_length_(current_path.size()) {
+  current_path += (current_path.empty() ? "" : ".") + name;
+}
+Scope::~Scope() { current_path.resize(outer_length_); }
+const std::string& Scope::path() { return current_path; }
+
+}  // namespace tandem

@@ -1,0 +1,73 @@
+#pragma once
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/tensor.h>
+
+namespace tandem {
+
+/// While a Trace lives, ops applied on this thread become nodes of `graph`. Traces nest; the inner
+/// one is current. Each op takes the module path of the Scopes around it, or `set_tag`'s tag.
+class Trace {
+ public:
+  explicit Trace(Graph& graph);
+  ~Trace();
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  static Trace* current();
+
+  Graph& graph() { return graph_; }
+  /// The Tensor that names an existing value.
+  Tensor tensor(ValueId id);
+  /// The value a Tensor names in this graph. An eager Tensor with a state becomes `read(state, 1)` (one read
+  /// a state), or what the state was assigned in this trace; any other eager Tensor is copied in as a
+  /// constant.
+  ValueId value(const Tensor& tensor);
+
+  /// Data that the host supplies per batch; the same Tensor each time a name is asked for. `per_model`
+  /// inputs (learning rates, seeds) become one value a model when the graph is batched.
+  Tensor input(const std::string& name, TensorType type, bool per_model = false);
+  /// Delivers `tensor` to the host, by batch, under `name`.
+  void result(const std::string& name, const Tensor& tensor);
+  /// What batch b−age assigned to the state.
+  Tensor read(StateId state, int age = 1);
+  /// The state's new value, from this batch on. Once per state and batch.
+  void assign(StateId state, const Tensor& tensor);
+
+  Tensors apply(OpPtr op, const Tensors& inputs);
+
+  /// The tag given to nodes from here on. Without one, tags come from the Scopes.
+  void set_tag(const Tag& tag);
+
+ private:
+  Tag next_tag();
+  Graph& graph_;
+  Trace* outer_;
+  std::uint64_t number_;  // of all Traces, from 1; nested ones on the same graph share it, and their Tensors
+  Tag tag_;
+  bool has_tag_ = false;
+  std::unordered_map<std::string, ValueId> reads_;
+  std::unordered_map<StateId, ValueId> assigned_;
+  std::unordered_map<std::string, const Tensor::Impl*> states_;  // by path
+  std::unordered_map<std::string, ValueId> inputs_;
+  std::unordered_set<std::string> results_;
+  std::unordered_map<std::string, int> calls_;
+};
+
+/// Names a module while it lives: ops inside get "outer.name" as their path, traced or eager.
+class Scope {
+ public:
+  explicit Scope(const std::string& name);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  /// The current path, "layer1.0.conv2".
+  static const std::string& path();
+
+ private:
+  std::size_t outer_length_;
+};
+
+}  // namespace tandem

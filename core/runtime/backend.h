@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+
+#include <tandem/core/schedule/program.h>
+
+namespace tandem {
+
+/// What executes a schedule: lanes that do what they are told in the order they are told. Calls only
+/// enqueue; `flush` returns when all of it has ended.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const Program& program() const = 0;
+  /// Nothing issued to `lane` from here on starts before `instruction` of `unit` has ended.
+  virtual void wait(LaneId lane, InstructionId instruction, std::int64_t unit) = 0;
+  /// Executes an instruction in `unit`, on `batch` counted from the start of the run; batch −1 executes
+  /// nothing but ends in its turn.
+  virtual void issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) = 0;
+  /// True once an instruction has failed: what is issued from here on executes nothing.
+  virtual bool failed() const { return false; }
+  /// Throws what the first failing instruction threw.
+  virtual void flush() = 0;
+};
+
+/// Runs a Program from empty to drained on `batches` batches. The one driver of all backends: the order
+/// simulated is the order executed.
+void run(Backend& backend, std::int64_t batches);
+
+}  // namespace tandem

@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <tandem/core/base/types.h>
+
+namespace tandem {
+
+/// Communication between ranks. Calls block the lane that makes them, without spinning, and throw
+/// Aborted once any rank has called `abort`. Several lanes call at once; `channel` tells their
+/// messages apart, and messages of one channel arrive in order. Channels should be small dense numbers: below
+/// 2^30 every transport keeps them apart. Implementations: dist/.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Sums `count` elements in place over the ranks of `group` (ascending, containing this rank).
+  /// Every element is the left fold in rank order, so all transports give the same bits.
+  virtual void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                              std::uint64_t channel) = 0;
+  /// Returns when `data` may be overwritten.
+  virtual void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
+  virtual void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
+  virtual void barrier(std::span<const int> group, std::uint64_t channel) = 0;
+
+  /// Wakes every blocked call on every rank it can reach; they throw Aborted with `reason`.
+  virtual void abort(const std::string& reason) = 0;
+};
+
+}  // namespace tandem

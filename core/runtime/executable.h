@@ -1,0 +1,97 @@
+#pragma once
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/schedule/program.h>
+
+namespace tandem {
+
+/// The arenas of one rank. State outlives Programs; the work and host arenas are as large as the largest
+/// Program that uses them.
+class RankMemory {
+ public:
+  /// Grows what is too small for a device's part of the Program. State contents are kept; addresses change.
+  /// Throws Error where a state lies elsewhere than in the Programs before, naming it.
+  void fit(const Program& program, int device);
+  /// Grows with every change of address.
+  std::int64_t generation() const { return generation_; }
+  std::byte* base(Arena arena) const;
+
+  /// The current value (version 0 while drained) of a state.
+  std::span<std::byte> state(const Program& program, const StateBlock& state) const;
+
+ private:
+  Buffer work_, state_, host_;
+  std::map<std::string, MemoryBlock> states_;  // by path, as the first Program that had it placed it
+  std::int64_t generation_ = 0;
+};
+
+/// Prepared instructions of one rank: kernels made, addresses resolved as far as they do not depend on the
+/// batch. Several may share one RankMemory, and take turns.
+class Executable {
+ public:
+  /// `program` is a projection on `rank.stage`; `memory` must outlive this. Throws Error where a kernel of
+  /// `kernels` needs more scratch than was planned for it.
+  Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels);
+
+  const Program& program() const { return program_; }
+  const RankContext& rank() const { return rank_; }
+  int threads(LaneId lane) const;
+  /// Batch number of the run's first batch, for kernels that ask.
+  void start_at(std::int64_t first_batch) { first_batch_ = first_batch; }
+  std::int64_t first_batch() const { return first_batch_; }
+
+  /// Executes an instruction on the calling thread. `batch` counts from the start of the run.
+  void execute(InstructionId instruction, std::int64_t batch);
+
+  /// Fills outputs and scratch with NaN before an instruction, and what an instruction is certainly the last
+  /// to use after it.
+  void poison(bool on);
+
+  /// To be called when drained: makes the current version of every state version 0.
+  void settle(std::int64_t batches);
+
+  /// The highest byte of the work or state arena that executed instructions touched.
+  std::int64_t touched(Arena arena) const;
+  std::int64_t executed_peak() const { return touched(Arena::work) + touched(Arena::state); }
+
+ private:
+  // An operand whose address depends on the batch.
+  struct Moving {
+    std::size_t operand;
+    bool output;
+    const Member* member;
+  };
+  struct Prepared {
+    KernelPtr kernel;
+    std::vector<const void*> in;
+    std::vector<void*> out;
+    std::vector<Moving> moving;
+    std::int64_t bound = -1;  // the memory's generation that the other addresses belong to
+    std::int64_t touched_work = 0, touched_state = 0;  // highest end, over all slots used so far
+    std::vector<MemberId> last_use;                    // whose bytes are to be poisoned afterwards
+  };
+
+  void prepare(InstructionId s, const KernelTable& kernels);
+  void bind(const Instruction& instruction, Prepared& p) const;
+  void touch(Prepared& p, const Member& m, std::int64_t index) const;
+  std::byte* address(const Member& m, std::int64_t index) const;
+  void poison_before(const Instruction& instruction, const Prepared& p) const;
+  void find_last_uses();
+
+  Program program_;
+  RankContext rank_;
+  RankMemory& memory_;
+  std::int64_t first_batch_ = 0;
+  bool poison_ = false;
+  std::vector<Prepared> prepared_;
+  std::vector<BlockId> moving_states_;  // of this device: assigned, each version in another slot
+};
+
+}  // namespace tandem

@@ -1,0 +1,88 @@
+#include <tandem/core/runtime/graph_op_kernels.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/runtime/host.h>
+
+namespace tandem {
+namespace {
+
+class InputKernel final : public Kernel {
+ public:
+  explicit InputKernel(const KernelSpec& spec)
+      : name_(static_cast<const InputOp&>(spec.op).input),
+        bytes_(static_cast<std::size_t>(spec.outputs[0].bytes())),
+        per_model_(static_cast<const InputOp&>(spec.op).per_model),
+        microbatch_(spec.tag.microbatch) {}
+
+  void run(const Launch& l) const override {
+    if (per_model_ || !filled_.load(std::memory_order_relaxed)) return fill_and_see(l);
+    fill(l);
+  }
+
+ private:
+  void fill(const Launch& l) const {
+    l.rank->host->fill(name_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_});
+  }
+
+  // What a host does not know by name it leaves as it is, and training would go on with what lay there: the
+  // first time, and every time for the few bytes of rates and seeds, it is seen to that something changes.
+  void fill_and_see(const Launch& l) const {
+    auto* const data = static_cast<unsigned char*>(l.out[0]);
+    for (const unsigned char pattern : {0xff, 0x5a}) {  // one of which may be what is meant
+      std::memset(data, pattern, bytes_);
+      fill(l);
+      if (std::any_of(data, data + bytes_, [&](unsigned char byte) { return byte != pattern; }) ||
+          bytes_ == 0)
+        return filled_.store(true, std::memory_order_relaxed);
+    }
+    throw Error(fmt::format(
+        "the host does not fill the input '{}'; it must fill all that the Program asks for", name_));
+  }
+
+  const std::string name_;
+  const std::size_t bytes_;
+  const bool per_model_;
+  const int microbatch_;
+  mutable std::atomic<bool> filled_{false};  // once
+};
+
+KernelPtr make_input(const KernelSpec& spec) { return std::make_unique<InputKernel>(spec); }
+
+KernelPtr make_result(const KernelSpec& spec) {
+  const auto name = static_cast<const ResultOp&>(spec.op).result;
+  const auto bytes = static_cast<std::size_t>(spec.inputs[0].bytes());
+  return make_kernel([name, bytes](const Launch& l) {
+    l.rank->host->deliver(name, l.batch, *l.rank, {static_cast<const std::byte*>(l.in[0]), bytes});
+  });
+}
+
+KernelPtr make_constant(const KernelSpec& spec) {
+  const auto* constant = static_cast<const ConstantOp*>(&spec.op);
+  return make_kernel(
+      [bytes = constant->bytes](const Launch& l) { std::memcpy(l.out[0], bytes.data(), bytes.size()); });
+}
+
+// Where the planner could not place the value in the state's memory: input 0 is copied to output 0.
+KernelPtr make_assign(const KernelSpec& spec) {
+  const auto bytes = static_cast<std::size_t>(spec.inputs[0].bytes());
+  return make_kernel([bytes](const Launch& l) { std::memcpy(l.out[0], l.in[0], bytes); });
+}
+
+}  // namespace
+
+void add_graph_op_kernels(KernelTable& table) {
+  table.add("input", make_input);
+  table.add("result", make_result);
+  table.add("constant", make_constant);
+  table.add("assign", make_assign);
+}
+
+}  // namespace tandem

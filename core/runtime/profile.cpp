@@ -1,0 +1,79 @@
+#include <tandem/core/runtime/profile.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+#include <tandem/core/runtime/trial_run.h>
+
+namespace tandem {
+namespace {
+
+std::string key_of(const Instruction& s, int threads) {
+  std::string key = fmt::format("{} {}", threads, signature(*s.op, s.inputs));
+  if (s.inputs.empty())  // then what it makes tells its size
+    for (const TensorType& t : s.outputs) key += fmt::format(" {}", to_string(t));
+  return key;
+}
+
+bool is_measured(const Instruction& s, LaneKind kind) {
+  // Of a transfer, receiving is the copy.
+  return s.op && kind != LaneKind::collective && kind != LaneKind::send;
+}
+
+}  // namespace
+
+void Profile::measure(const Program& program, const KernelTable& kernels, Host& host,
+                      const std::map<std::string, Tensor>& state) {
+  const std::vector<double> seconds = instruction_seconds(program, kernels, host, state);
+  std::map<std::string, std::pair<double, int>> sums;
+  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+    const Instruction& instruction = program.instruction(s);
+    if (!is_measured(instruction, program.lane_of(s).kind)) continue;
+    auto& [sum, count] = sums[key_of(instruction, program.threads)];
+    sum += seconds[static_cast<std::size_t>(s)];
+    ++count;
+  }
+  for (const auto& [key, of] : sums) seconds_[key] = of.first / of.second;
+}
+
+double Profile::seconds(const Instruction& instruction, int threads) const {
+  const auto found = seconds_.find(key_of(instruction, threads));
+  if (found == seconds_.end())
+    throw Error(fmt::format("the profile does not know '{}' with {}; measure this run anew",
+                            signature(*instruction.op, instruction.inputs), counted(threads, "thread")));
+  return found->second;
+}
+
+Profile Profile::read(const std::string& file) {
+  constexpr double kYear = 3.2e7;
+  Profile p;
+  for (const auto& [key, seconds] :
+       JsonInput::parse(fmt::format("profile '{}'", file), read_text("profile", file)).entries())
+    p.seconds_[key] = seconds.number(0, 0, kYear);
+  return p;
+}
+
+void Profile::write(const std::string& file) const {
+  std::ofstream out(file);
+  out << nlohmann::json(seconds_).dump(1) << '\n';
+  if (!out.flush()) throw Error(fmt::format("profile '{}': cannot be written", file));
+}
+
+Program with_costs(Program program, const Profile& profile) {
+  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+    Instruction& instruction = program.instruction(s);
+    if (is_measured(instruction, program.lane_of(s).kind))
+      instruction.cost.seconds =
+          std::max(instruction.cost.seconds, profile.seconds(instruction, program.threads));
+  }
+  return program;
+}
+
+}  // namespace tandem

@@ -1,0 +1,20 @@
+#include <tandem/core/runtime/backend.h>
+
+namespace tandem {
+
+void run(Backend& backend, std::int64_t batches) {
+  const Program& program = backend.program();
+  const std::int64_t units = program.units(batches);
+  for (std::int64_t unit = 0; unit < units && !backend.failed(); ++unit) {
+    for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+      const Instruction& instruction = program.instruction(s);
+      for (const Wait& w : instruction.waits)
+        if (unit >= w.back) backend.wait(instruction.lane, w.instruction, unit - w.back);
+      const std::int64_t batch = unit - instruction.lag;
+      backend.issue(s, unit, batch >= 0 && batch < batches ? batch : -1);
+    }
+  }
+  backend.flush();
+}
+
+}  // namespace tandem

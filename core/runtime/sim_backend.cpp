@@ -1,0 +1,161 @@
+#include <tandem/core/runtime/sim_backend.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem {
+namespace {
+constexpr double kForever = std::numeric_limits<double>::infinity();
+// Seconds of work left that are rounding errors of the clock, which grow with it.
+constexpr double kRounding = 1e-15;
+}  // namespace
+
+SimBackend::SimBackend(const Program& program)
+    : program_(program),
+      timeline_(empty_timeline(program)),
+      clocks_(program.lanes.size()),
+      ended_(program.instructions.size(), 0),
+      other_ends_(program.instructions.size()),
+      beside_(program.lanes.size()) {
+  std::map<std::int64_t, std::vector<InstructionId>> ends;
+  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s)
+    if (const auto channel = program.instruction(s).channel; channel >= 0) ends[channel].push_back(s);
+  for (const auto& [channel, instructions] : ends)
+    for (InstructionId s : instructions)
+      for (InstructionId other : instructions)
+        if (other != s) other_ends_[static_cast<std::size_t>(s)].push_back(other);
+  for (std::size_t a = 0; a < program.lanes.size(); ++a)
+    for (std::size_t b = 0; b < program.lanes.size(); ++b)
+      if (a != b && program.lanes[a].device == program.lanes[b].device)
+        beside_[a].push_back(static_cast<LaneId>(b));
+}
+
+void SimBackend::wait(LaneId lane, InstructionId instruction, std::int64_t unit) {
+  clocks_[static_cast<std::size_t>(lane)].queue.push_back({-1 - instruction, unit, -1});
+}
+
+void SimBackend::issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) {
+  const LaneId lane = program_.instruction(instruction).lane;
+  clocks_[static_cast<std::size_t>(lane)].queue.push_back({instruction, unit, batch});
+}
+
+// Passes the waits that are over; true when an instruction is at the head and the lane is idle.
+bool SimBackend::ready(Clock& clock) {
+  if (clock.running) return false;
+  for (; clock.next < clock.queue.size(); ++clock.next) {
+    const Command& c = clock.queue[clock.next];
+    if (c.instruction >= 0) return true;
+    if (ended_[static_cast<std::size_t>(-1 - c.instruction)] <= c.unit) return false;
+  }
+  return false;
+}
+
+bool SimBackend::start_ready() {
+  bool started = false;
+  for (Clock& clock : clocks_) {
+    if (!ready(clock)) continue;
+    const Command& c = clock.queue[clock.next];
+    const auto& others = other_ends_[static_cast<std::size_t>(c.instruction)];
+    const auto lane_of = [&](InstructionId s) -> Clock& {
+      return clocks_[static_cast<std::size_t>(program_.instruction(s).lane)];
+    };
+    const auto start = [&](Clock& end, double seconds) {
+      end.running = true;
+      end.begin = now_;
+      end.left = seconds;
+    };
+    if (c.batch < 0) {  // nothing to meet for
+      start(clock, 0);
+      started = true;
+      continue;
+    }
+    bool all = true;
+    double seconds = program_.instruction(c.instruction).cost.seconds;
+    for (InstructionId other : others) {
+      Clock& end = lane_of(other);
+      all =
+          all && ready(end) && end.queue[end.next].instruction == other && end.queue[end.next].unit == c.unit;
+      seconds = std::max(seconds, program_.instruction(other).cost.seconds);
+    }
+    if (!all) continue;
+    start(clock, seconds);
+    for (InstructionId other : others) start(lane_of(other), seconds);
+    started = true;
+  }
+  return started;
+}
+
+double SimBackend::rate(LaneId lane) const {
+  const auto instruction_on = [&](LaneId l) -> const Instruction& {
+    const Clock& c = clocks_[static_cast<std::size_t>(l)];
+    return program_.instruction(c.queue[c.next].instruction);
+  };
+  const auto is_compute = [&](LaneId l) { return program_.lane(l).kind == LaneKind::compute; };
+  int computing = is_compute(lane) ? 1 : 0;
+  double slowed = 1;
+  for (LaneId other : beside_[static_cast<std::size_t>(lane)]) {
+    const Clock& c = clocks_[static_cast<std::size_t>(other)];
+    if (!c.running || c.left <= kRounding * (1 + now_)) continue;
+    if (is_compute(other))
+      ++computing;
+    else
+      slowed *= instruction_on(other).cost.others_rate;
+  }
+  if (!is_compute(lane)) return computing ? instruction_on(lane).cost.own_rate : 1;
+  return slowed * (computing > 1 ? 1 / (computing * program_.corun) : 1);
+}
+
+void SimBackend::finish(LaneId lane) {
+  Clock& clock = clocks_[static_cast<std::size_t>(lane)];
+  const Command& c = clock.queue[clock.next];
+  ++ended_[static_cast<std::size_t>(c.instruction)];
+  if (c.batch >= 0)
+    timeline_.spans.push_back(
+        {program_.lane(lane).device, lane, c.instruction, c.unit, c.batch, clock.begin, now_});
+  clock.running = false;
+  ++clock.next;
+}
+
+void SimBackend::flush() {
+  std::vector<double> rates(clocks_.size());
+  for (;;) {
+    while (start_ready()) {
+      // Instructions without work end at once, and may let others start at the same moment.
+      for (std::size_t l = 0; l < clocks_.size(); ++l)
+        if (clocks_[l].running && clocks_[l].left <= 0) finish(static_cast<LaneId>(l));
+    }
+    double instruction = kForever;
+    for (std::size_t l = 0; l < clocks_.size(); ++l) {
+      if (!clocks_[l].running) continue;
+      rates[l] = rate(static_cast<LaneId>(l));
+      // The ends of one transfer move together, at the slowest end's rate.
+      for (InstructionId other :
+           other_ends_[static_cast<std::size_t>(clocks_[l].queue[clocks_[l].next].instruction)])
+        rates[l] = std::min(rates[l], rate(program_.instruction(other).lane));
+      instruction = std::min(instruction, clocks_[l].left / rates[l]);
+    }
+    if (instruction == kForever) break;
+    now_ += instruction;
+    for (std::size_t l = 0; l < clocks_.size(); ++l) {
+      Clock& c = clocks_[l];
+      if (!c.running) continue;
+      const double took = c.left / rates[l];
+      c.left = took <= instruction ? 0 : c.left - instruction * rates[l];
+    }
+    for (std::size_t l = 0; l < clocks_.size(); ++l)
+      if (clocks_[l].running && clocks_[l].left <= kRounding * (1 + now_)) finish(static_cast<LaneId>(l));
+  }
+  for (Clock& c : clocks_) {
+    if (c.next < c.queue.size()) throw Error(fmt::format("deadlock in simulation at {} s", now_));
+    c.queue.clear();
+    c.next = 0;
+  }
+  std::fill(ended_.begin(), ended_.end(), 0);  // the next run counts its units from 0
+}
+
+}  // namespace tandem

@@ -1,0 +1,62 @@
+#pragma once
+#include <vector>
+
+#include <tandem/core/runtime/backend.h>
+#include <tandem/core/runtime/timeline.h>
+
+namespace tandem {
+
+/// Lanes as simulated clocks, on the global Program. A rate model: an instruction has `cost.seconds` of work,
+/// and works at a rate that depends on what runs beside it on its device.
+///
+/// - k computations side by side each run at 1/(kρ), ρ = Program::corun (1: no gain over one after the
+///   other; 1/k: they do not disturb each other);
+/// - a communication or copy beside a computation runs at its `own_rate` and slows the computation to
+///   its `others_rate`. With own_rate = (q+a)/(p+a) and others_rate = α1 − α2·r this is LIBRA's model,
+///   Eqs. (5)–(15).
+///
+/// The ends of a transfer or collective start when all are ready, and end together: as late as the one that
+/// costs most. Inactive ends do not meet, as they do not when executed.
+class SimBackend final : public Backend {
+ public:
+  /// `program` must outlive this.
+  explicit SimBackend(const Program& program);
+  const Program& program() const override { return program_; }
+  void wait(LaneId lane, InstructionId instruction, std::int64_t unit) override;
+  void issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) override;
+  void flush() override;
+
+  /// Predicted spans of everything flushed so far, zero-length ones of inactive instructions left out.
+  const Timeline& timeline() const { return timeline_; }
+  /// Predicted seconds from the start to the end of the last instruction.
+  double now() const { return now_; }
+
+ private:
+  struct Command {
+    InstructionId instruction;  // −1 − instruction: a wait for it
+    std::int64_t unit;
+    std::int64_t batch;
+  };
+  struct Clock {
+    std::vector<Command> queue;
+    std::size_t next = 0;
+    bool running = false;
+    double begin = 0;
+    double left = 0;  // seconds of work alone
+  };
+
+  bool ready(Clock& clock);
+  bool start_ready();
+  void finish(LaneId lane);
+  double rate(LaneId lane) const;
+
+  const Program& program_;
+  Timeline timeline_;
+  double now_ = 0;
+  std::vector<Clock> clocks_;                           // per lane
+  std::vector<std::int64_t> ended_;                     // per instruction: units of this run
+  std::vector<std::vector<InstructionId>> other_ends_;  // per instruction: the other ends of its channel
+  std::vector<std::vector<LaneId>> beside_;             // per lane: the other lanes of its device
+};
+
+}  // namespace tandem

@@ -1,0 +1,136 @@
+#include <tandem/core/runtime/timeline.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Timeline::seconds() const {
+  if (spans.empty()) return 0;
+  double begin = spans[0].begin, end = spans[0].end;
+  for (const Span& s : spans) {
+    begin = std::min(begin, s.begin);
+    end = std::max(end, s.end);
+  }
+  return end - begin;
+}
+
+double Timeline::busy(LaneId lane) const {
+  double sum = 0;
+  for (const Span& s : spans)
+    if (s.lane == lane) sum += s.end - s.begin;
+  return sum;
+}
+
+Timeline empty_timeline(const Program& program) {
+  Timeline t;
+  for (const Lane& l : program.lanes) t.lane_names.push_back(name_of(l, program.devices));
+  for (const Instruction& s : program.instructions) {
+    t.instruction_names.push_back(s.name);
+    const LaneKind kind = program.lane(s.lane).kind;
+    t.categories.emplace_back(kind == LaneKind::compute ? name_of(s.tag.phase) : name_of(kind));
+  }
+  if (program.memory.empty()) return t;  // not placed yet
+  std::vector<std::vector<std::int64_t>> live;
+  for (int device = 0; device < program.devices; ++device) live.push_back(live_bytes(program, device));
+  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+    const auto device = static_cast<std::size_t>(program.lane_of(s).device);
+    t.live.push_back(program.memory[device].state + live[device][static_cast<std::size_t>(s)]);
+    t.planned.push_back(planned_peak(program, program.lane_of(s).device));
+  }
+  return t;
+}
+
+std::string to_perfetto(const Timeline& t) {
+  using nlohmann::json;
+  json events = json::array();
+  std::set<std::pair<int, LaneId>> tracks;
+  for (const Span& s : t.spans) tracks.emplace(s.rank, s.lane);
+  for (const auto& [rank, lane] : tracks) {
+    events.push_back({{"ph", "M"},
+                      {"name", "process_name"},
+                      {"pid", rank},
+                      {"args", {{"name", fmt::format("rank {}", rank)}}}});
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_name"},
+                      {"pid", rank},
+                      {"tid", lane},
+                      {"args", {{"name", t.lane_names[static_cast<std::size_t>(lane)]}}}});
+    events.push_back({{"ph", "M"},
+                      {"name", "thread_sort_index"},
+                      {"pid", rank},
+                      {"tid", lane},
+                      {"args", {{"sort_index", lane}}}});
+  }
+  constexpr double kMicroseconds = 1e6;
+  for (const Span& s : t.spans) {
+    const auto instruction = static_cast<std::size_t>(s.instruction);
+    events.push_back({{"ph", "X"},
+                      {"name", t.instruction_names[instruction]},
+                      {"cat", t.categories[instruction]},
+                      {"pid", s.rank},
+                      {"tid", s.lane},
+                      {"ts", s.begin * kMicroseconds},
+                      {"dur", (s.end - s.begin) * kMicroseconds},
+                      {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
+    if (instruction < t.live.size())
+      events.push_back({{"ph", "C"},
+                        {"name", "bytes"},
+                        {"pid", s.rank},
+                        {"ts", s.begin * kMicroseconds},
+                        {"args", {{"live", t.live[instruction]}, {"planned", t.planned[instruction]}}}});
+  }
+  return json{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump();
+}
+
+namespace {
+
+char symbol(const std::string& category, std::int64_t batch) {
+  if (category == "forward") return static_cast<char>('0' + batch % 10);
+  if (category == "backward") return static_cast<char>('a' + batch % 26);
+  if (category == "update") return '*';
+  if (category == "collective") return '=';
+  if (category == "send") return '>';
+  if (category == "receive") return '<';
+  return category == "copy-out" ? 'o' : 'i';
+}
+
+}  // namespace
+
+std::string to_text(const Timeline& t, int columns) {
+  double begin = 0;
+  for (const Span& s : t.spans) begin = &s == &t.spans[0] ? s.begin : std::min(begin, s.begin);
+  const double cell = t.seconds() > 0 ? t.seconds() / columns : 1;
+  std::size_t width = 0;
+  for (const auto& name : t.lane_names) width = std::max(width, name.size());
+  std::string text;
+  for (LaneId lane = 0; lane < static_cast<LaneId>(t.lane_names.size()); ++lane) {
+    std::string row(static_cast<std::size_t>(columns), '.');
+    std::vector<double> longest(static_cast<std::size_t>(columns), 0);
+    for (const Span& s : t.spans) {
+      if (s.lane != lane) continue;
+      const auto first = static_cast<int>((s.begin - begin) / cell),
+                 last = static_cast<int>((s.end - begin) / cell);
+      for (int c = first; c <= std::min(last, columns - 1); ++c) {
+        const double covered = std::min(s.end - begin, (c + 1) * cell) - std::max(s.begin - begin, c * cell);
+        if (covered <= longest[static_cast<std::size_t>(c)]) continue;
+        longest[static_cast<std::size_t>(c)] = covered;
+        row[static_cast<std::size_t>(c)] =
+            symbol(t.categories[static_cast<std::size_t>(s.instruction)], s.batch);
+      }
+    }
+    if (row.find_first_not_of('.') != std::string::npos)
+      text += fmt::format("{:<{}}  {}\n", t.lane_names[static_cast<std::size_t>(lane)], width, row);
+  }
+  return text;
+}
+
+}  // namespace tandem

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/schedule/program.h>
+
+namespace tandem {
+
+/// Seconds of a clock that does not jump, and that all processes of a machine share.
+double steady_seconds();
+
+/// One execution of one instruction, in seconds from the start of a simulation, or from the origin of a
+/// Session.
+struct Span {
+  int rank = 0;
+  LaneId lane = -1;
+  InstructionId instruction = -1;
+  std::int64_t unit = 0;
+  std::int64_t batch = 0;
+  double begin = 0, end = 0;
+};
+
+/// What ran when. The same type measured (CpuBackend) and predicted (SimBackend), so that a prediction is
+/// compared by subtraction.
+struct Timeline {
+  std::vector<std::string> lane_names;
+  std::vector<std::string> instruction_names;
+  std::vector<std::string> categories;  ///< per instruction: forward, backward, update, collective, …
+  std::vector<Span> spans;
+  std::int64_t dropped = 0;  ///< executions that were not measured for lack of room
+  std::vector<std::int64_t>
+      live;  ///< per instruction: bytes of state, and of work that is live while it runs
+  std::vector<std::int64_t> planned;  ///< per instruction: its device's `planned_peak`
+
+  /// Seconds from the first begin to the last end.
+  double seconds() const;
+  /// Seconds during which the lane is busy.
+  double busy(LaneId lane) const;
+};
+
+/// A Timeline with the names of a Program and no spans.
+Timeline empty_timeline(const Program& program);
+
+/// Chrome/Perfetto JSON (ui.perfetto.dev): a process per rank, a track per lane, counters for live and
+/// planned bytes.
+std::string to_perfetto(const Timeline& timeline);
+
+/// A drawing in text, a row per lane: forwards of batch b as digit b mod 10, backwards as letter, updates *,
+/// all-reduces =, sends >, receives <, copies o and i, idle dots. Each of `columns` cells shows what
+/// ran longest in it.
+std::string to_text(const Timeline& timeline, int columns);
+
+}  // namespace tandem

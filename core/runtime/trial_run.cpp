@@ -1,0 +1,100 @@
+#include <tandem/core/runtime/trial_run.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <memory>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/runtime/comm.h>
+#include <tandem/core/runtime/executable.h>
+#include <tandem/core/runtime/load_state.h>
+#include <tandem/core/runtime/timeline.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
+
+using Messages = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
+
+// The stages of one replica on one thread: a message waits until it is asked for.
+class TrialComm final : public Comm {
+ public:
+  TrialComm(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t) override {}
+  void barrier(std::span<const int>, std::uint64_t) override {}
+  void abort(const std::string&) override {}
+  void send(const void* data, std::int64_t bytes, int, std::uint64_t channel) override {
+    const auto* const begin = static_cast<const std::byte*>(data);
+    messages_[channel].emplace_back(begin, begin + bytes);
+  }
+  void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    auto& waiting = messages_[channel];
+    if (waiting.empty() || std::ssize(waiting.front()) != bytes)
+      throw Error(fmt::format("trial run: stage {} receives what stage {} has not sent", rank_, peer));
+    std::memcpy(data, waiting.front().data(), static_cast<std::size_t>(bytes));
+    waiting.pop_front();
+  }
+
+ private:
+  int rank_, size_;
+  Messages& messages_;
+};
+
+struct Stage {
+  Stage(const Program& program, int stage, const KernelTable& kernels, Host& host, Messages& messages)
+      : comm(stage, program.replicas * program.devices, messages),
+        executable(project(program, stage),
+                   {stage, 0, program.replicas, stage, program.devices, &comm, &host}, memory, kernels) {}
+  TrialComm comm;
+  RankMemory memory;
+  Executable executable;
+  InstructionId next = 0;  // of its own instructions
+};
+
+double median(std::array<double, kMeasured> v) {
+  std::nth_element(v.begin(), v.begin() + kMeasured / 2, v.end());
+  return v[kMeasured / 2];
+}
+
+}  // namespace
+
+std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
+                                        const std::map<std::string, Tensor>& state) {
+  check_state(program, state);
+  Messages messages;
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (int s = 0; s < program.devices; ++s) {
+    stages.push_back(std::make_unique<Stage>(program, s, kernels, host, messages));
+    load_state(program, s, stages.back()->memory, state);
+  }
+  std::vector<std::array<double, kMeasured>> took(program.instructions.size());
+  constexpr std::int64_t kBatches = kWarmUp + kMeasured;
+  for (std::int64_t unit = 0; unit < kBatches + program.max_lag; ++unit) {
+    for (auto& stage : stages) stage->next = 0;
+    for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+      Stage& stage = *stages[static_cast<std::size_t>(program.lane_of(s).device)];
+      const InstructionId own = stage.next++;
+      const std::int64_t batch = unit - program.instruction(s).lag;
+      if (batch < 0 || batch >= kBatches) continue;
+      const TeamSize team(stage.executable.threads(program.lane_id(s)));
+      const double begin = steady_seconds();
+      stage.executable.execute(own, batch);
+      if (batch >= kWarmUp)
+        took[static_cast<std::size_t>(s)][static_cast<std::size_t>(batch - kWarmUp)] =
+            steady_seconds() - begin;
+    }
+  }
+  std::vector<double> result;
+  for (const auto& t : took) result.push_back(median(t));
+  return result;
+}
+
+}  // namespace tandem

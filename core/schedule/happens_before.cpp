@@ -1,0 +1,59 @@
+#include <tandem/core/schedule/happens_before.h>
+
+#include <algorithm>
+
+namespace tandem {
+namespace {
+struct Edge {
+  InstructionId to;
+  std::int64_t shift;  // list positions: units · instructions
+};
+}  // namespace
+
+HappensBefore::HappensBefore(const Program& program)
+    : instructions_(static_cast<std::int64_t>(program.instructions.size())), lanes_(program.lanes.size()) {
+  const auto n = program.instructions.size();
+  std::vector<std::vector<Edge>> edges(n);
+  std::vector<InstructionId> first_on(lanes_, -1), last_on(lanes_, -1);
+  for (std::size_t s = 0; s < n; ++s) {
+    const Instruction& instruction = program.instructions[s];
+    const auto lane = static_cast<std::size_t>(instruction.lane);
+    const auto id = static_cast<InstructionId>(s);
+    lane_of_.push_back(instruction.lane);
+    if (last_on[lane] >= 0)
+      edges[static_cast<std::size_t>(last_on[lane])].push_back({id, 0});
+    else
+      first_on[lane] = id;
+    last_on[lane] = id;
+    for (const Wait& w : instruction.waits)
+      edges[static_cast<std::size_t>(w.instruction)].push_back({id, w.back * instructions_});
+  }
+  for (std::size_t lane = 0; lane < lanes_; ++lane)
+    if (last_on[lane] >= 0)
+      edges[static_cast<std::size_t>(last_on[lane])].push_back({first_on[lane], instructions_});
+
+  // Shortest paths to every lane, by sweeps against the list order: one sweep settles a unit, waits that
+  // reach over several units need a few more.
+  first_.assign(n * lanes_, kNever);
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::size_t s = n; s-- > 0;) {
+      std::int64_t* row = &first_[s * lanes_];
+      for (const Edge& e : edges[s]) {
+        const auto to = static_cast<std::size_t>(e.to);
+        const std::int64_t* next = &first_[to * lanes_];
+        const auto relax = [&](std::size_t lane, std::int64_t at) {
+          if (at < row[lane]) {
+            row[lane] = at;
+            changed = true;
+          }
+        };
+        relax(static_cast<std::size_t>(lane_of_[to]), e.to + e.shift);
+        for (std::size_t lane = 0; lane < lanes_; ++lane)
+          if (next[lane] != kNever) relax(lane, next[lane] + e.shift);
+      }
+    }
+  }
+}
+
+}  // namespace tandem

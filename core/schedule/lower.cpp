@@ -1,0 +1,212 @@
+#include <tandem/core/schedule/lower.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/graph_ops.h>
+
+namespace tandem {
+namespace {
+
+std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+class Lowering {
+ public:
+  Lowering(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
+           const LowerOptions& options)
+      : g_(graph),
+        buffers_(buffers),
+        options_(options),
+        p_(with_states()),
+        members_(graph.values().size(), -1) {
+    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n)
+      add_members(n);  // a reader may be listed before its source
+    for (NodeId n : order)
+      if (has_instruction(n)) add_instruction(g_.node(n));
+    check_assigned();
+  }
+  Program take() { return std::move(p_); }
+
+ private:
+  Program with_states() const {
+    Program p;
+    p.devices = options_.devices;
+    p.replicas = options_.replicas;
+    p.microbatches = options_.microbatches;
+    p.threads = options_.threads;
+    p.blocks = buffers_.blocks;
+    for (const State& s : g_.states())
+      p.states.push_back({s.path, s.type, static_cast<BlockId>(p.states.size()), s.trained});
+    return p;
+  }
+
+  MemberId add_member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes,
+                      int shift) {
+    p_.members.push_back({name, block, offset, bytes, shift});
+    return static_cast<MemberId>(p_.members.size()) - 1;
+  }
+
+  BlockId add_block(const std::string& name, int device, Arena arena, std::int64_t bytes) {
+    p_.blocks.push_back({name, device, arena, bytes});
+    return static_cast<BlockId>(p_.blocks.size()) - 1;
+  }
+
+  MemberId read_member(const ReadOp& read) {
+    const auto [found, fresh] = reads_.try_emplace({read.state, read.age}, -1);
+    if (fresh) {
+      const StateBlock& state = p_.states[at(read.state)];
+      found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block, 0,
+                                 state.type.bytes(), 1 - read.age);
+    }
+    return found->second;
+  }
+
+  MemberId output_member(const Node& node, std::size_t o, const std::string& name) {
+    const ValueId v = node.outputs[o];
+    const std::int64_t bytes = g_.type(v).bytes();
+    if (const auto found = buffers_.overwrites.find(v); found != buffers_.overwrites.end()) {
+      const Member source = p_.members[at(members_[at(found->second)])];
+      return add_member(name, source.block, source.offset, bytes, source.shift);
+    }
+    if (const Location& shared = buffers_.location[at(v)])
+      return add_member(name, shared.block, shared.offset, bytes, shared.shift);
+    const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
+    return add_member(name, add_block(name, node.tag.stage, arena, bytes), 0, bytes, 0);
+  }
+
+  LaneId lane_of(const Node& node) {
+    const LaneKind kind = node.op->lane();
+    const int index = kind == LaneKind::compute ? node.tag.lane : node.op->lane_index();
+    const auto [found, fresh] =
+        lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
+    if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
+    return found->second;
+  }
+
+  // Whatever became of the nodes, every assigned state has an instruction that writes it.
+  void check_assigned() const {
+    std::set<BlockId> written;
+    for (const Instruction& s : p_.instructions)
+      for (MemberId m : s.writes) written.insert(p_.member(m).block);
+    for (const Node& n : g_.nodes())
+      if (const auto* assign = as<AssignOp>(n))
+        if (const StateBlock& state = p_.states[at(assign->state)]; !written.contains(state.block))
+          throw Error(fmt::format("state '{}' is assigned, but no instruction writes it", state.path));
+  }
+
+  static std::string name_of(const Node& node) {
+    std::string name =
+        fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->label());
+    if (node.tag.phase == Phase::backward) name += "'";
+    if (node.tag.microbatch > 0) name += fmt::format(" mb{}", node.tag.microbatch);
+    return name;
+  }
+
+  bool has_instruction(NodeId n) const {
+    return !as<ReadOp>(g_.node(n)) && !view_of(g_, g_.node(n)) && !buffers_.assigned_in_place.contains(n);
+  }
+
+  void add_members(NodeId n) {
+    const Node& node = g_.node(n);
+    if (const auto* read = as<ReadOp>(node)) {
+      members_[at(node.outputs[0])] = read_member(*read);
+    } else if (const auto source = view_of(g_, node)) {
+      members_[at(node.outputs[0])] = members_[at(*source)];
+    } else {
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        members_[at(node.outputs[o])] =
+            output_member(node, o, name_of(node) + (node.outputs.size() > 1 ? fmt::format(".{}", o) : ""));
+    }
+  }
+
+  void add_instruction(const Node& node) {
+    Instruction instruction;
+    instruction.name = name_of(node);
+    const LaneKind kind = node.op->lane();
+    if (node.tag.channel < 0 &&
+        (kind == LaneKind::collective || kind == LaneKind::send || kind == LaneKind::receive))
+      throw Error(fmt::format("'{}' has no channel", instruction.name));
+    instruction.lane = lane_of(node);
+    instruction.lag = node.tag.lag;
+    instruction.channel = node.tag.channel;
+    instruction.op = node.op;
+    instruction.barrier = node.op->is_barrier();
+    instruction.tag = node.tag;
+    instruction.inputs = g_.types(node.inputs);
+    instruction.outputs = g_.types(node.outputs);
+    for (ValueId v : node.inputs) instruction.reads.push_back(members_[at(v)]);
+    if (const auto* assign = as<AssignOp>(node)) {  // a visible copy into the state
+      const StateBlock& state = p_.states[at(assign->state)];
+      instruction.outputs = {state.type};
+      instruction.writes.push_back(add_member(state.path + "'", state.block, 0, state.type.bytes(), 1));
+    }
+    for (ValueId v : node.outputs) instruction.writes.push_back(members_[at(v)]);
+    instruction.in_place = overlaps_only_as_declared(node, instruction);
+    if (const std::int64_t bytes = workspace_of(node, instruction); bytes > 0) {
+      const std::string name = instruction.name + " workspace";
+      const MemberId m = add_member(name, add_block(name, node.tag.stage, Arena::work, bytes), 0, bytes, 0);
+      instruction.writes.push_back(m);
+    }
+    if (options_.cost) instruction.cost = options_.cost(instruction);
+    p_.instructions.push_back(std::move(instruction));
+  }
+
+  // May every output that lies in the block of an input lie there?
+  bool overlaps_only_as_declared(const Node& node, const Instruction& instruction) const {
+    const auto aliases = node.op->may_alias(instruction.inputs);
+    bool any = false;
+    for (std::size_t o = 0; o < instruction.writes.size(); ++o)
+      for (std::size_t i = 0; i < instruction.reads.size(); ++i) {
+        if (p_.members[at(instruction.reads[i])].block != p_.members[at(instruction.writes[o])].block)
+          continue;
+        const Member &r = p_.members[at(instruction.reads[i])], &w = p_.members[at(instruction.writes[o])];
+        if (r.offset + r.bytes <= w.offset || w.offset + w.bytes <= r.offset) continue;
+        any = true;
+        if (std::none_of(aliases.begin(), aliases.end(), [&](const Alias& a) {
+              return a.output == static_cast<int>(o) && a.input == static_cast<int>(i);
+            }))
+          return false;
+      }
+    return any;
+  }
+
+  std::int64_t workspace_of(const Node& node, const Instruction& instruction) {
+    if (!options_.kernels) return 0;
+    const auto [found, fresh] = workspaces_.try_emplace(signature(*node.op, instruction.inputs), 0);
+    if (fresh) {
+      const int threads = node.op->lane() == LaneKind::compute ? options_.threads : 1;
+      const TeamSize team(threads);
+      found->second = options_.kernels
+                          ->make({*node.op, instruction.inputs, instruction.outputs, node.tag, threads,
+                                  options_.microbatches, static_cast<std::uint64_t>(node.tag.channel)})
+                          ->workspace();
+    }
+    return found->second;
+  }
+
+  const Graph& g_;
+  const BufferAssignment& buffers_;
+  const LowerOptions& options_;
+  Program p_;
+  std::vector<MemberId> members_;  // per value
+  std::map<std::pair<StateId, int>, MemberId> reads_;
+  std::map<std::tuple<int, LaneKind, int>, LaneId> lanes_;
+  std::unordered_map<std::string, std::int64_t> workspaces_;
+};
+
+}  // namespace
+
+Program lower(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
+              const LowerOptions& options) {
+  if (order.size() != graph.nodes().size())
+    throw Error(fmt::format("the list order has {} nodes, the graph {}", order.size(), graph.nodes().size()));
+  return Lowering(graph, order, buffers, options).take();
+}
+
+}  // namespace tandem

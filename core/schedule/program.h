@@ -1,0 +1,164 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/base/types.h>
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/op.h>
+
+namespace tandem {
+
+using InstructionId = std::int32_t;  ///< position in the list order
+using LaneId = std::int32_t;
+using BlockId = std::int32_t;
+using MemberId = std::int32_t;
+
+/// An in-order queue of one device: a CUDA stream, a CPU worker, or a simulated clock.
+struct Lane {
+  int device = 0;
+  LaneKind kind = LaneKind::compute;
+  int index = 0;  ///< number of a compute lane; peer device of a send or receive lane
+};
+/// "stage 1 send to 2", "compute 0": the track's title in a timeline.
+std::string name_of(const Lane& lane, int devices);
+
+enum class Arena : std::uint8_t { work, state, host };
+std::string_view name_of(Arena arena);
+
+/// The unit of placement: values joined by aliasing or contiguity. Slot k lies at offsets[k]; what is
+/// indexed n (a batch, or a state's version) uses slot n mod slots.
+struct MemoryBlock {
+  std::string name{};
+  int device = 0;
+  Arena arena = Arena::work;
+  std::int64_t bytes = 0;
+  int slots = 1;
+  std::vector<std::int64_t> offsets{};  ///< empty until placed
+  /// Lifetime in the cyclic list order, from the list position of the first write to that of the release,
+  /// in positions counted from unit 0 for index 0 (may exceed one unit).
+  std::int64_t begin = 0, end = 0;
+
+  int slot(std::int64_t index) const { return static_cast<int>(index % slots); }
+};
+
+/// A value's place in its block. An instruction that works on batch b touches index max(0, b + shift): shift
+/// is 0 for ordinary values, 1 − age for reads of state, 1 for what a batch assigns (version b + 1; version 0
+/// is the state at the start of the run).
+struct Member {
+  std::string name{};
+  BlockId block = -1;
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;
+  int shift = 0;
+
+  std::int64_t index(std::int64_t batch) const { return batch + shift < 0 ? 0 : batch + shift; }
+};
+
+/// The instruction waits, in unit u, for `instruction` of unit u − back, which is on another lane of the same
+/// device.
+struct Wait {
+  InstructionId instruction = -1;
+  int back = 0;
+  bool operator==(const Wait&) const = default;
+};
+
+/// What an instruction costs the simulator (sim_backend.h).
+struct Cost {
+  double seconds = 0;      ///< alone on its device
+  double own_rate = 1;     ///< communication and copies: their rate beside a computation
+  double others_rate = 1;  ///< communication and copies: the rate of a computation beside them
+};
+
+/// One execution of a node, or of nothing at all in a Program from JSON.
+struct Instruction {
+  std::string name{};
+  LaneId lane = -1;
+  int lag = 0;
+  std::vector<Wait> waits{};
+  std::vector<MemberId> reads{};   ///< one per op input
+  std::vector<MemberId> writes{};  ///< one per op output, then the workspace, if any
+  std::int64_t channel = -1;       ///< the ends of one transfer or collective share it; they run together
+  Cost cost{};
+  OpPtr op{};  ///< null in a Program from JSON
+  Types inputs{}, outputs{};
+  Tag tag{};
+  bool in_place = false;  ///< may read and write the same bytes
+  bool barrier =
+      false;  ///< on its device, all that is listed before it ends before it, all after begins after
+  InstructionId origin = -1;  ///< in a projection: the list position in the global Program
+
+  /// Of an instruction with an op: the member that is its scratch, or −1.
+  MemberId workspace() const { return writes.size() > outputs.size() ? writes.back() : -1; }
+};
+
+/// The instruction's op as one of class `T`; null where it is another's, or there is none.
+template <class T> const T* as(const Instruction& instruction) {
+  return dynamic_cast<const T*>(instruction.op.get());
+}
+
+/// A State's memory.
+struct StateBlock {
+  std::string path{};
+  TensorType type{};
+  BlockId block = -1;
+  bool trained = false;
+};
+
+/// What a device needs, in bytes: extents of its arenas, and the peak of the live-bytes curve.
+struct DeviceMemory {
+  std::int64_t work = 0, state = 0, host = 0;
+  std::int64_t live_peak = 0;  ///< of work, by lifetimes
+};
+
+/// One body, run for units u = 0, 1, …: every instruction's lane, waits, cost and placement.
+/// `instructions` is the total list order. An instruction with lag d works in unit u on batch u − d and is
+/// active while that batch exists; an inactive instruction launches nothing but still waits and signals. The
+/// global Program covers all stages of one replica; identical replicas are stored once.
+struct Program {
+  int devices = 1;
+  int replicas = 1;
+  int microbatches = 1;
+  int threads = 1;  ///< team size of a compute lane, for which workspaces were sized
+  int max_lag = 0;
+  double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
+  std::vector<Lane> lanes{};
+  std::vector<MemoryBlock> blocks{};
+  std::vector<Member> members{};
+  std::vector<Instruction> instructions{};
+  std::vector<StateBlock> states{};
+  std::vector<DeviceMemory> memory{};  ///< per device
+
+  Instruction& instruction(InstructionId s) { return instructions[static_cast<std::size_t>(s)]; }
+  const Instruction& instruction(InstructionId s) const { return instructions[static_cast<std::size_t>(s)]; }
+  MemoryBlock& block(BlockId b) { return blocks[static_cast<std::size_t>(b)]; }
+  const MemoryBlock& block(BlockId b) const { return blocks[static_cast<std::size_t>(b)]; }
+  Member& member(MemberId m) { return members[static_cast<std::size_t>(m)]; }
+  const Member& member(MemberId m) const { return members[static_cast<std::size_t>(m)]; }
+  const Lane& lane(LaneId l) const { return lanes[static_cast<std::size_t>(l)]; }
+  LaneId lane_id(InstructionId s) const { return instruction(s).lane; }
+  const Lane& lane_of(InstructionId s) const { return lane(lane_id(s)); }
+  int ranks() const { return replicas * devices; }
+  std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
+};
+
+/// The most units that an instruction waits back.
+int max_back(const Program& program);
+
+/// What one rank runs: the instructions of its stage. Lanes, blocks and members keep their ids; lifetimes
+/// count its own instructions.
+Program project(const Program& program, int device);
+
+/// FNV-1a over everything that ranks must agree on: instructions, lanes, waits, slots and placement.
+std::uint64_t hash(const Program& program);
+
+/// The arenas' extents on a device: what budgets and planned peaks mean (state + work).
+std::int64_t planned_peak(const Program& program, int device);
+/// The same of the device that needs most; and its peak of state and live work.
+std::int64_t planned_peak(const Program& program);
+std::int64_t live_peak(const Program& program);
+
+/// Bytes of live work blocks at each list position of a device, in the steady state.
+std::vector<std::int64_t> live_bytes(const Program& program, int device);
+
+}  // namespace tandem

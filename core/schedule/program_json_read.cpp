@@ -1,0 +1,265 @@
+#include <tandem/core/schedule/program_json.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+#include <tandem/core/schedule/waits.h>
+
+namespace tandem {
+namespace {
+
+constexpr std::int64_t kDefaultBytes = 64;
+constexpr std::size_t kMostLanes = 1000;                             // what is proved takes their square
+constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // what lies outside rounds badly
+constexpr std::array<LaneKind, 6> kKinds{LaneKind::compute, LaneKind::collective, LaneKind::send,
+                                         LaneKind::receive, LaneKind::copy_out,   LaneKind::copy_in};
+
+LaneKind kind_from_name(const std::string& name) {
+  std::string known;
+  for (LaneKind k : kKinds) {
+    if (name_of(k) == name) return k;
+    known += (known.empty() ? "" : ", ") + std::string(name_of(k));
+  }
+  throw Error(fmt::format("Program: unknown lane kind '{}'; there are: {}", name, known));
+}
+
+Arena arena_from_name(const std::string& name) {
+  for (Arena a : {Arena::work, Arena::host})
+    if (name_of(a) == name) return a;
+  throw Error(fmt::format("Program: a block's arena is work or host, not '{}'", name));
+}
+
+Phase phase_from_name(const std::string& name) {
+  for (Phase p : {Phase::forward, Phase::backward, Phase::update, Phase::barrier})
+    if (name_of(p) == name) return p;
+  throw Error(fmt::format("Program: unknown phase '{}'; there are: forward, backward, update", name));
+}
+
+// A named part of the top level: found by name, and kept in the order given.
+class Section {
+ public:
+  /// `noun`: what an entry is called in errors.
+  Section(const JsonInput& section, const char* noun) {
+    for (const auto& [key, entry] : section.entries()) {
+      order_.push_back(key);
+      entries_.emplace(key, entry.called(fmt::format("{} '{}'", noun, key)));
+    }
+  }
+  const std::vector<std::string>& order() const { return order_; }
+  const JsonInput* find(const std::string& name) const {
+    const auto found = entries_.find(name);
+    return found == entries_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::vector<std::string> order_;
+  std::map<std::string, JsonInput> entries_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const JsonInput& j)
+      : j_(j),
+        value_section_(j["values"], "value"),
+        block_section_(j["blocks"], "block"),
+        state_section_(j["states"], "state") {}
+
+  Program read() {
+    j_.require_keys({"devices", "replicas", "microbatches", "corun", "lanes", "values", "blocks", "states",
+                     "instructions", "steps"});
+    p_.devices = j_["devices"].integer(1);
+    p_.replicas = j_["replicas"].integer(1);
+    p_.microbatches = j_["microbatches"].integer(1);
+    p_.corun = j_["corun"].number(1, kLeastRate, kMostRate);
+    const std::vector<JsonInput> lanes = j_["lanes"].required().items();
+    if (lanes.size() > kMostLanes)
+      throw Error(fmt::format("{} lanes; there may be {}", lanes.size(), kMostLanes));
+    for (const JsonInput& lane : lanes) {
+      lane.require_keys({"device", "kind", "index"});
+      p_.lanes.push_back({lane["device"].integer(0), kind_from_name(lane["kind"].text("compute")),
+                          lane["index"].integer(0)});
+    }
+    for (const auto& name : state_section_.order()) add_state(name, *state_section_.find(name));
+    const std::vector<JsonInput> instructions =
+        (j_["steps"].present() ? j_["steps"] : j_["instructions"].required()).items();  // older files: steps
+    for (const JsonInput& instruction : instructions) name_instruction(instruction);
+    add_values();
+    for (const JsonInput& instruction : instructions) add_instruction(instruction);
+    return std::move(p_);
+  }
+
+ private:
+  void add_state(const std::string& name, const JsonInput& state) {
+    state.require_keys({"device", "bytes", "trained", "slots", "offsets"});
+    const auto block = static_cast<BlockId>(p_.blocks.size());
+    p_.blocks.push_back({name, state["device"].integer(0), Arena::state, bytes_of(state["bytes"]),
+                         state["slots"].integer(1)});
+    StateBlock entry{.path = name, .block = block, .trained = state["trained"].flag(false)};
+    entry.type = {DType::u8, Shape{p_.blocks.back().bytes}};
+    p_.states.push_back(std::move(entry));
+    states_[name] = block;
+  }
+
+  // Learns the instruction's name, and the device of every value that it uses.
+  void name_instruction(const JsonInput& instruction) {
+    const std::string name = instruction["name"].required().text();
+    if (!instruction_ids_.emplace(name, static_cast<InstructionId>(instruction_ids_.size())).second)
+      throw Error(fmt::format("Program: two instructions are called '{}'", name));
+    const int lane = instruction["lane"].integer(0);
+    if (lane < 0 || static_cast<std::size_t>(lane) >= p_.lanes.size())
+      throw Error(fmt::format("Program: instruction '{}' is on lane {}, but there are {}", name, lane,
+                              p_.lanes.size()));
+    for (const char* list : {"writes", "reads"})
+      for (const std::string& v : instruction[list].texts())
+        devices_.emplace(v, p_.lanes[static_cast<std::size_t>(lane)].device);
+  }
+
+  // Those listed, in the order of their blocks and their own.
+  void add_values() {
+    std::map<std::string, std::string> first_in;  // of a block
+    for (const auto& name : value_section_.order()) {
+      const JsonInput& v = *value_section_.find(name);
+      if (devices_.contains(name)) first_in.emplace(v.is_object() ? v["block"].text(name) : name, name);
+    }
+    for (const auto& name : block_section_.order())
+      if (const auto found = first_in.find(name); found != first_in.end()) block(name, found->second, 0);
+    for (const auto& name : value_section_.order())
+      if (devices_.contains(name)) value(name);
+  }
+
+  MemberId member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes,
+                  int shift) {
+    const auto [found, fresh] = members_.emplace(name, static_cast<MemberId>(p_.members.size()));
+    if (fresh) p_.members.push_back({name, block, offset, bytes, shift});
+    return found->second;
+  }
+
+  MemberId value(const std::string& name) {
+    if (const auto found = members_.find(name); found != members_.end()) return found->second;
+    const JsonInput* const v = value_section_.find(name);
+    if (!v || !v->is_object()) {
+      const std::int64_t bytes = v ? bytes_of(*v) : kDefaultBytes;
+      return member(name, block(name, name, bytes), 0, bytes, 0);
+    }
+    v->require_keys({"bytes", "block", "offset"});
+    const std::int64_t bytes = bytes_of((*v)["bytes"]), offset = bytes_of((*v)["offset"], 0);
+    return member(name, block((*v)["block"].text(name), name, offset + bytes), offset, bytes, 0);
+  }
+
+  // The block of that name, which has room for `bytes`.
+  BlockId block(const std::string& name, const std::string& value, std::int64_t bytes) {
+    const auto [found, fresh] = blocks_.emplace(name, static_cast<BlockId>(p_.blocks.size()));
+    if (fresh) {
+      p_.blocks.push_back({name, devices_.at(value), Arena::work, bytes});
+      if (const JsonInput* const b = block_section_.find(name)) {
+        b->require_keys({"bytes", "arena", "slots", "offsets"});
+        MemoryBlock& listed = p_.blocks.back();
+        listed.arena = arena_from_name((*b)["arena"].text("work"));
+        listed.bytes = bytes_of((*b)["bytes"], bytes);
+        listed.slots = (*b)["slots"].integer(1);
+      }
+    }
+    MemoryBlock& b = p_.block(found->second);
+    if (bytes > b.bytes && given_size(name))
+      throw Error(fmt::format("Program: value '{}' ends at byte {} of block '{}', which has {}", value, bytes,
+                              name, b.bytes));
+    b.bytes = std::max(b.bytes, bytes);
+    return found->second;
+  }
+
+  bool given_size(const std::string& block) const {
+    const JsonInput* const b = block_section_.find(block);
+    return b && (*b)["bytes"].present();
+  }
+  static std::int64_t bytes_of(const JsonInput& j, std::int64_t otherwise = kDefaultBytes) {
+    return j.integer<std::int64_t>(otherwise, 0, kMaxBytes);
+  }
+  std::int64_t state_bytes(BlockId block) const { return p_.block(block).bytes; }
+
+  MemberId read_of(const std::string& text) {
+    if (states_.contains(text))
+      throw Error(fmt::format("Program: state '{0}' is read without an age; write {0}@1", text));
+    const auto at = text.rfind('@');
+    if (at == std::string::npos || value_section_.find(text)) return value(text);
+    const auto state = states_.find(text.substr(0, at));
+    if (state == states_.end()) throw Error(fmt::format("Program: unknown state '{}'", text.substr(0, at)));
+    int age = 0;
+    const char* const end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data() + at + 1, end, age);
+    if (parsed.ec != std::errc{} || parsed.ptr != end || age < 1 || age > kMaxAge)
+      throw Error(fmt::format("Program: '{}': ages count from 1, to {}", text, kMaxAge));
+    return member(text, state->second, 0, state_bytes(state->second), 1 - age);
+  }
+
+  MemberId write_of(const std::string& name) {
+    const auto state = states_.find(name);
+    return state == states_.end() ? value(name)
+                                  : member(name + "'", state->second, 0, state_bytes(state->second), 1);
+  }
+
+  std::int64_t channel(const std::string& name) {
+    return channels_.emplace(name, static_cast<std::int64_t>(channels_.size())).first->second;
+  }
+
+  void add_waits(Instruction& s, const JsonInput& waits) {
+    for (const JsonInput& w : waits.items()) {
+      w.require_keys({"instruction", "step", "back"});
+      const std::string name = (w["step"].present() ? w["step"] : w["instruction"].required()).text();
+      const auto found = instruction_ids_.find(name);
+      if (found == instruction_ids_.end())
+        throw Error(fmt::format("Program: instruction '{}' is after unknown instruction '{}'", s.name, name));
+      s.waits.push_back({found->second, w["back"].integer(0)});
+    }
+  }
+
+  void add_instruction(const JsonInput& listed) {
+    Instruction s;
+    s.name = listed["name"].text();
+    const JsonInput j = listed.called(fmt::format("instruction '{}'", s.name));
+    j.require_keys({"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel",
+                    "own_rate", "others_rate", "after", "waits", "phase"});
+    s.lane = j["lane"].integer(0);
+    s.lag = j["lag"].integer(0);
+    s.in_place = j["in_place"].flag(false);
+    s.barrier = j["barrier"].flag(false);
+    s.cost.seconds = j["seconds"].number(0, 0, kYear);
+    s.cost.own_rate = j["own_rate"].number(1, kLeastRate, kMostRate);
+    s.cost.others_rate = j["others_rate"].number(1, kLeastRate, kMostRate);
+    s.tag.phase = phase_from_name(j["phase"].text("forward"));
+    for (const std::string& r : j["reads"].texts()) s.reads.push_back(read_of(r));
+    for (const std::string& w : j["writes"].texts()) {
+      s.writes.push_back(write_of(w));
+      if (std::find(s.reads.begin(), s.reads.end(), s.writes.back()) != s.reads.end())
+        throw Error(fmt::format("Program: cycle: instruction '{}' reads '{}', which it makes", s.name, w));
+    }
+    if (j["channel"].present()) s.channel = channel(j["channel"].text());
+    for (const char* list : {"after", "waits"}) add_waits(s, j[list]);
+    p_.instructions.push_back(std::move(s));
+  }
+
+  const JsonInput j_;
+  const Section value_section_, block_section_, state_section_;
+  Program p_;
+  std::map<std::string, InstructionId> instruction_ids_;
+  std::map<std::string, BlockId> states_, blocks_;
+  std::map<std::string, MemberId> members_;
+  std::map<std::string, int> devices_;  // of values
+  std::map<std::string, std::int64_t> channels_;
+};
+
+}  // namespace
+
+Program schedule_from_json(const std::string& text) {
+  Program p = Reader(JsonInput::parse("Program", text)).read();
+  for (const Instruction& s : p.instructions) p.max_lag = std::max(p.max_lag, s.lag);
+  check_unplanned(p);
+  return p;
+}
+
+}  // namespace tandem

@@ -1,0 +1,107 @@
+#include <tandem/core/schedule/program_json.h>
+
+#include <map>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+namespace {
+
+using json = nlohmann::ordered_json;  // states and values keep their order, and with it their addresses
+
+class Writer {
+ public:
+  explicit Writer(const Program& p) : p_(p) {
+    std::map<std::string, int> uses;
+    for (const MemoryBlock& b : p.blocks)
+      if (b.arena == Arena::state) ++uses[b.name];
+    std::map<std::string, int> values = uses, blocks = uses, instructions;
+    for (const Member& m : p.members)
+      if (block_of(m).arena != Arena::state) ++values[m.name];
+    for (const MemoryBlock& b : p.blocks)
+      if (b.arena != Arena::state) ++blocks[b.name];
+    for (const Instruction& s : p.instructions) ++instructions[s.name];
+    const auto unique = [](std::map<std::string, int>& count, const std::string& name, std::size_t id) {
+      return count[name] == 1 ? name : fmt::format("{}#{}", name, id);
+    };
+    for (std::size_t i = 0; i < p.members.size(); ++i)
+      values_.push_back(unique(values, p.members[i].name, i));
+    for (std::size_t i = 0; i < p.blocks.size(); ++i)
+      blocks_.push_back(p.blocks[i].arena == Arena::state ? p.blocks[i].name
+                                                          : unique(blocks, p.blocks[i].name, i));
+    for (std::size_t i = 0; i < p.instructions.size(); ++i)
+      instructions_.push_back(unique(instructions, p.instructions[i].name, i));
+  }
+
+  json write() {
+    json j{{"devices", p_.devices},
+           {"replicas", p_.replicas},
+           {"microbatches", p_.microbatches},
+           {"corun", p_.corun}};
+    for (const Lane& l : p_.lanes)
+      j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
+    for (const StateBlock& s : p_.states) {
+      const MemoryBlock& b = p_.block(s.block);
+      j["states"][b.name] = {{"device", b.device},
+                             {"bytes", b.bytes},
+                             {"trained", s.trained},
+                             {"slots", b.slots},
+                             {"offsets", b.offsets}};
+    }
+    std::vector<bool> holds(p_.blocks.size(), false);
+    for (const Member& m : p_.members) holds[static_cast<std::size_t>(m.block)] = true;
+    for (std::size_t i = 0; i < p_.blocks.size(); ++i)
+      if (const MemoryBlock& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
+        j["blocks"][blocks_[i]] = {
+            {"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
+    for (std::size_t i = 0; i < p_.members.size(); ++i)
+      if (const Member& m = p_.members[i]; block_of(m).arena != Arena::state)
+        j["values"][values_[i]] = {
+            {"bytes", m.bytes}, {"block", blocks_[static_cast<std::size_t>(m.block)]}, {"offset", m.offset}};
+    j["instructions"] = json::array();
+    for (std::size_t i = 0; i < p_.instructions.size(); ++i)
+      j["instructions"].push_back(instruction(p_.instructions[i], instructions_[i]));
+    return j;
+  }
+
+ private:
+  const MemoryBlock& block_of(const Member& m) const { return p_.blocks[static_cast<std::size_t>(m.block)]; }
+
+  std::string operand(MemberId id) const {
+    const Member& m = p_.members[static_cast<std::size_t>(id)];
+    if (block_of(m).arena != Arena::state) return values_[static_cast<std::size_t>(id)];
+    return m.shift == 1 ? block_of(m).name : fmt::format("{}@{}", block_of(m).name, 1 - m.shift);
+  }
+
+  json instruction(const Instruction& s, const std::string& name) {
+    json j{{"name", name},
+           {"lane", s.lane},
+           {"lag", s.lag},
+           {"seconds", s.cost.seconds},
+           {"own_rate", s.cost.own_rate},
+           {"others_rate", s.cost.others_rate},
+           {"phase", name_of(s.tag.phase)},
+           {"in_place", s.in_place},
+           {"barrier", s.barrier}};
+    for (MemberId m : s.reads) j["reads"].push_back(operand(m));
+    for (MemberId m : s.writes) j["writes"].push_back(operand(m));
+    if (s.channel >= 0)
+      j["channel"] =
+          std::to_string(channels_.emplace(s.channel, static_cast<int>(channels_.size())).first->second);
+    for (const Wait& w : s.waits)
+      j["waits"].push_back(
+          {{"instruction", instructions_[static_cast<std::size_t>(w.instruction)]}, {"back", w.back}});
+    return j;
+  }
+
+  const Program& p_;
+  std::vector<std::string> values_, blocks_, instructions_;
+  std::map<std::int64_t, int> channels_;  // numbered as they appear
+};
+
+}  // namespace
+
+std::string to_json(const Program& p) { return Writer(p).write().dump(1); }
+
+}  // namespace tandem

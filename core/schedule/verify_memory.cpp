@@ -1,0 +1,237 @@
+// No race and no lost value: who touches which bytes, and what is in them.
+#include <tandem/core/schedule/verify.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/vector_clocks.h>
+
+namespace tandem {
+namespace {
+
+int max_slots(const Program& p) {
+  int slots = 1;
+  for (const MemoryBlock& b : p.blocks) slots = std::max(slots, b.slots);
+  return slots;
+}
+
+// A stretch of bytes that no access splits.
+struct Segment {
+  std::int32_t holder = -1;  // whose contents it holds: a member or, in the state arena, a block
+  std::int64_t index = -1;   // of which batch, or which version
+  Execution writer;
+  std::vector<Execution> readers;  // the latest on each lane since the write
+};
+
+class MemoryCheck {
+ public:
+  MemoryCheck(const Program& whole, int device)
+      : p_(project(whole, device)),
+        device_(device),
+        clocks_(p_),
+        used_(p_.members.size()),
+        assigned_(p_.blocks.size()) {
+    for (const Instruction& s : p_.instructions) {
+      for (MemberId m : s.reads) used_[at(m)] = true;
+      for (MemberId m : s.writes) used_[at(m)] = assigned_[at(member(m).block)] = true;
+    }
+    split();
+    check_slot_counts();
+  }
+
+  void run(std::int64_t batches) {
+    const std::int64_t units = p_.units(batches);
+    for (std::int64_t u = 0; u < units; ++u)
+      for (InstructionId s = 0; s < static_cast<InstructionId>(p_.instructions.size()); ++s)
+        execute(s, u, batches);
+    check_drained(batches);
+  }
+
+ private:
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+  const Instruction& instruction(InstructionId s) const { return p_.instructions[at(s)]; }
+  const Member& member(MemberId m) const { return p_.members[at(m)]; }
+  const MemoryBlock& block(const Member& m) const { return p_.blocks[at(m.block)]; }
+  bool is_state(const Member& m) const { return block(m).arena == Arena::state; }
+
+  // Every member that an instruction uses and every state, whole: what may cover bytes.
+  std::vector<Member> covers() const {
+    std::vector<Member> result;
+    for (std::size_t m = 0; m < used_.size(); ++m)
+      if (used_[m]) result.push_back(p_.members[m]);
+    for (BlockId b = 0; b < static_cast<BlockId>(p_.blocks.size()); ++b)
+      if (p_.blocks[at(b)].arena == Arena::state && p_.blocks[at(b)].device == device_)
+        result.push_back({p_.blocks[at(b)].name, b, 0, p_.blocks[at(b)].bytes, 0});
+    return result;
+  }
+
+  // Cuts each arena at every bound of what covers it, in every slot.
+  void split() {
+    for (const Member& m : covers())
+      for (auto offset : block(m).offsets) {
+        auto& cuts = bounds_[at(int(block(m).arena))];
+        cuts.push_back(offset + m.offset);
+        cuts.push_back(offset + m.offset + m.bytes);
+      }
+    for (std::size_t a = 0; a < 3; ++a) {
+      auto& cuts = bounds_[a];
+      std::sort(cuts.begin(), cuts.end());
+      cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+      segments_[a].resize(cuts.size());
+    }
+    for (const Member& m : covers())
+      if (is_state(m)) for_each_segment(m, 0, [&](Segment& s) { s.index = 0, s.holder = m.block; });
+  }
+
+  // Blocks share bytes only at equal slot count: the phases of unequal ones are too many to be met in the
+  // units unrolled.
+  void check_slot_counts() {
+    std::vector<BlockId> owner[3];
+    for (std::size_t a = 0; a < 3; ++a) owner[a].assign(segments_[a].size(), -1);
+    for (const Member& m : covers())
+      for (int slot = 0; slot < block(m).slots; ++slot)
+        for_each_segment(m, slot, [&](Segment& s) {
+          const std::size_t a = at(int(block(m).arena));
+          BlockId& first = owner[a][at(&s - segments_[a].data())];
+          if (first < 0) first = m.block;
+          const MemoryBlock& other = p_.blocks[at(first)];
+          if (other.slots != block(m).slots)
+            throw Error(fmt::format(
+                "race: '{}' ({} slots, used by '{}') and '{}' ({} slots, used by '{}') share bytes; only blocks "
+                "with equally many slots may",
+                other.name, other.slots, user_of(first), block(m).name, block(m).slots, user_of(m.block)));
+        });
+  }
+  std::string user_of(BlockId b) const {
+    for (const Instruction& s : p_.instructions)
+      for (const auto* members : {&s.writes, &s.reads})
+        for (MemberId m : *members)
+          if (member(m).block == b) return s.name;
+    return "no instruction";
+  }
+
+  template <class F> void for_each_segment(const Member& m, std::int64_t index, F f) {
+    const MemoryBlock& b = block(m);
+    const auto& cuts = bounds_[at(int(b.arena))];
+    auto& segments = segments_[at(int(b.arena))];
+    const std::int64_t from = address(m, index);
+    auto i = at(std::lower_bound(cuts.begin(), cuts.end(), from) - cuts.begin());
+    for (; i < cuts.size() && cuts[i] < from + m.bytes; ++i) f(segments[i]);
+  }
+  std::int64_t address(const Member& m, std::int64_t index) const {
+    return block(m).offsets[at(block(m).slot(index))] + m.offset;
+  }
+
+  void execute(InstructionId s, std::int64_t unit, std::int64_t batches) {
+    const Execution execution = clocks_.start(s, unit);
+    const std::int64_t batch = unit - instruction(s).lag;
+    if (batch >= 0 && batch < batches) {
+      check_in_place(execution, batch);
+      for (MemberId m : instruction(s).reads) read(execution, m, batch);
+      for (MemberId m : instruction(s).writes) write(execution, m, batch);
+    }
+    clocks_.finish(execution);
+  }
+
+  // An instruction reads and writes the same bytes only where it may, and then exactly the same.
+  void check_in_place(const Execution& execution, std::int64_t batch) const {
+    const Instruction& s = instruction(execution.instruction);
+    for (MemberId w : s.writes)
+      for (MemberId r : s.reads) {
+        const Member &out = member(w), &in = member(r);
+        if (r == w || block(in).arena != block(out).arena) continue;
+        const std::int64_t to = address(out, out.index(batch)), from = address(in, in.index(batch));
+        if (to >= from + in.bytes || from >= to + out.bytes) continue;
+        if (!s.in_place || in.block != out.block || to != from || in.bytes != out.bytes)
+          throw Error(
+              fmt::format("race: {} writes '{}' over '{}', which it reads; it may not work in place there",
+                          describe(execution), out.name, in.name));
+      }
+  }
+
+  void read(const Execution& execution, MemberId m, std::int64_t batch) {
+    const Member& mem = member(m);
+    const std::int32_t expected = is_state(mem) ? mem.block : m;
+    const std::int64_t index = is_state(mem) && !assigned_[at(mem.block)] ? 0 : mem.index(batch);
+    for_each_segment(mem, mem.index(batch), [&](Segment& s) {
+      if (s.holder != expected || s.index != index)
+        throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(execution),
+                                mem.name, index, contents(s, is_state(mem))));
+      if (!clocks_.precedes(s.writer, execution)) race(s.writer, execution, mem, "writes", "reads");
+      for (Execution& r : s.readers)
+        if (r.lane == execution.lane) {
+          r = execution;
+          return;
+        }
+      s.readers.push_back(execution);
+    });
+  }
+
+  void write(const Execution& execution, MemberId m, std::int64_t batch) {
+    const Member& mem = member(m);
+    for_each_segment(mem, mem.index(batch), [&](Segment& s) {
+      if (!clocks_.precedes(s.writer, execution)) race(s.writer, execution, mem, "writes", "writes");
+      for (const Execution& r : s.readers) {
+        const bool self = r.instruction == execution.instruction &&
+                          r.unit == execution.unit;  // in place, as checked before
+        if (!self && !clocks_.precedes(r, execution)) race(r, execution, mem, "reads", "writes");
+      }
+      s.readers.clear();
+      s.writer = execution;
+      s.holder = is_state(mem) ? mem.block : m;
+      s.index = mem.index(batch);
+    });
+  }
+
+  // What a run leaves behind: the current version of every state, also of those that this Program does not
+  // use.
+  void check_drained(std::int64_t batches) {
+    for (const Member& m : covers()) {
+      if (!is_state(m)) continue;
+      const std::int64_t version = assigned_[at(m.block)] ? batches : 0;
+      for_each_segment(m, version, [&](Segment& s) {
+        if (s.holder != m.block || s.index != version)
+          throw Error(
+              fmt::format("lost value: after the run, state '{}' should have version {} but {} is there",
+                          block(m).name, version, contents(s, true)));
+      });
+    }
+  }
+
+  std::string describe(const Execution& e) const {
+    return fmt::format("'{}' (unit {}, {})", instruction(e.instruction).name, e.unit,
+                       name_of(p_.lanes[at(e.lane)], p_.devices));
+  }
+  std::string contents(const Segment& s, bool in_state) const {
+    if (s.holder < 0) return "nothing written yet";
+    const std::string what = in_state
+                                 ? fmt::format("version {} of '{}'", s.index, p_.blocks[at(s.holder)].name)
+                                 : fmt::format("'{}' of index {}", member(s.holder).name, s.index);
+    return s.writer.count ? fmt::format("{}, written by {}", what, describe(s.writer)) : what;
+  }
+  [[noreturn]] void race(const Execution& first, const Execution& second, const Member& m, const char* did,
+                         const char* does) const {
+    throw Error(fmt::format("race: {} {} bytes that {} {} ('{}'), and nothing orders them", describe(first),
+                            did, describe(second), does, m.name));
+  }
+
+  Program p_;
+  int device_;
+  VectorClocks clocks_;
+  std::vector<bool> used_;               // per member: by an instruction of this device
+  std::vector<bool> assigned_;           // per block: written by such an instruction
+  std::vector<std::int64_t> bounds_[3];  // per arena
+  std::vector<Segment> segments_[3];
+};
+
+}  // namespace
+
+void verify_memory(const Program& p) {
+  // Every phase of the slots is met at least twice between warm-up and drain.
+  const std::int64_t batches = p.max_lag + 2 * max_slots(p);
+  for (int device = 0; device < p.devices; ++device) MemoryCheck(p, device).run(batches);
+}
+
+}  // namespace tandem

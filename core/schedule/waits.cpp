@@ -1,0 +1,322 @@
+#include <tandem/core/schedule/waits.h>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/accesses.h>
+#include <tandem/core/schedule/happens_before.h>
+
+namespace tandem {
+
+namespace {
+
+// For each member the instruction that writes it; a read of state counts as written by whoever assigns the
+// state.
+std::vector<Access> writers(const Program& p) {
+  std::vector<Access> result(p.members.size());
+  std::vector<Access> assigns(p.blocks.size());
+  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s)
+    for (MemberId m : p.instruction(s).writes) {
+      const Member& member = p.member(m);
+      auto& writer = result[static_cast<std::size_t>(m)];
+      if (writer.instruction >= 0)
+        throw Error(fmt::format("value '{}' is made twice, by '{}' and by '{}'", member.name,
+                                p.instruction(writer.instruction).name, p.instruction(s).name));
+      writer = {s, m, true, p.instruction(s).lag - member.shift};
+      if (p.block(member.block).arena == Arena::state) {
+        auto& assign = assigns[static_cast<std::size_t>(member.block)];
+        if (assign.instruction >= 0)
+          throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'",
+                                  p.block(member.block).name, p.instruction(assign.instruction).name,
+                                  p.instruction(s).name));
+        assign = writer;
+      }
+    }
+  for (std::size_t m = 0; m < p.members.size(); ++m)
+    if (result[m].instruction < 0 && p.block(p.members[m].block).arena == Arena::state)
+      result[m] = assigns[static_cast<std::size_t>(p.members[m].block)];
+  return result;
+}
+
+bool in_range(auto id, const auto& v) { return id >= 0 && static_cast<std::size_t>(id) < v.size(); }
+
+void check_devices(const Program& p) {
+  if (p.devices < 1 || p.devices > kMaxDevices || p.replicas < 1 || p.microbatches < 1)
+    throw Error(fmt::format("a Program of {}, {} and {}; devices must be 1 to {}, the others at least 1",
+                            counted(p.devices, "device"), counted(p.replicas, "replica"),
+                            counted(p.microbatches, "micro-batch"), kMaxDevices));
+  for (const Lane& l : p.lanes)
+    if (l.device < 0 || l.device >= p.devices || l.index < 0)
+      throw Error(fmt::format(
+          "a {} lane of index {} is on device {}; the index must be at least 0, the device 0 to {}",
+          name_of(l.kind), l.index, l.device, p.devices - 1));
+}
+
+void check_blocks(const Program& p) {
+  std::int64_t room = kMaxBytes;
+  for (const MemoryBlock& b : p.blocks) {
+    if (b.bytes < 0 || b.slots < 1 || b.slots > kMaxSlots || b.device < 0 || b.device >= p.devices)
+      throw Error(fmt::format(
+          "block '{}' has {} bytes and {} slots on device {}; bytes must be ≥ 0, slots 1 to {}, the device below {}",
+          b.name, b.bytes, b.slots, b.device, kMaxSlots, p.devices));
+    if (b.bytes > room)
+      throw Error(fmt::format("block '{}' has {} bytes; all blocks together may have {}", b.name, b.bytes,
+                              kMaxBytes));
+    room -= b.bytes;
+  }
+  for (const Member& m : p.members) {
+    if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
+    if (m.offset < 0 || m.bytes < 0 || m.offset > p.block(m.block).bytes - m.bytes)
+      throw Error(fmt::format("value '{}' does not fit its block", m.name));
+    if (1 - m.shift > kMaxAge)
+      throw Error(
+          fmt::format("'{}' reads a state of age {}; ages are 1 to {}", m.name, 1 - m.shift, kMaxAge));
+  }
+}
+
+void check_ids(const Program& p) {
+  check_devices(p);
+  check_blocks(p);
+  for (const Instruction& s : p.instructions) {
+    if (!in_range(s.lane, p.lanes))
+      throw Error(fmt::format("instruction '{}' is on unknown lane {}", s.name, s.lane));
+    if (s.lag < 0 || s.lag > kMaxLag)
+      throw Error(fmt::format("instruction '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
+    const int device = p.lane(s.lane).device;
+    for (const auto* members : {&s.reads, &s.writes})
+      for (MemberId m : *members) {
+        if (!in_range(m, p.members))
+          throw Error(fmt::format("instruction '{}' uses unknown value {}", s.name, m));
+        if (p.block(p.member(m).block).device != device)
+          throw Error(
+              fmt::format("instruction '{}' on device {} uses '{}' of device {}; a transfer must bring it",
+                          s.name, device, p.member(m).name, p.block(p.member(m).block).device));
+      }
+    for (const Wait& w : s.waits) {
+      if (!in_range(w.instruction, p.instructions) || w.back < 0 || w.back > kMaxLag)
+        throw Error(fmt::format(
+            "instruction '{}' waits for instruction {} of {} units back; there are {} instructions, units are 0 to {}",
+            s.name, w.instruction, w.back, p.instructions.size(), kMaxLag));
+      if (p.lane_of(w.instruction).device != device)
+        throw Error(
+            fmt::format("instruction '{}' waits for '{}' on another device; only transfers cross devices",
+                        s.name, p.instruction(w.instruction).name));
+    }
+  }
+}
+
+std::int64_t bytes_of(const Program& p, const std::vector<MemberId>& members) {
+  std::int64_t sum = 0;
+  for (MemberId m : members) sum += p.member(m).bytes;
+  return sum;
+}
+
+void check_transfer(const Program& p, const std::vector<InstructionId>& ends) {
+  const auto has = [&](LaneKind kind) {
+    return std::any_of(ends.begin(), ends.end(), [&](InstructionId s) { return p.lane_of(s).kind == kind; });
+  };
+  const std::string& first = p.instruction(ends[0]).name;
+  if (ends.size() != 2 || !has(LaneKind::send) || !has(LaneKind::receive))
+    throw Error(fmt::format(
+        "missing end: '{}' is an end of a transfer, which needs one send and one receive; there are {} ends",
+        first, ends.size()));
+  const Lane &a = p.lane_of(ends[0]), &b = p.lane_of(ends[1]);
+  if (a.device == b.device || a.index != b.device || b.index != a.device)
+    throw Error(fmt::format("'{}' ({}) and '{}' ({}) are ends of one transfer, but not of one link", first,
+                            name_of(a, p.devices), p.instruction(ends[1]).name, name_of(b, p.devices)));
+  const Instruction& send = p.instruction(a.kind == LaneKind::send ? ends[0] : ends[1]);
+  const Instruction& receive = p.instruction(a.kind == LaneKind::send ? ends[1] : ends[0]);
+  if (bytes_of(p, send.reads) != bytes_of(p, receive.writes))
+    throw Error(fmt::format("'{}' sends {} bytes, '{}' receives {}", send.name, bytes_of(p, send.reads),
+                            receive.name, bytes_of(p, receive.writes)));
+}
+
+// All ends of a transfer or collective meet in the same unit, for the same batch.
+void check_channels(const Program& p) {
+  std::map<std::int64_t, std::vector<InstructionId>> channels;
+  const auto is_transfer = [&](InstructionId s) {
+    return p.lane_of(s).kind == LaneKind::send || p.lane_of(s).kind == LaneKind::receive;
+  };
+  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
+    if (p.instruction(s).channel >= 0)
+      channels[p.instruction(s).channel].push_back(s);
+    else if (is_transfer(s))
+      throw Error(fmt::format("missing end: '{}' is on a {} lane but has no channel", p.instruction(s).name,
+                              name_of(p.lane_of(s).kind)));
+  }
+  for (const auto& [channel, ends] : channels) {
+    for (InstructionId s : ends)
+      if (p.instruction(s).lag != p.instruction(ends[0]).lag)
+        throw Error(fmt::format(
+            "'{}' (lag {}) and '{}' (lag {}) are ends of one transfer or collective: their lags must be equal",
+            p.instruction(ends[0]).name, p.instruction(ends[0]).lag, p.instruction(s).name,
+            p.instruction(s).lag));
+    if (std::any_of(ends.begin(), ends.end(), is_transfer)) check_transfer(p, ends);
+  }
+}
+
+}  // namespace
+
+void check_unplanned(const Program& p) {
+  check_ids(p);
+  check_channels(p);
+  const auto made_by = writers(p);
+  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
+    const Instruction& instruction = p.instruction(s);
+    for (const Wait& w : instruction.waits)
+      if (w.back == 0 && w.instruction >= s)
+        throw Error(fmt::format("cycle: '{}' waits in the same unit for '{}', which is listed {}",
+                                instruction.name, p.instruction(w.instruction).name,
+                                w.instruction == s ? "as itself" : "after it"));
+    for (MemberId m : instruction.reads) {
+      const Member& member = p.member(m);
+      const Access& writer = made_by[static_cast<std::size_t>(m)];
+      if (writer.instruction < 0) {
+        if (p.block(member.block).arena == Arena::state) continue;  // never assigned: constant state
+        throw Error(fmt::format("missing value: '{}' reads '{}', which no instruction makes",
+                                instruction.name, member.name));
+      }
+      if (writer.instruction == s) continue;  // an update that reads what it replaces
+      const Access read{s, m, false, instruction.lag - member.shift};
+      if (!earlier(writer, read))
+        throw Error(fmt::format("cycle: '{}' (lag {}) reads '{}' before '{}' (lag {}) has made it",
+                                instruction.name, instruction.lag, member.name,
+                                p.instruction(writer.instruction).name,
+                                p.instruction(writer.instruction).lag));
+    }
+  }
+}
+
+Program with_slots(Program p) {
+  const auto accesses = accesses_by_block(p);
+  for (std::size_t b = 0; b < p.blocks.size(); ++b) {
+    const bool written =
+        std::any_of(accesses[b].begin(), accesses[b].end(), [](const Access& a) { return a.write; });
+    if (p.blocks[b].arena == Arena::state && !written) p.blocks[b].slots = 1;  // what never changes
+    for (const Access& w : accesses[b]) {
+      if (!w.write) continue;
+      for (const Access& a : accesses[b]) {
+        if (!overlap(p.member(w.member), p.member(a.member))) continue;
+        // Index n is written again S units later: every use of it must come before that. An update that may
+        // work in place may read the old and write the new version at once.
+        const bool uses_after_write =
+            a.instruction > w.instruction || (a.instruction == w.instruction && !a.write &&
+                                              !p.instruction(w.instruction).in_place && a.member != w.member);
+        p.blocks[b].slots = std::max(p.blocks[b].slots, units_between(w, a) + (uses_after_write ? 1 : 0));
+      }
+    }
+  }
+  return p;
+}
+
+namespace {
+
+class WaitAdder {
+ public:
+  explicit WaitAdder(Program& p) : p_(p) {}
+  void add(InstructionId before, InstructionId after, int back) {
+    auto& instruction = p_.instruction(after);
+    if (instruction.lane == p_.instruction(before).lane) return;  // lane order does it
+    const Wait wait{before, back};
+    if (std::find(instruction.waits.begin(), instruction.waits.end(), wait) == instruction.waits.end())
+      instruction.waits.push_back(wait);
+  }
+
+ private:
+  Program& p_;
+};
+
+void add_data_waits(Program& p) {
+  WaitAdder adder(p);
+  const auto made_by = writers(p);
+  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s)
+    for (MemberId m : p.instruction(s).reads) {
+      const Access& writer = made_by[static_cast<std::size_t>(m)];
+      const Access read{s, m, false, p.instruction(s).lag - p.member(m).shift};
+      if (writer.instruction >= 0 && writer.instruction != s)
+        adder.add(writer.instruction, s, units_between(writer, read));
+    }
+}
+
+// A writer of index n follows every use of index n − slots, and every earlier use of index n itself (an
+// in-place successor follows the other readers of what it overwrites).
+void add_reuse_waits(Program& p) {
+  const HappensBefore known(p);
+  WaitAdder adder(p);
+  const auto accesses = accesses_by_block(p);
+  for (std::size_t b = 0; b < p.blocks.size(); ++b)
+    for (const Access& w : accesses[b]) {
+      if (!w.write) continue;
+      for (const Access& a : accesses[b]) {
+        if (a.instruction == w.instruction || !overlap(p.member(w.member), p.member(a.member))) continue;
+        const int back = p.blocks[b].slots + units_between(a, w);
+        if (!known.precedes(a.instruction, w.instruction, back))
+          adder.add(a.instruction, w.instruction, back);
+        if (a.member != w.member && earlier(a, w) &&
+            !known.precedes(a.instruction, w.instruction, units_between(a, w)))
+          adder.add(a.instruction, w.instruction, units_between(a, w));
+      }
+    }
+}
+
+// On every other lane of its device, a barrier waits for the last instruction before it, and the next one for
+// it.
+void add_barrier_waits(Program& p) {
+  WaitAdder adder(p);
+  const auto count = static_cast<InstructionId>(p.instructions.size());
+  for (InstructionId barrier = 0; barrier < count; ++barrier) {
+    if (!p.instruction(barrier).barrier) continue;
+    for (LaneId l = 0; l < static_cast<LaneId>(p.lanes.size()); ++l) {
+      if (l == p.lane_id(barrier) || p.lane(l).device != p.lane_of(barrier).device) continue;
+      InstructionId before = -1, after = -1, first = -1, last = -1;
+      for (InstructionId s = 0; s < count; ++s) {
+        if (p.lane_id(s) != l) continue;
+        if (first < 0) first = s;
+        if (s > barrier && after < 0) after = s;
+        if (s < barrier) before = s;
+        last = s;
+      }
+      if (first < 0) continue;
+      adder.add(before >= 0 ? before : last, barrier, before >= 0 ? 0 : 1);
+      adder.add(barrier, after >= 0 ? after : first, after >= 0 ? 0 : 1);
+    }
+  }
+}
+
+// A wait is superfluous when an earlier instruction of the same lane already comes after what is awaited, or
+// when another wait of the same instruction does.
+void drop_implied_waits(Program& p) {
+  const HappensBefore all(p);
+  const auto n = static_cast<std::int64_t>(p.instructions.size());
+  for (InstructionId s = 0; s < n; ++s) {
+    auto& waits = p.instruction(s).waits;
+    std::erase_if(waits, [&](const Wait& w) {
+      return p.instruction(w.instruction).lane == p.instruction(s).lane ||
+             all.first_after(w.instruction, p.instruction(s).lane) < w.back * n + s;
+    });
+    const std::vector<Wait> kept = waits;
+    std::erase_if(waits, [&](const Wait& w) {
+      return std::any_of(kept.begin(), kept.end(), [&](const Wait& other) {
+        return !(other == w) && all.precedes(w.instruction, other.instruction, w.back - other.back);
+      });
+    });
+    std::sort(waits.begin(), waits.end(), [](const Wait& x, const Wait& y) {
+      return x.back != y.back ? x.back < y.back : x.instruction < y.instruction;
+    });
+  }
+}
+
+}  // namespace
+
+Program with_waits(Program p) {
+  add_data_waits(p);
+  add_reuse_waits(p);
+  add_barrier_waits(p);
+  drop_implied_waits(p);
+  return p;
+}
+
+}  // namespace tandem

@@ -1,0 +1,156 @@
+#include <tandem/memory/buffer_assignment.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/ops/copy.h>
+
+namespace tandem {
+namespace {
+
+std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+class BufferAssigner {
+ public:
+  BufferAssigner(const Graph& graph, std::span<const NodeId> order)
+      : g_(graph),
+        position_(graph.nodes().size(), -1),
+        root_(graph.values().size()),
+        uses_(graph.values().size()) {
+    buffers_.location.resize(graph.values().size());
+    for (const State& s : graph.states())
+      buffers_.blocks.push_back({s.path, s.stage, Arena::state, s.type.bytes()});
+    for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<int>(i);
+    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+      const Node& node = g_.node(n);
+      for (ValueId v : node.outputs) root_[at(v)] = v;
+      if (const auto view = view_of(g_, node))
+        root_[at(node.outputs[0])] = root_[at(*view)];
+      else
+        for (ValueId v : node.inputs) uses_[at(root_[at(v)])].push_back(n);
+    }
+    place_assigned();
+    place_joined();
+    share_in_place(order);
+  }
+
+  BufferAssignment take() { return std::move(buffers_); }
+
+ private:
+  ValueId root(ValueId v) const { return root_[at(v)]; }
+  Location& location(ValueId v) { return buffers_.location[at(v)]; }
+  const Node* maker(ValueId v) const {
+    return g_.value(v).producer < 0 ? nullptr : &g_.node(g_.value(v).producer);
+  }
+  bool is_read(ValueId v) const { return maker(v) && as<ReadOp>(*maker(v)); }
+  bool is_free(ValueId v) const {
+    return root(v) == v && maker(v) && !is_read(v) && !buffers_.location[at(v)];
+  }
+
+  // assign(slot, v): v is made where the state lies, unless it lies elsewhere for another reason.
+  void place_assigned() {
+    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+      const Node& node = g_.node(n);
+      const auto* assign = as<AssignOp>(node);
+      if (!assign) continue;
+      const ValueId v = node.inputs[0];
+      if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
+      if (maker(v)->op->joins_operands()) continue;  // made beside the others of its group
+      location(v) = {static_cast<BlockId>(assign->state), 0, 1};
+      buffers_.assigned_in_place.insert(n);
+    }
+  }
+
+  // The tensors of one all-reduce side by side, in its order.
+  void place_joined() {
+    for (const Node& node : g_.nodes()) {
+      if (!node.op->joins_operands()) continue;
+      const auto block = static_cast<BlockId>(buffers_.blocks.size());
+      buffers_.blocks.push_back({fmt::format("{} group", node.tag.path), node.tag.stage, Arena::work, 0});
+      for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+        const ValueId v = root(node.inputs[i]);
+        if (!is_free(v))
+          throw Error(fmt::format(
+              "{}: a value of the all-reduce is already part of something else; a copy must come between",
+              node.tag.path));
+        MemoryBlock& b = buffers_.blocks.back();
+        location(v) = location(node.outputs[i]) = {block, b.bytes, 0};
+        buffers_.overwrites[node.outputs[i]] = v;
+        b.bytes += align_up(g_.type(v).bytes());
+      }
+    }
+  }
+
+  bool may_overwrite(ValueId r, NodeId n) const {
+    const Node& node = g_.node(n);
+    if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag ||
+        maker(r)->op->lane() != LaneKind::compute)
+      return false;
+    return std::all_of(uses_[at(r)].begin(), uses_[at(r)].end(), [&](NodeId use) {
+      const Tag& tag = g_.node(use).tag;
+      return use == n || (position_[at(use)] < position_[at(n)] && tag.lag == node.tag.lag &&
+                          tag.lane == node.tag.lane && g_.node(use).op->lane() == node.op->lane());
+    });
+  }
+
+  // From the last node to the first, so that a place reserved for an output passes on to what it overwrites.
+  void share_in_place(std::span<const NodeId> order) {
+    for (std::size_t i = order.size(); i-- > 0;) {
+      const NodeId n = order[i];
+      const Node& node = g_.node(n);
+      if (view_of(g_, node) || node.op->joins_operands()) continue;
+      for (const Alias& a : node.op->may_alias(g_.types(node.inputs))) {
+        const ValueId out = node.outputs[static_cast<std::size_t>(a.output)];
+        const ValueId in = root(node.inputs[static_cast<std::size_t>(a.input)]);
+        if (buffers_.overwrites.contains(out) || taken_.contains(in) || root(out) != out) continue;
+        if (g_.type(in).bytes() != g_.type(out).bytes() || !may_overwrite(in, n)) continue;
+        if (location(in) || (location(out) && location(out).shift != 0)) continue;
+        buffers_.overwrites[out] = in;
+        taken_.insert(in);
+        location(in) = location(out);  // a reserved place passes on; otherwise `out` follows `in` when made
+      }
+    }
+  }
+
+  const Graph& g_;
+  std::vector<int> position_;
+  std::vector<ValueId> root_;
+  std::vector<std::vector<NodeId>> uses_;  // of roots, by nodes that are not views
+  std::set<ValueId> taken_;                // overwritten by an output
+  BufferAssignment buffers_;
+};
+
+}  // namespace
+
+Graph copy_shared_operands(const Graph& graph) {
+  const auto readers = graph.readers();
+  const auto is_own = [&](const Node& reader, ValueId v) {
+    const Node& maker = graph.node(graph.value(v).producer);
+    return !view_of(graph, maker) && !as<ReadOp>(maker) && readers[at(v)].size() == 1 &&
+           std::ranges::count(reader.inputs, v) == 1;
+  };
+  GraphRewrite rewrite(graph);
+  for (const Node& n : graph.nodes()) {
+    std::vector<ValueId> inputs = rewrite.now(n.inputs);
+    for (std::size_t i = 0; n.op->joins_operands() && i < inputs.size(); ++i) {
+      if (is_own(n, n.inputs[i])) continue;
+      Tag tag = n.tag;
+      tag.channel = -1;
+      Graph& g = rewrite.graph();
+      inputs[i] = g.node(g.add(std::make_shared<CopyOp>(), {inputs[i]}, tag)).outputs[0];
+    }
+    rewrite.copy(n, n.op, std::move(inputs));
+  }
+  return rewrite.take();
+}
+
+BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> order) {
+  return BufferAssigner(graph, order).take();
+}
+
+}  // namespace tandem

@@ -1,0 +1,199 @@
+#include <tandem/memory/placement.h>
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/schedule/accesses.h>
+#include <tandem/core/schedule/happens_before.h>
+#include <tandem/core/schedule/waits.h>
+
+namespace tandem {
+namespace {
+
+// What decides whether two blocks may share bytes; positions count on from unit 0, for index 0.
+struct Life {
+  std::int64_t begin = 0, end = 0;       // in the list order
+  std::int64_t turn = 0;                 // where in a cycle of its region it begins
+  std::vector<std::int64_t> free_on;     // per lane: the first position after all uses
+  std::vector<std::int64_t> written_on;  // per lane: the first write, kNever if none
+};
+
+class LifeTable {
+ public:
+  explicit LifeTable(const Program& p) : p_(p), order_(p), accesses_(accesses_by_block(p)) {}
+
+  bool used(BlockId b) const { return !accesses_[static_cast<std::size_t>(b)].empty(); }
+
+  Life of(BlockId b) const {
+    const auto& accesses = accesses_[static_cast<std::size_t>(b)];
+    const auto instructions = static_cast<std::int64_t>(p_.instructions.size());
+    Life life;
+    life.free_on.assign(p_.lanes.size(), 0);
+    life.written_on.assign(p_.lanes.size(), HappensBefore::kNever);
+    const Access* first = nullptr;
+    for (const Access& a : accesses)
+      if (a.write && (!first || earlier(a, *first))) first = &a;
+    if (!first) throw Error(fmt::format("block '{}' is never written", p_.block(b).name));
+    const LaneId home = lane(*first);
+    life.begin = life.end = first->delay * instructions + first->instruction;
+    for (const Access& a : accesses) {
+      const std::int64_t at = a.delay * instructions + a.instruction;
+      for (LaneId l = 0; l < static_cast<LaneId>(p_.lanes.size()); ++l) {
+        const std::int64_t after = order_.first_after(a.instruction, l);
+        auto& free = life.free_on[static_cast<std::size_t>(l)];
+        free = after == HappensBefore::kNever ? after : std::max(free, a.delay * instructions + after);
+      }
+      // On its home lane a block lives until its last use; a use elsewhere holds it until that is awaited.
+      const std::int64_t awaited = order_.first_after(a.instruction, home);
+      if (lane(a) == home)
+        life.end = std::max(life.end, at + 1);
+      else if (awaited != HappensBefore::kNever)
+        life.end = std::max(life.end, a.delay * instructions + awaited);
+      if (a.write) {
+        auto& written = life.written_on[static_cast<std::size_t>(lane(a))];
+        written = std::min(written, at);
+      }
+    }
+    // Members side by side may follow each other at any distance; the block is taken all the time then.
+    life.end = std::min(life.end, life.begin + p_.block(b).slots * instructions);
+    return life;
+  }
+
+ private:
+  LaneId lane(const Access& a) const { return p_.instruction(a.instruction).lane; }
+  const Program& p_;
+  HappensBefore order_;
+  std::vector<std::vector<Access>> accesses_;
+};
+
+std::int64_t modulo(std::int64_t a, std::int64_t m) { return (a % m + m) % m; }
+
+// `wait` rounded up to whole cycles. It is seldom as long as one, and a division costs more than all else
+// that is asked of a pair of blocks.
+std::int64_t whole_cycles(std::int64_t wait, std::int64_t cycle) {
+  if (-cycle < wait && wait <= cycle) return wait > 0 ? cycle : 0;
+  return wait + modulo(-wait, cycle);
+}
+
+// Are all uses of `a` over before the next time (one of cycle · k later) that `b` is written?
+bool follows(const Life& a, const Life& b, std::int64_t cycle) {
+  const std::int64_t shift = whole_cycles(a.end - b.begin, cycle);
+  for (std::size_t l = 0; l < b.written_on.size(); ++l)
+    if (b.written_on[l] != HappensBefore::kNever &&
+        (a.free_on[l] == HappensBefore::kNever || a.free_on[l] > b.written_on[l] + shift))
+      return false;
+  return true;
+}
+
+bool may_share(const Life& a, const Life& b, std::int64_t cycle) {
+  const std::int64_t gap = b.turn - a.turn + (b.turn < a.turn ? cycle : 0);
+  if (gap < a.end - a.begin || gap + (b.end - b.begin) > cycle) return false;
+  return follows(a, b, cycle) && follows(b, a, cycle);
+}
+
+struct Placed {
+  std::int64_t offset, end;
+  const Life* life;
+};
+
+// First fit, largest block first, at the lowest offset that no block it may not share bytes with covers.
+std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
+                          std::vector<std::int64_t>& offsets) {
+  const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };
+  std::stable_sort(region.begin(), region.end(), [&](const auto& x, const auto& y) {
+    return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
+                                                  : x.second.begin < y.second.begin;
+  });
+  for (auto& [block, life] : region) life.turn = modulo(life.begin, cycle);
+  std::vector<Placed> placed;  // ascending offsets
+  std::int64_t extent = 0;
+  for (const auto& [block, life] : region) {
+    const std::int64_t bytes = bytes_of(block);
+    std::int64_t offset = 0;
+    for (const Placed& other : placed) {
+      if (other.offset >= offset + bytes) break;
+      if (other.end > offset && !may_share(life, *other.life, cycle)) offset = other.end;
+    }
+    offsets[static_cast<std::size_t>(block)] = offset;
+    extent = std::max(extent, offset + bytes);
+    const Placed entry{offset, offset + bytes, &life};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
+                                   [](const Placed& x, const Placed& y) { return x.offset < y.offset; }),
+                  entry);
+  }
+  return extent;
+}
+
+void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena arena,
+                       std::int64_t& arena_bytes) {
+  std::map<int, std::vector<std::pair<BlockId, Life>>> regions;  // by slot count
+  for (BlockId b = 0; b < static_cast<BlockId>(p.blocks.size()); ++b) {
+    MemoryBlock& block = p.block(b);
+    if (block.device != device || block.arena != arena) continue;
+    block.offsets.assign(static_cast<std::size_t>(block.slots), 0);
+    if (!lives.used(b)) continue;
+    const Life life = lives.of(b);
+    block.begin = life.begin;
+    block.end = life.end;
+    regions[block.slots].emplace_back(b, life);
+  }
+  std::vector<std::int64_t> offsets(p.blocks.size(), 0);
+  for (auto& [slots, region] : regions) {
+    const std::int64_t cycle = slots * static_cast<std::int64_t>(p.instructions.size());
+    const std::int64_t stride = place_region(region, cycle, p, offsets);
+    for (const auto& [b, life] : region)
+      for (int k = 0; k < slots; ++k)
+        p.block(b).offsets[static_cast<std::size_t>(k)] =
+            arena_bytes + k * stride + offsets[static_cast<std::size_t>(b)];
+    arena_bytes += slots * stride;
+  }
+}
+
+void place_state(Program& p, int device, std::int64_t& arena_bytes) {
+  std::vector<MemoryBlock*> blocks;
+  for (MemoryBlock& b : p.blocks)
+    if (b.device == device && b.arena == Arena::state) {
+      b.offsets.clear();
+      blocks.push_back(&b);
+    }
+  std::sort(blocks.begin(), blocks.end(), [](const MemoryBlock* x, const MemoryBlock* y) {
+    const bool x_later = x->name.starts_with(kOptimizerPath), y_later = y->name.starts_with(kOptimizerPath);
+    return x_later != y_later ? y_later : x->name < y->name;
+  });
+  for (int version = 0; !blocks.empty(); ++version) {
+    std::erase_if(blocks, [&](const MemoryBlock* b) { return version >= b->slots; });
+    for (MemoryBlock* b : blocks) {
+      b->offsets.push_back(arena_bytes);
+      arena_bytes += align_up(b->bytes);
+    }
+  }
+}
+
+}  // namespace
+
+Program placed(Program p) {
+  const LifeTable lives(p);
+  p.memory.assign(static_cast<std::size_t>(p.devices), {});
+  for (int device = 0; device < p.devices; ++device) {
+    DeviceMemory& memory = p.memory[static_cast<std::size_t>(device)];
+    place_state(p, device, memory.state);
+    place_by_lifetime(p, lives, device, Arena::work, memory.work);
+    place_by_lifetime(p, lives, device, Arena::host, memory.host);
+    const auto live = live_bytes(p, device);
+    memory.live_peak = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  }
+  return p;
+}
+
+Program planned(Program schedule) {
+  schedule.max_lag = 0;
+  for (const Instruction& s : schedule.instructions) schedule.max_lag = std::max(schedule.max_lag, s.lag);
+  check_unplanned(schedule);
+  return placed(with_waits(with_slots(std::move(schedule))));
+}
+
+}  // namespace tandem

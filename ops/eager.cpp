@@ -1,0 +1,115 @@
+#include <tandem/ops/eager.h>
+
+#include <atomic>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/memory.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/base/team.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/trace.h>
+
+namespace tandem {
+namespace {
+
+thread_local std::int64_t eager_batch = 0;
+thread_local int eager_microbatch = 0;
+thread_local const KernelTable* eager_kernels = &cpu_kernels();
+thread_local bool grad_enabled = true;
+thread_local std::unordered_map<std::string, int> eager_calls;
+std::atomic<std::uint64_t> creation_order{0};
+
+Tag eager_tag(const Op& op) {
+  Tag tag;
+  tag.path = Scope::path();
+  tag.microbatch = eager_microbatch;
+  if (op.random()) tag.rng_id = fnv1a(fmt::format("{}#{}", tag.path, eager_calls[tag.path]++));
+  return tag;
+}
+
+}  // namespace
+
+Tensors apply_eager(OpPtr op, Tensors inputs) {
+  const Tag tag = eager_tag(*op);
+  Tensors outputs = evaluate(*eager_kernels, op, inputs, tag);
+  bool record = false;
+  for (const auto& t : inputs) record |= t.needs_grad();
+  if (record && grad_enabled) {
+    auto history = std::make_shared<History>(std::move(op), std::move(inputs), tag, creation_order++);
+    for (const auto& t : outputs) {
+      history->outputs.emplace_back(std::make_shared<Tensor::Impl>(*t.impl()));
+      t.impl()->output = history->outputs.size() - 1;
+    }
+    for (const auto& t : outputs) t.impl()->history = history;
+  }
+  return outputs;
+}
+
+Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag) {
+  Graph scratch;  // checks the types, and words the error as a trace would
+  std::vector<ValueId> ids;
+  std::vector<const void*> in_data;
+  for (const auto& t : inputs) {
+    ids.push_back(scratch.add_value(t.type()));
+    if (t.impl()->trace)
+      throw Error(fmt::format("{}: a traced Tensor is used outside its trace", op->name()));
+    in_data.push_back(t.data());
+  }
+  const Types in = scratch.types(ids);
+  const Types out = scratch.types(scratch.node(scratch.add(op, ids, tag)).outputs);
+  Tensors outputs;
+  std::vector<void*> out_data;
+  for (const auto& t : out) {
+    outputs.push_back(Tensor::empty(t));
+    out_data.push_back(outputs.back().data());
+  }
+  const TeamSize team(default_threads());
+  const KernelPtr kernel = kernels.make({*op, in, out, tag, default_threads()});
+  const Buffer workspace(kernel->workspace());
+  const RankContext alone;
+  kernel->run({in_data.data(), out_data.data(), workspace.data(), eager_batch, &alone});
+  return outputs;
+}
+
+History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
+    : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), batch(eager_batch), order(order) {
+  for (const Tensor& t : this->inputs) versions.push_back(t.impl()->version);
+}
+
+// Histories hold each other through their inputs, as long a chain as the tape: taken apart one by one, not by
+// recursion.
+History::~History() {
+  Tensors pending = std::move(inputs);
+  while (!pending.empty()) {
+    const Tensor t = std::move(pending.back());
+    pending.pop_back();
+    if (!t.impl() || t.impl().use_count() > 1 || !t.impl()->history || t.impl()->history.use_count() > 1)
+      continue;
+    for (Tensor& input : t.impl()->history->inputs) pending.push_back(std::move(input));
+    t.impl()->history->inputs.clear();
+  }
+}
+
+EagerBatch::EagerBatch(std::int64_t batch, int microbatch)
+    : outer_(eager_batch), outer_microbatch_(eager_microbatch), outer_calls_(std::move(eager_calls)) {
+  eager_batch = batch;
+  eager_microbatch = microbatch;
+  eager_calls.clear();
+}
+EagerBatch::~EagerBatch() {
+  eager_batch = outer_;
+  eager_microbatch = outer_microbatch_;
+  eager_calls = std::move(outer_calls_);
+}
+std::int64_t EagerBatch::current() { return eager_batch; }
+
+EagerKernels::EagerKernels(const KernelTable& kernels) : outer_(eager_kernels) { eager_kernels = &kernels; }
+EagerKernels::~EagerKernels() { eager_kernels = outer_; }
+const KernelTable& EagerKernels::current() { return *eager_kernels; }
+
+NoGrad::NoGrad() : outer_(grad_enabled) { grad_enabled = false; }
+NoGrad::~NoGrad() { grad_enabled = outer_; }
+
+}  // namespace tandem

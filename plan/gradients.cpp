@@ -1,0 +1,171 @@
+#include <tandem/plan/gradients.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include <tandem/autograd/differentiate.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/pointwise.h>
+
+namespace tandem {
+namespace {
+
+std::map<std::string, ValueId> results_of(const Graph& g) {
+  std::map<std::string, ValueId> results;
+  for (const Node& n : g.nodes())
+    if (const auto* r = as<ResultOp>(n))
+      if (!results.emplace(r->result, n.inputs[0]).second)
+        throw Error(fmt::format("result '{}' is delivered twice", r->result));
+  return results;
+}
+
+// The one place where the gradient scale is applied.
+std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
+  auto results = results_of(g);
+  if (factor == 1) return results;
+  Trace trace(g);
+  for (auto& [name, value] : results) {
+    if (!is_floating(g.type(value).dtype)) continue;
+    Tag tag = g.node(g.value(value).producer).tag;
+    tag.path = "gradient_scale";
+    trace.set_tag(tag);
+    value = trace.value(scale(trace.tensor(value), factor));
+  }
+  return results;
+}
+
+// One micro-batch after another. A state that a micro-batch assigns is read by the next; the last one's
+// assign stays.
+class Unrolling {
+ public:
+  Unrolling(const Graph& once, int microbatches)
+      : once_(once), microbatches_(microbatches), graph_(with_states_of(once)) {
+    for (int i = 0; i < microbatches; ++i) add_copy(i);
+  }
+  Graph& graph() { return graph_; }
+
+  /// The left fold of a value over the micro-batches.
+  ValueId sum(ValueId v, Tag tag) {
+    ValueId total = values_[0].at(v);
+    Trace trace(graph_);
+    for (int i = 1; i < microbatches_; ++i) {
+      tag.microbatch = i;
+      trace.set_tag(tag);
+      total = trace.value(add(trace.tensor(total), trace.tensor(values_[static_cast<std::size_t>(i)].at(v))));
+    }
+    return total;
+  }
+
+ private:
+  void add_copy(int i) {
+    std::unordered_map<ValueId, ValueId> value;
+    std::unordered_map<StateId, ValueId> assigned;
+    for (const Node& node : once_.nodes()) {
+      if (as<ResultOp>(node)) continue;
+      if (const auto* assign = as<AssignOp>(node)) {
+        assigned[assign->state] = value.at(node.inputs[0]);
+        if (i + 1 < microbatches_) continue;
+      }
+      const auto* read = as<ReadOp>(node);
+      if (read && i > 0) {
+        const auto before = assigned_.find(read->state);
+        value[node.outputs[0]] = before != assigned_.end() ? before->second : values_[0].at(node.outputs[0]);
+        continue;
+      }
+      std::vector<ValueId> inputs;
+      for (ValueId v : node.inputs) inputs.push_back(value.at(v));
+      if (i > 0 && is_shared(node, inputs)) {
+        for (const ValueId o : node.outputs) value[o] = values_[0].at(o);
+        continue;
+      }
+      Tag tag = node.tag;
+      tag.microbatch = i;
+      const NodeId copy = graph_.add(node.op, std::move(inputs), std::move(tag));
+      for (std::size_t o = 0; o < node.outputs.size(); ++o)
+        value[node.outputs[o]] = graph_.node(copy).outputs[o];
+    }
+    values_.push_back(std::move(value));
+    assigned_ = std::move(assigned);
+  }
+
+  // Of what the micro-batches share, such as a weight in bf16, they share what is computed.
+  bool is_shared(const Node& node, const std::vector<ValueId>& inputs) const {
+    return !inputs.empty() && !node.op->random() && !as<AssignOp>(node) &&
+           std::ranges::equal(inputs, node.inputs, {}, {}, [&](ValueId v) { return values_[0].at(v); });
+  }
+
+  const Graph& once_;
+  int microbatches_;
+  Graph graph_;
+  std::vector<std::unordered_map<ValueId, ValueId>> values_;  // per micro-batch: of `once`, here
+  std::unordered_map<StateId, ValueId> assigned_;             // by the micro-batch before
+};
+
+// What a trained state is read as: trained states without a read take no part.
+std::map<StateId, ValueId> weights_of(const Graph& g) {
+  std::map<StateId, ValueId> weights;
+  for (const Node& n : g.nodes())
+    if (const auto* read = as<ReadOp>(n); read && g.state(read->state).trained)
+      if (!weights.emplace(read->state, n.outputs[0]).second)
+        throw Error(fmt::format("state '{}' is read twice in the forward graph", g.state(read->state).path));
+  return weights;
+}
+
+}  // namespace
+
+TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
+  Graph scaled = forward;
+  const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
+  if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
+  if (const TensorType& loss = scaled.type(results.at("loss")); loss.elements() != strategy.models)
+    throw Error(fmt::format(
+        "the result 'loss' is {}: it must be a scalar of each model, the mean over its samples; take mean() of it",
+        to_string(loss)));
+  const auto weights = weights_of(scaled);
+  std::vector<ValueId> wrt;
+  for (const auto& [state, value] : weights) wrt.push_back(value);
+  if (wrt.empty())
+    throw Error(
+        "nothing is to be trained: the model is not used, was neither initialized nor loaded before it was "
+        "traced, or all of its parameters are frozen");
+  const auto& loss_scale = strategy.gradients.loss_scale;
+  const ValueId loss = loss_scale ? scale_loss(scaled, results.at("loss"), *loss_scale) : results.at("loss");
+  const Differentiated d = differentiate(scaled, loss, wrt);
+
+  Unrolling unrolled(d.graph, strategy.microbatches);
+  TrainingGraph result;
+  std::size_t i = 0;
+  for (const auto& [state, value] : weights) {
+    const ValueId grad = d.grads[i++];
+    if (grad < 0) continue;
+    Tag tag;
+    tag.phase = Phase::backward;
+    tag.path = d.graph.state(state).path;
+    tag.stage = d.graph.state(state).stage;
+    result.grads[state] = unrolled.sum(grad, tag);
+  }
+  for (const auto& [name, value] : results) {
+    Tag tag = d.graph.node(d.graph.value(value).producer).tag;
+    tag.path = name;
+    result.results[name] = unrolled.sum(value, tag);
+  }
+  result.graph = std::move(unrolled.graph());
+  return result;
+}
+
+TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy) {
+  TrainingGraph result;
+  Graph scaled = forward;
+  const auto results = scale_results(scaled, 1.0 / strategy.replicas);
+  Unrolling once(scaled, 1);
+  for (const auto& [name, value] : results) result.results[name] = once.sum(value, {});
+  result.graph = std::move(once.graph());
+  return result;
+}
+
+}  // namespace tandem
