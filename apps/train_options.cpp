@@ -109,7 +109,7 @@ void add_parallelism(CLI::App& app, TrainOptions& o) {
   app.add_option("--schedule", o.schedule,
                  "of the pipeline: plain (one micro-batch at a time), gpipe, 1f1b, or, with two batches or\n"
                  "more in flight, pipedream, dualpipe. These two use weights that are some updates old: at\n"
-                 "the same --lr and --momentum they learn worse, so lower them (README)");
+                 "the same --lr and --momentum they learn worse, so lower them (docs/training.md)");
   app.add_flag("--lockstep", o.lockstep,
                "stages wait for each other after every tick: slower, and simpler to read in a timeline");
   app.add_option("--threads", o.threads, "per compute lane (0: cores / lanes)");

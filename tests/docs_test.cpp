@@ -94,8 +94,8 @@ TEST_F(Docs, ReadmeShowsTheWholeTrainingRunThatIsTested) {
 }
 
 // Twice, since the second time there is something to replace.
-TEST_F(Docs, ReadmeCommandsRunTwiceAndLeaveOnlyIgnoredFiles) {
-  const auto examples = blocks_with("README.md", "train_cifar");
+TEST_F(Docs, CommandsOfTrainingRunTwiceAndLeaveOnlyIgnoredFiles) {
+  const auto examples = blocks_with("docs/training.md", "train_cifar");
   ASSERT_EQ(1u, examples.size());
   std::string commands;
   std::istringstream lines(examples[0]);
