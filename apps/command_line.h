@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 
 namespace tandem::apps {
-
 /// Parses the command line of a program, to which --version is added. No value may be empty, and numbers are
 /// read as decimal.h says. False when there is nothing left to do:
 /// help or version were asked for, and printed. Throws Error in one line otherwise: what is not understood,

@@ -21,6 +21,7 @@
 #include "resume.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -15,6 +15,7 @@
 #include "run_directory.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 using nlohmann::json;

@@ -17,6 +17,7 @@
 #include "log.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 // More is a slip of the pen, and would overflow, or allocate for hours.

@@ -22,6 +22,7 @@
 namespace {
 
 using namespace tandem;
+using namespace tandem::engine;
 
 constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);

@@ -15,6 +15,7 @@
 #include "train_checks.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 // An option that takes a number, or several: 0.1,0.05.

@@ -5,7 +5,6 @@
 #include <vector>
 
 namespace tandem::apps {
-
 /// How many executions of each lane a --trace holds.
 inline constexpr std::size_t kSpansPerLane = 200'000;
 

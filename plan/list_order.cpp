@@ -13,7 +13,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Within a task, node n of the graph has place n; what goes beside another node comes so far after or before
@@ -225,4 +225,4 @@ std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& task
   return Ordering(graph, tasks, large_gradients_last).run();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,6 +8,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 
 const std::vector<std::string> kCheckpointFiles{"model", "optimizer", "empty"};
 

@@ -20,6 +20,7 @@
 #include "temporary_directory.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -9,7 +9,6 @@
 #include "temporary_directory.h"
 
 namespace tandem::test {
-
 /// How a command ended, and what it said.
 struct Ended {
   int status = -1;  ///< exit status, or 128 + signal

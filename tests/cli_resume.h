@@ -6,7 +6,6 @@
 #include "cli.h"
 
 namespace tandem::test {
-
 namespace fs = std::filesystem;
 using nlohmann::json;
 

@@ -7,6 +7,7 @@
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // What another run left must not be taken for what this one saved.

@@ -24,6 +24,7 @@
 #include "test_op.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }

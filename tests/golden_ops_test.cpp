@@ -15,6 +15,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 using nlohmann::json;

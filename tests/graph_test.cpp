@@ -10,6 +10,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const TensorType kType{DType::f32, {4}}, kOther{DType::f32, {5}};

@@ -5,15 +5,16 @@
 #include <map>
 #include <string>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::testing {
+using namespace engine;
 namespace {
 
 thread_local Tensors made_of_weights;  // by the forward that ran last
@@ -58,8 +59,8 @@ struct Weight {
   std::string path;
   Tensor tensor;  // the module's
   std::int64_t stage;
-  std::map<std::string, Tensor> kept{};  // by the optimizer, under the names of its state
-  std::vector<Tensor> versions{};        // n: after n updates of this run
+  StateDict kept{};                // by the optimizer, under the names of its state
+  std::vector<Tensor> versions{};  // n: after n updates of this run
 };
 
 class Loop {
@@ -186,7 +187,7 @@ class Loop {
 Outcome lagged_loop(const Job& job, const Strategy& strategy) {
   setenv("TANDEM_THREADS", std::to_string(strategy.threads).c_str(), 1);  // the same team as the lanes'
   Outcome all;
-  std::vector<std::map<std::string, Tensor>> states;
+  std::vector<StateDict> states;
   for (std::size_t model = 0; model < job.seeds.size(); ++model) {
     const Outcome one = Loop(job, strategy, model).run();
     all.losses.resize(one.losses.size());

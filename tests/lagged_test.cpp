@@ -14,6 +14,7 @@
 #include "lagged_loop.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::expect_same_state;

@@ -15,6 +15,7 @@
 #include "test_op.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -159,7 +160,7 @@ struct CpuRun::Stage {
       log.read.assign(at(batches), {});
     }
     try {
-      tandem::run(backend, batches);
+      engine::run(backend, batches);
     } catch (const Aborted&) {
       if (!error) error = std::current_exception();
     } catch (...) {

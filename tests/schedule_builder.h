@@ -7,6 +7,7 @@
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// Writes a schedule down step by step, in list order: what `planned` is given.
 class ScheduleBuilder {

@@ -5,6 +5,7 @@
 #include "schedule_builder.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }

@@ -19,6 +19,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }

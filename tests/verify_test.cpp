@@ -14,6 +14,7 @@
 #include "schedules.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }

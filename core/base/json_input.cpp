@@ -14,7 +14,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::size_t kMostText =
@@ -258,4 +258,4 @@ void JsonInput::refuse(const std::string& accepted) const {
   throw Error(fmt::format("{}: {} is {}; {}", what_, where_, beginning_of(given, kShown), accepted));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The text of a file. Throws Error naming it, as `what` ("plan"), and the reason.
 std::string read_text(const std::string& what, const std::string& file);
@@ -53,4 +53,4 @@ class JsonInput {
   std::shared_ptr<const void> value_;  // JSON, kept out of this header; null: absent
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine
