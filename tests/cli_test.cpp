@@ -170,7 +170,8 @@ TEST_F(Cli, RefusesImpossiblePlans) {
                      write("order.json", R"({"cuts": ["block2", "block1"]})"),
                  {"impossible cut", "block1"});
   expect_refused(kTrain + "--plan " + write("key.json", R"({"cutz": []})"), {"cutz", "cuts"});
-  expect_refused(kTrain + "--plan " + write("text.json", "{"), {"text.json", "parse error"});
+  expect_refused(kTrain + "--plan " + write("text.json", "{"),
+                 {"text.json", "not valid JSON at line 1, column 2", "string literal"});
   expect_refused(kTrain + "--plan " + file("absent.json"), {"absent.json", "cannot be read"});
   expect_refused(kTrain + "--plan " + file("."), {"plan '" + file("."), "Is a directory"});
   expect_refused(kTrain + "--plan " + write("array.json", "[]"),
@@ -258,7 +259,8 @@ TEST_F(Cli, RefusesBadPrograms) {
     expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "the device below 1"});
   expect_refused(program(R"({"name": "A", "colour": 1})"), {"colour"});
   expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two steps", "'A'"});
-  expect_refused(kTandem + "verify " + write("q.json", "["), {"parse error"});
+  expect_refused(kTandem + "verify " + write("q.json", "[\n1 2]"),
+                 {"not valid JSON at line 2, column 3", "expected ']'"});
   expect_refused(kTandem + "sim " + file("absent.json"), {"absent.json"});
 }
 
