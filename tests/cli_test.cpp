@@ -34,10 +34,12 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63 or 66\n"});
   expect_refused(kTrain + "-b 15 --microbatches 16", {"15", "16 micro-batches", "the nearest that is: 16\n"});
   expect_refused(kTrain + "--lr 0.1,0.2 --models 3", {"--lr", "2 values for 3 models"});
-  expect_refused(kTrain + "--opt adam --betas 0.9", {"--betas 0.9: there must be two"});
-  expect_refused(kTrain + "--opt adam --betas 0.9,0.99,0.999", {"--betas 0.9,0.99,0.999: there must be two"});
+  expect_refused(kTrain + "--opt adam --betas 0.9",
+                 {"--betas: there must be two, each in [0, 1), not 0.9\n"});
+  expect_refused(kTrain + "--opt adam --betas 0.9,0.99,0.999",
+                 {"--betas: there must be two", "not 0.9,0.99,0.999"});
   expect_refused(kTrain + "--memory-budget lots", {"lots", "MiB"});
-  expect_refused(kTrain + "--memory-budget 0", {"--memory-budget 0", "at least 1 byte"});
+  expect_refused(kTrain + "--memory-budget 0", {"--memory-budget: '0'", "at least 1 byte"});
   expect_refused(kTrain + "--link fast", {"fast", "GB/s", "us"});
   expect_refused(kTrain + "--stages 2 --parallel data", {"--stages 2", "pipeline"});
 }
@@ -53,7 +55,7 @@ TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
   expect_refused(kTrain + "--momentum inf", {"--momentum: 'inf'"});
   for (const std::string text : {"inf", "nan", "1e30", "0x10MB", "1e400", "-1MB", "2000000GB"})
     expect_refused(kTrain + "--memory-budget " + text,
-                   {"'" + text + "' is no amount of memory", "1000000 GB"});
+                   {"--memory-budget: '" + text + "' is no amount of memory", "1000000 GB"});
   expect_refused(kTrain + "--ranks 99999999999", {"--ranks", "99999999999", "at most 2147483647"});
   expect_refused(kTandem + "sim p.json --batches 1.5", {"--batches: '1.5'", "tandem sim --help"});
   ASSERT_EQ(0,
