@@ -215,7 +215,8 @@ std::vector<Flag> parallelism_flags() {
 
 std::vector<Flag> memory_flags() {
   return {
-      {"--memory-budget", &O::memory_budget, "per device, refused when too small: 512MB, 1.5GiB",
+      {"--memory-budget", &O::memory_budget,
+       "per device, refused when too small: 64K, 512MB, 1.5GiB (K and kB are 1000 bytes, KiB 1024)",
        readable(&O::memory_budget, parse_bytes), always, nothing},
       {"--plan", &O::plan, "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md)", any,
        always, arithmetic},

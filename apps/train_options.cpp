@@ -1,6 +1,7 @@
 #include "train_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <functional>
 #include <type_traits>
@@ -166,24 +167,22 @@ void settle(TrainOptions& o, const std::function<bool(const std::string& name)>&
 
 std::int64_t parse_bytes(const std::string& text) {
   constexpr double kMost = 1e15;
-  double value = -1;
+  double number = -1;
   const char* const end = text.data() + text.size();
-  const std::string unit(std::from_chars(text.data(), end, value).ptr, end);
-  const std::vector<std::pair<std::string, double>> units = {{"", 1},
-                                                             {"B", 1},
-                                                             {"kB", 1e3},
-                                                             {"MB", 1e6},
-                                                             {"GB", 1e9},
-                                                             {"KiB", 1024.0},
-                                                             {"MiB", 1024.0 * 1024},
-                                                             {"GiB", 1024.0 * 1024 * 1024}};
-  for (const auto& [name, factor] : units)
-    if (name == unit && value * factor >= 1 && value * factor <= kMost)
-      return static_cast<std::int64_t>(value * factor);
-  throw Error(
-      fmt::format("'{}' is no amount of memory; write bytes, or a number with kB, MB, GB, KiB, MiB or GiB, "
-                  "at least 1 byte and at most {:.0f} GB",
-                  text, kMost / 1e9));
+  const std::string unit(std::from_chars(text.data(), end, number).ptr, end);
+  std::string factor = "1" + unit;  // CLI11 knows the units, but multiplies whole numbers alone
+  try {
+    if (std::ranges::all_of(unit, [](unsigned char c) { return std::isalpha(c) != 0; })) {
+      CLI::AsSizeValue(/*kb_is_1000=*/true)(factor);
+      if (const double bytes = number * std::stod(factor); bytes >= 1 && bytes <= kMost)
+        return static_cast<std::int64_t>(bytes);
+    }
+  } catch (const CLI::ValidationError&) {  // no such unit
+  }
+  throw Error(fmt::format(
+      "'{}' is no amount of memory; write bytes, or a number with K, M, G, kB, MB or GB (powers of 1000), or with "
+      "KiB, MiB or GiB (powers of 1024), at least 1 byte and at most {:.0f} GB",
+      text, kMost / 1e9));
 }
 
 bool parse(int argc, char** argv, TrainOptions& o) {

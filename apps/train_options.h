@@ -47,7 +47,8 @@ struct TrainOptions {
 /// without an effect.
 bool parse(int argc, char** argv, TrainOptions& options);
 
-/// "512MB", "1.5GiB", "1000000" in bytes. Throws Error listing the forms.
+/// Bytes: "1000000", "512MB", "1.5GiB", "64K". Upper and lower case are the same; K and kB are 1000 bytes, Ki
+/// and KiB 1024. Throws Error listing the forms.
 std::int64_t parse_bytes(const std::string& text);
 
 }  // namespace tandem::apps

@@ -53,7 +53,8 @@ TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
   for (const std::string text : {"inf", "nan", "1e400", "0x1p-3", "0.1,,0.2", "0.1,"})
     expect_refused(kTrain + "--lr " + text, {"--lr: '", "is no finite decimal number"});
   expect_refused(kTrain + "--momentum inf", {"--momentum: 'inf'"});
-  for (const std::string text : {"inf", "nan", "1e30", "0x10MB", "1e400", "-1MB", "2000000GB"})
+  for (const std::string text :
+       {"inf", "nan", "1e30", "0x10MB", "1e400", "-1MB", "2000000GB", "2E", "1.5.2GB", "0lots", "G", "1_0K"})
     expect_refused(kTrain + "--memory-budget " + text,
                    {"--memory-budget: '" + text + "' is no amount of memory", "1000000 GB"});
   expect_refused(kTrain + "--ranks 99999999999", {"--ranks", "99999999999", "at most 2147483647"});
@@ -159,7 +160,12 @@ TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
 }
 
 TEST_F(Cli, RefusesImpossiblePlans) {
-  expect_refused(kTrain + "--memory-budget 1MB", {"1000000", "smallest budget that works"});
+  const std::pair<std::string, std::string> sizes[] = {
+      {"1MB", "1000000"}, {"1.5KiB", "1536"},    {"64K", "64000"}, {"64kb", "64000"},
+      {"64Ki", "65536"},  {"0.001G", "1000000"}, {"1e3", "1000"},  {"1000B", "1000"}};
+  for (const auto& [size, bytes] : sizes)
+    expect_refused(kTrain + "--memory-budget " + size,
+                   {" " + bytes + " bytes is too small", "smallest budget that works"});
   expect_refused(kTrain + "--parallel pipeline --stages 40", {"impossible cut", "40 stages", "head"});
   const std::string pipeline = kTrain + "--parallel pipeline --stages 2 --plan ";
   expect_refused(pipeline + write("unknown.json", R"({"cuts": ["block9"]})"),
