@@ -8,14 +8,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/error.h>
 #include <tandem/dist/launch.h>
 
 #include "command_line.h"
-#include "config_file.h"
 #include "decimal.h"
 #include "flags.h"
+#include "toml_text.h"
 
 namespace tandem::apps {
 namespace {
@@ -191,7 +192,12 @@ bool parse(int argc, char** argv, TrainOptions& o) {
   if (!parse_command_line(app, argc, argv)) return false;
   for (int i = 0; i < argc; ++i) o.command_line += (i ? " " : "") + std::string(argv[i]);
   const auto given = [&](const std::string& name) { return app.count("--" + name) > 0; };
-  o.config = to_config(app);
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  for (const Flag& flag : flags())
+    if (given(flag.name) && flag.special != Special::not_in_config &&
+        flag.special != Special::not_in_config_toml)
+      config[flag.name] = value_of(flag, o);
+  o.config = to_toml(config);
   settle(o, given);
   return true;
 }
