@@ -3,7 +3,6 @@
 
 #include <tandem/tandem.h>
 using namespace tandem;
-using namespace tandem::engine;
 
 // Drawn in CIFAR-10's form; CifarDataset("data/cifar10", CifarSplit::train) reads the real ones.
 DatasetPtr images(std::int64_t count, std::int64_t first) {
