@@ -138,7 +138,7 @@ std::map<std::string, std::unique_ptr<Module>> golden_networks() {
 }
 
 // And are saved as they came, name by name and bit by bit, for PyTorch to load them:
-//     TANDEM_SAVED_WEIGHTS=/tmp build/release/bin/weights_test && tests/golden/make_weights.py --check /tmp
+//     TANDEM_SAVED_WEIGHTS=/tmp build/release/bin/nn_test && tests/golden/make_weights.py --check /tmp
 TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndGoBack) {
   set_default_dtype(DType::f32);
   const TemporaryDirectory directory;

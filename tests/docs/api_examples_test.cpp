@@ -36,7 +36,7 @@ std::vector<std::string> lines(const std::string& file) {
 }
 
 TEST(ApiExamples, AreThoseOfTheDocumentation) {
-  const auto documentation = lines("docs/api.md"), here = lines("tests/api_examples_test.cpp");
+  const auto documentation = lines("docs/api.md"), here = lines("tests/docs/api_examples_test.cpp");
   int examples = 0;
   for (auto begin = documentation.begin();
        (begin = std::find(begin, documentation.end(), "```cpp")) != documentation.end();) {

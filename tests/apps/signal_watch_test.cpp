@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "../apps/signal_watch.h"
+#include "signal_watch.h"
 
 namespace tandem::apps {
 namespace {

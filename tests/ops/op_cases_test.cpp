@@ -51,7 +51,7 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
     const BatchedCase batched = batch_case(t, std::vector<bool>(t.inputs.size(), true), 2);
     for (const Node& node : batched.graph.nodes()) covered.insert(std::string(node.op->name()));
   }
-  const std::filesystem::path source(TANDEM_SOURCE_DIR);
+  const std::filesystem::path source(TANDEM_SOURCE);
   std::set<std::string> declared = declared_ops(source / "core" / "graph");
   declared.merge(declared_ops(source / "ops"));
   EXPECT_GE(declared.size(), 20u) << "the headers were not read";
@@ -142,7 +142,7 @@ TEST(OpRegistryTest, CaseNamesAreUnique) {
 }
 
 TEST(OpRegistryTest, EveryDeclaredOpHasAReferenceKernel) {
-  const std::filesystem::path source(TANDEM_SOURCE_DIR);
+  const std::filesystem::path source(TANDEM_SOURCE);
   for (const std::string& op : declared_ops(source / "ops")) EXPECT_TRUE(reference_kernels().has(op)) << op;
 }
 

@@ -1,7 +1,7 @@
 // What a file for --config may say, and what is refused.
 #include <gtest/gtest.h>
 
-#include "../apps/config_text.h"
+#include "config_text.h"
 #include "expect_error.h"
 #include "seed.h"
 
