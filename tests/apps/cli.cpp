@@ -5,20 +5,8 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 namespace tandem::test {
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string contents(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-}  // namespace
 
 const std::string kTrain = TANDEM_BIN "/train_cifar --synthetic-train 640 --synthetic-test 100 -b 64 ";
 const std::vector<Ending> kEndings{{"INT", "interrupted", 130}, {"TERM", "terminated", 143}};
@@ -28,7 +16,7 @@ Ended run(const std::string& command) {
   const TemporaryDirectory words;
   const std::string out = words.file("out"), err = words.file("err");
   const int status = std::system(("{ " + command + "\n} >" + out + " 2>" + err).c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), contents(out), contents(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(out), read_file(err)};
 }
 
 void expect_refused(const std::string& command, const std::vector<std::string>& words) {
@@ -39,16 +27,18 @@ void expect_refused(const std::string& command, const std::vector<std::string>& 
   EXPECT_TRUE(e.err.starts_with(program)) << e.err;
   EXPECT_TRUE(e.err.ends_with('\n') && e.err.find("\n\n") == std::string::npos)
       << "one paragraph, not: " << e.err;
-  for (const auto& w : words) EXPECT_NE(std::string::npos, e.err.find(w)) << "no '" << w << "' in: " << e.err;
+  expect_words(e.err, words);
 }
 
 std::string Cli::write(const std::string& name, const std::string& text) const {
-  std::ofstream(file(name)) << text;
+  write_file(file(name), text);
   return file(name);
 }
 
-nlohmann::json Cli::read(const std::string& name) const {
-  return nlohmann::json::parse(contents(file(name)));
+nlohmann::json Cli::read(const std::string& name) const { return read_json(file(name)); }
+
+std::vector<nlohmann::json> Cli::metrics(const std::string& output) const {
+  return read_json_lines(file(output + "/metrics.jsonl"));
 }
 
 }  // namespace tandem::test

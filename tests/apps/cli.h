@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "expect_error.h"
 #include "temporary_directory.h"
+#include "test_files.h"
 
 namespace tandem::test {
 
@@ -36,6 +38,8 @@ class Cli : public ::testing::Test {
   std::string file(const std::string& name) const { return directory_.file(name); }
   std::string write(const std::string& name, const std::string& text) const;
   nlohmann::json read(const std::string& name) const;
+  /// The lines of metrics.jsonl in a run's directory, one per batch.
+  std::vector<nlohmann::json> metrics(const std::string& output = "run") const;
 
   const TemporaryDirectory directory_;
 };

@@ -19,8 +19,7 @@ class CliData : public Cli {
     const Ended e = run(command + " --force --output " + file("run"));
     EXPECT_EQ(0, e.status) << command << ": " << e.err;
     std::vector<double> result;
-    std::ifstream metrics(file("run/metrics.jsonl"));
-    for (std::string line; std::getline(metrics, line);) result.push_back(json::parse(line).at("loss"));
+    for (const json& m : metrics()) result.push_back(m.at("loss"));
     return result;
   }
   void expect_near(const std::vector<double>& a, const std::vector<double>& b, double tolerance) const {

@@ -47,9 +47,7 @@ TEST_F(RunFiles, ASummaryHasARowAnEpochAndOneAtTheEnd) {
   EXPECT_EQ((std::vector<std::string>{"of", "epoch", "batch", "train_loss", "test_accuracy", "lr", "step_ms",
                                       "images_per_second"}),
             rows[0]);
-  std::vector<json> steps;
-  std::ifstream metrics(file("run/metrics.jsonl"));
-  for (std::string line; std::getline(metrics, line);) steps.push_back(json::parse(line));
+  const std::vector<json> steps = metrics();
   for (std::size_t r = 1; r < 4; ++r) {
     ASSERT_EQ(8u, rows[r].size());
     EXPECT_EQ(r < 3 ? "epoch" : "end", rows[r][0]);
@@ -112,9 +110,7 @@ TEST_F(RunFiles, ARunThatGoesOnContinuesSummaryAndEvents) {
     EXPECT_EQ(all[tag], parts[tag]) << tag;
     EXPECT_EQ(std::string(tag).starts_with("train") ? 30u : 3u, parts[tag].size()) << tag;
   }
-  std::ifstream metrics(file("run/metrics.jsonl"));
-  for (std::string line; std::getline(metrics, line);) {
-    const json j = json::parse(line);
+  for (const json& j : metrics()) {
     EXPECT_EQ(static_cast<float>(j.at("loss").get<double>()), parts["train/loss"].at(j.at("step")));
   }
   ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --force --output " + file("run")).status);

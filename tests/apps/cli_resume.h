@@ -1,7 +1,5 @@
 #pragma once
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "cli.h"
 
@@ -15,12 +13,6 @@ inline const std::string kShort =
     TANDEM_BIN "/train_cifar --synthetic-train 448 --synthetic-test 50 -b 64 --threads 1 --steps 20 ";
 inline const std::string kMpi = TANDEM_MPIRUN " -np 2 ";
 
-inline std::string contents(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  EXPECT_TRUE(in.is_open()) << file;
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 /// Short runs that are compared with runs that end and go on.
 class Resume : public Cli {
  protected:
@@ -32,10 +24,8 @@ class Resume : public Cli {
   /// Step and losses of every batch from `first` on.
   std::vector<std::pair<int, json>> losses(const std::string& output, int first = 0) const {
     std::vector<std::pair<int, json>> result;
-    std::istringstream lines(contents(file(output + "/metrics.jsonl")));
-    for (std::string line; std::getline(lines, line);)
-      if (const json j = json::parse(line); j.at("step") >= first)
-        result.emplace_back(j.at("step"), j.at("loss"));
+    for (const json& j : metrics(output))
+      if (j.at("step") >= first) result.emplace_back(j.at("step"), j.at("loss"));
     return result;
   }
   std::string checkpoint(const std::string& output, int step) const {
@@ -45,7 +35,7 @@ class Resume : public Cli {
     for (const auto& entry : fs::directory_iterator(a)) {
       const auto name = entry.path().filename();
       if (name.extension() == ".safetensors") {
-        EXPECT_TRUE(contents(entry) == contents(fs::path(b) / name)) << name << " of " << b;
+        EXPECT_TRUE(read_file(entry) == read_file(fs::path(b) / name)) << name << " of " << b;
       }
     }
   }

@@ -2,6 +2,7 @@
 #include "cli_resume.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include <tandem/core/base/checksum.h>
 #include <tandem/train/checkpoint_manifest.h>
@@ -25,9 +26,9 @@ TEST_F(Resume, ForceRemovesTheCheckpointsOfTheRunThatItReplaces) {
 TEST_F(Resume, ARunStateThatWasCutIsPassedOver) {
   const std::string command = kShort + "--arch mlp --checkpoint-every 10 --output " + file("run");
   succeed(command);
-  const std::string state = checkpoint("run", 20) + "/run.json", whole = contents(state);
+  const std::string state = checkpoint("run", 20) + "/run.json", whole = read_file(state);
   for (std::size_t n = 0; n < whole.size(); n += 97) {
-    std::ofstream(state, std::ios::binary) << whole.substr(0, n);
+    write_file(state, whole.substr(0, n));
     const Ended e = succeed(command + " -e --resume auto");
     EXPECT_EQ(0u, e.out.find("note: a checkpoint is passed over")) << e.out;
   }
@@ -88,8 +89,7 @@ TEST_F(Resume, KeepsWhatIsAskedFor) {
   for (int step = 2; step <= 20; step += 2)
     if (fs::exists(checkpoint("run", step))) {
       kept.push_back(step);
-      best = std::max(
-          best, json::parse(contents(checkpoint("run", step) + "/manifest.json")).at("score").get<double>());
+      best = std::max(best, read_json(checkpoint("run", step) + "/manifest.json").at("score").get<double>());
     }
   for (const int step : {6, 12, 18, 20})
     EXPECT_NE(kept.end(), std::find(kept.begin(), kept.end(), step)) << step;
@@ -121,18 +121,18 @@ TEST_F(Resume, AnOlderRunIsTakenToBeAsTheDefaultsNowSay) {
   succeed(mlp + "--output " + file("run"));
   const std::string state = checkpoint("run", 10) + "/run.json",
                     listing = checkpoint("run", 10) + "/" + kManifest;
-  json older = json::parse(contents(state));
+  json older = read_json(state);
   for (const char* key : {"mixup", "nesterov", "tensorboard"})
     EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
-  std::ofstream(state) << older.dump(1) << "\n";
-  CheckpointManifest manifest = manifest_from_json(listing, contents(listing));
+  write_file(state, older.dump(1) + "\n");
+  CheckpointManifest manifest = manifest_from_json(listing, read_file(listing));
   for (auto& f : manifest.files) {
     if (f.name != "run.json") continue;
     const InputFile now("file", state);
     f.bytes = now.size();
     f.xxh3 = checksum_of(now);
   }
-  std::ofstream(listing) << to_json(manifest);
+  write_file(listing, to_json(manifest));
   expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
                  {"mixup 0.2, was 0.0", "nesterov true, was false"});
   succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));
@@ -185,7 +185,7 @@ TEST_F(Resume, ARunWithoutCheckpointsLeavesOneAtItsEnd) {
   EXPECT_EQ(losses("whole"), losses("run"));
   // How a run began is not among the flags that it leaves to others.
   succeed(job + "--steps 40" + ended + " --output " + file("other"));
-  EXPECT_EQ(std::string::npos, contents(file("other/config.toml")).find("resume"));
+  EXPECT_EQ(std::string::npos, read_file(file("other/config.toml")).find("resume"));
 }
 
 // A file may not grow beyond 500 kB: this disk is full.

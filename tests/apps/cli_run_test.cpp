@@ -1,5 +1,4 @@
 // The programs as a user meets them: runs leave behind what they promise.
-#include <fstream>
 #include <numeric>
 #include <regex>
 #include <set>
@@ -76,7 +75,7 @@ TEST_F(Cli, OptimizersClippingAndPrecisionByFlags) {
         "--nesterov", "--clip-grad 0.1", "--clip-value 0.001", "--amp-dtype bf16"}) {
     const Ended e = run(steps + flags);
     ASSERT_EQ(0, e.status) << flags << ": " << e.err;
-    const double loss = json::parse(std::ifstream(file("run/summary.json")))["train_loss"];
+    const double loss = read("run/summary.json")["train_loss"];
     EXPECT_TRUE(losses.insert(loss).second) << flags << " has no effect: " << loss;
   }
   const Ended skipped = run(steps + "--lr 1e38 --on-nan skip");
@@ -91,9 +90,8 @@ TEST_F(Cli, RollsBackWhereThereAreCheckpoints) {
   expect_refused(kTrain + "--arch mlp --lr 1e38 --steps 9 --on-nan rollback --checkpoint-every 3 --output " +
                      file("run"),
                  {"is not finite, after 3 rollbacks; the first value that is not finite is "});
-  std::ifstream metrics(file("run/metrics.jsonl"));
   int lines = 0;
-  for (std::string line; std::getline(metrics, line); ++lines) EXPECT_EQ(lines, json::parse(line).at("step"));
+  for (const json& m : metrics()) EXPECT_EQ(lines++, m.at("step"));
   EXPECT_LE(lines, 1) << "what came before the runs that went back is not there twice";
 }
 
@@ -101,8 +99,7 @@ TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {
   const Ended e = run(kTrain + "--steps 10 --print-freq 4 --output " + file("run"));
   ASSERT_EQ(0, e.status) << e.err;
   std::vector<double> step_ms;
-  std::ifstream metrics(file("run/metrics.jsonl"));
-  for (std::string line; std::getline(metrics, line);) step_ms.push_back(json::parse(line).at("step_ms"));
+  for (const json& m : metrics()) step_ms.push_back(m.at("step_ms"));
   ASSERT_EQ(10u, step_ms.size());
   const std::regex printed(R"((\d+)/10  loss [0-9.]+  (\d+) images/s)");
   std::vector<int> steps;
@@ -119,15 +116,12 @@ TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {
 TEST_F(Cli, EndsByStepsOrEpochsWhicheverIsFirst) {
   const auto steps = [&](const std::string& limits) {
     EXPECT_EQ(0, run(kTrain + limits + " --force --output " + file("run")).status);
-    std::ifstream metrics(file("run/metrics.jsonl"));
-    int lines = 0;
-    for (std::string line; std::getline(metrics, line);) ++lines;
-    return lines;
+    return metrics().size();
   };
-  EXPECT_EQ(10, steps(""));
-  EXPECT_EQ(12, steps("--steps 12"));
-  EXPECT_EQ(10, steps("--steps 12 --epochs 1"));
-  EXPECT_EQ(3, steps("--steps 3 --epochs 2"));
+  EXPECT_EQ(10u, steps(""));
+  EXPECT_EQ(12u, steps("--steps 12"));
+  EXPECT_EQ(10u, steps("--steps 12 --epochs 1"));
+  EXPECT_EQ(3u, steps("--steps 3 --epochs 2"));
 }
 
 TEST_F(Cli, LostOutputIsAnError) {
@@ -168,12 +162,10 @@ TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
       run(kTrain + "--steps 12 --lr 0.02 --output " + file("run") + " --trace " + file("trace.json"));
   ASSERT_EQ(0, e.status) << e.err;
   EXPECT_EQ(64, read("run/args.json").at("batch_size"));
-  std::ifstream metrics(file("run/metrics.jsonl"));
   int lines = 0;
-  for (std::string line; std::getline(metrics, line); ++lines) {
-    const json m = json::parse(line);
+  for (const json& m : metrics()) {
     EXPECT_EQ(lines, m.at("step"));
-    EXPECT_EQ(lines / 10, m.at("epoch"));
+    EXPECT_EQ(lines++ / 10, m.at("epoch"));
     for (const char* key : {"loss", "lr", "step_ms", "images_per_second"})
       EXPECT_TRUE(m.at(key).is_number()) << key;
   }

@@ -1,6 +1,5 @@
 // The programs as a user meets them: bad input ends with one clear line and status 1.
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
@@ -216,7 +215,7 @@ TEST_F(Cli, RefusesBadData) {
   expect_refused(train + file("empty"), {"empty"});
   const auto data_with = [&](const std::string& name, const std::string& bytes) {
     fs::create_directory(file(name));
-    for (const char* f : {"data_batch_1.bin", "test_batch.bin"}) std::ofstream(file(name) + "/" + f) << bytes;
+    for (const char* f : {"data_batch_1.bin", "test_batch.bin"}) write_file(file(name) + "/" + f, bytes);
     return train + file(name);
   };
   expect_refused(data_with("short", std::string(3072, '\0')), {"data_batch_1.bin", "3072"});

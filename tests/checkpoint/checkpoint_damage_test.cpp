@@ -1,6 +1,5 @@
 // Checkpoints that were damaged after they were written: all is found, and the one before is taken.
 #include <filesystem>
-#include <fstream>
 
 #include <gtest/gtest.h>
 
@@ -12,6 +11,7 @@
 #include "faulty_files.h"
 #include "seed.h"
 #include "temporary_directory.h"
+#include "test_files.h"
 
 namespace tandem {
 namespace {
@@ -21,14 +21,12 @@ using test::checkpoint_files;
 using test::expect_error;
 using test::newest_step;
 using test::read_file;
+using test::write_file;
 
 class DamagedCheckpoints : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const int step : {10, 20}) store_.save(step, checkpoint_files(step), 0.5 + step);
-  }
-  void write(const std::string& file, const std::string& bytes) const {
-    std::ofstream(file, std::ios::binary | std::ios::trunc) << bytes;
   }
   /// Step 20 is known to be damaged, and step 10 is taken.
   void expect_passed_over(const std::string& what) const {
@@ -48,10 +46,10 @@ class DamagedCheckpoints : public ::testing::Test {
 TEST_F(DamagedCheckpoints, AManifestCutAnywhereIsFound) {
   const std::string manifest = read_file(of_20(kManifest));
   for (std::size_t n = 0; n < manifest.size(); ++n) {
-    write(of_20(kManifest), manifest.substr(0, n));
+    write_file(of_20(kManifest), manifest.substr(0, n));
     expect_passed_over("manifest of " + std::to_string(n) + " bytes");
   }
-  write(of_20(kManifest), manifest + " ");
+  write_file(of_20(kManifest), manifest + " ");
   expect_passed_over("a byte more");
 }
 
@@ -59,12 +57,10 @@ TEST_F(DamagedCheckpoints, EveryFlippedBitOfTheManifestIsFound) {
   const std::string manifest = read_file(of_20(kManifest));
   ASSERT_NE(std::string::npos, manifest.find("\"score\": 20.5"));
   for (std::size_t bit = 0; bit < 8 * manifest.size(); ++bit) {
-    std::string flipped = manifest;
-    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
-    write(of_20(kManifest), flipped);
+    write_file(of_20(kManifest), test::with_flipped_bit(manifest, bit));
     expect_passed_over("bit " + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8));
   }
-  write(of_20(kManifest), manifest);
+  write_file(of_20(kManifest), manifest);
   EXPECT_EQ(20, newest_step(parent_.path()));
 }
 
@@ -72,14 +68,10 @@ TEST_F(DamagedCheckpoints, AThousandFlippedBitsOfTheFilesAreFound) {
   auto rng = test::generator("flips");
   for (int i = 0; i < 1000; ++i) {
     const std::string file = of_20(i % 2 ? "model" : "optimizer"), before = read_file(file);
-    const int at = test::draw_int(rng, 0, static_cast<int>(before.size()) - 1),
-              bit = test::draw_int(rng, 0, 7);
-    std::string flipped = before;
-    flipped[static_cast<std::size_t>(at)] =
-        static_cast<char>(flipped[static_cast<std::size_t>(at)] ^ (1 << bit));
-    write(file, flipped);
-    expect_passed_over(file + " bit " + std::to_string(bit) + " of byte " + std::to_string(at));
-    write(file, before);
+    const int bit = test::draw_int(rng, 0, 8 * static_cast<int>(before.size()) - 1);
+    write_file(file, test::with_flipped_bit(before, static_cast<std::size_t>(bit)));
+    expect_passed_over(file + " bit " + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8));
+    write_file(file, before);
   }
   EXPECT_EQ(20, newest_step(parent_.path()));
 }
@@ -89,7 +81,7 @@ TEST_F(DamagedCheckpoints, FilesCutAnywhereMissingOrReplacedAreFound) {
   for (std::size_t n = 0; n < model.size(); n += 7) {
     fs::resize_file(of_20("model"), n);
     expect_passed_over("model of " + std::to_string(n) + " bytes");
-    write(of_20("model"), model);
+    write_file(of_20("model"), model);
   }
   for (const std::string name : {"model", "optimizer", "empty", kManifest}) {
     fs::rename(of_20(name), parent_.file("away"));
@@ -99,7 +91,7 @@ TEST_F(DamagedCheckpoints, FilesCutAnywhereMissingOrReplacedAreFound) {
     fs::remove(of_20(name));
     fs::rename(parent_.file("away"), of_20(name));
   }
-  write(of_20("model"), read_file(parent_.file("step-10/model")));
+  write_file(of_20("model"), read_file(parent_.file("step-10/model")));
   expect_passed_over("another step's model");
   fs::copy_file(parent_.file("step-10/manifest.json"), of_20(kManifest),
                 fs::copy_options::overwrite_existing);
@@ -131,7 +123,7 @@ TEST_F(DamagedCheckpoints, ManifestsThatLeadElsewhereOrOverwhelmAreRefused) {
   for (const char* step : {"-1", "1.5", "1e3", "99999999999999999999", "null", "\"1\"", "[1]"})
     refuse(R"({"format": "tandem checkpoint 2", "step": )" + std::string(step) + R"(, "files": []})",
            "\"step\"");
-  write(of_20(kManifest), std::string((1 << 20) + 1, ' '));
+  write_file(of_20(kManifest), std::string((1 << 20) + 1, ' '));
   expect_passed_over("a manifest of more than a megabyte");
 }
 
@@ -153,7 +145,7 @@ TEST_F(DamagedCheckpoints, AreReplaced) {
 TEST_F(DamagedCheckpoints, OfTheRightSizesDoNotCountEither) {
   std::string model = read_file(of_20("model"));
   model[7] = static_cast<char>(model[7] ^ 1);
-  write(of_20("model"), model);
+  write_file(of_20("model"), model);
   CheckpointStore later(parent_.path(), {}, files_);
   later.save(30, checkpoint_files(30));
   EXPECT_EQ((std::vector<std::int64_t>{10, 20, 30}), checkpoint_steps(parent_.path()))
@@ -167,7 +159,7 @@ TEST_F(DamagedCheckpoints, TheBestIsTheBestOfThoseThatAreWhole) {
   CheckpointStore store(parent_.path(), {.last = 2, .best = true}, files_);
   std::string model = read_file(of_20("model"));
   model[7] = static_cast<char>(model[7] ^ 1);
-  write(of_20("model"), model);
+  write_file(of_20("model"), model);
   for (const int step : {30, 40}) store.save(step, checkpoint_files(step), 0);
   EXPECT_EQ((std::vector<std::int64_t>{10, 30, 40}), checkpoint_steps(parent_.path()));
 }

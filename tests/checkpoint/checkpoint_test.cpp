@@ -18,6 +18,7 @@
 #include "power_cut.h"
 #include "seed.h"
 #include "temporary_directory.h"
+#include "test_files.h"
 
 namespace tandem {
 namespace {

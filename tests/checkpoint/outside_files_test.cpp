@@ -1,7 +1,6 @@
 // Files from outside that are damaged or cut: Programs, plans, profiles and CIFAR's files are read as what
 // they are, or refused with an Error that names the file; nothing else happens.
 #include <filesystem>
-#include <fstream>
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -16,6 +15,7 @@
 #include "expect_error.h"
 #include "seed.h"
 #include "temporary_directory.h"
+#include "test_files.h"
 
 namespace tandem {
 namespace {
@@ -31,11 +31,10 @@ struct Format {
 
 class OutsideFile : public ::testing::TestWithParam<Format> {
  protected:
-  void write(const std::string& bytes) const { std::ofstream(file_, std::ios::binary) << bytes; }
   /// Whether it was taken; what refuses it must be an Error that names the file, in a message of bounded
   /// length.
   bool is_read(const std::string& bytes) const {
-    write(bytes);
+    test::write_file(file_, bytes);
     try {
       GetParam().read(file_);
       return true;
@@ -59,11 +58,8 @@ TEST_P(OutsideFile, CutAnywhereIsRefused) {
 TEST_P(OutsideFile, WithAnyBitFlippedIsReadOrRefused) {
   const std::string& whole = GetParam().whole;
   std::size_t refused = 0;
-  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) {
-    std::string flipped = whole;
-    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
-    refused += !is_read(flipped);
-  }
+  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit)
+    refused += !is_read(test::with_flipped_bit(whole, bit));
   EXPECT_GT(refused, whole.size()) << "most of them are no JSON, or name what is not there";
 }
 
@@ -153,9 +149,8 @@ TEST_P(DamagedCifar, IsReadOrRefusedByFileAndOffset) {
                           i % 2 ? test::draw_int(rng, 0, static_cast<int>(labels_) - 1)
                                 : test::draw_int(rng, 0, static_cast<int>(record_) - 1)),
                       at = record * record_ + in_record;
-    std::string flipped = whole;
-    flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
-    std::ofstream(file_, std::ios::binary) << flipped;
+    const std::string flipped = test::with_flipped_bit(whole, 8 * at + bit);
+    test::write_file(file_, flipped);
     const int limit = hundred_ ? (in_record == 0 ? 20 : 100) : 10;
     const bool bad = in_record < labels_ && static_cast<unsigned char>(flipped[at]) >= limit;
     if (bad) {
@@ -179,16 +174,14 @@ TEST_P(DamagedCifar, HasAnotherDigest) {
   auto rng = test::generator("digest");
   std::string whole(3 * record_, '\1');
   const auto digest = [&](const std::string& bytes) {
-    std::ofstream(file_, std::ios::binary) << bytes;
+    test::write_file(file_, bytes);
     return load_cifar(directory_.path(), CifarSplit::train).digest();
   };
   const std::string before = digest(whole);
   EXPECT_EQ(before, digest(whole));
   for (int i = 0; i < 200; ++i) {
-    std::string flipped = whole;
-    const auto at = labels_ + static_cast<std::size_t>(test::draw_int(rng, 0, 3071));
-    flipped[at] = static_cast<char>(flipped[at] ^ (1 << test::draw_int(rng, 0, 7)));
-    EXPECT_NE(before, digest(flipped)) << at;
+    const auto bit = 8 * labels_ + static_cast<std::size_t>(test::draw_int(rng, 0, 8 * 3072 - 1));
+    EXPECT_NE(before, digest(test::with_flipped_bit(whole, bit))) << bit;
   }
 }
 

@@ -11,6 +11,7 @@
 #include <tandem/ops/collective.h>
 #include <tandem/ops/copy.h>
 
+#include "expect_error.h"
 #include "ranks.h"
 
 namespace tandem::test {

@@ -15,6 +15,7 @@
 #include <tandem/dist/throttle.h>
 
 #include "allocations.h"
+#include "expect_error.h"
 #include "ranks.h"
 
 namespace tandem::test {

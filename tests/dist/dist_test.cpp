@@ -9,6 +9,7 @@
 #include <tandem/dist/thread_comm.h>
 
 #include "allocations.h"
+#include "expect_error.h"
 #include "ranks.h"
 
 namespace tandem::test {

@@ -10,6 +10,7 @@
 #include <tandem/dist/link.h>
 #include <tandem/dist/throttle.h>
 
+#include "expect_error.h"
 #include "ranks.h"
 
 namespace tandem::test {

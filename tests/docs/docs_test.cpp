@@ -1,6 +1,4 @@
 // What the documentation tells users to type works, and leaves a checkout clean.
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <sstream>
 
@@ -13,7 +11,7 @@ namespace fs = std::filesystem;
 
 // The indented blocks of a Markdown file, without their indentation.
 std::vector<std::string> blocks(const std::string& file) {
-  std::ifstream in(std::string(TANDEM_SOURCE) + "/" + file);
+  std::istringstream in(read_file(TANDEM_SOURCE "/" + file));
   std::vector<std::string> result;
   bool inside = false;
   for (std::string line; std::getline(in, line);) {
@@ -39,7 +37,7 @@ class Docs : public Cli {
     Cli::SetUp();
     fs::create_directories(file("build/release/bin"));
     fs::create_directories(file("docs"));
-    fs::create_directory_symlink(std::string(TANDEM_SOURCE) + "/docs/programs", file("docs/programs"));
+    fs::create_directory_symlink(TANDEM_SOURCE "/docs/programs", file("docs/programs"));
     script(
         "train_cifar",
         R"(case "$*" in *--data*|*--config*) ;; *) set -- "$@" --synthetic-train 256 --synthetic-test 50;; esac
@@ -83,13 +81,9 @@ TEST_F(Docs, ProgramExampleVerifiesAndRunsAsDrawn) {
 }
 
 TEST_F(Docs, ReadmeShowsTheWholeTrainingRunThatIsTested) {
-  const auto contents = [](const std::string& name) {
-    std::ifstream in(std::string(TANDEM_SOURCE) + "/" + name);
-    return std::string{std::istreambuf_iterator<char>(in), {}};
-  };
-  const std::string program = contents("apps/images.cpp");
+  const std::string program = read_file(TANDEM_SOURCE "/apps/images.cpp");
   const std::string code = program.substr(program.find('\n') + 1);  // after the comment that says what it is
-  EXPECT_NE(std::string::npos, contents("README.md").find("```cpp\n" + code + "```"))
+  EXPECT_NE(std::string::npos, read_file(TANDEM_SOURCE "/README.md").find("```cpp\n" + code + "```"))
       << "README.md has not the text of apps/images.cpp";
 }
 
@@ -112,8 +106,7 @@ TEST_F(Docs, CommandsOfTrainingRunTwiceAndLeaveOnlyIgnoredFiles) {
   for (const auto& entry : fs::directory_iterator(directory_.path()))
     left.insert(entry.path().filename().string());
   EXPECT_EQ((std::set<std::string>{"build", "data", "docs", "runs"}), left);
-  std::ifstream ignore(std::string(TANDEM_SOURCE) + "/.gitignore");
-  const std::string ignored{std::istreambuf_iterator<char>(ignore), {}};
+  const std::string ignored = read_file(TANDEM_SOURCE "/.gitignore");
   for (const char* folder : {"/data/\n", "/runs/\n"})
     EXPECT_NE(std::string::npos, ignored.find(folder)) << folder;
 }

@@ -15,7 +15,7 @@ namespace tandem {
 namespace {
 
 using testing::convolutional_job;
-using testing::expect_same_state;
+using testing::expect_same_results;
 using testing::Job;
 using testing::Outcome;
 using testing::plain;
@@ -44,12 +44,11 @@ TEST(ArithmeticEquivalence, FusingPointwiseOpsChangesNoBit) {
         s.schedule = stages == 1 ? ScheduleKind::plain : ScheduleKind::dualpipe;
         s.fuse_pointwise = false;
         const Outcome apart = train(job, s);
-        const Program long_one = build(trace_job(job, job.batch_size), s);
+        const Program long_one = testing::program_of(job, s);
         s.fuse_pointwise = true;
         const Outcome fused = train(job, s);
-        const Program short_one = build(trace_job(job, job.batch_size), s);
-        EXPECT_EQ(apart.losses, fused.losses);
-        expect_same_state(apart.state, fused.state);
+        const Program short_one = testing::program_of(job, s);
+        expect_same_results(apart, fused);
         EXPECT_LT(short_one.instructions.size(), long_one.instructions.size());
         EXPECT_LE(planned_peak(short_one), planned_peak(long_one) * 102 / 100)
             << "small tensors may live longer";
@@ -65,7 +64,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     Strategy s = plain();
     s.amp = DType::bf16;
     const Outcome one = train(job, s);
-    const Program p = build(trace_job(job, job.batch_size), s);
+    const Program p = testing::program_of(job, s);
     std::map<std::string, int> products;
     for (const Instruction& step : p.instructions)
       if (step.op->precision() == Precision::low) ++products[std::string(name_of(step.outputs[0].dtype))];
@@ -81,8 +80,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     s.recompute = {"block2"};
     s.fuse_pointwise = false;
     const Outcome recomputed = train(job, s);
-    EXPECT_EQ(one.losses, recomputed.losses);
-    expect_same_state(one.state, recomputed.state);
+    expect_same_results(one, recomputed);
     s = plain();
     s.amp = DType::bf16;
     s.microbatches = 2;
@@ -91,17 +89,16 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     s.cuts = {"block2"};
     s.schedule = ScheduleKind::one_f_one_b;
     const Outcome pipelined = train(job, s);
-    EXPECT_EQ(accumulated.losses, pipelined.losses);
-    expect_same_state(accumulated.state, pipelined.state);
+    expect_same_results(accumulated, pipelined);
   }
 }
 
 TEST(ArithmeticEquivalence, MixedPrecisionRefusesWhatItDoesNotKnow) {
   Strategy s = plain();
   s.amp = DType::f16;
-  EXPECT_THROW(build(trace_job(small_residual_job(), 8), s), Error);
+  EXPECT_THROW(testing::program_of(small_residual_job(), s), Error);
   s.amp = DType::bf16;
-  EXPECT_THROW(build(trace_job(small_residual_job(DType::f64), 8), s), Error);
+  EXPECT_THROW(testing::program_of(small_residual_job(DType::f64), s), Error);
 }
 
 }  // namespace

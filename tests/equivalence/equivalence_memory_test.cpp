@@ -17,7 +17,7 @@ namespace tandem {
 namespace {
 
 using testing::convolutional_job;
-using testing::expect_same_state;
+using testing::expect_same_results;
 using testing::expect_same_training;
 using testing::Job;
 using testing::Outcome;
@@ -65,7 +65,7 @@ TEST(MemoryEquivalence, RecomputingAProductUnderDualPipeHoldsItsWeightsVersions)
   s.stages = 3;
   s.cuts = {"block1", "block2"};
   s.recompute = {"block0.conv conv2d", "block1.conv conv2d"};
-  const Program p = build(testing::trace_job(convolutional_job(), 8), s);
+  const Program p = testing::program_of(convolutional_job(), s);
   std::map<std::string, int> versions;
   for (const StateBlock& state : p.states) versions[state.path] = p.block(state.block).slots;
   EXPECT_EQ(5, versions["block0.conv.weight"]);
@@ -86,8 +86,7 @@ TEST(MemoryEquivalence, RecomputingEverythingWorksUnderEverySchedule) {
         const Outcome kept = train(job, s);
         (swap ? s.swap : s.recompute) = {"*"};
         const Outcome out = train(job, s);
-        EXPECT_EQ(kept.losses, out.losses);
-        expect_same_state(kept.state, out.state);
+        expect_same_results(kept, out);
         const auto sends = [](const Program& p) {
           return std::count_if(p.instructions.begin(), p.instructions.end(),
                                [&](const Instruction& x) { return p.lane(x.lane).kind == LaneKind::send; });
@@ -127,8 +126,7 @@ TEST(MemoryEquivalence, RecomputesWhatBackwardReadsThroughViewsInBackwardsTime) 
       const Outcome kept = train(job, s);
       s.recompute = {"*"};
       const Outcome again = train(job, s);
-      EXPECT_EQ(kept.losses, again.losses);
-      expect_same_state(kept.state, again.state);
+      expect_same_results(kept, again);
       std::map<int, std::set<int>> lags;  // of each stage's backward
       for (const Instruction& step : again.program.instructions)
         if (step.tag.phase == Phase::backward && again.program.lane(step.lane).kind == LaneKind::compute)

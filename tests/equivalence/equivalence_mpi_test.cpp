@@ -24,8 +24,7 @@ void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds
   EXPECT_EQ(0, processes.timeline.dropped);
   if (session->rank() != s.stages - 1) return;
   const testing::Outcome threads = testing::train(job, s);
-  EXPECT_EQ(threads.losses, processes.losses);
-  testing::expect_same_state(threads.state, processes.state);
+  testing::expect_same_results(threads, processes);
 }
 
 TEST(MpiEquivalence, DataParallel) {

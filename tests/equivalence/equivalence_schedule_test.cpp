@@ -79,7 +79,7 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
     Strategy s = plain();
     s.schedule = key.first;
     s.stages = key.second;
-    const Program p = build(testing::trace_job(small_residual_job(), 8), s);
+    const Program p = testing::program_of(small_residual_job(), s);
     int weights = 0;
     for (const Instruction& step : p.instructions)
       for (MemberId m : step.reads) {

@@ -1,7 +1,6 @@
 // Twenty steps of every network give PyTorch's losses: tests/golden/networks.json, which
 // tests/golden/make_networks.py wrote from the same weights and batches.
 #include <cmath>
-#include <fstream>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -11,16 +10,14 @@
 #include <tandem/ops/loss.h>
 
 #include "golden_networks.h"
+#include "test_files.h"
 
 namespace tandem::testing {
 namespace {
 
 using nlohmann::json;
 
-json golden_losses() {
-  std::ifstream file(std::string(TANDEM_SOURCE) + "/tests/golden/networks.json");
-  return json::parse(file);
-}
+json golden_losses() { return test::read_json(TANDEM_SOURCE "/tests/golden/networks.json"); }
 
 // f32 sums are rounded in another order here than there, and training lets what differs grow.
 double allowed(DType dtype, std::int64_t step) {

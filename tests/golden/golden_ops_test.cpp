@@ -2,7 +2,6 @@
 // wrote.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,16 +12,14 @@
 #include "declared_ops.h"
 #include "golden_ops.h"
 #include "op_case.h"
+#include "test_files.h"
 
 namespace tandem::test {
 namespace {
 
 using nlohmann::json;
 
-json golden_cases() {
-  std::ifstream file(std::string(TANDEM_SOURCE) + "/tests/golden/ops.json");
-  return json::parse(file)["cases"];
-}
+json golden_cases() { return test::read_json(TANDEM_SOURCE "/tests/golden/ops.json")["cases"]; }
 
 Tensor tensor_of(const json& t) {
   return Tensor::from(t["values"].get<std::vector<double>>(), t["shape"].get<Shape>(),

@@ -1,7 +1,6 @@
 // Training gives PyTorch's numbers: tests/golden/training.json, which tests/golden/make.py wrote.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include <tandem/nn/models/mlp.h>
 #include <tandem/plan/build.h>
 
+#include "test_files.h"
 #include "training_run.h"
 
 namespace tandem {
@@ -18,10 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-json golden() {
-  std::ifstream file(std::string(TANDEM_SOURCE) + "/tests/golden/training.json");
-  return json::parse(file);
-}
+json golden() { return test::read_json(TANDEM_SOURCE "/tests/golden/training.json"); }
 
 std::unique_ptr<nn::Module> model_of(const std::string& name, std::int64_t classes) {
   const nn::MlpOptions mlp{.in = 12, .hidden = 6, .classes = classes, .blocks = 2};

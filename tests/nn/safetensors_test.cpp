@@ -13,6 +13,7 @@
 #include <tandem/nn/safetensors.h>
 
 #include "temporary_directory.h"
+#include "test_files.h"
 #include "training_run.h"
 
 namespace tandem::nn {
@@ -46,7 +47,7 @@ std::string file_of(const std::string& json, std::size_t data) {
 class Safetensors : public ::testing::Test {
  protected:
   std::string write(const std::string& bytes) const {
-    std::ofstream(path_, std::ios::binary) << bytes;
+    test::write_file(path_, bytes);
     return path_;
   }
   /// Refused in one line that names the file, soon.

@@ -146,14 +146,7 @@ TEST(ShapeTest, SplitsAndStacksThatDoNotFitAreNamed) {
 TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
   const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), two = Tensor::zeros({DType::f32, {2, 2}});
   const auto expect_named = [](int bad, const auto& run) {
-    try {
-      run();
-      FAIL() << "no error";
-    } catch (const Error& e) {
-      for (const std::string& part :
-           {"index " + std::to_string(bad), std::string("number 3"), std::string("0 to 4")})
-        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << part << " is not in: " << e.what();
-    }
+    test::expect_error(run, {"index " + std::to_string(bad), "number 3", "0 to 4"});
   };
   for (int bad : {5, -1, 2147483647}) {
     const Tensor index = Tensor::from({0, 4, 1, static_cast<double>(bad)}, {2, 2}, DType::i32);
@@ -253,15 +246,11 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
     for (const KernelTable* table : both_backends()) {
       const Tensor labels = Tensor::from({0, bad, 9}, {3}, DType::i32);
       EXPECT_THROW(evaluate(*table, std::make_shared<CrossEntropyGradOp>(), {logits, labels, g}), Error);
-      try {
-        evaluate(*table, std::make_shared<CrossEntropyOp>(), {logits, labels});
-        FAIL() << "no error";
-      } catch (const Error& e) {
-        const std::string message = e.what();
-        for (const std::string& part :
-             {std::string("sample 1"), std::to_string(static_cast<int>(bad)), std::string("10 classes")})
-          EXPECT_NE(message.find(part), std::string::npos) << part << " is not in: " << message;
-      }
+      test::expect_error(
+          [&] {
+            evaluate(*table, std::make_shared<CrossEntropyOp>(), {logits, labels});
+          },
+          {"sample 1", std::to_string(static_cast<int>(bad)), "10 classes"});
     }
 }
 

@@ -11,11 +11,13 @@
 #include <tandem/nn/models/convnet.h>
 #include <tandem/plan/build.h>
 
+#include "expect_error.h"
 #include "training_run.h"
 
 namespace tandem {
 namespace {
 
+using testing::expect_same_results;
 using testing::expect_same_state;
 using testing::Job;
 using testing::JobHost;
@@ -38,8 +40,7 @@ TEST(GradientRules, AnUnreachedLimitChangesNoBit) {
   Strategy plain = s;
   plain.gradients = {};
   const auto a = train(job, s), b = train(job, plain);
-  EXPECT_EQ(a.losses, b.losses);
-  expect_same_state(a.state, b.state);
+  expect_same_results(a, b);
 }
 
 // All gradients must wait for the last; nothing else is held longer, or twice.
@@ -117,7 +118,7 @@ TEST(GradientRules, ABatchThatIsNotFiniteChangesNoState) {
         if (stages > 1) s.schedule = ScheduleKind::gpipe;
         if (adam) s.optimizer = AdamOptions{};
         Spoilt host(job, 1);
-        Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
+        Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
         session.load(testing::initial_state(job));
         session.run(0, 3);
         const auto before = session.state();
@@ -182,7 +183,7 @@ TEST(LossScale, HalvesUntilGradientsAreFinite) {
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p126};
   Loud host(job, 1);
-  Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
+  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
   session.load(testing::initial_state(job));
   int skipped = 0;
   for (bool updated = false; !updated && skipped < 126; ++skipped) {
@@ -216,7 +217,7 @@ TEST(LossScale, GrowsToItsLargestAndNotToInfinityWhichNoHalvingLeaves) {
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p125, .growth_interval = 1};
   Quiet host(job, 1);
-  Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
+  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
   session.load(testing::initial_state(job));
   session.run(0, 5);
   const auto before = session.state();
@@ -234,7 +235,7 @@ TEST(LossScale, AModelWhoseGradientsAreNotFiniteHalvesItsOwn) {
   s.gradients.loss_scale = LossScale{.initial = 4, .growth_interval = 2};
   const auto state = [&](int batches) {
     JobHost host(job, 1);
-    Session session(build(testing::trace_job(job, job.batch_size), s), thread_comms(s.ranks()), host);
+    Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
     session.load(testing::initial_state(job));
     session.run(0, batches);
     return session.state().at(std::string(kLossScale)).values();
@@ -261,28 +262,23 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateApartAreRefused) {
   Strategy s = clipped(1);
   s.stages = 2;
   const auto expect_refused = [&] {
-    try {
-      build(testing::trace_job(job, job.batch_size), s);
-      FAIL() << "accepted";
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("use one that flushes"), std::string::npos) << e.what();
-    }
+    test::expect_error([&] { testing::program_of(job, s); }, {"use one that flushes"});
   };
   s.schedule = ScheduleKind::pipedream;  // of two stages: both update in one unit,
-  EXPECT_NO_THROW(build(testing::trace_job(job, job.batch_size), s));
+  EXPECT_NO_THROW(testing::program_of(job, s));
   s.lockstep = true;  // but not between the same barriers
   expect_refused();
   s.lockstep = false;
   s.schedule = ScheduleKind::dualpipe;
   expect_refused();
   s.gradients = {.loss_scale = LossScale{}};
-  EXPECT_THROW(build(testing::trace_job(job, job.batch_size), s), Error);
+  EXPECT_THROW(testing::program_of(job, s), Error);
   s.gradients = {.clip_value = 0.01};
   const auto clipped_elements = train(job, s);
   s.gradients = {};
   EXPECT_GT(largest_difference(clipped_elements, train(job, s)), 1e-4);
   s.gradients.clip_norm = -1;
-  EXPECT_THROW(build(testing::trace_job(job, job.batch_size), s), Error);
+  EXPECT_THROW(testing::program_of(job, s), Error);
 }
 
 }  // namespace

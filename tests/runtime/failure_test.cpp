@@ -9,11 +9,14 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/plan/build.h>
 
+#include "expect_error.h"
 #include "training_run.h"
 
 namespace tandem {
 namespace {
 
+using test::expect_error;
+using test::expect_words;
 using testing::Job;
 
 // Zeros, until one rank's request for one batch meets `fail`.
@@ -37,23 +40,13 @@ class FailingHost final : public Host {
 };
 
 std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
-  const Program program =
-      build(testing::trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
+  const Program program = testing::program_of(job, strategy);
   Session session(program, thread_comms(program.ranks()), host);
   session.load(testing::initial_state(job));
   const auto begin = std::chrono::steady_clock::now();
-  try {
-    session.run(0, 50);
-  } catch (const Error& e) {
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
-    return e.what();
-  }
-  return "no error";
-}
-
-void expect_words(const std::string& message, const std::vector<std::string>& words) {
-  for (const auto& w : words)
-    EXPECT_NE(std::string::npos, message.find(w)) << "no '" << w << "' in: " << message;
+  const std::string message = test::message_of([&] { session.run(0, 50); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  return message;
 }
 
 TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndStep) {
@@ -78,12 +71,7 @@ TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
 TEST(Failure, ShapesThatDoNotFitNameModuleOpAndShapes) {
   Job job = testing::small_residual_job();
   job.sample = {2, 2, 4};  // the stem wants 12 features
-  try {
-    testing::trace_job(job, 8);
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    expect_words(e.what(), {"stem", "matmul", "f32[8, 16]", "f32[16, 12]"});
-  }
+  expect_error([&] { testing::trace_job(job, 8); }, {"stem", "matmul", "f32[8, 16]", "f32[16, 12]"});
 }
 
 TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {
@@ -91,26 +79,20 @@ TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {
   nn::set_default_dtype(DType::f64);
   const auto model = job.model();
   model->initialize(1);
-  try {
-    (*model)(Tensor::zeros({DType::f32, {8, 2, 2, 3}}));
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    expect_words(e.what(), {"stem", "matmul", "f32[8, 12]", "f64[16, 12]"});
-  }
+  expect_error(
+      [&] {
+        (*model)(Tensor::zeros({DType::f32, {8, 2, 2, 3}}));
+      },
+      {"stem", "matmul", "f32[8, 12]", "f64[16, 12]"});
 }
 
 TEST(Failure, MissingStateIsNamed) {
   const Job job = testing::small_residual_job();
   FailingHost host(-1, 0, {});
-  Session session(build(testing::trace_job(job, 8), {}), {}, host);
+  Session session(testing::program_of(job, {}), {}, host);
   auto state = testing::initial_state(job);
   state.erase("block2.first.weight");
-  try {
-    session.load(state);
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    expect_words(e.what(), {"block2.first.weight", "missing"});
-  }
+  expect_error([&] { session.load(state); }, {"block2.first.weight", "missing"});
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(Host, AFunctionHostHasOneMicrobatchAndOneReplica) {
     FunctionHost host([](const std::string&, std::int64_t,
                          std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
                       [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-    Session session(build(trace_job(job, job.batch_size / 2), s), thread_comms(s.ranks()), host);
+    Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
     session.load(initial_state(job));
     expect_error([&] { session.run(0, 1); },
                  {replicas ? "a FunctionHost has one replica" : "a FunctionHost has one micro-batch"});

@@ -18,10 +18,7 @@ namespace {
 
 using testing::Job;
 using testing::JobHost;
-
-Program program_of(const Job& job, const Strategy& s) {
-  return build(testing::trace_job(job, job.batch_size / s.replicas / s.microbatches), s);
-}
+using testing::program_of;
 
 // Every step finds the values that it finds in a real run, whatever stages and lanes there are.
 TEST(TrialRun, GivesTheLossesOfARealRun) {

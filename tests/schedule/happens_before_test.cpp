@@ -15,8 +15,6 @@
 namespace tandem::test {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // For every execution, steps · unit + step, whether it follows `from` of unit 0.
 std::vector<char> followers(const Program& p, InstructionId from, int units) {
   const auto n = static_cast<std::int64_t>(p.instructions.size());

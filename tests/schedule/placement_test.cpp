@@ -27,8 +27,6 @@ constexpr int kRandomPrograms = 150;
 #else
 constexpr int kRandomPrograms = 1200;
 #endif
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 std::int64_t most_slots(const Program& p) {
   std::int64_t most = 1;
   for (const MemoryBlock& b : p.blocks) most = std::max<std::int64_t>(most, b.slots);

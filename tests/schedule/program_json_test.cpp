@@ -7,6 +7,7 @@
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/placement.h>
 
+#include "expect_error.h"
 #include "random_programs.h"
 #include "schedule_builder.h"
 #include "schedules.h"
@@ -15,19 +16,8 @@
 namespace tandem::test {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::string refusal(const std::string& text) {
-  try {
-    schedule_from_json(text);
-    return {};
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-void expect_refused(const std::string& text, std::initializer_list<const char*> mentions) {
-  const std::string why = refusal(text);
-  for (const char* m : mentions) EXPECT_NE(why.find(m), std::string::npos) << m << " is not in: " << why;
+void expect_refused(const std::string& text, const std::vector<std::string>& words) {
+  expect_error([&] { schedule_from_json(text); }, words);
 }
 std::string one_lane(const std::string& steps, const std::string& rest = "") {
   return R"({"lanes": [{}], )" + rest + R"("instructions": [)" + steps + "]}";
@@ -146,7 +136,8 @@ TEST(ProgramJson, RefusesAKeyGivenTwice) {
   expect_refused(R"({"lanes": [{}], "lanes": [{}, {}], "instructions": []})", {"\"lanes\" is given twice"});
   expect_refused(one_lane(R"({"name": "A", "lag": 1, "lag": 2})"), {"\"lag\" is given twice"});
   expect_refused(one_lane(R"({"name": "A"})", R"("states": {"w": {}, "w": {}},)"), {"\"w\" is given twice"});
-  EXPECT_EQ("", refusal(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})"))) << "in two objects";
+  EXPECT_NO_THROW(schedule_from_json(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})")))
+      << "in two objects";
 }
 
 TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
@@ -237,14 +228,7 @@ TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
 TEST(ProgramJson, RefusesABlockSmallerThanWhatIsInIt) {
   const std::string text = R"({"lanes": [{"device": 0}], "values": {"v": {"bytes": 100, "block": "b"}},
     "blocks": {"b": {"bytes": 64}}, "instructions": [{"name": "s", "lane": 0, "writes": ["v"]}]})";
-  try {
-    schedule_from_json(text);
-    FAIL() << "accepted";
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("value 'v' ends at byte 100 of block 'b', which has 64"),
-              std::string::npos)
-        << e.what();
-  }
+  expect_refused(text, {"value 'v' ends at byte 100 of block 'b', which has 64"});
 }
 
 }  // namespace

@@ -21,8 +21,6 @@ namespace {
 
 constexpr int kMaxStages = 5;
 constexpr std::int64_t kMaxBatches = 17;
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // A row of the table: on stage k of N, F reads what batch b − forward assigned, B what b − backward did, and
 // `versions` of the weights are held.
 struct Row {

@@ -21,8 +21,6 @@
 namespace tandem::test {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 Timeline simulate(const Program& planned, std::int64_t batches) {
   SimBackend sim(planned);
   run(sim, batches);

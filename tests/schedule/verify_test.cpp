@@ -10,21 +10,15 @@
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/placement.h>
 
+#include "expect_error.h"
 #include "schedule_builder.h"
 #include "schedules.h"
 
 namespace tandem::test {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 std::string refusal(const Program& p) {
-  try {
-    verify(p);
-    return {};
-  } catch (const Error& e) {
-    return e.what();
-  }
+  return message_of([&] { verify(p); });
 }
 
 // A fault planted into a correct Program, and what the refusal has to mention.

@@ -1,11 +1,9 @@
 #include "checkpoint_files.h"
 
-#include <fstream>
-#include <iterator>
-
 #include <gtest/gtest.h>
 
 #include "seed.h"
+#include "test_files.h"
 
 namespace tandem::test {
 
@@ -27,11 +25,6 @@ std::vector<CheckpointFile> checkpoint_files(std::int64_t step) {
                        sink(all.subspan(all.size() / 3));
                      }});
   return files;
-}
-
-std::string read_file(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 std::int64_t newest_step(const std::string& directory, std::size_t damaged) {

@@ -5,15 +5,14 @@
 
 #include <tandem/train/checkpoint_store.h>
 
+#include "test_files.h"
+
 namespace tandem::test {
 
 /// What the checkpoints of these tests hold: two files of some kilobytes, one empty.
 extern const std::vector<std::string> kCheckpointFiles;
 std::string checkpoint_contents(std::int64_t step, const std::string& name);
 std::vector<CheckpointFile> checkpoint_files(std::int64_t step);
-
-/// The bytes of a file.
-std::string read_file(const std::string& file);
 
 /// The newest checkpoint's step, which must have its contents, bit for bit; −1 where there is none. Beside it
 /// there may be as many damaged ones as expected, no more.

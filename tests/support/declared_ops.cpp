@@ -1,8 +1,8 @@
 #include "declared_ops.h"
 
-#include <fstream>
 #include <regex>
-#include <sstream>
+
+#include "test_files.h"
 
 namespace tandem::test {
 
@@ -11,9 +11,7 @@ std::set<std::string> declared_ops(const std::filesystem::path& folder) {
   const std::regex name(R"(string_view name\(\) const override \{ return "([a-z_0-9]+)\"; \})");
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".h") continue;
-    std::stringstream text;
-    text << std::ifstream(entry.path()).rdbuf();
-    const std::string contents = text.str();
+    const std::string contents = read_file(entry.path());
     for (std::sregex_iterator i(contents.begin(), contents.end(), name), end; i != end; ++i)
       names.insert((*i)[1]);
   }

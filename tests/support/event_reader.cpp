@@ -10,6 +10,8 @@
 
 #include <gtest/gtest.h>
 
+#include "test_files.h"
+
 namespace tandem::test {
 namespace {
 
@@ -103,9 +105,7 @@ void read_event(std::string_view event, ReadEvents& events) {
 }  // namespace
 
 ReadEvents read_events(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  EXPECT_TRUE(in.is_open()) << file;
-  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  const std::string all = read_file(file);
   ReadEvents events;
   for (Bytes rest(all); !rest.empty();) {
     const std::string_view length = rest.take(8);

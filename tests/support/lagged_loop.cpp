@@ -13,6 +13,8 @@
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 
+#include "environment.h"
+
 namespace tandem::testing {
 namespace {
 
@@ -184,7 +186,8 @@ class Loop {
 }  // namespace
 
 Outcome lagged_loop(const Job& job, const Strategy& strategy) {
-  setenv("TANDEM_THREADS", std::to_string(strategy.threads).c_str(), 1);  // the same team as the lanes'
+  const test::EnvironmentVariable threads("TANDEM_THREADS",
+                                          std::to_string(strategy.threads));  // as the lanes have
   Outcome all;
   std::vector<std::map<std::string, Tensor>> states;
   for (std::size_t model = 0; model < job.seeds.size(); ++model) {

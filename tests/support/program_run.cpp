@@ -17,8 +17,6 @@
 namespace tandem::test {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 // Scratch: random_programs.cpp names it so, and puts it last.
 std::vector<MemberId> without_workspace(const Program& p, std::vector<MemberId> members) {
   std::erase_if(members, [&](MemberId m) { return p.member(m).name.ends_with(" workspace"); });

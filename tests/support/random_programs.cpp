@@ -13,8 +13,6 @@
 namespace tandem::test {
 namespace {
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 class RandomSchedule {
  public:
   explicit RandomSchedule(std::mt19937_64& rng)

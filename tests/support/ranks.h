@@ -18,6 +18,7 @@
 #include <tandem/core/runtime/comm.h>
 #include <tandem/dist/thread_comm.h>
 
+#include "expect_error.h"
 #include "seed.h"
 
 namespace tandem::test {
@@ -110,16 +111,6 @@ inline Used measure(const std::function<void()>& work) {
   const double cpu = cpu_now();
   work();
   return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), cpu_now() - cpu};
-}
-
-/// The message of the exception of type E that `work` throws; empty when it throws none.
-template <class E> std::string message_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return {};
 }
 
 }  // namespace tandem::test

@@ -8,6 +8,9 @@
 
 namespace tandem::test {
 
+/// An id as an index of a vector.
+inline std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
+
 /// Writes a schedule down step by step, in list order: what `planned` is given.
 class ScheduleBuilder {
  public:

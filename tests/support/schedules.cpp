@@ -16,8 +16,6 @@ Pipeline equal_stages(int count, const Stage& stage, int microbatches) {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // The values of one micro-batch on one stage; −1 where the stage has no such neighbor.
 struct Flow {
   MemberId input, activation, output;  // of F; B uses the activation

@@ -7,8 +7,6 @@
 namespace tandem::test {
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // A model whose layers are listed one by one, each F before or, by lag, after the B that it serves.
 class Layers {
  public:

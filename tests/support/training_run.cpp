@@ -103,6 +103,10 @@ Graph trace_job(const Job& job, std::int64_t samples) {
   return graph;
 }
 
+Program program_of(const Job& job, const Strategy& strategy) {
+  return build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
+}
+
 std::map<std::string, Tensor> initial_state(const Job& job) {
   nn::set_default_dtype(job.dtype);
   std::vector<std::map<std::string, Tensor>> models;
@@ -129,8 +133,7 @@ void expect_peaks(const Outcome& outcome, const std::vector<std::int64_t>& drain
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
   strategy.models = static_cast<int>(job.seeds.size());
   Outcome outcome;
-  outcome.program =
-      build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
+  outcome.program = program_of(job, strategy);
   JobHost host(job, strategy.microbatches);
   std::vector<std::unique_ptr<Comm>> comms;
   const bool root = !process || process->rank() == strategy.stages - 1;  // who gets what all ranks say
@@ -212,9 +215,13 @@ void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<st
   }
 }
 
+void expect_same_results(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  expect_same_state(a.state, b.state);
+}
+
 void expect_same_training(const Outcome& expected, const Outcome& out) {
-  EXPECT_EQ(expected.losses, out.losses);
-  expect_same_state(expected.state, out.state);
+  expect_same_results(expected, out);
   EXPECT_EQ(out.planned_peak, out.executed_peak);
 }
 

@@ -51,6 +51,9 @@ double largest_difference(const Outcome& a, const Outcome& b);
 /// The job's forward graph for one replica's micro-batch.
 Graph trace_job(const Job& job, std::int64_t samples);
 
+/// The job's Program under a strategy.
+Program program_of(const Job& job, const Strategy& strategy);
+
 /// Initial state, with a leading model axis where there are several models.
 std::map<std::string, Tensor> initial_state(const Job& job);
 
@@ -87,7 +90,9 @@ Strategy plain();
 
 /// Both states hold the same names, types and bits; says which differ.
 void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);
-/// The same losses and state, and `out` needed the memory that was planned for it.
+/// The same losses and state, bit for bit.
+void expect_same_results(const Outcome& a, const Outcome& b);
+/// The same results, and `out` needed the memory that was planned for it.
 void expect_same_training(const Outcome& expected, const Outcome& out);
 
 }  // namespace tandem::testing
