@@ -6,7 +6,9 @@
 namespace tandem::test {
 namespace {
 
-TEST_F(Cli, EachLogLevelSaysWhatTheNextOneSaysAndMore) {
+using CliMessages = Cli;
+
+TEST_F(CliMessages, EachLogLevelSaysWhatTheNextOneSaysAndMore) {
   const struct {
     const char* level;
     bool debug, info, note;
@@ -30,7 +32,7 @@ TEST_F(Cli, EachLogLevelSaysWhatTheNextOneSaysAndMore) {
   expect_refused(kTrain + "--log-level loud", {"--log-level 'loud'", "debug, info, warning, error"});
 }
 
-TEST_F(Cli, ATerminalHasABarWithTheTimeLeftAndOthersHaveLines) {
+TEST_F(CliMessages, ATerminalHasABarWithTheTimeLeftAndOthersHaveLines) {
   const std::string job = kTrain + "--arch mlp --epochs 4 --print-freq 7 ";
   const Ended bar = run("script -qec '" + job + "' /dev/null");
   EXPECT_EQ(0, bar.status) << bar.err;
@@ -47,7 +49,7 @@ TEST_F(Cli, ATerminalHasABarWithTheTimeLeftAndOthersHaveLines) {
         << done << ": " << lines.out;
 }
 
-TEST_F(Cli, TheBarStaysInOneLineOfTheTerminal) {
+TEST_F(CliMessages, TheBarStaysInOneLineOfTheTerminal) {
   for (const int columns : {1, 20, 50, 200}) {
     const Ended e = run("script -qec 'stty cols " + std::to_string(columns) + "; " + kTrain +
                         "--arch mlp --steps 10' /dev/null");

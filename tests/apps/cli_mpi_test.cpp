@@ -7,6 +7,8 @@
 namespace tandem::test {
 namespace {
 
+using CliMpi = Cli;
+
 const std::string kTwoRanks = TANDEM_MPIRUN " -np 2 ";
 
 // By the program, of all that mpirun prints. A rank that mpirun ends before it hears of the error may say
@@ -28,7 +30,7 @@ int count(const std::string& text, const std::string& part) {
 
 // With batches in flight, an update by what is not finite may come before all have stopped: it is in a state
 // then.
-TEST_F(Cli, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
+TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
   for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
     const Ended e = run(kTwoRanks + kTrain + "--lr 1e12 --steps 20 --parallel " + parallel);
     SCOPED_TRACE(parallel + ": " + e.err);
@@ -41,7 +43,7 @@ TEST_F(Cli, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
 }
 
 // Batch norm's statistics are each replica's own until it is evaluated.
-TEST_F(Cli, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
+TEST_F(CliMpi, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
   const std::string job = kTrain + "--arch convnet --steps 4 --parallel data --ranks 2 --output ";
   ASSERT_EQ(0, run(job + file("threads")).status);
   ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
@@ -50,7 +52,7 @@ TEST_F(Cli, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
 }
 
-TEST_F(Cli, RanksThatAreProcessesLoadTheirOwnShares) {
+TEST_F(CliMpi, RanksThatAreProcessesLoadTheirOwnShares) {
   for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
     const std::string job = kTrain + "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
                             parallel + " --threads 1 --force --output ";
@@ -61,13 +63,13 @@ TEST_F(Cli, RanksThatAreProcessesLoadTheirOwnShares) {
   }
 }
 
-TEST_F(Cli, RefusesRanksThatNobodyAskedFor) {
+TEST_F(CliMpi, RefusesRanksThatNobodyAskedFor) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 1 --parallel none");
   EXPECT_EQ(1, e.status);
   EXPECT_NE(std::string::npos, said(e).find("mpirun started 2 ranks, but --parallel none")) << e.err;
 }
 
-TEST_F(Cli, RefusesRanksWithOtherArgumentsOrData) {
+TEST_F(CliMpi, RefusesRanksWithOtherArgumentsOrData) {
   for (const std::string difference :
        {"--lr 0.5", "--seed 3", "--sched cosine", "--steps 7", "--synthetic-test 70", "--synthetic-train 320",
         "--link 1GB/s", "--simulate", "--trace trace.json"}) {
@@ -79,19 +81,19 @@ TEST_F(Cli, RefusesRanksWithOtherArgumentsOrData) {
   }
 }
 
-TEST_F(Cli, PredictsMoreStagesThanThereAreRanks) {
+TEST_F(CliMpi, PredictsMoreStagesThanThereAreRanks) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_EQ(1, count(e.out, "predicted: ")) << e.out;
 }
 
-TEST_F(Cli, AnErrorOfAllRanksIsSaidOnce) {
+TEST_F(CliMpi, AnErrorOfAllRanksIsSaidOnce) {
   const Ended e = run(kTwoRanks + kTrain + "--memory-budget 1");
   EXPECT_EQ(1, e.status);
   EXPECT_TRUE(std::regex_match(said(e), std::regex("train_cifar: the memory budget of 1 .*\n"))) << e.err;
 }
 
-TEST_F(Cli, RanksGoBackTogetherAndAsOften) {
+TEST_F(CliMpi, RanksGoBackTogetherAndAsOften) {
   for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
     const Ended e =
         run(kTwoRanks + kTrain +
@@ -108,7 +110,7 @@ TEST_F(Cli, RanksGoBackTogetherAndAsOften) {
   }
 }
 
-TEST_F(Cli, OneRankOfSeveralSpeaks) {
+TEST_F(CliMpi, OneRankOfSeveralSpeaks) {
   const Ended e =
       run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
   EXPECT_EQ(0, e.status) << e.err;
@@ -118,7 +120,7 @@ TEST_F(Cli, OneRankOfSeveralSpeaks) {
 }
 
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
-TEST_F(Cli, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
+TEST_F(CliMpi, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
   const std::string metrics = file("run/metrics.jsonl");
   const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
                       metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
@@ -132,7 +134,7 @@ TEST_F(Cli, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
 }
 
 // The one that is killed can say nothing; mpirun names it, and the other says in which step it was left.
-TEST_F(Cli, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
+TEST_F(CliMpi, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
   const std::string metrics = file("run/metrics.jsonl"), pid = file("pid");
   const Ended e = run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +
                       "--parallel pipeline --epochs 100000 --output " + file("run") + "' & until [ -s " +
@@ -145,7 +147,7 @@ TEST_F(Cli, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
       << e.err;
 }
 
-TEST_F(Cli, ASignalToOneRankEndsAllWithItsStatus) {
+TEST_F(CliMpi, ASignalToOneRankEndsAllWithItsStatus) {
   for (const auto& [signal, word, status] : kEndings) {
     SCOPED_TRACE(signal);
     const std::string metrics = file(signal + "/metrics.jsonl"), pid = file("pid");

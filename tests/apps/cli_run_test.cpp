@@ -8,9 +8,11 @@
 namespace tandem::test {
 namespace {
 
+using CliRun = Cli;
+
 using nlohmann::json;
 
-TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
+TEST_F(CliRun, TheSmallestBudgetThatWorksWorks) {
   const std::string train = TANDEM_BIN
                             "/train_cifar --arch resnet20 -b 32 --steps 1 --synthetic-train 64 "
                             "--synthetic-test 600 --plan " +
@@ -26,14 +28,14 @@ TEST_F(Cli, TheSmallestBudgetThatWorksWorks) {
       << works.out;
 }
 
-TEST_F(Cli, WarnsOfAPlanThatSavesNothing) {
+TEST_F(CliRun, WarnsOfAPlanThatSavesNothing) {
   const Ended e = run(kTrain + "--arch resnet20 -b 32 --steps 1 --plan " +
                       write("plan.json", R"({"recompute": ["layer1.0.conv1 conv2d"]})"));
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_TRUE(std::regex_search(e.out, std::regex("note: the plan lowers no peak: planned peak"))) << e.out;
 }
 
-TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
+TEST_F(CliRun, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
   for (const auto& [signal, word, status] : kEndings) {
     SCOPED_TRACE(signal);
     const std::string metrics = file(signal + "/metrics.jsonl");
@@ -58,7 +60,7 @@ TEST_F(Cli, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
       << other.out << other.err;
 }
 
-TEST_F(Cli, TwoRunsDoNotShareAnOutput) {
+TEST_F(CliRun, TwoRunsDoNotShareAnOutput) {
   const std::string start = kTrain + "--epochs 100000 --output " + file("run");
   const Ended e =
       run(start + " & until [ -s " + file("run/metrics.jsonl") + " ]; do sleep 0.1; done; " + kTrain +
@@ -67,7 +69,7 @@ TEST_F(Cli, TwoRunsDoNotShareAnOutput) {
   EXPECT_NE(std::string::npos, e.err.find("another run is writing there")) << e.err;
 }
 
-TEST_F(Cli, OptimizersClippingAndPrecisionByFlags) {
+TEST_F(CliRun, OptimizersClippingAndPrecisionByFlags) {
   const std::string steps = kTrain + "--arch convnet -b 32 --steps 4 --force --output " + file("run") + " ";
   std::set<double> losses;
   for (const char* flags :
@@ -82,7 +84,7 @@ TEST_F(Cli, OptimizersClippingAndPrecisionByFlags) {
   EXPECT_NE(std::string::npos, skipped.out.find("loss nan")) << skipped.out;
 }
 
-TEST_F(Cli, RollsBackWhereThereAreCheckpoints) {
+TEST_F(CliRun, RollsBackWhereThereAreCheckpoints) {
   expect_refused(kTrain + "--on-nan rollback", {"--on-nan rollback needs --checkpoint-every"});
   expect_refused(kTrain + "--max-rollbacks 2", {"--max-rollbacks has no effect", "--on-nan rollback"});
   expect_refused(kTrain + "--on-nan skip --parallel pipeline --schedule dualpipe",
@@ -95,7 +97,7 @@ TEST_F(Cli, RollsBackWhereThereAreCheckpoints) {
   EXPECT_LE(lines, 1) << "what came before the runs that went back is not there twice";
 }
 
-TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {
+TEST_F(CliRun, PrintsTheMeanRateSinceTheLastLine) {
   const Ended e = run(kTrain + "--steps 10 --print-freq 4 --output " + file("run"));
   ASSERT_EQ(0, e.status) << e.err;
   std::vector<double> step_ms;
@@ -113,7 +115,7 @@ TEST_F(Cli, PrintsTheMeanRateSinceTheLastLine) {
   EXPECT_TRUE(std::regex_search(e.out, std::regex("1/10  loss [0-9.]+\n"))) << e.out;
 }
 
-TEST_F(Cli, EndsByStepsOrEpochsWhicheverIsFirst) {
+TEST_F(CliRun, EndsByStepsOrEpochsWhicheverIsFirst) {
   const auto steps = [&](const std::string& limits) {
     EXPECT_EQ(0, run(kTrain + limits + " --force --output " + file("run")).status);
     return metrics().size();
@@ -124,7 +126,7 @@ TEST_F(Cli, EndsByStepsOrEpochsWhicheverIsFirst) {
   EXPECT_EQ(3u, steps("--steps 3 --epochs 2"));
 }
 
-TEST_F(Cli, LostOutputIsAnError) {
+TEST_F(CliRun, LostOutputIsAnError) {
   const std::string program = write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   for (const std::string& command :
        {kTrain + "--steps 2 --print-freq 1", kTrain + "--help", kTandem + "sim " + program,
@@ -142,7 +144,7 @@ TEST_F(Cli, LostOutputIsAnError) {
   EXPECT_TRUE(std::filesystem::is_symlink(full)) << "only a file that was begun is removed";
 }
 
-TEST_F(Cli, SaysItsVersion) {
+TEST_F(CliRun, SaysItsVersion) {
   for (const std::string& program : {kTrain, kTandem}) {
     const Ended e = run(program + "--version");
     EXPECT_EQ(0, e.status);
@@ -150,14 +152,14 @@ TEST_F(Cli, SaysItsVersion) {
   }
 }
 
-TEST_F(Cli, SimulatesAProgramThatTakesNoTime) {
+TEST_F(CliRun, SimulatesAProgramThatTakesNoTime) {
   const Ended e =
       run(kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})"));
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_EQ(std::string::npos, e.out.find("nan")) << e.out;
 }
 
-TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
+TEST_F(CliRun, ARunLeavesArgumentsMetricsAndSummary) {
   const Ended e =
       run(kTrain + "--steps 12 --lr 0.02 --output " + file("run") + " --trace " + file("trace.json"));
   ASSERT_EQ(0, e.status) << e.err;
@@ -187,13 +189,13 @@ TEST_F(Cli, ARunLeavesArgumentsMetricsAndSummary) {
   EXPECT_EQ(std::string::npos, e.out.find("missing")) << e.out;
 }
 
-TEST_F(Cli, SeveralModelsGiveArrays) {
+TEST_F(CliRun, SeveralModelsGiveArrays) {
   ASSERT_EQ(0, run(kTrain + "--steps 3 --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
   EXPECT_EQ(2u, read("run/summary.json").at("test_accuracy").size());
   EXPECT_EQ(2u, read("run/summary.json").at("train_loss").size());
 }
 
-TEST_F(Cli, SimulatePredictsWithoutTraining) {
+TEST_F(CliRun, SimulatePredictsWithoutTraining) {
   const Ended e = run(kTrain + "--simulate --parallel pipeline --stages 4 --microbatches 4 --output " +
                       file("run") + " --trace " + file("t.json"));
   ASSERT_EQ(0, e.status) << e.err;
@@ -206,13 +208,13 @@ TEST_F(Cli, SimulatePredictsWithoutTraining) {
 }
 
 // The one step's loss is finite; the weights that it leaves are not.
-TEST_F(Cli, RefusesToEvaluateWeightsThatAreNotFinite) {
+TEST_F(CliRun, RefusesToEvaluateWeightsThatAreNotFinite) {
   expect_refused(kTrain + "--steps 1 --lr 1e38 --arch mlp",
                  {"the trained network gives values that are not finite"});
   expect_refused(kTrain + "--steps 1 --lr 0.05,1e38 --arch mlp", {"the trained network of model 1 gives"});
 }
 
-TEST_F(Cli, SimulationWritesAProgramThatTheToolsRead) {
+TEST_F(CliRun, SimulationWritesAProgramThatTheToolsRead) {
   ASSERT_EQ(
       0, run(kTrain + "--parallel pipeline --stages 2 --schedule dualpipe --simulate --output " + file("sim"))
              .status);
