@@ -47,18 +47,51 @@ function(tandem_app name)
   target_link_libraries(${name} PRIVATE tandem fmt::fmt nlohmann_json::nlohmann_json)
 endfunction()
 
-# tandem_test(name a.cpp ...): a GoogleTest program, and its ctest entry.
+# tandem_test(name a.cpp ...): a GoogleTest program. Its ctest entry has the label `quick` and runs the tests that
+# tandem_test_part() does not take.
 function(tandem_test name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE test_support GTest::gtest_main nlohmann_json::nlohmann_json)
   target_precompile_headers(${name} REUSE_FROM test_support)
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-  add_test(NAME ${name} COMMAND ${name})
+  set_property(TARGET ${name} PROPERTY TEST_PARTS "")
+  add_test(NAME ${name} COMMAND ${name} "--gtest_filter=-$<JOIN:$<TARGET_PROPERTY:${name},TEST_PARTS>,:>")
+  tandem_test_properties(${name} quick)
+endfunction()
+
+# tandem_test_part(program part label pattern ...): a ctest entry `program.part` with the label `quick` or `slow` for the
+# tests of a program that match a pattern of GoogleTest's. No test may match two parts.
+function(tandem_test_part program part label)
+  set_property(TARGET ${program} APPEND PROPERTY TEST_PARTS ${ARGN})
+  list(JOIN ARGN ":" filter)
+  add_test(NAME ${program}.${part} COMMAND ${program} --gtest_filter=${filter})
+  tandem_test_properties(${program}.${part} ${label})
+endfunction()
+
+function(tandem_test_properties entry label)
   set(timeout 900)
   if(TANDEM_SANITIZE)
     set(timeout 3600)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} ENVIRONMENT "GOMP_SPINCOUNT=1000")  # core/team.h
+  set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS ${label} ENVIRONMENT "GOMP_SPINCOUNT=1000"  # core/base/team.h
+                       FAIL_REGULAR_EXPRESSION "Running 0 tests")
+endfunction()
+
+# tandem_mpi_entries(entry ...): these ctest entries run mpirun. Open MPI never frees what it allocates once.
+function(tandem_mpi_entries)
+  set_tests_properties(${ARGN} PROPERTIES ENVIRONMENT "GOMP_SPINCOUNT=1000;ASAN_OPTIONS=detect_leaks=0")
+endfunction()
+
+# tandem_mpi_test(name a.cpp ...): a program with a main() of its own that mpirun starts, with 2 and with 4 ranks.
+function(tandem_mpi_test name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE test_support)
+  target_precompile_headers(${name} REUSE_FROM test_support)
+  foreach(ranks 2 4)
+    add_test(NAME ${name}_${ranks}
+             COMMAND ${MPIEXEC_EXECUTABLE} ${TANDEM_MPIRUN_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_${ranks} PROPERTIES TIMEOUT 300 PROCESSORS ${ranks} LABELS quick)
+    tandem_mpi_entries(${name}_${ranks})
+  endforeach()
 endfunction()
 
 # tandem_brief_sources(a.cpp ...): files of the library that run once, at the beginning or the end of a program, and

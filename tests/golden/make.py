@@ -5,7 +5,7 @@ training.json: three steps of SGD, in double precision. Names, shapes and layout
 convolution weights (O,H,W,I). weights-f32.safetensors, weights-f64.safetensors: a network's state_dict as PyTorch
 has it; weights.json: images (N,H,W,C), and what the network makes of them.
 
-Needs torch, which the tests do not: they read the files (tests/golden_test.cpp, tests/weights_test.cpp).
+Needs torch, which the tests do not: they read the files (tests/golden/golden_training_test.cpp, tests/nn/weights_test.cpp).
 """
 import json
 import pathlib

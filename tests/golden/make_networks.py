@@ -3,7 +3,7 @@
 
 Weights and batches are Tandem's: build/release/bin/golden_export writes them to a directory of its own, which is
 removed again. Each loss is printed beside that of the same training in double precision: what f32 alone makes of it.
-Needs torch, which the test does not: it reads the file (tests/golden_networks_test.cpp).
+Needs torch, which the test does not: it reads the file (tests/golden/golden_networks_test.cpp).
 """
 import json
 import pathlib

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes ops.json beside itself: what PyTorch computes by op, forward and backward, in double precision.
 
-Needs torch, which the tests do not: they read the file (tests/golden_ops_test.cpp, which has the same ops by the same
+Needs torch, which the tests do not: they read the file (tests/golden/golden_ops_test.cpp, which has the same ops by the same
 names). Layouts are Tandem's: images (N,H,W,C), convolution weights (O,H,W,I). Inputs hold the kinks of what has some.
 """
 import json

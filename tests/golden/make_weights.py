@@ -3,10 +3,10 @@
 
     make_weights.py                  writes beside itself network-NAME.safetensors, and weights-torch.json: images (N,H,W,C)
                                       and what each network makes of them
-    make_weights.py --check FOLDER   loads FOLDER/NAME.safetensors, which tests/weights_test.cpp leaves there where
+    make_weights.py --check FOLDER   loads FOLDER/NAME.safetensors, which tests/nn/weights_test.cpp leaves there where
                                       TANDEM_SAVED_WEIGHTS names it, and compares what each network makes of the images
 
-Needs torch and safetensors, which the tests do not: they read the files (tests/weights_test.cpp).
+Needs torch and safetensors, which the tests do not: they read the files (tests/nn/weights_test.cpp).
 """
 import json
 import pathlib

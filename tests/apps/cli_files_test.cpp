@@ -1,0 +1,196 @@
+// What a run directory holds, and what becomes of it when a run goes on.
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <tandem/train/event_file.h>
+
+#include "cli.h"
+#include "event_reader.h"
+
+namespace tandem::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+class RunFiles : public Cli {
+ protected:
+  std::vector<std::vector<std::string>> csv(const std::string& name) const {
+    std::vector<std::vector<std::string>> rows;
+    std::ifstream in(file(name));
+    for (std::string line; std::getline(in, line);) {
+      std::istringstream cells(line);
+      rows.emplace_back();
+      for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
+    }
+    return rows;
+  }
+  /// What TensorBoard shows: of all files, in order, without what a later one took back.
+  std::map<std::string, std::map<std::int64_t, float>> shown(const std::string& run) const {
+    std::map<std::string, std::map<std::int64_t, float>> shown;
+    for (const std::string& f : event_files(file(run))) {
+      const ReadEvents events = read_events(f);
+      for (const std::int64_t start : events.starts)
+        for (auto& [tag, values] : shown) values.erase(values.lower_bound(start), values.end());
+      for (const ReadScalar& s : events.scalars)
+        EXPECT_TRUE(shown[s.tag].emplace(s.step, s.value).second) << s.tag << " twice at " << s.step;
+    }
+    return shown;
+  }
+};
+
+TEST_F(RunFiles, ASummaryHasARowAnEpochAndOneAtTheEnd) {
+  ASSERT_EQ(0, run(kTrain + "--steps 25 --arch mlp --sched linear --output " + file("run")).status);
+  const auto rows = csv("run/summary.csv");
+  ASSERT_EQ(4u, rows.size());
+  EXPECT_EQ((std::vector<std::string>{"of", "epoch", "batch", "train_loss", "test_accuracy", "lr", "step_ms",
+                                      "images_per_second"}),
+            rows[0]);
+  const std::vector<json> steps = metrics();
+  for (std::size_t r = 1; r < 4; ++r) {
+    ASSERT_EQ(8u, rows[r].size());
+    EXPECT_EQ(r < 3 ? "epoch" : "end", rows[r][0]);
+    EXPECT_EQ(std::to_string(r - 1), rows[r][1]);
+    const std::size_t batches = r < 3 ? 10 * r : 25;
+    EXPECT_EQ(std::to_string(batches), rows[r][2]);
+    double sum = 0;
+    for (std::size_t b = 10 * (r - 1); b < batches; ++b) sum += steps[b].at("loss").get<double>();
+    EXPECT_NEAR(sum / static_cast<double>(batches - 10 * (r - 1)), std::stod(rows[r][3]), 1e-12);
+    EXPECT_EQ(steps[batches - 1].at("lr").get<double>(), std::stod(rows[r][5]));
+    EXPECT_NEAR(64e3 / std::stod(rows[r][6]), std::stod(rows[r][7]), 1e-6);
+  }
+  const json summary = read("run/summary.json");
+  EXPECT_EQ(summary.at("test_accuracy").get<double>(), std::stod(rows[3][4]));
+  EXPECT_EQ(summary.at("train_loss").get<double>(), std::stod(rows[3][3]));
+  EXPECT_EQ(summary.at("step_ms").get<double>(), std::stod(rows[3][6]));
+}
+
+TEST_F(RunFiles, ModelsHaveColumnsAndTagsOfTheirOwn) {
+  ASSERT_EQ(0, run(kTrain + "--arch mlp --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
+  const auto rows = csv("run/summary.csv");
+  ASSERT_EQ(3u, rows.size());
+  EXPECT_EQ("train_loss_1", rows[0][4]);
+  EXPECT_EQ("0.01", rows[1][8]);
+  EXPECT_TRUE(shown("run").contains("train/loss/model_1"));
+}
+
+// Epochs are those of the run, whatever the warm-up. Ten batches an epoch.
+TEST_F(RunFiles, TheRateIsThatOfTheScheduleAlsoAfterAWarmUp) {
+  for (const std::string sched : {"step", "multistep"}) {
+    ASSERT_EQ(0, run(kTrain +
+                     "--arch mlp --epochs 4 --lr 0.01 --warmup-epochs 1 --decay-epochs 2 --decay-rate 0.5 "
+                     "--force --tensorboard 1 --sched " +
+                     sched + " --output " + file("run"))
+                     .status);
+    auto rates = shown("run")["train/lr"];
+    ASSERT_EQ(40u, rates.size());
+    EXPECT_LT(rates.begin()->second, 0.01F) << sched;
+    for (const auto& [step, rate] : rates) {
+      if (step < 10) continue;
+      EXPECT_FLOAT_EQ(step < 20 ? 0.01F : 0.005F, rate) << sched << " " << step;
+    }
+  }
+}
+
+TEST_F(RunFiles, ARunThatGoesOnContinuesSummaryAndEvents) {
+  const std::string command = kTrain + "--arch mlp --tensorboard 1 --checkpoint-every 15 --output ";
+  ASSERT_EQ(0, run(command + file("whole") + " --epochs 3").status);
+  ASSERT_EQ(0, run(command + file("run") + " --epochs 2").status);
+  fs::remove_all(file("run/checkpoints/step-20"));  // so that the run goes on from batch 15, before its end
+  ASSERT_EQ(0, run(command + file("run") + " --epochs 3 --resume auto").status);
+  auto whole = csv("whole/summary.csv"), rows = csv("run/summary.csv");
+  ASSERT_EQ(5u, rows.size());
+  for (auto* table : {&whole, &rows})
+    for (auto& row : *table) row.resize(6);  // all but times
+  EXPECT_EQ(whole, rows);
+  EXPECT_EQ(2u, event_files(file("run")).size());
+  auto all = shown("whole"), parts = shown("run");
+  for (const char* tag : {"train/loss", "train/lr", "epoch/train_loss", "epoch/test_accuracy"}) {
+    EXPECT_EQ(all[tag], parts[tag]) << tag;
+    EXPECT_EQ(std::string(tag).starts_with("train") ? 30u : 3u, parts[tag].size()) << tag;
+  }
+  for (const json& j : metrics()) {
+    EXPECT_EQ(static_cast<float>(j.at("loss").get<double>()), parts["train/loss"].at(j.at("step")));
+  }
+  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --force --output " + file("run")).status);
+  EXPECT_EQ(1u, event_files(file("run")).size()) << "another run replaces them";
+  EXPECT_EQ(1u, shown("run")["train/loss"].size()) << "every tenth batch";
+  ASSERT_EQ(0, run(kTrain + "--steps 2 --force --tensorboard 0 --output " + file("run")).status);
+  EXPECT_EQ(0u, event_files(file("run")).size());
+}
+
+TEST_F(RunFiles, ATraceWithoutAFileIsInTheRunDirectory) {
+  ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --trace --output " + file("run")).status);
+  EXPECT_FALSE(read("run/trace.json").at("traceEvents").empty());
+  ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --force --output " + file("run")).status);
+  EXPECT_FALSE(fs::exists(file("run/trace.json"))) << "another run's is replaced with it";
+  expect_refused(kTrain + "--steps 2 --trace", {"--trace without a file", "--output"});
+}
+
+TEST_F(RunFiles, AConfigurationSaysWhatFlagsSayAndFlagsComeBeforeIt) {
+  const std::string config = write("mine.toml", R"(# a list, as TOML writes it
+arch = "mlp"
+lr = [0.1, 0.05]
+betas = [0.8, 0.99]
+opt = "adam"
+seed = "3,4"
+drop-last = true
+batch-size = 60
+synthetic-train = 640
+synthetic-test = 100
+)");
+  const std::string program = TANDEM_BIN "/train_cifar ";
+  ASSERT_EQ(0, run(program + "--config " + config + " --lr 0.2,0.1 --steps 3 --output " + file("a")).status);
+  json a = read("a/args.json");
+  EXPECT_EQ("mlp", a.at("arch"));
+  EXPECT_EQ((std::vector<double>{0.2, 0.1}), a.at("lr")) << "the flag";
+  EXPECT_EQ((std::vector<double>{0.8, 0.99}), a.at("betas"));
+  EXPECT_EQ((std::vector<int>{3, 4}), a.at("seed"));
+  EXPECT_EQ(true, a.at("drop_last"));
+  EXPECT_EQ(60, a.at("batch_size"));
+  // A run's own configuration gives the run again.
+  ASSERT_EQ(0, run(program + "--config " + file("a/config.toml") + " --output " + file("b")).status);
+  json b = read("b/args.json");
+  for (json* j : {&a, &b}) j->erase("command_line");
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(read("a/summary.json").at("train_loss"), read("b/summary.json").at("train_loss"));
+  // Wherever that is, and with what stands alone.
+  const std::string odd = "'" + file("run #1, [2]") + "'";
+  ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --trace --output " + odd).status);
+  fs::rename(file("run #1, [2]/config.toml"), file("odd.toml"));
+  fs::remove_all(file("run #1, [2]"));
+  const Ended again = run(program + "--config " + file("odd.toml"));
+  ASSERT_EQ(0, again.status) << again.err;
+  EXPECT_EQ(2u, read("run #1, [2]/args.json").at("steps").get<unsigned>());
+  EXPECT_TRUE(fs::exists(file("run #1, [2]/trace.json")));
+}
+
+TEST_F(RunFiles, AConfigurationIsChecked) {
+  const auto refused = [&](const std::string& text, std::vector<std::string> words) {
+    words.emplace_back("mine.toml'");
+    expect_refused(kTrain + "--config " + write("mine.toml", text), words);
+  };
+  refused("lr = []\n", {"line 1: 'lr' is an empty list"});
+  refused("nesterov = \"maybe\"\n", {"line 1: 'nesterov' is true or false, not 'maybe'"});
+  refused("nesterov = 1\n", {"line 1: 'nesterov' is true or false, not '1'"});
+  refused("bogus = 3\n", {"line 1: unknown key 'bogus'", "train_cifar --help"});
+  refused("\nepoch = 3\n", {"line 2: unknown key 'epoch', perhaps --epochs"});
+  refused("lr = fast\n", {"line 1, column", "a \"string\" or a [list]"});
+  refused("epochs = 1\nepochs = 1\n", {"line 2, column", "'epochs'"});
+  refused("lr = 'fast'\n", {"--lr: 'fast' is no finite decimal number"});
+  refused("steps = 1e3\n", {"--steps: '1000.0' is no whole number"});
+  refused("[optimizer]\nlr = 0.1\n", {"line 1: 'optimizer': there are no sections"});
+  refused("force = true\n", {"line 1: 'force' is for the command line alone"});
+  refused("config = \"other.toml\"\n", {"'config' is for the command line alone"});
+  refused(std::string(2 << 20, '#'), {"more than 1048576 bytes"});
+  expect_refused(kTrain + "--config /dev/zero", {"--config '/dev/zero'", "more than 1048576 bytes"});
+  expect_refused(kTrain + "--config " + write("mine.toml", "opt = \"adam\"\nbetas = [0.9]\n"),
+                 {"--betas: there must be two", "not 0.9"});
+  expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "not readable"});
+  expect_refused(kTrain + "--config " + write("mine.toml", "momentum = 0.5\nopt = \"adam\"\n"),
+                 {"--momentum has no effect on --opt adam"});
+}
+
+}  // namespace
+}  // namespace tandem::test

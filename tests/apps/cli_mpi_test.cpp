@@ -1,0 +1,165 @@
+// The programs under mpirun: what goes wrong on several ranks is said once, and says where.
+#include <regex>
+#include <sstream>
+
+#include "cli.h"
+
+namespace tandem::test {
+namespace {
+
+using CliMpi = Cli;
+
+const std::string kTwoRanks = TANDEM_MPIRUN " -np 2 ";
+
+// By the program, of all that mpirun prints. A rank that mpirun ends before it hears of the error may say
+// where it was.
+std::string said(const Ended& e) {
+  std::string lines;
+  std::istringstream all(e.err);
+  for (std::string line; std::getline(all, line);)
+    if (line.starts_with("train_cifar: ") && line.find(" ended by SIGTERM; ") == std::string::npos)
+      lines += line + "\n";
+  return lines;
+}
+
+int count(const std::string& text, const std::string& part) {
+  int n = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+// With batches in flight, an update by what is not finite may come before all have stopped: it is in a state
+// then.
+TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
+  for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
+    const Ended e = run(kTwoRanks + kTrain + "--lr 1e12 --steps 20 --parallel " + parallel);
+    SCOPED_TRACE(parallel + ": " + e.err);
+    EXPECT_EQ(1, e.status);
+    const std::string where = parallel.ends_with("dualpipe") ? "(module|the state)" : "module";
+    EXPECT_TRUE(std::regex_match(
+        said(e), std::regex("train_cifar: the loss is nan at step [0-9]+; the first value .* " + where +
+                            " 'block.*\n")));
+  }
+}
+
+// Batch norm's statistics are each replica's own until it is evaluated.
+TEST_F(CliMpi, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
+  const std::string job = kTrain + "--arch convnet --steps 4 --parallel data --ranks 2 --output ";
+  ASSERT_EQ(0, run(job + file("threads")).status);
+  ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
+  const nlohmann::json threads = read("threads/summary.json"), processes = read("processes/summary.json");
+  EXPECT_EQ(threads["train_loss"], processes["train_loss"]);
+  EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
+}
+
+TEST_F(CliMpi, RanksThatAreProcessesLoadTheirOwnShares) {
+  for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
+    const std::string job = kTrain + "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
+                            parallel + " --threads 1 --force --output ";
+    ASSERT_EQ(0, run(job + file("threads")).status);
+    const Ended e = run(kTwoRanks + job + file("processes") + " -j 1");
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(read("threads/summary.json")["train_loss"], read("processes/summary.json")["train_loss"]);
+  }
+}
+
+TEST_F(CliMpi, RefusesRanksThatNobodyAskedFor) {
+  const Ended e = run(kTwoRanks + kTrain + "--steps 1 --parallel none");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, said(e).find("mpirun started 2 ranks, but --parallel none")) << e.err;
+}
+
+TEST_F(CliMpi, RefusesRanksWithOtherArgumentsOrData) {
+  for (const std::string difference :
+       {"--lr 0.5", "--seed 3", "--sched cosine", "--steps 7", "--synthetic-test 70", "--synthetic-train 320",
+        "--link 1GB/s", "--simulate", "--trace trace.json"}) {
+    SCOPED_TRACE(difference);
+    const std::string job = kTrain + "--steps 2 ";
+    const Ended e = run("timeout 30 " TANDEM_MPIRUN " -np 1 " + job + " : -np 1 " + job + difference);
+    EXPECT_EQ(1, e.status);
+    EXPECT_NE(std::string::npos, said(e).find("the ranks disagree on arguments or data: rank 1")) << e.err;
+  }
+}
+
+TEST_F(CliMpi, PredictsMoreStagesThanThereAreRanks) {
+  const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ(1, count(e.out, "predicted: ")) << e.out;
+}
+
+TEST_F(CliMpi, AnErrorOfAllRanksIsSaidOnce) {
+  const Ended e = run(kTwoRanks + kTrain + "--memory-budget 1");
+  EXPECT_EQ(1, e.status);
+  EXPECT_TRUE(std::regex_match(said(e), std::regex("train_cifar: the memory budget of 1 .*\n"))) << e.err;
+}
+
+TEST_F(CliMpi, RanksGoBackTogetherAndAsOften) {
+  for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
+    const Ended e =
+        run(kTwoRanks + kTrain +
+            "--lr 1e12 --steps 20 --on-nan rollback --max-rollbacks 2 --checkpoint-every 5 --force "
+            "--output " +
+            file("run") + " --parallel " + parallel);
+    SCOPED_TRACE(parallel + ": " + e.out + e.err);
+    EXPECT_EQ(1, e.status);
+    EXPECT_EQ(2,
+              count(e.out, "is not finite: the run goes back to step 0 and on without it; the first value"));
+    EXPECT_TRUE(std::regex_match(
+        said(e),
+        std::regex("train_cifar: step [0-9]+ is not finite, after 2 rollbacks; the first value .*\n")));
+  }
+}
+
+TEST_F(CliMpi, OneRankOfSeveralSpeaks) {
+  const Ended e =
+      run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
+  EXPECT_EQ(0, e.status) << e.err;
+  for (const char* words :
+       {"planned and proved", "computing threads share", "12/12  loss ", "epoch 1  train loss ", "ms a step"})
+    EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
+}
+
+// Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
+TEST_F(CliMpi, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
+  const std::string metrics = file("run/metrics.jsonl");
+  const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
+                      metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
+  EXPECT_NE(0, e.status);
+  EXPECT_EQ(1, count(e.err, "train_cifar: terminated\n")) << e.err;
+  for (const std::string rank : {"0", "1"})
+    EXPECT_TRUE(std::regex_search(
+        e.err, std::regex("train_cifar: rank " + rank + " ended by SIGTERM; it was (in: rank " + rank +
+                          ": batch .*|between two steps)\n")))
+        << e.err;
+}
+
+// The one that is killed can say nothing; mpirun names it, and the other says in which step it was left.
+TEST_F(CliMpi, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
+  const std::string metrics = file("run/metrics.jsonl"), pid = file("pid");
+  const Ended e = run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +
+                      "--parallel pipeline --epochs 100000 --output " + file("run") + "' & until [ -s " +
+                      metrics + " ]; do sleep 0.1; done; kill -KILL $(cat " + pid + ".0); wait $!");
+  EXPECT_NE(0, e.status);
+  EXPECT_TRUE(std::regex_search(e.err, std::regex("rank 0 .*signal 9"))) << e.err;
+  EXPECT_TRUE(std::regex_search(
+      e.err,
+      std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, instruction '.*'")))
+      << e.err;
+}
+
+TEST_F(CliMpi, ASignalToOneRankEndsAllWithItsStatus) {
+  for (const auto& [signal, word, status] : kEndings) {
+    SCOPED_TRACE(signal);
+    const std::string metrics = file(signal + "/metrics.jsonl"), pid = file("pid");
+    const Ended e =
+        run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +
+            "--parallel pipeline --epochs 100000 --output " + file(signal) + "' & until [ -s " + metrics +
+            " ]; do sleep 0.1; done; kill -" + signal + " $(cat " + pid + ".0); wait $!");
+    EXPECT_EQ(status, e.status) << e.err;
+    EXPECT_NE(std::string::npos, said(e).find("train_cifar: " + word + "\n")) << e.err;
+    EXPECT_EQ(1, count(e.err, "train_cifar: " + word + "\n")) << e.err;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,232 @@
+// Runs that end go on from what is whole, and from nothing else.
+#include "cli_resume.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include <tandem/core/base/checksum.h>
+#include <tandem/train/checkpoint_manifest.h>
+
+namespace tandem::test {
+using namespace engine;
+namespace {
+
+// What another run left must not be taken for what this one saved.
+TEST_F(Resume, ForceRemovesTheCheckpointsOfTheRunThatItReplaces) {
+  const std::string mlp = kShort + "--arch mlp --checkpoint-every 5 --output ";
+  succeed(mlp + file("old") + " --lr 0.5");
+  succeed(mlp + file("other") + " --steps 10");
+  succeed(mlp + file("old") + " --force --steps 15 --resume " + file("other"));
+  EXPECT_FALSE(fs::exists(checkpoint("old", 20)));
+  EXPECT_TRUE(fs::exists(checkpoint("old", 15)));
+  EXPECT_EQ(5u, losses("old").size());
+  const Ended e = succeed(mlp + file("old") + " --resume auto --steps 15 -e");
+  EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
+}
+
+TEST_F(Resume, ARunStateThatWasCutIsPassedOver) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 10 --output " + file("run");
+  succeed(command);
+  const std::string state = checkpoint("run", 20) + "/run.json", whole = read_file(state);
+  for (std::size_t n = 0; n < whole.size(); n += 97) {
+    write_file(state, whole.substr(0, n));
+    const Ended e = succeed(command + " -e --resume auto");
+    EXPECT_EQ(0u, e.out.find("note: a checkpoint is passed over")) << e.out;
+  }
+}
+
+TEST_F(Resume, AKilledRunGoesOnByItself) {
+  const std::string command =
+      kShort + "--arch mlp --parallel data --checkpoint-every 4 --resume auto --output ";
+  succeed(command + file("whole"));
+  // Slowly, and killed as soon as the first checkpoint is there, wherever that is.
+  const Ended killed = run(command + file("run") + " --link 50MB/s,1us & until [ -d " + checkpoint("run", 4) +
+                           " ]; do sleep 0.01; done; kill -KILL $!; wait $!");
+  EXPECT_EQ(137, killed.status) << killed.err;
+  const Ended rest = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, rest.out.find("resumes at batch ")) << rest.out;
+  EXPECT_EQ(losses("whole"), losses("run")) << "each step once";
+  expect_same_checkpoint(checkpoint("whole", 20), checkpoint("run", 20));
+  const std::string files = "ls -lR --time-style=full-iso " + file("run");
+  const std::string before = run(files).out;
+  const Ended again = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, again.out.find("nothing is left to train")) << again.out;
+  EXPECT_EQ(before, run(files).out) << "what the run that ended measured stays";
+  EXPECT_EQ(again.out.substr(again.out.find("test accuracy"), 20),
+            succeed(command + file("run") + " -e").out.substr(0, 20));
+  EXPECT_EQ(before, run(files).out) << "--evaluate writes nothing";
+  fs::remove(file("run/summary.json"));  // killed just before
+  const Ended summed = succeed(command + file("run"));
+  EXPECT_NE(std::string::npos, summed.out.find("resumes at batch 20")) << summed.out;
+  EXPECT_TRUE(fs::exists(file("run/summary.json")));
+  EXPECT_EQ(losses("whole"), losses("run"));
+}
+
+TEST_F(Resume, GoesOnFromTheLastWholeCheckpoint) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 5 --keep 3 --output " + file("run");
+  succeed(command);
+  const auto whole = losses("run");
+  for (const int step : {20, 15}) {
+    std::fstream model(checkpoint("run", step) + "/model.safetensors",
+                       std::ios::in | std::ios::out | std::ios::binary);
+    model.seekp(1000).put(7).flush();
+  }
+  const Ended e = succeed(command + " --resume auto");
+  EXPECT_NE(std::string::npos, e.out.find("resumes at batch 10")) << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("passed over: checkpoint file '" + checkpoint("run", 20))) << e.out;
+  EXPECT_EQ(whole, losses("run"));
+  EXPECT_EQ(0, run(kShort + "--arch mlp -e --resume " + checkpoint("run", 20)).status) << "was replaced";
+  for (const int step : {10, 15, 20}) fs::resize_file(checkpoint("run", step) + "/model.safetensors", 9);
+  expect_refused(command + " --resume auto", {"no checkpoint", "is whole", "step-20", "step-10"});
+}
+
+TEST_F(Resume, KeepsWhatIsAskedFor) {
+  const std::string command = kShort + "--arch mlp --checkpoint-every 2 --keep-every 6 --keep-best --output ";
+  succeed(command + file("run"));
+  succeed(kShort + "--arch mlp --checkpoint-every 2 --output " + file("plain"));
+  EXPECT_EQ(losses("plain"), losses("run")) << "evaluation changes no loss";
+  double best = 0;
+  std::vector<int> kept;
+  for (int step = 2; step <= 20; step += 2)
+    if (fs::exists(checkpoint("run", step))) {
+      kept.push_back(step);
+      best = std::max(best, read_json(checkpoint("run", step) + "/manifest.json").at("score").get<double>());
+    }
+  for (const int step : {6, 12, 18, 20})
+    EXPECT_NE(kept.end(), std::find(kept.begin(), kept.end(), step)) << step;
+  EXPECT_LE(kept.size(), 5u);
+  EXPECT_GE(best, read("run/summary.json").at("test_accuracy").get<double>());
+}
+
+TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
+  const std::string mlp = kShort + "--arch mlp ";
+  const Ended trained = succeed(mlp + "--checkpoint-every 20 --output " + file("run"));
+  const std::string weights = checkpoint("run", 20) + "/model.safetensors";
+  expect_refused(mlp + "-e --resume auto --output " + file("none"), {"there is no checkpoint"});
+  for (const std::string& from : {file("run"), file("run/checkpoints"), checkpoint("run", 20), weights}) {
+    const Ended e = succeed(mlp + "-e --resume " + from);
+    EXPECT_EQ(0u, e.out.find("test accuracy ")) << e.out;
+    EXPECT_NE(std::string::npos, trained.out.find(e.out.substr(0, e.out.find('%')))) << e.out << trained.out;
+    EXPECT_NE(std::string::npos, e.out.find(", of " + (from == weights ? weights : checkpoint("run", 20))))
+        << e.out;
+  }
+  succeed(mlp + "--lr 0.001 --output " + file("fine") + " --resume " + weights);
+  EXPECT_LT(losses("fine")[0].second.get<double>(), losses("run")[0].second.get<double>());
+  EXPECT_EQ(20u, losses("fine").size());
+  succeed(mlp + "--lr 0.001,0.002 --output " + file("two") + " --resume " + weights);
+  EXPECT_EQ(losses("fine")[0].second, losses("two")[0].second[0]);
+}
+
+TEST_F(Resume, AnOlderRunIsTakenToBeAsTheDefaultsNowSay) {
+  const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
+  succeed(mlp + "--output " + file("run"));
+  const std::string state = checkpoint("run", 10) + "/run.json",
+                    listing = checkpoint("run", 10) + "/" + kManifest;
+  json older = read_json(state);
+  for (const char* key : {"mixup", "nesterov", "tensorboard"})
+    EXPECT_EQ(1u, older["arguments"].erase(key)) << key;
+  write_file(state, older.dump(1) + "\n");
+  CheckpointManifest manifest = manifest_from_json(listing, read_file(listing));
+  for (auto& f : manifest.files) {
+    if (f.name != "run.json") continue;
+    const InputFile now("file", state);
+    f.bytes = now.size();
+    f.xxh3 = checksum_of(now);
+  }
+  write_file(listing, to_json(manifest));
+  expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
+                 {"mixup 0.2, was 0.0", "nesterov true, was false"});
+  succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));
+  EXPECT_EQ(0.0, read("rest/args.json").at("mixup")) << "args.json says what holds";
+}
+
+TEST_F(Resume, RefusesAnotherRun) {
+  const std::string mlp = kShort + "--arch mlp ";
+  succeed(mlp + "--checkpoint-every 10 --output " + file("run"));
+  const std::string from = " --resume " + file("run");
+  expect_refused(kShort + "--arch convnet" + from, {"arch \"convnet\", was \"mlp\""});
+  expect_refused(mlp + "--lr 0.1 --momentum 0.5 --seed 3" + from,
+                 {"lr [0.1]", "momentum 0.5, was 0.9", "seed [3]"});
+  expect_refused(mlp + "--synthetic-train 449" + from,
+                 {"synthetic_train 449, was 448", "other training images"});
+  expect_refused(mlp + "--sched cosine" + from, {"sched"});
+  expect_refused(mlp + "--steps 15" + from, {"20 batches are trained already", "ends after 15"});
+  expect_refused(mlp + "--lr 0.1,0.2" + from, {"models 2, was 1"});
+  expect_refused(mlp + "--resume " + file("none"), {"there is no checkpoint", "step-N", "auto"});
+  expect_refused(mlp + "--resume " + write("weights.safetensors", "12345678{}"),
+                 {"weights.safetensors", "header"});
+  expect_refused(kShort + "--arch convnet --resume " + checkpoint("run", 20) + "/model.safetensors",
+                 {"missing: block0.conv.weight", "unexpected: hidden0.weight", "mismatched: head.weight"});
+  expect_refused(mlp + "--output " + file("run"), {"holds a run already"});
+  expect_refused(mlp + "--output " + file("run") + " --resume " + checkpoint("run", 10),
+                 {"newer checkpoint", "step-20"});
+  expect_refused(mlp + "--force --output " + file("run") + from, {"--force would replace"});
+  expect_refused(mlp + "--resume auto", {"--resume auto needs --output"});
+  expect_refused(mlp + "--checkpoint-every 5", {"--output"});
+  expect_refused(mlp + "-e", {"without --resume"});
+  expect_refused(mlp + "--checkpoint-every 5 --keep 1 --output " + file("x"),
+                 {"--keep 1: must be at least 2"});
+  const Ended other =
+      succeed(mlp + "--parallel data --output " + file("other") + " --resume " + checkpoint("run", 10));
+  EXPECT_NE(std::string::npos, other.out.find("note: losses will not be bit-identical")) << other.out;
+  succeed(mlp + "--force --output " + file("run"));
+  EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are replaced with it";
+}
+
+TEST_F(Resume, ARunWithoutCheckpointsLeavesOneAtItsEnd) {
+  const std::string job = kShort + "--arch mlp ", ended = " --resume " + file("run");
+  const Ended e = succeed(job + "--output " + file("run"));
+  EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
+  const auto accuracy = [](const std::string& out) {
+    return out.substr(out.rfind("test accuracy"), std::string("test accuracy 10.00").size());
+  };
+  EXPECT_EQ(accuracy(e.out), accuracy(succeed(job + "-e" + ended).out));
+  succeed(job + "--steps 30 --resume auto --output " + file("run"));
+  succeed(job + "--steps 30 --output " + file("whole"));
+  EXPECT_EQ(losses("whole"), losses("run"));
+  // How a run began is not among the flags that it leaves to others.
+  succeed(job + "--steps 40" + ended + " --output " + file("other"));
+  EXPECT_EQ(std::string::npos, read_file(file("other/config.toml")).find("resume"));
+}
+
+// A file may not grow beyond 500 kB: this disk is full.
+TEST_F(Resume, AFailedSaveIsSaidAndTrainingGoesOn) {
+  const Ended e =
+      run("ulimit -f 1000; " + kShort + "--arch mlp --checkpoint-every 10 --output " + file("run"));
+  EXPECT_EQ(1, e.status) << "the last one is what the run was for";
+  EXPECT_NE(std::string::npos, e.err.find("the run is over, and its last checkpoint is not saved")) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
+  EXPECT_NE(std::string::npos,
+            e.err.find("the checkpoint after 10 batches failed, training goes on: cannot write"))
+      << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("File too large")) << e.err;
+  EXPECT_EQ(20u, losses("run").size());
+  EXPECT_TRUE(fs::is_empty(file("run/checkpoints")));
+}
+
+TEST_F(Resume, MetricsThatCannotBeWrittenAreSaidOnceAndTrainingGoesOn) {
+  const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
+  const Ended e = run("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
+  EXPECT_EQ(1, e.status) << "what it learnt cannot be saved either";
+  EXPECT_NE(std::string::npos, e.err.find("training goes on")) << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("metrics.jsonl' cannot be written")) << e.err;
+  const std::string said = e.err.substr(0, e.err.find("the checkpoint after 60"));
+  EXPECT_EQ(1, std::ranges::count(said, '\n')) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("60/60  loss ")) << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
+}
+
+TEST_F(Resume, RanksWithDifferentCheckpointsAreRefused) {
+  if (!TANDEM_HAS_MPIRUN) return;
+  const std::string one = file("1"), command = kShort + "--arch mlp --steps 4 --checkpoint-every 2 --output ";
+  succeed(command + file("0"));
+  succeed(command + one);
+  fs::remove_all(one + "/checkpoints/step-4");
+  const Ended e =
+      run(kMpi + "sh -c '" + kShort + "--arch mlp --resume " + file("") + "$OMPI_COMM_WORLD_RANK'");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, e.err.find("the ranks disagree on arguments or data")) << e.err;
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,78 @@
+// What Ctrl-C does, the first time and the second.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "signal_watch.h"
+
+namespace tandem::apps {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+class SignalWatches : public ::testing::Test {
+ protected:
+  SignalWatches() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+void wait_for(const std::atomic<bool>& happened) {
+  while (!happened) std::this_thread::sleep_for(1ms);
+}
+
+TEST_F(SignalWatches, PassOnTheFirstSignalAndWaitForWhatItCalls) {
+  SignalWatch watch;
+  std::atomic<int> told = 0;
+  {
+    std::atomic<bool> began = false;
+    const SignalWatch::During during(watch, [&](int signal) {
+      began = true;
+      std::this_thread::sleep_for(20ms);
+      told = signal;
+    });
+    kill(getpid(), SIGTERM);
+    wait_for(began);
+  }
+  EXPECT_EQ(SIGTERM, told) << "the call is over when nobody listens any more";
+  EXPECT_EQ(SIGTERM, watch.signal());
+}
+
+TEST_F(SignalWatches, ASecondSignalEndsTheProcessWhileTheFirstIsDealtWith) {
+  for (const auto& [second, status] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
+    const auto start = Clock::now();
+    EXPECT_EXIT(
+        {
+          SignalWatch watch;
+          std::atomic<bool> began = false;
+          const SignalWatch::During during(watch, [&](int) {
+            began = true;
+            std::this_thread::sleep_for(60s);
+          });
+          kill(getpid(), SIGINT);
+          wait_for(began);
+          kill(getpid(), second);
+          std::this_thread::sleep_for(60s);
+        },
+        ::testing::ExitedWithCode(status), "^$");
+    EXPECT_LT(Clock::now() - start, 10s);
+  }
+}
+
+TEST_F(SignalWatches, ASignalThatNobodyAskedForEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        SignalWatch watch;
+        kill(getpid(), SIGINT);
+        std::this_thread::sleep_for(60s);
+      },
+      ::testing::ExitedWithCode(130), "interrupted");
+}
+
+}  // namespace
+}  // namespace tandem::apps

@@ -1,0 +1,216 @@
+// Run by mpirun, on every rank. Without arguments: the MPI transport gives the bits of the thread transport.
+// With one: a scene of a run's end, watched from outside by dist_mpi_end_test.cpp.
+#include <unistd.h>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/dist/link.h>
+#include <tandem/dist/mpi_comm.h>
+#include <tandem/dist/throttle.h>
+
+#include "allocations.h"
+#include "expect_error.h"
+#include "ranks.h"
+
+namespace tandem::test {
+using namespace engine;
+namespace {
+
+using namespace std::chrono_literals;
+
+MpiSession* session = nullptr;
+
+// What each rank of a world of threads gets from the same data.
+template <class T>
+std::vector<T> by_threads(int rank, int size, std::int64_t count, DType dtype, std::uint64_t seed) {
+  std::vector<T> result;
+  run_ranks(size, [&](Comm& comm) {
+    auto data = values_of<T>(comm.rank(), count, seed);
+    comm.all_reduce_sum(data.data(), count, dtype, all_ranks(size), 1);
+    if (comm.rank() == rank) result = data;
+  });
+  return result;
+}
+
+template <class T> void expect_thread_bits(Comm& comm, DType dtype, std::uint64_t channel) {
+  for (const std::int64_t count : {0, 1, 2, 3, 5, 1000, 4095, 4097, 100003, 1 << 20}) {
+    const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(count);
+    auto data = values_of<T>(comm.rank(), count, seed);
+    comm.all_reduce_sum(data.data(), count, dtype, all_ranks(comm.size()), channel);
+    EXPECT_TRUE(same_bits(data, by_threads<T>(comm.rank(), comm.size(), count, dtype, seed)))
+        << "rank " << comm.rank() << ", count " << count;
+  }
+}
+
+TEST(MpiComm, AllReduceHasTheBitsOfThreads) {
+  const auto comm = session->comm();
+  expect_thread_bits<float>(*comm, DType::f32, 3);
+  expect_thread_bits<double>(*comm, DType::f64, 0xfedcba9876543210ull);
+}
+
+TEST(MpiComm, AlsoInManyShortSegments) {
+  const auto comm = session->comm({.segment_bytes = 4096, .message_bytes = 1000});
+  expect_thread_bits<float>(*comm, DType::f32, 3);
+}
+
+TEST(MpiComm, GroupsAreSubsetsOfTheRanks) {
+  const auto comm = session->comm();
+  if (comm->size() < 4) return;  // run with two ranks and with four
+  for (const std::vector<int>& group : {std::vector{0, 2}, std::vector{1, 3}, std::vector{1, 2, 3}}) {
+    if (!std::binary_search(group.begin(), group.end(), comm->rank())) continue;
+    for (const std::int64_t count : {7, 50000}) {
+      auto data = values_of<double>(comm->rank(), count, run_seed());
+      comm->all_reduce_sum(data.data(), count, DType::f64, group, 5);
+      EXPECT_TRUE(same_bits(data, left_fold<double>(group, count, run_seed())));
+    }
+  }
+}
+
+TEST(MpiComm, LanesUseManyChannelsAtOnce) {
+  const auto comm = session->comm({.message_bytes = 5000});
+  const int n = comm->size(), next = (comm->rank() + 1) % n, previous = (comm->rank() + n - 1) % n;
+  run_lanes(6, [&](int lane) {
+    const auto channel =
+        static_cast<std::uint64_t>(lane / 2);  // transfers and sums of one number do not meet
+    const std::int64_t count = lane < 3 ? 13 + lane : 30000 + lane;
+    const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(lane);
+    if (lane % 3 == 0) {
+      const auto expected = left_fold<float>(all_ranks(n), count, seed);
+      for (int repeat = 0; repeat < 30; ++repeat) {
+        auto data = values_of<float>(comm->rank(), count, seed);
+        comm->all_reduce_sum(data.data(), count, DType::f32, all_ranks(n), channel);
+        ASSERT_TRUE(same_bits(data, expected)) << "lane " << lane;
+      }
+    } else if (lane % 3 == 1) {
+      auto data = values_of<float>(comm->rank(), count, seed);
+      for (int repeat = 0; repeat < 30; ++repeat)
+        comm->send(data.data(), count * 4, next, 100 + static_cast<std::uint64_t>(lane));
+    } else {
+      const std::int64_t sent = lane == 2 ? 14 : 30004;  // by the lane before
+      const auto expected = values_of<float>(previous, sent, seed - 1);
+      for (int repeat = 0; repeat < 30; ++repeat) {
+        std::vector<float> data(static_cast<std::size_t>(sent));
+        comm->receive(data.data(), sent * 4, previous, 100 + static_cast<std::uint64_t>(lane - 1));
+        ASSERT_TRUE(same_bits(data, expected)) << "lane " << lane;
+      }
+    }
+  });
+  comm->barrier(all_ranks(n), 77);
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+TEST(MpiComm, AWaitingRankUsesLittleOfACoreAndIsWokenSoon) {
+  const auto comm = session->comm();
+  const auto everyone = all_ranks(comm->size());
+  double cpu = 1, delay = 1;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    comm->barrier(everyone, 1);
+    if (comm->rank() == 0) std::this_thread::sleep_for(1s);
+    double entered = comm->rank() == 0 ? seconds_now() : 0;
+    const Used used = measure([&] { comm->barrier(everyone, 2); });
+    const double left = seconds_now();
+    comm->all_reduce_sum(&entered, 1, DType::f64, everyone, 3);
+    if (comm->rank() > 0) cpu = std::min(cpu, used.cpu / used.wall);
+    delay = std::min(delay, left - entered);
+  }
+  if (comm->rank() > 0) {
+    EXPECT_LT(cpu, 0.03);
+  }
+  EXPECT_LT(delay, 2e-3) << "woken, not found by polling";
+}
+
+TEST(MpiComm, SteadyStateAllocatesNothing) {
+  const auto comm = session->comm({.message_bytes = 50'000});
+  const auto group = all_ranks(comm->size());
+  std::vector<float> data(50'000, 1.0f);
+  long before = 0;
+  for (int round = 0; round < 10; ++round) {
+    if (round == 2) before = allocations();
+    comm->all_reduce_sum(data.data(), 50'000, DType::f32, group, 1);
+    comm->all_reduce_sum(data.data(), 10, DType::f32, group, 2);
+    comm->barrier(group, 0xabcdef0123456789ull);
+    if (comm->rank() == 0) comm->send(data.data(), 200'000, 1, 3);
+    if (comm->rank() == 1) comm->receive(data.data(), 200'000, 0, 3);
+  }
+  EXPECT_EQ(allocations(), before);  // operator new: what MPI does inside is its own
+}
+
+TEST(MpiComm, CanBeThrottled) {
+  const auto comm = throttle(session->comm(), {2e-3, 100e6});
+  const auto everyone = all_ranks(comm->size());
+  comm->barrier(everyone, 1);
+  auto data = values_of<float>(comm->rank(), 100'000, run_seed());
+  const Used used = measure([&] { comm->all_reduce_sum(data.data(), 100'000, DType::f32, everyone, 2); });
+  EXPECT_GE(used.wall, all_reduce_seconds({2e-3, 100e6}, 400'000, comm->size()) - 0.3e-3);
+  EXPECT_TRUE(same_bits(data, left_fold<float>(everyone, 100'000, run_seed())));
+}
+
+TEST(MpiSession, KnowsItsRanksFromTheLauncherToo) {
+  EXPECT_EQ(launch_environment().rank, session->rank());
+  EXPECT_EQ(launch_environment().size, session->size());
+  EXPECT_EQ(session->local_rank(), session->rank()) << "all on this machine";
+}
+
+}  // namespace
+
+// Everyone waits in a lane of its own kind; rank 1 ends in the way that `scene` says.
+int play(const std::string& scene) {
+  const auto comm = session->comm();
+  const auto everyone = all_ranks(comm->size());
+  std::printf("pid %d\n", getpid());
+  std::fflush(stdout);
+  comm->barrier(everyone, 1);
+  if (comm->rank() == 1) {
+    std::this_thread::sleep_for(300ms);
+    std::printf("end at %.3f\n", seconds_now());
+    std::fflush(stdout);
+    if (scene == "kill") std::raise(SIGKILL);
+    if (scene == "throw") throw Error("rank 1: this error unwinds main");
+    if (scene == "abort") comm->abort("rank 1: the loss is NaN");
+    if (scene == "mismatch") {
+      std::vector<char> data(300'000);
+      const std::string e = message_of<Error>([&] { comm->receive(data.data(), 200'000, 0, 4); });
+      std::printf("told: %s\n", e.c_str());
+      comm->abort(e);
+    }
+    std::fflush(stdout);
+    std::this_thread::sleep_for(500ms);
+    end_mpi_job(3);
+  }
+  std::vector<char> data(300'000);
+  const std::string reason = message_of<Aborted>([&] {
+    if (comm->rank() == 0)
+      comm->send(data.data(), 300'000, 1, 4);
+    else
+      comm->all_reduce_sum(data.data(), 50'000, DType::f32, everyone, 5);
+  });
+  std::printf("rank %d aborted at %.3f: %s\n", comm->rank(), seconds_now(), reason.c_str());
+  std::fflush(stdout);
+  std::this_thread::sleep_for(20s);  // ended by rank 1
+  return 0;
+}
+
+}  // namespace tandem::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  tandem::engine::MpiSession session;
+  tandem::test::session = &session;
+  if (argc > 1) return tandem::test::play(argv[1]);
+  {
+    const auto comm = session.comm();
+    std::uint64_t seed = comm->rank() == 0 ? tandem::test::run_seed() : 0;  // ranks must agree on it
+    comm->all_reduce_sum(&seed, 1, tandem::DType::i64, tandem::test::all_ranks(comm->size()), 0);
+    setenv("TANDEM_SEED", fmt::format("{}", seed).c_str(), 1);
+  }
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,294 @@
+// The examples of docs/api.md: this file holds them word for word, but for what they stand in, and runs them.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+
+#include <gtest/gtest.h>
+
+#include <tandem/datasets/cifar_writer.h>
+#include <tandem/engine.h>
+#include <tandem/ops/apply.h>
+
+#include "class_dataset.h"
+#include "seed.h"
+#include "temporary_directory.h"
+
+namespace tandem::test {
+using namespace engine;
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string trimmed(const std::string& line) {
+  const auto first = line.find_first_not_of(' ');
+  return first == std::string::npos ? "" : line.substr(first);
+}
+
+std::vector<std::string> lines(const std::string& file) {
+  std::ifstream in(std::string(TANDEM_SOURCE) + "/" + file);
+  std::vector<std::string> result;
+  for (std::string line; std::getline(in, line);) result.push_back(trimmed(line));
+  return result;
+}
+
+TEST(ApiExamples, AreThoseOfTheDocumentation) {
+  const auto documentation = lines("docs/api.md"), here = lines("tests/docs/api_examples_test.cpp");
+  int examples = 0;
+  for (auto begin = documentation.begin();
+       (begin = std::find(begin, documentation.end(), "```cpp")) != documentation.end();) {
+    const auto end = std::find(++begin, documentation.end(), "```");
+    EXPECT_NE(here.end(), std::search(here.begin(), here.end(), begin, end))
+        << "the one that begins: " << *begin;
+    ++examples;
+    begin = end;
+  }
+  EXPECT_EQ(9, examples);
+}
+
+// In a directory of its own, with a network and a dataset.
+class ApiExample : public ::testing::Test {
+ protected:
+  ApiExample() {
+    nn::set_default_dtype(DType::f32);
+    fs::current_path(directory_.path());
+    net.initialize(run_seed());
+  }
+  void TearDown() override { fs::current_path(before_); }
+
+  struct Net : nn::Module {
+    nn::Linear hidden{*this, "hidden", {.in = 4, .out = 16}}, head{*this, "head", {.in = 16, .out = 3}};
+    Tensor forward(const Tensor& x) override { return head(relu(hidden(x))); }
+  } net;
+  std::shared_ptr<ClassDataset> samples = std::make_shared<ClassDataset>(60, run_seed());
+
+ private:
+  TemporaryDirectory directory_;
+  const fs::path before_ = fs::current_path();
+};
+
+// clang-format off
+TEST_F(ApiExample, ARunThatGoesOn) {
+  std::vector<std::int64_t> from, to;
+  for (const int run : {0, 1}) {
+    Trainer trainer(net, samples, {.batch_size = 6, .epochs = run + 1, .lr = {0.1}, .checkpoint_every = 4});
+    trainer.add({.begin = [&] { from.push_back(trainer.progress().batch); }});
+    CheckpointWriter writer(CheckpointStore("checkpoints"), [](std::int64_t batch, const std::string& why) {
+      std::cerr << "the checkpoint after batch " << batch << " failed, training goes on: " << why << "\n";
+    });
+    trainer.add({.before_checkpoint = [&] { writer.wait(); },  // one copy of the state at a time
+                 .checkpoint = [&](const CheckpointResult& c) {
+                   writer.save(c.progress.batch, checkpoint_files(net, c));  // meanwhile training goes on
+                 }});
+    std::vector<std::string> damaged;  // those passed over, and why
+    if (const auto newest = newest_checkpoint("checkpoints", damaged)) trainer.load(*newest);
+    trainer.fit();
+    to.push_back(trainer.progress().batch);
+    EXPECT_TRUE(damaged.empty());
+  }
+  EXPECT_EQ((std::vector<std::int64_t>{0, 10}), from);
+  EXPECT_EQ((std::vector<std::int64_t>{10, 20}), to);
+}
+
+TEST_F(ApiExample, OptionsInTheirOrder) {
+  const DatasetPtr test_set = samples;
+  TrainerOptions options{
+      .strategy = {.models = 1,
+                   .replicas = 2,
+                   .microbatches = 2,
+                   .stages = 1,
+                   .schedule = ScheduleKind::plain,
+                   .amp = DType::bf16,
+                   .gradients = {.clip_value = 10, .clip_norm = 1, .skip_non_finite = true},
+                   .optimizer = AdamOptions{.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.01, .decoupled = true},
+                   .parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 2, .weight_decay = 0.0}},
+                   .threads = 1},
+      .batch_size = 20,
+      .epochs = 2,
+      .lr = {0.01},
+      .lr_schedule = [](RunLength run, double) { return cosine_lr(run.total); },
+      .seeds = {7},
+      .objective = classification(/*label_smoothing=*/0.1),
+      .test = test_set,
+      .patience = 5,
+      .drop_last = true,
+      .workers = 1};
+  Trainer trainer(net, samples, std::move(options));
+  EXPECT_EQ(2, trainer.fit().epoch + 1);
+}
+
+TEST_F(ApiExample, ALoopByHand) {
+  const Tensor images = normal({DType::f32, {12, 4}}, 0, 1, "images", run_seed());
+  const Tensor labels = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
+  const auto loss = [&] {
+    const NoGrad no_grad;
+    return cross_entropy(net(images), labels).item();
+  };
+  const double before = loss();
+  for (std::int64_t batch = 0; batch < 100; ++batch) {
+    const EagerBatch number(batch);  // what dropout draws belongs to this batch; nn::set_seed(s) before, for another seed
+    cross_entropy(net(images), labels).backward();
+    const NoGrad no_grad;
+    for (auto& [path, p] : net.named_parameters()) {
+      if (!p->trained) continue;
+      assign(p->tensor, p->tensor - 0.1 * p->tensor.grad());
+      p->tensor.set_grad({});  // or the next backward adds to it
+    }
+  }
+  EXPECT_LT(loss(), before);
+}
+
+TEST_F(ApiExample, AGradientOfAGradient) {
+  std::vector<float> second;
+  FunctionHost host(
+      [](const std::string&, std::int64_t, std::span<std::byte> out) {
+        const std::array<float, 4> values{1, -2, 3, 0.5F};
+        std::memcpy(out.data(), values.data(), out.size());
+      },
+      [&](const std::string&, std::int64_t, std::span<const std::byte> value) {
+        const auto* first = reinterpret_cast<const float*>(value.data());
+        second.assign(first, first + value.size() / sizeof(float));
+      });
+  Graph graph;
+  ValueId x, y;
+  {
+    Trace trace(graph);
+    const Tensor in = trace.input("x", {DType::f32, {4}});
+    x = trace.value(in), y = trace.value(sum(in * in * in));
+  }
+  const std::vector<ValueId> wrt{x};
+  Differentiated once = differentiate(std::move(graph), y, wrt);
+  {
+    Trace trace(once.graph);
+    y = trace.value(sum(trace.tensor(once.grads[0])));
+  }
+  Differentiated twice = differentiate(std::move(once.graph), y, wrt);
+  {
+    Trace trace(twice.graph);
+    trace.result("second", trace.tensor(twice.grads[0]));  // 6x, delivered to the host
+  }
+  Session session(build(twice.graph, {.train = false}), {}, host);
+  session.run(0, 1);
+  EXPECT_EQ((std::vector<float>{6, -12, 18, 3}), second);
+}
+
+class Cube final : public Op {  // x³
+ public:
+  std::string_view name() const override { return "cube"; }
+  Types infer(std::span<const TensorType> in) const override { return {in[0]}; }  // throws Error on what does not fit
+  Tensors vjp(const VjpArgs& a) const override { return {3 * a.inputs[0] * a.inputs[0] * a.grads[0]}; }
+  Tensors vmap(const VmapArgs& a) const override { return map_over_models(std::make_shared<Cube>(), a); }
+  Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override { return streaming_work(in, out, 2); }
+  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::in_place}}; }
+};
+Tensor cube(const Tensor& x) { return apply_op1(std::make_shared<Cube>(), {x}); }
+
+KernelPtr make_cube(const KernelSpec& spec) {
+  if (spec.inputs[0].dtype != DType::f32) return nullptr;  // bf16 comes through f32, f64 is refused
+  return make_kernel([n = spec.inputs[0].elements()](const Launch& l) {
+    const auto* x = static_cast<const float*>(l.in[0]);
+    for (std::int64_t i = 0; i < n; ++i) static_cast<float*>(l.out[0])[i] = x[i] * x[i] * x[i];
+  });
+}
+
+TEST_F(ApiExample, AnOpOfYourOwn) {  // more of it: own_op_test.cpp
+  KernelTable kernels("own", &cpu_kernels());
+  kernels.add("cube", make_cube);
+  const EagerKernels scope(kernels);
+  EXPECT_EQ((std::vector<double>{1, -8, 27}), cube(Tensor::from({1, -2, 3}, {3})).values());
+}
+
+TEST_F(ApiExample, DataInAHostOfYourOwn) {
+  write_cifar10("data/drawn", 300, 10);
+  const std::uint64_t seed = run_seed();
+  const auto images = std::make_shared<MemoryDataset>(CifarDataset("data/drawn", CifarSplit::train));  // datasets/cifar.h
+  const DatasetPtr train = std::make_shared<ShuffledDataset>(
+      mapped(images, {std::make_shared<RandomCrop>(seed), std::make_shared<RandomFlip>(seed),
+                      std::make_shared<Normalize>(kCifarMean, kCifarStd)}),
+      seed);
+  Loader loader(train, {.batch_size = 128, .workers = 1});
+  loader.start(/*first batch=*/0);  // any batch of any epoch: a run that goes on sees what it would have seen
+
+  struct CifarHost : Host {
+    CifarHost(Loader& loader, int microbatches) : loader(loader), microbatches(microbatches) {}
+    void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+              std::span<std::byte> out) override {
+      const Rows rows = share_of(loader.rows(batch), rank.replica, rank.replicas, microbatch, microbatches);
+      if (name == "images")
+        loader.data(batch, rows, out);
+      else if (name == "labels")
+        loader.labels(batch, rows, {reinterpret_cast<std::int32_t*>(out.data()), out.size() / 4});
+      else if (name == "lr")  // in training
+        std::memcpy(out.data(), &rate, sizeof rate);
+    }
+    void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
+    Loader& loader;
+    const int microbatches;
+    const float rate = 0.1F;
+  };
+
+  CifarHost host(loader, 2);
+  RankContext rank;
+  std::vector<float> row(std::size_t{64} * 32 * 32 * 3, -100);
+  std::vector<std::int32_t> labels(64, -1);
+  host.fill("images", 1, 1, rank, std::as_writable_bytes(std::span(row)));
+  host.fill("labels", 1, 1, rank, std::as_writable_bytes(std::span(labels)));
+  EXPECT_EQ(0, std::count(row.begin(), row.end(), -100.0F));
+  EXPECT_EQ(0, std::count(labels.begin(), labels.end(), -1));
+}
+
+struct Blocks : nn::Module {
+  Blocks(nn::Module& parent, const std::string& name, int count, std::int64_t width) : Module(parent, name) {
+    for (int i = 0; i < count; ++i)  // blocks.0.weight, blocks.1.weight, …
+      layers.emplace_back(*this, std::to_string(i), nn::LinearOptions{.in = width, .out = width});
+  }
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (nn::Linear& layer : layers) y = relu(layer(y));
+    return y;
+  }
+  std::deque<nn::Linear> layers;
+};
+
+struct Scale : nn::Module {
+  Scale(nn::Module& parent, const std::string& name, std::int64_t channels) : Module(parent, name) {
+    add_parameter({.name = "factor",
+                   .tensor = Tensor::full({nn::default_dtype(), {channels}}, 1),
+                   .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
+                     return uniform(type, 0.9, 1.1, path, seed);  // ops/init.h
+                   }});
+  }
+  Tensor forward(const Tensor& x) override { return x * parameter(0); }  // (…, channels)
+};
+// clang-format on
+
+TEST_F(ApiExample, LayersInAContainer) {
+  struct Root : nn::Module {
+    Blocks blocks{*this, "blocks", 2, 4};
+    Tensor forward(const Tensor& x) override { return blocks(x); }
+  } root;
+  root.initialize(run_seed());
+  EXPECT_TRUE(root.state().contains("blocks.1.weight"));
+  EXPECT_EQ((Shape{1, 4}), root(Tensor::from({1, 2, 3, 4}, {1, 4})).shape());
+}
+
+TEST_F(ApiExample, ALayerOfYourOwn) {
+  struct Root : nn::Module {
+    Scale scale{*this, "scale", 3};
+    Tensor forward(const Tensor& x) override { return scale(x); }
+  } root;
+  root.initialize(run_seed());
+  const auto factors = root(Tensor::from({1, 1, 1}, {1, 3})).values();
+  EXPECT_EQ(factors, root.state().at("scale.factor").values());
+  for (const double f : factors) {
+    EXPECT_GE(f, 0.9);
+    EXPECT_LE(f, 1.1);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

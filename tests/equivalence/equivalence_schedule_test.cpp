@@ -1,0 +1,138 @@
+// What schedules promise of time: barriers, the weights that are read, and that the simulator's order is the
+// executed one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/plan/build.h>
+
+#include "training_run.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using testing::expect_same_training;
+using testing::Job;
+using testing::Outcome;
+using testing::plain;
+using testing::small_residual_job;
+using testing::train;
+
+// A step keeps to its side of every barrier of its unit; the ranks' own clocks suffice to see it.
+void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barriers_per_unit) {
+  std::int64_t met = 0;
+  for (const Span& barrier : t.spans) {
+    const Instruction& step = p.instruction(barrier.instruction);
+    if (!step.barrier) continue;
+    ++met;
+    for (const Span& s : t.spans) {
+      if (s.rank != barrier.rank || s.unit != barrier.unit || s.instruction == barrier.instruction) continue;
+      if (s.instruction < barrier.instruction)
+        EXPECT_LE(s.end, barrier.begin) << p.instruction(s.instruction).name << " in unit " << s.unit;
+      else
+        EXPECT_GE(s.begin, barrier.end) << p.instruction(s.instruction).name << " in unit " << s.unit;
+    }
+  }
+  EXPECT_EQ(met, barriers_per_unit * 8 * p.devices * p.replicas);
+}
+
+TEST(ScheduleEquivalence, LockstepChangesOnlyTheTime) {
+  Job job = small_residual_job(DType::f64);
+  job.drains = {8};
+  for (ScheduleKind kind : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                            ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {1, 2, 4})
+      for (int replicas : {1, 2}) {
+        SCOPED_TRACE(::testing::Message()
+                     << name_of(kind) << " stages " << stages << " replicas " << replicas);
+        Strategy s = plain();
+        s.schedule = kind;
+        s.stages = stages;
+        s.replicas = replicas;
+        s.microbatches = 2;
+        const Outcome free = train(job, s);
+        s.lockstep = true;
+        const Outcome lockstep = train(job, s);
+        expect_same_training(free, lockstep);
+        expect_barriers_part_the_list(lockstep.program, lockstep.timeline,
+                                      kind == ScheduleKind::pipedream ? 2 : 1);
+      }
+}
+
+// What each schedule must hold, from the table in docs/design.md written out by hand: rows are stages,
+// entries {age of F's read, age of B's read, weight versions held}.
+TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
+  using Row = std::array<int, 3>;
+  const std::map<std::pair<ScheduleKind, int>, std::vector<Row>> table = {
+      {{ScheduleKind::gpipe, 2}, {{1, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::one_f_one_b, 3}, {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 1}, {{1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 2}, {{3, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 3}, {{5, 1, 1}, {3, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::dualpipe, 4}, {{7, 1, 1}, {5, 1, 1}, {3, 1, 1}, {1, 1, 1}}},
+      {{ScheduleKind::pipedream, 2}, {{2, 2, 2}, {1, 1, 1}}},
+      {{ScheduleKind::pipedream, 3}, {{3, 3, 3}, {2, 2, 2}, {1, 1, 1}}},
+      {{ScheduleKind::pipedream, 4}, {{4, 4, 4}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}}}};
+  for (const auto& [key, rows] : table) {
+    Strategy s = plain();
+    s.schedule = key.first;
+    s.stages = key.second;
+    const Program p = testing::program_of(small_residual_job(), s);
+    int weights = 0;
+    for (const Instruction& step : p.instructions)
+      for (MemberId m : step.reads) {
+        const Member& member = p.member(m);
+        const MemoryBlock& block = p.block(member.block);
+        if (block.arena != Arena::state || !block.name.ends_with(".weight") ||
+            step.tag.phase == Phase::update)
+          continue;
+        const Row& row = rows[static_cast<std::size_t>(step.tag.stage)];
+        SCOPED_TRACE(::testing::Message() << name_of(key.first) << " N=" << key.second << " stage "
+                                          << step.tag.stage << " " << step.name);
+        EXPECT_EQ(row[step.tag.phase == Phase::forward ? 0 : 1], 1 - member.shift);
+        // The first layer's weight is not read by backward, which wants no gradient of the data.
+        if (step.tag.phase == Phase::backward) {
+          EXPECT_EQ(row[2], block.slots);
+        }
+        ++weights;
+      }
+    EXPECT_GT(weights, 10);
+  }
+}
+
+std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& t, int rank,
+                                                                                  const Program& p) {
+  std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> orders;
+  for (const Span& s : t.spans)
+    if (s.rank == rank && p.lane(s.lane).device == rank) orders[s.lane].emplace_back(s.instruction, s.batch);
+  return orders;
+}
+
+TEST(ScheduleEquivalence, SimulatedLaneOrderIsTheExecutedOne) {
+  Job job = small_residual_job();
+  job.drains = {7};
+  for (ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
+    Strategy s = plain();
+    s.stages = 2;
+    s.microbatches = 2;
+    s.schedule = kind;
+    s.swap = {"block0"};
+    const Outcome out = train(job, s);
+    Program program = out.program;
+    for (std::size_t i = 0; i < program.instructions.size(); ++i)
+      program.instructions[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
+    SimBackend sim(program);
+    run(sim, 7);
+    for (int stage : {0, 1}) {
+      const auto executed = lane_orders(out.timeline, stage, program);
+      EXPECT_FALSE(executed.empty());
+      EXPECT_EQ(lane_orders(sim.timeline(), stage, program), executed) << name_of(kind) << " stage " << stage;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

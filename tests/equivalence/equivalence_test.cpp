@@ -1,0 +1,237 @@
+// Rule 2: every pass on or off gives the same losses. Here ranks, stages, micro-batches and models, and all
+// at once; equivalence_*_test.cpp have the others.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <tandem/core/base/error.h>
+#include <tandem/nn/layers.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+#include <tandem/plan/build.h>
+
+#include "training_run.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using testing::expect_same_results;
+using testing::expect_same_training;
+using testing::Job;
+using testing::largest_difference;
+using testing::Outcome;
+using testing::plain;
+using testing::small_residual_job;
+using testing::train;
+
+TEST(Equivalence, PlainTrainingLearns) {
+  Job job = small_residual_job();
+  job.drains = {40};
+  job.period = 1;  // so that the loss must fall
+  const Outcome out = train(job, plain());
+  ASSERT_EQ(40u, out.losses.size());
+  EXPECT_LT(out.losses.back()[0], 0.5 * out.losses.front()[0]);
+  EXPECT_EQ(out.planned_peak, out.executed_peak);
+}
+
+TEST(Equivalence, FlushSchedulesEqualAccumulationBitwise) {
+  for (int models : {1, 3})
+    for (int microbatches : {1, 2, 4}) {
+      Job job = small_residual_job(models == 1 ? DType::f64 : DType::f32);
+      if (models == 3) job.seeds = {3, 8, 5}, job.rates = {0.1, 0.05, 0.02};
+      Strategy s = plain();
+      s.microbatches = microbatches;
+      const Outcome reference = train(job, s);
+      for (ScheduleKind kind : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b})
+        for (int stages : {1, 2, 4}) {
+          SCOPED_TRACE(::testing::Message()
+                       << name_of(kind) << " stages " << stages << " microbatches " << microbatches);
+          s.schedule = kind;
+          s.stages = stages;
+          const Outcome out = train(job, s);
+          expect_same_training(reference, out);
+        }
+    }
+}
+
+TEST(Equivalence, ReplicasEqualTheBigBatch) {
+  const Job job = small_residual_job(DType::f64);
+  const Outcome one = train(job, plain());
+  for (int replicas : {2, 4})
+    for (int stages : {1, 2})
+      for (int microbatches : {1, 2})
+        for (bool grouped : {false, true}) {
+          SCOPED_TRACE(::testing::Message() << replicas << " replicas, " << stages << " stages, "
+                                            << microbatches << " micro-batches, grouped " << grouped);
+          Strategy s = plain();
+          s.replicas = replicas;
+          s.stages = stages;
+          s.microbatches = microbatches;
+          if (grouped) s.fusion_groups = {{"stem.weight", "stem.bias"}, {"head.weight", "head.bias"}};
+          const Outcome out = train(job, s);
+          EXPECT_LE(largest_difference(one, out), 1e-12);
+          EXPECT_EQ(out.planned_peak, out.executed_peak);
+        }
+}
+
+TEST(Equivalence, FusionGroupsChangeNoBit) {
+  const Job job = small_residual_job();
+  Strategy s = plain();
+  s.replicas = 2;
+  const Outcome separate = train(job, s);
+  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"},
+                     {"stem.weight", "block0.first.bias", "stem.bias"}};
+  const Outcome fused = train(job, s);
+  expect_same_results(separate, fused);
+}
+
+// The gradients of a group are made where they are reduced, side by side.
+TEST(Equivalence, FusingCopiesNothing) {
+  const Job job = small_residual_job();
+  Strategy s = plain();
+  s.replicas = 2;
+  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"}, {"stem.weight", "stem.bias"}};
+  for (int microbatches : {1, 2}) {
+    s.microbatches = microbatches;
+    const Program p = testing::program_of(job, s);
+    std::size_t groups = 0;
+    for (const Instruction& step : p.instructions) {
+      EXPECT_NE(step.op->name(), "copy") << step.name;
+      if (step.op->lane() != LaneKind::collective) continue;
+      ++groups;
+      std::int64_t end = 0;
+      for (MemberId m : step.reads) {
+        EXPECT_EQ(p.member(m).block, p.member(step.reads[0]).block) << step.name;
+        EXPECT_EQ(p.member(m).offset, end) << step.name;
+        end = p.member(m).offset + align_up(p.member(m).bytes);
+      }
+    }
+    EXPECT_GT(groups, 2u);
+  }
+}
+
+TEST(Equivalence, ModelsSideBySideEqualModelsAloneBitwise) {
+  Job job = small_residual_job();
+  job.seeds = {3, 8, 5};
+  job.rates = {0.1, 0.05, 0.02};
+  const Outcome together = train(job, plain());
+  for (std::size_t m = 0; m < job.seeds.size(); ++m) {
+    Job alone = job;
+    alone.seeds = {job.seeds[m]};
+    alone.rates = {job.rates[m]};
+    const Outcome out = train(alone, plain());
+    for (std::size_t b = 0; b < out.losses.size(); ++b)
+      EXPECT_EQ(out.losses[b][0], together.losses[b][m]) << "model " << m << " batch " << b;
+  }
+}
+
+TEST(Equivalence, AllAtOnceTrainsAndEqualsItsParts) {
+  Job job = small_residual_job(DType::f64);
+  job.seeds = {3, 8};
+  job.rates = {0.1, 0.05};
+  const Outcome one = train(job, plain());
+  for (ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b}) {
+    Strategy s = plain();
+    s.replicas = 2;
+    s.stages = 2;
+    s.microbatches = 2;
+    s.schedule = kind;
+    s.swap = {"block0"};
+    s.recompute = {"block3"};
+    const Outcome out = train(job, s);
+    EXPECT_LE(largest_difference(one, out), 1e-12);
+    EXPECT_EQ(out.planned_peak, out.executed_peak);
+  }
+}
+
+// Two data × two stages × two models, activations off the device, under the budget that the plan needs.
+TEST(Equivalence, AllAtOnceUnderLaggedSchedulesEqualsOneReplica) {
+  Job job = small_residual_job(DType::f64);
+  job.drains = {6, 3};
+  job.seeds = {3, 8};
+  job.rates = {0.1, 0.05};
+  for (ScheduleKind kind : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
+    SCOPED_TRACE(name_of(kind));
+    Strategy s = plain();
+    s.stages = 2;
+    s.schedule = kind;
+    const Outcome one = train(job, s);
+    s.replicas = 2;
+    s.swap = {"block0"};
+    s.recompute = {"block3"};
+    const Outcome probe = train(job, s);
+    EXPECT_LE(largest_difference(one, probe), 1e-12);
+    s.memory_budget = std::max(planned_peak(probe.program, 0), planned_peak(probe.program, 1));
+    const Outcome out = train(job, s);
+    EXPECT_EQ(probe.losses, out.losses);
+    EXPECT_EQ(out.planned_peak, out.executed_peak);
+    --s.memory_budget;
+    EXPECT_THROW(train(job, s), Error);
+  }
+}
+
+struct WithDropout final : nn::Module {
+  nn::Linear first{*this, "first", {.in = 12, .out = 16}};
+  nn::Dropout drop{*this, "drop", 0.4};
+  nn::Linear second{*this, "second", {.in = 16, .out = 5}};
+  Tensor forward(const Tensor& x) override { return second(drop(relu(first(flatten(x))))); }
+};
+
+TEST(Equivalence, DropoutDrawsTheSameWhateverTheRanksMicroBatchesModelsAndRecomputes) {
+  Job job = small_residual_job(DType::f64);
+  job.model = [] { return std::make_unique<WithDropout>(); };
+  const Outcome one = train(job, plain());
+  for (int replicas : {1, 2})
+    for (int microbatches : {1, 2})
+      for (int stages : {1, 2}) {
+        Strategy s = plain();
+        s.replicas = replicas;
+        s.microbatches = microbatches;
+        s.stages = stages;
+        s.schedule = ScheduleKind::gpipe;
+        if (stages == 2) s.cuts = {"drop"};  // so that its output is used where it is made
+        s.recompute = {"drop"};
+        EXPECT_LE(largest_difference(one, train(job, s)), 1e-12)
+            << replicas << " " << microbatches << " " << stages;
+      }
+  Job three = job;
+  three.seeds = {9, 1, 4};
+  three.rates = {0.05, 0.05, 0.05};
+  const Outcome together = train(three, plain());
+  for (std::size_t b = 0; b < one.losses.size(); ++b) EXPECT_EQ(one.losses[b][0], together.losses[b][1]);
+}
+
+struct SharedGradient final : nn::Module {
+  nn::Linear a{*this, "a", {.in = 12, .out = 5, .bias = false}},
+      b{*this, "b", {.in = 12, .out = 5, .bias = false}};
+  Tensor forward(const Tensor& x) override {
+    const auto weights = named_parameters();
+    return linear(flatten(x), add(weights[0].second->tensor, weights[1].second->tensor));
+  }
+};
+
+TEST(Equivalence, ParametersThatShareAGradientTrainOnReplicas) {
+  Job job = small_residual_job(DType::f64);
+  job.model = [] { return std::make_unique<SharedGradient>(); };
+  Strategy s = plain();
+  const Outcome one = train(job, s);
+  s.replicas = 2;
+  EXPECT_LE(largest_difference(one, train(job, s)), 1e-12);
+}
+
+TEST(Equivalence, WhatIsNotFiniteIsNoMatch) {
+  Outcome a, b;
+  a.losses = {{1.0}};
+  b.losses = {{std::nan("")}};
+  EXPECT_EQ(largest_difference(a, a), 0);
+  EXPECT_GT(largest_difference(a, b), 1);
+  EXPECT_GT(largest_difference(b, b), 1);
+  b.losses = {{1.0}, {2.0}};
+  EXPECT_GT(largest_difference(a, b), 1);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,232 @@
+// Every schedule trains as an eager loop on one device does that keeps old weights.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/models/convnet.h>
+#include <tandem/nn/models/mlp.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/shape.h>
+
+#include "expect_error.h"
+#include "lagged_loop.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using testing::expect_same_results;
+using testing::expect_same_training;
+using testing::Job;
+using testing::lagged_loop;
+using testing::of_weights;
+using testing::Outcome;
+using testing::train;
+
+constexpr std::int64_t kWidth = 8;
+
+// Uses its weights as they are and, once more, transposed, squared and halved.
+struct TransformedWeights final : nn::Module {
+  using Module::Module;
+  nn::Linear linear{*this, "linear", {.in = kWidth, .out = kWidth}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor w = linear.named_parameters()[0].second->tensor;
+    const Tensor half = Tensor::full({w.dtype(), {1}}, 0.5);
+    const Tensor v = of_weights(mul(transpose(mul(tanh(w), w), {1, 0}), half));
+    return relu(add(linear(x), tandem::linear(x, v)));
+  }
+};
+
+struct Transforming final : nn::Module {
+  nn::Linear stem{*this, "stem", {.in = 12, .out = kWidth}};
+  TransformedWeights a{*this, "a"}, b{*this, "b"}, c{*this, "c"};
+  nn::Linear head{*this, "head", {.in = kWidth, .out = 5}};
+  Tensor forward(const Tensor& x) override { return head(c(b(a(stem(flatten(x)))))); }
+};
+
+// What the first stage makes is used by all others, and so is what the second makes.
+struct LongSkips final : nn::Module {
+  nn::Linear stem{*this, "stem", {.in = 12, .out = kWidth}};
+  nn::Linear a{*this, "a", {.in = kWidth, .out = kWidth}}, b{*this, "b", {.in = kWidth, .out = kWidth}},
+      c{*this, "c", {.in = kWidth, .out = kWidth}};
+  nn::Linear head{*this, "head", {.in = kWidth, .out = 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor s = relu(stem(flatten(x)));
+    const Tensor t = add(tanh(a(s)), s);
+    const Tensor u = mul(tanh(b(t)), s);
+    return head(add(mul(c(u), s), t));
+  }
+};
+
+struct Dropping final : nn::Module {
+  nn::Linear stem{*this, "stem", {.in = 12, .out = kWidth}};
+  nn::Dropout first{*this, "first", 0.3};
+  nn::Linear a{*this, "a", {.in = kWidth, .out = kWidth}}, b{*this, "b", {.in = kWidth, .out = kWidth}};
+  nn::Dropout second{*this, "second", 0.4};
+  nn::Linear head{*this, "head", {.in = kWidth, .out = 5}};
+  Tensor forward(const Tensor& x) override {
+    return head(second(relu(b(relu(a(first(relu(stem(flatten(x))))))))));
+  }
+};
+
+// After module a come the weights of the stem once more, transformed.
+struct Tied final : nn::Module {
+  nn::Linear stem{*this, "stem", {.in = 12, .out = kWidth}}, a{*this, "a", {.in = kWidth, .out = kWidth}},
+      head{*this, "head", {.in = kWidth, .out = 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor s = relu(stem(flatten(x)));
+    const Tensor w = of_weights(tanh(stem.named_parameters()[0].second->tensor));
+    return head(relu(tandem::linear(a(s), of_weights(slice(w, 1, 0, kWidth)))));
+  }
+};
+
+struct Network {
+  const char* name;
+  std::function<std::unique_ptr<nn::Module>()> model;
+  std::vector<std::string> cuts;  // into four stages; the one in the middle into two
+  Shape sample = {2, 2, 3};
+};
+
+const std::vector<Network>& networks() {
+  static const std::vector<Network> all = {
+      {"transformed weights", [] { return std::make_unique<Transforming>(); }, {"a", "b", "c"}},
+      {"long skips", [] { return std::make_unique<LongSkips>(); }, {"a", "b", "c"}},
+      {"dropout", [] { return std::make_unique<Dropping>(); }, {"a", "b", "head"}},
+      {"mlp-residual",  // two of the cuts are beside a skip
+       [] {
+         return std::make_unique<nn::MlpResidual>(
+             nn::MlpOptions{.in = 12, .hidden = kWidth, .classes = 5, .blocks = 3});
+       },
+       {"block0.second", "block1", "block2.second"}},
+      {"convnet",
+       [] {
+         return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
+       },
+       {"block1", "block2", "head"},
+       {8, 8, 3}}};
+  return all;
+}
+
+Job job_of(const Network& network, DType dtype) {
+  Job job;
+  job.model = network.model;
+  job.sample = network.sample;
+  job.dtype = dtype;
+  job.drains = {10, 1, 3};  // the first is longer than any pipeline here is deep, the others are not
+  return job;
+}
+
+Strategy strategy_of(const Network& network, ScheduleKind schedule, int stages) {
+  Strategy s;
+  s.schedule = schedule;
+  s.stages = stages;
+  if (stages == 2) s.cuts = {network.cuts[1]};
+  if (stages == 4) s.cuts = network.cuts;
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
+  return s;
+}
+
+constexpr ScheduleKind kSchedules[] = {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                                       ScheduleKind::pipedream, ScheduleKind::dualpipe};
+
+void expect_equals_loop(const Network& network, DType dtype, int microbatches) {
+  const Job job = job_of(network, dtype);
+  for (ScheduleKind schedule : kSchedules)
+    for (int stages : {1, 2, 4}) {
+      SCOPED_TRACE(::testing::Message() << network.name << " " << name_of(dtype) << " " << name_of(schedule)
+                                        << " stages " << stages << " microbatches " << microbatches);
+      Strategy s = strategy_of(network, schedule, stages);
+      s.microbatches = microbatches;
+      const Outcome loop = lagged_loop(job, s), out = train(job, s);
+      expect_same_training(loop, out);
+    }
+}
+
+TEST(Lagged, EveryScheduleEqualsTheLoopThatKeepsOldWeightsBitwise) {
+  for (const Network& network : networks()) {
+    expect_equals_loop(network, DType::f32, 1);
+    expect_equals_loop(network, DType::f32, 2);
+    expect_equals_loop(network, DType::f64, 1);
+  }
+}
+
+TEST(Lagged, TransformedWeightsReachAnotherStageWhereBackwardReadsWhatForwardDid) {
+  const Network tied{"tied", [] { return std::make_unique<Tied>(); }, {"stem", "a", "head"}};
+  const Job job = job_of(tied, DType::f64);
+  for (ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::pipedream}) {
+    const Strategy s = strategy_of(tied, schedule, 2);
+    const Outcome loop = lagged_loop(job, s), out = train(job, s);
+    expect_same_results(loop, out);
+  }
+  // Stage 1 runs B before stage 0 does, but would need stage 0's weights.
+  test::expect_error([&] { train(job, strategy_of(tied, ScheduleKind::dualpipe, 2)); },
+                     {"on stage 0 is computed from weights alone and used on stage 1"});
+}
+
+// Batches so large that kernels do share their work among a team.
+TEST(Lagged, TeamsOfTwoThreadsEqualTheLoopOnTwoThreadsAndThemselvesBitwise) {
+  const Network large[] = {
+      {"mlp-residual",
+       [] {
+         return std::make_unique<nn::MlpResidual>(
+             nn::MlpOptions{.in = 192, .hidden = 256, .classes = 5, .blocks = 2});
+       },
+       {"", "block1", ""},
+       {8, 8, 3}},
+      {"convnet",
+       [] {
+         return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {16, 16}});
+       },
+       {"", "block1", ""},
+       {8, 8, 3}}};
+  for (const Network& network : large)
+    for (ScheduleKind schedule : kSchedules)
+      for (int stages : {1, 2}) {
+        SCOPED_TRACE(::testing::Message()
+                     << network.name << " " << name_of(schedule) << " stages " << stages);
+        Job job = job_of(network, DType::f32);
+        job.batch_size = 256;
+        job.drains = {4};
+        Strategy s = strategy_of(network, schedule, stages);
+        s.threads = 2;
+        const Outcome loop = lagged_loop(job, s), out = train(job, s), again = train(job, s);
+        expect_same_results(loop, out);
+        expect_same_results(out, again);
+      }
+}
+
+// The loop runs on the fast kernels, whose sums may have another order.
+TEST(Lagged, ReferenceKernelsEqualTheLoopToRounding) {
+  for (const Network& network : networks())
+    for (ScheduleKind schedule : kSchedules) {
+      SCOPED_TRACE(::testing::Message() << network.name << " " << name_of(schedule));
+      const Job job = job_of(network, DType::f64);
+      Strategy s = strategy_of(network, schedule, 4);
+      s.kernels = &reference_kernels();
+      const Outcome loop = lagged_loop(job, s), out = train(job, s);
+      ASSERT_EQ(loop.losses.size(), out.losses.size());
+      for (std::size_t b = 0; b < loop.losses.size(); ++b)
+        EXPECT_NEAR(loop.losses[b][0], out.losses[b][0], 1e-12 * std::abs(loop.losses[b][0]));
+    }
+}
+
+// Otherwise the comparisons above would say little.
+TEST(Lagged, SchedulesThatReadOtherWeightsGiveOtherLosses) {
+  for (const Network& network : networks()) {
+    SCOPED_TRACE(network.name);
+    const Job job = job_of(network, DType::f64);
+    const auto losses = [&](ScheduleKind schedule, int stages) {
+      return lagged_loop(job, strategy_of(network, schedule, stages)).losses;
+    };
+    EXPECT_NE(losses(ScheduleKind::plain, 1), losses(ScheduleKind::pipedream, 2));
+    EXPECT_NE(losses(ScheduleKind::pipedream, 2), losses(ScheduleKind::pipedream, 4));
+    EXPECT_NE(losses(ScheduleKind::pipedream, 4), losses(ScheduleKind::dualpipe, 4));
+    EXPECT_EQ(losses(ScheduleKind::plain, 1), losses(ScheduleKind::gpipe, 4));
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,240 @@
+// Expressions that become parts of others, batch norms taken apart, and what backward has again for nothing.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <random>
+
+#include <tandem/memory/placement.h>
+#include <tandem/nn/layers.h>
+#include <tandem/nn/models/resnet.h>
+#include <tandem/ops/activation.h>
+#include <tandem/ops/apply.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/expand_norms.h>
+
+#include "op_case.h"
+#include "seed.h"
+#include "training_run.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using testing::expect_same_results;
+using testing::Job;
+using testing::Outcome;
+using testing::small_residual_job;
+using testing::train;
+
+// Two convolutions with norm and relu; the second norm's output is added to the first relu's.
+struct NormNet : nn::Module {
+  nn::Conv2d conv1{*this, "conv1", {.in = 3, .out = 16, .kernel = 3, .padding = 1, .bias = false}},
+      conv2{*this, "conv2", {.in = 16, .out = 16, .kernel = 3, .padding = 1, .bias = false}},
+      conv3{*this, "conv3", {.in = 16, .out = 16, .kernel = 3, .padding = 1, .bias = false}};
+  nn::BatchNorm norm1{*this, "norm1", {.channels = 16}}, norm2{*this, "norm2", {.channels = 16}},
+      norm3{*this, "norm3", {.channels = 16}};
+  nn::Linear head{*this, "head", {16, 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor a = relu(norm1(conv1(x))), b = relu(norm2(conv2(a)) + a);
+    return head(mean(relu(norm3(conv3(b))), {1, 2}));
+  }
+};
+
+Job norm_job(DType dtype = DType::f32) {
+  Job job = small_residual_job(dtype);
+  job.sample = {8, 8, 3};
+  job.model = [] { return std::make_unique<NormNet>(); };
+  return job;
+}
+
+int count_steps(const Program& p, std::string_view name) {
+  return static_cast<int>(std::count_if(p.instructions.begin(), p.instructions.end(),
+                                        [&](const Instruction& s) { return s.op->name() == name; }));
+}
+
+TEST(ExpandNorms, PartsHaveTheBitsOfTheWhole) {
+  std::mt19937_64 rng = test::generator("norms in parts");
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
+    for (const Shape& shape : {Shape{4, 7, 5, 16}, Shape{300, 3}, Shape{2, 9, 9, 700}}) {
+      const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
+      const test::InputSpec image{{dtype, shape}, -1, 3}, channels{{wide, {shape.back()}}, 0.5, 2};
+      const Tensor x = test::draw(image, 0, 3, rng), gamma = test::draw(channels, 1, 3, rng),
+                   beta = test::draw(channels, 2, 3, rng);
+      const auto op = std::make_shared<BatchNormOp>(1e-3);
+      const Tensors whole = apply_op(op, {x, gamma, beta}), parts = batch_norm_in_parts(*op, x, gamma, beta);
+      ASSERT_EQ(whole.size(), parts.size());
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        ASSERT_EQ(whole[i].type(), parts[i].type());
+        EXPECT_TRUE(std::equal(whole[i].as<std::byte>(), whole[i].as<std::byte>() + whole[i].type().bytes(),
+                               parts[i].as<std::byte>()))
+            << name_of(dtype) << " " << test::shape_name(shape) << " output " << i;
+      }
+    }
+}
+
+TEST(FusePointwise, NormsWithReluAndResidualAreOnePassEachWay) {
+  const Program p =
+      build(testing::trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
+  EXPECT_EQ(count_steps(p, "batch_norm"), 0);
+  EXPECT_EQ(count_steps(p, "batch_norm_statistics"), 3);
+  EXPECT_EQ(count_steps(p, "batch_norm_sums"), 3);
+  int large = 0, masked_sums = 0;
+  const std::int64_t bytes = 32 * 8 * 8 * 16 * 4;
+  for (const Instruction& s : p.instructions) {
+    large += s.op->name() == "pointwise" && s.outputs[0].bytes() == bytes;
+    masked_sums += s.op->name() == "batch_norm_sums" && s.inputs.size() > 3;
+  }
+  // Forward: three. Backward: three gradients of convolutions, and two sums at the fork and the join.
+  EXPECT_EQ(large, 8);
+  EXPECT_EQ(masked_sums, 1) << "that of norm3, whose relu nobody else reads";
+}
+
+TEST(FusePointwise, NetworksWithNormsTrainToTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const int models : {1, 2}) {
+      SCOPED_TRACE(::testing::Message() << name_of(dtype) << ", models " << models);
+      Job job = norm_job(dtype);
+      if (models == 2) job.seeds = {3, 8}, job.rates = {0.1, 0.05};
+      Strategy s;
+      s.fuse_pointwise = s.recompute_cheap = false;
+      const Outcome apart = train(job, s);
+      s.fuse_pointwise = true;
+      const Outcome fused = train(job, s);
+      s.recompute_cheap = true;
+      const Outcome again = train(job, s);
+      expect_same_results(apart, fused);
+      expect_same_results(apart, again);
+    }
+}
+
+// What two read, of which the second waits for what the first leads to.
+struct Fork : nn::Module {
+  nn::Linear first{*this, "first", {192, 24}}, second{*this, "second", {24, 24}},
+      head{*this, "head", {24, 5}};
+  Tensor forward(const Tensor& x) override {
+    const Tensor p = scale(first(flatten(x)), 2) + 1.0;
+    const Tensor q = scale(second(scale(p, 3)), 0.5);
+    return head(relu(p + q));
+  }
+};
+
+TEST(FusePointwise, ReadersThatComeLaterAreJudgedByWhatIsKnown) {
+  Job job = norm_job();
+  job.model = [] { return std::make_unique<Fork>(); };
+  Strategy s;
+  s.fuse_pointwise = false;
+  const Outcome apart = train(job, s);
+  expect_same_results(apart, train(job, {}));
+}
+
+TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
+  Job job = norm_job();
+  Strategy s;
+  s.amp = DType::bf16;
+  s.fuse_pointwise = s.recompute_cheap = false;
+  const Outcome apart = train(job, s);
+  s.fuse_pointwise = s.recompute_cheap = true;
+  expect_same_results(apart, train(job, s));
+}
+
+TEST(RecomputeCheap, LowersThePeakOfNormalizedConvolutionsByAQuarterAtLeast) {
+  nn::ResNet net;
+  net.initialize(1);
+  Job job = norm_job();
+  job.sample = {32, 32, 3};
+  job.model = [] { return std::make_unique<nn::ResNet>(); };
+  const Graph g = testing::trace_job(job, 64);
+  const std::int64_t kept = planned_peak(build(g, {.recompute_cheap = false})),
+                     again = planned_peak(build(g, {}));
+  EXPECT_LT(again, 0.75 * static_cast<double>(kept));
+}
+
+// Ties at zero and at values above it, and what is negative everywhere in a window.
+struct PoolNet : nn::Module {
+  nn::Conv2d conv{*this, "conv", {.in = 3, .out = 8, .kernel = 3, .padding = 1}};
+  nn::Linear head{*this, "head", {8 * 16, 5}};
+  Tensor forward(const Tensor& x) override {
+    return head(flatten(max_pool2d(relu(conv(x) + floor(scale(conv(x), 4))), Pool2dOptions(2))));
+  }
+};
+
+// Also of a zero's sign, and of NaN.
+TEST(PoolFirst, IsRightSinceReluAndMaxPoolingMayChangePlaces) {
+  std::mt19937_64 rng = test::generator("signed zeros");
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    std::vector<double> values(2 * 8 * 6 * 5);
+    for (double& v : values)
+      v = std::array{-1.0, -0.0, 0.0, 2.0,
+                     std::nan("")}[static_cast<std::size_t>(test::draw_int(rng, 0, 9)) % 5];
+    const Tensor x = Tensor::from(values, {2, 8, 6, 5}, dtype);
+    for (const Pool2dOptions& windows : {Pool2dOptions(2), Pool2dOptions(3, 1, 1)}) {
+      const Tensor after = max_pool2d(relu(x), windows), before = relu(max_pool2d(x, windows));
+      EXPECT_TRUE(std::equal(after.as<std::byte>(), after.as<std::byte>() + after.type().bytes(),
+                             before.as<std::byte>()))
+          << name_of(dtype);
+    }
+  }
+}
+
+TEST(PoolFirst, ChangesNoBitAndKeepsLess) {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const int models : {1, 2}) {
+      Job job = norm_job(dtype);
+      job.model = [] { return std::make_unique<PoolNet>(); };
+      if (models == 2) job.seeds = {3, 8}, job.rates = {0.1, 0.05};
+      Strategy s;
+      s.pool_first = s.fuse_epilogues = false;
+      const Outcome after = train(job, s);
+      s.pool_first = true;
+      const Outcome before = train(job, s);
+      expect_same_results(after, before);
+      EXPECT_LT(before.planned_peak, after.planned_peak);
+    }
+}
+
+// y = gelu(x) costs more than to read it: backward keeps it where it needs it.
+struct DearNet : nn::Module {
+  nn::Linear first{*this, "first", {192, 2048}}, second{*this, "second", {2048, 5}};
+  Tensor forward(const Tensor& x) override { return second(gelu(first(flatten(x)))); }
+};
+
+TEST(RecomputeCheap, LeavesDearExpressionsAlone) {
+  Job job = norm_job();
+  job.model = [] { return std::make_unique<DearNet>(); };
+  const Graph g = testing::trace_job(job, 64);
+  EXPECT_EQ(build(g, {.recompute_cheap = false}).instructions.size(), build(g, {}).instructions.size());
+}
+
+struct DeepNet : nn::Module {
+  explicit DeepNet(Tensor (*f)(const Tensor&)) : activation(f) {}
+  nn::Linear first{*this, "first", {192, 256}}, second{*this, "second", {256, 256}},
+      third{*this, "third", {256, 256}}, head{*this, "head", {256, 5}};
+  Tensor (*activation)(const Tensor&);
+  Tensor forward(const Tensor& x) override {
+    return head(activation(third(activation(second(activation(first(flatten(x))))))));
+  }
+};
+
+TEST(Activations, WhoseDerivativeFollowsFromTheirValueAreAllThatIsKept) {
+  const auto live_peak = [](Tensor (*activation)(const Tensor&)) {
+    Job job = norm_job();
+    job.model = [=] { return std::make_unique<DeepNet>(activation); };
+    return build(testing::trace_job(job, 512), {}).memory[0].live_peak;
+  };
+  const std::int64_t expected = live_peak(relu);
+  EXPECT_LT(expected, live_peak(gelu));
+  EXPECT_EQ(expected, live_peak(tanh));
+  EXPECT_EQ(expected, live_peak(sigmoid));
+  EXPECT_EQ(expected, live_peak(selu));
+  EXPECT_EQ(expected, live_peak([](const Tensor& x) { return elu(x); }));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,100 @@
+// What happens when something fails while a Program runs: every rank stops soon, and the message says where.
+#include <chrono>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/plan/build.h>
+
+#include "expect_error.h"
+#include "training_run.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using test::expect_error;
+using test::expect_words;
+using testing::Job;
+
+// Zeros, until one rank's request for one batch meets `fail`.
+class FailingHost final : public Host {
+ public:
+  FailingHost(int rank, std::int64_t batch, std::function<void(std::span<std::byte>)> fail,
+              std::string input = "labels")
+      : rank_(rank), batch_(batch), fail_(std::move(fail)), input_(std::move(input)) {}
+  void fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
+            std::span<std::byte> out) override {
+    std::memset(out.data(), 0, out.size());
+    if (name == input_ && rank.rank == rank_ && batch == batch_) fail_(out);
+  }
+  void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
+
+ private:
+  int rank_;
+  std::int64_t batch_;
+  std::function<void(std::span<std::byte>)> fail_;
+  std::string input_;
+};
+
+std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
+  const Program program = testing::program_of(job, strategy);
+  Session session(program, thread_comms(program.ranks()), host);
+  session.load(testing::initial_state(job));
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string message = test::message_of([&] { session.run(0, 50); });
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  return message;
+}
+
+TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndStep) {
+  const Job job = testing::small_residual_job();
+  for (const Strategy& s :
+       {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},
+        Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b}}) {
+    const int rank = s.replicas * s.stages - 1;  // labels are used on the last stage
+    FailingHost host(rank, 3, [](std::span<std::byte>) { throw Error("the disk is gone"); });
+    expect_words(failure_of(job, s, host),
+                 {"rank " + std::to_string(rank), "batch 3", "input", "the disk is gone"});
+  }
+}
+
+TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
+  FailingHost host(0, 2,
+                   [](std::span<std::byte> out) { reinterpret_cast<std::int32_t*>(out.data())[5] = 77; });
+  expect_words(failure_of(testing::small_residual_job(), {}, host),
+               {"rank 0", "batch 2", "'loss'", "cross_entropy", "sample 5", "77", "5 classes"});
+}
+
+TEST(Failure, ShapesThatDoNotFitNameModuleOpAndShapes) {
+  Job job = testing::small_residual_job();
+  job.sample = {2, 2, 4};  // the stem wants 12 features
+  expect_error([&] { testing::trace_job(job, 8); }, {"stem", "matmul", "f32[8, 16]", "f32[16, 12]"});
+}
+
+TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {
+  Job job = testing::small_residual_job();
+  nn::set_default_dtype(DType::f64);
+  const auto model = job.model();
+  model->initialize(1);
+  expect_error(
+      [&] {
+        (*model)(Tensor::zeros({DType::f32, {8, 2, 2, 3}}));
+      },
+      {"stem", "matmul", "f32[8, 12]", "f64[16, 12]"});
+}
+
+TEST(Failure, MissingStateIsNamed) {
+  const Job job = testing::small_residual_job();
+  FailingHost host(-1, 0, {});
+  Session session(testing::program_of(job, {}), {}, host);
+  auto state = testing::initial_state(job);
+  state.erase("block2.first.weight");
+  expect_error([&] { session.load(state); }, {"block2.first.weight", "missing"});
+}
+
+}  // namespace
+}  // namespace tandem

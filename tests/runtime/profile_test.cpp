@@ -1,0 +1,94 @@
+// What steps cost: measured in a run as real as it can be on one thread.
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/core/runtime/trial_run.h>
+#include <tandem/plan/build.h>
+
+#include "training_run.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using testing::Job;
+using testing::JobHost;
+using testing::program_of;
+
+// Every step finds the values that it finds in a real run, whatever stages and lanes there are.
+TEST(TrialRun, GivesTheLossesOfARealRun) {
+  Job job = testing::small_residual_job();
+  for (const Strategy& s :
+       {Strategy{}, Strategy{.microbatches = 2, .stages = 4, .schedule = ScheduleKind::one_f_one_b},
+        Strategy{
+            .stages = 3, .schedule = ScheduleKind::dualpipe, .swap = {"block0"}, .recompute = {"block2"}},
+        Strategy{.stages = 4, .schedule = ScheduleKind::pipedream}}) {
+    SCOPED_TRACE(::testing::Message() << s.stages << " stages, " << name_of(s.schedule));
+    JobHost host(job, s.microbatches);
+    instruction_seconds(program_of(job, s), cpu_kernels(), host, testing::initial_state(job));
+    job.drains = {std::ssize(host.losses)};
+    EXPECT_GE(job.drains[0], 3);
+    EXPECT_EQ(host.losses, testing::train(job, s).losses);
+  }
+}
+
+class SlowHost final : public JobHost {
+ public:
+  using JobHost::JobHost;
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override {
+    if (name == "images") std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    JobHost::fill(name, batch, microbatch, rank, out);
+  }
+};
+
+const Instruction& input_step(const Program& p, const std::string& name) {
+  return *std::find_if(p.instructions.begin(), p.instructions.end(), [&](const Instruction& s) {
+    const auto* input = as<InputOp>(s);
+    return input && input->input == name;
+  });
+}
+
+TEST(Profile, CostsComputationHostAndTransfers) {
+  const Job job = testing::small_residual_job();
+  const Program p = program_of(job, {.replicas = 2, .stages = 2});
+  SlowHost host(job, 1);
+  Profile profile;
+  profile.measure(p, cpu_kernels(), host, testing::initial_state(job));
+  const Program costed = with_costs(p, profile);
+  EXPECT_GE(input_step(costed, "images").cost.seconds, 2e-3);
+  EXPECT_LT(input_step(costed, "labels").cost.seconds, 2e-3);
+  for (InstructionId s = 0; s < static_cast<InstructionId>(costed.instructions.size()); ++s) {
+    const Instruction& step = costed.instruction(s);
+    const LaneKind kind = costed.lane_of(s).kind;
+    if (kind != LaneKind::compute && kind != LaneKind::receive) continue;
+    EXPECT_GT(step.cost.seconds, 0) << step.name;
+  }
+}
+
+TEST(Profile, IsReadBackAndKnowsWhatItDoesNotKnow) {
+  Job job = testing::small_residual_job();
+  const Program p = program_of(job, {});
+  JobHost host(job, 1);
+  Profile profile;
+  profile.measure(p, cpu_kernels(), host, testing::initial_state(job));
+  const std::string file = (std::filesystem::temp_directory_path() / "tandem_profile_test.json").string();
+  profile.write(file);
+  const Profile read = Profile::read(file);
+  std::filesystem::remove(file);
+  for (const Instruction& s : p.instructions) EXPECT_EQ(profile.seconds(s, 1), read.seconds(s, 1)) << s.name;
+  job.batch_size = 16;
+  const Program larger = program_of(job, {});
+  for (const char* name : {"images", "labels"})
+    EXPECT_THROW(read.seconds(input_step(larger, name), 1), Error);
+  EXPECT_THROW(with_costs(larger, read), Error);
+}
+
+}  // namespace
+}  // namespace tandem

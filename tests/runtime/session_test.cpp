@@ -1,0 +1,400 @@
+// Several Programs in one Session: they take turns on the same state, memory and lanes.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/core/runtime/session.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/nn/models/convnet.h>
+#include <tandem/nn/models/mlp.h>
+#include <tandem/plan/build.h>
+
+#include "expect_error.h"
+#include "training_run.h"
+
+namespace tandem {
+using namespace engine;
+namespace {
+
+using test::expect_error;
+using testing::initial_state;
+using testing::Job;
+using testing::JobHost;
+using testing::small_residual_job;
+using testing::trace_job;
+
+struct Setting {
+  const char* name;
+  int replicas, stages;
+  ScheduleKind schedule;
+};
+
+// Evaluates before, between and after two runs of training.
+std::vector<std::vector<double>> evaluated_between_runs(const Job& job, const Setting& setting) {
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9};
+  s.replicas = setting.replicas;
+  s.stages = setting.stages;
+  s.schedule = setting.schedule;
+  if (s.stages == 2) s.cuts = {"block2"};
+  const Graph forward = trace_job(job, job.batch_size / s.replicas);
+  JobHost training(job, 1), evaluation(job, 1);
+  Session session(build(forward, s), thread_comms(s.ranks()), training, {.poison = true});
+  session.load(initial_state(job));
+  const int evaluate = session.add(build(forward, for_evaluation(s)), evaluation);
+  std::vector<std::vector<double>> losses;
+  for (int round = 0; round < 3; ++round) {
+    session.run(100 * round, 2, evaluate);  // on samples of their own
+    for (int b = 0; b < 2; ++b)
+      losses.push_back(evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
+    if (round < 2) session.run(5 * round, 5);
+  }
+  EXPECT_EQ(session.planned_peak(), session.executed_peak());
+  return losses;
+}
+
+TEST(Session, EvaluationSeesTheStateThatTrainingLeft) {
+  const Job job = small_residual_job(DType::f64);
+  const Setting plain{"plain", 1, 1, ScheduleKind::plain};
+  const auto reference = evaluated_between_runs(job, plain);
+  EXPECT_NE(reference[0], reference[2]) << "training must change something";
+  for (const Setting& setting :
+       {Setting{"two replicas", 2, 1, ScheduleKind::plain},
+        Setting{"two stages", 1, 2, ScheduleKind::one_f_one_b}, Setting{"both", 2, 2, ScheduleKind::gpipe}}) {
+    SCOPED_TRACE(setting.name);
+    const auto losses = evaluated_between_runs(job, setting);
+    ASSERT_EQ(reference.size(), losses.size());
+    for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(reference[i][0], losses[i][0], 1e-12);
+  }
+}
+
+// Training and evaluation in a Session of their own each, the state carried over, give the same bits.
+TEST(Session, SharedStateEqualsCopiedState) {
+  const Job job = small_residual_job();
+  for (ScheduleKind schedule : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
+    SCOPED_TRACE(name_of(schedule));
+    const auto shared = evaluated_between_runs(job, {"shared", 1, 2, schedule});
+    Strategy s;
+    s.optimizer = SgdOptions{.momentum = 0.9};
+    s.stages = 2;
+    s.schedule = schedule;
+    s.cuts = {"block2"};
+    const Graph forward = trace_job(job, job.batch_size);
+    JobHost training(job, 1), evaluation(job, 1);
+    Session trained(build(forward, s), thread_comms(s.ranks()), training);
+    trained.load(initial_state(job));
+    Session evaluated(build(forward, for_evaluation(s)), thread_comms(s.ranks()), evaluation);
+    std::size_t next = 0;
+    for (int round = 0; round < 3; ++round) {
+      evaluated.load(trained.state());
+      evaluated.run(100 * round, 2);
+      for (int b = 0; b < 2; ++b)
+        EXPECT_EQ(shared[next++], evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
+      if (round < 2) trained.run(5 * round, 5);
+    }
+  }
+}
+
+Job batch_norm_job() {
+  Job job = small_residual_job(DType::f64);
+  job.sample = {8, 8, 3};
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}});
+  };
+  return job;
+}
+
+// The losses of two evaluated batches, by a Session that holds `state`.
+std::vector<std::vector<double>> evaluated(Session& session, int program, const JobHost& host) {
+  session.run(0, 2, program);
+  return host.losses;
+}
+
+// Each replica gathers statistics of its own; what is evaluated is the network that `state` returns.
+TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
+  const Job job = batch_norm_job();
+  Job evaluation_job = job;
+  evaluation_job.model = [make = job.model] {
+    auto model = make();
+    model->train(false);
+    return model;
+  };
+  Strategy s;
+  s.replicas = 2;
+  s.stages = 2;
+  s.cuts = {"block1"};
+  s.schedule = ScheduleKind::one_f_one_b;
+  JobHost training(job, 1), together(job, 1), alone(job, 1);
+  Session session(testing::program_of(job, s), thread_comms(s.ranks()), training);
+  session.load(initial_state(job));
+  const int evaluate =
+      session.add(build(trace_job(evaluation_job, job.batch_size / 2), for_evaluation(s)), together);
+  session.run(0, 3);
+
+  Session one(testing::program_of(job, {}), {}, training);
+  const int evaluate_alone =
+      one.add(build(trace_job(evaluation_job, job.batch_size), for_evaluation({})), alone);
+  one.load(session.state());
+  const auto expected = evaluated(one, evaluate_alone, alone), got = evaluated(session, evaluate, together);
+  ASSERT_EQ(expected.size(), got.size());
+  for (std::size_t b = 0; b < expected.size(); ++b) EXPECT_NEAR(expected[b].at(0), got[b].at(0), 1e-12);
+}
+
+TEST(Session, BudgetIsForAllProgramsTogether) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9};
+  JobHost host(job, 1);
+  const Program training = testing::program_of(job, s);
+  // Less state than training, more work: its own peak is within what both need.
+  const Program evaluation = build(trace_job(job, 16 * job.batch_size), for_evaluation(s));
+  const auto needs = [&](std::int64_t budget) {
+    Session session(training, thread_comms(training.ranks()), host, {.memory_budget = budget});
+    session.add(evaluation, host);
+    return session.planned_peak();
+  };
+  const std::int64_t both = needs(0);
+  ASSERT_GT(both, planned_peak(training));
+  ASSERT_GT(both, planned_peak(evaluation));
+  EXPECT_EQ(both, needs(both));
+  EXPECT_THROW(needs(both - 1), Error);
+}
+
+// Loaded with one state and run, twice.
+void expect_repeats(const Job& job, const Strategy& s) {
+  JobHost host(job, s.microbatches);
+  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host, {.poison = true});
+  const auto run = [&] {
+    host.losses.clear();
+    session.load(initial_state(job));
+    session.run(0, 7);
+    session.run(7, 2);
+    return std::pair(host.losses, session.state());
+  };
+  const auto [losses, state] = run();
+  const auto [again, state_again] = run();
+  ASSERT_EQ(9u, losses.size());
+  EXPECT_EQ(losses, again);
+  testing::expect_same_state(state, state_again);
+}
+
+TEST(Session, RunTwiceFromTheSameStateGivesTheSameBits) {
+  const Job job = batch_norm_job();
+  for (ScheduleKind schedule : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
+                                ScheduleKind::pipedream, ScheduleKind::dualpipe})
+    for (int stages : {1, 3})
+      for (int replicas : {1, 2})
+        for (int microbatches : {1, 2})
+          for (bool off_device : {false, true}) {
+            SCOPED_TRACE(::testing::Message()
+                         << name_of(schedule) << " stages " << stages << " replicas " << replicas
+                         << " microbatches " << microbatches << " off device " << off_device);
+            Strategy s;
+            s.optimizer = SgdOptions{.momentum = 0.9};
+            s.schedule = schedule;
+            s.stages = stages;
+            s.replicas = replicas;
+            s.microbatches = microbatches;
+            if (off_device) s.swap = {"block0"}, s.recompute = {"block1"};
+            expect_repeats(job, s);
+          }
+}
+
+// A transfer ends on no rank before it has begun on the other: the ranks' spans are on one clock.
+TEST(Session, TimelinesOfAllRanksShareAClock) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.stages = 4;
+  const Program program = testing::program_of(job, s);
+  JobHost host(job, 1);
+  Session session(program, thread_comms(program.ranks()), host, {.spans = 10'000});
+  session.load(initial_state(job));
+  session.run(0, 20);
+  std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Span, Span>> transfers;  // send, receive
+  for (const Span& span : session.timeline().spans) {
+    const Instruction& step = program.instruction(span.instruction);
+    auto& ends = transfers[{step.channel, span.batch}];
+    if (program.lane_of(span.instruction).kind == LaneKind::send) ends.first = span;
+    if (program.lane_of(span.instruction).kind == LaneKind::receive) ends.second = span;
+  }
+  int checked = 0;
+  for (const auto& [key, ends] : transfers) {
+    if (key.first < 0) continue;
+    EXPECT_LE(ends.first.begin, ends.second.end);
+    ++checked;
+  }
+  EXPECT_GE(checked, 20 * 6);
+}
+
+TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
+  const Job job = small_residual_job();
+  JobHost host(job, 1);
+  Session session(testing::program_of(job, {}), {}, host);
+  expect_error([&] { session.run(0, 1); }, {"call load"});
+  auto state = initial_state(job);
+  state.emplace("stem.unknown", state.begin()->second);
+  expect_error([&] { session.load(state); }, {"no state 'stem.unknown'"});
+  session.load(initial_state(job));
+  expect_error([&] { session.run(0, -1); }, {"negative"});
+  expect_error([&] { session.run(0, 1, 1); }, {"no Program 1"});
+}
+
+// Also where what does not fit comes last, on another stage.
+TEST(Session, ALoadThatIsRefusedSetsNothing) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.stages = 2;
+  s.schedule = ScheduleKind::one_f_one_b;
+  s.cuts = {"block2"};
+  JobHost host(job, 2);
+  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+  expect_error([&] { session.state(); }, {"has no state"});
+  session.load(initial_state(job));
+  const auto before = session.state();
+  for (const auto& [path, value] : before) {
+    SCOPED_TRACE(path);
+    auto bad = initial_state(job);
+    for (auto& [name, tensor] : bad) tensor = Tensor::full(tensor.type(), 7);
+    bad.at(path) = Tensor::zeros({DType::f32, {1, 2, 3}});
+    expect_error([&] { session.load(bad); }, {path});
+    testing::expect_same_state(before, session.state());
+  }
+}
+
+TEST(Session, ADroppedProgramsNumberAndMemoryAreAnothers) {
+  const Job job = small_residual_job();
+  const Graph forward = trace_job(job, job.batch_size), large = trace_job(job, 16 * job.batch_size);
+  JobHost host(job, 1);
+  Session session(build(forward, {}), {}, host);
+  session.load(initial_state(job));
+  const std::int64_t alone = session.planned_peak();
+  const int first = session.add(build(large, for_evaluation({})), host);
+  const std::int64_t both = session.planned_peak();
+  EXPECT_GT(both, alone);
+  session.drop(first);
+  EXPECT_EQ(alone, session.planned_peak());
+  expect_error([&] { session.run(0, 1, first); }, {"dropped"});
+  expect_error([&] { session.drop(first); }, {"dropped"});
+  expect_error([&] { session.drop(7); }, {"there is no Program 7"});
+  EXPECT_EQ(first, session.add(build(large, for_evaluation({})), host));
+  EXPECT_EQ(both, session.planned_peak());
+  const int second = session.add(build(forward, for_evaluation({})), host);
+  EXPECT_EQ(first + 1, second);
+  session.run(0, 2);
+  session.run(0, 2, second);
+  session.drop(0);  // what it says of states stays
+  session.run(0, 2, second);
+  EXPECT_EQ(initial_state(job).size(), session.state().size());
+}
+
+TEST(Session, AStopEndsOneRun) {
+  const Job job = small_residual_job();
+  const Graph forward = trace_job(job, job.batch_size);
+  JobHost host(job, 1), evaluation(job, 1);
+  Session session(build(forward, {}), {}, host);
+  const int evaluate = session.add(build(forward, for_evaluation({})), evaluation);
+  session.load(initial_state(job));
+  session.stop("enough");
+  EXPECT_THROW(session.run(0, 2), Aborted);
+  session.run(0, 2);
+  session.run(0, 2, evaluate);
+  std::thread stopper([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    session.stop("enough");
+  });
+  EXPECT_THROW(session.run(0, 1'000'000), Aborted);
+  stopper.join();
+  expect_error([&] { session.run(0, 1); }, {"call load"});
+  session.load(initial_state(job));
+  session.run(0, 2, evaluate);
+  session.run(0, 2);
+}
+
+TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
+  struct FailsOnce : JobHost {
+    using JobHost::JobHost;
+    void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+              std::span<std::byte> out) override {
+      if (batch == 2 && fail.exchange(false)) throw Error("planted");
+      JobHost::fill(name, batch, microbatch, rank, out);
+    }
+    std::atomic<bool> fail = true;
+  };
+  const Job job = small_residual_job();
+  for (int ranks : {1, 2}) {
+    Strategy s;
+    s.replicas = ranks;
+    FailsOnce host(job, 1);
+    Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+    session.load(initial_state(job));
+    expect_error([&] { session.run(0, 5); }, {"planted"});
+    expect_error([&] { session.state(); }, {"has no state"});
+    EXPECT_EQ(initial_state(job).size(), session.remains().size());
+    session.load(initial_state(job));
+    if (ranks == 1)
+      session.run(0, 5);
+    else
+      expect_error([&] { session.run(0, 5); }, {"make another Session"});
+  }
+}
+
+TEST(Session, ModelTakesBackWhatWasTrained) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9};
+  JobHost host(job, 1);
+  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+  session.load(initial_state(job));
+  session.run(0, 2);
+  const auto trained = session.state();
+  const auto model = job.model();
+  model->load(trained);  // with the optimizer's state, which is none of the model's
+  for (const auto& [path, tensor] : model->state())
+    EXPECT_EQ(tensor.values(), trained.at(path).values()) << path;
+}
+
+TEST(Session, RefusesAProgramWithStateThatTheFirstHasNot) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9};
+  const Graph forward = trace_job(job, job.batch_size);
+  JobHost host(job, 1);
+  Session session(build(forward, for_evaluation(s)), thread_comms(s.ranks()), host);
+  EXPECT_THROW(session.add(build(forward, s), host), Error);
+}
+
+TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.stages = 2;
+  s.cuts = {"block2"};
+  const Graph forward = trace_job(job, job.batch_size);
+  JobHost host(job, 1);
+  Session session(build(forward, s), thread_comms(s.ranks()), host);
+  Strategy other = for_evaluation(s);
+  other.cuts = {"block3"};
+  expect_error([&] { session.add(build(forward, other), host); }, {"cut them alike"});
+}
+
+TEST(Session, RefusesCommsOfOtherRanks) {
+  const Job job = small_residual_job();
+  JobHost host(job, 1);
+  Strategy s;
+  s.replicas = 2;
+  const ThreadWorld world(2);
+  const Program p = testing::program_of(job, s);
+  std::vector<std::unique_ptr<Comm>> twice, missing(2);
+  for (int i : {0, 1}) twice.push_back(world.comm(i * 0));
+  expect_error([&] { Session(p, std::move(twice), host); }, {"rank 0's"});
+  expect_error([&] { Session(p, std::move(missing), host); }, {"missing"});
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,209 @@
+#include "lagged_loop.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/eager.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/pointwise.h>
+
+#include "environment.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+thread_local Tensors made_of_weights;  // by the forward that ran last
+
+struct Ticks {
+  std::int64_t forward, backward;
+};
+
+// When stage k of n works on batch b. Its update by b comes at the end of its backward's tick.
+Ticks ticks(ScheduleKind schedule, std::int64_t n, std::int64_t k, std::int64_t b) {
+  switch (schedule) {
+    // A forward or a backward a tick, in turn; a batch enters every other tick (DualPipe paper, Fig. 6a).
+    case ScheduleKind::pipedream: return {2 * b + k, 2 * b + 2 * n - 1 - k};
+    // A forward and a backward a tick; a batch enters every tick (DualPipe paper, Fig. 6b, Algorithm 1).
+    case ScheduleKind::dualpipe: return {b + k, b + 2 * n - 2 - k};
+    // The pipeline drains between batches.
+    default: return {2 * b, 2 * b + 1};
+  }
+}
+
+// Past the tape: what was recorded will find these values.
+void overwrite(Tensor to, const Tensor& from) {
+  std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.type().bytes()));
+}
+
+Tensor copy_of(const Tensor& t) {
+  Tensor copy = Tensor::empty(t.type());
+  overwrite(copy, t);
+  return copy;
+}
+
+// From the weights as they are now.
+void make_again(const Tensor& t) {
+  const auto& history = t.impl()->history;
+  if (!history) return;
+  for (const Tensor& input : history->inputs) make_again(input);
+  const Tensors made = evaluate(cpu_kernels(), history->op, history->inputs, history->tag);
+  for (std::size_t i = 0; i < made.size(); ++i) overwrite(history->outputs[i], made[i]);
+}
+
+struct Weight {
+  std::string path;
+  Tensor tensor;  // the module's
+  std::int64_t stage;
+  StateDict kept{};                // by the optimizer, under the names of its state
+  std::vector<Tensor> versions{};  // n: after n updates of this run
+};
+
+class Loop {
+ public:
+  Loop(const Job& job, const Strategy& strategy, std::size_t model)
+      : job_(job),
+        strategy_(strategy),
+        host_(job, strategy.microbatches),
+        lr_(Tensor::full({job.dtype, {}}, job.rates[model])) {
+    nn::set_default_dtype(job.dtype);
+    nn::set_seed(job.seeds[model]);
+    model_ = job.model();
+    model_->initialize(job.seeds[model]);
+    std::size_t stage = 0;
+    for (auto& [path, p] : model_->named_parameters()) {
+      if (stage < strategy.cuts.size() && path.starts_with(strategy.cuts[stage] + ".")) ++stage;
+      if (p->trained) weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
+    }
+    if (static_cast<int>(stage) != strategy.stages - 1)
+      throw Error("lagged_loop: a cut is missing, or names no module with parameters");
+  }
+
+  Outcome run() {
+    Outcome outcome;
+    std::int64_t batch = 0;
+    for (std::int64_t batches : job_.drains) {
+      for (Weight& w : weights_) w.versions = {copy_of(w.tensor)};
+      for (std::int64_t b = 0; b < batches; ++b) outcome.losses.push_back({step(b, batch++)});
+      for (const Weight& w : weights_) overwrite(w.tensor, w.versions.back());
+    }
+    outcome.state = model_->state();
+    for (const Weight& w : weights_)
+      for (const auto& [name, value] : w.kept)
+        outcome.state[std::string(kOptimizerPath) + name + "." + w.path] = value;
+    return outcome;
+  }
+
+ private:
+  // Batch b of this run, which is `batch` of all.
+  double step(std::int64_t b, std::int64_t batch) {
+    Tensor total;
+    for (int i = 0; i < strategy_.microbatches; ++i) {
+      const EagerBatch scope(batch, i);
+      for (const Weight& w : weights_) overwrite(w.tensor, forward_weight(w, b));
+      made_of_weights.clear();
+      const Tensor loss = loss_of(batch, i);
+      for (const Weight& w : weights_) overwrite(w.tensor, backward_weight(w, b));
+      for (const Tensor& t : made_of_weights) make_again(t);
+      loss.backward();
+      const NoGrad no_grad;
+      total = total ? add(total, loss) : loss;
+    }
+    const NoGrad no_grad;
+    for (Weight& w : weights_) update(w);
+    return total.item();
+  }
+
+  Tensor loss_of(std::int64_t batch, int microbatch) {
+    const std::int64_t samples = job_.batch_size / strategy_.microbatches;
+    Shape shape = job_.sample;
+    shape.insert(shape.begin(), samples);
+    const Tensor logits = (*model_)(input("images", {job_.dtype, shape}, batch, microbatch));
+    const Tensor loss = cross_entropy(logits, input("labels", {DType::i32, {samples}}, batch, microbatch));
+    return strategy_.microbatches == 1 ? loss : scale(loss, 1.0 / strategy_.microbatches);
+  }
+
+  Tensor input(const std::string& name, TensorType type, std::int64_t batch, int microbatch) {
+    Tensor t = Tensor::empty(std::move(type));
+    host_.fill(name, batch, microbatch, {}, {t.as<std::byte>(), static_cast<std::size_t>(t.type().bytes())});
+    return t;
+  }
+
+  Ticks ticks_of(const Weight& w, std::int64_t b) const {
+    return ticks(strategy_.schedule, strategy_.stages, w.stage, b);
+  }
+  // What the stage holds when a tick begins: all updates are in it that were made in ticks before.
+  const Tensor& weight_at(const Weight& w, std::int64_t tick) const {
+    std::int64_t updates = 0;
+    while (ticks_of(w, updates).backward < tick) ++updates;
+    return w.versions.at(static_cast<std::size_t>(updates));
+  }
+  const Tensor& forward_weight(const Weight& w, std::int64_t b) const {
+    return weight_at(w, ticks_of(w, b).forward);
+  }
+  const Tensor& backward_weight(const Weight& w, std::int64_t b) const {
+    const bool stashed = strategy_.schedule == ScheduleKind::pipedream;
+    return stashed ? forward_weight(w, b) : weight_at(w, ticks_of(w, b).backward);
+  }
+
+  void update(Weight& w) const {
+    const Tensor& latest = w.versions.back();
+    const Tensor grad = w.tensor.grad();
+    const auto kept = [&](const char* name, const TensorType& type) -> Tensor& {
+      Tensor& t = w.kept[name];
+      return t = t ? t : Tensor::zeros(type);
+    };
+    if (const auto* adam = std::get_if<AdamOptions>(&strategy_.optimizer)) {
+      Tensor &mean = kept("exp_avg", latest.type()), &square = kept("exp_avg_sq", latest.type()),
+             &steps = kept("step", {DType::f32, {}});
+      const Tensors updated = adam_update(latest, mean, square, grad, steps, lr_, *adam);
+      w.versions.push_back(updated.at(0));
+      mean = updated.at(1), square = updated.at(2), steps = updated.at(3);
+    } else if (const auto& sgd = std::get<SgdOptions>(strategy_.optimizer); sgd.momentum == 0) {
+      w.versions.push_back(sgd_update(latest, grad, lr_, sgd).at(0));
+    } else {
+      Tensor& velocity = kept("momentum", latest.type());
+      const Tensors updated = sgd_update(latest, velocity, grad, lr_, sgd);
+      w.versions.push_back(updated.at(0));
+      velocity = updated.at(1);
+    }
+    w.tensor.set_grad({});
+  }
+
+  const Job& job_;
+  const Strategy& strategy_;
+  JobHost host_;
+  Tensor lr_;
+  std::unique_ptr<nn::Module> model_;
+  std::vector<Weight> weights_;
+};
+
+}  // namespace
+
+Outcome lagged_loop(const Job& job, const Strategy& strategy) {
+  const test::EnvironmentVariable threads("TANDEM_THREADS",
+                                          std::to_string(strategy.threads));  // as the lanes have
+  Outcome all;
+  std::vector<StateDict> states;
+  for (std::size_t model = 0; model < job.seeds.size(); ++model) {
+    const Outcome one = Loop(job, strategy, model).run();
+    all.losses.resize(one.losses.size());
+    for (std::size_t b = 0; b < one.losses.size(); ++b) all.losses[b].push_back(one.losses[b][0]);
+    states.push_back(one.state);
+  }
+  all.state = stack_states(states);
+  return all;
+}
+
+Tensor of_weights(Tensor made) {
+  if (!Trace::current()) made_of_weights.push_back(made);
+  return made;
+}
+
+}  // namespace tandem::testing

@@ -1,0 +1,229 @@
+#include "training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/convert.h>
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/nn/models/convnet.h>
+#include <tandem/nn/models/mlp.h>
+#include <tandem/ops/loss.h>
+#include <tandem/plan/build.h>
+
+namespace tandem::testing {
+using namespace engine;
+
+void JobHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+                   std::span<std::byte> out) {
+  const std::int64_t samples = job_.batch_size / rank.replicas / microbatches_;
+  const std::int64_t first = (std::int64_t{rank.replica} * microbatches_ + microbatch) * samples;
+  const std::int64_t elements = element_count(job_.sample);
+  if (name == "images") {
+    for (std::int64_t i = 0; i < samples * elements; ++i)
+      store_element(job_.dtype, out.data(), i, pixel(job_, batch, first + i / elements, i % elements));
+  } else if (name == "labels") {
+    for (std::int64_t i = 0; i < samples; ++i)
+      store_element(DType::i32, out.data(), i, label(job_, batch, first + i));
+  } else if (name == "lr") {
+    for (std::size_t m = 0; m < job_.rates.size(); ++m)
+      store_element(job_.dtype, out.data(), static_cast<std::int64_t>(m), job_.rates[m]);
+  } else if (name == "seed") {
+    for (std::size_t m = 0; m < job_.seeds.size(); ++m)
+      reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(job_.seeds[m]);
+  } else {
+    throw Error("no input called " + name);
+  }
+}
+
+void JobHost::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+                      std::span<const std::byte> value) {
+  if (name != "loss" || rank.replica != 0) return;
+  const std::lock_guard lock(mutex_);
+  if (static_cast<std::int64_t>(losses.size()) <= batch) losses.resize(static_cast<std::size_t>(batch) + 1);
+  for (std::size_t m = 0; m < job_.seeds.size(); ++m)
+    losses[static_cast<std::size_t>(batch)].push_back(
+        load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
+}
+
+namespace {
+RngKey data_key(const Job& job, std::int64_t batch, std::string_view what) {
+  return {job.data_seed, static_cast<std::uint64_t>(job.period > 0 ? batch % job.period : batch),
+          fnv1a(what)};
+}
+}  // namespace
+
+double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element) {
+  const RngKey key = data_key(job, batch, "pixels");
+  return 2.0 * uniform(key, static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(element)) - 1;
+}
+
+std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample) {
+  const RngKey key = data_key(job, batch, "labels");
+  return static_cast<std::int32_t>(uniform(key, static_cast<std::uint64_t>(sample), 0) *
+                                   static_cast<float>(job.classes));
+}
+
+Tensor images_of(const Job& job, std::int64_t batch) {
+  Shape shape = job.sample;
+  shape.insert(shape.begin(), job.batch_size);
+  Tensor images = Tensor::empty({job.dtype, shape});
+  const std::int64_t elements = element_count(job.sample);
+  for (std::int64_t i = 0; i < images.elements(); ++i)
+    store_element(job.dtype, images.data(), i, pixel(job, batch, i / elements, i % elements));
+  return images;
+}
+
+Tensor labels_of(const Job& job, std::int64_t batch) {
+  Tensor labels = Tensor::empty({DType::i32, {job.batch_size}});
+  for (std::int64_t i = 0; i < labels.elements(); ++i) labels.as<std::int32_t>()[i] = label(job, batch, i);
+  return labels;
+}
+
+Graph trace_job(const Job& job, std::int64_t samples) {
+  nn::set_default_dtype(job.dtype);
+  const auto model = job.model();
+  model->initialize(job.seeds[0]);
+  Graph graph;
+  Trace trace(graph);
+  Shape shape = job.sample;
+  shape.insert(shape.begin(), samples);
+  const Tensor images = trace.input("images", {job.dtype, shape});
+  const Tensor labels = trace.input("labels", {DType::i32, {samples}});
+  const Tensor logits = (*model)(images);
+  const Scope scope("loss");
+  trace.result("loss", cross_entropy(logits, labels));
+  return graph;
+}
+
+Program program_of(const Job& job, const Strategy& strategy) {
+  return build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
+}
+
+StateDict initial_state(const Job& job) {
+  nn::set_default_dtype(job.dtype);
+  std::vector<StateDict> models;
+  for (std::uint64_t seed : job.seeds) {
+    const auto model = job.model();
+    model->initialize(seed);
+    models.push_back(model->state());
+  }
+  return stack_states(models);
+}
+
+namespace {
+// Every byte that was planned is touched, once a run is long enough to use all slots.
+void expect_peaks(const Outcome& outcome, const std::vector<std::int64_t>& drains) {
+  int slots = 1;
+  for (const MemoryBlock& b : outcome.program.blocks) slots = std::max(slots, b.slots);
+  EXPECT_LE(outcome.executed_peak, outcome.planned_peak);
+  if (*std::max_element(drains.begin(), drains.end()) >= slots) {
+    EXPECT_EQ(outcome.executed_peak, outcome.planned_peak);
+  }
+}
+}  // namespace
+
+Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
+  strategy.models = static_cast<int>(job.seeds.size());
+  Outcome outcome;
+  outcome.program = program_of(job, strategy);
+  JobHost host(job, strategy.microbatches);
+  std::vector<std::unique_ptr<Comm>> comms;
+  const bool root = !process || process->rank() == strategy.stages - 1;  // who gets what all ranks say
+  if (process)
+    comms.push_back(std::move(process));
+  else
+    comms = thread_comms(strategy.ranks());
+  Session session(outcome.program, std::move(comms), host,
+                  {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
+  session.load(initial_state(job));
+  std::int64_t first = 0;
+  for (std::int64_t batches : job.drains) {
+    session.run(first, batches);
+    first += batches;
+  }
+  outcome.losses = std::move(host.losses);
+  outcome.state = session.state(strategy.stages - 1);
+  outcome.planned_peak = session.planned_peak();
+  outcome.executed_peak = session.executed_peak(strategy.stages - 1);
+  outcome.timeline = session.timeline();
+  if (root) expect_peaks(outcome, job.drains);
+  return outcome;
+}
+
+double largest_difference(const Outcome& a, const Outcome& b) {
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  double largest = 0;
+  const auto compare = [&](const std::vector<double>& x, const std::vector<double>& y) {
+    if (x.size() != y.size()) largest = kAll;
+    for (std::size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+      const double difference = std::abs(x[i] - y[i]) / std::max(1.0, std::abs(x[i]));
+      largest = std::isfinite(difference) ? std::max(largest, difference) : kAll;
+    }
+  };
+  if (a.losses.size() != b.losses.size() || a.state.size() != b.state.size()) return kAll;
+  for (std::size_t i = 0; i < a.losses.size(); ++i) compare(a.losses[i], b.losses[i]);
+  for (const auto& [path, tensor] : a.state) {
+    if (!b.state.contains(path)) return kAll;
+    compare(tensor.values(), b.state.at(path).values());
+  }
+  return largest;
+}
+
+Job small_residual_job(DType dtype) {
+  Job job;
+  job.sample = {2, 2, 3};
+  job.dtype = dtype;
+  job.drains = {3, 2};
+  job.model = [] {
+    return std::make_unique<nn::MlpResidual>(
+        nn::MlpOptions{.in = 12, .hidden = 16, .classes = 5, .blocks = 4});
+  };
+  return job;
+}
+
+Job convolutional_job() {
+  Job job = small_residual_job();
+  job.sample = {8, 8, 3};
+  job.model = [] {
+    return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8, 8}});
+  };
+  return job;
+}
+
+Strategy plain() {
+  Strategy s;
+  s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
+  return s;
+}
+
+void expect_same_state(const StateDict& a, const StateDict& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [path, tensor] : a) {
+    ASSERT_TRUE(b.contains(path)) << path;
+    ASSERT_EQ(tensor.type(), b.at(path).type()) << path;
+    EXPECT_EQ(0,
+              std::memcmp(tensor.data(), b.at(path).data(), static_cast<std::size_t>(tensor.type().bytes())))
+        << path << " differs";
+  }
+}
+
+void expect_same_results(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  expect_same_state(a.state, b.state);
+}
+
+void expect_same_training(const Outcome& expected, const Outcome& out) {
+  expect_same_results(expected, out);
+  EXPECT_EQ(out.planned_peak, out.executed_peak);
+}
+
+}  // namespace tandem::testing

@@ -1,0 +1,99 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/runtime/comm.h>
+#include <tandem/core/runtime/host.h>
+#include <tandem/core/runtime/session.h>
+#include <tandem/nn/module.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem::testing {
+using namespace engine;
+
+/// A small training job on random data, to be run under many strategies and compared.
+struct Job {
+  std::function<std::unique_ptr<nn::Module>()> model;
+  Shape sample;  ///< shape of one sample
+  int classes = 5;
+  DType dtype = DType::f32;
+  std::int64_t batch_size = 8;             ///< global
+  std::vector<std::int64_t> drains;        ///< batches of each run from empty to drained
+  std::vector<std::uint64_t> seeds = {1};  ///< per model
+  std::vector<double> rates = {0.05};      ///< per model
+  std::uint64_t data_seed = 7;
+  bool poison = true;
+  std::int64_t period = 0;  ///< batches with samples of their own, which then come again; 0: all
+};
+
+struct Outcome {
+  std::vector<std::vector<double>> losses;  ///< [batch][model]
+  StateDict state;
+  std::int64_t planned_peak = 0, executed_peak = 0;
+  Program program;
+  Timeline timeline;  ///< executed
+};
+
+/// Trains under a strategy; replicas, stages and so on are the strategy's. On threads, or, where a Comm is
+/// given, as the rank of several processes that it belongs to: losses then are the last stage's, and the
+/// state is whole there.
+Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process = nullptr);
+
+/// The largest difference of two trainings' losses and states, relative to values above 1; infinite where one
+/// has what the other has not, or anything is not finite.
+double largest_difference(const Outcome& a, const Outcome& b);
+
+/// The job's forward graph for one replica's micro-batch.
+Graph trace_job(const Job& job, std::int64_t samples);
+
+/// The job's Program under a strategy.
+Program program_of(const Job& job, const Strategy& strategy);
+
+/// Initial state, with a leading model axis where there are several models.
+StateDict initial_state(const Job& job);
+
+/// Supplies the job's samples, rates and seeds to a Program of so many micro-batches.
+class JobHost : public Host {
+ public:
+  JobHost(const Job& job, int microbatches) : job_(job), microbatches_(microbatches) {}
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+            std::span<std::byte> out) override;
+  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+               std::span<const std::byte> value) override;
+  /// [batch][model], replica 0's.
+  std::vector<std::vector<double>> losses;
+
+ private:
+  const Job& job_;
+  int microbatches_;
+  std::mutex mutex_;
+};
+
+/// One sample's pixels and label: functions of the data seed, the batch and the sample's number in it.
+double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element);
+std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample);
+/// A whole batch: images (samples, …), labels (samples).
+Tensor images_of(const Job& job, std::int64_t batch);
+Tensor labels_of(const Job& job, std::int64_t batch);
+
+/// A residual multi-layer perceptron small enough for hundreds of runs.
+Job small_residual_job(DType dtype = DType::f32);
+/// A small convolutional network with batch norm, on images of 8×8.
+Job convolutional_job();
+/// SGD with momentum and weight decay on one device.
+Strategy plain();
+
+/// Both states hold the same names, types and bits; says which differ.
+void expect_same_state(const StateDict& a, const StateDict& b);
+/// The same losses and state, bit for bit.
+void expect_same_results(const Outcome& a, const Outcome& b);
+/// The same results, and `out` needed the memory that was planned for it.
+void expect_same_training(const Outcome& expected, const Outcome& out);
+
+}  // namespace tandem::testing
