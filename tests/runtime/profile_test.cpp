@@ -54,7 +54,7 @@ const Instruction& input_step(const Program& p, const std::string& name) {
   });
 }
 
-TEST(Profile, CostsComputationHostAndTransfers) {
+TEST(Profile, MeasuresComputationHostAndTransfers) {
   const Job job = testing::small_residual_job();
   const Program p = program_of(job, {.replicas = 2, .stages = 2});
   SlowHost host(job, 1);
@@ -71,7 +71,7 @@ TEST(Profile, CostsComputationHostAndTransfers) {
   }
 }
 
-TEST(Profile, IsReadBackAndKnowsWhatItDoesNotKnow) {
+TEST(Profile, RoundTripsAndRefusesUnknownInstructions) {
   Job job = testing::small_residual_job();
   const Program p = program_of(job, {});
   JobHost host(job, 1);

@@ -86,7 +86,7 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
                  {"cycle", "'F'", "'U'"});
 }
 
-TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
+TEST(ProgramJson, RefusesInvalidValuesAndNamesTheirPlace) {
   expect_refused("{", {"Program"});
   expect_refused(R"({"lanes": []})", {"instructions"});
   expect_refused(R"({"lanes": [{"kind": "gpu"}], "instructions": []})", {"'gpu'", "compute", "copy-in"});
@@ -115,7 +115,7 @@ TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
       {"missing end", "'S'"});
 }
 
-TEST(ProgramJson, TakesNothingThatItWouldHaveToConvertOrDrop) {
+TEST(ProgramJson, RefusesValuesThatItWouldConvertOrDrop) {
   expect_refused(one_lane(R"({"name": "A", "lag": 1.5})"),
                  {"instruction 'A'", R"("lag" is 1.5; an integer)"});
   expect_refused(one_lane(R"({"name": "A", "lag": true})"), {"instruction 'A'", "\"lag\" is true"});
@@ -140,7 +140,7 @@ TEST(ProgramJson, RefusesAKeyGivenTwice) {
       << "in two objects";
 }
 
-TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
+TEST(ProgramJson, RefusesNumbersOutOfRange) {
   const auto values = [](const std::string& a, const std::string& b) {
     return one_lane(R"({"name": "A", "writes": ["a", "b"]})",
                     "\"values\": {\"a\": " + a + ", \"b\": " + b + "},");
@@ -217,7 +217,7 @@ TEST(ProgramJson, RoundTripOfRandomPrograms) {
   }
 }
 
-TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
+TEST(ProgramJson, AValueAndAnInstructionMayShareAName) {
   ScheduleBuilder b;
   const MemberId x = b.value("x", 0, 64), other = b.value("x", 0, 128);
   b.add({.name = "relu", .lane = b.lane(0), .writes = {x}});
@@ -225,7 +225,7 @@ TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
   expect_round_trip(b.take());
 }
 
-TEST(ProgramJson, RefusesABlockSmallerThanWhatIsInIt) {
+TEST(ProgramJson, RefusesABlockSmallerThanItsValues) {
   const std::string text = R"({"lanes": [{"device": 0}], "values": {"v": {"bytes": 100, "block": "b"}},
     "blocks": {"b": {"bytes": 64}}, "instructions": [{"name": "s", "lane": 0, "writes": ["v"]}]})";
   expect_refused(text, {"value 'v' ends at byte 100 of block 'b', which has 64"});
