@@ -52,8 +52,8 @@ void check_augmentations(const std::string& names) {
   for (const std::string& name : parts(names)) {
     const bool known = std::ranges::find(table(), name, &Named::name) != table().end();
     if (!known || std::ranges::find(seen, name) != seen.end())
-      throw Error(fmt::format("--augment '{}': '{}' {}; there are {}, or several joined by commas, each once",
-                              names, name, known ? "is there twice" : "cannot be there",
+      throw Error(fmt::format("'{}': '{}' {}; there are {}, or several joined by commas, each once", names,
+                              name, known ? "is there twice" : "cannot be there",
                               fmt::join(augmentations(), ", ")));
     seen.push_back(name);
   }

@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
 
 #include "decimal.h"
 #include "log.h"
 #include "standard_output.h"
+#include "toml_text.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 // Letters to insert, drop or replace to make b of a (Levenshtein 1966).
@@ -29,19 +33,16 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-}  // namespace
-
-std::vector<std::string> similar_flags(const CLI::App& app, const std::string& flag) {
+// ", perhaps --epochs": the long flags that differ from `flag` by a slip, or by what is missing at its end.
+std::string perhaps(const CLI::App& app, const std::string& flag) {
   std::vector<std::string> found;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
       if (const std::string known = "--" + name;
           edits(flag, known) <= 2 || (flag.size() > 3 && known.starts_with(flag)))
         found.push_back(known);
-  return found;
+  return found.empty() ? "" : fmt::format(", perhaps {}", fmt::join(found, " or "));
 }
-
-namespace {
 
 std::string unexpected(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
@@ -53,9 +54,8 @@ std::string unexpected(const CLI::App& app) {
       std::find_if(rest.begin(), rest.end(), [](const std::string& r) { return r.starts_with("-"); });
   if (flag == rest.end())
     return fmt::format("'{}' is not expected; {} says what is", fmt::join(rest, " "), help);
-  const auto near = similar_flags(command, flag->substr(0, flag->find('=')));
   return fmt::format("unknown flag '{}'{}; all are listed by {}", *flag,
-                     near.empty() ? "" : fmt::format(", perhaps {}", fmt::join(near, " or ")), help);
+                     perhaps(command, flag->substr(0, flag->find('='))), help);
 }
 
 // What is asked of every value, before CLI11 converts it.
@@ -96,7 +96,55 @@ void require_known_command(const CLI::App& app, const std::string& word) {
     throw Error(fmt::format("unknown command '{}'; there are: {}", word, fmt::join(known, ", ")));
 }
 
+class ConfigFile final : public CLI::Config {
+ public:
+  explicit ConfigFile(const CLI::App& app) : app_(app) {}
+
+  // The file is read here, since CLI11 would read one without an end, such as /dev/zero.
+  std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
+    const auto file = app_.get_config_ptr()->as<std::string>();
+    const std::string text = read_text("--config", file, 1 << 20);
+    std::vector<CLI::ConfigItem> items;
+    try {
+      for (const TomlEntry& entry : read_toml(text)) items.push_back(item(entry));
+    } catch (const Error& e) {
+      throw Error(fmt::format("--config '{}': {}", file, e.what()));
+    }
+    return items;
+  }
+  std::string to_config(const CLI::App*, bool, bool, std::string) const override { return {}; }  // not used
+
+ private:
+  CLI::ConfigItem item(const TomlEntry& entry) const {
+    const std::string flag = "--" + entry.key, value = fmt::format("{}", fmt::join(entry.values, ","));
+    const CLI::Option* option = app_.get_option_no_throw(flag);
+    if (!option)
+      throw Error(fmt::format("line {}: unknown key '{}'{}; keys are the flags of {} --help", entry.line,
+                              entry.key, perhaps(app_, flag), app_.get_name()));
+    if (!option->get_configurable())
+      throw Error(fmt::format("line {}: '{}' is for the command line alone", entry.line, entry.key));
+    const bool is_switch = option->get_expected_max() == 0, may_stand_alone = option->get_expected_min() == 0;
+    if (is_switch && value != "true" && value != "false")
+      throw Error(fmt::format("line {}: '{}' is true or false, not '{}'", entry.line, entry.key, value));
+    CLI::ConfigItem result;
+    result.name = entry.key;
+    result.inputs = {value};  // a list as on the command line: 0.1,0.05
+    if (!is_switch && may_stand_alone && !entry.quoted && value == "true") result.inputs = {""};
+    return result;
+  }
+
+  const CLI::App& app_;
+};
+
 }  // namespace
+
+void add_config(CLI::App& app) {
+  app.set_config("--config", "",
+                 "TOML file of flag = value, the flags without their dashes; flags given here override it.\n"
+                 "--output writes such a file, config.toml")
+      ->group("Options");
+  app.config_formatter(std::make_shared<ConfigFile>(app));
+}
 
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");

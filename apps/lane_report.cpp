@@ -7,6 +7,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem::apps {
+using namespace engine;
 
 void require_simulable(const std::string& flag, std::int64_t batches, const Program& program) {
   constexpr std::int64_t kExecutions = 10'000'000;  // about a gigabyte

@@ -5,6 +5,7 @@
 #include <tandem/core/runtime/sim_backend.h>
 
 namespace tandem::apps {
+using namespace engine;
 
 /// Throws Error naming `flag` unless a simulation can hold so many batches: 10 million steps in all.
 void require_simulable(const std::string& flag, std::int64_t batches, const Program& program);

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/team.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/dist/link.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/nn/weights.h>
@@ -18,6 +18,7 @@
 #include "log.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 Optimizer optimizer_of(const TrainOptions& o) {
@@ -94,9 +95,8 @@ std::unique_ptr<nn::Module> network_of(const TrainOptions& o, int classes) {
   return nn::make_network(o.arch, classes);
 }
 
-std::map<std::string, Tensor> initial_state(const TrainOptions& o, int classes,
-                                            const std::string& weights_file) {
-  std::vector<std::map<std::string, Tensor>> models;
+StateDict initial_state(const TrainOptions& o, int classes, const std::string& weights_file) {
+  std::vector<StateDict> models;
   for (const std::uint64_t seed : o.seed) {
     const auto network = network_of(o, classes);
     if (weights_file.empty())

@@ -14,6 +14,7 @@
 #include "train_options.h"
 
 namespace tandem::apps {
+using namespace engine;
 
 /// Who shares the cores that this process may use.
 struct CoreShares {
@@ -34,8 +35,7 @@ LrSchedule lr_schedule_of(const TrainOptions& options, const RunLength& length, 
 std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes);
 
 /// All models' first weights: drawn, or the file's.
-std::map<std::string, Tensor> initial_state(const TrainOptions& options, int classes,
-                                            const std::string& weights_file = "");
+StateDict initial_state(const TrainOptions& options, int classes, const std::string& weights_file = "");
 
 /// Says what swaps and recomputes do to the planned peak, since those that lower nothing only cost time.
 void say_plan(const Graph& forward, const Strategy& strategy);

@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -16,11 +16,13 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
 
+#include "flags.h"
 #include "log.h"
 #include "output_file.h"
 #include "resume.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,64 +76,15 @@ std::string first_steps(const std::string& file, std::int64_t batches) {
 }  // namespace
 
 std::string to_json(const TrainOptions& o) {
-  const json j{{"command_line", o.command_line},
-               {"arch", o.arch},
-               {"data", o.data},
-               {"synthetic_train", o.synthetic_train},
-               {"synthetic_test", o.synthetic_test},
-               {"bad_samples", o.bad_samples},
-               {"augment", o.augment},
-               {"mixup", o.mixup},
-               {"workers", o.workers},
-               {"drop_last", o.drop_last},
-               {"epochs", o.epochs},
-               {"steps", o.steps},
-               {"batch_size", o.batch_size},
-               {"lr", o.lr},
-               {"sched", o.sched},
-               {"min_lr", o.min_lr},
-               {"decay_epochs", o.decay_epochs},
-               {"decay_rate", o.decay_rate},
-               {"warmup_epochs", o.warmup_epochs},
-               {"warmup_lr", o.warmup_lr},
-               {"clip_grad", o.clip_norm},
-               {"clip_value", o.clip_value},
-               {"loss_scale", o.loss_scale},
-               {"on_nan", o.on_nan},
-               {"max_rollbacks", o.max_rollbacks},
-               {"patience", o.patience},
-               {"amp_dtype", o.amp_dtype},
-               {"optimizer", o.optimizer},
-               {"momentum", o.momentum},
-               {"nesterov", o.nesterov},
-               {"betas", o.betas},
-               {"no_bias_decay", o.no_bias_decay},
-               {"weight_decay", o.weight_decay},
-               {"seed", o.seed},
-               {"threads", o.threads},
-               {"parallel", o.parallel},
-               {"ranks", o.ranks},
-               {"stages", o.stages},
-               {"microbatches", o.microbatches},
-               {"models", o.models},
-               {"schedule", o.schedule},
-               {"lockstep", o.lockstep},
-               {"memory_budget", o.memory_budget},
-               {"transport", o.transport},
-               {"link", o.link},
-               {"checkpoint_every", o.checkpoint_every},
-               {"keep", o.keep},
-               {"keep_every", o.keep_every},
-               {"keep_best", o.keep_best},
-               {"resume", o.resume},
-               {"evaluate", o.evaluate},
-               {"plan", o.plan},
-               {"dtype", o.dtype},
-               {"profile", o.profile},
-               {"trace", o.trace},
-               {"tensorboard", o.tensorboard},
-               {"simulate", o.simulate}};
-  return j.dump(1) + "\n";
+  json j{{"command_line", o.command_line}};
+  for (const Flag& flag : flags())
+    if (change_by(flag, o) != Change::unrecorded) j[flag.key] = value_of(flag, o);
+  try {
+    return j.dump(1) + "\n";
+  } catch (const json::type_error&) {
+    throw Error(
+        "the command line, or --config's file, has text that is not UTF-8, which args.json cannot hold");
+  }
 }
 
 RunDirectory::RunDirectory(const TrainOptions& options) : directory_(options.output) {

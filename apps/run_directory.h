@@ -11,6 +11,7 @@
 #include "train_options.h"
 
 namespace tandem::apps {
+using namespace engine;
 
 struct Summary {
   std::vector<double> train_loss;     ///< per model, mean over the last epoch

@@ -9,6 +9,7 @@
 #include "train_options.h"
 
 namespace tandem::apps {
+using namespace engine;
 
 /// What a checkpoint of train_cifar knows of its run beside model and optimizer: run.json.
 struct RunState {

@@ -17,6 +17,7 @@
 #include "log.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 sigset_t watched() {

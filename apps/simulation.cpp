@@ -17,6 +17,7 @@
 #include "trace_file.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 constexpr std::int64_t kSimulatedBatches = 20;
@@ -53,7 +54,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   // Lanes of a stage with a core each do not disturb each other; with fewer cores they take turns.
   program.corun = busy <= cores.available ? 0.5 : 1.0;
   SimBackend sim(program);
-  tandem::run(sim, batches);
+  engine::run(sim, batches);
   directory.start(o);
   if (directory.keeps()) {
     profile.write(directory.path("profile.json"));

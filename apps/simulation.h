@@ -8,6 +8,7 @@
 #include "train_options.h"
 
 namespace tandem::apps {
+using namespace engine;
 
 /// What --simulate does: predicts how long steps of `program` take, from kernels measured on the data or from
 /// --profile, and prints and writes it.

@@ -13,6 +13,7 @@
 #include "output_file.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 std::string header(std::size_t models) {

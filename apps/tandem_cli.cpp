@@ -19,6 +19,7 @@
 namespace {
 
 using namespace tandem;
+using namespace tandem::engine;
 
 Program program_from(const std::string& file) {
   const std::string text = read_text("Program", file);

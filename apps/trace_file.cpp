@@ -7,6 +7,7 @@
 #include "train_options.h"
 
 namespace tandem::apps {
+using namespace engine;
 
 void write_trace(const std::string& file, const Timeline& timeline) {
   if (file.empty()) return;

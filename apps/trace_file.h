@@ -4,6 +4,7 @@
 #include <tandem/core/runtime/timeline.h>
 
 namespace tandem::apps {
+using namespace engine;
 
 /// Writes a timeline for ui.perfetto.dev, and says what of it is missing. An empty name means no file.
 void write_trace(const std::string& file, const Timeline& timeline);

@@ -12,7 +12,6 @@
 #include <tandem/core/base/team.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/mpi_comm.h>
-#include <tandem/nn/models/networks.h>
 
 #include "log.h"
 #include "signal_watch.h"
@@ -22,6 +21,7 @@
 namespace {
 
 using namespace tandem;
+using namespace tandem::engine;
 
 constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);
@@ -64,7 +64,7 @@ int main(int argc, char** argv) {
     signals.emplace();
     apps::require_standard_output();
     apps::TrainOptions options;
-    if (!apps::parse(argc, argv, nn::network_names(), options)) {
+    if (!apps::parse(argc, argv, options)) {
       apps::finish_standard_output();
       return 0;
     }

@@ -1,221 +1,205 @@
 #include "train_options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <functional>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/error.h>
+#include <tandem/dist/launch.h>
 
-#include "augment.h"
 #include "command_line.h"
-#include "config_file.h"
 #include "decimal.h"
-#include "log.h"
-#include "train_checks.h"
+#include "flags.h"
+#include "toml_text.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
-// An option that takes a number, or several: 0.1,0.05.
-template <class T>
-void add_list(CLI::App& app, const std::string& flag, std::vector<T>& values, const std::string& help) {
-  app.add_option_function<std::string>(
-         flag, [&values](const std::string& text) { values = decimals<T>(text); }, help)
+CLI::Option* add(CLI::App& app, const Flag& flag, bool& value) {
+  return app.add_flag(flag.names, value, flag.help);
+}
+
+template <class T> CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
+  return app.add_option(flag.names, value, flag.help);
+}
+
+// A number, or several: 0.1,0.05.
+template <class T> CLI::Option* add(CLI::App& app, const Flag& flag, std::vector<T>& values) {
+  return app
+      .add_option_function<std::string>(
+          flag.names, [&values](const std::string& text) { values = decimals<T>(text); }, flag.help)
       ->check([](const std::string& text) { return decimals<T>(text), std::string(); })
       ->type_name(std::string(CLI::detail::type_name<T>()) + ",...")
       ->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
 
-void add_data(CLI::App& app, TrainOptions& o, const std::vector<std::string>& archs) {
-  app.option_defaults()->group("Network and data");
-  app.add_option("-a,--arch", o.arch, fmt::format("network: {}", fmt::join(archs, ", ")));
-  app.add_option("--dtype", o.dtype, "of weights and arithmetic: f32, f64");
-  app.add_option("--data", o.data,
-                 "'synthetic' (drawn images), or a directory with CIFAR-10 or CIFAR-100 in binary format");
-  app.add_option("--synthetic-train", o.synthetic_train, "training images of --data synthetic");
-  app.add_option("--synthetic-test", o.synthetic_test, "test images of --data synthetic");
-  app.add_option("--bad-samples", o.bad_samples,
-                 "when images of --data cannot be read: stop, or skip:N to leave out up to N of each set");
-  app.add_option("--augment", o.augment,
-                 fmt::format("what is drawn anew for each image and epoch, joined by commas: {}",
-                             fmt::join(augmentations(), ", ")));
-  app.add_option("--mixup", o.mixup,
-                 "mix each image and its label with another of its batch, in parts drawn from\n"
-                 "Beta(alpha, alpha): alpha, such as 0.2 (0: do not)");
-  app.add_option("-j,--workers", o.workers,
-                 "threads a process that load batches ahead (0: each lane makes its own); they take cores\n"
-                 "from what --threads is by default. Losses stay the same at equal --threads");
-  app.add_flag("--drop-last,!--no-drop-last", o.drop_last,
-               "leave out the images that do not fill an epoch's last batch; else they are a batch of their\n"
-               "own size");
-  app.add_option("-b,--batch-size", o.batch_size, "images in the global batch: N ranks take 1/N each");
-  app.add_option("--epochs", o.epochs,
-                 "passes over the training images (0: as many as --steps takes, else 1)");
-  app.add_option("--steps", o.steps, "stop after this many batches (0: after --epochs)");
-  app.add_option("--patience", o.patience,
-                 "stop after this many epochs without a better test accuracy (0: never)");
-  app.add_option("--models", o.models, "models trained side by side (0: as many as --lr or --seed list)");
-  add_list(app, "--seed", o.seed,
-           "seed, or one per model: 1,2. Weights and dropout come from each model's own; the order\n"
-           "of samples and the drawn images, the same for all, from the first. With --models N a\n"
-           "single seed s means s, s+1, ..., s+N-1");
+void add_flags(CLI::App& app, TrainOptions& o) {
+  app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  for (const Flag& flag : flags()) {
+    CLI::Option* const option =
+        std::visit([&](auto member) { return add(app, flag, o.*member); }, flag.member);
+    option->group(flag.group)->configurable(flag.special != Special::not_in_config);
+    if (flag.special == Special::value_is_optional) option->expected(0, 1)->type_name("[FILE]");
+  }
+  add_config(app);
 }
 
-void add_optimizer(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Optimizer");
-  add_list(app, "--lr", o.lr, "learning rate, or one per model: 0.1,0.05");
-  app.add_option("--sched", o.sched, "learning rate over the run: constant, cosine, linear, step, multistep");
-  app.add_option("--min-lr", o.min_lr, "where cosine and linear end");
-  add_list(app, "--decay-epochs", o.decay_epochs,
-           "step: after every so many epochs; multistep: after these: 80,120");
-  app.add_option("--decay-rate", o.decay_rate, "what step and multistep multiply the rate with");
-  app.add_option("--warmup-epochs", o.warmup_epochs,
-                 "epochs in which the rate rises to --lr, before the schedule");
-  app.add_option("--warmup-lr", o.warmup_lr, "where it begins");
-  app.add_option("--amp-dtype", o.amp_dtype,
-                 "bf16: products and activations in it, weights and sums in f32; or none");
-  app.add_option(
-      "--loss-scale", o.loss_scale,
-      "multiplies the loss before backward by this power of two, which halves when gradients overflow\n"
-      "(their batch updates nothing) and doubles after 2000 batches that do not; 0: none");
-  app.add_option("--clip-grad", o.clip_norm,
-                 "scales the gradients together to this L2 norm where theirs is larger");
-  app.add_option("--clip-value", o.clip_value, "keeps each gradient's elements in ± this");
-  app.add_option(
-      "--on-nan", o.on_nan,
-      "a loss or gradient that is not finite: stop, skip the batch's update, or rollback: go back to the\n"
-      "last checkpoint, and on without the batch");
-  app.add_option("--max-rollbacks", o.max_rollbacks, "how often, before the run ends after all");
-  app.add_option("--opt", o.optimizer, "sgd, adam or adamw (decay apart from the gradient)");
-  app.add_option("--momentum", o.momentum, "of sgd");
-  app.add_flag("--nesterov", o.nesterov, "sgd looks ahead");
-  add_list(app, "--betas", o.betas, "of adam and adamw: for the means of gradients and of their squares");
-  app.add_flag("--no-bias-decay", o.no_bias_decay, "weight decay leaves out biases and normalizations");
-  app.add_option("--wd,--weight-decay", o.weight_decay, "weight decay");
+void check_value(const Flag& flag, const std::string& value) {
+  const std::vector<std::string>& texts = flag.allowed.texts;
+  if (!texts.empty() && !value.empty() && std::ranges::find(texts, value) == texts.end())  // empty: left open
+    throw Error(fmt::format("--{} '{}': it can be {}", flag.name, value, fmt::join(texts, ", ")));
 }
 
-void add_parallelism(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Parallelism");
-  app.add_option("--parallel", o.parallel,
-                 "none, data, pipeline; pipeline with --ranks above 1 is both (default: pipeline with\n"
-                 "--stages above 1, data with --ranks above 1 or under mpirun, else none)");
-  app.add_option("--ranks", o.ranks,
-                 "data-parallel copies (0: as many as mpirun started, else 2 under --parallel data, 1\n"
-                 "under pipeline)");
-  app.add_option("--stages", o.stages,
-                 "pipeline stages (0: as many as mpirun started, else 2, under --parallel pipeline)");
-  app.add_option("--microbatches", o.microbatches, "parts of a rank's share of the batch, one after another");
-  app.add_option("--schedule", o.schedule,
-                 "of the pipeline: plain (one micro-batch at a time), gpipe, 1f1b, or, with two batches or\n"
-                 "more in flight, pipedream, dualpipe. These two use weights that are some updates old: at\n"
-                 "the same --lr and --momentum they learn worse, so lower them (docs/training.md)");
-  app.add_flag("--lockstep", o.lockstep,
-               "stages wait for each other after every tick: slower, and simpler to read in a timeline");
-  app.add_option("--threads", o.threads, "per compute lane (0: cores / lanes)");
-  app.add_option("--transport", o.transport, "of ranks: threads, mpi (default: mpi under mpirun)");
-  app.add_option("--link", o.link,
-                 "make links between ranks this slow: bandwidth, latency or both: 1GB/s,50us");
+template <class T> void check_value(const Flag& flag, const T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    const auto& [least, most, texts, check] = flag.allowed;
+    if (static_cast<double>(value) < least)
+      throw Error(fmt::format("--{} {}: must be at least {}", flag.name, value, least));
+    if (static_cast<double>(value) > most)
+      throw Error(fmt::format("--{} {}: must be at most {:.0f}", flag.name, value, most));
+  } else {
+    for (const auto& item : value) check_value(flag, item);
+  }
 }
 
-void add_memory(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Memory");
-  app.add_option("--memory-budget", o.memory_budget, "per device, refused when too small: 512MB, 1GiB");
-  app.add_option("--plan", o.plan, "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md)");
+void check_values(const TrainOptions& o) {
+  for (const Flag& flag : flags()) {
+    std::visit([&](auto member) { check_value(flag, o.*member); }, flag.member);
+    try {
+      if (flag.allowed.check) flag.allowed.check(o);
+    } catch (const Error& e) {
+      throw Error(fmt::format("--{}: {}", flag.name, e.what()));
+    }
+  }
 }
 
-void add_output(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Output");
-  app.add_option(
-      "--output", o.output,
-      "run directory: args.json, config.toml, metrics.jsonl (each step), summary.csv (each epoch), summary.json,\n"
-      "a file for TensorBoard; with --simulate also profile.json, and program.json for tandem sim.\n"
-      "One that holds a run is refused");
-  app.add_flag("--force", o.force, "replace the run that --output holds")->configurable(false);
-  app.add_option(
-         "--trace", o.trace,
-         fmt::format(
-             "write a timeline, for ui.perfetto.dev, of the first {} steps of each lane: to this file,\n"
-             "or without one to trace.json in --output",
-             kSpansPerLane))
-      ->expected(0, 1)
-      ->type_name("[FILE]");
-  app.add_option(
-      "--tensorboard", o.tensorboard,
-      "batches between what --output's event file for TensorBoard has of losses and rates (0: no file)");
-  app.add_option("-p,--print-freq", o.print_every,
-                 "batches between printed lines, and after ten seconds without one; images/s\n"
-                 "is the mean over them");
-  app.add_option("--log-level", o.log_level,
-                 fmt::format("messages to print, the result apart: {}", fmt::join(log_levels(), ", ")));
+// One value for all models, or one for each.
+template <class T> void per_model(const char* flag, std::vector<T>& values, int models) {
+  if (values.size() == 1) values.resize(static_cast<std::size_t>(models), values[0]);
+  if (static_cast<int>(values.size()) != models)
+    throw Error(fmt::format("{}: {} for {}; give one, or one for each", flag,
+                            counted(std::ssize(values), "value"), counted(models, "model")));
 }
 
-void add_checkpoints(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Checkpoints (docs/checkpoints.md)");
-  app.add_option(
-      "--checkpoint-every", o.checkpoint_every,
-      "batches between checkpoints, in --output's checkpoints/step-N; one at the end too (0: that alone)");
-  app.add_option("--keep", o.keep, "newest checkpoints that stay, at least 2");
-  app.add_option("--keep-every", o.keep_every, "those of every so many batches stay as well (0: none)");
-  app.add_flag("--keep-best", o.keep_best,
-               "evaluate with each checkpoint; the one of the best test accuracy stays as well");
-  app.add_option(
-      "--resume", o.resume,
-      "go on from a checkpoint: its directory, the newest whole one in a directory or run, or auto:\n"
-      "--output's newest, if it has one. A .safetensors file gives the first weights alone");
-  app.add_flag("-e,--evaluate", o.evaluate,
-               "test the weights that --resume names: trains nothing, and writes nothing");
+void settle_models(TrainOptions& o) {
+  if (o.models == 0) o.models = static_cast<int>(std::max(o.lr.size(), o.seed.size()));
+  if (o.seed.size() == 1)  // models without seeds of their own differ all the same
+    for (int m = 1; m < o.models; ++m) o.seed.push_back(o.seed[0] + static_cast<std::uint64_t>(m));
+  per_model("--lr", o.lr, o.models);
+  per_model("--seed", o.seed, o.models);
 }
 
-void add_simulation(CLI::App& app, TrainOptions& o) {
-  app.option_defaults()->group("Simulation");
-  app.add_flag("--simulate", o.simulate,
-               "predict this run instead of training: measures every kernel, then simulates. Each stage\n"
-               "is taken to have --threads cores of its own");
-  app.add_option("--profile", o.profile,
-                 "with --simulate: costs from the profile.json of an earlier --simulate --output, with the\n"
-                 "same network, batch, ranks, stages and micro-batches");
+// From what the user says and what mpirun says, who there is.
+void settle_ranks(TrainOptions& o) {
+  const LaunchEnvironment env = launch_environment();
+  if (o.transport.empty()) o.transport = env.launched && env.size > 1 ? "mpi" : "threads";
+  if (o.transport == "threads" && env.launched && env.size > 1)
+    throw Error(
+        fmt::format("mpirun started {}, but --transport threads runs in one; leave out one of the two",
+                    counted(env.size, "process")));
+  const int world = o.transport == "mpi" ? env.size : 0;  // 0: as many as asked for
+  if (o.parallel.empty()) o.parallel = o.stages > 1 ? "pipeline" : o.ranks > 1 || world > 1 ? "data" : "none";
+  if (o.parallel != "pipeline" && o.stages > 1)
+    throw Error(fmt::format("--stages {} needs --parallel pipeline", o.stages));
+  if (o.parallel == "none" && o.ranks > 1)
+    throw Error(fmt::format("--ranks {} needs --parallel data or pipeline", o.ranks));
+  if (o.parallel == "pipeline" && o.stages == 0)
+    o.stages = world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 2;
+  if (o.stages == 0) o.stages = 1;
+  if (o.parallel == "none") o.ranks = 1;
+  if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
+  if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.stages) : 1;
+  if (world > 0 && !o.simulate && o.ranks * o.stages != world)
+    throw Error(fmt::format("mpirun started {}, but --parallel {} with --ranks {} × --stages {} needs {}",
+                            counted(world, "rank"), o.parallel, o.ranks, o.stages, o.ranks * o.stages));
+}
+
+// Checks of several flags together.
+void check_combinations(const TrainOptions& o) {
+  if ((o.sched == "step" || o.sched == "multistep") && o.decay_epochs.empty())
+    throw Error(fmt::format("--sched {} needs --decay-epochs", o.sched));
+  if (o.sched == "step" && o.decay_epochs.size() > 1)
+    throw Error("--sched step takes one number of --decay-epochs; multistep takes several");
+  if (o.amp_dtype != "none" && o.dtype != "f32")
+    throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
+  if (o.on_nan == "rollback" && o.checkpoint_every == 0)
+    throw Error("--on-nan rollback needs --checkpoint-every, which says where the run may go back to");
+  if (o.keep_every > 0 && o.keep_every % o.checkpoint_every != 0)
+    throw Error(fmt::format("--keep-every {} is no multiple of --checkpoint-every {}, so few would be kept",
+                            o.keep_every, o.checkpoint_every));
+  if (o.resume == "auto" && o.output.empty())
+    throw Error("--resume auto needs --output, whose checkpoints it looks for");
+  const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
+  if (o.batch_size % parts != 0) {
+    const std::int64_t below = o.batch_size / parts * parts, above = below + parts;
+    throw Error(fmt::format("--batch-size {} is not divided by {} × {}; the nearest that is: {}{}",
+                            o.batch_size, counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
+                            below > 0 ? fmt::format("{} or ", below) : "", above));
+  }
+}
+
+// Fills in what the command line leaves open, and checks the whole. `given` tells whether the flag --name was
+// on the command line or in --config's file.
+void settle(TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
+  check_values(o);
+  settle_models(o);
+  settle_ranks(o);
+  check_values(o);                  // with what follows from other flags
+  for (const Flag& flag : flags())  // what the user asks for must happen, or be refused
+    if (flag.without_effect && given(flag.name))
+      if (const std::string why = flag.without_effect(o); !why.empty())
+        throw Error(fmt::format("--{} has no effect {}", flag.name, why));
+  check_combinations(o);
+  if (given("trace") && o.trace.empty()) {
+    if (o.output.empty())
+      throw Error("--trace without a file writes trace.json into --output; add one of the two");
+    o.trace = o.output + "/trace.json";
+  }
+  if (o.epochs == 0 && o.steps == 0) o.epochs = 1;
 }
 
 }  // namespace
 
 std::int64_t parse_bytes(const std::string& text) {
   constexpr double kMost = 1e15;
-  double value = -1;
+  double number = -1;
   const char* const end = text.data() + text.size();
-  const std::string unit(std::from_chars(text.data(), end, value).ptr, end);
-  const std::vector<std::pair<std::string, double>> units = {{"", 1},
-                                                             {"B", 1},
-                                                             {"kB", 1e3},
-                                                             {"MB", 1e6},
-                                                             {"GB", 1e9},
-                                                             {"KiB", 1024.0},
-                                                             {"MiB", 1024.0 * 1024},
-                                                             {"GiB", 1024.0 * 1024 * 1024}};
-  for (const auto& [name, factor] : units)
-    if (name == unit && value >= 0 && value * factor <= kMost)
-      return static_cast<std::int64_t>(value * factor);
-  throw Error(
-      fmt::format("'{}' is no amount of memory; write bytes, or a number with kB, MB, GB, KiB, MiB or GiB, "
-                  "at most {:.0f} GB",
-                  text, kMost / 1e9));
+  const std::string unit(std::from_chars(text.data(), end, number).ptr, end);
+  std::string factor = "1" + unit;  // CLI11 knows the units, but multiplies whole numbers alone
+  try {
+    if (std::ranges::all_of(unit, [](unsigned char c) { return std::isalpha(c) != 0; })) {
+      CLI::AsSizeValue(/*kb_is_1000=*/true)(factor);
+      if (const double bytes = number * std::stod(factor); bytes >= 1 && bytes <= kMost)
+        return static_cast<std::int64_t>(bytes);
+    }
+  } catch (const CLI::ValidationError&) {  // no such unit
+  }
+  throw Error(fmt::format(
+      "'{}' is no amount of memory; write bytes, or a number with K, M, G, kB, MB or GB (powers of 1000), or with "
+      "KiB, MiB or GiB (powers of 1024), at least 1 byte and at most {:.0f} GB",
+      text, kMost / 1e9));
 }
 
-bool parse(int argc, char** argv, const std::vector<std::string>& archs, TrainOptions& o) {
+bool parse(int argc, char** argv, TrainOptions& o) {
   CLI::App app{"Trains an image classifier on CIFAR.", "train_cifar"};
-  app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_data(app, o, archs);
-  add_optimizer(app, o);
-  add_parallelism(app, o);
-  add_memory(app, o);
-  add_output(app, o);
-  add_checkpoints(app, o);
-  add_simulation(app, o);
-  add_config(app);
+  add_flags(app, o);
   if (!parse_command_line(app, argc, argv)) return false;
   for (int i = 0; i < argc; ++i) o.command_line += (i ? " " : "") + std::string(argv[i]);
-  o.config = to_config(app);
-  settle(o, archs, [&](const std::string& flag) { return app.count(flag) > 0; });
+  const auto given = [&](const std::string& name) { return app.count("--" + name) > 0; };
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  for (const Flag& flag : flags())
+    if (given(flag.name) && flag.special != Special::not_in_config &&
+        flag.special != Special::not_in_config_toml)
+      config[flag.name] = value_of(flag, o);
+  o.config = to_toml(config);
+  settle(o, given);
   return true;
 }
 

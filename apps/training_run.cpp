@@ -26,6 +26,7 @@
 #include "trace_file.h"
 
 namespace tandem::apps {
+using namespace engine;
 namespace {
 
 // Per model.

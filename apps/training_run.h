@@ -18,6 +18,7 @@
 #include "train_options.h"
 
 namespace tandem::apps {
+using namespace engine;
 
 /// What train_cifar is: a Trainer made of options, with a run directory, checkpoints, progress and signals
 /// around it.

@@ -7,8 +7,10 @@
 #include <mutex>
 #include <vector>
 
-#include <tandem/tandem.h>
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/engine.h>
 using namespace tandem;
+using namespace tandem::engine;
 
 constexpr int kSamples = 256, kModels = 2, kMicrobatches = 2;
 

@@ -18,6 +18,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {

@@ -6,7 +6,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // With the module's name where there is no such rule.
@@ -88,4 +88,4 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
   return {std::move(graph), std::move(result)};
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

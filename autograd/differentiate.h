@@ -4,7 +4,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A graph with its own backward pass appended.
 struct Differentiated {
@@ -17,4 +17,4 @@ struct Differentiated {
 /// Backward nodes inherit path, stage, micro-batch and rng_id of the node they differentiate.
 Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId> wrt);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The graph of a step under construction, with the values in it that something is still to be done with.
 struct TrainingGraph {
@@ -14,4 +14,4 @@ struct TrainingGraph {
   std::map<std::string, ValueId> results;  ///< scaled and summed over micro-batches; not yet delivered
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -10,6 +10,7 @@
 #include <tandem/core/base/memory.h>
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)

@@ -27,6 +27,7 @@
 namespace {
 
 using namespace tandem;
+using namespace tandem::engine;
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTensorFloats = 2'500'000;  // 10 MB
@@ -42,8 +43,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::map<std::string, Tensor> some_state(std::int64_t tensors) {
-  std::map<std::string, Tensor> state;
+StateDict some_state(std::int64_t tensors) {
+  StateDict state;
   for (std::int64_t i = 0; i < tensors; ++i)
     state.emplace(fmt::format("layer{}.weight", i),
                   Tensor::full({DType::f32, {kTensorFloats}}, 0.5 + static_cast<double>(i)));
@@ -51,7 +52,7 @@ std::map<std::string, Tensor> some_state(std::int64_t tensors) {
 }
 
 // In the pieces in which a checkpoint is written.
-double plain_seconds(const std::string& path, const std::map<std::string, Tensor>& state) {
+double plain_seconds(const std::string& path, const StateDict& state) {
   const double begin = steady_seconds();
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
   bool fine = file >= 0;
@@ -63,11 +64,11 @@ double plain_seconds(const std::string& path, const std::map<std::string, Tensor
   return steady_seconds() - begin;
 }
 
-std::vector<CheckpointFile> files_of(const std::map<std::string, Tensor>& state) {
+std::vector<CheckpointFile> files_of(const StateDict& state) {
   return {{"model.safetensors", [&](const Sink& sink) { nn::write_safetensors(state, sink); }}};
 }
 
-void compare_speeds(const fs::path& folder, const std::map<std::string, Tensor>& state, int rounds) {
+void compare_speeds(const fs::path& folder, const StateDict& state, int rounds) {
   std::vector<double> plain, checkpoint;
   for (int round = 0; round < rounds; ++round) {
     plain.push_back(plain_seconds(folder / "plain", state));
@@ -91,7 +92,7 @@ struct Net : nn::Module {
 };
 
 // Steps on one thread, so that the writer has a core where there are two.
-void compare_steps(const fs::path& folder, const std::map<std::string, Tensor>& state, int rounds) {
+void compare_steps(const fs::path& folder, const StateDict& state, int rounds) {
   Net net;
   net.initialize(1);
   TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),

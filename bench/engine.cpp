@@ -22,6 +22,7 @@
 #include "schedule_builder.h"
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 double seconds_of_clock(clockid_t clock) {
@@ -188,7 +189,7 @@ int main(int argc, char** argv) {
     report_planning("one device", training_step(174));
     report_planning("DualPipe on four devices", training_step(176, 4));
     report_overhead("a step on one lane, nothing computed", chain(2000));
-    report_overhead("a step on four lanes, nothing computed", tandem::planned(training_step(174)));
+    report_overhead("a step on four lanes, nothing computed", tandem::engine::planned(training_step(174)));
     report_waiting();
   });
 }

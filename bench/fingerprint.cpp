@@ -10,12 +10,14 @@
 
 #include <tandem/core/base/checksum.h>
 #include <tandem/core/base/team.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/runtime/load_state.h>
+#include <tandem/engine.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/plan/over_models.h>
-#include <tandem/tandem.h>
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 class Mix {
@@ -79,7 +81,7 @@ void print(Case c) {
   net->initialize(1);
   DatasetPtr data = mapped(std::make_shared<MemoryDataset>(draw_cifar(c.batch * 5 / 2, 0)),
                            {std::make_shared<Normalize>(kCifarMean, kCifarStd)});
-  std::vector<std::map<std::string, Tensor>> states;
+  std::vector<StateDict> states;
   for (auto seed : c.seeds) {
     net->initialize(seed);
     states.push_back({});

@@ -7,6 +7,7 @@
 #include <tandem/core/base/team.h>
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 double seconds_of(clockid_t clock) {

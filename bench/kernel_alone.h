@@ -7,6 +7,7 @@
 #include <tandem/core/runtime/host.h>
 
 namespace tandem::bench {
+using namespace engine;
 
 /// The CPU kernel of an op by itself, on operands of its own that hold small numbers.
 class KernelAlone {

@@ -5,6 +5,7 @@
 #include "schedule_builder.h"
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 constexpr int kGroup = 8;  // layers reduced together

@@ -2,6 +2,7 @@
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::bench {
+using namespace engine;
 
 /// The training step of a residual network as a schedule: convolution, batch norm, ReLU and a skip over every
 /// two layers, their derivatives, updates with momentum, all-reduces of eight layers' gradients beside the

@@ -11,12 +11,13 @@
 #include <tandem/autograd/differentiate.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/team.h>
+#include <tandem/engine.h>
 #include <tandem/ops/cpu/onednn.h>
-#include <tandem/tandem.h>
 
 #include "command_line.h"
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 struct Options {

@@ -26,6 +26,7 @@
 #include "command_line.h"
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 constexpr std::int64_t kImages = 10'000;

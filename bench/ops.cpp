@@ -26,6 +26,7 @@
 #include "kernel_alone.h"
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 struct Options {

@@ -14,11 +14,12 @@
 #include <vector>
 
 #include <tandem/core/runtime/profile.h>
-#include <tandem/tandem.h>
+#include <tandem/engine.h>
 
 #include "command_line.h"
 
 using namespace tandem;
+using namespace tandem::engine;
 
 namespace {
 
@@ -41,8 +42,7 @@ struct Zeros : Host {
   void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
 };
 
-double seconds_a_step(const Program& program, const std::map<std::string, Tensor>& state,
-                      const LinkModel* link) {
+double seconds_a_step(const Program& program, const StateDict& state, const LinkModel* link) {
   Zeros host;
   const ThreadWorld world(2);
   std::vector<std::unique_ptr<Comm>> comms;

@@ -9,14 +9,15 @@
 
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/kernel.h>
+#include <tandem/engine.h>
 #include <tandem/nn/models/networks.h>
-#include <tandem/tandem.h>
 
 #include "ceilings.h"
 #include "command_line.h"
 #include "kernel_alone.h"
 
 namespace tandem::bench {
+using namespace engine;
 namespace {
 
 struct Options {

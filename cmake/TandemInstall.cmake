@@ -2,11 +2,23 @@
 include(CMakePackageConfigHelpers)
 
 install(TARGETS tandem EXPORT TandemTargets DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(folder ${TANDEM_FOLDERS})
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem/${folder}
-          FILES_MATCHING PATTERN "*.h" PATTERN cpu EXCLUDE PATTERN reference EXCLUDE)  # of kernels: the library's own
-endforeach()
-install(FILES ${PROJECT_SOURCE_DIR}/include/tandem.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem)
+# Of the headers those of the front door: tandem.h, engine.h, and what they include.
+set(headers tandem.h engine.h)
+set(pending ${headers})
+while(pending)
+  list(POP_FRONT pending header)
+  get_filename_component(file ${PROJECT_BINARY_DIR}/include/tandem/${header} REALPATH)
+  file(STRINGS ${file} lines REGEX "^#include <tandem/")
+  foreach(line ${lines})
+    string(REGEX REPLACE "^#include <tandem/([^>]+)>.*" "\\1" included "${line}")
+    if(NOT included IN_LIST headers)
+      list(APPEND headers ${included})
+      list(APPEND pending ${included})
+    endif()
+  endforeach()
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${file} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tandem/${folder})
+endwhile()
 if(TANDEM_APPS)
   set_target_properties(tandem_cli train_cifar PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   install(TARGETS tandem_cli train_cifar RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

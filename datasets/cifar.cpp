@@ -10,6 +10,8 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem {
+using namespace engine;
+
 namespace fs = std::filesystem;
 
 namespace {

@@ -9,6 +9,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 constexpr float kPi = std::numbers::pi_v<float>;

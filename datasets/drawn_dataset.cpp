@@ -9,6 +9,7 @@
 #include <tandem/datasets/draw.h>
 
 namespace tandem {
+using namespace engine;
 
 DrawnDataset::DrawnDataset(std::int64_t size, std::uint64_t seed, std::int64_t first_index)
     : size_(size), seed_(seed), first_index_(first_index) {

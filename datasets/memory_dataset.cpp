@@ -9,6 +9,7 @@
 #include <tandem/core/base/checksum.h>
 
 namespace tandem {
+using namespace engine;
 
 MemoryDataset::MemoryDataset(TensorType type, std::vector<std::uint8_t> bytes,
                              std::vector<std::int32_t> labels, int classes)

@@ -9,6 +9,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 /// Beta(alpha, alpha) by Jöhnk (1964), in logarithms: u^(1/alpha) underflows for a small alpha. A try

@@ -6,6 +6,7 @@
 #include <tandem/datasets/dataset.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 InputFile opened(std::string file, const std::string& of) try {

@@ -19,7 +19,7 @@ class RecordFile {
   void read(std::int64_t record, std::span<std::uint8_t> out) const;
 
  private:
-  InputFile file_;
+  engine::InputFile file_;
   std::int64_t record_bytes_, records_ = 0;
 };
 

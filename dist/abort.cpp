@@ -2,7 +2,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 bool AbortFlag::raise(const std::string& reason) {
   const std::lock_guard lock(mutex_);
@@ -18,4 +18,4 @@ void AbortFlag::check() const {
   throw Aborted(reason_);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

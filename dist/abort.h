@@ -3,7 +3,7 @@
 #include <mutex>
 #include <string>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A run's stop signal: raised once, with the first reason given.
 class AbortFlag {
@@ -29,4 +29,4 @@ class AbortAware {
   virtual void throw_if_aborted() = 0;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

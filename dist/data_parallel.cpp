@@ -8,7 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/ops/collective.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Puts the sums over the replicas in the place of `values`.
@@ -87,4 +87,4 @@ TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
   return training;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

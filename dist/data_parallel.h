@@ -4,7 +4,7 @@
 
 #include <tandem/autograd/training_graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Appends the all-reduces of a data-parallel step: gradients group by group, each group's tensors placed
 /// side by side, the rest tensor by tensor in the order in which backward makes them; and the results.
@@ -15,4 +15,4 @@ namespace tandem {
 TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
                               const std::vector<std::vector<std::string>>& groups);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 
 #include <climits>
 
-namespace tandem {
+namespace tandem::engine {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared between processes");
 
@@ -28,4 +28,4 @@ void Doorbell::wait(std::uint32_t seen, std::chrono::nanoseconds limit) {
   sleepers_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Wakes threads that would otherwise poll, also across processes: a plain object in memory that they share.
 /// A ring says "look again", no more; one that comes between look and sleep is not lost, because a sleeper
@@ -20,4 +20,4 @@ class Doorbell {
   std::atomic<std::uint32_t> sleepers_{0};
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Two ranks: no partial sums to keep, which takes half the time of the general way.
@@ -66,4 +66,4 @@ void fold_ranks(DType dtype, std::span<const std::byte* const> sources,
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// True for the element types that ranks can sum: f32, f64, i32, i64 (integers wrap around).
 bool can_sum(DType dtype);
@@ -19,4 +19,4 @@ std::string_view summable_dtypes();
 void fold_ranks(DType dtype, std::span<const std::byte* const> sources,
                 std::span<std::byte* const> destinations, std::int64_t first, std::int64_t count);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 std::string join_ranks(std::span<const int> ranks) { return fmt::format("{}", fmt::join(ranks, ", ")); }
 
@@ -27,4 +27,4 @@ void check_peer(const char* call, int rank, int peer, int size) {
         fmt::format("rank {}: {} with rank {}, which is not another rank of the {}", rank, call, peer, size));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// "0, 2, 3"
 std::string join_ranks(std::span<const int> ranks);
@@ -14,4 +14,4 @@ std::size_t index_in_group(std::span<const int> group, int rank, int size);
 /// Throws Error unless `peer` is another rank of [0, size). `call` is "send" or "receive".
 void check_peer(const char* call, int rank, int peer, int size);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 struct Names {
@@ -54,4 +54,4 @@ LaunchEnvironment launch_environment() {
   return launch_environment([](const char* name) -> const char* { return std::getenv(name); });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,7 +1,7 @@
 #pragma once
 #include <functional>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// How this process was started.
 struct LaunchEnvironment {
@@ -18,4 +18,4 @@ struct LaunchEnvironment {
 LaunchEnvironment launch_environment();
 LaunchEnvironment launch_environment(const std::function<const char*(const char*)>& get);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 
 #ifndef TANDEM_HAS_MPI
 
-namespace tandem {
+namespace tandem::engine {
 
 struct MpiSession::State {};
 bool has_mpi() { return false; }
@@ -22,7 +22,7 @@ int MpiSession::local_rank() const { return 0; }
 std::unique_ptr<Comm> MpiSession::comm(const MpiOptions&) { return nullptr; }
 void end_mpi_job(int code) { std::_Exit(code); }
 
-}  // namespace tandem
+}  // namespace tandem::engine
 
 #else
 
@@ -44,7 +44,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <tandem/dist/mpi_wire.h>
 #include <tandem/dist/wait.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 using namespace mpi_wire;
 
@@ -403,6 +403,6 @@ void end_mpi_job(int code) {
   std::_Exit(code);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine
 
 #endif

@@ -5,7 +5,7 @@
 #include <tandem/core/runtime/comm.h>
 #include <tandem/dist/launch.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 struct MpiOptions {
   /// Long all-reduces move and sum pieces of this many bytes (rounded to 64); twice that per peer is scratch.
@@ -53,4 +53,4 @@ class MpiSession {
 /// error: nothing is unwound or flushed.
 [[noreturn]] void end_mpi_job(int code);
 
-}  // namespace tandem
+}  // namespace tandem::engine

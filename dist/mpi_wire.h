@@ -26,7 +26,7 @@
 #include <tandem/dist/doorbell.h>
 #include <tandem/dist/wait.h>
 
-namespace tandem::mpi_wire {
+namespace tandem::engine::mpi_wire {
 
 inline void check(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
@@ -278,5 +278,5 @@ class Tags {
   std::unordered_map<std::uint64_t, std::uint64_t> hashed_;
 };
 
-}  // namespace tandem::mpi_wire
+}  // namespace tandem::engine::mpi_wire
 #endif

@@ -11,7 +11,7 @@
 #include <tandem/dist/group.h>
 #include <tandem/dist/wait.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 // A chance to meet before the caller goes to sleep.
 template <class Done> void poll_unlocked(std::unique_lock<std::mutex>& lock, Done done) {
@@ -221,4 +221,4 @@ void Meeting::finish(Round& round, const std::shared_ptr<const std::string>& err
   round.changed.notify_all();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,7 +12,7 @@
 #include <tandem/core/base/types.h>
 #include <tandem/dist/abort.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// One direction of one channel between two threads: the end that comes second copies from the sender's
 /// buffer into the receiver's, and the first, asleep until then, is woken when that is done.
@@ -93,4 +93,4 @@ class Meeting {
   std::vector<std::unique_ptr<Round>> rounds_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,7 +12,7 @@
 #include <tandem/dist/group.h>
 #include <tandem/dist/rendezvous.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 struct ThreadWorld::State {
   explicit State(int size) : size(size) {}
@@ -118,4 +118,4 @@ std::vector<std::unique_ptr<Comm>> thread_comms(int ranks) {
   return comms;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

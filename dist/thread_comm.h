@@ -5,7 +5,7 @@
 
 #include <tandem/core/runtime/comm.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Ranks that are threads of one process: for tests, teaching, and pipelines on one machine. A rank may
 /// itself use several threads (lanes), each on channels of its own.
@@ -33,4 +33,4 @@ class ThreadWorld {
 /// For a Session whose ranks are threads of this process: the Comm of each of them; none for a single rank.
 std::vector<std::unique_ptr<Comm>> thread_comms(int ranks);
 
-}  // namespace tandem
+}  // namespace tandem::engine

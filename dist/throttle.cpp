@@ -13,7 +13,7 @@
 #include <tandem/dist/group.h>
 #include <tandem/dist/wait.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -108,4 +108,4 @@ std::unique_ptr<Comm> throttle(std::unique_ptr<Comm> inner, const LinkModel& lin
   return std::make_unique<ThrottledComm>(std::move(inner), link);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 #include <tandem/core/runtime/comm.h>
 #include <tandem/dist/link.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A Comm as slow as the given link, or slower where `inner` is: from the moment every end has called,
 ///   - a transfer takes at least `transfer_seconds`, an all-reduce at least `all_reduce_seconds`
@@ -16,4 +16,4 @@ namespace tandem {
 /// infinite model.
 std::unique_ptr<Comm> throttle(std::unique_ptr<Comm> inner, const LinkModel& link);
 
-}  // namespace tandem
+}  // namespace tandem::engine

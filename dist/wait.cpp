@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 using namespace std::chrono_literals;
@@ -53,4 +53,4 @@ void Backoff::pause() {
   extra_looks_ = bell_.rings() != seen_ ? kExtraLooks : 0;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/dist/doorbell.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Sleeps until `when` without spinning, to within some microseconds: the calling thread's timer slack is
 /// set to its minimum.
@@ -45,4 +45,4 @@ class Backoff {
   bool long_wait_ = false;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,0 +1,37 @@
+#pragma once
+/// Tandem for those who build on its engine, in namespace tandem::engine: graphs, ops and kernels, Programs
+/// and the passes that make them, backends, ranks and timelines.
+#include <tandem/tandem.h>
+
+// Graphs
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/graph_edit.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/op.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/apply.h>
+#include <tandem/ops/mapped.h>
+
+// Passes
+#include <tandem/autograd/differentiate.h>
+#include <tandem/autograd/vmap.h>
+#include <tandem/plan/build.h>
+
+// Programs
+#include <tandem/core/schedule/program.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/core/schedule/verify.h>
+#include <tandem/memory/placement.h>
+
+// Runs
+#include <tandem/core/runtime/backend.h>
+#include <tandem/core/runtime/host.h>
+#include <tandem/core/runtime/profile.h>
+#include <tandem/core/runtime/session.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/core/runtime/timeline.h>
+#include <tandem/dist/thread_comm.h>
+#include <tandem/dist/throttle.h>
+#include <tandem/train/non_finite.h>

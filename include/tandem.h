@@ -1,20 +1,41 @@
 #pragma once
-/// Everything a program that builds and trains models includes.
-#include <tandem/autograd/differentiate.h>
-#include <tandem/autograd/vmap.h>
+/// Tandem for programs that build and train models, in namespace tandem: tensors, functions, modules, data,
+/// training steps, training runs and weights. <tandem/engine.h> has what these are made of.
+
+// Tensors, and functions of them
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
-#include <tandem/core/graph/graph.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/tensor.h>
-#include <tandem/core/graph/trace.h>
-#include <tandem/core/runtime/backend.h>
-#include <tandem/core/runtime/host.h>
-#include <tandem/core/runtime/profile.h>
-#include <tandem/core/runtime/session.h>
-#include <tandem/core/runtime/sim_backend.h>
-#include <tandem/core/runtime/timeline.h>
-#include <tandem/core/schedule/program.h>
+#include <tandem/ops/activation.h>
+#include <tandem/ops/conv.h>
+#include <tandem/ops/eager.h>
+#include <tandem/ops/group_norm.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/init.h>
+#include <tandem/ops/loss.h>
+#include <tandem/ops/matmul.h>
+#include <tandem/ops/norm.h>
+#include <tandem/ops/pointwise.h>
+#include <tandem/ops/pool.h>
+#include <tandem/ops/random.h>
+#include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
+#include <tandem/ops/update.h>
+
+// Modules, networks and their weights
+#include <tandem/nn/layers.h>
+#include <tandem/nn/models/convnet.h>
+#include <tandem/nn/models/mlp.h>
+#include <tandem/nn/models/networks.h>
+#include <tandem/nn/models/resnet.h>
+#include <tandem/nn/models/snn.h>
+#include <tandem/nn/models/vgg.h>
+#include <tandem/nn/module.h>
+#include <tandem/nn/pool_layers.h>
+#include <tandem/nn/summary.h>
+#include <tandem/nn/weights.h>
+
+// Data
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/draw.h>
 #include <tandem/datasets/drawn_dataset.h>
@@ -29,43 +50,14 @@
 #include <tandem/datasets/transforms/normalize.h>
 #include <tandem/datasets/transforms/random_crop.h>
 #include <tandem/datasets/transforms/random_flip.h>
-#include <tandem/dist/link.h>
-#include <tandem/dist/thread_comm.h>
-#include <tandem/dist/throttle.h>
-#include <tandem/nn/layers.h>
-#include <tandem/nn/models/convnet.h>
-#include <tandem/nn/models/mlp.h>
-#include <tandem/nn/models/networks.h>
-#include <tandem/nn/models/resnet.h>
-#include <tandem/nn/models/snn.h>
-#include <tandem/nn/models/vgg.h>
-#include <tandem/nn/module.h>
-#include <tandem/nn/pool_layers.h>
-#include <tandem/nn/summary.h>
-#include <tandem/nn/weights.h>
-#include <tandem/ops/activation.h>
-#include <tandem/ops/conv.h>
-#include <tandem/ops/eager.h>
-#include <tandem/ops/group_norm.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/init.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/mapped.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/pointwise.h>
-#include <tandem/ops/pool.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/shape.h>
-#include <tandem/ops/update.h>
-#include <tandem/plan/build.h>
+
+// Training
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/plan/strategy.h>
 #include <tandem/train/checkpoint_store.h>
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/event_file.h>
 #include <tandem/train/lr_schedule.h>
-#include <tandem/train/non_finite.h>
 #include <tandem/train/train_checkpoint.h>
 #include <tandem/train/train_step.h>
 #include <tandem/train/trainer.h>

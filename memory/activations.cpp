@@ -10,7 +10,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_edit.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 std::string name_of(const Node& n) {  // what the model itself does, outside its modules, has no path
@@ -118,4 +118,4 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
   return {chosen.begin(), chosen.end()};
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

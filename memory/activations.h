@@ -4,7 +4,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Which activations to take off the device, or to compute again. A name is "module op" ("block0 relu": that
 /// module's relu; "reduce": the model's own, outside all modules), or a module, meaning every activation in
@@ -27,4 +27,4 @@ std::vector<ValueId> select_activations(const Graph& graph, const Selection& sel
 std::vector<NodeId> backward_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& readers,
                                      ValueId v);
 
-}  // namespace tandem
+}  // namespace tandem::engine

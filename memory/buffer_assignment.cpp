@@ -10,7 +10,7 @@
 #include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/ops/copy.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
@@ -153,4 +153,4 @@ BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> orde
   return BufferAssigner(graph, order).take();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/schedule/lower.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Copies every operand that an op with `Op::joins_operands` cannot have to itself: one that another node
 /// reads, that is a view or a state's memory, or that the op takes twice. `assign_buffers` wants such a
@@ -19,4 +19,4 @@ Graph copy_shared_operands(const Graph& graph);
 /// Throws Error where an operand to be joined lies somewhere else already.
 BufferAssignment assign_buffers(const Graph& graph, std::span<const NodeId> order);
 
-}  // namespace tandem
+}  // namespace tandem::engine

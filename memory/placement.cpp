@@ -11,7 +11,7 @@
 #include <tandem/core/schedule/happens_before.h>
 #include <tandem/core/schedule/waits.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // What decides whether two blocks may share bytes; positions count on from unit 0, for index 0.
@@ -196,4 +196,4 @@ Program planned(Program schedule) {
   return placed(with_waits(with_slots(std::move(schedule))));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Gives every block its lifetime, its release point and its address.
 ///
@@ -16,4 +16,4 @@ Program placed(Program program);
 /// and addresses. Not yet verified.
 Program planned(Program schedule);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/memory/activations.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kLarge = 64 << 10;  // bytes: of less it saves nothing worth a kernel
@@ -113,4 +113,4 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
 
 std::vector<ValueId> cheap_activations(const Graph& graph) { return CheapActivations(graph).find(); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Backward's readers get the values computed again, just before they need them, from what is kept. Each
 /// value is read by backward, or by what makes another one of them. Draws the same random numbers; never
@@ -16,4 +16,4 @@ Graph insert_recomputes(const Graph& graph, const std::vector<ValueId>& values);
 /// kept for it. For `insert_recomputes`; comes after pointwise ops are fused.
 std::vector<ValueId> cheap_activations(const Graph& graph);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 #include <tandem/memory/activations.h>
 #include <tandem/ops/copy.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
   GraphEdit edit(g);
@@ -51,4 +51,4 @@ Program with_copy_waits(Program p, int release_distance) {
   return p;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

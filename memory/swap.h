@@ -4,7 +4,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
 Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
@@ -14,4 +14,4 @@ Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
 /// that it may use what is free by then. The nearer the release, the less memory, and the likelier a wait.
 Program with_copy_waits(Program program, int release_distance = 3);
 
-}  // namespace tandem
+}  // namespace tandem::engine

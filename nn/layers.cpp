@@ -16,6 +16,7 @@
 #include <tandem/ops/random.h>
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 Parameter drawn(const std::string& name, Shape shape, Fans fans, const Initializer& init = {}) {

@@ -9,6 +9,7 @@
 #include <tandem/core/graph/trace.h>
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 thread_local DType parameter_dtype = DType::f32;
 thread_local std::uint64_t eager_seed = 0;
@@ -116,8 +117,8 @@ void Module::initialize(std::uint64_t seed) {
   }
 }
 
-std::map<std::string, Tensor> Module::state() {
-  std::map<std::string, Tensor> result;
+StateDict Module::state() {
+  StateDict result;
   for (auto& [path, p] : named_parameters()) {
     const Tensor& now = contents(*p, path);
     Tensor copy = Tensor::empty(now.type());
@@ -127,9 +128,9 @@ std::map<std::string, Tensor> Module::state() {
   return result;
 }
 
-void Module::load(const std::map<std::string, Tensor>& state) {
+void Module::load(const StateDict& state) {
   std::string problems;
-  std::map<std::string, Tensor> left = state;
+  StateDict left = state;
   for (auto& [path, p] : named_parameters()) {
     const auto found = left.find(path);
     if (found == left.end())

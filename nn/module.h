@@ -56,9 +56,9 @@ class Module {
   std::vector<std::string> torch_counters();
   /// All parameters and buffers by path: copies, which stay as they are now. Throws Error before `initialize`
   /// or `load`.
-  std::map<std::string, Tensor> state();
+  StateDict state();
   /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
-  void load(const std::map<std::string, Tensor>& state);
+  void load(const StateDict& state);
 
   /// Training or evaluation behavior (dropout, batch norm) of this module and its children.
   void train(bool on = true);

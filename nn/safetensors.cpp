@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 constexpr std::int64_t kLengthBytes = 8;
@@ -56,8 +57,8 @@ Tensor SafetensorsFile::read(const std::string& name) const {
   return t;
 }
 
-std::map<std::string, Tensor> SafetensorsFile::read_all() const {
-  std::map<std::string, Tensor> all;
+StateDict SafetensorsFile::read_all() const {
+  StateDict all;
   for (const auto& [name, entry] : header_.tensors) all.emplace(name, read(name));
   return all;
 }
@@ -84,7 +85,7 @@ void write_safetensors(const std::map<std::string, TensorSource>& tensors, const
   }
 }
 
-void write_safetensors(const std::map<std::string, Tensor>& tensors, const Sink& sink) {
+void write_safetensors(const StateDict& tensors, const Sink& sink) {
   std::map<std::string, TensorSource> sources;
   for (const auto& [name, tensor] : tensors)
     sources.emplace(name, TensorSource{tensor.type(), [tensor = tensor] { return tensor; }});

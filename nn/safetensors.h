@@ -21,10 +21,10 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   /// Throws Error where there is none of this name.
   Tensor read(const std::string& name) const;
-  std::map<std::string, Tensor> read_all() const;
+  StateDict read_all() const;
 
  private:
-  InputFile file_;
+  engine::InputFile file_;
   SafetensorsHeader header_;
   std::int64_t data_ = 0;  // where the header ends
 };
@@ -36,7 +36,7 @@ struct TensorSource {
 };
 
 /// Gives `sink` a safetensors file with these tensors, and the metadata that PyTorch's libraries ask for.
-void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink);
-void write_safetensors(const std::map<std::string, Tensor>& tensors, const Sink& sink);
+void write_safetensors(const std::map<std::string, TensorSource>& tensors, const engine::Sink& sink);
+void write_safetensors(const StateDict& tensors, const engine::Sink& sink);
 
 }  // namespace tandem::nn

@@ -9,6 +9,7 @@
 #include <tandem/core/graph/trace.h>
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 struct Line {

@@ -1,6 +1,7 @@
 #pragma once
 #include <string>
 
+#include <tandem/core/graph/graph.h>
 #include <tandem/nn/module.h>
 
 namespace tandem::nn {
@@ -13,6 +14,6 @@ namespace tandem::nn {
 /// and where the input does not fit.
 std::string summary(Module& model, const TensorType& input);
 /// The same of what was traced, of a model that takes something else.
-std::string summary(const Graph& forward);
+std::string summary(const engine::Graph& forward);
 
 }  // namespace tandem::nn

@@ -5,10 +5,11 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/state_dict.h>
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 // (rows, from, to) -> (rows, to, from), a matrix of elements transposed in each row.
@@ -58,7 +59,7 @@ Tensor from_torch(const Parameter& p, const Tensor& value) {
   return result;
 }
 
-std::map<std::string, TensorSource> torch_sources(Module& module, const std::map<std::string, Tensor>& state,
+std::map<std::string, TensorSource> torch_sources(Module& module, const StateDict& state,
                                                   std::int64_t batches, std::int64_t model,
                                                   std::int64_t models) {
   std::map<std::string, TensorSource> result;
@@ -85,9 +86,8 @@ std::map<std::string, TensorSource> torch_sources(Module& module, const std::map
   return result;
 }
 
-std::map<std::string, Tensor> torch_state(Module& module, const std::map<std::string, Tensor>& state,
-                                          std::int64_t batches) {
-  std::map<std::string, Tensor> result;
+StateDict torch_state(Module& module, const StateDict& state, std::int64_t batches) {
+  StateDict result;
   for (const auto& [path, tensor] : torch_sources(module, state, batches))
     result.emplace(path, tensor.make());
   return result;

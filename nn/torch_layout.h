@@ -22,11 +22,10 @@ Tensor from_torch(const Parameter& parameter, const Tensor& value);
 /// `state`, such as `module.state()` or a Session's, lacks a parameter; what else it holds is left out. Of
 /// the stacked state of several `models` it is that of one. The sources share `state`, which must outlive
 /// them.
-std::map<std::string, TensorSource> torch_sources(Module& module, const std::map<std::string, Tensor>& state,
+std::map<std::string, TensorSource> torch_sources(Module& module, const StateDict& state,
                                                   std::int64_t batches, std::int64_t model = 0,
                                                   std::int64_t models = 1);
 /// The same, all at once.
-std::map<std::string, Tensor> torch_state(Module& module, const std::map<std::string, Tensor>& state,
-                                          std::int64_t batches);
+StateDict torch_state(Module& module, const StateDict& state, std::int64_t batches);
 
 }  // namespace tandem::nn

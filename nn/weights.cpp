@@ -8,10 +8,12 @@
 #include <tandem/core/base/convert.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
+#include <tandem/core/graph/tensor_impl.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 // Floating-point types are converted to one another.
@@ -64,7 +66,7 @@ std::string listed(const WeightsReport& report) {
 }
 
 struct Weights {
-  std::map<std::string, Tensor> state;
+  StateDict state;
   WeightsReport report;
 };
 
@@ -74,7 +76,7 @@ Weights read(Module& module, const std::string& file, const LoadOptions& options
   const std::string problems = listed(report);
   if (!problems.empty() && !options.partial)
     throw Error(fmt::format("'{}' does not fit the model:{}", file, problems));
-  std::map<std::string, Tensor> state;
+  StateDict state;
   bool any = false;
   for (const auto& [name, p] : module.named_parameters()) {
     const auto found = weights.tensors().find(name);
@@ -103,8 +105,7 @@ WeightsReport load_weights(Module& module, const std::string& file, const LoadOp
   return std::move(weights.report);
 }
 
-std::map<std::string, Tensor> read_weights(Module& module, const std::string& file,
-                                           const LoadOptions& options) {
+StateDict read_weights(Module& module, const std::string& file, const LoadOptions& options) {
   return read(module, file, options).state;
 }
 

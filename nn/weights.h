@@ -28,8 +28,7 @@ struct WeightsReport {
 /// fits, or a parameter would be left without contents. A model is changed only where nothing is thrown.
 WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options = {});
 /// What that would load, by path: the module, which need not have contents, is left as it is.
-std::map<std::string, Tensor> read_weights(Module& module, const std::string& file,
-                                           const LoadOptions& options = {});
+StateDict read_weights(Module& module, const std::string& file, const LoadOptions& options = {});
 
 /// Writes such a file. One that is there is replaced when the new one is complete.
 void save_weights(Module& module, const std::string& file);

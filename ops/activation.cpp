@@ -3,6 +3,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using Code = PointwiseCode;

@@ -3,7 +3,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/eager.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 Tensors apply_op(OpPtr op, Tensors inputs) {
   if (Trace* trace = Trace::current()) return trace->apply(std::move(op), inputs);
@@ -12,4 +12,4 @@ Tensors apply_op(OpPtr op, Tensors inputs) {
 
 Tensor apply_op1(OpPtr op, Tensors inputs) { return apply_op(std::move(op), std::move(inputs)).at(0); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A shape as kernels that work along one axis see it: (outer, extent, inner).
 struct AxisSplit {
@@ -14,4 +14,4 @@ struct AxisSplit {
   }
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 Shape broadcast_shape(std::span<const TensorType> types) {
   Shape out;
@@ -80,4 +80,4 @@ Loops collapse(const Loops& loops) {
   return result;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

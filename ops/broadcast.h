@@ -5,7 +5,7 @@
 
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 using Strides = std::vector<std::int64_t>;  ///< in elements, one an axis
 
@@ -30,4 +30,4 @@ struct Loops {
 /// as one merged. At least one loop is left.
 Loops collapse(const Loops& loops);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/ops/apply.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::string_view kInsertedLater =
@@ -100,4 +100,4 @@ Tensor receive(int peer_stage, TensorType type) {
 }
 void barrier() { apply_op(std::make_shared<BarrierOp>(), {}); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 class KernelTable;
 
@@ -91,4 +91,4 @@ void barrier();
 /// Kernels of these ops over Launch.rank->comm: the same on every backend whose values lie in host memory.
 void add_collective_kernels(KernelTable& table);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/core/runtime/comm.h>
 #include <tandem/ops/collective.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 /// The ranks that take part, on the stack: `run` allocates nothing.
@@ -119,4 +119,4 @@ void add_collective_kernels(KernelTable& table) {
   table.add("barrier", make_barrier);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

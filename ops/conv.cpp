@@ -8,6 +8,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::size_t most) {
@@ -175,12 +176,12 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   const Tensor y = conv2d_grad_input(x, weight, size, {o.stride, o.padding, o.dilation, o.groups});
   return bias ? y + bias : y;
 }
-Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
-                         const Conv2dOptions& options) {
+Tensor engine::conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
+                                 const Conv2dOptions& options) {
   return apply_op1(std::make_shared<Conv2dGradInputOp>(options, image), {grad_output, weight});
 }
-Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,
-                           const Conv2dOptions& options) {
+Tensors engine::conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,
+                                   const Conv2dOptions& options) {
   return apply_op(std::make_shared<Conv2dGradWeightOp>(options, kernel, bias), {x, grad_output});
 }
 

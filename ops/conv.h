@@ -10,6 +10,10 @@ struct Conv2dOptions {
   std::int64_t groups = 1;  ///< output channels of group g see the input channels of group g only
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// Extents of a convolution: image (n,h,w,in), weights (out,kernel.h,kernel.w,in/groups), output
 /// (n,oh,ow,out).
 struct Conv2dSize {
@@ -89,6 +93,10 @@ class Conv2dGradWeightOp final : public ConvolutionOp {
   OpPtr clone() const override { return std::make_shared<Conv2dGradWeightOp>(options, kernel, bias); }
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
 /// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
 /// Padding is zeros: whether an infinite weight makes NaN of it depends on the processor.
@@ -106,6 +114,11 @@ struct ConvTranspose2dOptions {
 /// weight from (N,Ho,Wo,O) to (N,H,W,C) does to gradients. Throws Error naming shapes that do not fit.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
+
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// The derivatives of conv2d by `x`, an image of `image` pixels, and by the weights (second, if asked for, by
 /// the bias).
 Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
@@ -113,4 +126,4 @@ Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 
 Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,
                            const Conv2dOptions& options = {});
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/ops/apply.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 Types same_type(std::span<const TensorType> inputs) {
@@ -51,4 +51,4 @@ void add_copy_kernels(KernelTable& table) {
   table.add("copy_in", make_copy);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -2,7 +2,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 class KernelTable;
 
@@ -50,4 +50,4 @@ Tensor copy_in(const Tensor& host_copy);
 /// larger than they are.
 void add_copy_kernels(KernelTable& table);
 
-}  // namespace tandem
+}  // namespace tandem::engine

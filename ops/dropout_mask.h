@@ -5,7 +5,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/ops/random.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Which elements a dropout keeps: what its kernels share.
 struct DropoutMask {
@@ -34,4 +34,4 @@ struct DropoutMask {
   bool keeps(float draw) const { return draw >= threshold; }
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

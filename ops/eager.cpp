@@ -12,6 +12,7 @@
 #include <tandem/core/graph/trace.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 thread_local std::int64_t eager_batch = 0;
@@ -31,7 +32,7 @@ Tag eager_tag(const Op& op) {
 
 }  // namespace
 
-Tensors apply_eager(OpPtr op, Tensors inputs) {
+Tensors engine::apply_eager(OpPtr op, Tensors inputs) {
   const Tag tag = eager_tag(*op);
   Tensors outputs = evaluate(*eager_kernels, op, inputs, tag);
   bool record = false;
@@ -47,7 +48,7 @@ Tensors apply_eager(OpPtr op, Tensors inputs) {
   return outputs;
 }
 
-Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag) {
+Tensors engine::evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag) {
   Graph scratch;  // checks the types, and words the error as a trace would
   std::vector<ValueId> ids;
   std::vector<const void*> in_data;
@@ -73,14 +74,14 @@ Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inp
   return outputs;
 }
 
-History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
+engine::History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
     : op(std::move(op)), inputs(std::move(inputs)), tag(std::move(tag)), batch(eager_batch), order(order) {
   for (const Tensor& t : this->inputs) versions.push_back(t.impl()->version);
 }
 
 // Histories hold each other through their inputs, as long a chain as the tape: taken apart one by one, not by
 // recursion.
-History::~History() {
+engine::History::~History() {
   Tensors pending = std::move(inputs);
   while (!pending.empty()) {
     const Tensor t = std::move(pending.back());

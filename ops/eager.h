@@ -6,8 +6,9 @@
 
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/tensor.h>
+#include <tandem/core/graph/tensor_impl.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 class KernelTable;
 
@@ -16,6 +17,10 @@ class KernelTable;
 Tensors apply_eager(OpPtr op, Tensors inputs);
 /// Runs one op at once on a given backend's kernels, keeping no history.
 Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// While it lives, eager ops on this thread belong to `batch`, or to one of its micro-batches: random draws
 /// are those of it in a Program, and each module's calls are numbered from zero, as at the start of a trace.
@@ -33,6 +38,10 @@ class EagerBatch {
   std::unordered_map<std::string, int> outer_calls_;
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// While it lives, eager ops on this thread, and their derivatives, run on these kernels, which must outlive
 /// it.
 class EagerKernels {
@@ -47,6 +56,10 @@ class EagerKernels {
   const KernelTable* outer_;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// While it lives, eager ops on this thread keep no history.
 class NoGrad {
  public:
@@ -58,6 +71,10 @@ class NoGrad {
  private:
   bool outer_;
 };
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// How eager Tensors came to be; kept only where a gradient may be asked for.
 struct History {
@@ -75,4 +92,4 @@ struct History {
   std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

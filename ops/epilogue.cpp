@@ -10,7 +10,7 @@
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // The expression in the place of the product's result: of each piece where both are made in as many, else
@@ -95,4 +95,4 @@ Work EpilogueOp::cost(std::span<const TensorType> inputs, std::span<const Tensor
 
 KernelPtr make_epilogue(const KernelSpec& spec) { return std::make_unique<EpilogueKernel>(spec); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

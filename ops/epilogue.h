@@ -6,7 +6,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/ops/pointwise_expression.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A product (of matrices, a convolution) with an expression of its result, evaluated on each piece of that
 /// while the piece is in the caches (Kernel::pieces): a normalization, an activation, a residual to add. The
@@ -43,4 +43,4 @@ class EpilogueOp final : public Op {
 /// The kernels of product and expression, piece by piece where both are made in as many.
 KernelPtr make_epilogue(const KernelSpec& spec);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,6 +8,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 DType statistics_dtype(const TensorType& x) { return x.dtype == DType::f64 ? DType::f64 : DType::f32; }

@@ -2,7 +2,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// x (N,…,C), gamma (C) [, beta (C)] -> y (N,…,C), inv_std (N,groups) [, mean (N,groups)]: within a sample,
 /// each group of C/groups neighboring channels is normalized over all its pixels, y = (x −
@@ -46,6 +46,10 @@ class GroupNormGradOp final : public Op {
   const bool centered;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// Normalizes each sample of x (N,…,C) by group of channels; gamma and beta (C). Throws Error naming shapes
 /// that do not fit. (Wu & He, 2018.)
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,
@@ -54,6 +58,10 @@ Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, con
 Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
 /// x·gamma/√(mean of x² + epsilon) for each row of x (…,C). (Zhang & Sennrich, 2019.)
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// Extents for kernels: x is (samples, pixels, channels).
 struct GroupNormSize {
@@ -64,4 +72,4 @@ struct GroupNormSize {
   double group() const { return static_cast<double>(pixels * width()); }  ///< elements of a group
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,6 +12,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 void check_count(std::span<const TensorType> inputs, std::size_t count) {
@@ -46,7 +47,7 @@ Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> ou
 
 }  // namespace
 
-void check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
+void engine::check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
   // As unsigned numbers, negative ones are larger than all others; a loop without a way out is vector code.
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)

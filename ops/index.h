@@ -2,7 +2,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Elements and rows named by indices: i32, checked when the op runs. One outside its axis throws Error
 /// naming it, its place and the range.
@@ -77,6 +77,10 @@ class OneHotOp final : public Op {
   const std::int64_t classes;
   const DType dtype;
 };
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// Elements of x (…,K,…) along `axis` (negative counts from the end), by an index (…,J,…) whose other extents
 /// are those of `x`.

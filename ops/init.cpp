@@ -9,6 +9,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 template <class Draw> Tensor fill(TensorType type, const std::string& path, std::uint64_t seed, Draw draw) {

@@ -8,7 +8,7 @@
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 KernelTable make_reference_table() {
@@ -100,4 +100,4 @@ const KernelTable& cpu_kernels() {
   return table;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

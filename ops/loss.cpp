@@ -10,6 +10,7 @@
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using Code = PointwiseCode;
@@ -166,7 +167,7 @@ Tensor correct_count(const Tensor& logits, const Tensor& labels) {
   return sum(equal(argmax(logits), labels));
 }
 
-void check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {
+void engine::check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {
   for (std::int64_t i = 0; i < samples; ++i)
     if (labels[i] < 0 || labels[i] >= classes)
       throw Error(fmt::format("the label of sample {} is {}, outside the {} classes", i, labels[i], classes));

@@ -2,7 +2,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// exp(x − max) / Σ exp(x − max) over the last axis, or its logarithm.
 class SoftmaxOp final : public Op {
@@ -55,6 +55,10 @@ class CrossEntropyGradOp final : public Op {
 
   const double smoothing;
 };
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// Over the last axis.
 Tensor softmax(const Tensor& x);

@@ -10,7 +10,7 @@
 #include <tandem/ops/apply.h>
 #include <tandem/ops/shape.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 TensorType without_models(TensorType type) {
@@ -172,4 +172,4 @@ KernelPtr make_mapped(const KernelSpec& spec) {
   return std::make_unique<MappedKernel>(spec.table->make(inner), op, spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// An op done once per model: inputs that are batched, and every output, carry a leading model axis,
 /// and the kernel runs the inner op's kernel model by model. The batching rule of ops that gain nothing
@@ -53,4 +53,4 @@ void replay_batched(const Node& node, std::int64_t models, bool force,
 /// The inner op's kernel, model by model.
 std::unique_ptr<class Kernel> make_mapped(const struct KernelSpec& spec);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,12 +11,13 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 
 std::string MatMulOp::attributes() const {
   return fmt::format("transpose_a={} transpose_b={}", int{transpose_a}, int{transpose_b});
 }
 
-MatMulSize matmul_size(const MatMulOp& op, std::span<const TensorType> inputs) {
+MatMulSize engine::matmul_size(const MatMulOp& op, std::span<const TensorType> inputs) {
   if (inputs.size() != 2 && inputs.size() != 3)
     throw Error(fmt::format("takes a, b and perhaps a bias, not {} inputs", inputs.size()));
   const TensorType &a = inputs[0], &b = inputs[1];

@@ -9,6 +9,10 @@ struct MatMulOptions {
   bool transpose_b = false;  ///< b is (…,N,K)
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// Matrix product with the transposes folded in: a (…,M,K) · b (…,K,N) [+ bias (…,N) over the rows] ->
 /// (…,M,N). Equal leading axes make it one product per leading index, each as it would be alone, bit for bit.
 /// The bias is added to the finished sum, rounded once more, as a separate `add` would.
@@ -34,6 +38,10 @@ struct MatMulSize {
 };
 /// Throws Error where the operands do not fit; the caller adds their shapes.
 MatMulSize matmul_size(const MatMulOp& op, std::span<const TensorType> inputs);
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// a (…,M,K) · b (…,K,N) -> (…,M,N), leading axes equal (there may be none). Throws Error naming what
 /// differs.

@@ -10,6 +10,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 // (C) in the dtype of parameters and statistics.
@@ -171,7 +172,8 @@ Work BatchNormSumsOp::cost(std::span<const TensorType> inputs, std::span<const T
   return work;
 }
 
-Tensors batch_norm_in_parts(const BatchNormOp& op, const Tensor& x, const Tensor& gamma, const Tensor& beta) {
+Tensors engine::batch_norm_in_parts(const BatchNormOp& op, const Tensor& x, const Tensor& gamma,
+                                    const Tensor& beta) {
   using Code = PointwiseCode;
   const Tensors s = apply_op(std::make_shared<BatchNormStatisticsOp>(op.epsilon), {x});
   PointwiseBuilder b;

@@ -3,7 +3,7 @@
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// x (…,C), gamma (C), beta (C) -> y (…,C), mean (C), variance (C), inv_std (C), over all axes but the last:
 /// y = (x − mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon). The variance is the biased one,
@@ -59,6 +59,10 @@ class BatchNormSumsOp final : public TakesExpression {
 
 /// What BatchNorm gives, by its statistics and an expression of them.
 Tensors batch_norm_in_parts(const BatchNormOp& op, const Tensor& x, const Tensor& gamma, const Tensor& beta);
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// What `batch_norm` gives: the normalized values, and the batch's statistics for the running ones.
 struct BatchNormResult {

@@ -12,6 +12,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using Code = PointwiseCode;
@@ -50,7 +51,7 @@ bool computes(Code code) { return code != Code::input && code != Code::constant;
 
 }  // namespace
 
-DType pointwise_precision(std::span<const TensorType> inputs, DType output) {
+DType engine::pointwise_precision(std::span<const TensorType> inputs, DType output) {
   const auto wide = [](DType d) { return d == DType::f64 || d == DType::i32 || d == DType::i64; };
   return wide(output) ||
                  std::any_of(inputs.begin(), inputs.end(), [&](const auto& t) { return wide(t.dtype); })
@@ -144,7 +145,8 @@ std::vector<Alias> PointwiseOp::may_alias(std::span<const TensorType> inputs) co
   return aliases;
 }
 
-Tensor apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs, std::string label) {
+Tensor engine::apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs,
+                               std::string label) {
   auto op = std::make_shared<PointwiseOp>(std::move(program), dtype, std::move(label));
   if (!is_floating(dtype) && !stays_whole(op->program) &&
       std::ranges::none_of(inputs, [](const Tensor& t) { return is_floating(t.dtype()); }))

@@ -6,7 +6,7 @@
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/pointwise_expression.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// An op that reads its last inputs as an expression of them, element by element. A pass may put what made
 /// one of them into the expression (plan/fuse_pointwise.h).
@@ -56,6 +56,10 @@ DType pointwise_precision(std::span<const TensorType> inputs, DType output);
 /// with a fraction: cast them to a floating dtype first.
 Tensor apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs,
                        std::string label = {});
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// Two operands broadcast (Error where they do not); mixed dtypes give the wider one: f64, f32, f16 and bf16
 /// (f32 from the two), i64, i32, u8, bool. Integers saturate, and are not divided, nor have they powers,

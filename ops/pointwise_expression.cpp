@@ -9,7 +9,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 using Code = PointwiseCode;
@@ -281,4 +281,4 @@ bool differentiate(const PointwiseExpression& program, int input, bool rounded, 
   return result >= 0;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

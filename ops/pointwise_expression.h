@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// What one instruction of a pointwise expression computes. Comparisons give 1 or 0.
 enum class PointwiseCode : std::uint8_t {
@@ -108,4 +108,4 @@ class PointwiseBuilder {
 bool differentiate(const PointwiseExpression& program, int input, bool rounded, PointwiseBuilder& builder,
                    int& result);
 
-}  // namespace tandem
+}  // namespace tandem::engine

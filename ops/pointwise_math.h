@@ -8,7 +8,7 @@
 #include <tandem/core/base/element.h>
 #include <tandem/ops/pointwise_expression.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The transcendental functions of the reference kernels: the standard library's.
 struct StandardMath {
@@ -84,4 +84,4 @@ template <class F> [[gnu::always_inline]] inline void visit_code(PointwiseCode c
                      std::make_integer_sequence<int, detail::kLastComputing - detail::kFirstComputing + 1>{});
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,6 +11,7 @@
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 void check_count(std::span<const TensorType> inputs, std::size_t count) {
@@ -100,7 +101,8 @@ double Pool2dSize::divisor(std::int64_t oh, std::int64_t ow) const {
   return static_cast<double>(covered(h, oh) * covered(w, ow));
 }
 
-Pool2dSize pool2d_size(const Pool2dOptions& options, const TensorType& image, const TensorType& output) {
+Pool2dSize engine::pool2d_size(const Pool2dOptions& options, const TensorType& image,
+                               const TensorType& output) {
   const auto [h, w] = axes_of(options, pixels(image));
   return {image.shape[0], image.shape[3], pixels(image), pixels(output), h, w, options.count_include_pad};
 }

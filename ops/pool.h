@@ -18,6 +18,10 @@ struct Pool2dOptions {
   Size2 output = 0;  ///< of adaptive windows; 0: windows that slide
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// What the pooling ops share: batching model by model, and the check of their window.
 class Pool2dOp : public Op {
  public:
@@ -99,6 +103,10 @@ class AvgPool2dGradOp final : public Pool2dOp {
   OpPtr clone() const override { return std::make_shared<AvgPool2dGradOp>(options, image); }
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding never is the maximum;
 /// in a mean it counts as zero. The gradient of a maximum goes to the first of equals. Throws Error naming
 /// what does not fit.
@@ -111,6 +119,10 @@ Tensor adaptive_avg_pool2d(const Tensor& x, Size2 output);
 /// x (N,H,W,C) -> (N,C): the mean, or the maximum, of each channel's image.
 Tensor global_avg_pool2d(const Tensor& x);
 Tensor global_max_pool2d(const Tensor& x);
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// The windows along one axis of an image.
 struct PoolAxis {
@@ -134,4 +146,4 @@ struct Pool2dSize {
 };
 Pool2dSize pool2d_size(const Pool2dOptions& options, const TensorType& image, const TensorType& output);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,6 +7,7 @@
 #include <tandem/ops/mapped.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 constexpr double kFlopsPerDraw = 20;  // ten rounds of two multiplications give four draws
 }

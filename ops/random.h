@@ -2,7 +2,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// (x [N, …], seed i64 []) -> x/(1−p) where an element is kept, 0 elsewhere; each is kept with probability
 /// 1−p. What is kept is a function of the model's seed, the batch, the node's rng_id, the sample's number in
@@ -26,6 +26,10 @@ class DropoutOp final : public Op {
 
   const double p;
 };
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// `x` is of a floating dtype, with a leading axis of samples; `seed` the model's own, an i64 scalar. `x`
 /// itself for p = 0.

@@ -12,6 +12,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const TensorType& only(std::span<const TensorType> inputs) {
@@ -73,7 +74,7 @@ std::vector<int> all_axes(const Tensor& x) {
 
 }  // namespace
 
-std::string_view name_of(Reduction kind) {
+std::string_view engine::name_of(Reduction kind) {
   switch (kind) {
     case Reduction::sum: return "sum";
     case Reduction::mean: return "mean";
@@ -198,7 +199,7 @@ Tensor argmin(const Tensor& x, int axis) {
                    {x});
 }
 
-Tensor sum_to(const Tensor& x, const Shape& shape) {
+Tensor engine::sum_to(const Tensor& x, const Shape& shape) {
   if (shape == x.shape()) return x;
   if (broadcast_shape(std::vector{x.type(), TensorType{x.dtype(), shape}}) != x.shape())
     throw Error(fmt::format("sum_to: {} does not broadcast to {}", to_string(shape), to_string(x.type())));

@@ -4,7 +4,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 enum class Reduction : std::uint8_t { sum, mean, max, min };
 std::string_view name_of(Reduction kind);
@@ -65,6 +65,10 @@ class ArgExtremeOp final : public Op {
   const int axis;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// Over `axes` (negative counts from the end), or over all of them. `keep_dims` leaves extents of 1.
 Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor sum(const Tensor& x);
@@ -85,8 +89,12 @@ Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor argmax(const Tensor& x, int axis = -1);
 Tensor argmin(const Tensor& x, int axis = -1);
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// Sums over the axes along which `shape` broadcasts to the shape of `x`: the gradient of broadcasting. `x`
 /// itself where the shape is its own.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,6 +11,7 @@
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const TensorType& only(std::span<const TensorType> inputs) {
@@ -52,7 +53,7 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 
 }  // namespace
 
-int normalize_axis(int axis, int rank) {
+int engine::normalize_axis(int axis, int rank) {
   const int a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
     throw Error(fmt::format("{}: there is no axis {} among {}",
@@ -388,7 +389,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   return shape == x.shape() ? x : apply_to<BroadcastToOp>(x, shape);
 }
 
-Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models) {
+Tensor engine::with_model_axis(const Tensor& x, bool batched, std::int64_t models) {
   return batched ? x : broadcast_to(x, with_models(x.shape(), models));
 }
 

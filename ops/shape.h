@@ -6,7 +6,7 @@
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/broadcast.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A box of elements of the output, copied from an input.
 struct CopyRegion {
@@ -84,6 +84,10 @@ class ConcatOp final : public MovementOp {
   const int axis;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// Elements begin, begin + step, … before `end` of an axis, as x[begin:end:step] elsewhere; 0 ≤ begin < end ≤
 /// extent, and step ≥ 1 (`flip` reverses).
 struct AxisRange {
@@ -92,6 +96,10 @@ struct AxisRange {
   std::int64_t count() const { return (end - begin - 1) / step + 1; }  // of a range that holds an element
   bool operator==(const AxisRange&) const = default;
 };
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// The elements that lie in every range; axes without one are taken whole.
 class SliceOp final : public MovementOp {
@@ -108,6 +116,10 @@ class SliceOp final : public MovementOp {
   const std::vector<AxisRange> ranges;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// Zeros along an axis: `before` and `after` the elements, and `between` any two neighbors.
 struct AxisPadding {
   int axis;
@@ -117,6 +129,10 @@ struct AxisPadding {
     return before + n + std::max<std::int64_t>(n - 1, 0) * between + after;
   }
 };
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// The input with zeros around its elements, and between them: the derivative of Slice.
 class PadOp final : public MovementOp {
@@ -147,6 +163,10 @@ class BroadcastToOp final : public MovementOp {
   const Shape shape;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// One extent may be −1: what is left. `x` itself where the shape is its own. Throws Error where the numbers
 /// of elements differ.
 Tensor reshape(const Tensor& x, Shape shape);
@@ -175,9 +195,13 @@ Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings);
 /// `x` itself where the shape is its own. Throws Error where `x` does not broadcast to `shape`.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// For batching rules: `x` with the model axis, repeated where it is shared by the models.
 Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models);
 /// `axis` as 0 … rank−1; negative counts from the end. Throws Error where there is no such axis.
 int normalize_axis(int axis, int rank);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,6 +7,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 void check_weights(std::span<const TensorType> tensors) {
@@ -153,7 +154,7 @@ Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Ten
                   with_guard({w, m, v, g, t, lr}, update_if));
 }
 
-Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c) {
+Tensor engine::predict(const Tensor& w, const Tensor& v, const Tensor& c) {
   return apply_op1(std::make_shared<PredictOp>(), {w, v, c});
 }
 

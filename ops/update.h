@@ -10,6 +10,10 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 // Weights, gradients and statistics of an update are f32 or f64, and an Error refuses other dtypes: an update
 // is mostly smaller than what bf16 resolves of its weight. Mixed precision keeps them in f32
 // (plan/mixed_precision.h).
@@ -38,6 +42,10 @@ class SgdUpdateOp final : public Op {
   const bool guarded;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 struct AdamOptions {
   double beta1 = 0.9;    ///< of the mean of gradients
   double beta2 = 0.999;  ///< of the mean of their squares
@@ -45,6 +53,10 @@ struct AdamOptions {
   double weight_decay = 0;
   bool decoupled = false;  ///< AdamW: decay shrinks the weights, and is no part of the gradient
 };
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// One step of Adam in one pass over memory, as PyTorch defines it, t' = t + 1 being the number of this step:
 /// g' = g + weight_decay·w (or, decoupled, w shrinks by 1 − lr·weight_decay first), m' = beta1·m +
@@ -78,6 +90,10 @@ class PredictOp final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
 };
 
+}  // namespace tandem::engine
+
+namespace tandem {
+
 /// {w', v'}. `w`, `v` and `g` are f32 or f64 of one type; `lr` is f32 or f64; `update_if`, where it is given,
 /// bool. Throws Error with momentum 0.
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
@@ -90,7 +106,11 @@ Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const Sgd
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
                     const Tensor& lr, const AdamOptions& options = {}, const Tensor& update_if = {});
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// w − c·v. `w` and `v` are f32 or f64 of one type; `c` is f32 or f64.
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/ops/update.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The formulas of the update ops on `n` elements, shared by all CPU kernels; outputs may be the inputs'
 /// memory.
@@ -146,4 +146,4 @@ inline void count_steps(const TensorType& type, const Guard& guard, const Launch
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

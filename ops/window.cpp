@@ -7,6 +7,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 void check_axis(const char* axis, const char* counts, std::int64_t extent, std::int64_t kernel,
@@ -40,12 +41,12 @@ std::int64_t covered_along(const char* axis, std::int64_t positions, std::int64_
 
 std::string to_string(const Size2& size) { return fmt::format("{}x{}", size.h, size.w); }
 
-void check_images(const char* what, const TensorType& type) {
+void engine::check_images(const char* what, const TensorType& type) {
   if (type.rank() != 4) throw Error(fmt::format("{} {} is not an image (N,H,W,C)", what, to_string(type)));
   if (type.elements() == 0) throw Error(fmt::format("{} {} is empty", what, to_string(type)));
 }
 
-Size2 pixels(const TensorType& images) { return {images.shape[1], images.shape[2]}; }
+Size2 engine::pixels(const TensorType& images) { return {images.shape[1], images.shape[2]}; }
 
 Size2 Window::positions(const Size2& image) const {
   return {positions_along("height", image.h, kernel.h, stride.h, padding.h, dilation.h),

@@ -16,6 +16,10 @@ struct Size2 {
 /// "3x5"
 std::string to_string(const Size2& size);
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// Throws Error, which calls it `what`, unless it is of images (N,H,W,C), one at least.
 void check_images(const char* what, const TensorType& type);
 /// Of images.
@@ -32,4 +36,4 @@ struct Window {
   Size2 covered(const Size2& positions) const;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -2,7 +2,7 @@
 
 #include <tandem/ops/collective.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 Graph insert_barriers(Graph graph, const PipelineSchedule& schedule) {
   const std::int64_t channel = graph.next_channel();
@@ -18,4 +18,4 @@ Graph insert_barriers(Graph graph, const PipelineSchedule& schedule) {
   return graph;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

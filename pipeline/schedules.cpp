@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kNames{
@@ -109,7 +110,7 @@ ScheduleKind schedule_from_name(std::string_view name) {
   throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, known));
 }
 
-PipelineSchedule make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep) {
+PipelineSchedule engine::make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep) {
   if (stages < 1 || microbatches < 1)
     throw Error(fmt::format("a schedule of {} stages and {} micro-batches", stages, microbatches));
   PipelineSchedule s;

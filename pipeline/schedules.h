@@ -12,6 +12,10 @@ std::string_view name_of(ScheduleKind kind);
 /// Throws Error listing the names.
 ScheduleKind schedule_from_name(std::string_view name);
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// When and where a stage does its forward (F), backward (B) and update (U), and which weights it uses.
 /// The table in docs/design.md ("Time") is this, row by row.
 struct StageTiming {
@@ -42,4 +46,4 @@ struct PipelineSchedule {
 /// With `lockstep` all stages meet at a barrier after every tick: half a unit of pipedream, a unit elsewhere.
 PipelineSchedule make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep = false);
 
-}  // namespace tandem
+}  // namespace tandem::engine

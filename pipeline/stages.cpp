@@ -12,7 +12,7 @@
 #include <tandem/core/graph/graph_edit.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 bool is_source(const Node& n) { return as<InputOp>(n) || as<ConstantOp>(n); }
@@ -176,4 +176,4 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   return cuts;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

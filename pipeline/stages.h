@@ -4,7 +4,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Cuts a forward graph into stages: a stage begins with the first node of the module that `cuts` names.
 /// Nodes, and the state they use, get their stage. Inputs and constants go to every stage that uses them.
@@ -16,4 +16,4 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts);
 /// where there are too few). Throws Error when the graph has too few modules.
 std::vector<std::string> balanced_cuts(const Graph& graph, int stages);
 
-}  // namespace tandem
+}  // namespace tandem::engine

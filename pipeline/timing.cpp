@@ -8,7 +8,7 @@
 #include <tandem/core/graph/graph_edit.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 class Timing {
@@ -108,4 +108,4 @@ Graph apply_timing(const Graph& graph, const std::vector<StageTiming>& stages) {
   return Timing(graph, stages).run();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/ops/collective.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 Graph insert_transfers(const Graph& graph) {
   GraphEdit edit(graph);
@@ -39,4 +39,4 @@ Graph insert_transfers(const Graph& graph) {
   return edit.finish();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -30,7 +30,7 @@
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 Graph deliver(TrainingGraph training) {
@@ -164,4 +164,4 @@ Program build(const Graph& forward, const Strategy& strategy) {
   return program;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

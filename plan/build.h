@@ -3,7 +3,7 @@
 #include <tandem/core/schedule/program.h>
 #include <tandem/plan/strategy.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// From a forward graph, traced for one replica's micro-batch, to the global Program of a training step (or
 /// of an evaluation): which passes, in which order. Verified unless the strategy says otherwise.
@@ -16,4 +16,4 @@ Program build(const Graph& forward, const Strategy& strategy);
 /// The graph that `build` lowers: after all passes, with complete tags.
 Graph planned_graph(const Graph& forward, const Strategy& strategy);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 #include <tandem/ops/norm.h>
 #include <tandem/ops/shape.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // What one model's batch norm is in parts, for all of them.
@@ -59,4 +59,4 @@ Graph expand_norms(const Graph& graph) {
   return rewrite.take();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/ops/epilogue.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 struct Fused {
@@ -143,4 +143,4 @@ class EpilogueFusion {
 
 Graph fuse_epilogues(const Graph& graph) { return EpilogueFusion(graph).rewritten(); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

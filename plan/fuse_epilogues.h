@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The graph with products (of matrices, convolutions) that take what follows as an epilogue
 /// (ops/epilogue.h): an expression of the product's type, in the same place, that alone reads the result, and
@@ -11,4 +11,4 @@ namespace tandem {
 /// by then. Every element has the bits it had.
 Graph fuse_epilogues(const Graph& graph);
 
-}  // namespace tandem
+}  // namespace tandem::engine

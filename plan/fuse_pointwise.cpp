@@ -9,7 +9,7 @@
 #include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // What one expression may hold. More gains nothing: its tiles would no longer fit the first-level cache.
@@ -250,4 +250,4 @@ class Fusion {
 
 Graph fuse_pointwise(const Graph& graph) { return Fusion(graph).rewritten(); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The graph with chains of pointwise expressions made one: an expression whose value is read by one other
 /// alone, in the same place (stage, lag, micro-batch, phase) and over as many elements, becomes a part of it.
@@ -13,4 +13,4 @@ namespace tandem {
 /// size, at most, must then live longer.
 Graph fuse_pointwise(const Graph& graph);
 
-}  // namespace tandem
+}  // namespace tandem::engine

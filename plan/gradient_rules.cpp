@@ -16,7 +16,7 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/plan/over_models.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 class Rules {
@@ -153,4 +153,4 @@ void check(const GradientRules& rules) {
   if (rules.loss_scale) check(*rules.loss_scale);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

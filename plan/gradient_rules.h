@@ -23,6 +23,10 @@ struct GradientRules {
 /// The result that says whether a batch's update was made: b8, one a model.
 inline constexpr std::string_view kUpdated = "updated";
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// Rewrites the gradients: unscaled first, then in the order above (the norm is that of clipped elements).
 /// Says in `update_if` which updates are skipped, which becomes the result kUpdated; state that the model
 /// assigns itself (running statistics) is skipped with them. What is summed over stages goes to stage 0 and
@@ -37,4 +41,4 @@ Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& be
 /// Throws Error where a number makes no sense.
 void check(const GradientRules& rules);
 
-}  // namespace tandem
+}  // namespace tandem::engine

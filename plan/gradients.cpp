@@ -12,7 +12,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 std::map<std::string, ValueId> results_of(const Graph& g) {
@@ -168,4 +168,4 @@ TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy) {
   return result;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

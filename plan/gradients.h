@@ -2,7 +2,7 @@
 #include <tandem/autograd/training_graph.h>
 #include <tandem/plan/strategy.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A traced forward graph as a whole training step of one replica: forward, backward, accumulation over
 /// micro-batches. What happens with the gradients comes after.
@@ -17,4 +17,4 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy);
 /// The forward graph alone, with its results scaled likewise.
 TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <compare>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <queue>
@@ -13,23 +14,35 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
-// Within a task, node n of the graph has place n; what goes beside another node comes so far after or before
-// it:
-constexpr double kSendAfter = 0.25;    // the node whose value is sent
-constexpr double kCollectAfter = 0.5;  // the last node whose value is reduced or copied out
-constexpr double kUpdateAfter = 0.6;   // the node that made the gradient
-constexpr double kSourceBefore = 0.1;  // the first node that needs it
-constexpr double kCopyInBefore = 2.5;  // its first reader: time to arrive
+// Where a node goes within the task of another node, its anchor: in its place, or around it, in this order.
+enum class Side : std::uint8_t {
+  before,         // what the anchor needs, and nothing else does earlier
+  itself,         // the anchor
+  send,           // the sends of its value, with their receives
+  collect,        // the collectives and copies to the host that wait for it
+  before_update,  // what the update needs, such as a learning rate
+  update          // the update by the gradient that it makes
+};
+constexpr NodeId kCopiedInAhead = 3;  // nodes between the start of a copy from the host and its first reader
 
+// Places are compared from the first member to the last.
 struct Place {
   std::size_t task;
-  double at;  // within the task
+  std::int64_t anchor;  // the node's number; of what comes at the end of the task, counted on from the last node's
+  Side side;
   NodeId node;
   auto operator<=>(const Place&) const = default;
 };
+
+Place around(const Place& anchor, Side side, NodeId n) { return {anchor.task, anchor.anchor, side, n}; }
+
+Place before(const Place& p, NodeId n) {
+  const Side side = p.side == Side::before ? p.side : static_cast<Side>(static_cast<int>(p.side) - 1);
+  return around(p, side, n);
+}
 
 class Ordering {
  public:
@@ -38,11 +51,11 @@ class Ordering {
     for (std::size_t i = 0; i < tasks.size(); ++i)
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
     for (NodeId n = 0; n < count(); ++n)
-      places_.push_back({task_of(g_.node(n).tag), static_cast<double>(n), n});
+      places_.push_back({task_of(g_.node(n).tag), n, Side::itself, n});
     for (const auto& [channel, ends] : channels()) {
       if (ends.first < 0 || ends.second < 0) continue;
-      place(ends.first) = after_inputs(ends.first, kSendAfter);
-      place(ends.second) = {place(ends.first).task, place(ends.first).at, ends.second};
+      place(ends.first) = around(latest_input(ends.first), Side::send, ends.first);
+      place(ends.second) = around(place(ends.first), Side::send, ends.second);
     }
     for (NodeId n = 0; n < count(); ++n) refine(n);
     if (large_gradients_last)
@@ -127,12 +140,13 @@ class Ordering {
         fmt::join(stuck, ", ")));
   }
 
-  Place after_inputs(NodeId n, double by) const {
-    Place latest{0, 0, n};
+  // The last of the places whose values node n waits for.
+  Place latest_input(NodeId n) const {
+    Place latest{0, 0, Side::before, n};
     for (ValueId v : g_.node(n).inputs)
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag)
         latest = std::max(latest, place(from));
-    return {latest.task, latest.at + by, n};
+    return latest;
   }
 
   // Nodes that use a weight at an update's lag, and the node that makes the weight's next value.
@@ -166,7 +180,7 @@ class Ordering {
     std::int64_t needs = 0;
     for (ValueId v : node.inputs) needs += g_.type(v).bytes();
     if (all.empty() || !only_updates || g_.type(node.outputs[0]).bytes() < 2 * needs) return;
-    place(n).at += static_cast<double>(count());
+    place(n).anchor += count();
   }
 
   void advance_update(NodeId n) {
@@ -179,9 +193,9 @@ class Ordering {
     if (gradient < 0) return;
     const Place made = place(gradient);
     if (g_.node(gradient).op->lane() == LaneKind::collective)
-      place(n).at = static_cast<double>(made.task) * static_cast<double>(count()) + made.at;
+      place(n).anchor = static_cast<std::int64_t>(made.task) * count() + made.anchor;
     else
-      place(n) = {made.task, made.at + kUpdateAfter, n};
+      place(n) = around(made, Side::update, n);
   }
 
   // What needs nothing comes just before whoever needs it first.
@@ -189,14 +203,14 @@ class Ordering {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
       for (NodeId r : readers_[at(v)])
-        place(n) = std::min(place(n), Place{place(r).task, place(r).at - kSourceBefore, n});
+        place(n) = std::min(place(n), before(place(r), n));
   }
 
   void refine(NodeId n) {
     switch (g_.node(n).op->lane()) {
       case LaneKind::collective:
       case LaneKind::copy_out:
-        if (!g_.node(n).inputs.empty()) place(n) = after_inputs(n, kCollectAfter);
+        if (!g_.node(n).inputs.empty()) place(n) = around(latest_input(n), Side::collect, n);
         break;
       case LaneKind::send:
       case LaneKind::receive: break;  // done first
@@ -205,7 +219,7 @@ class Ordering {
         for (ValueId v : g_.node(n).outputs)
           for (NodeId r : readers_[at(v)])
             if (first == place(n) || place(r) < first) first = place(r);
-        place(n) = {first.task, first.at - kCopyInBefore, n};
+        place(n) = {first.task, first.anchor - kCopiedInAhead, Side::collect, n};
         break;
       }
       case LaneKind::compute: break;
@@ -225,4 +239,4 @@ std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& task
   return Ordering(graph, tasks, large_gradients_last).run();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/pipeline/schedules.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The list order of a graph with complete tags: tasks in the schedule's order, nodes within a task in the
 /// graph's. Collectives, sends and copy-outs come right after what they wait for, a receive right after
@@ -16,4 +16,4 @@ namespace tandem {
 /// these gradients are computed from has to stay.
 std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks, bool large_gradients_last);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -10,7 +10,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/plan/over_models.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr double kLargest = 0x1p126;  // f32 holds its inverse in full
@@ -78,4 +78,4 @@ void check(const LossScale& scale) {
                             scale.growth_interval));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -15,6 +15,10 @@ struct LossScale {
   int growth_interval = 2000;  ///< batches, from 1 to 2^24: what f32 counts
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// The state it keeps, of the optimizer's: the scale (0 before the first batch: `initial`), and the batches
 /// in a row whose gradients were finite. Each f32, one a model.
 inline constexpr std::string_view kLossScale = "optimizer.loss_scale.scale";
@@ -30,4 +34,4 @@ void update_loss_scale(TrainingGraph& training, const LossScale& scale);
 /// Throws Error where a number makes no sense.
 void check(const LossScale& scale);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 class Mixing {
@@ -105,4 +105,4 @@ Graph mixed_precision(const Graph& forward, DType dtype) {
   return Mixing(forward, dtype).take();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

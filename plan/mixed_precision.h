@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The forward graph with products in `dtype` (bf16): matrix products and convolutions take and give it, what
 /// `follows` them (Op::precision) keeps it, everything else, losses and reductions and expressions that
@@ -10,4 +10,4 @@ namespace tandem {
 /// reach the parameters in f32. Throws Error where `dtype` is not bf16, or where a state is f64.
 Graph mixed_precision(const Graph& forward, DType dtype);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,7 +12,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 Tag update_tag(const State& parameter) {
@@ -164,4 +164,4 @@ void check(const Optimizer& optimizer) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -21,6 +21,10 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  ///< in place of the optimizer's
 };
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// Appends the optimizer: for every gradient an update of its state, and of the states that the update keeps:
 /// "optimizer.momentum.<path>", or "optimizer.exp_avg.<path>", "optimizer.exp_avg_sq.<path>" and
 /// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) where there are
@@ -31,4 +35,4 @@ TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
 /// Throws Error where a number makes no sense.
 void check(const Optimizer& optimizer);
 
-}  // namespace tandem
+}  // namespace tandem::engine

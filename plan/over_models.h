@@ -3,7 +3,7 @@
 
 #include <tandem/ops/shape.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// One value a model, (models,), as an operand for arrays of `rank` whose leading axis is the models'. A
 /// scalar, where there is one model, stays as it is.
@@ -14,4 +14,4 @@ inline Tensor over_models(const Tensor& value, int rank) {
   return reshape(value, shape);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

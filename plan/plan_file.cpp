@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/json_input.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 void read_plan(const std::string& file, Strategy& strategy) {
   const JsonInput plan = JsonInput::parse(fmt::format("plan '{}'", file), read_text("plan", file));
@@ -17,4 +17,4 @@ void read_plan(const std::string& file, Strategy& strategy) {
   strategy.recompute = plan["recompute"].texts();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/plan/strategy.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Reads decisions from a JSON file into a strategy:
 ///
@@ -15,4 +15,4 @@ namespace tandem {
 /// unknown or given twice, a value of another type.
 void read_plan(const std::string& file, Strategy& strategy);
 
-}  // namespace tandem
+}  // namespace tandem::engine

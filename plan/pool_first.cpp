@@ -4,7 +4,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 bool is_relu(const Op& op) {
@@ -49,4 +49,4 @@ Graph pool_first(const Graph& graph) {
   return rewrite.take();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

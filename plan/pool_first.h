@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The graph with max pooling before the relu whose output it alone reads, rather than after it: a relu then
 /// has a quarter of the elements where windows are 2×2, and backward need not keep what was pooled. Values
@@ -9,4 +9,4 @@ namespace tandem {
 /// gradient where it does not.
 Graph pool_first(const Graph& graph);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 void check(const Strategy& s) {
   const auto in_range = [](const char* what, int n) {
@@ -49,4 +49,4 @@ Strategy for_evaluation(Strategy s) {
   return s;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -45,11 +45,15 @@ struct Strategy {
   // What plans are made for.
   int threads = 1;   ///< per compute lane
   LinkModel link{};  ///< between ranks, for predictions
-  const KernelTable* kernels = &cpu_kernels();
+  const engine::KernelTable* kernels = &engine::cpu_kernels();
   bool verify = true;  ///< the graph after each pass, and the Program
 
   int ranks() const { return replicas * stages; }
 };
+
+}  // namespace tandem
+
+namespace tandem::engine {
 
 /// Throws Error where a number makes no sense.
 void check(const Strategy& strategy);
@@ -58,4 +62,4 @@ void check(const Strategy& strategy);
 /// are stages): its Program can share a Session with that of training.
 Strategy for_evaluation(Strategy strategy);
 
-}  // namespace tandem
+}  // namespace tandem::engine

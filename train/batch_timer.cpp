@@ -5,6 +5,7 @@
 #include <tandem/core/runtime/timeline.h>
 
 namespace tandem {
+using namespace engine;
 
 void BatchTimer::go_on() { since_ = steady_seconds() - tail_; }
 

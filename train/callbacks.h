@@ -32,7 +32,7 @@ struct EpochResult {
 /// What a checkpoint is to hold. `state` is a copy.
 struct CheckpointResult {
   TrainProgress progress;
-  std::map<std::string, Tensor> state;
+  StateDict state;
   std::vector<double> accuracy;  ///< per model; empty where it was not asked for
 };
 

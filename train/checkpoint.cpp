@@ -14,6 +14,7 @@
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

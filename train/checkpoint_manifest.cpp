@@ -11,6 +11,7 @@
 #include <tandem/core/base/json_input.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 constexpr const char* kFormat = "tandem checkpoint 2";

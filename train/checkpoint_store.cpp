@@ -12,6 +12,7 @@
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

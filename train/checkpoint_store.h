@@ -21,7 +21,7 @@ struct Retention {
 /// A file to be saved: `write` gives its contents.
 struct CheckpointFile {
   std::string name;
-  std::function<void(const Sink&)> write;
+  std::function<void(const engine::Sink&)> write;
 };
 
 /// A directory of checkpoints that one writer adds to. A save that ends anywhere, by an error, a kill or a
@@ -31,7 +31,8 @@ class CheckpointStore {
  public:
   /// Makes the directory, if need be, and removes what broken saves left. Throws Error when it cannot be
   /// written, or `retention` is out of range.
-  explicit CheckpointStore(std::string directory, Retention retention = {}, Files& files = Files::system());
+  explicit CheckpointStore(std::string directory, Retention retention = {},
+                           engine::Files& files = engine::Files::system());
   const std::string& directory() const { return directory_; }
 
   /// Returns when the checkpoint is on the disk, and what `retention` gives up is gone. A damaged checkpoint
@@ -56,7 +57,7 @@ class CheckpointStore {
   void prune();
   std::string directory_;
   Retention retention_;
-  Files& files_;
+  engine::Files& files_;
   std::set<std::int64_t> read_;  // steps of which every byte was seen
 };
 

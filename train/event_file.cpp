@@ -18,6 +18,7 @@
 #include <tandem/core/base/files.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

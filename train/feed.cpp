@@ -12,6 +12,7 @@
 #include <tandem/train/model_inputs.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 // Rows of what a Program asks for by the names that trace_forward gives its inputs.

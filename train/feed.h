@@ -11,7 +11,7 @@ namespace tandem {
 
 /// What a training Program asks for and delivers: the batches of a dataset, a learning rate and a seed per
 /// model; losses.
-class TrainFeed final : public Host {
+class TrainFeed final : public engine::Host {
  public:
   using Rate = std::function<double(std::size_t model, std::int64_t batch)>;
   using Arrived = std::function<void(std::int64_t batch, const std::vector<double>& loss)>;
@@ -23,9 +23,9 @@ class TrainFeed final : public Host {
 
   Loader& loader() { return loader_; }
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const engine::RankContext& rank,
             std::span<std::byte> out) override;
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+  void deliver(const std::string& name, std::int64_t batch, const engine::RankContext& rank,
                std::span<const std::byte> value) override;
 
  private:
@@ -38,7 +38,7 @@ class TrainFeed final : public Host {
 };
 
 /// The samples of a dataset in order, for a Program that evaluates; counts those that are right.
-class TestFeed final : public Host {
+class TestFeed final : public engine::Host {
  public:
   /// The last batch is filled up with zeros of label -1. Workers load ahead as `loader` says.
   TestFeed(const DatasetPtr& data, const LoaderOptions& loader, std::vector<std::uint64_t> seeds);
@@ -49,10 +49,10 @@ class TestFeed final : public Host {
   /// Of the samples that are right, per model: 0 … 1.
   std::vector<double> accuracy() const;
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
+  void fill(const std::string& name, std::int64_t batch, int microbatch, const engine::RankContext& rank,
             std::span<std::byte> out) override;
   /// Throws Error where an output is not finite.
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
+  void deliver(const std::string& name, std::int64_t batch, const engine::RankContext& rank,
                std::span<const std::byte> value) override;
 
  private:

@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 [[noreturn]] void refuse(const char* name, const char* type, std::size_t models, std::size_t bytes) {

@@ -8,6 +8,7 @@
 #include <tandem/ops/eager.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 Tensor filled(const InputOp& input, Host& host, std::int64_t batch) {
@@ -18,8 +19,8 @@ Tensor filled(const InputOp& input, Host& host, std::int64_t batch) {
 
 }  // namespace
 
-std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
-                             std::int64_t batch, const KernelTable& kernels) {
+std::string first_non_finite(const Graph& forward, const StateDict& state, Host& host, std::int64_t batch,
+                             const KernelTable& kernels) {
   const EagerBatch scope(batch);
   std::unordered_map<ValueId, const Node*> last_reader;
   for (const Node& n : forward.nodes())

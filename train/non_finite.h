@@ -14,7 +14,7 @@ namespace tandem {
 /// text: "the state 'block1.weight'", or "matmul in module 'block1'". Empty where all are finite. The graph
 /// is computed node by node, from the given state by path and the host's data; a value is there until its
 /// last reader has been computed.
-std::string first_non_finite(const Graph& forward, const std::map<std::string, Tensor>& state, Host& host,
-                             std::int64_t batch, const KernelTable& kernels = cpu_kernels());
+std::string first_non_finite(const engine::Graph& forward, const StateDict& state, engine::Host& host,
+                             std::int64_t batch, const engine::KernelTable& kernels = engine::cpu_kernels());
 
 }  // namespace tandem

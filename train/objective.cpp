@@ -11,6 +11,7 @@
 #include <tandem/ops/shape.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 // Against labels (n, k) with weights (n, k) of sum 1 a row.

@@ -26,7 +26,7 @@ Objective classification(double label_smoothing = 0);
 /// have several labels, "weights"; results "loss" when training, and otherwise "correct" and "finite", which
 /// is 0 unless an output is NaN or infinite. What the model does not use is carried along. The model is
 /// traced in training or in evaluation, and then left as it was.
-Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective, std::int64_t samples,
-                    bool training);
+engine::Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective,
+                            std::int64_t samples, bool training);
 
 }  // namespace tandem

@@ -22,7 +22,7 @@ enum class OnNonFinite {
 /// Where a run can go back to.
 struct RunPoint {
   TrainProgress progress;
-  Session::Snapshot state;
+  engine::Session::Snapshot state;
 };
 
 /// What a Recovery asks of the run that it watches, between batches. Where ranks are processes, all make the

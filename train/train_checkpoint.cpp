@@ -8,14 +8,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/nn/safetensors.h>
 #include <tandem/nn/torch_layout.h>
 #include <tandem/nn/weights.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
@@ -56,7 +57,7 @@ TrainProgress progress_from_json(const std::string& text) {
 
 // What the files of one checkpoint share until they are written, on another thread perhaps.
 struct Snapshot {
-  std::map<std::string, Tensor> state, rest;  // rest: of state, what is no model's
+  StateDict state, rest;  // rest: of state, what is no model's
   std::vector<std::map<std::string, nn::TensorSource>> models;
   TrainProgress progress;
   RunNotes notes;
@@ -113,15 +114,15 @@ TrainProgress read_progress(const Checkpoint& checkpoint, int models) {
   }
 }
 
-std::map<std::string, Tensor> read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
-  std::vector<std::map<std::string, Tensor>> states;
+StateDict read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
+  std::vector<StateDict> states;
   for (int m = 0; m < models; ++m)
     states.push_back(nn::read_weights(model, checkpoint.file(model_file(m, models)), {.convert = false}));
   return stack_states(states);
 }
 
-std::map<std::string, Tensor> read_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
-  std::map<std::string, Tensor> state = read_model_state(model, checkpoint, models);
+StateDict read_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
+  StateDict state = read_model_state(model, checkpoint, models);
   const nn::SafetensorsFile rest(checkpoint.file(kOptimizerFile));
   for (const auto& [name, entry] : rest.tensors())
     if (!state.emplace(name, rest.read(name)).second)

@@ -35,9 +35,8 @@ std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const Checkpoint
 TrainProgress read_progress(const Checkpoint& checkpoint, int models = 1);
 /// Weights and running statistics alone, by path; of several models stacked. `model` says what they must be,
 /// to the type, and is left as it is.
-std::map<std::string, Tensor> read_model_state(nn::Module& model, const Checkpoint& checkpoint,
-                                               int models = 1);
+StateDict read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
 /// The same with all other state: what `result.state` was.
-std::map<std::string, Tensor> read_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
+StateDict read_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
 
 }  // namespace tandem

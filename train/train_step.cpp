@@ -17,6 +17,7 @@
 #include <tandem/train/model_inputs.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 std::string input_name(std::size_t i) { return fmt::format("input {}", i); }
@@ -45,7 +46,7 @@ std::map<std::string, std::pair<bool, bool>> uses_of(const Graph& graph) {
 }
 
 // States that the loss does not use stay what they are.
-void carry(Graph& graph, const std::map<std::string, Tensor>& state, int models) {
+void carry(Graph& graph, const StateDict& state, int models) {
   for (const auto& [path, value] : state) {
     if (path.starts_with(kOptimizerPath) || graph.find_state(path) >= 0) continue;
     TensorType type = value.type();
@@ -106,7 +107,7 @@ class TrainStep::Feed final : public Host {
   std::vector<Results> results_;  // by batch
 };
 
-TrainStep::TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options)
+TrainStep::TrainStep(Loss loss, StateDict state, TrainStepOptions options)
     : loss_(std::move(loss)), options_(std::move(options)), state_(std::move(state)) {
   check(options_.strategy);
   if (!loss_) throw Error("a TrainStep needs a loss: a function of the batch");
@@ -233,12 +234,12 @@ void TrainStep::require_state() const {
   if (lost_) throw Error("the state was lost when the last run failed: load() another");
 }
 
-std::map<std::string, Tensor> TrainStep::state() const {
+StateDict TrainStep::state() const {
   require_state();
   return session_ ? session_->state() : state_;
 }
 
-void TrainStep::load(std::map<std::string, Tensor> state, std::int64_t batches) {
+void TrainStep::load(StateDict state, std::int64_t batches) {
   if (batches < 0) throw Error(fmt::format("training goes on at batch {}: it must be 0 or more", batches));
   if (session_)
     session_->load(state);

@@ -18,7 +18,7 @@ struct TrainStepOptions {
   std::vector<std::uint64_t> seeds = {0};         ///< per model, of what the models draw (dropout)
   int most_programs = 8;                          ///< kept; one for each combination of input types
   std::function<void(const std::string&)> log{};  ///< told when a Program is made
-  SessionOptions session{};                       ///< all but its kernels, which are the strategy's
+  engine::SessionOptions session{};               ///< all but its kernels, which are the strategy's
 };
 
 /// A training step as a function of a batch. What it computes is traced once for each combination of input
@@ -36,7 +36,7 @@ class TrainStep {
 
   /// `state` is what training starts from, as Module::state gives it (with a leading model axis where the
   /// strategy has several models); what of it the loss does not use is carried along.
-  TrainStep(Loss loss, std::map<std::string, Tensor> state, TrainStepOptions options = {});
+  TrainStep(Loss loss, StateDict state, TrainStepOptions options = {});
   ~TrainStep();
 
   /// Trains on one batch, whose tensors have the samples as their leading axis; scalars are given to all
@@ -56,12 +56,12 @@ class TrainStep {
   const std::vector<Results>& results() const { return results_; }
 
   /// Parameters, buffers and the optimizer's state as they are now. Throws Error where they are lost.
-  std::map<std::string, Tensor> state() const;
+  StateDict state() const;
   /// Batches trained on so far, which also numbers the next.
   std::int64_t batches() const { return batches_; }
   /// Goes on from other state, at another batch. Throws Error where the state does not fit the Programs that
   /// were made, and changes nothing then.
-  void load(std::map<std::string, Tensor> state, std::int64_t batches);
+  void load(StateDict state, std::int64_t batches);
   /// Programs made so far.
   int traces() const { return traces_; }
 
@@ -79,9 +79,9 @@ class TrainStep {
   void require_state() const;
   Loss loss_;
   TrainStepOptions options_;
-  std::map<std::string, Tensor> state_;  // until there is a session
+  StateDict state_;  // until there is a session
   std::unique_ptr<Feed> feed_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<engine::Session> session_;
   std::vector<Results> results_;
   std::map<std::string, Known> programs_;  // by input types
   std::int64_t batches_ = 0;

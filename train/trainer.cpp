@@ -21,6 +21,7 @@
 #include <tandem/train/train_checkpoint.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
@@ -92,7 +93,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::check() const {
   const TrainerOptions& o = options_;
-  tandem::check(o.strategy);
+  engine::check(o.strategy);
   const auto require = [](bool met, const std::string& what) {
     if (!met) throw Error("Trainer: " + what);
   };
@@ -154,7 +155,7 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
   return rate;
 }
 
-void Trainer::load(const std::map<std::string, Tensor>& state, TrainProgress progress) {
+void Trainer::load(const StateDict& state, TrainProgress progress) {
   if (progress.batch < 0) throw Error("Trainer: a run cannot go on before its first batch");
   session_->load(state);
   progress_ = std::move(progress);
@@ -338,7 +339,7 @@ std::string Trainer::explain(std::int64_t batch) {
 
 // The graph of the whole batch once more, forward and backward, node by node. What happened is said also
 // where that fails.
-std::string Trainer::where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state) try {
+std::string Trainer::where_non_finite(std::int64_t batch, const StateDict& state) try {
   if (!is_main()) return "";
   TrainFeed host(
       train_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, 1, options_.seeds,

@@ -50,8 +50,8 @@ struct TrainerOptions {
   std::size_t spans = 0;  ///< executions per lane that the Session's timeline holds
   /// Where ranks are processes: this one's Comm, and a second one for what is said between batches and after
   /// a failure. Else ranks are threads, and their Comms may be given, as to a Session.
-  std::vector<std::unique_ptr<Comm>> comms{};
-  std::unique_ptr<Comm> spare{};
+  std::vector<std::unique_ptr<engine::Comm>> comms{};
+  std::unique_ptr<engine::Comm> spare{};
 };
 
 /// The loop over epochs and batches: trains a model on a dataset, evaluates it, and tells Callbacks.
@@ -73,7 +73,7 @@ class Trainer final : private Recoverable {
   /// What the callbacks use must outlive `fit`.
   void add(Callbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
   /// Begins from another state, or goes on with a run: `progress` is a CheckpointResult's.
-  void load(const std::map<std::string, Tensor>& state, TrainProgress progress = {});
+  void load(const StateDict& state, TrainProgress progress = {});
   /// Goes on with the run that was saved there as `checkpoint_files` (train_checkpoint.h). Model, optimizer
   /// and number of models must be its own, and its batch within the run's length, or an Error says
   /// what differs, and nothing is changed; that data, rates and seeds are its own is the caller's to see to.
@@ -94,7 +94,7 @@ class Trainer final : private Recoverable {
 
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
-  Session& session() { return *session_; }
+  engine::Session& session() { return *session_; }
   /// The rank that gets the losses, and calls back: the last stage's of the first replica.
   int main_rank() const override { return options_.strategy.stages - 1; }
   bool is_main() const { return !options_.spare || options_.spare->rank() == main_rank(); }
@@ -106,7 +106,7 @@ class Trainer final : private Recoverable {
  private:
   void check() const;
   std::int64_t samples_of(std::int64_t batch) const;
-  Program program(std::int64_t batch_size, bool training);
+  engine::Program program(std::int64_t batch_size, bool training);
   void add_evaluation();
   double rate(std::size_t model, std::int64_t batch) const;
   std::int64_t next_drain() const;
@@ -120,7 +120,7 @@ class Trainer final : private Recoverable {
   void give_weights_to_model();
   bool agree_to_end();
   EpochResult result(const BatchTimer::Total& time) const;
-  std::string where_non_finite(std::int64_t batch, const std::map<std::string, Tensor>& state);
+  std::string where_non_finite(std::int64_t batch, const StateDict& state);
   // Recoverable
   RunPoint point() const override;
   void go_back(const RunPoint& point) override;
@@ -143,13 +143,13 @@ class Trainer final : private Recoverable {
   RunLength length_;
   std::unique_ptr<TrainFeed> feed_;
   std::unique_ptr<TestFeed> test_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<engine::Session> session_;
   Recovery recovery_;
   int trains_last_ = 0, evaluates_ = -1;  // numbers of Programs
   TrainProgress progress_;
-  std::map<std::string, Tensor> copy_;  // of the state, for checkpoints
-  std::vector<double> accuracy_;        // of the test set
-  std::int64_t evaluated_ = -1;         // after so many batches
+  StateDict copy_;                // of the state, for checkpoints
+  std::vector<double> accuracy_;  // of the test set
+  std::int64_t evaluated_ = -1;   // after so many batches
   bool stopping_ = false;
   BatchTimer timer_;
 };

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 XXH3_state_t* as_state(const std::shared_ptr<void>& state) { return static_cast<XXH3_state_t*>(state.get()); }
 
@@ -62,4 +62,4 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

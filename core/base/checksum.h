@@ -8,7 +8,7 @@
 
 #include <tandem/core/base/input_file.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The checksum XXH3 of 64 bits (xxhash.com) of bytes that come piece after piece. It finds damage, not
 /// malice.
@@ -30,4 +30,4 @@ std::string checksum_of(std::string_view text);
 /// CRC-32C (Castagnoli polynomial) of some bytes, which other programs' formats ask for.
 std::uint32_t crc32c(std::string_view bytes);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 #include <tandem/core/base/clones.h>
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 TANDEM_CLONES void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n) {
 #pragma GCC ivdep
@@ -69,4 +69,4 @@ void store_element(DType dtype, void* data, std::int64_t i, double v) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

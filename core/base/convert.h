@@ -5,7 +5,7 @@
 
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// bfloat16 is the upper half of a float; rounding is to nearest, ties to even.
 inline float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
@@ -28,4 +28,4 @@ inline DType floating_dtype(std::size_t bytes, std::size_t count) {
 double load_element(DType dtype, const void* data, std::int64_t index);
 void store_element(DType dtype, void* data, std::int64_t index, double value);
 
-}  // namespace tandem
+}  // namespace tandem::engine

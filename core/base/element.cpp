@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tandem {
+namespace tandem::engine {
 
 bool all_finite(const TensorType& type, const void* data) {
   if (!is_floating(type.dtype)) return true;
@@ -13,4 +13,4 @@ bool all_finite(const TensorType& type, const void* data) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

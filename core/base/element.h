@@ -8,7 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Sixteen-bit floats as they lie in memory: kernels templated on the element type load and store them as
 /// float.
@@ -63,4 +63,4 @@ template <class F> decltype(auto) visit_dtype(DType dtype, F&& f) {
   throw Error("unknown dtype");
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -17,7 +17,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 namespace fs = std::filesystem;
 
@@ -171,4 +171,4 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

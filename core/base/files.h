@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The system calls by which anything is saved that must survive a crash. A class, so that a test can make
 /// any of them fail.
@@ -51,4 +51,4 @@ void remove_directory(Files& files, const std::string& path);
 /// The names in a directory, sorted; none where there is no such directory.
 std::vector<std::string> names_in(const std::string& directory);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 InputFile::InputFile(std::string what, std::string path) : what_(std::move(what)), path_(std::move(path)) {
   // O_NONBLOCK: a pipe without a writer is refused below, not waited for.
@@ -39,4 +39,4 @@ void InputFile::read(std::int64_t offset, std::span<std::byte> out) const {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A file that is read at offsets, from any thread. It stays open.
 class InputFile {
@@ -23,4 +23,4 @@ class InputFile {
   std::int64_t size_ = 0;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,9 +4,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <limits>
+#include <list>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,148 +15,109 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
-constexpr std::size_t kMostText =
-    100'000'000;                       // that a file may have: Programs of 100,000 instructions have less
-constexpr std::size_t kDeepest = 100;  // values are written out, and freed, level by level
-constexpr std::size_t kShown = 60, kShownOfParser = 300;
+constexpr std::size_t kDeepest = 100;                     // values are written out, and freed, level by level
+constexpr std::size_t kShown = 60, kShownOfParser = 300;  // characters in an error
 
 // What errors show of a text that somebody else wrote.
 std::string beginning_of(std::string_view text, std::size_t most) {
   return std::string(text.substr(0, most)) + (text.size() <= most ? "" : "...");
 }
 
-enum class Kind { null, flag, integer, number, text, array, object };
-
-// A value of JSON. Not nlohmann's, whose destructor allocates: where there is no memory it ends the process.
-struct Value {
-  Kind kind = Kind::null;
-  bool flag = false;
-  std::int64_t integer = 0;
-  double number = 0;                                   // of an integer too
-  std::string text;                                    // of a number: as it was written
-  std::vector<std::pair<std::string, Value>> parts{};  // of an array without names
+// A JSON object. nlohmann::ordered_json keeps the order too, but it searches all keys for each key that it
+// adds, and copies its values when it grows.
+template <class Key, class Value, class Less, class Allocator>
+struct Entries : std::list<std::pair<const Key, Value>, Allocator> {
+  using key_type = Key;
+  using mapped_type = Value;
+  using key_compare = Less;
 };
+using Json = nlohmann::basic_json<Entries>;
 
-const Value& as_value(const std::shared_ptr<const void>& value) {
-  return *static_cast<const Value*>(value.get());
+const Json& as_json(const std::shared_ptr<const void>& value) {
+  return *static_cast<const Json*>(value.get());
 }
 
-// Takes the parser's events one by one: it would forget keys that come twice, and nest without end.
-class Builder final : public nlohmann::json_sax<nlohmann::json> {
+// Frees a value from the inside out. nlohmann's destructor allocates memory when a value has parts, and ends
+// the process when there is none.
+void clear(Json& value) {
+  if (!value.is_structured()) return;
+  for (Json& part : value) clear(part);
+  value.clear();
+}
+
+// Builds a value from the parser's events. nlohmann's own builder accepts a key twice, and any depth.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  Builder(const std::string& what, Value& root) : what_(what), root_(root) {}
-  bool null() override { return add({}); }
-  bool boolean(bool flag) override { return add({.kind = Kind::flag, .flag = flag, .text = {}}); }
-  bool number_integer(std::int64_t n) override { return add(integer(n, fmt::format("{}", n))); }
-  bool number_unsigned(std::uint64_t n) override {
-    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
-    return n <= kMost ? number_integer(static_cast<std::int64_t>(n))
-                      : number_float(static_cast<double>(n), fmt::format("{}", n));
-  }
-  bool number_float(double n, const std::string& text) override {
-    return add({.kind = Kind::number, .number = n, .text = text});
-  }
-  bool string(std::string& text) override { return add({.kind = Kind::text, .text = text}); }
-  bool binary(nlohmann::json::binary_t&) override { return false; }
-  bool start_array(std::size_t) override { return open(Kind::array); }
-  bool start_object(std::size_t) override {
-    open(Kind::object);
-    keys_.emplace_back();
-    return true;
-  }
+  Builder(const std::string& what, const std::string& text, Json& root)
+      : what_(what), text_(text), root_(root) {}
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(std::int64_t value) override { return add(value); }
+  bool number_unsigned(std::uint64_t value) override { return add(value); }
+  bool number_float(double value, const std::string&) override { return add(value); }
+  bool string(std::string& value) override { return add(std::move(value)); }
+  bool binary(Json::binary_t&) override { return false; }  // JSON has none
+  bool start_array(std::size_t) override { return add(Json::value_t::array); }
+  bool start_object(std::size_t) override { return add(Json::value_t::object); }
+  bool end_array() override { return close(); }
+  bool end_object() override { return close(); }
   bool key(std::string& name) override {
     if (!keys_.back().insert(name).second)
-      throw Error(
-          fmt::format("{}: the key \"{}\" is given twice in one object", what_, beginning_of(name, kShown)));
-    key_ = name;
+      fail(fmt::format("the key \"{}\" is given twice in one object", beginning_of(name, kShown)));
+    key_ = std::move(name);
     return true;
   }
-  bool end_array() override { return close(); }
-  bool end_object() override {
-    keys_.pop_back();
-    return close();
-  }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) override {
-    throw Error(fmt::format("{}: {}", what_, beginning_of(e.what(), kShownOfParser)));
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
+    const std::string_view read = std::string_view(text_).substr(0, position > 0 ? position - 1 : 0);
+    std::string_view why =
+        e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    why.remove_prefix(why.find("] ") + 2);
+    if (why.starts_with("parse error at ")) why.remove_prefix(why.find(": ") + 2);
+    fail(fmt::format("not valid JSON at line {}, column {}: {}", 1 + std::ranges::count(read, '\n'),
+                     read.size() - read.rfind('\n'), beginning_of(why, kShownOfParser)));
   }
 
  private:
-  static Value integer(std::int64_t n, std::string text) {
-    return {.kind = Kind::integer, .integer = n, .number = static_cast<double>(n), .text = std::move(text)};
-  }
-  bool add(Value value) {
+  [[noreturn]] void fail(const std::string& why) const { throw Error(fmt::format("{}: {}", what_, why)); }
+  // Adds a value to the array or object that was opened last. The others do not grow meanwhile, so pointers
+  // stay valid.
+  bool add(Json value) {
+    const bool opens = value.is_structured();
+    if (opens && open_.size() == kDeepest)
+      fail(fmt::format("more than {} arrays and objects are nested", kDeepest));
+    Json* added = &root_;
     if (open_.empty())
       root_ = std::move(value);
+    else if (open_.back()->is_array())
+      added = &open_.back()->emplace_back(std::move(value));
     else
-      open_.back()->parts.emplace_back(open_.back()->kind == Kind::object ? key_ : "", std::move(value));
+      added = &open_.back()->get_ref<Json::object_t&>().emplace_back(key_, std::move(value)).second;
+    if (opens) open_.push_back(added), keys_.emplace_back();
     return true;
   }
-  bool open(Kind kind) {
-    if (open_.size() == kDeepest)
-      throw Error(fmt::format("{}: more than {} arrays and objects are nested", what_, kDeepest));
-    add({.kind = kind, .text = {}});
-    open_.push_back(open_.empty() ? &root_ : &open_.back()->parts.back().second);
-    return true;
-  }
-  bool close() {
-    open_.pop_back();
-    return true;
-  }
-  const std::string& what_;
-  Value& root_;
-  std::vector<Value*> open_;                 // the innermost last: only that one grows
-  std::vector<std::set<std::string>> keys_;  // of the objects that are open
+  bool close() { return open_.pop_back(), keys_.pop_back(), true; }
+
+  const std::string &what_, &text_;
+  Json& root_;
+  std::vector<Json*> open_;                  // the innermost last
+  std::vector<std::set<std::string>> keys_;  // of each
   std::string key_;
 };
 
-// JSON, up to a little more than what errors show.
-void write(const Value& v, std::string& out) {
-  const auto quoted = [&](const std::string& text) { out += "\"" + beginning_of(text, kShown) + "\""; };
-  switch (v.kind) {
-    case Kind::null: out += "null"; return;
-    case Kind::flag: out += v.flag ? "true" : "false"; return;
-    case Kind::integer:
-    case Kind::number: out += v.text; return;
-    case Kind::text: quoted(v.text); return;
-    case Kind::array:
-    case Kind::object: break;
-  }
-  const bool object = v.kind == Kind::object;
-  out += object ? '{' : '[';
-  for (const auto& [key, part] : v.parts) {
-    if (out.size() > kShown) return;
-    if (&part != &v.parts.front().second) out += ',';
-    if (object) {
-      quoted(key);
-      out += ':';
-    }
-    write(part, out);
-  }
-  out += object ? '}' : ']';
-}
-
 }  // namespace
 
-std::string read_text(const std::string& what, const std::string& file) {
+std::string read_text(const std::string& what, const std::string& file, std::size_t most) {
   errno = 0;
   std::ifstream in(file);
-  in.peek();  // a directory can be opened, but not read
-  if (!in.is_open() || in.bad())
-    throw Error(fmt::format("{} '{}' cannot be read: {}", what, file, std::strerror(errno)));
   std::string text;
-  for (std::size_t piece = 1 << 16; in && text.size() <= kMostText; piece = text.size()) {
-    const std::size_t before = text.size();
-    text.resize(before + piece);
-    in.read(text.data() + before, static_cast<std::streamsize>(piece));
-    text.resize(before + static_cast<std::size_t>(in.gcount()));
-  }
-  if (in.bad()) throw Error(fmt::format("{} '{}' cannot be read: {}", what, file, std::strerror(errno)));
-  if (text.size() > kMostText)
-    throw Error(fmt::format("{} '{}' has more than {} bytes, which are the most that is read", what, file,
-                            kMostText));
+  for (char c = 0; text.size() <= most && in.get(c);) text += c;
+  if (!in.is_open() || in.bad())  // a directory can be opened, but not read
+    throw Error(fmt::format("{} '{}' cannot be read: {}", what, file, std::strerror(errno)));
+  if (text.size() > most)
+    throw Error(fmt::format("{} '{}' has more than {} bytes, the most that is read", what, file, most));
   return text;
 }
 
@@ -163,10 +125,13 @@ JsonInput::JsonInput(std::string what, std::string where, std::shared_ptr<const 
     : what_(std::move(what)), where_(std::move(where)), value_(std::move(value)) {}
 
 JsonInput JsonInput::parse(const std::string& what, const std::string& text) {
-  auto value = std::make_shared<Value>();
-  Builder builder(what, *value);
-  nlohmann::json::sax_parse(text, &builder);
-  return {what, "the top level", std::move(value)};
+  const std::shared_ptr<Json> value(new Json, [](Json* root) {
+    clear(*root);
+    delete root;
+  });
+  Builder builder(what, text, *value);
+  Json::sax_parse(text, &builder);
+  return {what, "the top level", value};
 }
 
 JsonInput JsonInput::part(const std::string& place, const void* value) const {
@@ -178,12 +143,12 @@ JsonInput JsonInput::operator[](const std::string& key) const {
   if (value_ && !is_object()) refuse("an object is expected");
   const auto quoted = fmt::format("\"{}\"", key);
   if (!value_) return part(quoted, nullptr);
-  const auto& parts = as_value(value_).parts;
-  const auto found = std::ranges::find(parts, key, [](const auto& entry) { return entry.first; });
-  return part(quoted, found == parts.end() ? nullptr : &found->second);
+  const auto& entries = as_json(value_).get_ref<const Json::object_t&>();
+  const auto found = std::ranges::find(entries, key, &Json::object_t::value_type::first);
+  return part(quoted, found == entries.end() ? nullptr : &found->second);
 }
 
-bool JsonInput::is_object() const { return value_ && as_value(value_).kind == Kind::object; }
+bool JsonInput::is_object() const { return value_ && as_json(value_).is_object(); }
 
 const JsonInput& JsonInput::required() const {
   if (!value_) throw Error(fmt::format("{}: {} is missing", what_, where_));
@@ -201,39 +166,39 @@ void JsonInput::require_keys(std::initializer_list<const char*> known) const {
 
 std::int64_t JsonInput::whole(std::int64_t otherwise, std::int64_t least, std::int64_t most) const {
   if (!value_) return otherwise;
-  const Value& v = as_value(value_);
-  if (v.kind != Kind::integer || v.integer < least || v.integer > most)
+  const Json& v = as_json(value_);
+  const bool fits =
+      v.is_number_unsigned() ? std::in_range<std::int64_t>(v.get<std::uint64_t>()) : v.is_number_integer();
+  if (!fits || v.get<std::int64_t>() < least || v.get<std::int64_t>() > most)
     refuse(fmt::format("an integer from {} to {} is expected", least, most));
-  return v.integer;
+  return v.get<std::int64_t>();
 }
 
 double JsonInput::number(double otherwise, double least, double most) const {
   if (!value_) return otherwise;
-  const Value& v = as_value(value_);
-  const bool is_number = v.kind == Kind::integer || v.kind == Kind::number;
-  if (!is_number || !(v.number >= least && v.number <= most))
+  const Json& v = as_json(value_);
+  if (!v.is_number() || !(v.get<double>() >= least && v.get<double>() <= most))
     refuse(fmt::format("a number from {:g} to {:g} is expected", least, most));
-  return v.number;
+  return v.get<double>();
 }
 
 bool JsonInput::flag(bool otherwise) const {
   if (!value_) return otherwise;
-  if (as_value(value_).kind != Kind::flag) refuse("true or false is expected");
-  return as_value(value_).flag;
+  if (!as_json(value_).is_boolean()) refuse("true or false is expected");
+  return as_json(value_).get<bool>();
 }
 
 std::string JsonInput::text(const std::string& otherwise) const {
   if (!value_) return otherwise;
-  if (as_value(value_).kind != Kind::text) refuse("a text is expected");
-  return as_value(value_).text;
+  if (!as_json(value_).is_string()) refuse("a text is expected");
+  return as_json(value_).get<std::string>();
 }
 
 std::vector<JsonInput> JsonInput::items() const {
   std::vector<JsonInput> result;
   if (!value_) return result;
-  if (as_value(value_).kind != Kind::array) refuse("an array is expected");
-  for (const auto& [none, item] : as_value(value_).parts)
-    result.push_back(part(fmt::format("[{}]", result.size()), &item));
+  if (!as_json(value_).is_array()) refuse("an array is expected");
+  for (const Json& item : as_json(value_)) result.push_back(part(fmt::format("[{}]", result.size()), &item));
   return result;
 }
 
@@ -247,15 +212,14 @@ std::vector<std::pair<std::string, JsonInput>> JsonInput::entries() const {
   std::vector<std::pair<std::string, JsonInput>> result;
   if (!value_) return result;
   if (!is_object()) refuse("an object is expected");
-  for (const auto& [key, value] : as_value(value_).parts)
+  for (const auto& [key, value] : as_json(value_).get_ref<const Json::object_t&>())
     result.emplace_back(key, part(fmt::format("\"{}\"", beginning_of(key, kShown)), &value));
   return result;
 }
 
 void JsonInput::refuse(const std::string& accepted) const {
-  std::string given;
-  write(as_value(value_), given);
-  throw Error(fmt::format("{}: {} is {}; {}", what_, where_, beginning_of(given, kShown), accepted));
+  throw Error(
+      fmt::format("{}: {} is {}; {}", what_, where_, beginning_of(as_json(value_).dump(), kShown), accepted));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

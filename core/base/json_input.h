@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -7,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-namespace tandem {
+namespace tandem::engine {
 
-/// The text of a file. Throws Error naming it, as `what` ("plan"), and the reason.
-std::string read_text(const std::string& what, const std::string& file);
+/// The text of a file. Throws Error naming it, as `what` ("plan"), and the reason, also when it has more than
+/// `most` bytes: Programs of 100,000 steps have fewer than the default.
+std::string read_text(const std::string& what, const std::string& file, std::size_t most = 100'000'000);
 
 /// A value in JSON that a user wrote, read strictly: nothing is converted, cut to fit, or given twice.
 /// Errors say where the value is, what was given and what is accepted.
@@ -53,4 +55,4 @@ class JsonInput {
   std::shared_ptr<const void> value_;  // JSON, kept out of this header; null: absent
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

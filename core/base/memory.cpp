@@ -10,7 +10,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kHugePage = 2 << 20;
@@ -38,4 +38,4 @@ void poison(void* data, std::int64_t bytes) {
   if (bytes > 0) std::memset(data, 0xff, static_cast<std::size_t>(bytes));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

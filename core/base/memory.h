@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Alignment of every buffer, block and workspace, in bytes.
 inline constexpr std::int64_t kAlignment = 64;
@@ -31,4 +31,4 @@ class Buffer {
   std::shared_ptr<std::byte> data_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/rng.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 // What all code that draws random numbers shares: from key, sample and element to the bits of a number.
 // Inline, so that loops over many counters vectorize.
@@ -40,4 +40,4 @@ inline std::array<std::uint32_t, 4> philox_counter(const RngKey& key, std::uint6
 /// A word's upper 24 bits as a float in [0, 1).
 inline float to_unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 
 #include <tandem/core/base/philox.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 namespace {
 std::array<std::uint32_t, 4> words(const RngKey& key, std::uint64_t sample, std::uint64_t quad) {
@@ -35,4 +35,4 @@ std::uint64_t fnv1a(std::string_view bytes, std::uint64_t basis) {
   return basis;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Randomness is a function, not a state. What is drawn depends on the model's own seed, the batch
 /// number, the drawing op (`rng_id` = hash of module path and call number), the global sample index
@@ -24,4 +24,4 @@ double normal(const RngKey& key, std::uint64_t sample, std::uint64_t element);
 /// 64-bit FNV-1a; names rng ids and Program hashes.
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t basis = 0xcbf29ce484222325ull);
 
-}  // namespace tandem
+}  // namespace tandem::engine

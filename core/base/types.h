@@ -46,3 +46,10 @@ TensorType with_models(TensorType type, std::int64_t models);
 std::string to_string(const TensorType& type);
 
 }  // namespace tandem
+
+/// What the library is made of, for those who build on it: graphs, Programs, backends (engine.h).
+namespace tandem::engine {
+
+using tandem::to_string;  // else hidden by those of the engine
+
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 std::string_view name_of(Phase phase) {
   switch (phase) {
@@ -149,4 +149,4 @@ std::string to_string(const Graph& graph) {
   return text;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

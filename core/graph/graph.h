@@ -10,7 +10,7 @@
 #include <tandem/core/base/types.h>
 #include <tandem/core/graph/op.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 using ValueId = std::int32_t;
 using NodeId = std::int32_t;
@@ -112,4 +112,4 @@ void verify(const Graph& graph);
 /// One line a node: "12 %31 = matmul{...}(%4, %7) : f32[8, 16]  @layer1 forward".
 std::string to_string(const Graph& graph);
 
-}  // namespace tandem
+}  // namespace tandem::engine

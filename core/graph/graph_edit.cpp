@@ -7,7 +7,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_rewrite.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 NodeId GraphEdit::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
   inputs_.push_back(inputs);
@@ -56,4 +56,4 @@ Graph GraphEdit::finish() const {
   return rewrite.take();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// For passes that put nodes between others: nodes may be added and rewired in any order, and `finish`
 /// writes the graph down again with inputs before their readers. Value ids of the original stay valid
@@ -34,4 +34,4 @@ class GraphEdit {
   std::vector<std::vector<ValueId>> inputs_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

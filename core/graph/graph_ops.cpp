@@ -7,7 +7,7 @@
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/graph/trace.h>
 
-namespace tandem {
+namespace tandem::engine {
 std::string ReadOp::attributes() const { return fmt::format("state={} age={}", state, age); }
 Tensors ReadOp::vjp(const VjpArgs&) const { return {}; }
 Tensors ReadOp::vmap(const VmapArgs& args) const {
@@ -57,4 +57,4 @@ bool is_leaf(const Node& node) {
          dynamic_cast<const ConstantOp*>(op);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/op.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// read(state, age): what batch b−age assigned to the state, or the state at the start of the run when
 /// that batch precedes it. Never computed: its output *is* the state's memory.
@@ -96,4 +96,4 @@ class ConstantOp final : public Op {
 /// Does it only name what is there before anything is computed: a read of state, the host's data, a constant?
 bool is_leaf(const Node& node);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 Graph with_states_of(const Graph& graph) {
   Graph result;
@@ -40,4 +40,4 @@ void GraphRewrite::copy(const Node& node, OpPtr op, std::vector<ValueId> inputs)
   for (std::size_t o = 0; o < node.outputs.size(); ++o) replace(node.outputs[o], added.outputs[o]);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/graph/graph.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A graph with the states of another, and no nodes yet.
 Graph with_states_of(const Graph& graph);
@@ -42,4 +42,4 @@ class GraphRewrite {
   std::vector<ValueId> now_;  // per value of the original; −1: none yet
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

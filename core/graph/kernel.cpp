@@ -5,7 +5,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/through_f32.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 class FunctionKernel final : public Kernel {
  public:
@@ -47,4 +47,4 @@ KernelPtr KernelTable::make(const KernelSpec& asked) const {
       spec.tag.path.empty() ? "<top>" : spec.tag.path, backend_, signature(spec.op, spec.inputs)));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/op.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 class Comm;
 class Host;
@@ -95,4 +95,4 @@ const KernelTable& reference_kernels();
 /// The fast CPU kernels, over the reference ones. Defined in ops/.
 const KernelTable& cpu_kernels();
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 std::string_view name_of(LaneKind kind) {
   switch (kind) {
@@ -39,4 +39,4 @@ std::string signature(const Op& op, std::span<const TensorType> inputs) {
   return fmt::format("{}{{{}}}({})", op.name(), op.attributes(), types);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,6 +12,10 @@ namespace tandem {
 class Tensor;
 using Tensors = std::vector<Tensor>;
 
+}  // namespace tandem
+
+namespace tandem::engine {
+
 /// The kind of queue an op is executed on. Lanes of one kind are told apart by an index: compute
 /// lanes by number, send and receive lanes by peer.
 enum class LaneKind : std::uint8_t { compute, collective, send, receive, copy_out, copy_in };
@@ -105,4 +109,4 @@ Work streaming_work(std::span<const TensorType> inputs, std::span<const TensorTy
 /// "matmul{transpose_b=1}(f32[8, 4], f32[16, 4])": what a kernel's time depends on. Keys profiles.
 std::string signature(const Op& op, std::span<const TensorType> inputs);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -10,9 +10,11 @@
 #include <tandem/core/base/element.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
+#include <tandem/core/graph/tensor_impl.h>
 #include <tandem/core/graph/trace.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const Tensor::Impl& get(const Tensor& tensor) {
@@ -121,7 +123,7 @@ void Tensor::set_grad(Tensor grad) {
   impl_->grad = std::move(grad);
 }
 
-bool all_finite(const Tensor& t) { return all_finite(t.type(), t.data()); }
+bool all_finite(const Tensor& t) { return engine::all_finite(t.type(), t.data()); }
 
 void assign(const Tensor& state, const Tensor& value) {
   get(value);

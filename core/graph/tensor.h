@@ -1,13 +1,12 @@
 #pragma once
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <tandem/core/base/types.h>
-#include <tandem/core/graph/graph.h>
-#include <tandem/core/graph/op.h>
 
 namespace tandem {
 
@@ -65,6 +64,10 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
+using Tensors = std::vector<Tensor>;
+/// State by path, "layer1.0.conv2.weight": of a model, and perhaps of its optimizer.
+using StateDict = std::map<std::string, Tensor>;
+
 /// Is every element finite? True of a dtype that is not floating. Throws Error inside a trace.
 bool all_finite(const Tensor& t);
 
@@ -72,21 +75,5 @@ bool all_finite(const Tensor& t);
 /// node inside a trace, at most one a state. A `backward` that still needs the value before, when eager,
 /// throws Error.
 void assign(const Tensor& state, const Tensor& value);
-
-struct History;
-
-struct Tensor::Impl {
-  TensorType type;
-  std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements
-  std::uint64_t trace = 0;            // traced: the number of the Trace whose value this is, from 1
-  ValueId value = -1;
-  std::string state;          // a state's path; empty otherwise
-  std::uint64_t version = 0;  // counts eager assigns
-  bool trained = false;
-  bool requires_grad = false;
-  std::shared_ptr<History> history;  // how an eager Tensor came to be (eager.h)
-  std::size_t output = 0;            // which of the history's outputs this is
-  Tensor grad;
-};
 
 }  // namespace tandem

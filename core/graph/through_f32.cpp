@@ -7,7 +7,7 @@
 #include <tandem/core/base/convert.h>
 #include <tandem/core/base/memory.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::size_t kMostOperands = 16;
@@ -86,4 +86,4 @@ KernelPtr make_through_f32(const KernelSpec& spec) {
   return std::make_unique<ThroughF32>(spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,10 +9,9 @@
 #include <tandem/core/base/rng.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 thread_local Trace* current_trace = nullptr;
-thread_local std::string current_path;
 }  // namespace
 
 Trace::Trace(Graph& graph) : graph_(graph), outer_(current_trace) {
@@ -109,6 +108,13 @@ void Trace::set_tag(const Tag& tag) {
   tag_ = tag;
   has_tag_ = true;
 }
+
+}  // namespace tandem::engine
+
+namespace tandem {
+namespace {
+thread_local std::string current_path;
+}  // namespace
 
 Scope::Scope(const std::string& name) : outer_length_(current_path.size()) {
   current_path += (current_path.empty() ? "" : ".") + name;

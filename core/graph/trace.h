@@ -5,8 +5,9 @@
 
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/tensor.h>
+#include <tandem/core/graph/tensor_impl.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// While a Trace lives, ops applied on this thread become nodes of `graph`. Traces nest; the inner
 /// one is current. Each op takes the module path of the Scopes around it, or `set_tag`'s tag.
@@ -55,6 +56,10 @@ class Trace {
   std::unordered_set<std::string> results_;
   std::unordered_map<std::string, int> calls_;
 };
+
+}  // namespace tandem::engine
+
+namespace tandem {
 
 /// Names a module while it lives: ops inside get "outer.name" as their path, traced or eager.
 class Scope {

@@ -7,7 +7,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 // Every rank tells rank 0 its number; rank 0 tells all who differs from it.
 void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_t channel) {
@@ -34,4 +34,4 @@ void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_
         comm.rank(), what, fmt::join(ranks, ", ")));
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// What executes a schedule: lanes that do what they are told in the order they are told. Calls only
 /// enqueue; `flush` returns when all of it has ended.
@@ -26,4 +26,4 @@ class Backend {
 /// simulated is the order executed.
 void run(Backend& backend, std::int64_t batches);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 
 #include <tandem/core/base/types.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Communication between ranks. Calls block the lane that makes them, without spinning, and throw
 /// Aborted once any rank has called `abort`. Several lanes call at once; `channel` tells their
@@ -30,4 +30,4 @@ class Comm {
   virtual void abort(const std::string& reason) = 0;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

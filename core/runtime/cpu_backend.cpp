@@ -7,7 +7,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/comm.h>
 
-namespace tandem {
+namespace tandem::engine {
 CpuBackend::CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans, double origin)
     : executable_(executable), tracks_(program().lanes.size()), origin_(origin) {
   std::vector<std::size_t> commands(tracks_.size());  // of a unit
@@ -142,4 +142,4 @@ Timeline CpuBackend::timeline() {
   return t;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

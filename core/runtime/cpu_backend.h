@@ -11,7 +11,7 @@
 #include <tandem/core/runtime/executable.h>
 #include <tandem/core/runtime/timeline.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Runs a prepared Program on the lanes of its rank. Once running it allocates nothing.
 class CpuBackend final : public Backend, private CpuLane::Owner {
@@ -73,4 +73,4 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   double origin_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

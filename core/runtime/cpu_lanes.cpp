@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/team.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 constexpr std::size_t kQueue = 4096;  // commands, at least: what is put in ahead of what runs
 constexpr std::size_t kReports = 8;  // how often, in one round of the ring, a lane says what it has taken out
@@ -72,4 +72,4 @@ CpuLane& CpuLanes::get(LaneKind kind, int index) {
   return *lane;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,7 @@
 #include <tandem/core/runtime/progress.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A lane on the CPU: a queue, and a thread with a team of its own that does what is put in, in that order.
 class CpuLane {
@@ -78,4 +78,4 @@ class CpuLanes {
   std::map<std::pair<LaneKind, int>, std::unique_ptr<CpuLane>> lanes_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

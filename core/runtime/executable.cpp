@@ -11,7 +11,7 @@
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/core/schedule/happens_before.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 void RankMemory::fit(const Program& program, int device) {
   std::map<std::string, MemoryBlock> states;
@@ -145,7 +145,7 @@ void Executable::execute(InstructionId s, std::int64_t batch) {
   if (poison_)
     for (MemberId m : p.last_use) {
       const Member& member = program_.member(m);
-      tandem::poison(address(member, member.index(batch)), member.bytes);
+      engine::poison(address(member, member.index(batch)), member.bytes);
     }
 }
 
@@ -155,7 +155,7 @@ void Executable::poison_before(const Instruction& instruction, const Prepared& p
     const bool replaces = std::any_of(instruction.reads.begin(), instruction.reads.end(), [&](MemberId m) {
       return program_.member(m).block == out.block && m != instruction.writes[i];
     });
-    if (!replaces) tandem::poison(p.out[i], out.bytes);
+    if (!replaces) engine::poison(p.out[i], out.bytes);
   }
 }
 
@@ -203,4 +203,4 @@ std::int64_t Executable::touched(Arena arena) const {
   return end;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -10,7 +10,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The arenas of one rank. State outlives Programs; the work and host arenas are as large as the largest
 /// Program that uses them.
@@ -94,4 +94,4 @@ class Executable {
   std::vector<BlockId> moving_states_;  // of this device: assigned, each version in another slot
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/runtime/host.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 class InputKernel final : public Kernel {
@@ -85,4 +85,4 @@ void add_graph_op_kernels(KernelTable& table) {
   table.add("assign", make_assign);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

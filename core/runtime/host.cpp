@@ -7,7 +7,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 FunctionHost::FunctionHost(Fill fill, Deliver deliver)
     : fill_(std::move(fill)), deliver_(std::move(deliver)) {
@@ -33,4 +33,4 @@ void FunctionHost::deliver(const std::string& name, std::int64_t batch, const Ra
   if (rank.replica == 0) deliver_(name, batch, value);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

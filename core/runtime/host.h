@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-namespace tandem {
+namespace tandem::engine {
 
 struct RankContext;
 
@@ -44,4 +44,4 @@ class FunctionHost final : public Host {
   Deliver deliver_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

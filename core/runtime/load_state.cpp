@@ -7,9 +7,9 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 
-void check_state(const Program& program, const std::map<std::string, Tensor>& state, bool exactly) {
+void check_state(const Program& program, const StateDict& state, bool exactly) {
   const auto may_be_absent = [&](const std::string& path) {
     return !exactly && path.starts_with(kOptimizerPath);
   };
@@ -35,8 +35,7 @@ void check_state(const Program& program, const std::map<std::string, Tensor>& st
   }
 }
 
-void load_state(const Program& program, int stage, RankMemory& memory,
-                const std::map<std::string, Tensor>& state) {
+void load_state(const Program& program, int stage, RankMemory& memory, const StateDict& state) {
   for (const StateBlock& s : program.states) {
     if (program.block(s.block).device != stage) continue;
     const auto bytes = memory.state(program, s);
@@ -47,4 +46,4 @@ void load_state(const Program& program, int stage, RankMemory& memory,
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,7 +12,7 @@
 #include <tandem/core/base/json_input.h>
 #include <tandem/core/runtime/trial_run.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 std::string key_of(const Instruction& s, int threads) {
@@ -30,7 +30,7 @@ bool is_measured(const Instruction& s, LaneKind kind) {
 }  // namespace
 
 void Profile::measure(const Program& program, const KernelTable& kernels, Host& host,
-                      const std::map<std::string, Tensor>& state) {
+                      const StateDict& state) {
   const std::vector<double> seconds = instruction_seconds(program, kernels, host, state);
   std::map<std::string, std::pair<double, int>> sums;
   for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
@@ -76,4 +76,4 @@ Program with_costs(Program program, const Profile& profile) {
   return program;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 #include <tandem/core/runtime/host.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Seconds that instructions take alone on this machine, by signature (op, attributes, types) and team size.
 /// What a simulation costs its compute and copy instructions with, those that the host fills or reads among
@@ -16,8 +16,7 @@ class Profile {
  public:
   /// Measures the Program in a trial run (trial_run.h): instructions of one signature cost their mean.
   /// `state` by path, as for Session::load.
-  void measure(const Program& program, const KernelTable& kernels, Host& host,
-               const std::map<std::string, Tensor>& state);
+  void measure(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state);
   /// Throws Error naming the op when it was not measured.
   double seconds(const Instruction& instruction, int threads) const;
 
@@ -33,4 +32,4 @@ class Profile {
 /// where that is more than was measured; all-reduces keep what they cost.
 Program with_costs(Program program, const Profile& profile);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A counter that others wait for. Waiting spins for about two microseconds, then sleeps in the kernel until
 /// the value asked for is reached: the instructions before it wake nobody.
@@ -53,4 +53,4 @@ class alignas(64) Progress {
   mutable std::atomic<std::uint32_t> wakes_{0};
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

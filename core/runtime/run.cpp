@@ -1,6 +1,6 @@
 #include <tandem/core/runtime/backend.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 void run(Backend& backend, std::int64_t batches) {
   const Program& program = backend.program();
@@ -17,4 +17,4 @@ void run(Backend& backend, std::int64_t batches) {
   backend.flush();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,3 +1,4 @@
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/runtime/session.h>
 
 #include <algorithm>
@@ -14,11 +15,12 @@
 
 #include <tandem/core/base/element.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/tensor_impl.h>
 #include <tandem/core/runtime/agree.h>
 #include <tandem/core/runtime/load_state.h>
 #include <tandem/core/schedule/verify.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 struct Session::Rank {
   struct Turn {  // one Program
@@ -178,7 +180,7 @@ void Session::check(const Program& program) const {
                  [&](std::size_t i) { agree(*comms_[i], hash(program), "the Program", kHashChannel); });
 }
 
-void Session::load(const std::map<std::string, Tensor>& state) {
+void Session::load(const StateDict& state) {
   require_idle();
   check_state(program(), state);
   for (auto& rank : ranks_) load_state(program(), rank->context.stage, rank->memory, state);
@@ -188,7 +190,7 @@ void Session::load(const std::map<std::string, Tensor>& state) {
 namespace {
 
 // Of `into`, where it has one of this name and type that nobody else uses.
-Tensor tensor_for(const StateBlock& s, const std::map<std::string, Tensor>& into) {
+Tensor tensor_for(const StateBlock& s, const StateDict& into) {
   const auto found = into.find(s.path);
   const bool free = found != into.end() && found->second.type() == s.type &&
                     found->second.impl().use_count() == 1 && found->second.impl()->buffer.use_count() == 1;
@@ -202,7 +204,7 @@ Tensor copied(std::span<const std::byte> memory, Tensor into) {
 
 }  // namespace
 
-std::map<std::string, Tensor> Session::state(int root, std::map<std::string, Tensor>&& into) const {
+StateDict Session::state(int root, StateDict&& into) const {
   if (!loaded_ && !program().states.empty())
     throw Error(
         "the session has no state: none was loaded, or its last run failed, and what is left is of no batch");
@@ -218,13 +220,10 @@ bool Session::is_finite() const {
   });
 }
 
-std::map<std::string, Tensor> Session::remains(int root, Comm* through) const {
-  return gathered(root, through, {});
-}
+StateDict Session::remains(int root, Comm* through) const { return gathered(root, through, {}); }
 
-std::map<std::string, Tensor> Session::gathered(int root, Comm* through,
-                                                const std::map<std::string, Tensor>& into) const {
-  std::map<std::string, Tensor> result;
+StateDict Session::gathered(int root, Comm* through, const StateDict& into) const {
+  StateDict result;
   for (const auto& rank : ranks_)
     for (const StateBlock& s : program().states) {
       const RankContext& context = rank->context;
@@ -261,8 +260,7 @@ void Session::restore(const Snapshot& snapshot) {
 }
 
 // Rank k of replica 0 holds stage k.
-void Session::collect(Comm& comm, int root, std::map<std::string, Tensor>& state,
-                      const std::map<std::string, Tensor>& into) const {
+void Session::collect(Comm& comm, int root, StateDict& state, const StateDict& into) const {
   for (const StateBlock& s : program().states) {
     const int holder = program().block(s.block).device;
     if (holder == root) continue;
@@ -325,7 +323,7 @@ void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int prog
   on_each_rank(ranks_.size(), comms_, [&](std::size_t i) {
     Rank::Turn& turn = *ranks_[i]->turns.at(static_cast<std::size_t>(program));
     turn.executable.start_at(first_batch);
-    tandem::run(turn.backend, batches);
+    engine::run(turn.backend, batches);
     turn.executable.settle(batches);
   });
   loaded_ = true;
@@ -458,8 +456,8 @@ std::int64_t Session::executed_peak(int root) const {
 std::int64_t Session::live_peak() const {
   std::int64_t peak = 0;
   for (const auto& p : programs_)
-    if (p) peak = std::max(peak, tandem::live_peak(*p));
+    if (p) peak = std::max(peak, engine::live_peak(*p));
   return peak;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -14,7 +14,7 @@
 #include <tandem/core/runtime/host.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 struct SessionOptions {
   const KernelTable* kernels = &cpu_kernels();
@@ -50,20 +50,20 @@ class Session {
   /// not named and belongs to the optimizer (its path begins with kOptimizerPath) starts at zero, and is left
   /// out by a Program without an optimizer; anything else missing, mismatched or unknown is an Error, and
   /// then nothing is set.
-  void load(const std::map<std::string, Tensor>& state);
+  void load(const StateDict& state);
   /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
   /// alone gets what is not its own. Tensors of an earlier such state, `into`, are filled again where nobody
   /// else uses them any more. Throws Error before `load`, and where the last run failed.
-  std::map<std::string, Tensor> state(int root = 0, std::map<std::string, Tensor>&& into = {}) const;
+  StateDict state(int root = 0, StateDict&& into = {}) const;
   /// Is all that the ranks of this process hold of the state finite?
   bool is_finite() const;
   /// What is left of the state when a run has failed, of no batch in particular: for a look at the cause.
   /// Where ranks are processes all of them must call, through another Comm than the session's, which is of no
   /// use any more.
-  std::map<std::string, Tensor> remains(int root = 0, Comm* through = nullptr) const;
+  StateDict remains(int root = 0, Comm* through = nullptr) const;
 
   /// By path, for each rank of this process: what it holds, between runs.
-  using Snapshot = std::vector<std::map<std::string, Tensor>>;
+  using Snapshot = std::vector<StateDict>;
   /// A copy of the state, for `restore`: made without a word to other processes, and with what each replica
   /// gathered for itself.
   Snapshot snapshot() const;
@@ -106,10 +106,8 @@ class Session {
   void require_idle() const;
   void begin_run(int program);
   void end_run();
-  std::map<std::string, Tensor> gathered(int root, Comm* through,
-                                         const std::map<std::string, Tensor>& into) const;
-  void collect(Comm& comm, int root, std::map<std::string, Tensor>& state,
-               const std::map<std::string, Tensor>& into) const;
+  StateDict gathered(int root, Comm* through, const StateDict& into) const;
+  void collect(Comm& comm, int root, StateDict& state, const StateDict& into) const;
   SessionOptions options_;
   double origin_;         // of timelines
   bool loaded_ = false;   // there is a state to run on
@@ -123,4 +121,4 @@ class Session {
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

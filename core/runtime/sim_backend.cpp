@@ -8,7 +8,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 constexpr double kForever = std::numeric_limits<double>::infinity();
 // Seconds of work left that are rounding errors of the clock, which grow with it.
@@ -158,4 +158,4 @@ void SimBackend::flush() {
   std::fill(ended_.begin(), ended_.end(), 0);  // the next run counts its units from 0
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

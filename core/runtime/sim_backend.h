@@ -4,7 +4,7 @@
 #include <tandem/core/runtime/backend.h>
 #include <tandem/core/runtime/timeline.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Lanes as simulated clocks, on the global Program. A rate model: an instruction has `cost.seconds` of work,
 /// and works at a rate that depends on what runs beside it on its device.
@@ -59,4 +59,4 @@ class SimBackend final : public Backend {
   std::vector<std::vector<LaneId>> beside_;             // per lane: the other lanes of its device
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace tandem {
+namespace tandem::engine {
 
 double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -133,4 +133,4 @@ std::string to_text(const Timeline& t, int columns) {
   return text;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

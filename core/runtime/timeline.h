@@ -5,7 +5,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Seconds of a clock that does not jump, and that all processes of a machine share.
 double steady_seconds();
@@ -51,4 +51,4 @@ std::string to_perfetto(const Timeline& timeline);
 /// ran longest in it.
 std::string to_text(const Timeline& timeline, int columns);
 
-}  // namespace tandem
+}  // namespace tandem::engine

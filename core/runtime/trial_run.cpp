@@ -15,7 +15,7 @@
 #include <tandem/core/runtime/load_state.h>
 #include <tandem/core/runtime/timeline.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
@@ -67,7 +67,7 @@ double median(std::array<double, kMeasured> v) {
 }  // namespace
 
 std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
-                                        const std::map<std::string, Tensor>& state) {
+                                        const StateDict& state) {
   check_state(program, state);
   Messages messages;
   std::vector<std::unique_ptr<Stage>> stages;
@@ -97,4 +97,4 @@ std::vector<double> instruction_seconds(const Program& program, const KernelTabl
   return result;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 #include <tandem/core/runtime/host.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Seconds that each instruction of a Program takes alone, the median over some batches: all stages of one
 /// replica run on the calling thread, instruction after instruction in list order, with the host's data, from
@@ -16,6 +16,6 @@ namespace tandem {
 /// in a real run. What ranks send is handed over in memory; what the other replicas would add to a sum is
 /// left out. `state` by path, as for Session::load. Throws Error as a run does.
 std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
-                                        const std::map<std::string, Tensor>& state);
+                                        const StateDict& state);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,6 +1,6 @@
 #include <tandem/core/schedule/accesses.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 std::vector<std::vector<Access>> accesses_by_block(const Program& program) {
   std::vector<std::vector<Access>> result(program.blocks.size());
@@ -20,4 +20,4 @@ bool overlap(const Member& a, const Member& b) {
   return a.block == b.block && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// One instruction touching one member. What it touches at index n, it touches in unit n + phase: for
 /// ordinary values phase is the instruction's lag, for state it is lag − shift.
@@ -28,4 +28,4 @@ inline bool earlier(const Access& a, const Access& b) {
   return a.delay != b.delay ? a.delay < b.delay : a.instruction < b.instruction;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 struct Edge {
   InstructionId to;
@@ -56,4 +56,4 @@ HappensBefore::HappensBefore(const Program& program)
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

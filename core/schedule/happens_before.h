@@ -5,7 +5,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// What certainly precedes what in the steady state, by lane order and waits, on each device. For every
 /// instruction it holds the first execution on each lane that starts after the instruction has ended.
@@ -33,4 +33,4 @@ class HappensBefore {
   std::vector<std::int64_t> first_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,7 @@
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/graph_ops.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
@@ -209,4 +209,4 @@ Program lower(const Graph& graph, std::span<const NodeId> order, const BufferAss
   return Lowering(graph, order, buffers, options).take();
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

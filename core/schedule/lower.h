@@ -9,7 +9,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 struct LowerOptions {
   int devices = 1;
@@ -43,4 +43,4 @@ struct BufferAssignment {
 Program lower(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
               const LowerOptions& options);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -7,7 +7,7 @@
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/rng.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 std::string name_of(const Lane& lane, int devices) {
   std::string name(name_of(lane.kind));
@@ -123,4 +123,4 @@ std::vector<std::int64_t> live_bytes(const Program& program, int device) {
   return live;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

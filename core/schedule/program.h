@@ -7,7 +7,7 @@
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/op.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 using InstructionId = std::int32_t;  ///< position in the list order
 using LaneId = std::int32_t;
@@ -161,4 +161,4 @@ std::int64_t live_peak(const Program& program);
 /// Bytes of live work blocks at each list position of a device, in the steady state.
 std::vector<std::int64_t> live_bytes(const Program& program, int device);
 
-}  // namespace tandem
+}  // namespace tandem::engine

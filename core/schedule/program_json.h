@@ -3,7 +3,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A schedule written by hand, or by `to_json`; ops and weights are not needed. Slots, waits and
 /// addresses are left to `planned`.
@@ -33,4 +33,4 @@ Program schedule_from_json(const std::string& text);
 /// Program.
 std::string to_json(const Program& program);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,7 @@
 #include <tandem/core/base/json_input.h>
 #include <tandem/core/schedule/waits.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kDefaultBytes = 64;
@@ -262,4 +262,4 @@ Program schedule_from_json(const std::string& text) {
   return p;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 using json = nlohmann::ordered_json;  // states and values keep their order, and with it their addresses
@@ -104,4 +104,4 @@ class Writer {
 
 std::string to_json(const Program& p) { return Writer(p).write().dump(1); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tandem {
+namespace tandem::engine {
 
 VectorClocks::VectorClocks(const Program& projection)
     : p_(projection),
@@ -40,4 +40,4 @@ std::uint32_t* VectorClocks::at_end_of(InstructionId instruction, std::int64_t u
   return &at_end_[row * lanes_];
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -4,7 +4,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// One execution of an instruction: `count` is its number on its lane, from 1; 0 is no execution.
 struct Execution {
@@ -47,4 +47,4 @@ class VectorClocks {
   std::vector<std::uint32_t> known_;     // [lane][lane]
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

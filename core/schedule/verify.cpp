@@ -7,7 +7,7 @@
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/core/schedule/waits.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 void verify_extents(const Program& p) {
   const auto accesses = accesses_by_block(p);
@@ -39,4 +39,4 @@ void verify(const Program& p) {
   verify_memory(p);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

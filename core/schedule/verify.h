@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Proves a planned Program before it runs, from its instructions, waits and addresses alone (nothing the
 /// planner derived on the way is trusted). Throws Error on the first violation.
@@ -19,4 +19,4 @@ void verify_progress(const Program& program);
 void verify_memory(const Program& program);
 void verify_extents(const Program& program);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/schedule/vector_clocks.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 int max_slots(const Program& p) {
@@ -234,4 +234,4 @@ void verify_memory(const Program& p) {
   for (int device = 0; device < p.devices; ++device) MemoryCheck(p, device).run(batches);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

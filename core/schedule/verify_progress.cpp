@@ -8,7 +8,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Lanes are taken as queues without end. Those of a backend hold a unit's commands at least, which is enough:
@@ -106,4 +106,4 @@ class ProgressProof {
 
 void verify_progress(const Program& p) { ProgressProof(p, max_back(p) + 3).run(); }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/core/schedule/happens_before.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 namespace {
 
@@ -319,4 +319,4 @@ Program with_waits(Program p) {
   return p;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

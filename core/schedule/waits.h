@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/schedule/program.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The most of each that `check_schedule` lets pass: more is a slip of the pen, and would be unrolled for
 /// hours or overflow. Bytes are those of all blocks together; they stay below 2^63 in any number of slots.
@@ -23,4 +23,4 @@ Program with_slots(Program program);
 /// other waits already ensure; keeps waits given in advance.
 Program with_waits(Program program);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,6 +8,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem {
+using namespace engine;
 
 Cutout::Cutout(std::uint64_t seed, std::int64_t size) : seed_(seed), size_(size) {
   if (size < 0) throw Error(fmt::format("Cutout: a square of {} pixels; it must be at least 0", size));

@@ -9,6 +9,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem {
+using namespace engine;
 
 RandomCrop::RandomCrop(std::uint64_t seed, std::int64_t padding) : seed_(seed), padding_(padding) {
   if (padding < 0) throw Error(fmt::format("RandomCrop: a padding of {}; it must be at least 0", padding));

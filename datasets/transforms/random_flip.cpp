@@ -7,6 +7,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 /// Rows of `width` pixels of kPixel bytes, each mirrored.

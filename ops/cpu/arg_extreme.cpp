@@ -8,7 +8,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/reduce.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kColumns = 256;  // searched side by side, at most
@@ -87,4 +87,4 @@ KernelPtr make_arg_extreme_cpu(const KernelSpec& spec) {
   return op.kind == Reduction::max ? make<true>(split, threads) : make<false>(split, threads);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

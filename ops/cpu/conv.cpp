@@ -10,7 +10,7 @@
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 onednn::Operand image(DType dtype, std::int64_t n, Size2 size, std::int64_t channels) {
@@ -104,4 +104,4 @@ KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {
                 spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

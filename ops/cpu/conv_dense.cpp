@@ -7,7 +7,7 @@
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // The map's matrix, a row for each element of an output (pixel, channel), a column for each of an image, and
@@ -199,4 +199,4 @@ KernelPtr make_dense_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize
                  : nullptr;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -2,7 +2,7 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Convolutions of images that are smaller than the kernel, as products. A convolution is a linear map from
 /// the image's pixels to the output's; where nearly each pair of them has a tap of the kernel in common, the
@@ -17,4 +17,4 @@ KernelPtr make_dense_conv2d(const KernelSpec& spec, const Conv2dSize& size);
 KernelPtr make_dense_conv2d_grad_input(const KernelSpec& spec, const Conv2dSize& size);
 KernelPtr make_dense_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize& size);
 
-}  // namespace tandem
+}  // namespace tandem::engine

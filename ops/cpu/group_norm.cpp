@@ -12,7 +12,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/group_norm.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kChunks = 32;  // of the samples, at most
@@ -307,4 +307,4 @@ KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -12,7 +12,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/index_check.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* y) {
@@ -156,4 +156,4 @@ KernelPtr make_embedding_grad_cpu(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

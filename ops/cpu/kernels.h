@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/kernel.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Fast kernels for f32, and of norms and pooling for bf16, run by a team of `spec.threads`. Each gives null
 /// for types it leaves to the reference kernels. Unless it says otherwise, a kernel's result does not depend
@@ -40,4 +40,4 @@ KernelPtr make_conv2d_cpu(const KernelSpec& spec);
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec);
 KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -10,7 +10,7 @@
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/label_check.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kLanes =
@@ -153,4 +153,4 @@ KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
       });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

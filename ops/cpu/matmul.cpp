@@ -9,7 +9,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/matmul.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 onednn::Operand matrix(DType dtype, std::int64_t rows, std::int64_t columns, bool transposed) {
@@ -97,4 +97,4 @@ KernelPtr make_matmul_cpu(const KernelSpec& spec) {
   return std::make_unique<MatMulKernel>(std::move(product), spec, s, callers);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/shape.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kBlock = 32;     // side of the squares a transposition is done in
@@ -125,4 +125,4 @@ KernelPtr make_movement_cpu(const KernelSpec& spec) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

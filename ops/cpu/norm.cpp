@@ -11,7 +11,7 @@
 #include <tandem/ops/cpu/tiled_expression.h>
 #include <tandem/ops/norm.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kLanes = 128;  // narrow rows are taken several at a time, to be this wide
@@ -269,4 +269,4 @@ KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/ops/cpu/onednn_plan.h>
 
-namespace tandem::onednn {
+namespace tandem::engine::onednn {
 
 // Everything a run needs, made once: memory objects whose addresses a run sets, and the argument lists.
 // A run borrows one set, so that threads sharing the Primitive do not meet.
@@ -113,4 +113,4 @@ PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, con
   });
 }
 
-}  // namespace tandem::onednn
+}  // namespace tandem::engine::onednn

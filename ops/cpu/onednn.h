@@ -9,7 +9,7 @@
 
 /// oneDNN behind one header: only the files onednn* include its own, and both its second and its third API
 /// are spoken. Without the library, onednn_absent.cpp stands in and there are no primitives.
-namespace tandem::onednn {
+namespace tandem::engine::onednn {
 
 /// One operand, in oneDNN's order of axes whatever its order in memory: images (N,C,H,W), convolution
 /// weights ([G,]O,I,H,W), matrices (rows, columns). Strides count elements.
@@ -71,4 +71,4 @@ PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_o
                                      const Operand& grad_weights, const Operand* grad_bias,
                                      const Window& window, Team team);
 
-}  // namespace tandem::onednn
+}  // namespace tandem::engine::onednn

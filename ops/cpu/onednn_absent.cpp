@@ -1,7 +1,7 @@
 // Stands in for onednn.cpp in builds without the library: there are no primitives.
 #include <tandem/ops/cpu/onednn.h>
 
-namespace tandem::onednn {
+namespace tandem::engine::onednn {
 
 struct Primitive::Plan {};
 struct Primitive::Impl {};
@@ -26,4 +26,4 @@ PrimitivePtr convolution_grad_weight(const Operand&, const Operand&, const Opera
   return nullptr;
 }
 
-}  // namespace tandem::onednn
+}  // namespace tandem::engine::onednn

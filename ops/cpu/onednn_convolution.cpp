@@ -4,7 +4,7 @@
 
 #include <tandem/ops/cpu/onednn_plan.h>
 
-namespace tandem::onednn {
+namespace tandem::engine::onednn {
 namespace {
 
 struct WindowDims {
@@ -189,4 +189,4 @@ PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_o
   });
 }
 
-}  // namespace tandem::onednn
+}  // namespace tandem::engine::onednn

@@ -4,7 +4,7 @@
 #include <functional>
 #include <numeric>
 
-namespace tandem::onednn {
+namespace tandem::engine::onednn {
 namespace {
 
 memory::data_type type_of(const Operand& operand) {
@@ -135,4 +135,4 @@ Primitive::Plan make_plan(const dnnl::primitive_desc_base& main, const std::vect
   return plan;
 }
 
-}  // namespace tandem::onednn
+}  // namespace tandem::engine::onednn

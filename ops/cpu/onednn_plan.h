@@ -14,7 +14,7 @@
 #include <tandem/ops/cpu/onednn.h>
 
 /// What the files onednn*.cpp share: how a computation of oneDNN's becomes a Primitive.
-namespace tandem::onednn {
+namespace tandem::engine::onednn {
 
 using dnnl::memory;
 
@@ -125,4 +125,4 @@ inline PrimitivePtr finish(Primitive::Plan plan, const Team& team) {
   return std::make_unique<const Primitive>(std::move(plan), team.threads, team.callers);
 }
 
-}  // namespace tandem::onednn
+}  // namespace tandem::engine::onednn

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The whole team of `threads`, or 1 where work on so many bytes is not worth waking it: a sleeping team
 /// takes tens of microseconds to start. Never a part of it: OpenMP ends the threads that a smaller team
@@ -30,4 +30,4 @@ template <class F> void parallel_parts(int threads, std::int64_t n, const F& f) 
   for (int t = 0; t < parts; ++t) f(n * t / parts, n * (t + 1) / parts);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

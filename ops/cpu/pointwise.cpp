@@ -7,7 +7,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/tiled_expression.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 namespace {
 
@@ -50,4 +50,4 @@ KernelPtr make_pointwise_cpu(const KernelSpec& spec) {
   return std::make_unique<PointwiseKernel>(std::move(*expression), spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -10,7 +10,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/pool.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Of lambdas, into the clones: outside them they are compiled for the oldest processor.
@@ -261,4 +261,4 @@ KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/ops/cpu/uniforms.h>
 #include <tandem/ops/dropout_mask.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 TANDEM_CLONES void drop(const float* draws, float threshold, float scale, const float* x, float* y,
@@ -50,4 +50,4 @@ KernelPtr make_dropout_cpu(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

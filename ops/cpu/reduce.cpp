@@ -10,7 +10,7 @@
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kLanes = 64;      // narrow rows are taken several at a time, to be this wide
@@ -189,4 +189,4 @@ KernelPtr make_reduce_cpu(const KernelSpec& spec) {
   return op.kind == Reduction::max ? make(Max{}) : op.kind == Reduction::min ? make(Min{}) : make(Sum{});
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/pointwise_math.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 using Code = PointwiseCode;
@@ -120,4 +120,4 @@ void cast_tile(DType dtype, const float* from, float* to, std::int64_t n) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/ops/pointwise_expression.h>
 
 /// Instructions of expressions on tiles of f32 (tiled_expression.h), and what moves tiles.
-namespace tandem {
+namespace tandem::engine {
 
 /// One number for all of a tile where `constant`.
 struct TileOperand {
@@ -34,4 +34,4 @@ void store_tile(DType dtype, const float* from, void* to, std::int64_t begin, st
 /// Rounded to `dtype`. `to` may be `from`.
 void cast_tile(DType dtype, const float* from, float* to, std::int64_t n);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/ops/cpu/tile_kernels.h>
 #include <tandem/ops/pointwise_math.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 using Code = PointwiseCode;
@@ -276,4 +276,4 @@ bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
   return true;
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -9,7 +9,7 @@
 #include <tandem/ops/cpu/walk.h>
 #include <tandem/ops/pointwise_expression.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// A pointwise expression in f32, made ready to be evaluated tile by tile in the first-level cache: every
 /// register has a place. What repeats from tile to tile (channels' parameters) is computed once, an input or
@@ -86,4 +86,4 @@ class TiledExpression {
   std::vector<Step> once_, each_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <tandem/core/base/clones.h>
 #include <tandem/core/base/philox.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Philox of every counter words[…][i], in its place.
@@ -34,4 +34,4 @@ void uniforms(const RngKey& key, std::uint64_t first_sample, std::int64_t quads,
     for (std::size_t w = 0; w < 4; ++w) draws[4 * i + static_cast<std::int64_t>(w)] = to_unit(words[w][i]);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 
 #include <tandem/core/base/rng.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Quads of draws that `uniforms` makes in one go.
 inline constexpr std::int64_t kQuads = 64;
@@ -14,4 +14,4 @@ inline constexpr std::int64_t kQuads = 64;
 void uniforms(const RngKey& key, std::uint64_t first_sample, std::int64_t quads, std::int64_t first,
               float* draws);
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/update_math.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 TANDEM_CLONES void sgd_momentum(const SgdOptions& options, float lr, const float* w, const float* v,
@@ -90,4 +90,4 @@ KernelPtr make_predict_cpu(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numbers>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Transcendental functions of float without branches or tables, so that loops over them vectorize: products,
 /// sums and selects alone, hence the same bits in every instruction set. Within 2 units in the last place of
@@ -178,4 +178,4 @@ struct VectorMath {
   }
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

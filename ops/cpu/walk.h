@@ -5,7 +5,7 @@
 
 #include <tandem/ops/broadcast.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// The elements of a broadcast input in the order of the output's, in pieces: where the input's element for a
 /// given output element lies, and how far it goes on with one stride.
@@ -67,4 +67,4 @@ class BroadcastWalk {
   Loops loops_;
 };
 
-}  // namespace tandem
+}  // namespace tandem::engine

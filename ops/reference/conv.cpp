@@ -7,7 +7,7 @@
 #include <tandem/ops/conv.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Eight interleaved partial sums: a fixed order that compilers vectorize.
@@ -173,4 +173,4 @@ KernelPtr make_conv2d_grad_weight_reference(const KernelSpec& spec) {
   return make_for_dtype<Direction::grad_weight>(spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

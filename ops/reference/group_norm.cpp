@@ -4,7 +4,7 @@
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Calls f(element of x, channel) for all elements of a sample's group.
@@ -104,4 +104,4 @@ KernelPtr make_group_norm_grad_reference(const KernelSpec& spec) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 #include <tandem/ops/index_check.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 const std::int32_t* indices_of(const Launch& l) { return static_cast<const std::int32_t*>(l.in[1]); }
@@ -105,4 +105,4 @@ KernelPtr make_one_hot_reference(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/kernel.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 /// Plain loops, one thread: the tests' oracle, and what runs where there is nothing faster.
 KernelPtr make_pointwise_reference(const KernelSpec& spec);
@@ -37,4 +37,4 @@ KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_reference(const KernelSpec& spec);
 KernelPtr make_group_norm_grad_reference(const KernelSpec& spec);
 
-}  // namespace tandem
+}  // namespace tandem::engine

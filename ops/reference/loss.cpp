@@ -6,7 +6,7 @@
 #include <tandem/ops/label_check.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // log softmax of a row, in double: (x − max) − log Σ exp(x − max). The two are taken off one after the other,
@@ -94,4 +94,4 @@ KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -6,7 +6,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // A matrix as multiplied, whatever its order in memory.
@@ -96,4 +96,4 @@ KernelPtr make_matmul_reference(const KernelSpec& spec) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

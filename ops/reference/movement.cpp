@@ -3,7 +3,7 @@
 #include <tandem/ops/reference/kernels.h>
 #include <tandem/ops/shape.h>
 
-namespace tandem {
+namespace tandem::engine {
 
 KernelPtr make_movement_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const MovementOp&>(spec.op);
@@ -22,4 +22,4 @@ KernelPtr make_movement_reference(const KernelSpec& spec) {
       });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

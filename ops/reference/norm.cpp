@@ -4,7 +4,7 @@
 #include <tandem/ops/norm.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 struct BatchNormSize {
@@ -123,4 +123,4 @@ KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec) {
   return std::make_unique<ReferenceSums>(spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -3,7 +3,7 @@
 #include <tandem/ops/pointwise_math.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 template <class T> T load_as(DType dtype, const void* data, std::int64_t i) {
@@ -75,4 +75,4 @@ KernelPtr make_pointwise_reference(const KernelSpec& spec) {
   return std::make_unique<ReferencePointwise<float>>(spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -5,7 +5,7 @@
 #include <tandem/ops/pool.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // Calls f(tap, offset of the pixel in one image) for the window's taps that lie on the image, row by row.
@@ -144,4 +144,4 @@ KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec) {
       });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

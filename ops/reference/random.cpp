@@ -3,7 +3,7 @@
 #include <tandem/ops/dropout_mask.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 template <class T> KernelPtr make(const KernelSpec& spec) {
@@ -30,4 +30,4 @@ KernelPtr make_dropout_reference(const KernelSpec& spec) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -8,7 +8,7 @@
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/reference/kernels.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 // A dense array split into the axes that go (`inner`) and those that stay (`outer`).
@@ -120,4 +120,4 @@ KernelPtr make_arg_extreme_reference(const KernelSpec& spec) {
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

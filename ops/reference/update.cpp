@@ -3,7 +3,7 @@
 #include <tandem/ops/reference/kernels.h>
 #include <tandem/ops/update_math.h>
 
-namespace tandem {
+namespace tandem::engine {
 namespace {
 
 template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
@@ -64,4 +64,4 @@ KernelPtr make_predict_reference(const KernelSpec& spec) {
   return spec.inputs[0].dtype == DType::f64 ? make_predict<double>(spec) : make_predict<float>(spec);
 }
 
-}  // namespace tandem
+}  // namespace tandem::engine

@@ -11,7 +11,6 @@
 #include "test_files.h"
 
 namespace tandem::test {
-
 /// How a command ended, and what it said.
 struct Ended {
   int status = -1;  ///< exit status, or 128 + signal

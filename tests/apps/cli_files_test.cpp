@@ -171,18 +171,22 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
     words.emplace_back("mine.toml'");
     expect_refused(kTrain + "--config " + write("mine.toml", text), words);
   };
-  refused("lr = []\n", {"line 1: an empty list"});
-  refused("nesterov = maybe\n", {"'nesterov' is true or false, not 'maybe'"});
-  refused("bogus = 3\n", {"unknown key 'bogus'", "train_cifar --help"});
-  refused("epoch = 3\n", {"unknown key 'epoch', perhaps --epochs"});
-  refused("lr = fast\n", {"--lr: 'fast' is no finite decimal number"});
-  refused("[optimizer]\nlr = 0.1\n", {"'optimizer': there are no sections"});
-  refused("force = true\n", {"'force' is for the command line alone"});
+  refused("lr = []\n", {"line 1: 'lr' is an empty list"});
+  refused("nesterov = \"maybe\"\n", {"line 1: 'nesterov' is true or false, not 'maybe'"});
+  refused("nesterov = 1\n", {"line 1: 'nesterov' is true or false, not '1'"});
+  refused("bogus = 3\n", {"line 1: unknown key 'bogus'", "train_cifar --help"});
+  refused("\nepoch = 3\n", {"line 2: unknown key 'epoch', perhaps --epochs"});
+  refused("lr = fast\n", {"line 1, column", "a \"string\" or a [list]"});
+  refused("epochs = 1\nepochs = 1\n", {"line 2, column", "'epochs'"});
+  refused("lr = 'fast'\n", {"--lr: 'fast' is no finite decimal number"});
+  refused("steps = 1e3\n", {"--steps: '1000.0' is no whole number"});
+  refused("[optimizer]\nlr = 0.1\n", {"line 1: 'optimizer': there are no sections"});
+  refused("force = true\n", {"line 1: 'force' is for the command line alone"});
   refused("config = \"other.toml\"\n", {"'config' is for the command line alone"});
   refused(std::string(2 << 20, '#'), {"more than 1048576 bytes"});
   expect_refused(kTrain + "--config /dev/zero", {"--config '/dev/zero'", "more than 1048576 bytes"});
   expect_refused(kTrain + "--config " + write("mine.toml", "opt = \"adam\"\nbetas = [0.9]\n"),
-                 {"--betas 0.9: there must be two"});
+                 {"--betas: there must be two", "not 0.9"});
   expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "not readable"});
   expect_refused(kTrain + "--config " + write("mine.toml", "momentum = 0.5\nopt = \"adam\"\n"),
                  {"--momentum has no effect on --opt adam"});

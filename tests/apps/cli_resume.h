@@ -4,7 +4,6 @@
 #include "cli.h"
 
 namespace tandem::test {
-
 namespace fs = std::filesystem;
 using nlohmann::json;
 

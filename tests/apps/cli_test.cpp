@@ -33,10 +33,12 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63 or 66\n"});
   expect_refused(kTrain + "-b 15 --microbatches 16", {"15", "16 micro-batches", "the nearest that is: 16\n"});
   expect_refused(kTrain + "--lr 0.1,0.2 --models 3", {"--lr", "2 values for 3 models"});
-  expect_refused(kTrain + "--opt adam --betas 0.9", {"--betas 0.9: there must be two"});
-  expect_refused(kTrain + "--opt adam --betas 0.9,0.99,0.999", {"--betas 0.9,0.99,0.999: there must be two"});
+  expect_refused(kTrain + "--opt adam --betas 0.9",
+                 {"--betas: there must be two, each in [0, 1), not 0.9\n"});
+  expect_refused(kTrain + "--opt adam --betas 0.9,0.99,0.999",
+                 {"--betas: there must be two", "not 0.9,0.99,0.999"});
   expect_refused(kTrain + "--memory-budget lots", {"lots", "MiB"});
-  expect_refused(kTrain + "--memory-budget 0", {"--memory-budget 0", "at least 1 byte"});
+  expect_refused(kTrain + "--memory-budget 0", {"--memory-budget: '0'", "at least 1 byte"});
   expect_refused(kTrain + "--link fast", {"fast", "GB/s", "us"});
   expect_refused(kTrain + "--stages 2 --parallel data", {"--stages 2", "pipeline"});
 }
@@ -50,9 +52,10 @@ TEST_F(Cli, ReadsOnlyDecimalNumbers) {
   for (const std::string text : {"inf", "nan", "1e400", "0x1p-3", "0.1,,0.2", "0.1,"})
     expect_refused(kTrain + "--lr " + text, {"--lr: '", "is no finite decimal number"});
   expect_refused(kTrain + "--momentum inf", {"--momentum: 'inf'"});
-  for (const std::string text : {"inf", "nan", "1e30", "0x10MB", "1e400", "-1MB", "2000000GB"})
+  for (const std::string text :
+       {"inf", "nan", "1e30", "0x10MB", "1e400", "-1MB", "2000000GB", "2E", "1.5.2GB", "0lots", "G", "1_0K"})
     expect_refused(kTrain + "--memory-budget " + text,
-                   {"'" + text + "' is no amount of memory", "1000000 GB"});
+                   {"--memory-budget: '" + text + "' is no amount of memory", "1000000 GB"});
   expect_refused(kTrain + "--ranks 99999999999", {"--ranks", "99999999999", "at most 2147483647"});
   expect_refused(kTandem + "sim p.json --batches 1.5", {"--batches: '1.5'", "tandem sim --help"});
   ASSERT_EQ(0,
@@ -97,8 +100,7 @@ TEST_F(Cli, RefusesNumbersOutOfRange) {
   expect_refused(kTrain + "--simulate --steps 100000000",
                  {"--steps 100000000", "to simulate", "instructions per batch"});
   expect_refused(kTrain + "--simulate -b 6400", {"--batch-size 6400", "640 images"});
-  const std::string sim =
-      kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
+  const std::string sim = kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   expect_refused(sim + " --batches 0", {"--batches 0", "at least 1"});
   for (const std::string batches : {"10000001", "9223372036854775807"})
     expect_refused(sim + " --batches " + batches,
@@ -157,7 +159,12 @@ TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
 }
 
 TEST_F(Cli, RefusesImpossiblePlans) {
-  expect_refused(kTrain + "--memory-budget 1MB", {"1000000", "smallest budget that works"});
+  const std::pair<std::string, std::string> sizes[] = {
+      {"1MB", "1000000"}, {"1.5KiB", "1536"},    {"64K", "64000"}, {"64kb", "64000"},
+      {"64Ki", "65536"},  {"0.001G", "1000000"}, {"1e3", "1000"},  {"1000B", "1000"}};
+  for (const auto& [size, bytes] : sizes)
+    expect_refused(kTrain + "--memory-budget " + size,
+                   {" " + bytes + " bytes is too small", "smallest budget that works"});
   expect_refused(kTrain + "--parallel pipeline --stages 40", {"impossible cut", "40 stages", "head"});
   const std::string pipeline = kTrain + "--parallel pipeline --stages 2 --plan ";
   expect_refused(pipeline + write("unknown.json", R"({"cuts": ["block9"]})"),
@@ -170,7 +177,8 @@ TEST_F(Cli, RefusesImpossiblePlans) {
                      write("order.json", R"({"cuts": ["block2", "block1"]})"),
                  {"impossible cut", "block1"});
   expect_refused(kTrain + "--plan " + write("key.json", R"({"cutz": []})"), {"cutz", "cuts"});
-  expect_refused(kTrain + "--plan " + write("text.json", "{"), {"text.json", "parse error"});
+  expect_refused(kTrain + "--plan " + write("text.json", "{"),
+                 {"text.json", "not valid JSON at line 1, column 2", "string literal"});
   expect_refused(kTrain + "--plan " + file("absent.json"), {"absent.json", "cannot be read"});
   expect_refused(kTrain + "--plan " + file("."), {"plan '" + file("."), "Is a directory"});
   expect_refused(kTrain + "--plan " + write("array.json", "[]"),
@@ -258,7 +266,8 @@ TEST_F(Cli, RefusesBadPrograms) {
     expect_refused(kTandem + "sim " + write("s.json", lanes + state + "}}"), {"'w'", "the device below 1"});
   expect_refused(program(R"({"name": "A", "color": 1})"), {"color"});
   expect_refused(program(R"({"name": "A"}, {"name": "A"})"), {"two instructions", "'A'"});
-  expect_refused(kTandem + "verify " + write("q.json", "["), {"parse error"});
+  expect_refused(kTandem + "verify " + write("q.json", "[\n1 2]"),
+                 {"not valid JSON at line 2, column 3", "expected ']'"});
   expect_refused(kTandem + "sim " + file("absent.json"), {"absent.json"});
 }
 

@@ -14,6 +14,7 @@
 #include "test_files.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -14,6 +14,7 @@
 #include "temporary_directory.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -21,6 +21,7 @@
 #include "test_files.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/datasets/shuffled_dataset.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/safetensors.h>
@@ -27,6 +27,7 @@
 #include "training_run.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;
@@ -76,7 +77,7 @@ struct Told {
   std::vector<std::vector<double>> losses;  // by batch, from `first` on
   std::vector<EpochResult> epochs;
   EpochResult end;
-  std::map<std::string, Tensor> state;
+  StateDict state;
   std::int64_t first = 0;
 };
 
@@ -85,7 +86,7 @@ Told fit(const Setting& s, const std::string& directory, const std::optional<Che
          std::int64_t interrupted_at = -1) {
   const int models = static_cast<int>(s.lr.size());
   Net net;
-  std::vector<std::map<std::string, Tensor>> first(s.lr.size());
+  std::vector<StateDict> first(s.lr.size());
   for (std::size_t m = 0; m < first.size(); ++m) {
     Net drawn;
     drawn.initialize(run_seed() + 10 * m + (from ? 100 : 0));
@@ -301,7 +302,7 @@ TEST_F(SavedRun, WithDamagedOrMissingStateIsRefusedByName) {
     write(name, whole);
   }
   load(options(kMomentum), net_);
-  std::map<std::string, Tensor> both = nn::SafetensorsFile(saved_.file("optimizer.safetensors")).read_all();
+  StateDict both = nn::SafetensorsFile(saved_.file("optimizer.safetensors")).read_all();
   both.emplace("head.bias", Tensor::zeros({DType::f32, {3}}));
   write_durably(Files::system(), saved_.file("optimizer.safetensors"),
                 [&](const Sink& sink) { nn::write_safetensors(both, sink); });

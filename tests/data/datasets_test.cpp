@@ -25,6 +25,7 @@
 #include "temporary_directory.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -15,6 +15,7 @@
 #include "ranks.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 RankContext context(Comm& comm, int replicas, int stages) {

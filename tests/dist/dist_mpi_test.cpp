@@ -19,6 +19,7 @@
 #include "ranks.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 using namespace std::chrono_literals;
@@ -202,7 +203,7 @@ int play(const std::string& scene) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  tandem::MpiSession session;
+  tandem::engine::MpiSession session;
   tandem::test::session = &session;
   if (argc > 1) return tandem::test::play(argv[1]);
   {

@@ -13,6 +13,7 @@
 #include "ranks.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 using namespace std::chrono_literals;

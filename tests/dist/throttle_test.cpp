@@ -14,6 +14,7 @@
 #include "ranks.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 using namespace std::chrono_literals;

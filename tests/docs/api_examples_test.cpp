@@ -11,14 +11,15 @@
 #include <gtest/gtest.h>
 
 #include <tandem/datasets/cifar_writer.h>
+#include <tandem/engine.h>
 #include <tandem/ops/apply.h>
-#include <tandem/tandem.h>
 
 #include "class_dataset.h"
 #include "seed.h"
 #include "temporary_directory.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;

@@ -12,6 +12,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::convolutional_job;

@@ -7,6 +7,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 MpiSession* session = nullptr;

@@ -11,6 +11,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::expect_same_training;

@@ -18,6 +18,7 @@
 #include "seed.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::Job;

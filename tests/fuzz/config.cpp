@@ -4,11 +4,11 @@
 
 #include <tandem/core/base/error.h>
 
-#include "config_text.h"
+#include "toml_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
-    tandem::apps::parse_config(std::string(reinterpret_cast<const char*>(data), size));
+    tandem::apps::read_toml(std::string(reinterpret_cast<const char*>(data), size));
   } catch (const tandem::Error&) {
   }
   return 0;

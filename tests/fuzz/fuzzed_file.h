@@ -8,6 +8,7 @@
 #include <string>
 
 namespace tandem::test {
+using namespace engine;
 
 /// A file in memory with a fuzzer's bytes, as long as this lives.
 class FuzzedFile {

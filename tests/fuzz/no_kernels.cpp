@@ -3,6 +3,7 @@
 #include <tandem/core/graph/kernel.h>
 
 namespace tandem {
+using namespace engine;
 
 const KernelTable& cpu_kernels() { throw Error("there are no kernels in a fuzzer"); }
 

@@ -12,6 +12,7 @@
 #include "golden_networks.h"
 
 namespace tandem::testing {
+using namespace engine;
 namespace {
 
 nlohmann::json to_json(const Optimizer& optimizer, double rate) {
@@ -35,7 +36,7 @@ void write_case(const GoldenNetwork& golden, const std::filesystem::path& folder
   const auto model = golden.job.model();
   model->initialize(golden.job.seeds[0]);
   nn::save_weights(*model, folder / "weights.safetensors");
-  std::map<std::string, Tensor> batches;
+  StateDict batches;
   for (std::int64_t b = 0; b < kGoldenSteps; ++b) {
     batches["images." + std::to_string(b)] = images_of(golden.job, b);
     batches["labels." + std::to_string(b)] = labels_of(golden.job, b);

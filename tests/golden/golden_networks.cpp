@@ -8,6 +8,7 @@
 #include <tandem/nn/models/vgg.h>
 
 namespace tandem::testing {
+using namespace engine;
 namespace {
 
 constexpr int kClasses = 10;

@@ -26,10 +26,10 @@ double allowed(DType dtype, std::int64_t step) {
 }
 
 // The loss of the first batch in evaluation, by the running statistics that the training left.
-double evaluation_loss(const Job& job, const std::map<std::string, Tensor>& trained) {
+double evaluation_loss(const Job& job, const StateDict& trained) {
   nn::set_default_dtype(job.dtype);
   const auto model = job.model();
-  std::map<std::string, Tensor> state;
+  StateDict state;
   for (const auto& [path, parameter] : model->named_parameters()) state.emplace(path, trained.at(path));
   model->load(state);
   model->eval();

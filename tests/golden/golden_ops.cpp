@@ -15,6 +15,7 @@
 #include <tandem/ops/update.h>
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 void add_pointwise(GoldenOps& ops) {

@@ -15,6 +15,7 @@
 #include "test_files.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 using nlohmann::json;

@@ -14,6 +14,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using nlohmann::json;
@@ -27,8 +28,8 @@ std::unique_ptr<nn::Module> model_of(const std::string& name, std::int64_t class
   return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = classes, .widths = {4, 5}});
 }
 
-std::map<std::string, Tensor> state_of(const json& state) {
-  std::map<std::string, Tensor> result;
+StateDict state_of(const json& state) {
+  StateDict result;
   for (const auto& [path, t] : state.items())
     result.emplace(path,
                    Tensor::from(t["values"].get<std::vector<double>>(), t["shape"].get<Shape>(), DType::f64));

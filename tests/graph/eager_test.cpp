@@ -20,6 +20,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 TEST(Eager, AssigningToOrFromAnUndefinedTensorIsRefused) {
@@ -35,7 +36,7 @@ using testing::Outcome;
 std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Module& model) {
   nn::set_seed(job.seeds[0]);
   const Tensor lr = Tensor::full({job.dtype, {}}, job.rates[0]);
-  std::map<std::string, Tensor> momentum;
+  StateDict momentum;
   std::vector<double> losses;
   std::int64_t batches = 0;
   for (auto n : job.drains) batches += n;

@@ -12,6 +12,7 @@
 #include "expect_error.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const TensorType kType{DType::f32, {4}}, kOther{DType::f32, {5}};

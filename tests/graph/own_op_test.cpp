@@ -4,8 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/engine.h>
 #include <tandem/ops/apply.h>
-#include <tandem/tandem.h>
 
 #include "class_dataset.h"
 #include "expect_error.h"
@@ -13,6 +14,7 @@
 #include "training_run.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // 3x²·g
@@ -93,7 +95,7 @@ struct Net : nn::Module {
 class OwnOps : public ::testing::Test {
  protected:
   OwnOps() { nn::set_default_dtype(DType::f32); }
-  static void expect_near(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
+  static void expect_near(const StateDict& a, const StateDict& b) {
     ASSERT_EQ(a.size(), b.size());
     for (const auto& [path, tensor] : a) {
       const auto x = tensor.values(), y = b.at(path).values();

@@ -17,6 +17,7 @@
 #include "training_run.h"
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 using test::TemporaryDirectory;
@@ -88,8 +89,8 @@ class Safetensors : public ::testing::Test {
   const std::string path_ = directory_.file("f.safetensors");
 };
 
-std::map<std::string, Tensor> some_tensors() {
-  std::map<std::string, Tensor> all;
+StateDict some_tensors() {
+  StateDict all;
   double next = 0;
   for (DType d :
        {DType::b8, DType::f32, DType::bf16, DType::f16, DType::u8, DType::f64, DType::i32, DType::i64})

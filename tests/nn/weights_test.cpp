@@ -26,6 +26,7 @@
 #include "training_run.h"
 
 namespace tandem::nn {
+using namespace engine;
 namespace {
 
 using test::expect_error;
@@ -77,7 +78,7 @@ TEST_P(Weights, FromPyTorchGivePyTorchsOutputs) {
 TEST_P(Weights, AreWrittenAsTheyWereRead) {
   Flattened net;
   load_weights(net, golden());
-  std::map<std::string, Tensor> expected = SafetensorsFile(golden()).read_all();
+  StateDict expected = SafetensorsFile(golden()).read_all();
   expect_same_state(expected, torch_state(net, net.state(), 1));
   save_weights(net, directory_.file("again.safetensors"));
   *expected.at("norm.num_batches_tracked").as<std::int64_t>() = 0;
@@ -154,7 +155,7 @@ TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndRoundTrip) {
     ASSERT_EQ(expected.size(), output.size());
     for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(expected[i], output[i], 1e-5);
     save_weights(*network, ours);
-    std::map<std::string, Tensor> all = SafetensorsFile(theirs).read_all();
+    StateDict all = SafetensorsFile(theirs).read_all();
     for (auto& [path, tensor] : all)
       if (path.ends_with("num_batches_tracked")) *tensor.as<std::int64_t>() = 0;  // known to a run alone
     expect_same_state(all, SafetensorsFile(ours).read_all());
@@ -164,7 +165,7 @@ TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndRoundTrip) {
 // Files of other networks may have a hundred thousand names, of any kind.
 TEST(WeightsThatDoNotFit, AreListedInAReadableMessage) {
   const TemporaryDirectory directory;
-  std::map<std::string, Tensor> many;
+  StateDict many;
   for (int i = 0; i < 1000; ++i)
     many.emplace("no\nsuch" + std::to_string(i), Tensor::empty({DType::u8, {0}}));
   replace_durably(Files::system(), directory.file("many"),
@@ -184,7 +185,7 @@ TEST(WeightsThatDoNotFit, AreAllListedAndChangeNothing) {
     Tensor forward(const Tensor& x) override { return x; }
   } net;
   net.initialize(1);
-  std::map<std::string, Tensor> before;
+  StateDict before;
   for (const auto& [path, value] : net.state())
     before.emplace(path, Tensor::from(value.values(), value.shape()));
   test::expect_words(
@@ -217,7 +218,7 @@ TEST(WeightsOfAnotherFloatingType, AreConverted) {
   TemporaryDirectory directory;
   const std::string file = directory.file("w.safetensors");
   const auto loaded = [&](DType stored, DType wanted, const std::vector<double>& values) {
-    const std::map<std::string, Tensor> tensors{{"fc.weight", Tensor::from(values, {2, 2}, stored)}};
+    const StateDict tensors{{"fc.weight", Tensor::from(values, {2, 2}, stored)}};
     replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });
     const DtypeScope dtype(wanted);
     Net net;

@@ -30,6 +30,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 struct OpOnTypes {

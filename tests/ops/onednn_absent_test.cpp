@@ -10,6 +10,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 TEST(WithoutOneDnn, ThereAreNoPrimitives) {

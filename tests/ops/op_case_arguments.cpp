@@ -6,6 +6,7 @@
 #include "op_case_test.h"
 
 namespace tandem::test {
+using namespace engine;
 
 Tensor convert(const Tensor& t, const TensorType& type) {
   Tensor result = Tensor::empty(type);

@@ -16,6 +16,7 @@
 #include "op_case_test.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 constexpr double kBf16Rounding = 0x1p-8;  // relative: eight significant bits, rounded to nearest

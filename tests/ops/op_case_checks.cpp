@@ -16,6 +16,7 @@
 #include "op_case_test.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 constexpr std::int64_t kModels = 3;

@@ -16,6 +16,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // oneDNN builds a list of arguments whenever a primitive runs.

@@ -9,6 +9,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 
 /// Instantiated in op_cases_test.cpp with every family's cases.
 class OpCaseTest : public testing::TestWithParam<OpCase> {};

@@ -10,6 +10,7 @@
 #include "op_case_test.h"
 
 namespace tandem::test {
+using namespace engine;
 
 BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models) {
   BatchedCase batched;

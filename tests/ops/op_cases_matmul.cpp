@@ -7,6 +7,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 struct Product {

@@ -7,6 +7,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // A scalar, odd extents, more than a tile (1024 elements) without being a multiple of it, and nothing.

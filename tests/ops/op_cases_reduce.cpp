@@ -8,6 +8,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 struct Axes {

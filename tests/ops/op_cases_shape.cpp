@@ -11,6 +11,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // Elements are only moved, or added in a fixed order: every kernel gives the same bits.

@@ -13,6 +13,7 @@
 #include "op_case_test.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 OpCases all_cases() {

@@ -8,6 +8,7 @@
 #include "op_case.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // Logits: one class, one sample, odd numbers, more classes than a tile, many rows.

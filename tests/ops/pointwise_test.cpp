@@ -21,6 +21,7 @@
 #include "seed.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using test::expect_error;

@@ -29,6 +29,7 @@
 #include "seed.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const std::vector<const KernelTable*>& both_backends() {

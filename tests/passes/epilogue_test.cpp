@@ -31,6 +31,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using Code = PointwiseCode;

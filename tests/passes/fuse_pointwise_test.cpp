@@ -24,6 +24,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::expect_same_results;

@@ -15,6 +15,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::expect_same_results;

@@ -25,6 +25,7 @@
 #include "test_op.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 /// Runs whatever a test wants run.

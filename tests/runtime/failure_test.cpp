@@ -13,6 +13,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using test::expect_error;

@@ -14,6 +14,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using testing::Job;

@@ -12,6 +12,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 using namespace std::chrono_literals;

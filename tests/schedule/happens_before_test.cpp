@@ -13,6 +13,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // For every execution, steps · unit + step, whether it follows `from` of unit 0.

@@ -13,6 +13,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 const TensorType kType{DType::f32, {4}};

@@ -20,6 +20,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 #ifdef TANDEM_SANITIZED

@@ -14,6 +14,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 void expect_refused(const std::string& text, const std::vector<std::string>& words) {
@@ -87,7 +88,10 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
 }
 
 TEST(ProgramJson, RefusesInvalidValuesAndNamesTheirPlace) {
-  expect_refused("{", {"Program"});
+  expect_refused(
+      "{", {"Program: not valid JSON at line 1, column 2: ", "unexpected end of input", "string literal"});
+  expect_refused("{\n \"lanes\": [}", {"not valid JSON at line 2, column 12: ", "unexpected '}'"});
+  expect_refused("[1e999]", {"not valid JSON at line 1, column 6: number overflow parsing '1e999'"});
   expect_refused(R"({"lanes": []})", {"instructions"});
   expect_refused(R"({"lanes": [{"kind": "gpu"}], "instructions": []})", {"'gpu'", "compute", "copy-in"});
   expect_refused(one_lane(R"({"name": "A", "lane": 1})"), {"'A'", "lane 1"});

@@ -17,6 +17,7 @@
 #include "schedules.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 constexpr int kMaxStages = 5;

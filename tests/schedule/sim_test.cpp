@@ -19,6 +19,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 Timeline simulate(const Program& planned, std::int64_t batches) {

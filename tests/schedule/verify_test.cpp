@@ -15,6 +15,7 @@
 #include "schedules.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 std::string refusal(const Program& p) {

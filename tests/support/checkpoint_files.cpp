@@ -6,6 +6,7 @@
 #include "test_files.h"
 
 namespace tandem::test {
+using namespace engine;
 
 const std::vector<std::string> kCheckpointFiles{"model", "optimizer", "empty"};
 

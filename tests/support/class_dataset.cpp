@@ -7,6 +7,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem::test {
+using namespace engine;
 
 void ClassDataset::get(std::int64_t, std::int64_t index, Sample& sample) const {
   require_index(*this, index);

@@ -8,6 +8,7 @@
 #include <tandem/core/base/files.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// What happens to one of the system calls of a save.
 enum class Fault { none, killed, error, short_write };

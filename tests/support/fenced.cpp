@@ -10,6 +10,7 @@
 #include <tandem/core/graph/kernel.h>
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 constexpr std::int64_t kFence = 64;

@@ -7,6 +7,7 @@
 #include <tandem/core/graph/tensor.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// Memory with guard bytes on both sides.
 class Fenced {

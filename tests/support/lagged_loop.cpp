@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/loss.h>
@@ -16,6 +16,7 @@
 #include "environment.h"
 
 namespace tandem::testing {
+using namespace engine;
 namespace {
 
 thread_local Tensors made_of_weights;  // by the forward that ran last
@@ -60,8 +61,8 @@ struct Weight {
   std::string path;
   Tensor tensor;  // the module's
   std::int64_t stage;
-  std::map<std::string, Tensor> kept{};  // by the optimizer, under the names of its state
-  std::vector<Tensor> versions{};        // n: after n updates of this run
+  StateDict kept{};                // by the optimizer, under the names of its state
+  std::vector<Tensor> versions{};  // n: after n updates of this run
 };
 
 class Loop {
@@ -189,7 +190,7 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy) {
   const test::EnvironmentVariable threads("TANDEM_THREADS",
                                           std::to_string(strategy.threads));  // as the lanes have
   Outcome all;
-  std::vector<std::map<std::string, Tensor>> states;
+  std::vector<StateDict> states;
   for (std::size_t model = 0; model < job.seeds.size(); ++model) {
     const Outcome one = Loop(job, strategy, model).run();
     all.losses.resize(one.losses.size());

@@ -5,6 +5,7 @@
 #include <utility>
 
 namespace tandem::test {
+using namespace engine;
 
 NumberedDataset::NumberedDataset(std::int64_t size, std::set<std::int64_t> bad)
     : size_(size), bad_(std::move(bad)) {}

@@ -16,6 +16,7 @@
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // All nodes of a case share one tag: random ops then draw alike in the plain and in the batched graph.

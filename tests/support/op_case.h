@@ -16,6 +16,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 
 /// How the elements of an input are drawn.
 enum class Fill : std::uint8_t {

@@ -9,6 +9,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 
 namespace fs = std::filesystem;
 

@@ -7,6 +7,7 @@
 #include <tandem/core/base/files.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// Does what it is asked for, and keeps account of what of it a disk would still know after a power cut:
 /// contents of files that were synced, names in directories that were.

@@ -15,6 +15,7 @@
 #include "test_op.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // Scratch: random_programs.cpp names it so, and puts it last.
@@ -157,7 +158,7 @@ struct CpuRun::Stage {
       log.read.assign(at(batches), {});
     }
     try {
-      tandem::run(backend, batches);
+      engine::run(backend, batches);
     } catch (const Aborted&) {
       if (!error) error = std::current_exception();
     } catch (...) {

@@ -7,6 +7,7 @@
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// What the executions of a Program's steps read and made, as hashes of the contents. Every step fills its
 /// outputs with bytes that follow from its name, its batch and all bytes that it read, so that one wrong byte

@@ -11,6 +11,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 class RandomSchedule {

@@ -4,6 +4,7 @@
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// A schedule with everything a Program may have, a few steps long, not planned: one or two devices with one
 /// to three lanes each, lags that do not fall along data, a list order that only respects data of equal lag,

@@ -22,6 +22,7 @@
 #include "seed.h"
 
 namespace tandem::test {
+using namespace engine;
 
 /// What rank `rank` brings to a sum: many magnitudes, so that another order of addition gives other bits.
 template <class T> std::vector<T> values_of(int rank, std::int64_t count, std::uint64_t seed) {

@@ -5,6 +5,7 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem::test {
+using namespace engine;
 
 LaneId ScheduleBuilder::lane(int device, LaneKind kind, int index) {
   const auto [found, fresh] =

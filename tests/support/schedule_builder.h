@@ -7,6 +7,7 @@
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// An id as an index of a vector.
 inline std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }

@@ -9,6 +9,7 @@
 #include "schedule_builder.h"
 
 namespace tandem::test {
+using namespace engine;
 
 Pipeline equal_stages(int count, const Stage& stage, int microbatches) {
   return {.stages = std::vector<Stage>(static_cast<std::size_t>(count), stage), .microbatches = microbatches};

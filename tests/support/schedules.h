@@ -5,6 +5,7 @@
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// What one stage costs: seconds and bytes.
 struct Stage {

@@ -5,6 +5,7 @@
 #include "schedule_builder.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // A model whose layers are listed one by one, each F before or, by lag, after the B that it serves.

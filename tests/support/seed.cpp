@@ -7,6 +7,7 @@
 #include <tandem/core/base/rng.h>
 
 namespace tandem::test {
+using namespace engine;
 
 std::uint64_t run_seed() {
   static const std::uint64_t seed = [] {

@@ -11,6 +11,7 @@
 #include <tandem/core/runtime/comm.h>
 
 namespace tandem::test {
+using namespace engine;
 
 Tensors TestOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "it only stands for a step"); }
 Tensors TestOp::vmap(const VmapArgs&) const { no_rule(*this, "batch", "it only stands for a step"); }

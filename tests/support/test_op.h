@@ -8,6 +8,7 @@
 #include <tandem/core/graph/kernel.h>
 
 namespace tandem::test {
+using namespace engine;
 
 /// What one step did in the run under way, by batch. Rows are resized between runs; a step writes its own
 /// only.

@@ -7,11 +7,11 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/convert.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/nn/models/convnet.h>
@@ -20,6 +20,7 @@
 #include <tandem/plan/build.h>
 
 namespace tandem::testing {
+using namespace engine;
 
 void JobHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
                    std::span<std::byte> out) {
@@ -107,9 +108,9 @@ Program program_of(const Job& job, const Strategy& strategy) {
   return build(trace_job(job, job.batch_size / strategy.replicas / strategy.microbatches), strategy);
 }
 
-std::map<std::string, Tensor> initial_state(const Job& job) {
+StateDict initial_state(const Job& job) {
   nn::set_default_dtype(job.dtype);
-  std::vector<std::map<std::string, Tensor>> models;
+  std::vector<StateDict> models;
   for (std::uint64_t seed : job.seeds) {
     const auto model = job.model();
     model->initialize(seed);
@@ -204,7 +205,7 @@ Strategy plain() {
   return s;
 }
 
-void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b) {
+void expect_same_state(const StateDict& a, const StateDict& b) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [path, tensor] : a) {
     ASSERT_TRUE(b.contains(path)) << path;

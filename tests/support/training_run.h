@@ -15,6 +15,7 @@
 #include <tandem/plan/strategy.h>
 
 namespace tandem::testing {
+using namespace engine;
 
 /// A small training job on random data, to be run under many strategies and compared.
 struct Job {
@@ -33,7 +34,7 @@ struct Job {
 
 struct Outcome {
   std::vector<std::vector<double>> losses;  ///< [batch][model]
-  std::map<std::string, Tensor> state;
+  StateDict state;
   std::int64_t planned_peak = 0, executed_peak = 0;
   Program program;
   Timeline timeline;  ///< executed
@@ -55,7 +56,7 @@ Graph trace_job(const Job& job, std::int64_t samples);
 Program program_of(const Job& job, const Strategy& strategy);
 
 /// Initial state, with a leading model axis where there are several models.
-std::map<std::string, Tensor> initial_state(const Job& job);
+StateDict initial_state(const Job& job);
 
 /// Supplies the job's samples, rates and seeds to a Program of so many micro-batches.
 class JobHost : public Host {
@@ -89,7 +90,7 @@ Job convolutional_job();
 Strategy plain();
 
 /// Both states hold the same names, types and bits; says which differ.
-void expect_same_state(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);
+void expect_same_state(const StateDict& a, const StateDict& b);
 /// The same losses and state, bit for bit.
 void expect_same_results(const Outcome& a, const Outcome& b);
 /// The same results, and `out` needed the memory that was planned for it.

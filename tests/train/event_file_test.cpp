@@ -16,6 +16,7 @@
 #include "temporary_directory.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // RFC 3720, B.4.

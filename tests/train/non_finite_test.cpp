@@ -19,6 +19,7 @@
 #include "training_run.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 constexpr std::int64_t kBad = 4;  // the batch at which it happens
@@ -70,7 +71,7 @@ struct Layout {
 struct Outcome {
   std::vector<BatchResult> batches;
   std::vector<NonFiniteBatch> told;
-  std::map<std::string, Tensor> state;
+  StateDict state;
   std::string error;
   std::int64_t failed = -1;
 };

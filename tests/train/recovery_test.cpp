@@ -12,6 +12,7 @@
 #include "expect_error.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 // Batches 0 … total-1, of which some spoil the weights; losses are not finite from the batch after on.

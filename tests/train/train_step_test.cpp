@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/eager.h>
@@ -22,6 +22,7 @@
 #include "training_run.h"
 
 namespace tandem {
+using namespace engine;
 namespace {
 
 using test::expect_error;
@@ -61,7 +62,7 @@ TEST_F(TrainSteps, EqualTheEagerLoop) {
   TrainStep trained = step();
   std::vector<double> losses;
   for (int b = 0; b < 4; ++b) losses.push_back(trained(batch(b), 0.1));
-  std::map<std::string, Tensor> velocity;
+  StateDict velocity;
   const Tensor lr = Tensor::full({DType::f32, {}}, 0.1);
   for (int b = 0; b < 4; ++b) {
     const Tensors data = batch(b);
@@ -106,7 +107,7 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
 
 // On ranks and in micro-batches the loss is the mean of the parts', and a number their sum.
 TEST_F(TrainSteps, GiveOtherResultsOfTheLossFunctionByBatch) {
-  const auto counted = [&](const Strategy& s, const std::map<std::string, Tensor>& state) {
+  const auto counted = [&](const Strategy& s, const StateDict& state) {
     return TrainStep(
         [&](const Tensors& b) {
           const Tensor output = (*net)(b[0]);
@@ -209,7 +210,7 @@ TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInResultsThatUseNoModel) {
   const Tensor x = normal({DType::f32, {4, 4, 4, 2}}, 1, 2, "x", 5),
                y = Tensor::from({0, 1, 2, 1}, {4}, DType::i32);
   OfDataAlone model;
-  const auto trained = [&](int models, const std::map<std::string, Tensor>& state) {
+  const auto trained = [&](int models, const StateDict& state) {
     TrainStep step([&](const Tensors& b) { return cross_entropy(model(b[0]), b[1]); }, state,
                    {.strategy = {.models = models},
                     .seeds = std::vector<std::uint64_t>(static_cast<std::size_t>(models))});
@@ -217,7 +218,7 @@ TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInResultsThatUseNoModel) {
       step.run({{x, y}}, std::vector<double>(static_cast<std::size_t>(models), 0.1));
     return step.state();
   };
-  std::vector<std::map<std::string, Tensor>> states;
+  std::vector<StateDict> states;
   for (const std::uint64_t seed : {1, 2}) {
     model.initialize(seed);
     states.push_back(model.state());

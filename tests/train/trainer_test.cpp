@@ -24,6 +24,7 @@
 #include "training_run.h"
 
 namespace tandem::test {
+using namespace engine;
 namespace {
 
 struct Net : nn::Module {

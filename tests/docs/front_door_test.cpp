@@ -1,0 +1,35 @@
+// A user's file: all of <tandem/tandem.h> is in reach without its namespace, and names that the engine uses are free.
+#include <tandem/tandem.h>
+
+#include <gtest/gtest.h>
+
+using namespace tandem;
+
+struct Node {
+  int value = 1;
+};
+struct Value {
+  Node node;
+};
+struct Step {
+  Value value;
+};
+struct Program {
+  Step step;
+};
+struct Wait {};
+struct Cost {};
+struct Span {
+  Wait wait;
+  Cost cost;
+};
+int run(const Program& program) { return program.step.value.node.value; }
+int check(const Step& step) { return step.value.node.value; }
+int hash(const Node& node) { return node.value; }
+int verify(const Span&) { return 1; }
+
+TEST(FrontDoor, LeavesTheEnginesNamesToItsUsers) {
+  const Program program;
+  EXPECT_EQ(4, run(program) + check(Step()) + hash(Node()) + verify(Span()));
+  EXPECT_EQ(3, (Tensor::full({}, 1) + 2).item());  // and the functions of tensors are there
+}
