@@ -36,7 +36,7 @@ class CliData : public Cli {
   }
 };
 
-TEST_F(CliData, MixupTrainsOnMixedImagesAndIsTestedOnWholeOnes) {
+TEST_F(CliData, MixupTrainsOnMixedImagesAndTestsOnOriginalOnes) {
   const auto plain = losses(small() + "--epochs 1"), mixed = losses(small() + "--epochs 1 --mixup 0.5");
   ASSERT_EQ(plain.size(), mixed.size());
   EXPECT_NE(plain, mixed);
@@ -57,7 +57,7 @@ TEST_F(CliData, WorkersChangeNoLoss) {
   }
 }
 
-TEST_F(CliData, AugmentationIsThatOfTheGlobalBatch) {
+TEST_F(CliData, AugmentationDependsOnlyOnTheGlobalBatch) {
   const std::string job = small() + "--dtype f64 --steps 13 --augment flip,pad-crop ";
   const auto one = losses(job);
   EXPECT_NE(one, losses(small() + "--dtype f64 --steps 13"));
@@ -68,7 +68,7 @@ TEST_F(CliData, AugmentationIsThatOfTheGlobalBatch) {
 }
 
 // 640 images are ten batches of 60, and one of 40.
-TEST_F(CliData, AShortLastBatchIsTrainedOnAsABatchOfItsOwn) {
+TEST_F(CliData, AShortLastBatchIsABatchOfItsOwn) {
   const std::string job = small() + "--dtype f64 --epochs 2 -b 60 ";
   const auto dropped = losses(job + "--drop-last"), kept = losses(job);
   EXPECT_EQ(kept, losses(job + "--no-drop-last"));
@@ -85,11 +85,11 @@ TEST_F(CliData, AShortLastBatchIsTrainedOnAsABatchOfItsOwn) {
   expect_refused(job + "--parallel data --ranks 3", {"640 images", "one of 40", "3 ranks", "--batch-size"});
 }
 
-TEST_F(CliData, WhereALossIsNotFiniteIsSaidOfAShortBatchToo) {
+TEST_F(CliData, NamesTheModuleOfANonFiniteLossInAShortBatch) {
   expect_refused(kTrain + "-b 639 --arch mlp --lr 1e30 --epochs 1", {"not finite", "step 1", "module"});
 }
 
-TEST_F(CliData, BadSamplesEndItOrAreLeftOutAndCounted) {
+TEST_F(CliData, BadSamplesEndTheRunOrAreSkippedAndCounted) {
   const std::string job = damaged_data({3, 8});
   expect_refused(job, {"data_batch_1.bin", "record 3", "offset 9219", "label 77", "0 … 9"});
   expect_refused(job + "--bad-samples skip:1", {"data_batch_1.bin", "record 8", "offset 24584", "number 2"});
@@ -103,7 +103,7 @@ TEST_F(CliData, BadSamplesEndItOrAreLeftOutAndCounted) {
   EXPECT_NE(std::string::npos, e.out.find("20/20")) << "198 images in batches of 10: " << e.out;
 }
 
-TEST_F(CliData, RefusesFlagsThatItCannotFollow) {
+TEST_F(CliData, RefusesInvalidDataFlags) {
   expect_refused(kTrain + "--workers -1", {"--workers -1", "at least 0"});
   expect_refused(kTrain + "-j 1000000", {"--workers 1000000", "at most 1024"});
   expect_refused(kTrain + "--augment crop", {"--augment: 'crop'", "pad-crop, flip, cutout"});
@@ -116,7 +116,7 @@ TEST_F(CliData, RefusesFlagsThatItCannotFollow) {
   expect_refused(kTrain + "--simulate --drop-last", {"--drop-last", "no effect", "--simulate"});
 }
 
-TEST_F(CliData, SaysWhenThreadsShareCores) {
+TEST_F(CliData, ReportsWhenThreadsShareCores) {
   for (const std::string wrong : {"abc", "-1", "0", "2x", "1e3", "1025", "''"})
     expect_refused("TANDEM_THREADS=" + wrong + " " + kTrain + "--arch mlp --steps 2",
                    {"TANDEM_THREADS", "a number from 1 to 1024"});
@@ -130,7 +130,7 @@ TEST_F(CliData, SaysWhenThreadsShareCores) {
             run(two + "-j 2").out.find("note: 1 computing thread and 2 loading threads share 2 cores"));
 }
 
-TEST_F(CliData, ABoundTeamHasTheCoresThatAFreeOneHas) {
+TEST_F(CliData, ABoundTeamUsesAsManyCoresAsAFreeOne) {
   const std::string job = kTrain + "--arch mlp --steps 2 --output ";
   ASSERT_EQ(0, run(job + file("free")).status);
   ASSERT_EQ(0, run("OMP_PROC_BIND=true " + job + file("bound")).status);
@@ -138,7 +138,7 @@ TEST_F(CliData, ABoundTeamHasTheCoresThatAFreeOneHas) {
 }
 
 // A smaller team than kernels were made for computes nonsense, or waits for the others forever.
-TEST_F(CliData, TeamsAreAsLargeAsTheyAreSaidToBeWhateverOpenMPIsTold) {
+TEST_F(CliData, TeamsHaveTheRequestedSizeUnderAnyOpenMPSettings) {
   const auto loss = [&](const std::string& environment, const std::string& threads, const std::string& name) {
     const auto o = run(environment + "timeout -s KILL 100 " + kTrain + "--arch convnet --steps 2" + threads +
                        " --output " + file(name));

@@ -40,7 +40,7 @@ class RunFiles : public Cli {
   }
 };
 
-TEST_F(RunFiles, ASummaryHasARowAnEpochAndOneAtTheEnd) {
+TEST_F(RunFiles, ASummaryHasOneRowPerEpochAndOneAtTheEnd) {
   ASSERT_EQ(0, run(kTrain + "--steps 25 --arch mlp --sched linear --output " + file("run")).status);
   const auto rows = csv("run/summary.csv");
   ASSERT_EQ(4u, rows.size());
@@ -66,7 +66,7 @@ TEST_F(RunFiles, ASummaryHasARowAnEpochAndOneAtTheEnd) {
   EXPECT_EQ(summary.at("step_ms").get<double>(), std::stod(rows[3][6]));
 }
 
-TEST_F(RunFiles, ModelsHaveColumnsAndTagsOfTheirOwn) {
+TEST_F(RunFiles, EveryModelHasItsOwnColumnsAndTags) {
   ASSERT_EQ(0, run(kTrain + "--arch mlp --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
   const auto rows = csv("run/summary.csv");
   ASSERT_EQ(3u, rows.size());
@@ -76,7 +76,7 @@ TEST_F(RunFiles, ModelsHaveColumnsAndTagsOfTheirOwn) {
 }
 
 // Epochs are those of the run, whatever the warm-up. Ten batches an epoch.
-TEST_F(RunFiles, TheRateIsThatOfTheScheduleAlsoAfterAWarmUp) {
+TEST_F(RunFiles, TheRateFollowsItsScheduleAlsoAfterAWarmUp) {
   for (const std::string sched : {"step", "multistep"}) {
     ASSERT_EQ(0, run(kTrain +
                      "--arch mlp --epochs 4 --lr 0.01 --warmup-epochs 1 --decay-epochs 2 --decay-rate 0.5 "
@@ -93,7 +93,7 @@ TEST_F(RunFiles, TheRateIsThatOfTheScheduleAlsoAfterAWarmUp) {
   }
 }
 
-TEST_F(RunFiles, ARunThatGoesOnContinuesSummaryAndEvents) {
+TEST_F(RunFiles, AResumedRunContinuesSummaryAndEvents) {
   const std::string command = kTrain + "--arch mlp --tensorboard 1 --checkpoint-every 15 --output ";
   ASSERT_EQ(0, run(command + file("whole") + " --epochs 3").status);
   ASSERT_EQ(0, run(command + file("run") + " --epochs 2").status);
@@ -120,7 +120,7 @@ TEST_F(RunFiles, ARunThatGoesOnContinuesSummaryAndEvents) {
   EXPECT_EQ(0u, event_files(file("run")).size());
 }
 
-TEST_F(RunFiles, ATraceWithoutAFileIsInTheRunDirectory) {
+TEST_F(RunFiles, ATraceWithoutAFileNameIsInTheRunDirectory) {
   ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --trace --output " + file("run")).status);
   EXPECT_FALSE(read("run/trace.json").at("traceEvents").empty());
   ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --force --output " + file("run")).status);
@@ -128,7 +128,7 @@ TEST_F(RunFiles, ATraceWithoutAFileIsInTheRunDirectory) {
   expect_refused(kTrain + "--steps 2 --trace", {"--trace without a file", "--output"});
 }
 
-TEST_F(RunFiles, AConfigurationSaysWhatFlagsSayAndFlagsComeBeforeIt) {
+TEST_F(RunFiles, AConfigurationSetsFlagsAndFlagsOverrideIt) {
   const std::string config = write("mine.toml", R"(# a list, as TOML writes it
 arch = "mlp"
 lr = [0.1, 0.05]

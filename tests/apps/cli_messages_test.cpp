@@ -8,7 +8,7 @@ namespace {
 
 using CliMessages = Cli;
 
-TEST_F(CliMessages, EachLogLevelSaysWhatTheNextOneSaysAndMore) {
+TEST_F(CliMessages, EachLogLevelPrintsAllOfTheNextAndMore) {
   const struct {
     const char* level;
     bool debug, info, note;
@@ -32,7 +32,7 @@ TEST_F(CliMessages, EachLogLevelSaysWhatTheNextOneSaysAndMore) {
   expect_refused(kTrain + "--log-level loud", {"--log-level 'loud'", "debug, info, warning, error"});
 }
 
-TEST_F(CliMessages, ATerminalHasABarWithTheTimeLeftAndOthersHaveLines) {
+TEST_F(CliMessages, ATerminalGetsAProgressBarAndOtherOutputsGetLines) {
   const std::string job = kTrain + "--arch mlp --epochs 4 --print-freq 7 ";
   const Ended bar = run("script -qec '" + job + "' /dev/null");
   EXPECT_EQ(0, bar.status) << bar.err;
@@ -49,7 +49,7 @@ TEST_F(CliMessages, ATerminalHasABarWithTheTimeLeftAndOthersHaveLines) {
         << done << ": " << lines.out;
 }
 
-TEST_F(CliMessages, TheBarStaysInOneLineOfTheTerminal) {
+TEST_F(CliMessages, TheProgressBarStaysOnOneLine) {
   for (const int columns : {1, 20, 50, 200}) {
     const Ended e = run("script -qec 'stty cols " + std::to_string(columns) + "; " + kTrain +
                         "--arch mlp --steps 10' /dev/null");

@@ -30,7 +30,7 @@ int count(const std::string& text, const std::string& part) {
 
 // With batches in flight, an update by what is not finite may come before all have stopped: it is in a state
 // then.
-TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
+TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossOnAnyRank) {
   for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
     const Ended e = run(kTwoRanks + kTrain + "--lr 1e12 --steps 20 --parallel " + parallel);
     SCOPED_TRACE(parallel + ": " + e.err);
@@ -43,7 +43,7 @@ TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossWhereverItIs) {
 }
 
 // Batch norm's statistics are each replica's own until it is evaluated.
-TEST_F(CliMpi, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
+TEST_F(CliMpi, ProcessesTrainAndEvaluateAsThreadsDo) {
   const std::string job = kTrain + "--arch convnet --steps 4 --parallel data --ranks 2 --output ";
   ASSERT_EQ(0, run(job + file("threads")).status);
   ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
@@ -52,7 +52,7 @@ TEST_F(CliMpi, RanksThatAreProcessesTrainAndEvaluateAsThreadsDo) {
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
 }
 
-TEST_F(CliMpi, RanksThatAreProcessesLoadTheirOwnShares) {
+TEST_F(CliMpi, ProcessesLoadTheirOwnShares) {
   for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
     const std::string job = kTrain + "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
                             parallel + " --threads 1 --force --output ";
@@ -63,13 +63,13 @@ TEST_F(CliMpi, RanksThatAreProcessesLoadTheirOwnShares) {
   }
 }
 
-TEST_F(CliMpi, RefusesRanksThatNobodyAskedFor) {
+TEST_F(CliMpi, RefusesRanksThatWereNotRequested) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 1 --parallel none");
   EXPECT_EQ(1, e.status);
   EXPECT_NE(std::string::npos, said(e).find("mpirun started 2 ranks, but --parallel none")) << e.err;
 }
 
-TEST_F(CliMpi, RefusesRanksWithOtherArgumentsOrData) {
+TEST_F(CliMpi, RefusesRanksWithDifferentArgumentsOrData) {
   for (const std::string difference :
        {"--lr 0.5", "--seed 3", "--sched cosine", "--steps 7", "--synthetic-test 70", "--synthetic-train 320",
         "--link 1GB/s", "--simulate", "--trace trace.json"}) {
@@ -81,19 +81,19 @@ TEST_F(CliMpi, RefusesRanksWithOtherArgumentsOrData) {
   }
 }
 
-TEST_F(CliMpi, PredictsMoreStagesThanThereAreRanks) {
+TEST_F(CliMpi, SimulatesMoreStagesThanRanks) {
   const Ended e = run(kTwoRanks + kTrain + "--steps 3 --parallel pipeline --stages 4 --simulate");
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_EQ(1, count(e.out, "predicted: ")) << e.out;
 }
 
-TEST_F(CliMpi, AnErrorOfAllRanksIsSaidOnce) {
+TEST_F(CliMpi, AnErrorOfAllRanksIsPrintedOnce) {
   const Ended e = run(kTwoRanks + kTrain + "--memory-budget 1");
   EXPECT_EQ(1, e.status);
   EXPECT_TRUE(std::regex_match(said(e), std::regex("train_cifar: the memory budget of 1 .*\n"))) << e.err;
 }
 
-TEST_F(CliMpi, RanksGoBackTogetherAndAsOften) {
+TEST_F(CliMpi, RanksRollBackTogetherAndEquallyOften) {
   for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
     const Ended e =
         run(kTwoRanks + kTrain +
@@ -110,7 +110,7 @@ TEST_F(CliMpi, RanksGoBackTogetherAndAsOften) {
   }
 }
 
-TEST_F(CliMpi, OneRankOfSeveralSpeaks) {
+TEST_F(CliMpi, OnlyOneRankPrints) {
   const Ended e =
       run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
   EXPECT_EQ(0, e.status) << e.err;
@@ -120,7 +120,7 @@ TEST_F(CliMpi, OneRankOfSeveralSpeaks) {
 }
 
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
-TEST_F(CliMpi, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
+TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
   const std::string metrics = file("run/metrics.jsonl");
   const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
                       metrics + " ]; do sleep 0.1; done; kill -INT $!; wait $!");
@@ -134,7 +134,7 @@ TEST_F(CliMpi, InterruptedMpirunSaysSoOnceAndWhereTheRanksWere) {
 }
 
 // The one that is killed can say nothing; mpirun names it, and the other says in which step it was left.
-TEST_F(CliMpi, KilledRankEndsAllAndTheOthersSayWhereTheyWere) {
+TEST_F(CliMpi, AKilledRankEndsAllAndTheOthersReportWhereTheyWere) {
   const std::string metrics = file("run/metrics.jsonl"), pid = file("pid");
   const Ended e = run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +
                       "--parallel pipeline --epochs 100000 --output " + file("run") + "' & until [ -s " +

@@ -12,7 +12,7 @@ struct Setting {
 
 class ResumeIn : public Resume, public ::testing::WithParamInterface<Setting> {};
 
-TEST_P(ResumeIn, TenAndTenStepsAreTwentyBitForBit) {
+TEST_P(ResumeIn, TenPlusTenStepsEqualTwentyBitwise) {
   const std::string command =
       (GetParam().mpi ? kMpi : "") + kShort + GetParam().flags + " --checkpoint-every 10 --output ";
   succeed(command + file("whole"));
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, ResumeIn, ::testing::ValuesIn(settings()),
 
 // Batch 14 is the first of the third epoch: running statistics, orders and sums of losses begin there as they
 // did.
-TEST_F(Resume, FromTheEndOfAnEpochIsTheRunThatWentOn) {
+TEST_F(Resume, FromTheEndOfAnEpochIsBitIdentical) {
   for (const std::string flags :
        {"--arch convnet", "--arch mlp --augment pad-crop,flip --workers 2 --opt adamw --lr 0.003",
         "--arch mlp --stages 2 --schedule pipedream", "--arch convnet --parallel data --ranks 2"}) {

@@ -24,7 +24,7 @@ TEST_F(Resume, ForceRemovesTheCheckpointsOfTheRunThatItReplaces) {
   EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
 }
 
-TEST_F(Resume, ARunStateThatWasCutIsPassedOver) {
+TEST_F(Resume, ATruncatedRunStateIsPassedOver) {
   const std::string command = kShort + "--arch mlp --checkpoint-every 10 --output " + file("run");
   succeed(command);
   const std::string state = checkpoint("run", 20) + "/run.json", whole = read_file(state);
@@ -35,7 +35,7 @@ TEST_F(Resume, ARunStateThatWasCutIsPassedOver) {
   }
 }
 
-TEST_F(Resume, AKilledRunGoesOnByItself) {
+TEST_F(Resume, AKilledRunResumesByTheSameCommand) {
   const std::string command =
       kShort + "--arch mlp --parallel data --checkpoint-every 4 --resume auto --output ";
   succeed(command + file("whole"));
@@ -62,7 +62,7 @@ TEST_F(Resume, AKilledRunGoesOnByItself) {
   EXPECT_EQ(losses("whole"), losses("run"));
 }
 
-TEST_F(Resume, GoesOnFromTheLastWholeCheckpoint) {
+TEST_F(Resume, UsesTheLastIntactCheckpoint) {
   const std::string command = kShort + "--arch mlp --checkpoint-every 5 --keep 3 --output " + file("run");
   succeed(command);
   const auto whole = losses("run");
@@ -80,7 +80,7 @@ TEST_F(Resume, GoesOnFromTheLastWholeCheckpoint) {
   expect_refused(command + " --resume auto", {"no checkpoint", "is whole", "step-20", "step-10"});
 }
 
-TEST_F(Resume, KeepsWhatIsAskedFor) {
+TEST_F(Resume, KeepsTheRequestedCheckpoints) {
   const std::string command = kShort + "--arch mlp --checkpoint-every 2 --keep-every 6 --keep-best --output ";
   succeed(command + file("run"));
   succeed(kShort + "--arch mlp --checkpoint-every 2 --output " + file("plain"));
@@ -117,7 +117,7 @@ TEST_F(Resume, EvaluatesAndFineTunesFromWeights) {
   EXPECT_EQ(losses("fine")[0].second, losses("two")[0].second[0]);
 }
 
-TEST_F(Resume, AnOlderRunIsTakenToBeAsTheDefaultsNowSay) {
+TEST_F(Resume, AnOlderRunGetsTheDefaultsOfNewOptions) {
   const std::string mlp = kShort + "--arch mlp --checkpoint-every 10 ";
   succeed(mlp + "--output " + file("run"));
   const std::string state = checkpoint("run", 10) + "/run.json",
@@ -173,7 +173,7 @@ TEST_F(Resume, RefusesAnotherRun) {
   EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are replaced with it";
 }
 
-TEST_F(Resume, ARunWithoutCheckpointsLeavesOneAtItsEnd) {
+TEST_F(Resume, ARunWithoutCheckpointsSavesOneAtItsEnd) {
   const std::string job = kShort + "--arch mlp ", ended = " --resume " + file("run");
   const Ended e = succeed(job + "--output " + file("run"));
   EXPECT_TRUE(fs::exists(checkpoint("run", 20)));
@@ -190,7 +190,7 @@ TEST_F(Resume, ARunWithoutCheckpointsLeavesOneAtItsEnd) {
 }
 
 // A file may not grow beyond 500 kB: this disk is full.
-TEST_F(Resume, AFailedSaveIsSaidAndTrainingGoesOn) {
+TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
   const Ended e =
       run("ulimit -f 1000; " + kShort + "--arch mlp --checkpoint-every 10 --output " + file("run"));
   EXPECT_EQ(1, e.status) << "the last one is what the run was for";
@@ -204,7 +204,7 @@ TEST_F(Resume, AFailedSaveIsSaidAndTrainingGoesOn) {
   EXPECT_TRUE(fs::is_empty(file("run/checkpoints")));
 }
 
-TEST_F(Resume, MetricsThatCannotBeWrittenAreSaidOnceAndTrainingGoesOn) {
+TEST_F(Resume, UnwritableMetricsAreReportedOnceAndTrainingContinues) {
   const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
   const Ended e = run("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
   EXPECT_EQ(1, e.status) << "what it learnt cannot be saved either";

@@ -12,7 +12,7 @@ using CliRun = Cli;
 
 using nlohmann::json;
 
-TEST_F(CliRun, TheSmallestBudgetThatWorksWorks) {
+TEST_F(CliRun, TheReportedSmallestBudgetWorks) {
   const std::string train = TANDEM_BIN
                             "/train_cifar --arch resnet20 -b 32 --steps 1 --synthetic-train 64 "
                             "--synthetic-test 600 --plan " +
@@ -28,14 +28,14 @@ TEST_F(CliRun, TheSmallestBudgetThatWorksWorks) {
       << works.out;
 }
 
-TEST_F(CliRun, WarnsOfAPlanThatSavesNothing) {
+TEST_F(CliRun, WarnsAboutAPlanThatSavesNoMemory) {
   const Ended e = run(kTrain + "--arch resnet20 -b 32 --steps 1 --plan " +
                       write("plan.json", R"({"recompute": ["layer1.0.conv1 conv2d"]})"));
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_TRUE(std::regex_search(e.out, std::regex("note: the plan lowers no peak: planned peak"))) << e.out;
 }
 
-TEST_F(CliRun, ASignalEndsARunWithItsStatusAndIsSaidOnce) {
+TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
   for (const auto& [signal, word, status] : kEndings) {
     SCOPED_TRACE(signal);
     const std::string metrics = file(signal + "/metrics.jsonl");
@@ -69,7 +69,7 @@ TEST_F(CliRun, TwoRunsDoNotShareAnOutput) {
   EXPECT_NE(std::string::npos, e.err.find("another run is writing there")) << e.err;
 }
 
-TEST_F(CliRun, OptimizersClippingAndPrecisionByFlags) {
+TEST_F(CliRun, FlagsChooseOptimizerClippingAndPrecision) {
   const std::string steps = kTrain + "--arch convnet -b 32 --steps 4 --force --output " + file("run") + " ";
   std::set<double> losses;
   for (const char* flags :
@@ -84,7 +84,7 @@ TEST_F(CliRun, OptimizersClippingAndPrecisionByFlags) {
   EXPECT_NE(std::string::npos, skipped.out.find("loss nan")) << skipped.out;
 }
 
-TEST_F(CliRun, RollsBackWhereThereAreCheckpoints) {
+TEST_F(CliRun, RollsBackOnlyWithCheckpoints) {
   expect_refused(kTrain + "--on-nan rollback", {"--on-nan rollback needs --checkpoint-every"});
   expect_refused(kTrain + "--max-rollbacks 2", {"--max-rollbacks has no effect", "--on-nan rollback"});
   expect_refused(kTrain + "--on-nan skip --parallel pipeline --schedule dualpipe",
@@ -115,7 +115,7 @@ TEST_F(CliRun, PrintsTheMeanRateSinceTheLastLine) {
   EXPECT_TRUE(std::regex_search(e.out, std::regex("1/10  loss [0-9.]+\n"))) << e.out;
 }
 
-TEST_F(CliRun, EndsByStepsOrEpochsWhicheverIsFirst) {
+TEST_F(CliRun, EndsAtStepsOrEpochsWhicheverComesFirst) {
   const auto steps = [&](const std::string& limits) {
     EXPECT_EQ(0, run(kTrain + limits + " --force --output " + file("run")).status);
     return metrics().size();
@@ -126,7 +126,7 @@ TEST_F(CliRun, EndsByStepsOrEpochsWhicheverIsFirst) {
   EXPECT_EQ(3u, steps("--steps 3 --epochs 2"));
 }
 
-TEST_F(CliRun, LostOutputIsAnError) {
+TEST_F(CliRun, OutputThatCannotBeWrittenIsAnError) {
   const std::string program = write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   for (const std::string& command :
        {kTrain + "--steps 2 --print-freq 1", kTrain + "--help", kTandem + "sim " + program,
@@ -144,7 +144,7 @@ TEST_F(CliRun, LostOutputIsAnError) {
   EXPECT_TRUE(std::filesystem::is_symlink(full)) << "only a file that was begun is removed";
 }
 
-TEST_F(CliRun, SaysItsVersion) {
+TEST_F(CliRun, PrintsItsVersion) {
   for (const std::string& program : {kTrain, kTandem}) {
     const Ended e = run(program + "--version");
     EXPECT_EQ(0, e.status);
@@ -159,7 +159,7 @@ TEST_F(CliRun, SimulatesAProgramThatTakesNoTime) {
   EXPECT_EQ(std::string::npos, e.out.find("nan")) << e.out;
 }
 
-TEST_F(CliRun, ARunLeavesArgumentsMetricsAndSummary) {
+TEST_F(CliRun, ARunWritesArgumentsMetricsAndSummary) {
   const Ended e =
       run(kTrain + "--steps 12 --lr 0.02 --output " + file("run") + " --trace " + file("trace.json"));
   ASSERT_EQ(0, e.status) << e.err;

@@ -43,7 +43,7 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "--stages 2 --parallel data", {"--stages 2", "pipeline"});
 }
 
-TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
+TEST_F(Cli, ReadsOnlyDecimalNumbers) {
   for (const std::string text : {"99999999999999999999", "-1", "0x10", "1.5", "1,,2", ",1", "1,"})
     expect_refused(kTrain + "--seed " + text,
                    {"--seed: '", "is no whole number from 0 to 18446744073709551615"});
@@ -68,7 +68,7 @@ TEST_F(Cli, ReadsNumbersInDecimalOrRefusesThem) {
 }
 
 // What args.json lacks is not compared when a run is resumed.
-TEST_F(Cli, ArgsHoldEveryFlagThatARunDependsOn) {
+TEST_F(Cli, ArgsContainEveryFlagThatARunDependsOn) {
   const Ended help = run(kTrain + "--help");
   ASSERT_EQ(0, run(kTrain + "--steps 1 --output " + file("run")).status);
   const nlohmann::json args = read("run/args.json");
@@ -88,7 +88,7 @@ TEST_F(Cli, ArgsHoldEveryFlagThatARunDependsOn) {
   EXPECT_GT(flags, 40);
 }
 
-TEST_F(Cli, RefusesNumbersThatNoRunHas) {
+TEST_F(Cli, RefusesNumbersOutOfRange) {
   for (const std::string flag : {"--models", "--ranks", "--stages", "--microbatches"})
     expect_refused(kTrain + flag + " 1000000000", {flag + " 1000000000: must be at most 10000"});
   for (const std::string flag : {"--batch-size", "--synthetic-train", "--synthetic-test"})
@@ -124,7 +124,7 @@ TEST_F(Cli, RefusesOptionsWithoutEffect) {
   expect_refused(kTrain + "--data " + file("real"), {"--synthetic-train", "no effect", file("real")});
 }
 
-TEST_F(Cli, RefusesOutputsThatCannotBeWrittenBeforeItTrains) {
+TEST_F(Cli, RefusesUnwritableOutputsBeforeTraining) {
   const std::string absent = file("absent") + "/t.json";
   for (const std::string& command : {kTrain + "--epochs 100000 --trace ", kTrain + "--simulate --trace "}) {
     expect_refused(command + absent, {"--trace", absent, "No such file"});

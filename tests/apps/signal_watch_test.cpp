@@ -26,7 +26,7 @@ void wait_for(const std::atomic<bool>& happened) {
   while (!happened) std::this_thread::sleep_for(1ms);
 }
 
-TEST_F(SignalWatches, PassOnTheFirstSignalAndWaitForWhatItCalls) {
+TEST_F(SignalWatches, PassOnTheFirstSignalAndWaitForItsCallback) {
   SignalWatch watch;
   std::atomic<int> told = 0;
   {
@@ -43,7 +43,7 @@ TEST_F(SignalWatches, PassOnTheFirstSignalAndWaitForWhatItCalls) {
   EXPECT_EQ(SIGTERM, watch.signal());
 }
 
-TEST_F(SignalWatches, ASecondSignalEndsTheProcessWhileTheFirstIsDealtWith) {
+TEST_F(SignalWatches, ASecondSignalEndsTheProcessWhileTheFirstIsHandled) {
   for (const auto& [second, status] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
     const auto start = Clock::now();
     EXPECT_EXIT(
@@ -64,7 +64,7 @@ TEST_F(SignalWatches, ASecondSignalEndsTheProcessWhileTheFirstIsDealtWith) {
   }
 }
 
-TEST_F(SignalWatches, ASignalThatNobodyAskedForEndsTheProcess) {
+TEST_F(SignalWatches, AnUnwatchedSignalEndsTheProcess) {
   EXPECT_EXIT(
       {
         SignalWatch watch;

@@ -99,7 +99,7 @@ TEST_F(DamagedCheckpoints, FilesCutAnywhereMissingOrReplacedAreFound) {
   expect_passed_over("another step's manifest");
 }
 
-TEST_F(DamagedCheckpoints, OfAnotherStepThanTheirNameAreFound) {
+TEST_F(DamagedCheckpoints, WithAStepUnlikeTheirNameAreFound) {
   fs::rename(parent_.file("step-10"), parent_.file("step-11"));
   expect_error([&] { read_checkpoint(parent_.file("step-11"), CheckpointCheck::sizes); },
                {"of step 10", "of 11"});
@@ -109,7 +109,7 @@ TEST_F(DamagedCheckpoints, OfAnotherStepThanTheirNameAreFound) {
 }
 
 // As an enemy would write it, with the right checksums.
-TEST_F(DamagedCheckpoints, ManifestsThatLeadElsewhereOrOverwhelmAreRefused) {
+TEST_F(DamagedCheckpoints, MaliciousManifestsAreRefused) {
   const auto refuse = [](const std::string& text, const std::string& word) {
     expect_error([&] { manifest_from_json("manifest", text); }, {"manifest", word});
   };
@@ -143,7 +143,7 @@ TEST_F(DamagedCheckpoints, AreReplaced) {
 }
 
 // One flipped bit leaves all sizes as they were. The run that goes on reads what it keeps once.
-TEST_F(DamagedCheckpoints, OfTheRightSizesDoNotCountEither) {
+TEST_F(DamagedCheckpoints, WithTheRightSizesDoNotCountEither) {
   std::string model = read_file(of_20("model"));
   model[7] = static_cast<char>(model[7] ^ 1);
   write_file(of_20("model"), model);
@@ -156,7 +156,7 @@ TEST_F(DamagedCheckpoints, OfTheRightSizesDoNotCountEither) {
 }
 
 // The best of all is only kept for its score: a damaged one is no use.
-TEST_F(DamagedCheckpoints, TheBestIsTheBestOfThoseThatAreWhole) {
+TEST_F(DamagedCheckpoints, TheBestIsChosenAmongIntactOnes) {
   CheckpointStore store(parent_.path(), {.last = 2, .best = true}, files_);
   std::string model = read_file(of_20("model"));
   model[7] = static_cast<char>(model[7] ^ 1);
@@ -166,7 +166,7 @@ TEST_F(DamagedCheckpoints, TheBestIsTheBestOfThoseThatAreWhole) {
 }
 
 // A failing save must not cost what it was to replace.
-TEST_F(DamagedCheckpoints, StayUntilTheirSuccessorIsThere) {
+TEST_F(DamagedCheckpoints, StayUntilTheirSuccessorExists) {
   fs::resize_file(of_20("model"), 5);
   expect_error(
       [&] {

@@ -55,7 +55,7 @@ class OutOfMemory : public ::testing::Test {
   int number_ = 0;
 };
 
-TEST_F(OutOfMemory, AtEveryAllocationOfASaveIsACleanError) {
+TEST_F(OutOfMemory, AtAnyAllocationOfASaveIsACleanError) {
   const auto files = checkpoint_files(20);
   CheckpointStore(fresh(), {}, files_).save(20, files);  // what is allocated once
   long failures = 0;
@@ -82,7 +82,7 @@ TEST_F(OutOfMemory, AtEveryAllocationOfASaveIsACleanError) {
   EXPECT_GT(failures, 100);
 }
 
-TEST_F(OutOfMemory, OnTheWritersThreadLetsTrainingGoOn) {
+TEST_F(OutOfMemory, OnTheWritersThreadLetsTrainingContinue) {
   std::atomic<int> said = 0;
   long failures = 0;
   for (bool failed = true; failed; failures += 3) {

@@ -73,7 +73,7 @@ class Outrun final : public Files {
   int mkdir(const std::string& path) override { return Files::mkdir(path), Files::mkdir(path); }
 };
 
-TEST_F(Checkpoints, AreKeptInDirectoriesThatOthersMakeAtTheSameTime) {
+TEST_F(Checkpoints, AreSavedIfAnotherProcessMakesTheDirectoryFirst) {
   Outrun files;
   make_directories(files, parent_.file("a/b"));
   EXPECT_TRUE(fs::is_directory(parent_.file("a/b")));
@@ -102,7 +102,7 @@ TEST_F(Checkpoints, AreFoundByTheirSteps) {
 }
 
 // A run that goes on from an older one: what it saves is the newest, or is refused.
-TEST_F(Checkpoints, AreNotSavedBehindLaterOnes) {
+TEST_F(Checkpoints, AreNotSavedIfALaterOneExists) {
   CheckpointStore store(parent_.file("a"));
   for (const std::int64_t step : {10, 20, 30}) store.save(step, checkpoint_files(step));
   expect_error([&] { store.save(25, checkpoint_files(25)); },
@@ -114,7 +114,7 @@ TEST_F(Checkpoints, AreNotSavedBehindLaterOnes) {
   EXPECT_EQ(25, newest_step(parent_.file("a")));
 }
 
-TEST_F(Checkpoints, AreKeptAsAskedFor) {
+TEST_F(Checkpoints, AreKeptByTheGivenRules) {
   CheckpointStore store(parent_.file("a"), {.last = 2, .every = 40, .best = true});
   const std::vector<double> scores{1, 5, 2, 3, 5, 4, 4, 1, 0};
   for (std::size_t i = 0; i < scores.size(); ++i)
@@ -123,7 +123,7 @@ TEST_F(Checkpoints, AreKeptAsAskedFor) {
   expect_error([&] { CheckpointStore(parent_.file("b"), {.last = 1}); }, {"keeps the last 1", "2 at least"});
 }
 
-TEST_F(Checkpoints, KilledAtAnyCallLeavesTheOldOrTheNew) {
+TEST_F(Checkpoints, AKillAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
   const int calls = calls_of_a_save();
   int old = 0;
   for (int at = 0; at < calls; ++at) {
@@ -144,7 +144,7 @@ TEST_F(Checkpoints, KilledAtAnyCallLeavesTheOldOrTheNew) {
 }
 
 // Three are there and one of them must go: also this can be cut short.
-TEST_F(Checkpoints, KilledWhileOneIsRemovedLeavesTheOthers) {
+TEST_F(Checkpoints, AKillDuringARemovalLeavesTheOthers) {
   for (int at = 20;; ++at) {
     const std::string directory = fresh();
     for (const int step : {5, 10}) CheckpointStore(directory).save(step, checkpoint_files(step));
@@ -156,7 +156,7 @@ TEST_F(Checkpoints, KilledWhileOneIsRemovedLeavesTheOthers) {
   }
 }
 
-TEST_F(Checkpoints, ErrorsAtAnyCallLeaveTheOldAndAreSaid) {
+TEST_F(Checkpoints, AnErrorAtAnyCallIsReportedAndLeavesTheOldCheckpoint) {
   const int calls = calls_of_a_save();
   for (const auto& [error, word, lasting] : {std::tuple{ENOSPC, "No space left on device", true},
                                              {EIO, "Input/output error", false},
@@ -176,7 +176,7 @@ TEST_F(Checkpoints, ErrorsAtAnyCallLeaveTheOldAndAreSaid) {
     }
 }
 
-TEST_F(Checkpoints, AFileIsReplacedWhole) {
+TEST_F(Checkpoints, AFileIsReplacedAtomically) {
   const std::string file = parent_.file("weights");
   const auto replace = [&](Files& files, const std::string& text) {
     replace_durably(files, file, [&](const Sink& sink) { sink(std::as_bytes(std::span(text))); });
@@ -199,7 +199,7 @@ TEST_F(Checkpoints, AFileIsReplacedWhole) {
   EXPECT_EQ("new", read_file(file));
 }
 
-TEST_F(Checkpoints, WhatIsNoCheckpointIsLeftAlone) {
+TEST_F(Checkpoints, OtherFilesAreLeftAlone) {
   for (const std::string name : {"notes.tmp/inside", "step-best.tmp/inside", "step-07.tmp/inside"})
     fs::create_directories(parent_.file(name));
   std::ofstream(parent_.file("step-6.tmp")) << "a file";
@@ -209,7 +209,7 @@ TEST_F(Checkpoints, WhatIsNoCheckpointIsLeftAlone) {
   EXPECT_TRUE(fs::exists(parent_.file("step-6.tmp")));
 }
 
-TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreGoneOnWith) {
+TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreContinued) {
   const int calls = calls_of_a_save();
   for (const Fault fault : {Fault::error, Fault::short_write})
     for (int at = 0; at < calls; ++at) {
@@ -223,7 +223,7 @@ TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreGoneOnWith) {
 }
 
 // A disk keeps what was synced, and of the rest what it likes.
-TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNew) {
+TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
   auto rng = test::generator("luck");
   std::vector<PowerCutFiles::Luck> lucks{{false, false}, {true, false}, {false, true}, {true, true}};
   for (int i = 0; i < 6; ++i) lucks.push_back({.chance = &rng});
@@ -247,7 +247,7 @@ TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNew) {
 }
 
 // A disk keeps the damaged one until its successor is there.
-TEST_F(Checkpoints, APowerCutWhileADamagedOneIsReplacedLeavesTheOthers) {
+TEST_F(Checkpoints, APowerCutDuringTheReplacementOfADamagedOneLeavesTheOthers) {
   auto rng = test::generator("luck of a replacement");
   for (int at = 0;; ++at) {
     SCOPED_TRACE("cut at call " + std::to_string(at));
@@ -268,7 +268,7 @@ TEST_F(Checkpoints, APowerCutWhileADamagedOneIsReplacedLeavesTheOthers) {
   }
 }
 
-TEST_F(Checkpoints, NamesThatNoCheckpointCanHaveAreRefusedBeforeAnythingIsWritten) {
+TEST_F(Checkpoints, InvalidFileNamesAreRefusedBeforeAnythingIsWritten) {
   CheckpointStore store(parent_.path());
   const auto file = [](const std::string& name) { return CheckpointFile{name, [](const Sink&) {}}; };
   for (const std::string name : {"", "../up", "a/b", ".hidden", "manifest.json", "\xff", ".", "a b", "ü"})
@@ -279,7 +279,7 @@ TEST_F(Checkpoints, NamesThatNoCheckpointCanHaveAreRefusedBeforeAnythingIsWritte
   EXPECT_TRUE(fs::is_empty(parent_.path()));
 }
 
-TEST_F(Checkpoints, DirectoriesAreMadeAsTheyAreWritten) {
+TEST_F(Checkpoints, DirectoriesMayBeGivenInAnySpelling) {
   for (const std::string name : {"a/b/", "c//d", "e/./f/../g/"}) {
     CheckpointStore(parent_.file(name)).save(1, checkpoint_files(1));
     EXPECT_EQ(1, newest_step(parent_.file(name))) << name;
@@ -287,7 +287,7 @@ TEST_F(Checkpoints, DirectoriesAreMadeAsTheyAreWritten) {
 }
 
 // What is behind a link belongs to whoever made the link.
-TEST_F(Checkpoints, OfALinkTheLinkAloneIsRemoved) {
+TEST_F(Checkpoints, RemovingALinkKeepsItsTarget) {
   CheckpointStore store(parent_.path());
   store.save(10, checkpoint_files(10));
   fs::rename(parent_.file("step-10"), parent_.file("kept"));
@@ -298,7 +298,7 @@ TEST_F(Checkpoints, OfALinkTheLinkAloneIsRemoved) {
 }
 
 // A directory that cannot be read may be full of checkpoints.
-TEST_F(Checkpoints, ADirectoryThatCannotBeReadIsNotAnEmptyOne) {
+TEST_F(Checkpoints, AnUnreadableDirectoryIsAnError) {
   std::ofstream(parent_.file("file")) << "no directory";
   std::vector<std::string> damaged;
   expect_error([&] { newest_checkpoint(parent_.file("file"), damaged); }, {"cannot read directory", "file"});
@@ -306,7 +306,7 @@ TEST_F(Checkpoints, ADirectoryThatCannotBeReadIsNotAnEmptyOne) {
   EXPECT_THROW(newest_checkpoint(parent_.file("loop"), damaged), Error);
 }
 
-TEST_F(Checkpoints, AreWrittenWhileOthersWork) {
+TEST_F(Checkpoints, AreWrittenInTheBackground) {
   std::latch begun(1), go_on(1);
   std::atomic<int> failures = 0;
   CheckpointWriter writer(CheckpointStore(parent_.path()), [&](std::int64_t step, const std::string& why) {

@@ -84,7 +84,7 @@ TEST_P(OutsideFile, WithAThousandRandomDamagesIsReadOrRefused) {
   EXPECT_GT(refused, 500);
 }
 
-TEST_P(OutsideFile, OfEndlessDepthOrNoJsonIsRefused) {
+TEST_P(OutsideFile, ThatIsTooDeepOrNotJsonIsRefused) {
   const std::string deep(1'000'000, '[');
   for (const std::string& bytes :
        {std::string(), deep, deep + std::string(deep.size(), ']'), "{\"a\":" + deep, std::string("\0", 1),

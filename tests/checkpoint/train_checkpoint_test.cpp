@@ -137,7 +137,7 @@ class SavedTraining : public ::testing::TestWithParam<Setting> {
   TemporaryDirectory directory_;
 };
 
-TEST_P(SavedTraining, GoesOnInFreshObjectsBitForBit) {
+TEST_P(SavedTraining, ContinuesInFreshObjectsBitwise) {
   const Setting& s = GetParam();
   const Told whole = fit(s, directory_.file("whole"), {});
   const auto steps = checkpoint_steps(directory_.file("whole"));
@@ -152,7 +152,7 @@ TEST_P(SavedTraining, GoesOnInFreshObjectsBitForBit) {
   }
 }
 
-TEST_P(SavedTraining, GoesOnAfterAnInterruption) {
+TEST_P(SavedTraining, ContinuesAfterAnInterruption) {
   const Setting& s = GetParam();
   const Told whole = fit(s, directory_.file("whole"), {});
   EXPECT_THROW(fit(s, directory_.file("run"), {}, /*interrupted_at=*/5), std::exception);
@@ -237,7 +237,7 @@ TEST_F(SavedRun, IsReadAsItWasSaved) {
   EXPECT_FALSE(model.contains("optimizer.momentum.head.weight"));
 }
 
-TEST_F(SavedRun, WhoseProgressIsCutOrMissingIsRefusedByName) {
+TEST_F(SavedRun, WithTruncatedOrMissingProgressIsRefusedByName) {
   ASSERT_EQ(4, read_progress(saved_).batch);
   for (std::size_t n = 0; n + 2 < run_.size(); ++n) expect_refused(run_.substr(0, n), "run state");
   fs::remove(saved_.file(kRunFile));
@@ -245,7 +245,7 @@ TEST_F(SavedRun, WhoseProgressIsCutOrMissingIsRefusedByName) {
   expect_error([&] { load(options(kMomentum), net_); }, {saved_.file(kRunFile), "No such file"});
 }
 
-TEST_F(SavedRun, WithABitOfAnyByteOfItsProgressFlippedIsReadOrRefusedByName) {
+TEST_F(SavedRun, WithAnyByteOfItsProgressChangedIsReadOrRefusedByName) {
   int refused = 0;
   auto rng = generator("bits of run.json");
   for (std::size_t byte = 0; byte < run_.size(); ++byte) {
@@ -260,7 +260,7 @@ TEST_F(SavedRun, WithABitOfAnyByteOfItsProgressFlippedIsReadOrRefusedByName) {
   EXPECT_GT(refused, 20) << "most of them are no JSON, or lack what is needed";
 }
 
-TEST_F(SavedRun, WhoseProgressIsAnothersIsRefusedByName) {
+TEST_F(SavedRun, WithForeignProgressIsRefusedByName) {
   for (const char* foreign :
        {"{}", "[]", "null", "\"run\"", R"({"format": "tandem checkpoint 2", "step": 4})"})
     expect_refused(foreign, foreign[0] == '{' ? "\"losses\" is missing" : "an object is expected");
@@ -290,7 +290,7 @@ TEST_F(SavedRun, OfAnOlderVersionIsRead) {
   EXPECT_EQ(0, p.rollbacks);
 }
 
-TEST_F(SavedRun, WhoseStateIsDamagedOrMissingIsRefusedByName) {
+TEST_F(SavedRun, WithDamagedOrMissingStateIsRefusedByName) {
   for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {
     const std::string whole = read_file(saved_.file(name));
     for (const std::size_t n : {std::size_t{0}, std::size_t{7}, whole.size() / 2, whole.size() - 1}) {
@@ -378,7 +378,7 @@ TEST_F(SavedRun, NeedsItsModelOnlyUntilItsFilesAreMade) {
 }
 
 // It could not be read back: the save fails, and the checkpoint before is the newest.
-TEST_F(SavedRun, WithSumsThatOverflowedIsNotSaved) {
+TEST_F(SavedRun, WithOverflowedSumsIsNotSaved) {
   CheckpointResult one = result(net_);
   one.progress.losses.sum = {std::numeric_limits<double>::infinity()};
   CheckpointStore store(directory_.file("overflowed"));

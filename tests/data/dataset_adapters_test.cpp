@@ -53,7 +53,7 @@ float value(const Sample& sample) {
   return v;
 }
 
-TEST(Adapters, RefuseToBeOfNothing) {
+TEST(Adapters, RefuseMissingDatasetsAndTransforms) {
   const std::vector<std::function<void()>> actions{[] { ShuffledDataset(nullptr, 1); },
                                                    [] { SubsetDataset(nullptr, 0, 1); },
                                                    [] { MixupDataset(nullptr, 4, 0.5, 1); },
@@ -64,7 +64,7 @@ TEST(Adapters, RefuseToBeOfNothing) {
   for (const auto& action : actions) EXPECT_THROW(action(), Error);
 }
 
-TEST(Shuffled, IsAnotherPermutationEachEpochBySeedAlone) {
+TEST(Shuffled, IsANewPermutationPerEpochThatDependsOnlyOnTheSeed) {
   const std::uint64_t seed = run_seed();
   const ShuffledDataset data(numbers(97), seed), again(numbers(97), seed), other(numbers(97), seed + 1);
   const Labels first = labels(data, 0), second = labels(data, 1);
@@ -81,7 +81,7 @@ TEST(Shuffled, KeepsItsOrderFromVersionToVersion) {
   EXPECT_EQ(shuffled_order(8, 1, 2), (std::vector<std::int64_t>{6, 0, 2, 3, 1, 4, 7, 5}));
 }
 
-TEST(Shuffled, PutsEverySampleEverywhereEquallyOften) {
+TEST(Shuffled, PutsEverySampleAtEveryPlaceEquallyOften) {
   constexpr int kSize = 5, kEpochs = 5000;
   int seen[kSize][kSize] = {};
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
@@ -117,7 +117,7 @@ TEST(Subset, TakesEveryNthSampleOfARange) {
                {"sample 3", "out of range", "3 samples"});
 }
 
-TEST(Shards, CoverTheDatasetOnceAndDifferBySizeOneAtMost) {
+TEST(Shards, CoverTheDatasetOnceAndDifferInSizeByAtMostOne) {
   for (const std::int64_t size : {0, 1, 2, 10, 11})
     for (const std::int64_t shards : {1, 2, 3, 7}) {
       std::multiset<std::int32_t> seen;
@@ -132,7 +132,7 @@ TEST(Shards, CoverTheDatasetOnceAndDifferBySizeOneAtMost) {
   expect_error([] { shard(numbers(4), 2, 2); }, {"shard 2 of 2"});
 }
 
-TEST(Memory, HoldsWhatAnotherDatasetGives) {
+TEST(Memory, HoldsTheSamplesOfAnotherDataset) {
   const MemoryDataset copy(*numbers(7));
   EXPECT_EQ(labels(copy), labels(*numbers(7)));
   EXPECT_EQ(sample_of(copy, 0, 6).data, sample_of(*numbers(7), 0, 6).data);
@@ -146,7 +146,7 @@ TEST(Memory, HoldsWhatAnotherDatasetGives) {
       {"4 bytes", "1 label", "u8[3]"});
 }
 
-TEST(BadSamples, AreSkippedUpToTheNumberAllowedEachCountedOnce) {
+TEST(BadSamples, AreSkippedUpToTheLimitAndCountedOnceEach) {
   const auto bad = std::make_shared<BadSamples>(2);
   const SkippingDataset data(numbers(6, {1, 5}), bad);
   EXPECT_EQ(labels(data), (Labels{0, 2, 2, 3, 4, 0}));  // the next one in their place
@@ -161,7 +161,7 @@ TEST(BadSamples, AreSkippedUpToTheNumberAllowedEachCountedOnce) {
   expect_error([&] { sample_of(none, 0, 0); }, {"no sample", "numbers.bin"});
 }
 
-TEST(BadSamples, EndItWhereNoneIsAllowed) {
+TEST(BadSamples, StopLoadingIfNoneIsAllowed) {
   expect_error([] { MemoryDataset(*numbers(3, {1})); }, {"numbers.bin", "offset 8"});
   BadSamples none;
   expect_error([&] { MemoryDataset(*numbers(3, {1}), &none); }, {"numbers.bin", "offset 8"});
@@ -222,7 +222,7 @@ TEST(Mixup, DrawsItsWeightFromBeta) {
   }
 }
 
-TEST(Mixup, RefusesWhatItCannotMix) {
+TEST(Mixup, RefusesInvalidArguments) {
   expect_error([] { MixupDataset(numbers(4), 0, 1, 0); }, {"batches of 0"});
   for (const double alpha : {0.0, 4.5, std::nan("")})
     expect_error([&] { MixupDataset(numbers(4), 2, alpha, 0); }, {"alpha", "(0, 4]"});

@@ -81,7 +81,7 @@ using CifarWriterRefuses = CifarFiles;
 
 // ---- reading ----------------------------------------------------------------------------------------
 
-TEST_F(CifarReader, TurnsTheThreePlanesOfARecordIntoChannelsLastPixels) {
+TEST_F(CifarReader, ConvertsTheThreePlanesOfARecordToChannelsLastPixels) {
   write(dir_ / "data_batch_1.bin", record({7}, 3) + record({2}, 100));
   const MemoryDataset data = load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10);
   EXPECT_EQ(data.classes(), 10);
@@ -105,7 +105,7 @@ TEST_F(CifarReader, TakesTheFineLabelOfCifar100) {
             (std::vector<std::int32_t>{1}));
 }
 
-TEST_F(CifarReader, JoinsTheTrainingFilesThatExistInTheirOrder) {
+TEST_F(CifarReader, JoinsTheExistingTrainingFilesInOrder) {
   write(dir_ / "data_batch_3.bin", record({3}));
   write(dir_ / "data_batch_1.bin", record({1}) + record({0}));
   write(dir_ / "data_batch_2.bin", record({2}));
@@ -178,12 +178,12 @@ TEST_F(CifarReaderRefuses, AFileThatCannotBeRead) {
   expect_train_error({(dir_ / "data_batch_1.bin").string(), "no regular file", "put CIFAR-10's file here"});
 }
 
-TEST_F(CifarReaderRefuses, CifarRecordsOfTheOtherKind) {
+TEST_F(CifarReaderRefuses, RecordsOfTheOtherCifarFormat) {
   write(dir_ / "data_batch_1.bin", record({5, 55}));
   expect_train_error({"data_batch_1.bin", "oversized", "3074 bytes", "1 bytes over", "offset 3073"});
 }
 
-TEST_F(CifarReaderRefuses, ALabelOutOfRangeAndSaysWhereItIs) {
+TEST_F(CifarReaderRefuses, ALabelOutOfRangeAndNamesItsPosition) {
   write(dir_ / "data_batch_1.bin", record({9}));
   write(dir_ / "data_batch_2.bin", record({0}) + record({9}) + record({10}));
   expect_train_error({(dir_ / "data_batch_2.bin").string(), "record 2", "offset 6146", "label 10", "0 … 9"});
@@ -214,7 +214,7 @@ TEST_F(CifarReaderRefuses, EveryTruncationInsideARecord) {
   }
 }
 
-TEST_F(CifarReaderRefuses, RandomBytesExactlyWhenALabelIsOutOfRange) {
+TEST_F(CifarReaderRefuses, RandomBytesOnlyIfALabelIsOutOfRange) {
   std::mt19937_64 random = generator("random CIFAR-100");
   int refused = 0, read_well = 0;
   for (int round = 0; round < 60; ++round) {
@@ -240,7 +240,7 @@ TEST_F(CifarReaderRefuses, RandomBytesExactlyWhenALabelIsOutOfRange) {
   EXPECT_GT(read_well, 0);
 }
 
-TEST_F(CifarReader, LeavesOutAsManyBadRecordsAsAllowedAndCountsThem) {
+TEST_F(CifarReader, SkipsAsManyBadRecordsAsAllowedAndCountsThem) {
   write(dir_ / "data_batch_1.bin", record({1}) + record({200}) + record({3}) + record({10}));
   for (const std::int64_t allowed : {2, 5}) {
     BadSamples bad(allowed);
@@ -253,7 +253,7 @@ TEST_F(CifarReader, LeavesOutAsManyBadRecordsAsAllowedAndCountsThem) {
                {"data_batch_1.bin", "record 3", "offset 9219", "number 2", "1 may be skipped"});
 }
 
-TEST_F(CifarReader, SaysWhereAFileEndsThatWasCutWhileItWasRead) {
+TEST_F(CifarReader, NamesTheEndOfAFileThatShrinksWhileItIsRead) {
   write(dir_ / "data_batch_1.bin", record({1}) + record({2}) + record({3}));
   const CifarDataset data(dir_, CifarSplit::train);
   fs::resize_file(dir_ / "data_batch_1.bin", 2 * kRecord10 + 100);
@@ -264,7 +264,7 @@ TEST_F(CifarReader, SaysWhereAFileEndsThatWasCutWhileItWasRead) {
                {(dir_ / "data_batch_1.bin").string(), "record 2", "offset 6246", "ends"});
 }
 
-TEST_F(CifarReader, ReadsRecordsOneByOneAsTheWholeSet) {
+TEST_F(CifarReader, ReadsTheSameRecordsOneByOneAndAllAtOnce) {
   write_cifar10(dir_, 50, 20, run_seed());
   const CifarDataset files(dir_, CifarSplit::train);
   const MemoryDataset whole = load_cifar(dir_, CifarSplit::train);
@@ -281,7 +281,7 @@ TEST_F(CifarReader, ReadsRecordsOneByOneAsTheWholeSet) {
 
 // ---- drawing ----------------------------------------------------------------------------------------
 
-TEST(DrawnImages, AreAFunctionOfSeedAndIndexAlone) {
+TEST(DrawnImages, DependOnlyOnSeedAndIndex) {
   const std::uint64_t seed = run_seed();
   const MemoryDataset whole = draw_cifar(50, seed), part = draw_cifar(13, seed, 29),
                       other = draw_cifar(50, seed + 1);
@@ -396,7 +396,7 @@ TEST_F(CifarWriter, WritesCifar10sOwnLayoutToTheByte) {
       "disc\nring\nsquare\ntriangle\ncross\nstar\nhorizontal_stripes\nvertical_stripes\ncheckerboard\ndots\n");
 }
 
-TEST_F(CifarWriter, WhatIsWrittenIsReadBack) {
+TEST_F(CifarWriter, ARoundTripGivesTheSameImages) {
   const std::uint64_t seed = run_seed();
   write_cifar10(dir_, 50, 20, seed);
   const MemoryDataset train = load_cifar(dir_, CifarSplit::train), test = load_cifar(dir_, CifarSplit::test);
@@ -409,7 +409,7 @@ TEST_F(CifarWriter, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(train.classes(), drawn_train.classes());
 }
 
-TEST_F(CifarWriter, ReplacesWhatAnInterruptedRunLeft) {
+TEST_F(CifarWriter, ReplacesFilesOfAnInterruptedRun) {
   write(dir_ / "data_batch_2.bin.tmp", {1, 2, 3});
   write_cifar10(dir_, 5, 5, 2);
   EXPECT_EQ(names(), kSetNames);

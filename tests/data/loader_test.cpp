@@ -194,7 +194,7 @@ TEST(Loader, SharesAGlobalBatchOverRanksAndMicroBatchesInTheSameOrder) {
       }
 }
 
-TEST(Loader, LoadsForOneReplicaItsRowsAlone) {
+TEST(Loader, LoadsOnlyTheRowsOfItsReplica) {
   const auto watched = std::make_shared<Watched>(shuffled(36));
   const auto want = expected(*shuffled(36), 12, true, 0, 6);
   for (const int workers : {0, 2})
@@ -213,7 +213,7 @@ TEST(Loader, LoadsForOneReplicaItsRowsAlone) {
     }
 }
 
-TEST(Loader, StartsAnywhereAsAFullRunGoesOn) {
+TEST(Loader, StartsAnywhereAndContinuesAsAFullRun) {
   const DatasetPtr data = shuffled(50);
   const auto want = expected(*data, 12, false, 0, 30);
   for (const int workers : {0, 1, 4}) {
@@ -228,7 +228,7 @@ TEST(Loader, StartsAnywhereAsAFullRunGoesOn) {
   }
 }
 
-TEST(Loader, GivesWhatIsAskedForInAnyOrderAndTwice) {
+TEST(Loader, GivesRequestedBatchesInAnyOrderAndRepeatedly) {
   const DatasetPtr data = shuffled(60);
   const auto want = expected(*data, 5, true, 0, 24);
   Loader loader(data, {.batch_size = 5, .workers = 2, .buffers = 3});
@@ -243,7 +243,7 @@ TEST(Loader, GivesWhatIsAskedForInAnyOrderAndTwice) {
   }
 }
 
-TEST(Loader, NobodyWaitsForAnotherWhoAsks) {
+TEST(Loader, RequestsDoNotWaitForEachOther) {
   // Labels lag behind by more batches than there are buffers.
   constexpr std::int64_t kBatches = 20, kLag = 6;
   const auto want = expected(*shuffled(40), 4, true, 0, kBatches);
@@ -263,7 +263,7 @@ TEST(Loader, NobodyWaitsForAnotherWhoAsks) {
 }
 
 // What is asked for before its turn is read by who asks, and counts as taken: the workers go on after it.
-TEST(Loader, WorkersGoOnAfterARequestBeyondTheBuffers) {
+TEST(Loader, WorkersContinueAfterARequestBeyondTheBuffers) {
   constexpr std::int64_t kBatches = 50;
   const auto data = std::make_shared<Watched>(shuffled(200));
   Loader loader(data, {.batch_size = 4, .workers = 1, .buffers = 2});
@@ -319,7 +319,7 @@ TEST(Loader, AllocatesNothingWhileItRuns) {
   }
 }
 
-TEST(Loader, ErrorsReachWhoeverAsksForTheBatchWithFileAndOffset) {
+TEST(Loader, ErrorsReachTheCallerWithFileAndOffset) {
   const auto data = std::make_shared<NumberedDataset>(40, std::set<std::int64_t>{17});
   for (const int workers : {0, 1, 4}) {
     Loader loader(data, {.batch_size = 5, .workers = workers});
@@ -383,7 +383,7 @@ TEST(Loader, MayBeDestroyedAtAnyTime) {
   }
 }
 
-TEST(Loader, RefusesWhatItCannotGive) {
+TEST(Loader, RefusesInvalidRequests) {
   expect_error([] { Loader(shuffled(3), {.batch_size = 4, .drop_last = true}); },
                {"batch of 4", "3 samples", "keep the last"});
   expect_error([] { Loader(std::make_shared<SubsetDataset>(shuffled(3), 0, 0), {.drop_last = false}); },

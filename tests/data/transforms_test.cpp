@@ -66,7 +66,7 @@ std::vector<std::uint8_t> moved(const Image& from, std::int64_t down, std::int64
   return to;
 }
 
-TEST(RandomCrop, MovesTheImageByUpToThePaddingEachWayEquallyOften) {
+TEST(RandomCrop, DrawsEveryShiftUpToThePaddingEquallyOften) {
   constexpr int kPadding = 2, kDraws = 5000, kPlaces = 2 * kPadding + 1;
   const Image from = image(5, 7, 3);
   std::map<std::vector<std::uint8_t>, int> seen;
@@ -80,7 +80,7 @@ TEST(RandomCrop, MovesTheImageByUpToThePaddingEachWayEquallyOften) {
     }
 }
 
-TEST(RandomCrop, MayPadByMoreThanTheImageHas) {
+TEST(RandomCrop, AcceptsPaddingLargerThanTheImage) {
   const Image from = image(2, 3, 1);
   const RandomCrop crop(run_seed(), 5);
   std::map<std::vector<std::uint8_t>, int> seen, possible;
@@ -153,7 +153,7 @@ TEST(Cutout, ClearsASquareCenteredAnywhere) {
     }
 }
 
-TEST(Transforms, AreFunctionsOfSeedEpochAndIndex) {
+TEST(Transforms, DependOnlyOnSeedEpochAndIndex) {
   const Image from = image(32, 32, 3);
   const auto results = [&](const Transform& t, std::int64_t epoch) {
     std::vector<std::vector<std::uint8_t>> all;
@@ -171,7 +171,7 @@ TEST(Transforms, AreFunctionsOfSeedEpochAndIndex) {
   expect_function(Cutout(seed), Cutout(seed), Cutout(seed + 1));
 }
 
-TEST(Mapped, TransformsASampleTheSameWhereverAShufflePutsIt) {
+TEST(Mapped, TransformsDoNotDependOnTheShuffle) {
   constexpr std::int64_t kImages = 20;
   std::vector<std::uint8_t> bytes;
   std::vector<std::int32_t> labels;
@@ -196,7 +196,7 @@ TEST(Mapped, TransformsASampleTheSameWhereverAShufflePutsIt) {
   }
 }
 
-TEST(Transforms, RefuseWhatTheyCannotTake) {
+TEST(Transforms, RefuseInvalidArguments) {
   const double three[] = {1, 1, 1}, two[] = {1, 1};
   const TensorType floats{DType::f32, {4, 4, 3}}, flat{DType::u8, {48}}, four{DType::u8, {4, 4, 4}};
   expect_error([&] { RandomCrop(0).type(floats); }, {"RandomCrop", "u8", "f32[4, 4, 3]"});

@@ -78,7 +78,7 @@ TEST(AllReduceOp, SumsEachStageOverItsReplicas) {
     });
 }
 
-TEST(AllReduceOp, RefusesValuesThatDoNotLieSideBySide) {
+TEST(AllReduceOp, RefusesValuesThatAreNotContiguous) {
   ThreadWorld world(2);
   const auto comm = world.comm(0);
   const RankContext rank = context(*comm, 2, 1);
@@ -92,7 +92,7 @@ TEST(AllReduceOp, RefusesValuesThatDoNotLieSideBySide) {
   EXPECT_NE(error({a.values[0], a.values[1], b.values[2]}).find("rank 0: values 1 and 2"), std::string::npos);
 }
 
-TEST(AllReduceOp, AloneItIsTheIdentityAndElsewhereItNeedsAComm) {
+TEST(AllReduceOp, IsTheIdentityOnOneRankAndNeedsACommOnSeveral) {
   const Tensor x = Tensor::from({1, 2, 3}, {3});
   EXPECT_EQ(all_reduce({x, x}, 1)[1].values(), x.values());
   EXPECT_NE(message_of<Error>([&] { all_reduce({x}, 2); }).find("no distributed run"), std::string::npos);
@@ -108,7 +108,7 @@ TEST(AllReduceOp, AloneItIsTheIdentityAndElsewhereItNeedsAComm) {
   EXPECT_THROW(AllReduceOp(0), Error);
 }
 
-TEST(AllReduceOp, ItsGradientsAreSummedOverTheSameRanksInOneGroup) {
+TEST(AllReduceOp, GradientsAreSummedOverTheSameRanksInOneGroup) {
   Graph graph;
   Trace trace(graph);
   const Tensors x = {trace.input("a", kThree[0]), trace.input("b", kThree[1]), trace.input("c", kThree[2])};
@@ -128,7 +128,7 @@ TEST(AllReduceOp, ItsGradientsAreSummedOverTheSameRanksInOneGroup) {
   EXPECT_EQ(graph.nodes().size(), nodes) << "nothing needed: nothing reduced";
 }
 
-TEST(AllReduceOp, WithAModelAxisItIsTheSameOp) {
+TEST(AllReduceOp, IsTheSameOpWithAModelAxis) {
   Graph graph;
   Trace trace(graph);
   const Tensors x = {trace.input("a", {DType::f32, {6, 5}}), trace.input("b", {DType::f32, {6}})};
@@ -178,7 +178,7 @@ TEST(TransferOps, BarriersCoverTheStagesOfAReplica) {
   });
 }
 
-TEST(TransferOps, DeclareWhatTheyAre) {
+TEST(TransferOps, DeclareTheirProperties) {
   const TensorType type{DType::f32, {4}};
   EXPECT_EQ(SendOp(1).lane(), LaneKind::send);
   EXPECT_EQ(ReceiveOp(1, type).lane(), LaneKind::receive);
@@ -193,7 +193,7 @@ TEST(TransferOps, DeclareWhatTheyAre) {
   EXPECT_THROW(ReceiveOp(1, type).vjp({{}, {}, {}, {}}), NoRule);
 }
 
-TEST(TransferOps, AStageThatIsNotThereIsNamed) {
+TEST(TransferOps, AMissingStageIsNamed) {
   ThreadWorld world(2);
   const auto comm = world.comm(0);
   const RankContext rank = context(*comm, 1, 2);

@@ -68,7 +68,7 @@ void expect_all_gone(const Ended& ended, int ranks) {
   }
 }
 
-TEST(MpiJob, AKilledRankTakesTheOthersAlong) {
+TEST(MpiJob, AKilledRankEndsTheOthers) {
   expect_all_gone(run_job(2, "kill"), 2);
   expect_all_gone(run_job(4, "kill"), 4);
 }
@@ -88,7 +88,7 @@ TEST(MpiJob, AbortReachesEveryRankWithItsReason) {
   EXPECT_NE(ended.output.find(": rank 1: the loss is NaN"), std::string::npos) << ended.output;
 }
 
-TEST(MpiJob, TransferSizesThatDifferAreNamedAndTheSenderIsFreed) {
+TEST(MpiJob, DifferentTransferSizesAreNamedAndTheSenderReturns) {
   const Ended ended = run_job(2, "mismatch");
   expect_all_gone(ended, 2);
   const std::string told = "channel 4: rank 1 receives 200000 bytes, but rank 0 sends 300000 bytes";

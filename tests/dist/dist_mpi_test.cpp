@@ -48,13 +48,13 @@ template <class T> void expect_thread_bits(Comm& comm, DType dtype, std::uint64_
   }
 }
 
-TEST(MpiComm, AllReduceHasTheBitsOfThreads) {
+TEST(MpiComm, AllReduceEqualsThreadsBitwise) {
   const auto comm = session->comm();
   expect_thread_bits<float>(*comm, DType::f32, 3);
   expect_thread_bits<double>(*comm, DType::f64, 0xfedcba9876543210ull);
 }
 
-TEST(MpiComm, AlsoInManyShortSegments) {
+TEST(MpiComm, AllReduceWorksInManyShortSegments) {
   const auto comm = session->comm({.segment_bytes = 4096, .message_bytes = 1000});
   expect_thread_bits<float>(*comm, DType::f32, 3);
 }

@@ -117,11 +117,11 @@ void storm(Comm& comm, int messages) {
   });
 }
 
-TEST(ThreadComm, MessagesArriveInOrderInAStormOfChannels) {
+TEST(ThreadComm, MessagesArriveInOrderOverManyChannels) {
   run_ranks(3, [](Comm& comm) { storm(comm, 200); });
 }
 
-TEST(ThreadComm, NobodyLeavesABarrierBeforeAllHaveEntered) {
+TEST(ThreadComm, NoRankLeavesABarrierBeforeAllHaveEntered) {
   std::atomic<int> entered{0};
   run_ranks(4, [&](Comm& comm) {
     for (int round = 1; round <= 200; ++round) {
@@ -187,7 +187,7 @@ TEST(ThreadComm, AbortWakesEveryBlockedCallWithItsReason) {
         << "after the abort";
 }
 
-TEST(ThreadComm, AbortInTheMiddleOfTrafficLeavesNoOneBehind) {
+TEST(ThreadComm, AbortDuringTrafficWakesEveryRank) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     ThreadWorld world(3);
     std::vector<std::thread> threads;
@@ -228,7 +228,7 @@ std::vector<std::string> errors_of(int ranks, const std::function<void(Comm&)>& 
   return errors;
 }
 
-TEST(ThreadComm, EndsThatDisagreeAreAllTold) {
+TEST(ThreadComm, MismatchedEndsAllGetAnError) {
   std::vector<double> data(100);
   for (const auto& e : errors_of(2, [&](Comm& c) {
          if (c.rank() == 0)

@@ -30,7 +30,7 @@ TEST(LinkModel, TimesAreThoseOfLibraEquations3And4) {
   EXPECT_EQ(transfer_seconds({2e-3, 0}, 1e9), 2e-3) << "no limit to the bandwidth";
 }
 
-TEST(LinkModel, ReadsWhatPeopleWrite) {
+TEST(LinkModel, ReadsCommonSpellings) {
   EXPECT_EQ(parse_link("1GB/s,50us"), (LinkModel{50 * 1e-6, 1e9}));
   EXPECT_EQ(parse_link(" 10 Gb/s , 1.5 ms "), (LinkModel{1.5 * 1e-3, 1.25e9}));
   EXPECT_EQ(parse_link("7us,100Mb/s"), (LinkModel{7 * 1e-6, 12.5e6}));
@@ -40,7 +40,7 @@ TEST(LinkModel, ReadsWhatPeopleWrite) {
     EXPECT_EQ(to_string(parse_link(text)), text);
 }
 
-TEST(LinkModel, RefusesTheRestAndListsTheForms) {
+TEST(LinkModel, RefusesOtherFormsAndListsTheAcceptedOnes) {
   for (const char* text :
        {"", "fast", "1GB", "1gb/s", "GB/s", "1GB/s,", "1GB/s,50", "1GB/s,2GB/s", "1us,2us", "-1GB/s", "0GB/s",
         "nanGB/s", "infus", "1GB/s;50us", "1e999GB/s", "1GB/s,50us,1ms"}) {
@@ -105,7 +105,7 @@ TEST(Throttle, ATransferTakesLatencyPlusBytesOverBandwidth) {
   });
 }
 
-TEST(Throttle, AnAllReduceTakesARingsTime) {
+TEST(Throttle, AnAllReduceTakesTheTimeOfARing) {
   const LinkModel link{2e-3, 50e6};
   for (int ranks = 2; ranks <= 4; ++ranks) {
     std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(100'000, 1.0f));
@@ -122,7 +122,7 @@ void two_transfers(Comm& c, const std::function<void(Comm&, int)>& transfer) {
   run_lanes(2, [&](int lane) { transfer(c, lane); });
 }
 
-TEST(Throttle, OneDirectionOfALinkIsSharedAndTheOtherIsNot) {
+TEST(Throttle, TransfersShareOnlyTheirDirectionOfALink) {
   const LinkModel link{0, 50e6};
   std::vector<char> data(4 << 20);
   const auto move = [&](Comm& c, int from, int to, int lane) {
@@ -155,7 +155,7 @@ TEST(Throttle, AllReducesOverOneRingAreSerialized) {
     EXPECT_GE(s, 29.7e-3);
 }
 
-TEST(Throttle, TheBitsAreThoseOfTheCommInside) {
+TEST(Throttle, ChangesNoBit) {
   run_ranks(
       3,
       [](Comm& c) {
@@ -166,7 +166,7 @@ TEST(Throttle, TheBitsAreThoseOfTheCommInside) {
       throttled({1e-4, 1e9}));
 }
 
-TEST(Throttle, EndsThatDisagreeAreTold) {
+TEST(Throttle, MismatchedEndsGetAnError) {
   float x = 0;
   const std::string e = message_of<Error>([&] {
     run_ranks(
@@ -197,7 +197,7 @@ TEST(Throttle, AbortEndsASlowTransferAtOnce) {
   for (std::thread& t : threads) t.join();
 }
 
-TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesNonsense) {
+TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesInvalidValues) {
   using Variables = std::vector<std::pair<std::string, std::string>>;
   const auto with = [](const Variables& variables) {
     return launch_environment([&](const char* name) -> const char* {

@@ -36,7 +36,7 @@ std::vector<std::string> lines(const std::string& file) {
   return result;
 }
 
-TEST(ApiExamples, AreThoseOfTheDocumentation) {
+TEST(ApiExamples, MatchTheDocumentation) {
   const auto documentation = lines("docs/api.md"), here = lines("tests/docs/api_examples_test.cpp");
   int examples = 0;
   for (auto begin = documentation.begin();
@@ -72,7 +72,7 @@ class ApiExample : public ::testing::Test {
 };
 
 // clang-format off
-TEST_F(ApiExample, ARunThatGoesOn) {
+TEST_F(ApiExample, ResumedRun) {
   std::vector<std::int64_t> from, to;
   for (const int run : {0, 1}) {
     Trainer trainer(net, samples, {.batch_size = 6, .epochs = run + 1, .lr = {0.1}, .checkpoint_every = 4});
@@ -94,7 +94,7 @@ TEST_F(ApiExample, ARunThatGoesOn) {
   EXPECT_EQ((std::vector<std::int64_t>{10, 20}), to);
 }
 
-TEST_F(ApiExample, OptionsInTheirOrder) {
+TEST_F(ApiExample, OptionsInOrder) {
   const DatasetPtr test_set = samples;
   TrainerOptions options{
       .strategy = {.models = 1,
@@ -121,7 +121,7 @@ TEST_F(ApiExample, OptionsInTheirOrder) {
   EXPECT_EQ(2, trainer.fit().epoch + 1);
 }
 
-TEST_F(ApiExample, ALoopByHand) {
+TEST_F(ApiExample, HandWrittenLoop) {
   const Tensor images = normal({DType::f32, {12, 4}}, 0, 1, "images", run_seed());
   const Tensor labels = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
   const auto loss = [&] {
@@ -142,7 +142,7 @@ TEST_F(ApiExample, ALoopByHand) {
   EXPECT_LT(loss(), before);
 }
 
-TEST_F(ApiExample, AGradientOfAGradient) {
+TEST_F(ApiExample, GradientOfAGradient) {
   std::vector<float> second;
   FunctionHost host(
       [](const std::string&, std::int64_t, std::span<std::byte> out) {
@@ -195,14 +195,14 @@ KernelPtr make_cube(const KernelSpec& spec) {
   });
 }
 
-TEST_F(ApiExample, AnOpOfYourOwn) {  // more of it: own_op_test.cpp
+TEST_F(ApiExample, YourOwnOp) {  // more of it: own_op_test.cpp
   KernelTable kernels("own", &cpu_kernels());
   kernels.add("cube", make_cube);
   const EagerKernels scope(kernels);
   EXPECT_EQ((std::vector<double>{1, -8, 27}), cube(Tensor::from({1, -2, 3}, {3})).values());
 }
 
-TEST_F(ApiExample, DataInAHostOfYourOwn) {
+TEST_F(ApiExample, DataFromYourOwnHost) {
   write_cifar10("data/drawn", 300, 10);
   const std::uint64_t seed = run_seed();
   const auto images = std::make_shared<MemoryDataset>(CifarDataset("data/drawn", CifarSplit::train));  // datasets/cifar.h
@@ -276,7 +276,7 @@ TEST_F(ApiExample, LayersInAContainer) {
   EXPECT_EQ((Shape{1, 4}), root(Tensor::from({1, 2, 3, 4}, {1, 4})).shape());
 }
 
-TEST_F(ApiExample, ALayerOfYourOwn) {
+TEST_F(ApiExample, YourOwnLayer) {
   struct Root : nn::Module {
     Scale scale{*this, "scale", 3};
     Tensor forward(const Tensor& x) override { return scale(x); }

@@ -63,7 +63,7 @@ TEST_F(Docs, PlanExamplesRun) {
   }
 }
 
-TEST_F(Docs, CheckpointExampleRunsAndGoesOn) {
+TEST_F(Docs, CheckpointExampleRunsAndResumes) {
   const std::string example = blocks_with("docs/checkpoints.md", "train_cifar")[0];
   for (const char* words : {"train loss", "resumes at batch 2"}) {
     const Ended e = run_here(example);
@@ -72,7 +72,7 @@ TEST_F(Docs, CheckpointExampleRunsAndGoesOn) {
   }
 }
 
-TEST_F(Docs, ProgramExampleVerifiesAndRunsAsDrawn) {
+TEST_F(Docs, ProgramExampleIsVerifiedAndRunsAsDrawn) {
   const Ended e = run_here(blocks_with("docs/program.md", "tandem verify")[0]);
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_NE(std::string::npos, e.out.find("state weight: 2 versions")) << e.out;
@@ -80,7 +80,7 @@ TEST_F(Docs, ProgramExampleVerifiesAndRunsAsDrawn) {
   EXPECT_NE(std::string::npos, e.out.find(drawing)) << e.out << "is not\n" << drawing;
 }
 
-TEST_F(Docs, ReadmeShowsTheWholeTrainingRunThatIsTested) {
+TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {
   const std::string program = read_file(TANDEM_SOURCE "/apps/images.cpp");
   const std::string code = program.substr(program.find('\n') + 1);  // after the comment that says what it is
   EXPECT_NE(std::string::npos, read_file(TANDEM_SOURCE "/README.md").find("```cpp\n" + code + "```"))
@@ -111,7 +111,7 @@ TEST_F(Docs, CommandsOfTrainingRunTwiceAndLeaveOnlyIgnoredFiles) {
     EXPECT_NE(std::string::npos, ignored.find(folder)) << folder;
 }
 
-TEST_F(Docs, ReadmeDrawsWhatTheSimulatorDraws) {
+TEST_F(Docs, ReadmeShowsTheSimulatorsTimeline) {
   std::istringstream lines(blocks_with("README.md", "$ build/release/bin/tandem sim")[0]);
   std::string command;
   std::getline(lines, command);

@@ -94,7 +94,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
   }
 }
 
-TEST(ArithmeticEquivalence, MixedPrecisionRefusesWhatItDoesNotKnow) {
+TEST(ArithmeticEquivalence, MixedPrecisionRefusesOtherTypes) {
   Strategy s = plain();
   s.amp = DType::f16;
   EXPECT_THROW(testing::program_of(small_residual_job(), s), Error);

@@ -41,7 +41,7 @@ TEST(MemoryEquivalence, SwapAndRecomputeChangeNoBit) {
   }
 }
 
-TEST(MemoryEquivalence, BatchNormAndConvolutionThroughStagesSwapsAndRecomputesBitwise) {
+TEST(MemoryEquivalence, StagesSwapsAndRecomputesChangeNoBitOfBatchNormAndConvolution) {
   const Job job = convolutional_job();
   for (int microbatches : {1, 2}) {
     Strategy s = plain();
@@ -60,7 +60,7 @@ TEST(MemoryEquivalence, BatchNormAndConvolutionThroughStagesSwapsAndRecomputesBi
 }
 
 // A product that DualPipe computes again needs the weights that F used, which are 2N − 1 − 2k updates old.
-TEST(MemoryEquivalence, RecomputingAProductUnderDualPipeHoldsItsWeightsVersions) {
+TEST(MemoryEquivalence, RecomputingAProductUnderDualPipeKeepsItsWeightVersions) {
   Strategy s = plain();
   s.schedule = ScheduleKind::dualpipe;
   s.stages = 3;
@@ -112,7 +112,7 @@ struct TwoViews : nn::Module {
 
 // It works at the lag of backward, which reads views of it, and not at that of forward, where it would be
 // kept.
-TEST(MemoryEquivalence, RecomputesWhatBackwardReadsThroughViewsInBackwardsTime) {
+TEST(MemoryEquivalence, ValuesReadThroughViewsAreRecomputedAtTheLagOfBackward) {
   Job job = small_residual_job();
   job.model = [] { return std::make_unique<TwoViews>(); };
   job.sample = {4};

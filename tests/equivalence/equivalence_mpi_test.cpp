@@ -59,7 +59,7 @@ TEST(MpiEquivalence, TwoReplicasOfStages) {
 }
 
 // Two replicas of two stages (under four ranks), two models, fusion groups, a swap, under a budget.
-TEST(MpiEquivalence, AllAtOnce) {
+TEST(MpiEquivalence, AllFeaturesTogether) {
   expect_equal_to_threads({.replicas = 2,
                            .stages = session->size() / 2,
                            .schedule = ScheduleKind::dualpipe,

@@ -111,7 +111,7 @@ std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> lane_order
   return orders;
 }
 
-TEST(ScheduleEquivalence, SimulatedLaneOrderIsTheExecutedOne) {
+TEST(ScheduleEquivalence, SimulatedLaneOrderMatchesExecution) {
   Job job = small_residual_job();
   job.drains = {7};
   for (ScheduleKind kind : {ScheduleKind::one_f_one_b, ScheduleKind::pipedream, ScheduleKind::dualpipe}) {

@@ -128,7 +128,7 @@ TEST(Equivalence, ModelsSideBySideEqualModelsAloneBitwise) {
   }
 }
 
-TEST(Equivalence, AllAtOnceTrainsAndEqualsItsParts) {
+TEST(Equivalence, AllFeaturesTogetherEqualPlainTraining) {
   Job job = small_residual_job(DType::f64);
   job.seeds = {3, 8};
   job.rates = {0.1, 0.05};
@@ -148,7 +148,7 @@ TEST(Equivalence, AllAtOnceTrainsAndEqualsItsParts) {
 }
 
 // Two data × two stages × two models, activations off the device, under the budget that the plan needs.
-TEST(Equivalence, AllAtOnceUnderLaggedSchedulesEqualsOneReplica) {
+TEST(Equivalence, AllFeaturesTogetherEqualOneReplicaUnderLaggedSchedules) {
   Job job = small_residual_job(DType::f64);
   job.drains = {6, 3};
   job.seeds = {3, 8};
@@ -180,7 +180,7 @@ struct WithDropout final : nn::Module {
   Tensor forward(const Tensor& x) override { return second(drop(relu(first(flatten(x))))); }
 };
 
-TEST(Equivalence, DropoutDrawsTheSameWhateverTheRanksMicroBatchesModelsAndRecomputes) {
+TEST(Equivalence, DropoutDrawsTheSameNumbersUnderEveryStrategy) {
   Job job = small_residual_job(DType::f64);
   job.model = [] { return std::make_unique<WithDropout>(); };
   const Outcome one = train(job, plain());
@@ -222,7 +222,7 @@ TEST(Equivalence, ParametersThatShareAGradientTrainOnReplicas) {
   EXPECT_LE(largest_difference(one, train(job, s)), 1e-12);
 }
 
-TEST(Equivalence, WhatIsNotFiniteIsNoMatch) {
+TEST(Equivalence, NonFiniteResultsNeverMatch) {
   Outcome a, b;
   a.losses = {{1.0}};
   b.losses = {{std::nan("")}};

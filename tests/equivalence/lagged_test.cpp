@@ -153,7 +153,7 @@ TEST(Lagged, EveryScheduleEqualsTheLoopThatKeepsOldWeightsBitwise) {
   }
 }
 
-TEST(Lagged, TransformedWeightsReachAnotherStageWhereBackwardReadsWhatForwardDid) {
+TEST(Lagged, TransformedWeightsReachAnotherStageIfBackwardReadsTheSameVersion) {
   const Network tied{"tied", [] { return std::make_unique<Tied>(); }, {"stem", "a", "head"}};
   const Job job = job_of(tied, DType::f64);
   for (ScheduleKind schedule : {ScheduleKind::one_f_one_b, ScheduleKind::pipedream}) {
@@ -167,7 +167,7 @@ TEST(Lagged, TransformedWeightsReachAnotherStageWhereBackwardReadsWhatForwardDid
 }
 
 // Batches so large that kernels do share their work among a team.
-TEST(Lagged, TeamsOfTwoThreadsEqualTheLoopOnTwoThreadsAndThemselvesBitwise) {
+TEST(Lagged, TwoThreadsEqualTheLoopOnTwoThreadsBitwise) {
   const Network large[] = {
       {"mlp-residual",
        [] {

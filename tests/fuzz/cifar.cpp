@@ -6,7 +6,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/datasets/cifar.h>
 
-#include "../support/test_files.h"
+#include "../support/temporary_directory.h"
 #include "fuzzed_file.h"
 
 namespace {

@@ -103,7 +103,7 @@ Graph traced(const json& c, const std::function<Tensors(const Tensors&)>& functi
   return trace_case(as_case, DType::f64, true).graph;
 }
 
-TEST(GoldenOps, AreAllOpsAndAllInstructionsOfExpressions) {
+TEST(GoldenOps, CoverAllOpsAndAllPointwiseTerms) {
   const GoldenOps ops = golden_ops();
   std::set<std::string> covered;
   for (const json& c : golden_cases()) {

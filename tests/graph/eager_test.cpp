@@ -90,7 +90,7 @@ TEST(Eager, TrainingEqualsTheProgramBitwise) {
     expect_eager_equals_program(testing::small_residual_job(dtype));
 }
 
-TEST(Eager, DropoutDrawsTheProgramsNumbers) {
+TEST(Eager, DropoutDrawsTheSameNumbersAsAProgram) {
   Job job = testing::small_residual_job();
   job.model = [] { return std::make_unique<WithDropout>(); };
   expect_eager_equals_program(job);
@@ -137,7 +137,7 @@ Job every_layer_job() {
 
 TEST(Eager, EveryLayerEqualsTheProgramBitwise) { expect_eager_equals_program(every_layer_job()); }
 
-TEST(Eager, EveryLayerTrainsForSeveralModelsAsForOne) {
+TEST(Eager, EveryLayerTrainsSeveralModelsAsOne) {
   Job both = every_layer_job();
   both.seeds = {1, 5};
   both.rates = {0.05, 0.02};
@@ -195,14 +195,14 @@ struct Scaled : nn::Module {
   bool square = false;
 };
 
-TEST(Eager, EveryLeafHasAGradientOfItsOwn) {
+TEST(Eager, EveryLeafHasItsOwnGradient) {
   const Tensor a = Tensor::from({1, 2}, {2}).requires_grad(), b = Tensor::from({3, 4}, {2}).requires_grad();
   sum(a + b).backward();
   a.grad().as<float>()[0] = 7;
   EXPECT_EQ(b.grad().values(), (std::vector<double>{1, 1}));
 }
 
-TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
+TEST(Eager, AssignBeforeBackwardIsRefusedIfBackwardNeedsTheOldValue) {
   Scaled model;
   model.initialize(1);
   Tensor& w = model.named_parameters()[0].second->tensor;
@@ -218,7 +218,7 @@ TEST(Eager, AssignBeforeBackwardIsRefusedWhereTheOldValueIsNeeded) {
 }
 
 // In this batch and in the next; a Tensor of the state that was had before reads it, too.
-TEST(Eager, WhatAStateIsAssignedIsReadFromThenOnAlsoInAProgram) {
+TEST(Eager, AnAssignedStateIsReadFromThenOnAlsoInAProgram) {
   struct Counting : nn::Module {
     Counting() {
       for (const char* name : {"count", "weight"})
@@ -246,7 +246,7 @@ TEST(Eager, WhatAStateIsAssignedIsReadFromThenOnAlsoInAProgram) {
   }
 }
 
-TEST(Eager, GradientOfDropoutUsesItsOwnMaskWhereverItIsAskedFor) {
+TEST(Eager, GradientOfDropoutUsesTheMaskOfForwardInAnyBatch) {
   Tensor x = Tensor::full({DType::f64, {64}}, 1);
   x.requires_grad();
   nn::set_seed(3);
@@ -310,7 +310,7 @@ TEST(Eager, IntegersHaveNoGradients) {
   EXPECT_THROW(Tensor::zeros({DType::b8, {2}}).requires_grad(), Error);
 }
 
-TEST(Eager, ElementsAreTakenAsTheirOwnSize) {
+TEST(Eager, ElementsAreReadOnlyAsTypesOfTheirSize) {
   Tensor x = Tensor::full({DType::f32, {2}}, 3);
   EXPECT_THROW(x.as<double>(), Error);
   EXPECT_THROW(x.as<std::int16_t>(), Error);
@@ -318,7 +318,7 @@ TEST(Eager, ElementsAreTakenAsTheirOwnSize) {
   EXPECT_EQ(static_cast<void*>(x.as<std::byte>()), x.data());
 }
 
-TEST(Eager, ShapeErrorsSayWhatWasAsked) {
+TEST(Eager, ShapeErrorsQuoteTheRequest) {
   const Tensor x = Tensor::zeros({DType::f32, {6}});
   EXPECT_EQ("reshape to [-1, -1]: only one extent may be -1", test::message_of([&] {
               reshape(x, {-1, -1});

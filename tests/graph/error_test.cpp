@@ -6,7 +6,7 @@
 namespace tandem {
 namespace {
 
-TEST(Messages, CountInPlurals) {
+TEST(Messages, UsePlurals) {
   EXPECT_EQ("1 stage", counted(1, "stage"));
   EXPECT_EQ("0 stages", counted(0, "stage"));
   EXPECT_EQ("2 batches", counted(2, "batch"));

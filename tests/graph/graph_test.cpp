@@ -42,7 +42,7 @@ void expect_refused(const std::string& words,
       {words});
 }
 
-TEST(VerifyGraph, FindsWhatAPassMayGetWrong) {
+TEST(VerifyGraph, FindsMistakesOfAPass) {
   expect_refused("before it is made", [](Graph& g, ValueId, StateId) { node(g, 1).inputs[0] = 1; });
   expect_refused("before it is made", [](Graph& g, ValueId, StateId) { node(g, 1).inputs[0] = 99; });
   expect_refused("not the one producer", [](Graph& g, ValueId x, StateId) { node(g, 1).outputs[0] = x; });
@@ -66,7 +66,7 @@ TEST(VerifyGraph, FindsWhatAPassMayGetWrong) {
 }
 
 // w ← relu(relu(x)) + a, of an argument a.
-TEST(GraphRewrite, LeavesOutReplacesAndKeepsNodes) {
+TEST(GraphRewrite, RemovesReplacesAndKeepsNodes) {
   Graph g;
   const StateId w = g.add_state({.path = "w", .type = kType, .trained = true, .stage = 1});
   const ValueId x = g.node(g.add(std::make_shared<InputOp>("x", kType, false), {}, {})).outputs[0];

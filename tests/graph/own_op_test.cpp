@@ -105,7 +105,7 @@ class OwnOps : public ::testing::Test {
   std::shared_ptr<ClassDataset> samples = std::make_shared<ClassDataset>(24, run_seed());
 };
 
-TEST_F(OwnOps, RunEagerlyWhereTheirKernelsAreKnown) {
+TEST_F(OwnOps, RunEagerlyIfTheirKernelsAreRegistered) {
   const Tensor x = Tensor::from({1, -2, 3}, {3}).requires_grad();
   expect_error([&] { cube(x); }, {"cube", "kernel", "f32[3]"});
   const EagerKernels kernels(own_kernels());
@@ -122,7 +122,7 @@ TEST_F(OwnOps, RunEagerlyWhereTheirKernelsAreKnown) {
   EXPECT_EQ((std::vector<double>{3.375, -8}), cube(narrow).values());  // through f32
 }
 
-TEST_F(OwnOps, TrainInATrainerAsTheLibrarysExpressionDoes) {
+TEST_F(OwnOps, TrainAsTheLibrarysExpressionDoes) {
   const auto trained = [&](bool own) {
     Net net(own);
     net.initialize(run_seed());
@@ -153,7 +153,7 @@ TEST_F(OwnOps, TrainInAStepOfSeveralModels) {
   expect_near(trained(true), trained(false));
 }
 
-TEST_F(OwnOps, AreNamedWhereTheirResultIsNotFinite) {
+TEST_F(OwnOps, AreNamedIfTheirResultIsNotFinite) {
   Net net(true);
   net.initialize(run_seed());
   auto state = net.state();

@@ -22,7 +22,7 @@ namespace {
 
 using test::expect_error;
 
-TEST(Module, SaysWhatIsMissing) {
+TEST(Module, NamesWhatIsMissing) {
   struct Own : Module {
     Own() { add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}}); }
     Tensor forward(const Tensor& x) override { return x * parameter(0); }
@@ -34,7 +34,7 @@ TEST(Module, SaysWhatIsMissing) {
   EXPECT_EQ(own(Tensor::from({1, 1}, {2})).values(), (std::vector<double>{1, 2}));
 }
 
-TEST(Module, RefusesBeginningsOfAnotherType) {
+TEST(Module, RefusesInitialValuesOfAnotherType) {
   struct Own : Module {
     explicit Own(const Tensor& begins) {
       add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true,
@@ -48,7 +48,7 @@ TEST(Module, RefusesBeginningsOfAnotherType) {
   Own(Tensor::zeros({DType::f32, {2}})).initialize(1);
 }
 
-TEST(Module, RefusesNamesThatAreNotOnePartsPath) {
+TEST(Module, RefusesNamesThatAreNotOnePathComponent) {
   struct Parts : Module {
     Parts(const std::string& parameter, const std::string& child) {
       add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}});
@@ -79,7 +79,7 @@ TEST(Module, RefusesLayersWithoutASize) {
 }
 
 // As one replaces the head of a network that is trained on.
-TEST(Module, APartThatIsGoneLeavesItsName) {
+TEST(Module, ADestroyedChildFreesItsName) {
   struct Net : Module {
     std::unique_ptr<Linear> head = std::make_unique<Linear>(*this, "head", LinearOptions{.in = 2, .out = 3});
     Linear body{*this, "body", {.in = 2, .out = 2}};
@@ -96,7 +96,7 @@ TEST(Module, APartThatIsGoneLeavesItsName) {
 }
 
 // Also when another is loaded, or drawn.
-TEST(Module, AStateStaysAsItWasTaken) {
+TEST(Module, AStateIsASnapshot) {
   struct Net : Module {
     Linear fc{*this, "fc", {.in = 2, .out = 2}};
     Tensor forward(const Tensor& x) override { return fc(x); }
@@ -111,7 +111,7 @@ TEST(Module, AStateStaysAsItWasTaken) {
   EXPECT_EQ(values, net.state().at("fc.weight").values());
 }
 
-TEST(ModeScope, GivesEveryModuleItsModeBack) {
+TEST(ModeScope, RestoresTheModeOfEveryModule) {
   struct Net : Module {
     Linear a{*this, "a", {.in = 2, .out = 2}}, b{*this, "b", {.in = 2, .out = 2}};
     Tensor forward(const Tensor& x) override { return b(a(x)); }
@@ -128,7 +128,7 @@ TEST(ModeScope, GivesEveryModuleItsModeBack) {
 }
 
 // Rows and columns have a kernel, a stride, a padding of their own.
-TEST(Layers, TakeWindowsThatAreNoSquares) {
+TEST(Layers, AcceptNonSquareWindows) {
   struct Net : Module {
     Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = {1, 7}, .stride = {2, 1}, .padding = {0, 3}}};
     ConvTranspose2d up{

@@ -36,7 +36,7 @@ Moments moments(const Tensor& t) {
   return m;
 }
 
-TEST(Initializers, HaveTheVarianceOfTheirFans) {
+TEST(Initializers, HaveTheVarianceThatFollowsFromTheFans) {
   const Fans fans{300, 200};
   const TensorType type{DType::f32, {200, 300}};
   const struct {
@@ -67,7 +67,7 @@ TEST(Initializers, HaveTheVarianceOfTheirFans) {
     EXPECT_THROW(init(type, {0, 0}, "a.weight", 1), Error);
 }
 
-TEST(Networks, HaveTheParametersThatTheirPapersSay) {
+TEST(Networks, HaveTheParameterCountsOfTheirPapers) {
   const std::map<std::string, std::int64_t> expected{
       {"resnet20", 269'722},  // 0.27, 0.46, 0.85 M: He et al. 2016, table 6
       {"resnet32", 464'154},
@@ -99,7 +99,7 @@ TEST(Networks, SummaryAddsUp) {
   EXPECT_NEAR(mflop, 2 * 40.8, 2) << "40.8 M multiply-adds, and what norms and sums take";
 }
 
-TEST(Networks, SummarySaysWhatEachModuleGivesAndWhatIsFrozen) {
+TEST(Networks, SummaryListsOutputsAndFrozenParameters) {
   struct Net : Module {
     Linear first{*this, "first", {.in = 4, .out = 64}}, head{*this, "head", {.in = 64, .out = 2}};
     BatchNorm norm{*this, "norm", {.channels = 64}};
@@ -135,7 +135,7 @@ TEST(Networks, NameParametersAsTorchvisionDoes) {
   EXPECT_TRUE(has("vgg16", "classifier.6.bias"));
 }
 
-TEST(Networks, GiveALogitAClass) {
+TEST(Networks, GiveOneLogitPerClass) {
   const NoGrad no_grad;
   for (const std::string& name : network_names()) {
     if (name == "vgg16" || name == "snn") continue;  // large: shown by bench_step

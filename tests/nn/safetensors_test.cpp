@@ -109,7 +109,7 @@ std::string whole_file() {
   return bytes;
 }
 
-TEST_F(Safetensors, WhatIsWrittenIsRead) {
+TEST_F(Safetensors, RoundTripKeepsEveryTensor) {
   const SafetensorsFile file(write(whole_file()));
   testing::expect_same_state(some_tensors(), file.read_all());
   for (const auto& [name, entry] : file.tensors())
@@ -123,7 +123,7 @@ TEST_F(Safetensors, EmptyFilesAreValid) {
   EXPECT_EQ((std::map<std::string, std::string>{{"a", ""}, {"b", "2"}}), file.metadata());
 }
 
-TEST_F(Safetensors, TakesTensorsInAnyOrder) {
+TEST_F(Safetensors, AcceptsTensorsInAnyOrder) {
   const SafetensorsFile file(write(file_of(R"({"b":{"shape":[2],"data_offsets":[1,3],"dtype":"U8"},)"
                                            R"("z":{"dtype":"F32","shape":[0],"data_offsets":[1,1]},)"
                                            R"("a":{"data_offsets":[0,1],"dtype":"BOOL","shape":[]}})",
@@ -267,7 +267,7 @@ std::vector<Malicious> malicious_headers() {
   return all;
 }
 
-TEST_F(Safetensors, RefusesMaliciousHeadersSoonAndInLittleMemory) {
+TEST_F(Safetensors, RefusesMaliciousHeadersQuicklyAndInLittleMemory) {
   const auto all = malicious_headers();
   ASSERT_GE(all.size(), 70u);
   for (const auto& [json, data, word] : all) {
@@ -277,7 +277,7 @@ TEST_F(Safetensors, RefusesMaliciousHeadersSoonAndInLittleMemory) {
 }
 
 // Of up to as many bytes as the format allows: they are read piece after piece, as far as need be.
-TEST_F(Safetensors, RefusesHugeHeadersSoonAndInLittleMemory) {
+TEST_F(Safetensors, RefusesHugeHeadersQuicklyAndInLittleMemory) {
   const auto numbered = [](const std::string& begin, const std::string& end, std::size_t bytes) {
     std::string json = "{";
     for (std::size_t i = 0; json.size() < bytes; ++i) json += (i ? ",\"" : "\"") + std::to_string(i) + begin;
@@ -300,7 +300,7 @@ TEST_F(Safetensors, RefusesHugeHeadersSoonAndInLittleMemory) {
   expect_refused("byte 1 of its header is zero");
 }
 
-TEST_F(Safetensors, RefusesLengthsThatLie) {
+TEST_F(Safetensors, RefusesWrongLengths) {
   const std::string rest = file_of("{}", 0).substr(8);
   expect_refused("", "has 0 bytes");
   expect_refused("1234567", "has 7 bytes");
@@ -310,7 +310,7 @@ TEST_F(Safetensors, RefusesLengthsThatLie) {
     expect_refused(length(n) + rest, "is said to have a header of " + std::to_string(n));
 }
 
-TEST_F(Safetensors, RefusesWhatIsNoFile) {
+TEST_F(Safetensors, RefusesPathsThatAreNotFiles) {
   EXPECT_THROW(SafetensorsFile(directory_.path()), Error);
   EXPECT_THROW(SafetensorsFile(directory_.file("none")), Error);
   const std::string pipe = directory_.file("pipe");

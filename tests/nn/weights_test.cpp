@@ -62,7 +62,7 @@ class Weights : public ::testing::TestWithParam<DType> {
 
 std::vector<double> of(const nlohmann::json& j) { return j.get<std::vector<double>>(); }
 
-TEST_P(Weights, OfPyTorchGivePyTorchsOutputs) {
+TEST_P(Weights, FromPyTorchGivePyTorchsOutputs) {
   const auto json = test::read_json(kGolden + "weights.json");
   Flattened net;
   load_weights(net, golden());
@@ -75,7 +75,7 @@ TEST_P(Weights, OfPyTorchGivePyTorchsOutputs) {
 }
 
 // PyTorch's own file comes out again, tensor by tensor and bit by bit.
-TEST_P(Weights, GoBackAsTheyCame) {
+TEST_P(Weights, AreWrittenAsTheyWereRead) {
   Flattened net;
   load_weights(net, golden());
   StateDict expected = SafetensorsFile(golden()).read_all();
@@ -139,7 +139,7 @@ std::map<std::string, std::unique_ptr<Module>> golden_networks() {
 
 // And are saved as they came, name by name and bit by bit, for PyTorch to load them:
 //     TANDEM_SAVED_WEIGHTS=/tmp build/release/bin/nn_test && tests/golden/make_weights.py --check /tmp
-TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndGoBack) {
+TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndRoundTrip) {
   set_default_dtype(DType::f32);
   const TemporaryDirectory directory;
   const char* const asked = std::getenv("TANDEM_SAVED_WEIGHTS");
@@ -163,7 +163,7 @@ TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndGoBack) {
 }
 
 // Files of other networks may have a hundred thousand names, of any kind.
-TEST(WeightsThatDoNotFit, AreListedInAMessageThatCanBeRead) {
+TEST(WeightsThatDoNotFit, AreListedInAReadableMessage) {
   const TemporaryDirectory directory;
   StateDict many;
   for (int i = 0; i < 1000; ++i)
@@ -195,7 +195,7 @@ TEST(WeightsThatDoNotFit, AreAllListedAndChangeNothing) {
   expect_same_state(before, net.state());
 }
 
-TEST(WeightsThatFitInPart, AreTakenWhenAskedFor) {
+TEST(WeightsThatFitInPart, AreLoadedOnRequest) {
   set_default_dtype(DType::f32);
   Flattened whole, other(9);
   load_weights(whole, kGolden + "weights-f32.safetensors");
@@ -235,7 +235,7 @@ TEST(WeightsOfAnotherFloatingType, AreConverted) {
   EXPECT_THROW(loaded(DType::i32, DType::f32, {1, 2, 3, 4}), Error);
 }
 
-TEST(LinearLayer, RefusesAnImageThatItsInputsAreNot) {
+TEST(LinearLayer, RefusesAnImageOfAnotherSizeThanItsInputs) {
   expect_error(
       [] {
         Linear(*std::make_unique<Flattened>(), "x", {.in = 20, .out = 6, .image = {2, 2, 6}});

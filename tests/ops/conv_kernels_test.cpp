@@ -85,7 +85,7 @@ void expect_as_in_double(const ConvShape& shape, std::mt19937_64& rng) {
   }
 }
 
-TEST(ConvKernels, OfManyChannelsAreThoseOfDouble) {
+TEST(ConvKernels, ManyChannelsMatchDoublePrecision) {
   auto rng = generator("winograd");
   for (const ConvShape& shape : std::vector<ConvShape>{{3, 4, 32, 32},
                                                        {2, 8, 48, 32},
@@ -103,7 +103,7 @@ TEST(ConvKernels, OfManyChannelsAreThoseOfDouble) {
     expect_as_in_double(shape, rng);
 }
 
-TEST(ConvKernels, OfImagesSmallerThanTheKernelAreThoseOfDouble) {
+TEST(ConvKernels, ImagesSmallerThanTheKernelMatchDoublePrecision) {
   auto rng = generator("dense");
   for (const ConvShape& shape :
        std::vector<ConvShape>{{32, 1, 16, 24},
@@ -121,7 +121,7 @@ TEST(ConvKernels, OfImagesSmallerThanTheKernelAreThoseOfDouble) {
 
 // Each in more than one part: of the batch (the sums of whose gradients are added), of the outputs and
 // inputs.
-TEST(ConvKernels, OfLargeOperandsAreThoseOfTheirSamples) {
+TEST(ConvKernels, LargeBatchesMatchTheirParts) {
   auto rng = generator("parts");
   for (const ConvShape& shape :
        std::vector<ConvShape>{{64, 32, 64, 64}, {32, 16, 128, 160}, {32, 4, 512, 512}}) {
@@ -155,7 +155,7 @@ TEST(ConvKernels, OfLargeOperandsAreThoseOfTheirSamples) {
   }
 }
 
-TEST(ConvKernels, ScratchIsSmallOrInProportion) {
+TEST(ConvKernels, ScratchIsSmallOrProportionalToTheOperands) {
   for (const ConvShape& shape : std::vector<ConvShape>{{128, 32, 64, 64},
                                                        {128, 16, 128, 128},
                                                        {128, 8, 256, 256},

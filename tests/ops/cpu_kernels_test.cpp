@@ -170,7 +170,7 @@ std::set<std::string> threads_alive() {
 }
 
 // OpenMP ends the threads that a smaller team leaves over, and starting new ones costs more than a kernel.
-TEST(CpuKernels, KernelsOfAllSizesKeepOneTeamAlive) {
+TEST(CpuKernels, KernelsOfAllSizesReuseOneTeam) {
   constexpr int kThreads = 5;
   auto rng = generator("team");
   const TeamSize team(kThreads);
@@ -280,7 +280,7 @@ std::vector<double> as_f32(const Tensors& inputs, const OpPtr& op) {
 }
 
 // By the library's own sixteen-bit kernels, or through f32 where the processor or the build has none.
-TEST(CpuKernels, SixteenBitProductsAreThoseOfTheirOperands) {
+TEST(CpuKernels, SixteenBitProductsMatchF32ProductsOfTheirOperands) {
   auto rng = generator("bf16");
   for (OpOnTypes o : library_ops()) {
     Tensors inputs;

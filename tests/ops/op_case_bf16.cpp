@@ -122,7 +122,7 @@ void expect_rounded_once(const Graph& graph, const Node& node, const Contents& v
 
 }  // namespace
 
-TEST_P(OpCaseTest, Bf16ResultsAreRoundedOnceAnOp) {
+TEST_P(OpCaseTest, Bf16ResultsAreRoundedOncePerOp) {
   const OpCase& c = GetParam();
   if (!c.no_bf16.empty()) {
     expect_error([&] { trace_case(c, DType::bf16, false); }, {c.no_bf16});

@@ -49,7 +49,7 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
 }
 
 // Some elements of every argument are no numbers; so are the same elements of the results.
-TEST_P(OpCaseTest, InfinitiesAndNaNPassAsThroughTheReference) {
+TEST_P(OpCaseTest, InfinitiesAndNaNMatchTheReference) {
   const OpCase& c = GetParam();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr std::array kSpecial{std::numeric_limits<double>::quiet_NaN(), kInfinity, -kInfinity, 0.0, -0.0};
@@ -129,7 +129,7 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
   EXPECT_GT(g, 0u) << "no input is differentiable: say why in no_gradient";
 }
 
-TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
+TEST_P(OpCaseTest, VmapMatchesALoopOverModels) {
   const OpCase& c = GetParam();
   const TracedCase t = trace_case(c, DType::f32, true);
   if (!c.no_batch.empty()) {
@@ -163,7 +163,7 @@ TEST_P(OpCaseTest, BatchedMatchesALoopOverModels) {
   }
 }
 
-TEST_P(OpCaseTest, RepeatsBitForBitWhateverMemoryHeld) {
+TEST_P(OpCaseTest, RepeatsBitwiseForAnyMemoryContents) {
   const OpCase& c = GetParam();
   auto rng = generator(c.name + "/repeat");
   const TracedCase t = trace_case(c, DType::f32, true);

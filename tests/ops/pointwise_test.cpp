@@ -67,7 +67,7 @@ struct Chain {
   }
 };
 
-TEST(PointwiseTest, AComposedExpressionGivesTheBitsOfItsParts) {
+TEST(PointwiseTest, AComposedExpressionEqualsItsPartsBitwise) {
   auto rng = test::generator("composed");
   for (int round = 0; round < 60; ++round) {
     Chain chain;
@@ -130,13 +130,13 @@ TEST(PointwiseTest, ShapesThatDoNotBroadcastAreNamed) {
   expect_error([&] { add(a, b); }, {"layer1", "[3, 4]", "[5]", "extents 5 and 4"});
 }
 
-TEST(PointwiseTest, MalformedProgramsAreRefused) {
+TEST(PointwiseTest, MalformedExpressionsAreRefused) {
   EXPECT_THROW(PointwiseOp({}, DType::f32), Error);
   EXPECT_THROW(PointwiseOp({{Code::input, 0}, {Code::add, 0, 1}}, DType::f32), Error);
   EXPECT_THROW(PointwiseOp({{Code::input, 0}, {Code::neg, -1}}, DType::f32), Error);
 }
 
-TEST(PointwiseTest, NotANumberIsPassedOn) {
+TEST(PointwiseTest, NaNPropagates) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (DType dtype : {DType::f32, DType::f64}) {
     const Tensor x = Tensor::from({nan, 1}, {2}, dtype), y = Tensor::from({1, nan}, {2}, dtype);
@@ -150,7 +150,7 @@ TEST(PointwiseTest, NotANumberIsPassedOn) {
 }
 
 // Of their values, rounded, the differences would be left with no digits.
-TEST(PointwiseTest, SlopesOfEluAndSeluHaveAllDigitsOfBf16) {
+TEST(PointwiseTest, SlopesOfEluAndSeluHaveFullBf16Precision) {
   for (const double v : {-0.5, -3.0, -6.0, -8.0})
     for (const bool scaled : {false, true}) {
       Tensor x = Tensor::from({v}, {1}, DType::bf16);
@@ -212,7 +212,7 @@ TEST(PointwiseTest, MixedDtypesGiveTheWider) {
   EXPECT_EQ(wide(DType::b8, DType::i32), DType::i32);
 }
 
-TEST(PointwiseTest, NoElementsNoWork) {
+TEST(PointwiseTest, EmptyTensorsNeedNoWork) {
   EXPECT_EQ(relu(Tensor::zeros({DType::f32, {0, 3}})).shape(), (Shape{0, 3}));
   EXPECT_EQ(add(Tensor::zeros({DType::f32, {0, 3}}), Tensor::zeros({DType::f32, {3}})).shape(),
             (Shape{0, 3}));
@@ -253,7 +253,7 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
   }
 }
 
-TEST(VectorMathTest, PowIsWithinAUnitInTheLastPlaceAndKnowsEverySpecialCase) {
+TEST(VectorMathTest, PowIsWithinOneUnitInTheLastPlaceAndHandlesSpecialCases) {
   auto rng = test::generator("pow");
   const auto check = [](float x, float e) {
     const double exact = std::pow(static_cast<double>(x), static_cast<double>(e));
@@ -308,13 +308,13 @@ TEST(PointwiseTest, GradientsAtKinksAreAsDocumented) {
             (V{0, 0}));
 }
 
-TEST(PointwiseTest, ClampTakesItsLowerEndFirst) {
+TEST(PointwiseTest, ClampAppliesItsLowerBoundFirst) {
   EXPECT_THROW(clamp(Tensor::zeros({DType::f32, {2}}), 1, 0), Error);
   EXPECT_THROW(clamp(Tensor::zeros({DType::f32, {2}}), NAN, 0), Error);
 }
 
 // Where plans, messages and timelines name them.
-TEST(PointwiseTest, ActivationsAreCalledWhatUsersCallThem) {
+TEST(PointwiseTest, ActivationsHaveTheirCommonNames) {
   Graph g;
   {
     Trace trace(g);

@@ -55,7 +55,7 @@ TEST(ReduceTest, SumsOfManyFloatsKeepTheirPrecision) {
   EXPECT_NEAR(mean(x).item(), static_cast<double>(0.1f), 1e-7);
 }
 
-TEST(ReduceTest, NotANumberIsTheExtreme) {
+TEST(ReduceTest, NaNIsTheExtreme) {
   for (const Shape& shape : {Shape{5}, Shape{700}}) {
     Tensor x = Tensor::zeros({DType::f32, shape});
     x.as<float>()[1] = 5;
@@ -69,7 +69,7 @@ TEST(ReduceTest, NotANumberIsTheExtreme) {
   }
 }
 
-TEST(ReduceTest, MisuseIsNamed) {
+TEST(ReduceTest, InvalidArgumentsAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {2, 3}});
   EXPECT_THROW(sum(x, {2}), Error);
   EXPECT_THROW(sum(x, {0, 0}), Error);
@@ -112,7 +112,7 @@ TEST(WindowTest, NumbersOutOfRangeAreRefusedBeforeTheyOverflow) {
     test::expect_error([&] { w.positions({8, 8}); }, {"height", "none above"});
 }
 
-TEST(ShapeTest, MisuseIsNamed) {
+TEST(ShapeTest, InvalidArgumentsAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {2, 3}});
   EXPECT_THROW(reshape(x, {4, 2}), Error);
   EXPECT_THROW(reshape(x, {4, -1}), Error);
@@ -133,7 +133,7 @@ TEST(ShapeTest, MisuseIsNamed) {
   EXPECT_EQ(flatten(Tensor::zeros({DType::f32, {0, 3, 4}})).shape(), (Shape{0, 12}));
 }
 
-TEST(ShapeTest, SplitsAndStacksThatDoNotFitAreNamed) {
+TEST(ShapeTest, InvalidSplitsAndStacksAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {2, 3}}), y = Tensor::zeros({DType::f32, {3, 2}});
   EXPECT_THROW(split(x, {1, 1}, 1), Error);
   EXPECT_THROW(split(x, {0, 3}, 1), Error);
@@ -163,7 +163,7 @@ TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
   }
 }
 
-TEST(IndexTest, MisuseIsNamed) {
+TEST(IndexTest, InvalidArgumentsAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), ids = Tensor::zeros({DType::i32, {3, 2}});
   EXPECT_THROW(gather(x, 1, ids), Error);
   EXPECT_THROW(gather(x, 0, cast(ids, DType::i64)), Error);
@@ -175,7 +175,7 @@ TEST(IndexTest, MisuseIsNamed) {
   EXPECT_THROW(one_hot(ids, 0), Error);
 }
 
-TEST(ImageTest, MisuseIsNamed) {
+TEST(ImageTest, InvalidArgumentsAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {1, 3, 3, 4}}), w = Tensor::zeros({DType::f32, {4, 3, 3, 2}});
   EXPECT_EQ(conv_transpose2d(x, w, {}, {.stride = 2, .padding = 1, .output_padding = 1}).shape(),
             (Shape{1, 6, 6, 2}));
@@ -276,7 +276,7 @@ TEST(LossTest, AZeroLogitHasItsGradient) {
   EXPECT_EQ(x.grad().values(), (std::vector<double>{0.25, -0.25}));
 }
 
-TEST(LossTest, MisuseIsNamed) {
+TEST(LossTest, InvalidArgumentsAreRefused) {
   const Tensor labels = Tensor::zeros({DType::i32, {3}});
   const Tensor a = Tensor::zeros({DType::f32, {3, 2}}), b = Tensor::zeros({DType::f32, {2}});
   for (auto* f : {bce_with_logits, mse_loss, l1_loss}) EXPECT_THROW(f(a, b), Error);
@@ -308,7 +308,7 @@ std::vector<float> dropped(const KernelTable& table, double p, const Tensor& row
   return y;
 }
 
-TEST(DropoutTest, DrawsAreThoseOfTheSampleWhereverItIsProcessed) {
+TEST(DropoutTest, DrawsDependOnlyOnTheSample) {
   const Tensor x = Tensor::full({DType::f32, {8, 77}}, 1), part = Tensor::full({DType::f32, {2, 77}}, 1);
   for (const KernelTable* table : both_backends()) {
     const auto whole = dropped(*table, 0.4, x, 9, 0, 0, 1);
@@ -323,7 +323,7 @@ TEST(DropoutTest, DrawsAreThoseOfTheSampleWhereverItIsProcessed) {
   }
 }
 
-TEST(DropoutTest, KeepsItsShareAndTheMean) {
+TEST(DropoutTest, KeepsTheGivenShareAndTheMean) {
   auto rng = test::generator("dropout");
   const Tensor x = Tensor::full({DType::f32, {500, 400}}, 1);
   for (double p : {0.1, 0.5, 0.9}) {
@@ -356,7 +356,7 @@ TEST(UniformsTest, PhiloxGivesThePublishedWords) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(UniformsTest, AreThoseOfTheGenerator) {
+TEST(UniformsTest, MatchTheGenerator) {
   auto rng = test::generator("uniforms");
   for (int round = 0; round < 50; ++round) {
     const RngKey key{rng(), rng(), rng()};
@@ -372,7 +372,7 @@ TEST(UniformsTest, AreThoseOfTheGenerator) {
   }
 }
 
-TEST(InitTest, MomentsAreThoseAskedFor) {
+TEST(InitTest, HasTheGivenMoments) {
   const std::uint64_t seed = test::run_seed();
   const TensorType type{DType::f32, {200, 300}};
   const auto check = [&](const Tensor& t, double mean, double variance) {
@@ -390,7 +390,7 @@ TEST(InitTest, MomentsAreThoseAskedFor) {
     EXPECT_THROW(truncated_normal(type, 1, cut, "t", seed), Error) << cut;
 }
 
-TEST(InitTest, DependsOnPathAndSeedAlone) {
+TEST(InitTest, DependsOnlyOnPathAndSeed) {
   const TensorType type{DType::f32, {3, 4}};
   const auto first = normal(type, 0, 1, "layer1.weight", 7).values();
   EXPECT_EQ(first, normal(type, 0, 1, "layer1.weight", 7).values());
@@ -417,7 +417,7 @@ TEST(UpdateTest, TwoStepsFollowTheFormula) {
 }
 
 // In f32 0.9999 is 0.99989998, and what that leaves of 1 is no 0.0001.
-TEST(UpdateTest, AdamWithBetasCloseToOneIsTheFormulasInSingleToo) {
+TEST(UpdateTest, AdamInF32FollowsTheFormulaForBetasCloseToOne) {
   const auto two_steps = [](DType dtype, double beta2) {
     const auto values = [&](const std::vector<double>& v) { return Tensor::from(v, {2}, dtype); };
     const AdamOptions options{.beta2 = beta2};
@@ -435,7 +435,7 @@ TEST(UpdateTest, AdamWithBetasCloseToOneIsTheFormulasInSingleToo) {
     }
 }
 
-TEST(UpdateTest, MisuseIsNamed) {
+TEST(UpdateTest, InvalidArgumentsAreRefused) {
   const Tensor w = Tensor::zeros({DType::f32, {2, 3}}), lr = Tensor::zeros({DType::f32, {}});
   EXPECT_THROW(sgd_update(w, w, w, lr, {}), Error);
   EXPECT_THROW(sgd_update(w, w, lr, {.momentum = 0.9}), Error);

@@ -29,7 +29,7 @@ using testing::Job;
 using testing::small_residual_job;
 using testing::trace_job;
 
-TEST(Build, RefusesALossThatIsNoScalar) {
+TEST(Build, RefusesALossThatIsNotAScalar) {
   OneWeight model;
   Graph graph;
   {
@@ -39,7 +39,7 @@ TEST(Build, RefusesALossThatIsNoScalar) {
   expect_error([&] { build(graph, {}); }, {"'loss' is f32[2]: it must be a scalar"});
 }
 
-TEST(Build, RefusesSenselessOptimizersAndGroupsOfNothing) {
+TEST(Build, RefusesInvalidOptimizersAndEmptyGroups) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size);
   const auto built = [&](const Strategy& s) { return [&forward, s] { build(forward, s); }; };
@@ -79,7 +79,7 @@ std::int64_t work_bytes(const std::vector<std::int64_t>& widths, std::int64_t ro
 }
 
 // At the end of backward the activations are gone; but those that the gradients need would have to stay.
-TEST(Build, LargeGradientsComeLastWhereThatTakesLessMemory) {
+TEST(Build, LargeGradientsComeLastIfThatTakesLessMemory) {
   constexpr std::int64_t kRows = 32, kSlack = 256 << 10;
   const auto bytes = [](std::int64_t rows, std::int64_t columns) { return rows * columns * 4; };
   std::vector<std::int64_t> equal(17, 512);
@@ -89,7 +89,7 @@ TEST(Build, LargeGradientsComeLastWhereThatTakesLessMemory) {
   EXPECT_LT(work_bytes(ends_large, 256), activations + bytes(2048, 2048) / 2);
 }
 
-TEST(Build, RefusesAModelThatTakesTheOptimizersInput) {
+TEST(Build, RefusesAModelInputNamedLikeTheOptimizers) {
   OneWeight model;
   Graph graph;
   {
@@ -100,7 +100,7 @@ TEST(Build, RefusesAModelThatTakesTheOptimizersInput) {
 }
 
 // Once for all, but for what is drawn: that is each micro-batch's own.
-TEST(Build, MicrobatchesShareWhatIsComputedOfWeightsAlone) {
+TEST(Build, MicrobatchesShareResultsThatDependOnlyOnWeights) {
   OneWeight model;
   Graph graph;
   {
@@ -119,7 +119,7 @@ TEST(Build, MicrobatchesShareWhatIsComputedOfWeightsAlone) {
 }
 
 // Dropout has no node in an evaluation, so no stage may begin with it.
-TEST(Build, EvaluationFindsTheStagesOfTraining) {
+TEST(Build, EvaluationUsesTheStagesOfTraining) {
   struct Net : nn::Module {
     nn::Linear a{*this, "a", {8, 8}}, b{*this, "b", {8, 8}}, c{*this, "c", {8, 2}};
     nn::Dropout d{*this, "d", 0.5}, e{*this, "e", 0};

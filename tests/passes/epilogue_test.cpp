@@ -97,7 +97,7 @@ void expect_bits_of_the_parts(const Product& p, std::mt19937_64& rng) {
   EXPECT_TRUE(same_bits(apart, test::compute_fenced(together, all)[0]));
 }
 
-TEST(Epilogue, HasTheBitsOfProductAndExpressionApart) {
+TEST(Epilogue, EqualsProductAndExpressionApartBitwise) {
   std::mt19937_64 rng = test::generator("epilogues");
   for (const Product& p : products(DType::f32)) expect_bits_of_the_parts(p, rng);
   for (const DType dtype : {DType::bf16, DType::f64})
@@ -106,7 +106,7 @@ TEST(Epilogue, HasTheBitsOfProductAndExpressionApart) {
 }
 
 // Where the library is there; else kernels are plain loops. Models are pieces of their own.
-TEST(Epilogue, LargeResultsAreMadeInPieces) {
+TEST(Epilogue, LargeResultsAreComputedInPieces) {
   for (const Product& p : products(DType::f32)) {
     const Types made = p.op->infer(p.inputs);
     const KernelPtr kernel = cpu_kernels().make({*p.op, p.inputs, made, {}, 2});
@@ -141,7 +141,7 @@ std::vector<std::string> labels(const Graph& g) {
 using Labels = std::vector<std::string>;
 const TensorType kMatrix{DType::f32, {4, 4}};
 
-TEST(FuseEpilogues, JoinsAProductWithTheExpressionThatAloneReadsIt) {
+TEST(FuseEpilogues, JoinsAProductWithItsOnlyReader) {
   const auto fused = [](std::size_t inputs, const std::function<Tensor(const Tensors&)>& f) {
     return labels(fuse_epilogues(traced(Types(inputs, kMatrix), f)));
   };
@@ -213,7 +213,7 @@ struct Covariance : nn::Module {
   }
 };
 
-TEST(FuseEpilogues, AStateIsUpdatedInItsPlace) {
+TEST(FuseEpilogues, UpdatesAStateInPlace) {
   Job job = testing::small_residual_job();
   job.model = [] { return std::make_unique<Covariance>(); };
   job.sample = {6};

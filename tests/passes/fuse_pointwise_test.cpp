@@ -59,7 +59,7 @@ int count_steps(const Program& p, std::string_view name) {
                                         [&](const Instruction& s) { return s.op->name() == name; }));
 }
 
-TEST(ExpandNorms, PartsHaveTheBitsOfTheWhole) {
+TEST(ExpandNorms, PartsEqualTheWholeBitwise) {
   std::mt19937_64 rng = test::generator("norms in parts");
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
     for (const Shape& shape : {Shape{4, 7, 5, 16}, Shape{300, 3}, Shape{2, 9, 9, 700}}) {
@@ -125,7 +125,7 @@ struct Fork : nn::Module {
   }
 };
 
-TEST(FusePointwise, ReadersThatComeLaterAreJudgedByWhatIsKnown) {
+TEST(FusePointwise, ForksTrainToTheSameBits) {
   Job job = norm_job();
   job.model = [] { return std::make_unique<Fork>(); };
   Strategy s;
@@ -134,7 +134,7 @@ TEST(FusePointwise, ReadersThatComeLaterAreJudgedByWhatIsKnown) {
   expect_same_results(apart, train(job, {}));
 }
 
-TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
+TEST(FusePointwise, MixedPrecisionRoundsAsWithoutFusion) {
   Job job = norm_job();
   Strategy s;
   s.amp = DType::bf16;
@@ -144,7 +144,7 @@ TEST(FusePointwise, MixedPrecisionRoundsAsItDidUnfused) {
   expect_same_results(apart, train(job, s));
 }
 
-TEST(RecomputeCheap, LowersThePeakOfNormalizedConvolutionsByAQuarterAtLeast) {
+TEST(RecomputeCheap, LowersThePeakOfNormalizedConvolutionsByAtLeastAQuarter) {
   nn::ResNet net;
   net.initialize(1);
   Job job = norm_job();
@@ -166,7 +166,7 @@ struct PoolNet : nn::Module {
 };
 
 // Also of a zero's sign, and of NaN.
-TEST(PoolFirst, IsRightSinceReluAndMaxPoolingMayChangePlaces) {
+TEST(PoolFirst, ReluAndMaxPoolingCommute) {
   std::mt19937_64 rng = test::generator("signed zeros");
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     std::vector<double> values(2 * 8 * 6 * 5);
@@ -183,7 +183,7 @@ TEST(PoolFirst, IsRightSinceReluAndMaxPoolingMayChangePlaces) {
   }
 }
 
-TEST(PoolFirst, ChangesNoBitAndKeepsLess) {
+TEST(PoolFirst, ChangesNoBitAndLowersThePeak) {
   for (const DType dtype : {DType::f32, DType::f64})
     for (const int models : {1, 2}) {
       Job job = norm_job(dtype);
@@ -205,7 +205,7 @@ struct DearNet : nn::Module {
   Tensor forward(const Tensor& x) override { return second(gelu(first(flatten(x)))); }
 };
 
-TEST(RecomputeCheap, LeavesDearExpressionsAlone) {
+TEST(RecomputeCheap, LeavesExpensiveExpressionsAlone) {
   Job job = norm_job();
   job.model = [] { return std::make_unique<DearNet>(); };
   const Graph g = testing::trace_job(job, 64);
@@ -222,7 +222,7 @@ struct DeepNet : nn::Module {
   }
 };
 
-TEST(Activations, WhoseDerivativeFollowsFromTheirValueAreAllThatIsKept) {
+TEST(Activations, OnlyTheOutputIsKeptIfTheDerivativeFollowsFromIt) {
   const auto live_peak = [](Tensor (*activation)(const Tensor&)) {
     Job job = norm_job();
     job.model = [=] { return std::make_unique<DeepNet>(activation); };

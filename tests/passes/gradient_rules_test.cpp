@@ -45,7 +45,7 @@ TEST(GradientRules, AnUnreachedLimitChangesNoBit) {
 }
 
 // All gradients must wait for the last; nothing else is held longer, or twice.
-TEST(GradientRules, SkippingHoldsTheGradientsAndNoOtherCopies) {
+TEST(GradientRules, SkippingKeepsTheGradientsAndNoOtherCopies) {
   const Job job = small_residual_job();
   const auto model = job.model();
   for (const Optimizer& optimizer : {Optimizer(SgdOptions{.momentum = 0.9}), Optimizer(AdamOptions{})}) {
@@ -61,7 +61,7 @@ TEST(GradientRules, SkippingHoldsTheGradientsAndNoOtherCopies) {
   }
 }
 
-TEST(GradientRules, TheNormIsThatOfAllStagesAndRanks) {
+TEST(GradientRules, TheNormCoversAllStagesAndRanks) {
   const Job job = small_residual_job(DType::f64);
   const auto one = train(job, clipped(0.1));
   EXPECT_GT(largest_difference(one, train(job, clipped(1e6))), 1e-3) << "the limit is reached";
@@ -77,7 +77,7 @@ TEST(GradientRules, TheNormIsThatOfAllStagesAndRanks) {
   }
 }
 
-TEST(GradientRules, EveryModelIsClippedByItself) {
+TEST(GradientRules, EveryModelIsClippedSeparately) {
   Job job = small_residual_job();
   job.seeds = {3, 8, 5};
   job.rates = {0.1, 0.05, 0.02};
@@ -102,7 +102,7 @@ struct Spoilt : JobHost {
   }
 };
 
-TEST(GradientRules, ABatchThatIsNotFiniteChangesNoState) {
+TEST(GradientRules, ANonFiniteBatchChangesNoState) {
   for (const bool images : {false, true})
     for (const int stages : {1, 2})
       for (const bool adam : {false, true}) {
@@ -213,7 +213,7 @@ struct Quiet : JobHost {
   }
 };
 
-TEST(LossScale, GrowsToItsLargestAndNotToInfinityWhichNoHalvingLeaves) {
+TEST(LossScale, GrowsToItsLimitAndNeverToInfinity) {
   const Job job = small_residual_job();
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p125, .growth_interval = 1};
@@ -227,7 +227,7 @@ TEST(LossScale, GrowsToItsLargestAndNotToInfinityWhichNoHalvingLeaves) {
   EXPECT_NE(before.at("head.bias").values(), session.state().at("head.bias").values()) << "updated";
 }
 
-TEST(LossScale, AModelWhoseGradientsAreNotFiniteHalvesItsOwn) {
+TEST(LossScale, AModelWithNonFiniteGradientsHalvesOnlyItsOwn) {
   Job job = small_residual_job();
   job.seeds = {3, 8};
   job.rates = {0.05, NAN};  // the second's weights are lost at once
@@ -258,7 +258,7 @@ TEST(LossScale, MustBeAPowerOfTwo) {
   check(LossScale{});
 }
 
-TEST(GradientRules, SchedulesWhoseStagesUpdateApartAreRefused) {
+TEST(GradientRules, SchedulesWhoseStagesUpdateAtDifferentTimesAreRefused) {
   const Job job = small_residual_job();
   Strategy s = clipped(1);
   s.stages = 2;

@@ -121,7 +121,7 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueues) {
 }
 
 // Two stages that list what they receive, then much that needs it, and at the end what they send.
-TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenTheEndsOfTransfers) {
+TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenReceiveAndSend) {
   ScheduleBuilder b(2);
   constexpr int kSteps = 10'000;
   MemberId made[2], received[2];
@@ -150,7 +150,7 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenTheEndsOfTransfers) {
   EXPECT_EQ(cpu.run(3), Evaluation(p, 3).record());
 }
 
-TEST(CpuBackend, ErrorNamesRankBatchStepAndModule) {
+TEST(CpuBackend, AnErrorNamesRankBatchInstructionAndModule) {
   Program p = three_steps();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   std::atomic<int> after{0};
@@ -181,7 +181,7 @@ TEST(CpuBackend, RunsAgainAfterAnError) {
   EXPECT_EQ(executed, 5);
 }
 
-TEST(CpuBackend, NonFiniteKeepsItsTypeAndBatch) {
+TEST(CpuBackend, ANonFiniteErrorKeepsItsTypeAndBatch) {
   Program p = three_steps();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   set_call(p.instructions[2], [](const Launch& l) {
@@ -274,7 +274,7 @@ TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
   EXPECT_GE(t.seconds(), 30 * 200e-6);
 }
 
-TEST(CpuBackend, TimelineCountsWhatItHasNoRoomFor) {
+TEST(CpuBackend, TimelineCountsTheSpansThatDoNotFit) {
   Program p = three_steps();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   Rank rank(std::move(p), call_kernels(), {}, 4);
@@ -310,7 +310,7 @@ Program counting(std::int64_t work_bytes, int age, std::int64_t* seen) {
   return p;
 }
 
-TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
+TEST(Executable, ProgramsThatShareMemoryContinueFromEachOthersState) {
   RankMemory memory;
   CpuLanes lanes;
   std::int64_t seen_small = -1, seen_large = -1;
@@ -341,7 +341,7 @@ TEST(Executable, ProgramsThatShareMemoryGoOnWhereTheOtherLeftTheState) {
   EXPECT_EQ(state(small), 10);
 }
 
-TEST(Executable, BatchNumbersGoOnFromRunToRun) {
+TEST(Executable, BatchNumbersContinueFromRunToRun) {
   std::vector<std::int64_t> batches;
   Program p = three_steps();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});

@@ -50,7 +50,7 @@ std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
   return message;
 }
 
-TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndStep) {
+TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndInstruction) {
   const Job job = testing::small_residual_job();
   for (const Strategy& s :
        {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},

@@ -29,7 +29,7 @@ using testing::Job;
 using testing::small_residual_job;
 using testing::trace_job;
 
-TEST(Host, OfTwoFunctionsHasBoth) {
+TEST(Host, OfTwoFunctionsCallsBoth) {
   const auto fill = [](const std::string&, std::int64_t, std::span<std::byte>) {};
   const auto deliver = [](const std::string&, std::int64_t, std::span<const std::byte>) {};
   expect_error([&] { FunctionHost({}, deliver); }, {"both of its functions"});
@@ -37,7 +37,7 @@ TEST(Host, OfTwoFunctionsHasBoth) {
 }
 
 // Hosts know inputs by name, and may know them by another.
-TEST(Host, AnInputThatNobodyFillsIsNamed) {
+TEST(Host, AnUnfilledInputIsNamed) {
   OneWeight model;
   Graph graph;
   {
@@ -58,7 +58,7 @@ TEST(Host, AnInputThatNobodyFillsIsNamed) {
 }
 
 // core/runtime/host.h promises it of every result.
-TEST(Host, ResultsHaveAnAxisOfModelsAlsoWhereNoModelEntersThem) {
+TEST(Host, ResultsHaveAModelAxisEvenIfTheyUseNoModel) {
   OneWeight model;
   Graph graph;
   {
@@ -83,7 +83,7 @@ TEST(Host, ResultsHaveAnAxisOfModelsAlsoWhereNoModelEntersThem) {
   EXPECT_EQ((std::vector<float>{0.5F, 0.5F}), results.at("mean"));
 }
 
-TEST(Host, AFunctionHostHasOneMicrobatchAndOneReplica) {
+TEST(Host, AFunctionHostRefusesMicrobatchesAndReplicas) {
   const Job job = small_residual_job();
   for (const bool replicas : {false, true}) {
     Strategy s;

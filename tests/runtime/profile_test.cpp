@@ -55,7 +55,7 @@ const Instruction& input_step(const Program& p, const std::string& name) {
   });
 }
 
-TEST(Profile, CostsComputationHostAndTransfers) {
+TEST(Profile, MeasuresComputationHostAndTransfers) {
   const Job job = testing::small_residual_job();
   const Program p = program_of(job, {.replicas = 2, .stages = 2});
   SlowHost host(job, 1);
@@ -72,7 +72,7 @@ TEST(Profile, CostsComputationHostAndTransfers) {
   }
 }
 
-TEST(Profile, IsReadBackAndKnowsWhatItDoesNotKnow) {
+TEST(Profile, RoundTripsAndRefusesUnknownInstructions) {
   Job job = testing::small_residual_job();
   const Program p = program_of(job, {});
   JobHost host(job, 1);

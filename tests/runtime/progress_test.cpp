@@ -44,7 +44,7 @@ TEST(Progress, StopEndsTheWait) {
 }
 
 // A waiter that asks for the end sleeps through everything before it.
-TEST(Progress, SleeperIsNotWokenBeforeItsTarget) {
+TEST(Progress, AWaiterIsNotWokenBeforeItsTarget) {
   constexpr int kSteps = 500;
   Progress p;
   std::atomic<bool> stop{false};
@@ -64,7 +64,7 @@ TEST(Progress, SleeperIsNotWokenBeforeItsTarget) {
 }
 
 // Several waiters with targets of their own, and one who advances in irregular steps: a missed wake-up hangs.
-TEST(Progress, NoWakeUpIsMissed) {
+TEST(Progress, NoWaiterIsForgotten) {
   auto rng = generator("progress");
   for (int round = 0; round < 200; ++round) {
     constexpr std::uint64_t kEnd = 400;

@@ -147,7 +147,7 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   for (std::size_t b = 0; b < expected.size(); ++b) EXPECT_NEAR(expected[b].at(0), got[b].at(0), 1e-12);
 }
 
-TEST(Session, BudgetIsForAllProgramsTogether) {
+TEST(Session, BudgetCoversAllProgramsTogether) {
   const Job job = small_residual_job();
   Strategy s;
   s.optimizer = SgdOptions{.momentum = 0.9};
@@ -185,7 +185,7 @@ void expect_repeats(const Job& job, const Strategy& s) {
   testing::expect_same_state(state, state_again);
 }
 
-TEST(Session, RunTwiceFromTheSameStateGivesTheSameBits) {
+TEST(Session, TwoRunsFromTheSameStateGiveTheSameBits) {
   const Job job = batch_norm_job();
   for (ScheduleKind schedule : {ScheduleKind::plain, ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
                                 ScheduleKind::pipedream, ScheduleKind::dualpipe})
@@ -247,7 +247,7 @@ TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
 }
 
 // Also where what does not fit comes last, on another stage.
-TEST(Session, ALoadThatIsRefusedSetsNothing) {
+TEST(Session, ARefusedLoadChangesNothing) {
   const Job job = small_residual_job();
   Strategy s;
   s.stages = 2;
@@ -268,7 +268,7 @@ TEST(Session, ALoadThatIsRefusedSetsNothing) {
   }
 }
 
-TEST(Session, ADroppedProgramsNumberAndMemoryAreAnothers) {
+TEST(Session, TheNumberAndMemoryOfADroppedProgramAreReused) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size), large = trace_job(job, 16 * job.batch_size);
   JobHost host(job, 1);
@@ -294,7 +294,7 @@ TEST(Session, ADroppedProgramsNumberAndMemoryAreAnothers) {
   EXPECT_EQ(initial_state(job).size(), session.state().size());
 }
 
-TEST(Session, AStopEndsOneRun) {
+TEST(Session, AStopEndsOnlyOneRun) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size);
   JobHost host(job, 1), evaluation(job, 1);
@@ -317,7 +317,7 @@ TEST(Session, AStopEndsOneRun) {
   session.run(0, 2);
 }
 
-TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
+TEST(Session, AfterAFailureOneRankContinuesAndSeveralExplainWhyNot) {
   struct FailsOnce : JobHost {
     using JobHost::JobHost;
     void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
@@ -345,7 +345,7 @@ TEST(Session, AfterAFailureOneRankGoesOnAndSeveralSayWhyNot) {
   }
 }
 
-TEST(Session, ModelTakesBackWhatWasTrained) {
+TEST(Session, ModelLoadsTheTrainedState) {
   const Job job = small_residual_job();
   Strategy s;
   s.optimizer = SgdOptions{.momentum = 0.9};
@@ -360,7 +360,7 @@ TEST(Session, ModelTakesBackWhatWasTrained) {
     EXPECT_EQ(tensor.values(), trained.at(path).values()) << path;
 }
 
-TEST(Session, RefusesAProgramWithStateThatTheFirstHasNot) {
+TEST(Session, RefusesAProgramWithStateThatTheFirstLacks) {
   const Job job = small_residual_job();
   Strategy s;
   s.optimizer = SgdOptions{.momentum = 0.9};
@@ -370,7 +370,7 @@ TEST(Session, RefusesAProgramWithStateThatTheFirstHasNot) {
   EXPECT_THROW(session.add(build(forward, s), host), Error);
 }
 
-TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
+TEST(Session, RefusesAProgramWithStateOnAnotherStage) {
   const Job job = small_residual_job();
   Strategy s;
   s.stages = 2;
@@ -383,7 +383,7 @@ TEST(Session, RefusesAProgramThatHoldsStateElsewhere) {
   expect_error([&] { session.add(build(forward, other), host); }, {"cut them alike"});
 }
 
-TEST(Session, RefusesCommsOfOtherRanks) {
+TEST(Session, RefusesCommsOfWrongRanks) {
   const Job job = small_residual_job();
   JobHost host(job, 1);
   Strategy s;

@@ -54,7 +54,7 @@ TEST(HappensBefore, IsReachabilityInTheUnrolledProgram) {
   }
 }
 
-TEST(HappensBefore, NothingPrecedesWhatIsEarlier) {
+TEST(HappensBefore, NothingPrecedesAnEarlierExecution) {
   ScheduleBuilder b;
   b.add({.name = "A", .lane = b.lane(0)});
   b.add({.name = "B", .lane = b.lane(0, LaneKind::compute, 1)});

@@ -48,7 +48,7 @@ std::vector<std::string> writers(const Program& p, const std::string& path) {
   return names;
 }
 
-TEST(Lower, WhatIsAssignedIsMadeInTheState) {
+TEST(Lower, AnAssignedValueIsComputedInTheState) {
   const Program p = lowered(
       assigning(std::make_shared<PointwiseOp>(
                     PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}}, DType::f32),
@@ -57,7 +57,7 @@ TEST(Lower, WhatIsAssignedIsMadeInTheState) {
 }
 
 // It is made beside the other values of its group, so that a copy brings it to the state.
-TEST(Lower, WhatIsReducedIsCopiedToTheState) {
+TEST(Lower, AReducedValueIsCopiedToTheState) {
   const Program p = lowered(assigning(std::make_shared<AllReduceOp>(2), 0));
   EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"assign"}));
 }

@@ -64,7 +64,7 @@ Program two_lanes(bool y_after_x, bool x_after_y) {
   return planned(b.take());
 }
 
-TEST(Placement, LanesShareBytesOnlyWhereBothWaysRoundTheCycleAreOrdered) {
+TEST(Placement, LanesShareBytesOnlyIfBothDirectionsOfTheCycleAreOrdered) {
   EXPECT_EQ(two_lanes(false, false).memory[0].work, 2 * 640);
   EXPECT_EQ(two_lanes(true, false).memory[0].work, 2 * 640) << "the next x does not wait for y";
   EXPECT_EQ(two_lanes(false, true).memory[0].work, 2 * 640) << "y does not wait for x";
@@ -91,7 +91,7 @@ TEST(Placement, ValueReadOnAnotherLaneLivesUntilThatReadIsAwaited) {
   EXPECT_EQ(p.memory[0].live_peak, 128);
 }
 
-TEST(Placement, StateLiesAtAddressesCommonToAllPrograms) {
+TEST(Placement, AllProgramsShareTheAddressesOfState) {
   const auto states = [](const Program& p) {
     std::vector<std::vector<std::int64_t>> offsets;
     for (const StateBlock& s : p.states) offsets.push_back(p.blocks[at(s.block)].offsets);
@@ -149,7 +149,7 @@ TEST(Placement, LiveBytesOfGPipeAreItsActivations) {
 }
 
 // A rank sees of its own memory what the global Program says of it.
-TEST(Placement, LiveBytesOfAStageAreThoseOfTheWhole) {
+TEST(Placement, LiveBytesOfAStageEqualThoseInTheWholeProgram) {
   for (const Program& whole :
        {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))),
         planned(pipedream(equal_stages(4)))})
@@ -251,7 +251,7 @@ void disturb(Program& p, std::mt19937_64& rng) {
   }
 }
 
-TEST(RandomPrograms, WhatTheVerifierAcceptsGivesTheResultsOfASequentialLoop) {
+TEST(RandomPrograms, ThatTheVerifierAcceptsGiveTheResultsOfASequentialLoop) {
   auto rng = generator("disturbed");
   int accepted = 0, refused = 0;
   for (int i = 0; i < kRandomPrograms; ++i) {

@@ -87,7 +87,7 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
                  {"cycle", "'F'", "'U'"});
 }
 
-TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
+TEST(ProgramJson, RefusesInvalidValuesAndNamesTheirPlace) {
   expect_refused(
       "{", {"Program: not valid JSON at line 1, column 2: ", "unexpected end of input", "string literal"});
   expect_refused("{\n \"lanes\": [}", {"not valid JSON at line 2, column 12: ", "unexpected '}'"});
@@ -119,7 +119,7 @@ TEST(ProgramJson, RefusesWhatItCannotMeanAndSaysWhere) {
       {"missing end", "'S'"});
 }
 
-TEST(ProgramJson, TakesNothingThatItWouldHaveToConvertOrDrop) {
+TEST(ProgramJson, RefusesValuesThatItWouldConvertOrDrop) {
   expect_refused(one_lane(R"({"name": "A", "lag": 1.5})"),
                  {"instruction 'A'", R"("lag" is 1.5; an integer)"});
   expect_refused(one_lane(R"({"name": "A", "lag": true})"), {"instruction 'A'", "\"lag\" is true"});
@@ -144,7 +144,7 @@ TEST(ProgramJson, RefusesAKeyGivenTwice) {
       << "in two objects";
 }
 
-TEST(ProgramJson, RefusesNumbersThatNoScheduleHas) {
+TEST(ProgramJson, RefusesNumbersOutOfRange) {
   const auto values = [](const std::string& a, const std::string& b) {
     return one_lane(R"({"name": "A", "writes": ["a", "b"]})",
                     "\"values\": {\"a\": " + a + ", \"b\": " + b + "},");
@@ -221,7 +221,7 @@ TEST(ProgramJson, RoundTripOfRandomPrograms) {
   }
 }
 
-TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
+TEST(ProgramJson, AValueAndAnInstructionMayShareAName) {
   ScheduleBuilder b;
   const MemberId x = b.value("x", 0, 64), other = b.value("x", 0, 128);
   b.add({.name = "relu", .lane = b.lane(0), .writes = {x}});
@@ -229,7 +229,7 @@ TEST(ProgramJson, ValuesAndStepsOfOneNameAreToldApart) {
   expect_round_trip(b.take());
 }
 
-TEST(ProgramJson, RefusesABlockSmallerThanWhatIsInIt) {
+TEST(ProgramJson, RefusesABlockSmallerThanItsValues) {
   const std::string text = R"({"lanes": [{"device": 0}], "values": {"v": {"bytes": 100, "block": "b"}},
     "blocks": {"b": {"bytes": 64}}, "instructions": [{"name": "s", "lane": 0, "writes": ["v"]}]})";
   expect_refused(text, {"value 'v' ends at byte 100 of block 'b', which has 64"});

@@ -79,7 +79,7 @@ TEST_P(KnownSchedule, IsProvedFreeOfRacesAndDeadlocks) {
   }
 }
 
-TEST_P(KnownSchedule, HoldsAsManyVersionsOfTheWeightsAsTheTableSays) {
+TEST_P(KnownSchedule, HoldsTheWeightVersionsOfTheTable) {
   for (int n = 1; n <= kMaxStages; ++n) {
     const Program p = planned(GetParam().make(n));
     for (const StateBlock& state : p.states) {
@@ -141,7 +141,7 @@ bool can_read_younger(Program p, InstructionId s, MemberId m) {
 }
 
 // Where a schedule does not read old weights by choice, the table's ages are of the newest that exist.
-TEST(ScheduleTable, WeightsReadAreTheNewestThatExist) {
+TEST(ScheduleTable, NamesTheNewestWeightsThatExist) {
   for (const Row& row : table()) {
     if (row.name == "double_buffered" || row.name == "vertical_sync") continue;
     const bool stash = row.name.starts_with("PipeDream");  // B takes what F took

@@ -119,7 +119,7 @@ Overlap draw_overlap(std::mt19937_64& rng) {
   return m;
 }
 
-TEST(Libra, BackwardTimeIsThatOfTheStageRecursion) {
+TEST(Libra, BackwardTimeFollowsTheStageRecursion) {
   auto rng = generator("libra");
   for (int i = 0; i < 3000; ++i) {
     SCOPED_TRACE(i);
@@ -147,7 +147,7 @@ TEST(Libra, FullyOverlappedTasksTakeTheirOverlappedTime) {
   EXPECT_DOUBLE_EQ(span_of(t, "C").end, 4 + (4 - 4 * (4.0 / 6))) << "4/6 of it beside B, the rest alone";
 }
 
-TEST(CoRun, ComputationsSideBySideShareTheDevice) {
+TEST(CoRun, ConcurrentComputationsShareTheDevice) {
   for (const double rho : {0.5, 0.75, 1.0}) {
     ScheduleBuilder b;
     b.program().corun = rho;
@@ -234,7 +234,7 @@ TEST(DualPipe, LockstepUnits) {
     }
 }
 
-TEST(DualPipe, EqualStagesGainNothingFromTheLastOne) {
+TEST(DualPipe, EqualStagesHaveNoOverlapOnTheLastOne) {
   for (int n = 1; n <= 5; ++n)
     for (const double rho : {1.0, 0.5})
       for (bool barriers : {false, true}) {
@@ -300,7 +300,7 @@ TEST(Simulator, TransferWaitsForBothEnds) {
 }
 
 // In warm-up and drain a barrier without a batch holds nobody up, simulated as executed.
-TEST(Simulator, InactiveEndsDoNotMeet) {
+TEST(Simulator, AnInactiveBarrierDoesNotWait) {
   ScheduleBuilder b(2);
   const std::int64_t channel = b.new_channel();
   for (int k : {0, 1})
@@ -327,7 +327,7 @@ TEST(Simulator, IsDeterministic) {
       << "read back from JSON";
 }
 
-TEST(Simulator, RunsOneAfterTheOtherAddUp) {
+TEST(Simulator, ConsecutiveRunsAddUp) {
   const Program plan = planned(dualpipe(equal_stages(3)));
   SimBackend sim(plan);
   run(sim, 5);
@@ -336,7 +336,7 @@ TEST(Simulator, RunsOneAfterTheOtherAddUp) {
   EXPECT_NEAR(sim.now(), 2 * first, 1e-9);
 }
 
-TEST(Timeline, PerfettoHoldsEverySpanOnItsTrackAndTheBytesLive) {
+TEST(Timeline, PerfettoTraceHoldsEverySpanAndTheLiveBytes) {
   const Program plan =
       planned(dualpipe(equal_stages(2, {.forward = 0.5, .backward = 0.25, .activation = 1000})));
   const Timeline t = simulate(plan, 3);
@@ -364,7 +364,7 @@ TEST(Timeline, PerfettoHoldsEverySpanOnItsTrackAndTheBytesLive) {
   EXPECT_EQ(counters, t.spans.size());
 }
 
-TEST(Simulator, SaysThatItCannotGoOn) {
+TEST(Simulator, RefusesADeadlock) {
   ScheduleBuilder b(2);
   b.transfer("x", b.value("x", 0), b.value("y", 1), 0, 1);
   Program p = b.take();
@@ -374,7 +374,7 @@ TEST(Simulator, SaysThatItCannotGoOn) {
   EXPECT_THROW(run(sim, 1), Error);
 }
 
-TEST(Simulator, LaneOrderIsTheExecutedOne) {
+TEST(Simulator, LaneOrderMatchesExecution) {
   for (int n = 1; n <= 4; ++n) {
     Pipeline one = equal_stages(n, {.forward = 0.1, .backward = 0.2}), many = one;
     many.microbatches = 5;

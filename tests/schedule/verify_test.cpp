@@ -434,7 +434,7 @@ void expect_every_wait_needed(const Program& p) {
     }
 }
 
-TEST(Waits, EveryOneIsNeeded) {
+TEST(Waits, AreAllNeeded) {
   expect_every_wait_needed(dualpipe3());
   for (const auto schedule : {gpipe, one_f_one_b, spectrain, pipedream, vertical_sync, double_buffered,
                               overlapped_all_reduce, mu_two}) {
@@ -446,7 +446,7 @@ TEST(Waits, EveryOneIsNeeded) {
   expect_every_wait_needed(reducing());
 }
 
-TEST(Waits, ThoseGivenInAdvanceAreKeptUnlessOthersImplyThem) {
+TEST(Waits, GivenInAdvanceAreKeptUnlessOthersImplyThem) {
   ScheduleBuilder b;
   const LaneId one = b.lane(0), two = b.lane(0, LaneKind::compute, 1);
   const MemberId x = b.value("x", 0);

@@ -43,7 +43,7 @@ TEST(EventFiles, HoldTheScalarsThatWereWritten) {
   EXPECT_TRUE(read.starts.empty());
 }
 
-TEST(EventFiles, OfARunThatGoesOnIsAnotherAndTakesBackWhatIsWrittenAnew) {
+TEST(EventFiles, OfAResumedRunAreNewAndReplaceRepeatedSteps) {
   const TemporaryDirectory directory;
   std::vector<std::string> made;
   for (const std::int64_t first : {0, 7, 0, 9}) made.push_back(EventFile(directory.path(), first).path());
@@ -54,7 +54,7 @@ TEST(EventFiles, OfARunThatGoesOnIsAnotherAndTakesBackWhatIsWrittenAnew) {
 }
 
 // Whose names hold a time of their own: a number beyond all is none to begin after.
-TEST(EventFiles, ComeAfterThoseOfOtherProgramsWhereTheyCan) {
+TEST(EventFiles, SortAfterThoseOfOtherProgramsIfPossible) {
   const TemporaryDirectory directory;
   const std::string prefix = "events.out.tfevents.";
   for (const char* name : {"4000000000.other", "99999999999999999999.other", "none"})

@@ -21,27 +21,27 @@ void expect_near(const std::vector<double>& expected, const LrSchedule& schedule
     EXPECT_NEAR(expected[b], factors[b], 1e-12) << "batch " << b;
 }
 
-TEST(LrSchedules, StepAtTheirBatches) {
+TEST(LrSchedules, ChangeAtTheirBatches) {
   expect_near({1, 1, 1}, constant_lr());
   expect_near({1, 1, 1, 0.1, 0.1, 0.1, 0.01}, step_lr(3, 0.1));
   expect_near({1, 0.5, 0.5, 0.5, 0.25, 0.25}, multi_step_lr({1, 4}, 0.5));
   expect_near({1, 0.5, 0.25}, multi_step_lr({1, 2}, 0.5));
 }
 
-TEST(LrSchedules, FallAlongCurvesAndStayAtTheEnd) {
+TEST(LrSchedules, FollowTheirCurvesAndStayAtTheEnd) {
   // torch.optim.lr_scheduler.CosineAnnealingLR(T_max=4, eta_min=0.1) of a rate of 1
   expect_near({1.0, 0.868198051533946, 0.55, 0.231801948466054, 0.1, 0.1}, cosine_lr(4, 0.1));
   expect_near({1, 0.75, 0.5, 0.25, 0, 0}, linear_lr(4));
   expect_near({1, 0.8, 0.6, 0.4, 0.2, 0.2}, linear_lr(4, 0.2));
 }
 
-TEST(LrSchedules, WarmUpThenCountFromThere) {
+TEST(LrSchedules, CountFromTheEndOfTheWarmUp) {
   expect_near({0, 0.25, 0.5, 0.75, 1, 0.5, 0, 0}, warm_up(4, linear_lr(2)));
   expect_near({0.1, 0.55, 1, 1}, warm_up(2, constant_lr(), 0.1));
   expect_near({1, 0.5}, warm_up(0, linear_lr(2)));
 }
 
-TEST(LrSchedules, RefuseWhatMakesNoSense) {
+TEST(LrSchedules, RefuseInvalidParameters) {
   EXPECT_THROW(step_lr(0, 0.1), Error);
   EXPECT_THROW(multi_step_lr({3, 1}, 0.1), Error);
   EXPECT_THROW(cosine_lr(0), Error);

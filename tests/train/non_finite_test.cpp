@@ -136,7 +136,7 @@ TEST_P(NonFiniteIn, StopNamesTheFirstModule) {
   }
 }
 
-TEST_P(NonFiniteIn, SkipGoesOnWithoutTheUpdateAndRollbackWithoutTheBatch) {
+TEST_P(NonFiniteIn, SkipOmitsTheUpdateAndRollbackOmitsTheBatch) {
   for (const Site site : {Site::input, Site::gradient}) {
     const Outcome skip = fit(site, OnNonFinite::skip, GetParam()),
                   back = fit(site, OnNonFinite::rollback, GetParam());
@@ -161,7 +161,7 @@ TEST_P(NonFiniteIn, SkipGoesOnWithoutTheUpdateAndRollbackWithoutTheBatch) {
 }
 
 // Its gradients are finite: it is the update that is not, which skipping does not see.
-TEST_P(NonFiniteIn, ARateThatBlowsUpIsRolledBackWhereSkippingIsOfNoUse) {
+TEST_P(NonFiniteIn, ADivergingRateIsRolledBackBecauseSkippingDoesNotHelp) {
   const Outcome skip = fit(Site::rate, OnNonFinite::skip, GetParam());
   ASSERT_EQ(1u, skip.told.size());
   EXPECT_EQ(kBad + 1, skip.told[0].batch);
@@ -215,7 +215,7 @@ struct RunThatGoesBack {
 };
 
 // The update of an epoch's last batch, after which there is an evaluation and no checkpoint.
-TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeTheyAreEvaluated) {
+TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeEvaluation) {
   RunThatGoesBack run(4);
   run.options.test = std::make_shared<ClassDataset>(13, run_seed());
   run.options.lr_schedule = [](const RunLength&, double) -> LrSchedule {
@@ -282,7 +282,7 @@ TEST(NonFinites, AreNotSaved) {
 }
 
 // What failed was explained away: the next run begins from finite weights, and is told of.
-TEST(NonFinites, ATrainerFitsAgainAfterRollbacksFailed) {
+TEST(NonFinites, ATrainerCanFitAgainAfterFailedRollbacks) {
   RunThatGoesBack run(3);
   run.options.max_rollbacks = 0;
   Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
@@ -296,7 +296,7 @@ TEST(NonFinites, ATrainerFitsAgainAfterRollbacksFailed) {
 }
 
 // Of the batch after a rollback no more than of another: the search for the culprit was no training.
-TEST(NonFinites, SecondsOfABatchAreItsOwnAfterARollback) {
+TEST(NonFinites, SecondsOfABatchExcludeARollback) {
   RunThatGoesBack run(3);
   double batches = 0, back = 0;
   Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
@@ -328,7 +328,7 @@ TEST(NonFinites, RollbacksKeepThePatienceOfTheirCheckpoint) {
 }
 
 // The part of a run that ended counts, by what its last checkpoint says.
-TEST(NonFinites, RollbacksAreThoseOfTheWholeRun) {
+TEST(NonFinites, RollbacksAreCountedOverTheWholeRun) {
   const auto fit_after = [](std::int64_t rollbacks) {
     Net net;
     net.initialize(run_seed());
@@ -351,7 +351,7 @@ TEST(NonFinites, RollbacksAreThoseOfTheWholeRun) {
   EXPECT_THROW(fit_after(2), NonFinite);
 }
 
-TEST(NonFinites, AreRolledBackToCheckpointsAlone) {
+TEST(NonFinites, AreRolledBackOnlyToCheckpoints) {
   Net net;
   net.initialize(1);
   TrainerOptions o;

@@ -72,7 +72,7 @@ struct FakeRun : Recoverable {
   Recovery recovery;
 };
 
-TEST(Recovery, FindsEveryCulpritByHalving) {
+TEST(Recovery, FindsEveryBadBatchByHalving) {
   constexpr std::int64_t kTotal = 100;
   for (std::int64_t culprit = 0; culprit < kTotal; ++culprit) {
     FakeRun run(kTotal, {culprit});
@@ -87,7 +87,7 @@ TEST(Recovery, FindsEveryCulpritByHalving) {
   }
 }
 
-TEST(Recovery, LeavesOutOneBatchAfterTheOther) {
+TEST(Recovery, LeavesOutBadBatchesOneByOne) {
   FakeRun run(20, {3, 4, 19});
   run.fit();
   ASSERT_EQ(3u, run.told.size());
@@ -100,7 +100,7 @@ TEST(Recovery, LeavesOutOneBatchAfterTheOther) {
   EXPECT_EQ(18, last.back());
 }
 
-TEST(Recovery, GivesUpAfterSoManyRollbacks) {
+TEST(Recovery, GivesUpAfterTheGivenNumberOfRollbacks) {
   FakeRun run(20, {3, 4, 19}, /*most_rollbacks=*/2);
   expect_error([&] { run.fit(); }, {"step 19 is not finite", "after 2 rollbacks", "here"});
 }
@@ -112,7 +112,7 @@ TEST(Recovery, GoesBackToFiniteWeightsOnly) {
 }
 
 // What a run heard that then failed is not held against the next.
-TEST(Recovery, BeginsAnewWhereItKeeps) {
+TEST(Recovery, StartsOverAtAKeptPoint) {
   FakeRun run(20, {3});
   run.finite_at_point = false;
   expect_error([&] { run.fit(); }, {"not finite"});
@@ -123,7 +123,7 @@ TEST(Recovery, BeginsAnewWhereItKeeps) {
   EXPECT_FALSE(run.recovery.act(20));
 }
 
-TEST(Recovery, TellsOfTheFirstSkippedBatchAlone) {
+TEST(Recovery, ReportsOnlyTheFirstSkippedBatch) {
   FakeRun run(20, {7, 9, 30}, 3, OnNonFinite::skip);
   run.fit();
   ASSERT_EQ(1u, run.told.size());

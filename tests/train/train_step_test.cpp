@@ -106,7 +106,7 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
 }
 
 // On ranks and in micro-batches the loss is the mean of the parts', and a number their sum.
-TEST_F(TrainSteps, GiveWhatElseTheLossFunctionDeliversByBatch) {
+TEST_F(TrainSteps, GiveOtherResultsOfTheLossFunctionByBatch) {
   const auto counted = [&](const Strategy& s, const StateDict& state) {
     return TrainStep(
         [&](const Tensors& b) {
@@ -137,7 +137,7 @@ TEST_F(TrainSteps, GiveWhatElseTheLossFunctionDeliversByBatch) {
   EXPECT_EQ((std::vector<double>{correct(3), correct(3)}), both.results()[0].at("correct").values());
 }
 
-TEST_F(TrainSteps, TraceOnceForEachInputTypeAndKeepSoMany) {
+TEST_F(TrainSteps, TraceOncePerInputTypeAndKeepALimitedNumber) {
   std::vector<std::string> told;
   TrainStepOptions options;
   options.most_programs = 2;
@@ -156,7 +156,7 @@ TEST_F(TrainSteps, TraceOnceForEachInputTypeAndKeepSoMany) {
     EXPECT_EQ(value.values(), other.state().at(path).values());
 }
 
-TEST_F(TrainSteps, GoOnWhereOthersStopped) {
+TEST_F(TrainSteps, ContinueWhereAnotherStopped) {
   TrainStep whole = step(), first = step();
   for (int b = 0; b < 6; ++b) whole(batch(b), 0.1);
   for (int b = 0; b < 3; ++b) first(batch(b), 0.1);
@@ -167,7 +167,7 @@ TEST_F(TrainSteps, GoOnWhereOthersStopped) {
 }
 
 // On one rank, and on several, which give up together.
-TEST_F(TrainSteps, GoOnFromAnotherStateAfterAFailure) {
+TEST_F(TrainSteps, ContinueFromAnotherStateAfterAFailure) {
   for (const int replicas : {1, 2}) {
     SCOPED_TRACE(replicas);
     Strategy s;
@@ -205,7 +205,7 @@ struct OfDataAlone : nn::Module {
   }
 };
 
-TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInWhatNoModelEnters) {
+TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInResultsThatUseNoModel) {
   nn::set_default_dtype(DType::f32);
   const Tensor x = normal({DType::f32, {4, 4, 4, 2}}, 1, 2, "x", 5),
                y = Tensor::from({0, 1, 2, 1}, {4}, DType::i32);
@@ -228,7 +228,7 @@ TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInWhatNoModelEnters) {
   for (std::size_t m = 0; m < 2; ++m) testing::expect_same_state(trained(1, states[m]), together[m]);
 }
 
-TEST_F(TrainSteps, StayAsTheyWereWhereAStateIsRefused) {
+TEST_F(TrainSteps, StayUnchangedIfAStateIsRefused) {
   TrainStep trained = step();
   trained(batch(0), 0.1);
   const auto before = trained.state();
@@ -240,7 +240,7 @@ TEST_F(TrainSteps, StayAsTheyWereWhereAStateIsRefused) {
 }
 
 // Also where that is said after the weights were set, as in fine-tuning; and given back.
-TEST_F(TrainSteps, LeaveAloneWhatIsFrozen) {
+TEST_F(TrainSteps, LeaveFrozenParametersAlone) {
   const auto first = net->named_parameters()[0];
   const auto moved = [&] {
     TrainStep trained = step();
@@ -265,7 +265,7 @@ TEST_F(TrainSteps, LeaveAloneWhatIsFrozen) {
   EXPECT_EQ(all, moved());
 }
 
-TEST_F(TrainSteps, SkipUpdatesAndSaySo) {
+TEST_F(TrainSteps, SkipUpdatesAndReportIt) {
   const Strategy skips{.gradients = {.skip_non_finite = true}};
   for (const bool scales : {false, true}) {
     TrainStep plain = step(),
@@ -285,7 +285,7 @@ TEST_F(TrainSteps, SkipUpdatesAndSaySo) {
 }
 
 // One Program was traced before it, another would be after.
-TEST_F(TrainSteps, CarryAlongWhatTheLossDoesNotUse) {
+TEST_F(TrainSteps, KeepStateThatTheLossDoesNotUse) {
   struct Net : nn::Module {
     nn::Linear used{*this, "used", {.in = 4, .out = 2}}, aside{*this, "aside", {.in = 4, .out = 2}};
     Tensor forward(const Tensor& x) override { return used(x); }
@@ -305,7 +305,7 @@ TEST_F(TrainSteps, CarryAlongWhatTheLossDoesNotUse) {
   part.load(after);
 }
 
-TEST(TrainStepsOfAModelThatChanges, RefuseToMixWhatIsFrozenAndModes) {
+TEST(TrainStepsOfAModelThatChanges, RefuseToMixFrozenParametersAndModes) {
   struct Normed : nn::Module {
     nn::Linear first{*this, "first", {.in = 3, .out = 4}};
     nn::BatchNorm norm{*this, "norm", {.channels = 4}};
@@ -329,7 +329,7 @@ TEST(TrainStepsOfAModelThatChanges, RefuseToMixWhatIsFrozenAndModes) {
   EXPECT_EQ(2, step.batches());
 }
 
-TEST_F(TrainSteps, RefuseWhatDoesNotFit) {
+TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   Strategy s;
   s.replicas = 3;
   TrainStep three = step(s);

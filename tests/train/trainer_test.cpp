@@ -76,7 +76,7 @@ class Trainers : public ::testing::Test {
   Net net;
 };
 
-TEST_F(Trainers, EqualAStepCalledByHandWithShortLastBatches) {
+TEST_F(Trainers, EqualHandWrittenStepsWithShortLastBatches) {
   const auto data = samples();
   Told told;
   Trainer trainer(net, data, options());
@@ -139,7 +139,7 @@ TEST(Objectives, SmoothSoftLabels) {
 }
 
 // The step's time, not its forward's.
-TEST_F(Trainers, ARunOfOneBatchHasTheTimeOfAllOfIt) {
+TEST_F(Trainers, ARunOfOneBatchReportsItsWholeTime) {
   TrainerOptions o = options();
   o.batches = 1;
   Trainer trainer(net, samples(), std::move(o));
@@ -155,7 +155,7 @@ struct Wide : nn::Module {
 };
 
 // Its forward, its backward and its update, also where the schedule is drained after each of them.
-TEST_F(Trainers, ABatchsSecondsHoldAllOfItsWork) {
+TEST_F(Trainers, SecondsOfABatchCoverAllOfItsWork) {
   for (const std::int64_t checkpoint_every : {0, 1}) {
     Wide wide;
     wide.initialize(run_seed());
@@ -209,7 +209,7 @@ TEST_F(Trainers, EpochsGiveMeansAndTheAccuracyOfTheWholeTestSet) {
   EXPECT_EQ(end.accuracy, told.epochs.back().accuracy);
 }
 
-TEST_F(Trainers, GoOnBitForBitFromAnyCheckpoint) {
+TEST_F(Trainers, ResumeBitwiseFromAnyCheckpoint) {
   const auto fit = [&](const CheckpointResult* from) {
     TrainerOptions o = options();
     o.checkpoint_every = 2;
@@ -259,7 +259,7 @@ TEST_F(Trainers, TrainTheSameOnRanksAndInStages) {
   testing::expect_same_state(state, staged_state);
 }
 
-TEST_F(Trainers, StopEarlyWhereTheAccuracyGetsNoBetter) {
+TEST_F(Trainers, StopEarlyIfTheAccuracyDoesNotImprove) {
   Told told;
   TrainerOptions o = options();
   o.epochs = 50;
@@ -275,7 +275,7 @@ TEST_F(Trainers, StopEarlyWhereTheAccuracyGetsNoBetter) {
   EXPECT_EQ(3 * 3, trainer.fit().batches) << "a run that has ended goes nowhere";
 }
 
-TEST_F(Trainers, EndAfterTheEpochInWhichACallbackAsksForIt) {
+TEST_F(Trainers, EndAfterTheEpochIfACallbackAsksForIt) {
   Trainer trainer(net, samples(), options());
   trainer.add({.batch = [&](const BatchResult& b) {
     if (b.batch == 4) trainer.stop_after_epoch();
@@ -283,7 +283,7 @@ TEST_F(Trainers, EndAfterTheEpochInWhichACallbackAsksForIt) {
   EXPECT_EQ(6, trainer.fit().batches);
 }
 
-TEST_F(Trainers, PassOnWhatACallbackThrows) {
+TEST_F(Trainers, PassOnExceptionsOfCallbacks) {
   Trainer trainer(net, samples(), options());
   trainer.add({.batch = [](const BatchResult& b) {
     if (b.batch == 4) throw std::runtime_error("the disk is full");
@@ -319,7 +319,7 @@ TEST_F(Trainers, TrainOnSoftLabels) {
   EXPECT_NEAR(expected, told.batches.at(0).loss.at(0), 1e-6);
 }
 
-TEST(LossSums, HaveNoMeanWhereNoLossIsFinite) {
+TEST(LossSums, HaveNoMeanIfNoLossIsFinite) {
   LossSums sums;
   sums.add({2, std::nan("")}, 1);
   sums.add({4, -std::numeric_limits<double>::infinity()}, 0.5);
@@ -329,7 +329,7 @@ TEST(LossSums, HaveNoMeanWhereNoLossIsFinite) {
 }
 
 // A head that the loss does not read, in stages too.
-TEST_F(Trainers, CarryAlongWhatTheModelDoesNotUse) {
+TEST_F(Trainers, KeepStateThatTheModelDoesNotUse) {
   struct WithAnother : Net {
     nn::Linear auxiliary{*this, "auxiliary", {.in = 16, .out = 3}};
   } other;
@@ -375,7 +375,7 @@ TEST_F(Trainers, LeaveEveryModuleInItsMode) {
     }
 }
 
-TEST_F(Trainers, CountWhatIsRightInWholeSamples) {
+TEST_F(Trainers, CountCorrectSamplesAsIntegers) {
   TrainerOptions o = options();
   o.test = samples(13);
   o.objective.correct = [](const Tensor& output, const Tensors& batch) {
@@ -384,7 +384,7 @@ TEST_F(Trainers, CountWhatIsRightInWholeSamples) {
   expect_error([&] { Trainer(net, samples(), std::move(o)); }, {"objective.correct gives f32[]", "i32 []"});
 }
 
-TEST_F(Trainers, RefuseRatesThatMakeNoSenseAlsoOfASchedule) {
+TEST_F(Trainers, RefuseInvalidRatesAlsoFromASchedule) {
   for (const double rate : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) {
     TrainerOptions o = options();
     o.lr_schedule = [=](const RunLength&, double) -> LrSchedule {
@@ -396,7 +396,7 @@ TEST_F(Trainers, RefuseRatesThatMakeNoSenseAlsoOfASchedule) {
 }
 
 // It would wait for the lane that asks for it.
-TEST_F(Trainers, RefuseToEvaluateWhileABatchIsTrainedOn) {
+TEST_F(Trainers, RefuseToEvaluateDuringABatch) {
   TrainerOptions o = options();
   o.test = samples(13);
   Trainer trainer(net, samples(), std::move(o));
@@ -404,14 +404,14 @@ TEST_F(Trainers, RefuseToEvaluateWhileABatchIsTrainedOn) {
   expect_error([&] { trainer.fit(); }, {"the session is running", "not from a callback on a batch"});
 }
 
-TEST_F(Trainers, EndOtherwiseWhereEpochsNeverDo) {
+TEST_F(Trainers, EndAfterBatchesIfEpochsNeverEnd) {
   TrainerOptions o = options();
   o.epochs = std::numeric_limits<std::int64_t>::max();
   o.batches = 4;
   EXPECT_EQ(4, Trainer(net, samples(), std::move(o)).fit().batches);
 }
 
-TEST_F(Trainers, RefuseWhatMakesNoSense) {
+TEST_F(Trainers, RefuseInvalidOptions) {
   const auto refused = [&](const std::string& words, const std::function<void(TrainerOptions&)>& change) {
     TrainerOptions o = options();
     change(o);
