@@ -72,7 +72,7 @@ class CheapActivations {
   // Infinite for what is no cheap expression, nor a product.
   double flops_of(const Node& node) const {
     const auto* op = as<PointwiseOp>(node);
-    if (op ? !is_cheap(op->program) : node.op->precision() != Precision::low)
+    if (op ? !is_cheap(op->expression) : node.op->precision() != Precision::low)
       return std::numeric_limits<double>::infinity();
     return node.op->cost(g_.types(node.inputs), g_.types(node.outputs)).flops;
   }

@@ -21,7 +21,7 @@ class EpilogueKernel final : public Kernel {
       : own_(static_cast<const EpilogueOp&>(spec.op).own), inputs_(spec.inputs.size()) {
     const auto& op = static_cast<const EpilogueOp&>(spec.op);
     const Types types = op.expression_types(spec.inputs);
-    const PointwiseOp expression(op.program, types[0].dtype);
+    const PointwiseOp expression(op.expression, types[0].dtype);
     product_ = spec.table->make({*op.product, spec.inputs.first(own_), spec.outputs, spec.tag, spec.threads});
     expression_ = spec.table->make(
         {expression, types, spec.outputs, spec.tag, spec.threads, spec.microbatches, 0, product_->pieces()});
@@ -53,12 +53,13 @@ class EpilogueKernel final : public Kernel {
 
 }  // namespace
 
-EpilogueOp::EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression program, std::string label)
-    : product(std::move(product)), own(own), program(std::move(program)), label_(std::move(label)) {}
+EpilogueOp::EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression expression, std::string label)
+    : product(std::move(product)), own(own), expression(std::move(expression)), label_(std::move(label)) {}
 
 std::string EpilogueOp::label() const { return fmt::format("{} + {}", product->label(), label_); }
 std::string EpilogueOp::attributes() const {
-  return fmt::format("{}{{{}}} of {}: {}", product->name(), product->attributes(), own, to_string(program));
+  return fmt::format("{}{{{}}} of {}: {}", product->name(), product->attributes(), own,
+                     to_string(expression));
 }
 
 Types EpilogueOp::expression_types(std::span<const TensorType> inputs) const {
@@ -72,7 +73,7 @@ Types EpilogueOp::expression_types(std::span<const TensorType> inputs) const {
 
 Types EpilogueOp::infer(std::span<const TensorType> inputs) const {
   const Types types = expression_types(inputs);
-  Types values = PointwiseOp(program, types[0].dtype).infer(types);
+  Types values = PointwiseOp(expression, types[0].dtype).infer(types);
   if (values[0] != types[0])
     throw Error(fmt::format("the expression makes {} of {}", to_string(values[0]), to_string(types[0])));
   return values;
@@ -89,7 +90,7 @@ Work EpilogueOp::cost(std::span<const TensorType> inputs, std::span<const Tensor
   const Types types = expression_types(inputs);
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = product->cost(inputs.first(own), std::span(types).first(1)).flops +
-               PointwiseOp(program, types[0].dtype).cost(types, outputs).flops;
+               PointwiseOp(expression, types[0].dtype).cost(types, outputs).flops;
   return work;
 }
 

@@ -15,9 +15,9 @@ namespace tandem::engine {
 /// (plan/fuse_epilogues.h).
 class EpilogueOp final : public Op {
  public:
-  /// Input 0 of `program` is the result of `product`, an op of one output that takes `own` inputs; its input
-  /// k > 0 is input own + k − 1 of this op. `label`: what users call the expression.
-  EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression program, std::string label);
+  /// Input 0 of `expression` is the result of `product`, an op of one output that takes `own` inputs; its
+  /// input k > 0 is input own + k − 1 of this op. `label`: what users call the expression.
+  EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression expression, std::string label);
   std::string_view name() const override { return "epilogue"; }
   std::string label() const override;
   std::string attributes() const override;
@@ -33,7 +33,7 @@ class EpilogueOp final : public Op {
 
   const OpPtr product;
   const std::size_t own;
-  const PointwiseExpression program;
+  const PointwiseExpression expression;
   static constexpr std::size_t kMostInputs = 16;  ///< of the expression
 
  private:

@@ -50,10 +50,10 @@ Tensor like(const Tensor& gradient, const Tensor& x) {
 Tensor evaluate(const PointwiseBuilder& builder, int register_, DType dtype, std::string label,
                 const Tensors& operands) {
   std::vector<int> used;
-  PointwiseExpression program = builder.finish(register_, used);
+  PointwiseExpression expression = builder.finish(register_, used);
   Tensors inputs;
   for (int i : used) inputs.push_back(operands[static_cast<std::size_t>(i)]);
-  return apply_op1(std::make_shared<PointwiseOp>(std::move(program), dtype, std::move(label)), inputs);
+  return apply_op1(std::make_shared<PointwiseOp>(std::move(expression), dtype, std::move(label)), inputs);
 }
 
 // With n rows, dgamma = Σ dy·(x − mean)·inv_std and dbeta = Σ dy:
@@ -131,26 +131,27 @@ OpPtr BatchNormSumsOp::with(PointwiseExpression expression) const {
   return std::make_shared<BatchNormSumsOp>(std::move(expression), dtype);
 }
 PointwiseExpression BatchNormSumsOp::rounded() const {
-  if (program.size() == 1 || size_of(dtype) >= size_of(DType::f32)) return program;
+  if (expression.size() == 1 || size_of(dtype) >= size_of(DType::f32)) return expression;
   PointwiseBuilder b;
-  std::vector<int> inputs(static_cast<std::size_t>(input_count(program))), used;
+  std::vector<int> inputs(static_cast<std::size_t>(input_count(expression))), used;
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = b.input(static_cast<int>(i));
-  return b.finish(b.cast(b.append(program, inputs), dtype), used);
+  return b.finish(b.cast(b.append(expression, inputs), dtype), used);
 }
 std::string BatchNormSumsOp::attributes() const {
-  return program.size() == 1 ? std::string() : fmt::format("{} -> {}", to_string(program), name_of(dtype));
+  return expression.size() == 1 ? std::string()
+                                : fmt::format("{} -> {}", to_string(expression), name_of(dtype));
 }
 Types BatchNormSumsOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() < 3) throw Error("takes x, mean and the gradient of y");
   check_channels(inputs[0], inputs.subspan(1, 1));
-  const Types gradient = PointwiseOp(program, dtype).infer(inputs.subspan(2));
+  const Types gradient = PointwiseOp(expression, dtype).infer(inputs.subspan(2));
   if (gradient[0].shape != inputs[0].shape)
     throw Error(
         fmt::format("the gradient of y is {}, that of {}", to_string(gradient[0]), to_string(inputs[0])));
   return {inputs[1], inputs[1]};
 }
 Tensors BatchNormSumsOp::vjp(const VjpArgs& args) const {
-  if (program.size() > 1) no_rule(*this, "vjp", "expressions are put into it after differentiation");
+  if (expression.size() > 1) no_rule(*this, "vjp", "expressions are put into it after differentiation");
   const Tensor &x = args.inputs[0], &mean = args.inputs[1], &g = args.inputs[2];
   const Tensor &u = args.grads[0], &v = args.grads[1];  // of Σ g, and of Σ g·(x − mean)
   Tensor by_x, by_mean, by_g = u;
@@ -162,13 +163,13 @@ Tensors BatchNormSumsOp::vjp(const VjpArgs& args) const {
   return {like(by_x, x), by_mean, like(by_g, g)};
 }
 Tensors BatchNormSumsOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormSumsOp>(program, dtype), args);
+  return map_over_models(std::make_shared<BatchNormSumsOp>(expression, dtype), args);
 }
 Work BatchNormSumsOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 4 * static_cast<double>(inputs[0].elements());
-  if (program.size() > 1)
-    work.flops += PointwiseOp(program, dtype).cost(inputs.subspan(2), std::vector{inputs[0]}).flops;
+  if (expression.size() > 1)
+    work.flops += PointwiseOp(expression, dtype).cost(inputs.subspan(2), std::vector{inputs[0]}).flops;
   return work;
 }
 

@@ -44,7 +44,8 @@ class BatchNormStatisticsOp final : public Op {
 class BatchNormSumsOp final : public TakesExpression {
  public:
   explicit BatchNormSumsOp(DType dtype) : BatchNormSumsOp({{PointwiseCode::input, 0}}, dtype) {}
-  BatchNormSumsOp(PointwiseExpression program, DType dtype) : TakesExpression(std::move(program), dtype, 2) {}
+  BatchNormSumsOp(PointwiseExpression expression, DType dtype)
+      : TakesExpression(std::move(expression), dtype, 2) {}
   OpPtr with(PointwiseExpression expression) const override;
   /// The expression with its value rounded to `dtype`, for kernels that keep it in a wider one.
   PointwiseExpression rounded() const;

@@ -42,9 +42,9 @@ Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(c
 
 // code(x, value), or code(value, x) where `value_first`.
 Tensor with_constant(Code code, const Tensor& x, double value, bool value_first = false) {
-  PointwiseExpression program{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
-  if (value_first) std::swap(program[2].a, program[2].b);
-  return apply_pointwise(std::move(program), x.dtype(), {x});
+  PointwiseExpression expression{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
+  if (value_first) std::swap(expression[2].a, expression[2].b);
+  return apply_pointwise(std::move(expression), x.dtype(), {x});
 }
 
 bool computes(Code code) { return code != Code::input && code != Code::constant; }
@@ -59,9 +59,9 @@ DType engine::pointwise_precision(std::span<const TensorType> inputs, DType outp
              : DType::f32;
 }
 
-TakesExpression::TakesExpression(PointwiseExpression program, DType dtype, std::size_t first)
-    : program(std::move(program)), dtype(dtype), first(first) {
-  check(this->program);
+TakesExpression::TakesExpression(PointwiseExpression expression, DType dtype, std::size_t first)
+    : expression(std::move(expression)), dtype(dtype), first(first) {
+  check(this->expression);
 }
 
 OpPtr PointwiseOp::with(PointwiseExpression expression) const {
@@ -71,7 +71,7 @@ OpPtr PointwiseOp::with(PointwiseExpression expression) const {
 std::string PointwiseOp::label() const {
   if (!label_.empty()) return label_;
   const PointwiseTerm* only = nullptr;
-  for (const auto& i : program) {
+  for (const auto& i : expression) {
     if (i.code == PointwiseCode::input || i.code == PointwiseCode::constant) continue;
     if (only) return std::string(name());
     only = &i;
@@ -80,13 +80,13 @@ std::string PointwiseOp::label() const {
 }
 
 std::string PointwiseOp::attributes() const {
-  return fmt::format("{} -> {}", to_string(program), name_of(dtype));
+  return fmt::format("{} -> {}", to_string(expression), name_of(dtype));
 }
 
 Types PointwiseOp::infer(std::span<const TensorType> inputs) const {
-  if (static_cast<int>(inputs.size()) != input_count(program))
-    throw Error(
-        fmt::format("[{}] takes {} inputs, not {}", to_string(program), input_count(program), inputs.size()));
+  if (static_cast<int>(inputs.size()) != input_count(expression))
+    throw Error(fmt::format("[{}] takes {} inputs, not {}", to_string(expression), input_count(expression),
+                            inputs.size()));
   return {{dtype, broadcast_shape(inputs)}};
 }
 
@@ -100,7 +100,7 @@ Tensors PointwiseOp::vjp(const VjpArgs& args) const {
     PointwiseBuilder builder;
     int result = -1;
     if (!args.needed[i] || !is_floating(type.dtype) ||
-        !differentiate(program, static_cast<int>(i), /*rounded=*/size_of(dtype) < size_of(DType::f32),
+        !differentiate(expression, static_cast<int>(i), /*rounded=*/size_of(dtype) < size_of(DType::f32),
                        builder, result))
       continue;
     std::vector<int> used;
@@ -127,12 +127,12 @@ Tensors PointwiseOp::vmap(const VmapArgs& args) const {
     shape.insert(shape.begin() + 1, static_cast<std::size_t>(missing), 1);  // (M, …) -> (M, 1, …)
     inputs[i] = reshape(inputs[i], shape);
   }
-  return apply_op(std::make_shared<PointwiseOp>(program, dtype, label_), inputs);
+  return apply_op(std::make_shared<PointwiseOp>(expression, dtype, label_), inputs);
 }
 
 Work PointwiseOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const auto flops =
-      std::count_if(program.begin(), program.end(), [](const auto& i) { return computes(i.code); });
+      std::count_if(expression.begin(), expression.end(), [](const auto& i) { return computes(i.code); });
   return streaming_work(inputs, outputs, static_cast<double>(flops));
 }
 
@@ -145,13 +145,13 @@ std::vector<Alias> PointwiseOp::may_alias(std::span<const TensorType> inputs) co
   return aliases;
 }
 
-Tensor engine::apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs,
+Tensor engine::apply_pointwise(PointwiseExpression expression, DType dtype, const Tensors& inputs,
                                std::string label) {
-  auto op = std::make_shared<PointwiseOp>(std::move(program), dtype, std::move(label));
-  if (!is_floating(dtype) && !stays_whole(op->program) &&
+  auto op = std::make_shared<PointwiseOp>(std::move(expression), dtype, std::move(label));
+  if (!is_floating(dtype) && !stays_whole(op->expression) &&
       std::ranges::none_of(inputs, [](const Tensor& t) { return is_floating(t.dtype()); }))
     throw Error(fmt::format("{} of {}, {}: its values are not whole; cast to a floating dtype first",
-                            op->label(), name_of(dtype), to_string(op->program)));
+                            op->label(), name_of(dtype), to_string(op->expression)));
   return apply_op1(std::move(op), inputs);
 }
 
@@ -169,8 +169,8 @@ Tensor maximum(const Tensor& x, double low) { return with_constant(Code::max, x,
 Tensor minimum(const Tensor& x, double high) { return with_constant(Code::min, x, high, true); }
 
 Tensor pow(const Tensor& x, double exponent) {
-  const auto product = [&](PointwiseExpression program) {
-    return apply_pointwise(std::move(program), x.dtype(), {x});
+  const auto product = [&](PointwiseExpression expression) {
+    return apply_pointwise(std::move(expression), x.dtype(), {x});
   };
   if (exponent == 1) return x;
   if (exponent == 2) return product({{Code::input, 0}, {Code::mul, 0, 0}});
@@ -183,12 +183,12 @@ Tensor pow(const Tensor& x, double exponent) {
 
 Tensor clamp(const Tensor& x, double low, double high) {
   if (!(low <= high)) throw Error(fmt::format("clamp to {} … {}: the lower end comes first", low, high));
-  const PointwiseExpression program{{Code::input, 0},
-                                    {Code::constant, -1, -1, -1, low},
-                                    {Code::max, 1, 0},
-                                    {Code::constant, -1, -1, -1, high},
-                                    {Code::min, 3, 2}};
-  return apply_pointwise(program, x.dtype(), {x});
+  const PointwiseExpression expression{{Code::input, 0},
+                                       {Code::constant, -1, -1, -1, low},
+                                       {Code::max, 1, 0},
+                                       {Code::constant, -1, -1, -1, high},
+                                       {Code::min, 3, 2}};
+  return apply_pointwise(expression, x.dtype(), {x});
 }
 
 Tensor neg(const Tensor& x) { return unary(Code::neg, x); }
@@ -213,14 +213,14 @@ Tensor greater(const Tensor& a, const Tensor& b) { return comparison(Code::gt, a
 Tensor greater_equal(const Tensor& a, const Tensor& b) { return comparison(Code::ge, a, b); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const PointwiseExpression program{
+  const PointwiseExpression expression{
       {Code::input, 0}, {Code::input, 1}, {Code::input, 2}, {Code::where, 0, 1, 2}};
-  return apply_pointwise(program, wider(a.dtype(), b.dtype()), {condition, a, b});
+  return apply_pointwise(expression, wider(a.dtype(), b.dtype()), {condition, a, b});
 }
 Tensor where(const Tensor& condition, const Tensor& a, double b) {
-  const PointwiseExpression program{
+  const PointwiseExpression expression{
       {Code::input, 0}, {Code::input, 1}, {Code::constant, -1, -1, -1, b}, {Code::where, 0, 1, 2}};
-  return apply_pointwise(program, a.dtype(), {condition, a});
+  return apply_pointwise(expression, a.dtype(), {condition, a});
 }
 
 Tensor cast(const Tensor& x, DType dtype) {

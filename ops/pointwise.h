@@ -12,28 +12,28 @@ namespace tandem::engine {
 /// one of them into the expression (plan/fuse_pointwise.h).
 class TakesExpression : public Op {
  public:
-  /// Input k of the program is input `first` + k of the op; the inputs before are the op's own. The value is
-  /// rounded to `dtype`. Throws Error on a malformed program.
-  TakesExpression(PointwiseExpression program, DType dtype, std::size_t first);
+  /// Input k of the expression is input `first` + k of the op; the inputs before are the op's own. The value
+  /// is rounded to `dtype`. Throws Error on a malformed expression.
+  TakesExpression(PointwiseExpression expression, DType dtype, std::size_t first);
   /// The same op, by the same label, with another expression.
-  virtual OpPtr with(PointwiseExpression program) const = 0;
+  virtual OpPtr with(PointwiseExpression expression) const = 0;
 
-  const PointwiseExpression program;
+  const PointwiseExpression expression;
   const DType dtype;
   const std::size_t first;
 };
 
 /// An expression evaluated element by element. Every pointwise operation is one of these, so fusing is
-/// composing programs; the fast kernel evaluates tile by tile in cache, and a composed expression gives the
-/// bits of its parts (where an intermediate had a narrower dtype, the composed program has a `cast`).
+/// composing expressions; the fast kernel evaluates tile by tile in cache, and a composed expression gives
+/// the bits of its parts (where an intermediate had a narrower dtype, the composed expression has a `cast`).
 ///
 /// Inputs broadcast to one shape by NumPy's rule, the output's. Arithmetic is in f32, or in f64 where an
 /// input or the output is f64, i32 or i64 (so i64 is exact to 2^53); the last register is stored as `dtype`.
 class PointwiseOp final : public TakesExpression {
  public:
   /// `label` is what users call it: without one, the instruction's name where there is just one ("relu").
-  PointwiseOp(PointwiseExpression program, DType dtype, std::string label = {})
-      : TakesExpression(std::move(program), dtype, 0), label_(std::move(label)) {}
+  PointwiseOp(PointwiseExpression expression, DType dtype, std::string label = {})
+      : TakesExpression(std::move(expression), dtype, 0), label_(std::move(label)) {}
   OpPtr with(PointwiseExpression expression) const override;
   std::string_view name() const override { return "pointwise"; }
   std::string attributes() const override;
@@ -54,7 +54,7 @@ DType pointwise_precision(std::span<const TensorType> inputs, DType output);
 
 /// A new expression, applied. Throws Error where `dtype` is an integer type and whole inputs may have results
 /// with a fraction: cast them to a floating dtype first.
-Tensor apply_pointwise(PointwiseExpression program, DType dtype, const Tensors& inputs,
+Tensor apply_pointwise(PointwiseExpression expression, DType dtype, const Tensors& inputs,
                        std::string label = {});
 
 }  // namespace tandem::engine

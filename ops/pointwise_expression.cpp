@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 32> kNames{
 
 static_assert(kNames.size() == static_cast<std::size_t>(Code::where) + 1 && kNames.back() == "where");
 
-// Registers below are those of the derivative's program.
+// Registers below are those of the derivative's expression.
 class Derivative {
  public:
   explicit Derivative(PointwiseBuilder& to) : to_(to) {}
@@ -126,32 +126,32 @@ std::vector<int> reads(const PointwiseTerm& i) {
   return {all.begin(), all.begin() + operands_of(i.code)};
 }
 
-int input_count(const PointwiseExpression& program) {
+int input_count(const PointwiseExpression& expression) {
   int count = 0;
-  for (const auto& i : program)
+  for (const auto& i : expression)
     if (i.code == Code::input) count = std::max(count, i.a + 1);
   return count;
 }
 
-void check(const PointwiseExpression& program) {
-  if (program.empty()) throw Error("an empty pointwise program");
-  for (int r = 0; r < static_cast<int>(program.size()); ++r) {
-    const auto& i = program[static_cast<std::size_t>(r)];
+void check(const PointwiseExpression& expression) {
+  if (expression.empty()) throw Error("an empty pointwise expression");
+  for (int r = 0; r < static_cast<int>(expression.size()); ++r) {
+    const auto& i = expression[static_cast<std::size_t>(r)];
     for (int o : reads(i))
       if (o < 0 || o >= r)
-        throw Error(
-            fmt::format("pointwise program {}: instruction {} reads register {}", to_string(program), r, o));
-    if (i.code == Code::input && i.a < 0) throw Error("pointwise program: a negative input number");
+        throw Error(fmt::format("pointwise expression {}: instruction {} reads register {}",
+                                to_string(expression), r, o));
+    if (i.code == Code::input && i.a < 0) throw Error("pointwise expression: a negative input number");
   }
 }
 
-bool stays_whole(const PointwiseExpression& program) {
+bool stays_whole(const PointwiseExpression& expression) {
   const auto is_whole = [](const PointwiseTerm& i) { return i.immediate == std::trunc(i.immediate); };
-  return std::ranges::all_of(program, [&](const PointwiseTerm& i) {
+  return std::ranges::all_of(expression, [&](const PointwiseTerm& i) {
     switch (i.code) {
       case Code::constant: return is_whole(i);
       case Code::pow: {
-        const PointwiseTerm& exponent = program[static_cast<std::size_t>(i.b)];
+        const PointwiseTerm& exponent = expression[static_cast<std::size_t>(i.b)];
         return exponent.code == Code::constant && exponent.immediate >= 0;
       }
       case Code::div: return false;
@@ -162,8 +162,8 @@ bool stays_whole(const PointwiseExpression& program) {
   });
 }
 
-bool is_cheap(const PointwiseExpression& program) {
-  return std::none_of(program.begin(), program.end(), [](const PointwiseTerm& i) {
+bool is_cheap(const PointwiseExpression& expression) {
+  return std::none_of(expression.begin(), expression.end(), [](const PointwiseTerm& i) {
     switch (i.code) {
       case Code::exp:
       case Code::log:
@@ -180,9 +180,9 @@ bool is_cheap(const PointwiseExpression& program) {
   });
 }
 
-std::string to_string(const PointwiseExpression& program) {
+std::string to_string(const PointwiseExpression& expression) {
   std::string text;
-  for (const auto& i : program) {
+  for (const auto& i : expression) {
     if (!text.empty()) text += ", ";
     switch (i.code) {
       case Code::input: text += fmt::format("in{}", i.a); break;
@@ -205,53 +205,53 @@ int PointwiseBuilder::cast(int register_, DType dtype) {
 }
 int PointwiseBuilder::emit(const PointwiseTerm& instruction) { return push(instruction); }
 
-int PointwiseBuilder::append(const PointwiseExpression& program, const std::vector<int>& inputs) {
+int PointwiseBuilder::append(const PointwiseExpression& expression, const std::vector<int>& inputs) {
   std::vector<int> to;
-  for (const auto& i : program)
+  for (const auto& i : expression)
     to.push_back(i.code == Code::input ? inputs.at(static_cast<std::size_t>(i.a)) : push(renumbered(i, to)));
   return to.back();
 }
 
 int PointwiseBuilder::push(const PointwiseTerm& instruction) {
-  const auto found =
-      std::find_if(program_.begin(), program_.end(), [&](const auto& i) { return same(i, instruction); });
-  const auto index = static_cast<int>(found - program_.begin());
-  if (found == program_.end()) program_.push_back(instruction);
+  const auto found = std::find_if(expression_.begin(), expression_.end(),
+                                  [&](const auto& i) { return same(i, instruction); });
+  const auto index = static_cast<int>(found - expression_.begin());
+  if (found == expression_.end()) expression_.push_back(instruction);
   return index;
 }
 
 PointwiseExpression PointwiseBuilder::finish(int result, std::vector<int>& inputs) const {
-  std::vector<bool> needed(program_.size(), false);
+  std::vector<bool> needed(expression_.size(), false);
   needed[static_cast<std::size_t>(result)] = true;
   inputs.clear();
-  for (std::size_t r = program_.size(); r-- > 0;) {
+  for (std::size_t r = expression_.size(); r-- > 0;) {
     if (!needed[r]) continue;
-    for (int o : reads(program_[r])) needed[static_cast<std::size_t>(o)] = true;
-    if (program_[r].code == Code::input) inputs.push_back(program_[r].a);
+    for (int o : reads(expression_[r])) needed[static_cast<std::size_t>(o)] = true;
+    if (expression_[r].code == Code::input) inputs.push_back(expression_[r].a);
   }
   std::sort(inputs.begin(), inputs.end());
 
   PointwiseBuilder packed;
-  std::vector<int> to(program_.size(), -1);
+  std::vector<int> to(expression_.size(), -1);
   for (std::size_t r = 0; r <= static_cast<std::size_t>(result); ++r) {
     if (!needed[r]) continue;
-    PointwiseTerm i = renumbered(program_[r], to);
+    PointwiseTerm i = renumbered(expression_[r], to);
     if (i.code == Code::input)
       i.a = static_cast<int>(std::find(inputs.begin(), inputs.end(), i.a) - inputs.begin());
     to[r] = packed.push(i);
   }
-  return packed.program_;
+  return packed.expression_;
 }
 
-bool differentiate(const PointwiseExpression& program, int input, bool rounded, PointwiseBuilder& builder,
+bool differentiate(const PointwiseExpression& expression, int input, bool rounded, PointwiseBuilder& builder,
                    int& result) {
-  const Code last = program.back().code;
+  const Code last = expression.back().code;
   const bool by_output = !rounded || (last != Code::elu && last != Code::selu);
-  const int inputs = input_count(program);
+  const int inputs = input_count(expression);
   std::vector<int> value;     // of each register, in the builder
   std::vector<bool> depends;  // on the input
-  for (const auto& i : program) {
-    if (value.size() + 1 == program.size() && by_output)
+  for (const auto& i : expression) {
+    if (value.size() + 1 == expression.size() && by_output)
       value.push_back(builder.input(inputs));  // the output
     else
       value.push_back(i.code == Code::input ? builder.input(i.a) : builder.emit(renumbered(i, value)));
@@ -260,13 +260,13 @@ bool differentiate(const PointwiseExpression& program, int input, bool rounded, 
     depends.push_back(any);
   }
 
-  std::vector<int> gradient(program.size(), -1);
+  std::vector<int> gradient(expression.size(), -1);
   gradient.back() = builder.input(inputs + 1);
   const auto accumulate = [&](int& sum, int g) { sum = sum < 0 ? g : builder.emit({Code::add, sum, g}); };
   Derivative derivative(builder);
   result = -1;
-  for (std::size_t r = program.size(); r-- > 0;) {
-    const auto& i = program[r];
+  for (std::size_t r = expression.size(); r-- > 0;) {
+    const auto& i = expression[r];
     if (gradient[r] < 0 || !depends[r]) continue;
     if (i.code == Code::input) accumulate(result, gradient[r]);
     const std::vector<int> operands = reads(i);

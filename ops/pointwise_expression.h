@@ -65,47 +65,47 @@ struct PointwiseTerm {
 /// The registers an instruction reads.
 std::vector<int> reads(const PointwiseTerm& instruction);
 
-/// A straight-line program; its value is its last register.
+/// A straight-line expression; its value is its last register.
 using PointwiseExpression = std::vector<PointwiseTerm>;
 
 /// 1 + the highest input number.
-int input_count(const PointwiseExpression& program);
+int input_count(const PointwiseExpression& expression);
 /// Throws Error on an operand that does not precede its instruction.
-void check(const PointwiseExpression& program);
+void check(const PointwiseExpression& expression);
 /// Does an element cost no more than to read it from memory? So without exponentials and the like.
-bool is_cheap(const PointwiseExpression& program);
+bool is_cheap(const PointwiseExpression& expression);
 /// Are the values of whole numbers whole? So without quotients, roots, exponentials and fractions.
-bool stays_whole(const PointwiseExpression& program);
+bool stays_whole(const PointwiseExpression& expression);
 /// "in0, 2, mul(0, 1)"
-std::string to_string(const PointwiseExpression& program);
+std::string to_string(const PointwiseExpression& expression);
 
-/// Writes a program instruction by instruction; an instruction it has already is not repeated.
+/// Writes a expression instruction by instruction; an instruction it has already is not repeated.
 class PointwiseBuilder {
  public:
   int input(int index);
   int constant(double value);
   int cast(int register_, DType dtype);
   int emit(const PointwiseTerm& instruction);
-  /// Appends `program` with its inputs replaced by registers of this one; gives the register of its value.
-  int append(const PointwiseExpression& program, const std::vector<int>& inputs);
+  /// Appends `expression` with its inputs replaced by registers of this one; gives the register of its value.
+  int append(const PointwiseExpression& expression, const std::vector<int>& inputs);
 
-  /// The program that ends in register `result`, without what that does not need. `inputs` receives the
-  /// input numbers that are left: input i of the program is what was input `inputs[i]`.
+  /// The expression that ends in register `result`, without what that does not need. `inputs` receives the
+  /// input numbers that are left: input i of the expression is what was input `inputs[i]`.
   PointwiseExpression finish(int result, std::vector<int>& inputs) const;
 
  private:
   int push(const PointwiseTerm& instruction);
-  PointwiseExpression program_;
+  PointwiseExpression expression_;
 };
 
-/// The derivative of a program: one that gives the gradient of input `input` from the program's inputs, then
-/// its output (input number n), then the output's gradient (n+1). Returns false where it is zero everywhere.
-/// Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt, elu, selu), so
-/// that the input's memory is free; but the slopes of elu and selu, differences from it, not where it is
-/// `rounded` to fewer digits than arithmetic has. At a kink: relu and abs give 0, of equal operands max and
-/// min take the first. floor has none. pow by its base is 0 where the exponent is, by its exponent where the
-/// base is and the exponent is not negative: as PyTorch.
-bool differentiate(const PointwiseExpression& program, int input, bool rounded, PointwiseBuilder& builder,
+/// The derivative of a expression: one that gives the gradient of input `input` from the expression's inputs,
+/// then its output (input number n), then the output's gradient (n+1). Returns false where it is zero
+/// everywhere. Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt, elu,
+/// selu), so that the input's memory is free; but the slopes of elu and selu, differences from it, not where
+/// it is `rounded` to fewer digits than arithmetic has. At a kink: relu and abs give 0, of equal operands max
+/// and min take the first. floor has none. pow by its base is 0 where the exponent is, by its exponent where
+/// the base is and the exponent is not negative: as PyTorch.
+bool differentiate(const PointwiseExpression& expression, int input, bool rounded, PointwiseBuilder& builder,
                    int& result);
 
 }  // namespace tandem::engine

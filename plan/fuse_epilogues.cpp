@@ -13,10 +13,10 @@ namespace tandem::engine {
 namespace {
 
 struct Fused {
-  NodeId product, expression;
-  NodeId place;                   // one of the two
-  PointwiseExpression program;    // its input 0 is the product's result
-  std::vector<ValueId> others{};  // its other inputs
+  NodeId product, pointwise;
+  NodeId place;                    // one of the two
+  PointwiseExpression expression;  // its input 0 is the product's result
+  std::vector<ValueId> others{};   // its other inputs
 };
 
 class EpilogueFusion {
@@ -46,11 +46,11 @@ class EpilogueFusion {
 
   void write(const Fused& f, GraphRewrite& rewrite) const {
     const Node& product = g_.node(f.product);
-    Node node = g_.node(f.expression);
+    Node node = g_.node(f.pointwise);
     std::vector<ValueId> inputs = product.inputs;
     inputs.insert(inputs.end(), f.others.begin(), f.others.end());
     const auto op =
-        std::make_shared<EpilogueOp>(product.op, product.inputs.size(), f.program, node.op->label());
+        std::make_shared<EpilogueOp>(product.op, product.inputs.size(), f.expression, node.op->label());
     node.tag = product.tag;
     rewrite.copy(node, op, rewrite.now(inputs));
   }
@@ -113,7 +113,7 @@ class EpilogueFusion {
       registers.push_back(builder.input(input));
     }
     std::vector<int> used;
-    fused.program = builder.finish(builder.append(expression.program, registers), used);
+    fused.expression = builder.finish(builder.append(expression.expression, registers), used);
     if (used.size() != 1 + fused.others.size()) return std::nullopt;  // it does not need all that it reads
     return fused;
   }

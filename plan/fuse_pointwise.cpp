@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMaxInputs = 12, kMaxInstructions = 48;
 
 struct Expression {
-  PointwiseExpression program;
+  PointwiseExpression expression;
   std::vector<ValueId> inputs;
 };
 
@@ -39,7 +39,7 @@ class Fusion {
       const Node& node = g_.node(n);
       if (!needed[at(n)]) continue;
       const std::vector<ValueId> all = inputs_of(n);
-      const OpPtr op = all == node.inputs ? node.op : reader(n)->with(expressions_[at(n)]->program);
+      const OpPtr op = all == node.inputs ? node.op : reader(n)->with(expressions_[at(n)]->expression);
       rewrite.copy(node, op, rewrite.now(all));
     }
     return rewrite.take();
@@ -80,7 +80,7 @@ class Fusion {
   std::pair<std::vector<ValueId>, Expression> parts(NodeId n) const {
     const auto& inputs = g_.node(n).inputs;
     const auto middle = inputs.begin() + static_cast<std::ptrdiff_t>(reader(n)->first);
-    return {{inputs.begin(), middle}, {reader(n)->program, {middle, inputs.end()}}};
+    return {{inputs.begin(), middle}, {reader(n)->expression, {middle, inputs.end()}}};
   }
 
   // That of node n with all that it can take in.
@@ -114,7 +114,7 @@ class Fusion {
   bool same_size(NodeId p, NodeId n) const {
     const Types operands = g_.types(g_.node(n).inputs);
     const auto* op = reader(n);
-    const auto value = PointwiseOp(op->program, op->dtype).infer(std::span(operands).subspan(op->first));
+    const auto value = PointwiseOp(op->expression, op->dtype).infer(std::span(operands).subspan(op->first));
     return g_.type(g_.node(p).outputs[0]).shape == value[0].shape;
   }
 
@@ -203,7 +203,7 @@ class Fusion {
     if (!pointwise(p) || !expressions_[at(p)] || !same_size(p, n)) return false;  // or not met yet
     const Tag &a = g_.node(p).tag, &b = g_.node(n).tag;
     return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.microbatch == b.microbatch &&
-           is_cheap(expressions_[at(p)]->program);
+           is_cheap(expressions_[at(p)]->expression);
   }
 
   // `outer`, with a value of type `output`, whose input i is what p makes, with p's expression in its place.
@@ -231,12 +231,13 @@ class Fusion {
                                                  result.inputs.begin())));
       return list;
     };
-    int value = builder.append(inner.program, registers(inner.inputs, -1));
-    if (made != arithmetic && !is_comparison(inner.program.back().code)) value = builder.cast(value, made);
-    const int last = builder.append(outer.program, registers(outer.inputs, value));
+    int value = builder.append(inner.expression, registers(inner.inputs, -1));
+    if (made != arithmetic && !is_comparison(inner.expression.back().code)) value = builder.cast(value, made);
+    const int last = builder.append(outer.expression, registers(outer.inputs, value));
     std::vector<int> used;
-    result.program = builder.finish(last, used);
-    if (result.program.size() > kMaxInstructions || used.size() != result.inputs.size()) return std::nullopt;
+    result.expression = builder.finish(last, used);
+    if (result.expression.size() > kMaxInstructions || used.size() != result.inputs.size())
+      return std::nullopt;
     return result;
   }
 

@@ -64,9 +64,9 @@ class Mixing {
   // An expression says what it gives; one that gave f32 gives what it is given. Casts are the user's.
   OpPtr following(const Node& n, const std::vector<ValueId>& inputs) const {
     const auto* pointwise = as<PointwiseOp>(n);
-    if (!pointwise || !any_low(inputs) || pointwise->dtype != DType::f32 || pointwise->program.size() < 2)
+    if (!pointwise || !any_low(inputs) || pointwise->dtype != DType::f32 || pointwise->expression.size() < 2)
       return n.op;
-    return std::make_shared<PointwiseOp>(pointwise->program, low_, pointwise->label());
+    return std::make_shared<PointwiseOp>(pointwise->expression, low_, pointwise->label());
   }
 
   bool any_low(const std::vector<ValueId>& values) const {

@@ -9,7 +9,7 @@ namespace {
 
 bool is_relu(const Op& op) {
   const auto* p = dynamic_cast<const PointwiseOp*>(&op);
-  return p && p->program == PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
+  return p && p->expression == PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
 }
 
 }  // namespace

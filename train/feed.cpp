@@ -126,7 +126,7 @@ void TestFeed::deliver(const std::string& name, std::int64_t, const RankContext&
     const auto model = static_cast<std::int64_t>(m);
     if (name == "correct")
       correct_[m] += static_cast<std::int64_t>(load_element(DType::i32, value.data(), model));
-    if (name == "finite" &&
+    if (name == "non_finite" &&
         load_element(floating_dtype(value.size(), correct_.size()), value.data(), model) != 0)
       throw Error(fmt::format(
           "the trained network{} gives values that are not finite; lower the learning rate, or look at the data",

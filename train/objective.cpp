@@ -59,7 +59,7 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
       throw Error(fmt::format("objective.correct gives {}; it must be a count of samples, i32 []",
                               correct ? to_string(correct.type()) : "nothing"));
     trace.result("correct", correct);
-    trace.result("finite", sum(scale(output, 0)));  // 0, or else NaN
+    trace.result("non_finite", sum(scale(output, 0)));  // 0, or else NaN
   }
   for (const auto& [path, p] : model.named_parameters())
     if (graph.find_state(path) < 0) graph.add_state({path, p->tensor.type(), p->trained});

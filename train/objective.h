@@ -23,8 +23,8 @@ struct Objective {
 Objective classification(double label_smoothing = 0);
 
 /// The forward graph of a model on so many samples of a dataset: inputs "data", "labels" and, where samples
-/// have several labels, "weights"; results "loss" when training, and otherwise "correct" and "finite", which
-/// is 0 unless an output is NaN or infinite. What the model does not use is carried along. The model is
+/// have several labels, "weights"; results "loss" when training, and otherwise "correct" and "non_finite",
+/// which is 0 unless an output is NaN or infinite. What the model does not use is carried along. The model is
 /// traced in training or in evaluation, and then left as it was.
 engine::Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective,
                             std::int64_t samples, bool training);

@@ -44,8 +44,8 @@ class PointwiseKernel final : public Kernel {
 KernelPtr make_pointwise_cpu(const KernelSpec& spec) {
   if (pointwise_precision(spec.inputs, spec.outputs[0].dtype) == DType::f64) return nullptr;
   if (spec.outputs[0].elements() == 0) return make_kernel([](const Launch&) {});
-  auto expression =
-      TiledExpression::make(static_cast<const PointwiseOp&>(spec.op).program, spec.inputs, spec.outputs[0]);
+  auto expression = TiledExpression::make(static_cast<const PointwiseOp&>(spec.op).expression, spec.inputs,
+                                          spec.outputs[0]);
   if (!expression) return nullptr;
   return std::make_unique<PointwiseKernel>(std::move(*expression), spec);
 }

@@ -25,11 +25,11 @@ struct TiledExpression::Run {
   float* shown;
 };
 
-std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& program,
+std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& expression,
                                                      std::span<const TensorType> inputs,
                                                      const TensorType& output) {
   for (std::int64_t most = kTile; most >= 64; most /= 2) {
-    TiledExpression tiled(program, inputs, output, most);
+    TiledExpression tiled(expression, inputs, output, most);
     for (const auto& walk : tiled.walks_)
       if (!walk.fits()) return std::nullopt;
     tiled.find_numbers();
@@ -39,9 +39,9 @@ std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& 
   return std::nullopt;
 }
 
-TiledExpression::TiledExpression(const PointwiseExpression& program, std::span<const TensorType> inputs,
+TiledExpression::TiledExpression(const PointwiseExpression& expression, std::span<const TensorType> inputs,
                                  const TensorType& output, std::int64_t most)
-    : most_(most), program_(program), out_(output), places_(program.size()) {
+    : most_(most), expression_(expression), out_(output), places_(expression.size()) {
   for (const auto& t : inputs) {
     walks_.emplace_back(t.shape, out_.shape);
     dtypes_.push_back(t.dtype);
@@ -137,11 +137,11 @@ void TiledExpression::run_step(const Step& step, const Run& run, std::int64_t be
 // The constants that every reader takes as one number: a second operand that varies stands beside them.
 void TiledExpression::find_numbers() {
   const auto is_constant = [&](int r) {
-    return program_[static_cast<std::size_t>(r)].code == Code::constant;
+    return expression_[static_cast<std::size_t>(r)].code == Code::constant;
   };
-  std::vector<bool> number(program_.size());
-  for (std::size_t r = 0; r + 1 < program_.size(); ++r) number[r] = is_constant(static_cast<int>(r));
-  for (const PointwiseTerm& i : program_) {
+  std::vector<bool> number(expression_.size());
+  for (std::size_t r = 0; r + 1 < expression_.size(); ++r) number[r] = is_constant(static_cast<int>(r));
+  for (const PointwiseTerm& i : expression_) {
     const std::vector<int> all = reads(i);
     for (std::size_t k = 0; k < all.size(); ++k) {
       const bool choice = i.code == Code::where;
@@ -150,10 +150,10 @@ void TiledExpression::find_numbers() {
       if (!alone) number[static_cast<std::size_t>(all[k])] = false;
     }
   }
-  for (std::size_t r = 0; r < program_.size(); ++r) {
+  for (std::size_t r = 0; r < expression_.size(); ++r) {
     if (!number[r]) continue;
     places_[r] = {Place::number, static_cast<int>(numbers_.size())};
-    numbers_.push_back(static_cast<float>(program_[r].immediate));
+    numbers_.push_back(static_cast<float>(expression_[r].immediate));
   }
 }
 
@@ -173,20 +173,20 @@ void TiledExpression::find_repeating() {
     if (repeats.back()) common = std::lcm(common, f->period);
   }
   tile_ = most_ / common * common;
-  for (const auto& i : program_) {
+  for (const auto& i : expression_) {
     const std::vector<int> operands = reads(i);
     repeats_.push_back(i.code == Code::input ? repeats[static_cast<std::size_t>(i.a)]
                                              : std::all_of(operands.begin(), operands.end(), [&](int o) {
                                                  return repeats_[static_cast<std::size_t>(o)];
                                                }));
   }
-  last_use_.assign(program_.size(), program_.size());  // of what is never read: the result
-  for (std::size_t r = 0; r < program_.size(); ++r)
-    for (int o : reads(program_[r])) last_use_[static_cast<std::size_t>(o)] = r;
-  for (std::size_t r = 0; r < program_.size(); ++r)
-    for (int o : reads(program_[r]))
+  last_use_.assign(expression_.size(), expression_.size());  // of what is never read: the result
+  for (std::size_t r = 0; r < expression_.size(); ++r)
+    for (int o : reads(expression_[r])) last_use_[static_cast<std::size_t>(o)] = r;
+  for (std::size_t r = 0; r < expression_.size(); ++r)
+    for (int o : reads(expression_[r]))
       if (!repeats_[r] && repeats_[static_cast<std::size_t>(o)])
-        last_use_[static_cast<std::size_t>(o)] = program_.size();
+        last_use_[static_cast<std::size_t>(o)] = expression_.size();
 }
 
 // A slot for register `r`, after those it is the last to read are free.
@@ -199,7 +199,7 @@ bool TiledExpression::take_slot(std::size_t r) {
 }
 
 void TiledExpression::release_operands(std::size_t r) {
-  std::vector<int> operands = reads(program_[r]);
+  std::vector<int> operands = reads(expression_[r]);
   std::sort(operands.begin(), operands.end());
   operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
   for (int o : operands)
@@ -209,19 +209,19 @@ void TiledExpression::release_operands(std::size_t r) {
 }
 
 TiledExpression::Step TiledExpression::step(std::size_t r, const std::vector<Place>& operands) const {
-  Step s{program_[r], {}, places_[r], Code::input, false};
+  Step s{expression_[r], {}, places_[r], Code::input, false};
   std::copy(operands.begin(), operands.end(), s.from.begin());
   return s;
 }
 
 std::vector<TiledExpression::Place> TiledExpression::operands_of_register(std::size_t r) const {
   std::vector<Place> operands;
-  for (int o : reads(program_[r])) operands.push_back(places_[static_cast<std::size_t>(o)]);
+  for (int o : reads(expression_[r])) operands.push_back(places_[static_cast<std::size_t>(o)]);
   return operands;
 }
 
 bool TiledExpression::place_once() {
-  for (std::size_t r = 0; r < program_.size(); ++r) {
+  for (std::size_t r = 0; r < expression_.size(); ++r) {
     if (!repeats_[r] || places_[r].kind == Place::number) continue;
     const auto operands = operands_of_register(r);
     if (!take_slot(r)) return false;
@@ -232,8 +232,8 @@ bool TiledExpression::place_once() {
 
 bool TiledExpression::place_each() {
   std::int64_t last = -1;  // the register of the last step, while that is one instruction
-  for (std::size_t r = 0; r < program_.size(); ++r) {
-    const PointwiseTerm& i = program_[r];
+  for (std::size_t r = 0; r < expression_.size(); ++r) {
+    const PointwiseTerm& i = expression_[r];
     const auto k = static_cast<std::size_t>(i.a);
     if (repeats_[r]) continue;
     if (i.code == Code::input && walks_[k].contiguous() && dtypes_[k] == DType::f32) {
@@ -242,7 +242,7 @@ bool TiledExpression::place_each() {
       continue;
     }
     const auto operands = operands_of_register(r);
-    if (r + 1 == program_.size() && out_.dtype == DType::f32)
+    if (r + 1 == expression_.size() && out_.dtype == DType::f32)
       places_[r] = {Place::output, 0};
     else if (!take_slot(r))
       return false;
@@ -258,7 +258,7 @@ bool TiledExpression::place_each() {
 
 // Makes the last step, which computes register p, compute register r as well, if r alone reads p.
 bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
-  const PointwiseTerm &first = program_[p], &second = program_[r];
+  const PointwiseTerm &first = expression_[p], &second = expression_[r];
   const std::vector<int> operands = reads(second);
   const auto is_p = [&](int o) { return static_cast<std::size_t>(o) == p; };
   if (!pairs_first(first.code) || !pairs_second(second.code) || last_use_[p] != r ||

@@ -18,7 +18,7 @@ class TiledExpression {
  public:
   /// The expression's value is of type `output`, rounded to its dtype. None where an input's broadcasting
   /// takes too many loops, or the expression too many registers.
-  static std::optional<TiledExpression> make(const PointwiseExpression& program,
+  static std::optional<TiledExpression> make(const PointwiseExpression& expression,
                                              std::span<const TensorType> inputs, const TensorType& output);
 
   std::int64_t elements() const { return out_.elements(); }
@@ -52,7 +52,7 @@ class TiledExpression {
   struct Run;  // one thread's
   using Visitor = std::function<void(std::int64_t begin, std::int64_t n, const float* values)>;
 
-  TiledExpression(const PointwiseExpression& program, std::span<const TensorType> inputs,
+  TiledExpression(const PointwiseExpression& expression, std::span<const TensorType> inputs,
                   const TensorType& output, std::int64_t most);
   void show(const void* const* in, std::int64_t begin, std::int64_t end, const Visitor& visitor) const;
   template <class F> void each_tile(Run& run, std::int64_t begin, std::int64_t end, const F& done) const;
@@ -71,7 +71,7 @@ class TiledExpression {
   bool join_pair(std::size_t p, std::size_t r);
 
   std::int64_t most_;  // elements of a tile; a slot has room for them
-  PointwiseExpression program_;
+  PointwiseExpression expression_;
   TensorType out_;
   std::vector<BroadcastWalk> walks_;  // per input
   std::vector<DType> dtypes_;         // per input

@@ -26,18 +26,21 @@ template <class T> T round_to(DType dtype, T value) {
 template <class T> class ReferencePointwise final : public Kernel {
  public:
   explicit ReferencePointwise(const KernelSpec& spec)
-      : program_(static_cast<const PointwiseOp&>(spec.op).program),
+      : expression_(static_cast<const PointwiseOp&>(spec.op).expression),
         types_(spec.inputs.begin(), spec.inputs.end()),
         out_(spec.outputs[0]) {
     for (const auto& t : types_) strides_.push_back(broadcast_strides(t.shape, out_.shape));
   }
-  std::int64_t workspace() const override { return static_cast<std::int64_t>(program_.size() * sizeof(T)); }
+  std::int64_t workspace() const override {
+    return static_cast<std::int64_t>(expression_.size() * sizeof(T));
+  }
   void run(const Launch& l) const override {
     T* registers = static_cast<T*>(l.workspace);
     const std::int64_t n = out_.elements();
     for (std::int64_t i = 0; i < n; ++i) {
-      for (std::size_t r = 0; r < program_.size(); ++r) registers[r] = value(program_[r], registers, l, i);
-      store_from(out_.dtype, l.out[0], i, registers[program_.size() - 1]);
+      for (std::size_t r = 0; r < expression_.size(); ++r)
+        registers[r] = value(expression_[r], registers, l, i);
+      store_from(out_.dtype, l.out[0], i, registers[expression_.size() - 1]);
     }
   }
 
@@ -61,7 +64,7 @@ template <class T> class ReferencePointwise final : public Kernel {
     return result;
   }
 
-  PointwiseExpression program_;
+  PointwiseExpression expression_;
   Types types_;
   TensorType out_;
   std::vector<Strides> strides_;

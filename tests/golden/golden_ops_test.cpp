@@ -111,7 +111,7 @@ TEST(GoldenOps, CoverAllOpsAndAllPointwiseTerms) {
     for (const Node& node : graph.nodes()) {
       covered.emplace(node.op->name());
       if (const auto* expression = as<PointwiseOp>(node))
-        for (const PointwiseTerm& i : expression->program)
+        for (const PointwiseTerm& i : expression->expression)
           covered.insert("instruction " + std::string(name_of(i.code)));
     }
   }

@@ -32,8 +32,8 @@ OpPtr in_double(const OpPtr& op) {
   const auto* expression = dynamic_cast<const TakesExpression*>(op.get());
   if (!expression || !is_floating(expression->dtype)) return op;
   if (expression->name() == "pointwise")
-    return std::make_shared<PointwiseOp>(expression->program, DType::f64);
-  return std::make_shared<BatchNormSumsOp>(expression->program, DType::f64);
+    return std::make_shared<PointwiseOp>(expression->expression, DType::f64);
+  return std::make_shared<BatchNormSumsOp>(expression->expression, DType::f64);
 }
 
 // A node as a graph of its own, whose arguments are the node's inputs, each once.
@@ -71,7 +71,7 @@ std::map<ValueId, Tensor> arguments_of(const TracedCase& alone, const Node& node
 bool jumps(const Op& op) {
   if (op.name() == "first_extreme") return true;
   const auto* expression = dynamic_cast<const TakesExpression*>(&op);
-  return expression && std::any_of(expression->program.begin(), expression->program.end(),
+  return expression && std::any_of(expression->expression.begin(), expression->expression.end(),
                                    [](const auto& i) { return i.code == PointwiseCode::floor; });
 }
 

@@ -75,7 +75,7 @@ std::set<std::string> ops_of(const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     ops.emplace(node.op->name());
     if (const auto* expression = as<PointwiseOp>(node))
-      for (const PointwiseTerm& i : expression->program)
+      for (const PointwiseTerm& i : expression->expression)
         ops.insert("instruction " + std::string(name_of(i.code)));
   }
   return ops;
