@@ -129,7 +129,7 @@ void compare_steps(const fs::path& folder, const StateDict& state, int rounds) {
 }
 
 void measure(const Options& options) {
-  const test::TemporaryDirectory folder(options.directory);
+  const testing::TemporaryDirectory folder(options.directory);
   const auto state = some_state(options.tensors);
   compare_speeds(folder.path(), state, options.rounds);
   compare_steps(folder.path(), state, options.rounds);

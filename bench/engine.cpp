@@ -125,19 +125,19 @@ void report_overhead(const std::string& what, const Program& plan) {
   Runner r(with_op(plan, std::make_shared<Busy>(0)));
   constexpr std::int64_t kBatches = 50;
   run(r.backend, kBatches);
-  const long before = test::allocations();
+  const long before = testing::allocations();
   const double seconds = fastest(10, [&] { run(r.backend, kBatches); });
   report(what,
          seconds / static_cast<double>(kBatches * static_cast<std::int64_t>(plan.instructions.size())) * 1e6,
          "us", 0.5);
-  report("  allocations while running", static_cast<double>(test::allocations() - before), "", 0);
+  report("  allocations while running", static_cast<double>(testing::allocations() - before), "", 0);
 }
 
 /// One lane computes in 1,000 short steps, another waits for the last of them.
 void report_waiting() {
   constexpr double kStep = 20e-6;
   constexpr int kSteps = 1000, kUnits = 10;
-  test::ScheduleBuilder b;
+  testing::ScheduleBuilder b;
   InstructionId last = -1;
   for (int i = 0; i < kSteps; ++i) last = b.add({.name = fmt::format("step {}", i), .lane = b.lane(0)});
   b.add({.name = "wait", .lane = b.lane(0, LaneKind::compute, 1), .waits = {{last, 0}}});
@@ -166,7 +166,7 @@ void report_waiting() {
 }
 
 Program chain(int steps) {
-  test::ScheduleBuilder b;
+  testing::ScheduleBuilder b;
   MemberId before = -1;
   for (int i = 0; i < steps; ++i) {
     const MemberId x = b.value(fmt::format("x{}", i), 0, 1024);

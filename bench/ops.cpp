@@ -40,11 +40,11 @@ double measure(const Options& options, const Op& op, const Types& inputs) {
   const Types outputs = op.infer(inputs);
   const KernelAlone kernel(op, inputs, outputs, options.threads);
   const double seconds = kernel.fastest(0.3);
-  const long before = test::allocations();
+  const long before = testing::allocations();
   kernel.run();
   const Work work = op.cost(inputs, outputs);
   fmt::print("{:9.3f} ms {:6.0f} GFLOP/s {:5.0f} GB/s {:3} new  {}\n", 1e3 * seconds,
-             work.flops / seconds / 1e9, work.bytes / seconds / 1e9, test::allocations() - before, text);
+             work.flops / seconds / 1e9, work.bytes / seconds / 1e9, testing::allocations() - before, text);
   return seconds;
 }
 

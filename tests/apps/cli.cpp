@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 const std::string kTrain = TANDEM_BIN "/train_cifar --synthetic-train 640 --synthetic-test 100 -b 64 ";
 const std::vector<Ending> kEndings{{"INT", "interrupted", 130}, {"TERM", "terminated", 143}};
@@ -41,4 +41,4 @@ std::vector<nlohmann::json> Cli::metrics(const std::string& output) const {
   return read_json_lines(file(output + "/metrics.jsonl"));
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -10,7 +10,7 @@
 #include "temporary_directory.h"
 #include "test_files.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 /// How a command ended, and what it said.
 struct Ended {
   int status = -1;  ///< exit status, or 128 + signal
@@ -43,4 +43,4 @@ class Cli : public ::testing::Test {
   const TemporaryDirectory directory_;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 using nlohmann::json;
@@ -155,4 +155,4 @@ TEST_F(CliData, TeamsHaveTheRequestedSizeUnderAnyOpenMPSettings) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -8,7 +8,7 @@
 #include "cli.h"
 #include "event_reader.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -193,4 +193,4 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -3,7 +3,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 using CliMessages = Cli;
@@ -68,4 +68,4 @@ TEST_F(CliMessages, TheProgressBarStaysOnOneLine) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

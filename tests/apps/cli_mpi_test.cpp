@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 using CliMpi = Cli;
@@ -162,4 +162,4 @@ TEST_F(CliMpi, ASignalToOneRankEndsAllWithItsStatus) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -3,7 +3,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
@@ -40,4 +40,4 @@ class Resume : public Cli {
   }
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -1,7 +1,7 @@
 // Runs that end and go on are the runs that did not end, bit for bit, in every way of training.
 #include "cli_resume.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 struct Setting {
@@ -89,4 +89,4 @@ TEST_F(Resume, TheSameCommandGivesTheSameBitsTenTimes) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -7,7 +7,7 @@
 #include <tandem/core/base/checksum.h>
 #include <tandem/train/checkpoint_manifest.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -229,4 +229,4 @@ TEST_F(Resume, RanksWithDifferentCheckpointsAreRefused) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

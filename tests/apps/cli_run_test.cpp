@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 using CliRun = Cli;
@@ -225,4 +225,4 @@ TEST_F(CliRun, SimulationWritesAProgramThatTheToolsRead) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

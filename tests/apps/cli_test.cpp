@@ -6,7 +6,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,7 +100,8 @@ TEST_F(Cli, RefusesNumbersOutOfRange) {
   expect_refused(kTrain + "--simulate --steps 100000000",
                  {"--steps 100000000", "to simulate", "instructions per batch"});
   expect_refused(kTrain + "--simulate -b 6400", {"--batch-size 6400", "640 images"});
-  const std::string sim = kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
+  const std::string sim =
+      kTandem + "sim " + write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   expect_refused(sim + " --batches 0", {"--batches 0", "at least 1"});
   for (const std::string batches : {"10000001", "9223372036854775807"})
     expect_refused(sim + " --batches " + batches,
@@ -272,4 +273,4 @@ TEST_F(Cli, RefusesBadPrograms) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -4,14 +4,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "toml_text.h"
 #include "expect_error.h"
 #include "seed.h"
+#include "toml_text.h"
 
 namespace tandem::apps {
 namespace {
 
-using test::expect_error;
+using testing::expect_error;
 using Words = std::vector<std::string>;
 using nlohmann::ordered_json;
 
@@ -62,15 +62,15 @@ TEST(TomlText, NumbersThatTomlDoesNotHaveAreRead) {
 }
 
 TEST(TomlText, WhatIsWrittenIsRead) {
-  auto rng = test::generator("strings");
+  auto rng = testing::generator("strings");
   for (int i = 0; i < 1000; ++i) {
     std::string value;
-    for (int n = test::draw_int(rng, 0, 12); n > 0; --n)
+    for (int n = testing::draw_int(rng, 0, 12); n > 0; --n)
       value +=
           Words{"\"", "'",  "\\",   "#",    ",", "=", "[",        "]",           "\n",
                 "\r", "\t", "\x01", "\x7f", " ", "a", "\xc3\xa9", "\xe2\x80\xa8"}[static_cast<std::size_t>(
-              test::draw_int(rng, 0, 16))];
-    const double number = test::draw_int(rng, -1000, 1000) * 1e-7;
+              testing::draw_int(rng, 0, 16))];
+    const double number = testing::draw_int(rng, -1000, 1000) * 1e-7;
     const auto entries =
         read_toml(to_toml(ordered_json{{"z", value}, {"list", {value, value}}, {"number", number}}));
     ASSERT_EQ(3u, entries.size());
@@ -125,12 +125,12 @@ TEST(TomlText, AnythingElseIsRefusedByItsLine) {
 }
 
 TEST(TomlText, NoBytesAreTooStrange) {
-  auto rng = test::generator("bytes");
+  auto rng = testing::generator("bytes");
   for (int i = 0; i < 20'000; ++i) {
     std::string text;
-    for (int n = test::draw_int(rng, 0, 30); n > 0; --n)
-      text += test::draw_bool(rng, 0.2) ? static_cast<char>(test::draw_int(rng, 0, 255))
-                                        : "ab=[],\"'\\\n #1.{}-"[test::draw_int(rng, 0, 16)];
+    for (int n = testing::draw_int(rng, 0, 30); n > 0; --n)
+      text += testing::draw_bool(rng, 0.2) ? static_cast<char>(testing::draw_int(rng, 0, 255))
+                                           : "ab=[],\"'\\\n #1.{}-"[testing::draw_int(rng, 0, 16)];
     try {
       for (const TomlEntry& e : read_toml(text)) EXPECT_FALSE(e.values.empty()) << text;
     } catch (const Error&) {

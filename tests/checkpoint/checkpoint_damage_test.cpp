@@ -13,16 +13,11 @@
 #include "temporary_directory.h"
 #include "test_files.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;
-using test::checkpoint_files;
-using test::expect_error;
-using test::newest_step;
-using test::read_file;
-using test::write_file;
 
 class DamagedCheckpoints : public ::testing::Test {
  protected:
@@ -39,8 +34,8 @@ class DamagedCheckpoints : public ::testing::Test {
     EXPECT_NE(std::string::npos, damaged[0].find("step-20")) << what << ": " << damaged[0];
   }
   std::string of_20(const std::string& name) const { return parent_.file("step-20/" + name); }
-  test::TemporaryDirectory parent_;
-  test::FaultyFiles files_{test::Fault::none, -1};  // which does not wait for the disk
+  TemporaryDirectory parent_;
+  FaultyFiles files_{Fault::none, -1};  // which does not wait for the disk
   CheckpointStore store_{parent_.path(), {}, files_};
 };
 
@@ -58,7 +53,7 @@ TEST_F(DamagedCheckpoints, EveryFlippedBitOfTheManifestIsFound) {
   const std::string manifest = read_file(of_20(kManifest));
   ASSERT_NE(std::string::npos, manifest.find("\"score\": 20.5"));
   for (std::size_t bit = 0; bit < 8 * manifest.size(); ++bit) {
-    write_file(of_20(kManifest), test::with_flipped_bit(manifest, bit));
+    write_file(of_20(kManifest), with_flipped_bit(manifest, bit));
     expect_passed_over("bit " + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8));
   }
   write_file(of_20(kManifest), manifest);
@@ -66,11 +61,11 @@ TEST_F(DamagedCheckpoints, EveryFlippedBitOfTheManifestIsFound) {
 }
 
 TEST_F(DamagedCheckpoints, AThousandFlippedBitsOfTheFilesAreFound) {
-  auto rng = test::generator("flips");
+  auto rng = generator("flips");
   for (int i = 0; i < 1000; ++i) {
     const std::string file = of_20(i % 2 ? "model" : "optimizer"), before = read_file(file);
-    const int bit = test::draw_int(rng, 0, 8 * static_cast<int>(before.size()) - 1);
-    write_file(file, test::with_flipped_bit(before, static_cast<std::size_t>(bit)));
+    const int bit = draw_int(rng, 0, 8 * static_cast<int>(before.size()) - 1);
+    write_file(file, with_flipped_bit(before, static_cast<std::size_t>(bit)));
     expect_passed_over(file + " bit " + std::to_string(bit % 8) + " of byte " + std::to_string(bit / 8));
     write_file(file, before);
   }
@@ -178,4 +173,4 @@ TEST_F(DamagedCheckpoints, StayUntilTheirSuccessorExists) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

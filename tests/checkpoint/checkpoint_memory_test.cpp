@@ -13,15 +13,11 @@
 #include "faulty_files.h"
 #include "temporary_directory.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;
-using test::checkpoint_files;
-using test::Fault;
-using test::FaultyFiles;
-using test::newest_step;
 
 long open_files() {
   long count = 0;
@@ -50,7 +46,7 @@ class OutOfMemory : public ::testing::Test {
     EXPECT_EQ(30, newest_step(directory));
     fs::remove_all(directory);
   }
-  test::TemporaryDirectory parent_;
+  TemporaryDirectory parent_;
   FaultyFiles files_{Fault::none, -1};  // which does not wait for the disk
   int number_ = 0;
 };
@@ -63,9 +59,9 @@ TEST_F(OutOfMemory, AtAnyAllocationOfASaveIsACleanError) {
     SCOPED_TRACE("allocation " + std::to_string(failures));
     ASSERT_LT(failures, 10'000);
     const std::string directory = fresh();
-    const long live = test::live_allocations(), open = open_files();
+    const long live = live_allocations(), open = open_files();
     failed = false;
-    test::fail_allocation_after(failures);
+    fail_allocation_after(failures);
     try {
       CheckpointStore(directory, {}, files_).save(20, files);
     } catch (const std::bad_alloc&) {
@@ -73,8 +69,8 @@ TEST_F(OutOfMemory, AtAnyAllocationOfASaveIsACleanError) {
     } catch (const Error&) {  // saved, but another could not be removed
       failed = true;
     }
-    test::fail_allocation_after(-1);
-    EXPECT_EQ(live, test::live_allocations());
+    fail_allocation_after(-1);
+    EXPECT_EQ(live, live_allocations());
     EXPECT_EQ(open, open_files());
     expect_old_or_new(directory);
   }
@@ -93,13 +89,13 @@ TEST_F(OutOfMemory, OnTheWritersThreadLetsTrainingContinue) {
       CheckpointWriter writer(CheckpointStore(directory, {}, files_),
                               [&](std::int64_t, const std::string&) { ++said; });
       auto files = checkpoint_files(20);
-      test::fail_allocation_after(failures);
+      fail_allocation_after(failures);
       try {
         writer.save(20, std::move(files));
       } catch (const std::bad_alloc&) {
       }
       writer.wait();
-      test::fail_allocation_after(-1);
+      fail_allocation_after(-1);
       failed = newest_step(directory) != 20 || fs::exists(directory + "/step-5");
       if (newest_step(directory) == 10) {
         writer.save(21, checkpoint_files(21));
@@ -114,4 +110,4 @@ TEST_F(OutOfMemory, OnTheWritersThreadLetsTrainingContinue) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

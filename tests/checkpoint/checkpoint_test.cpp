@@ -20,19 +20,11 @@
 #include "temporary_directory.h"
 #include "test_files.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
 namespace fs = std::filesystem;
-using test::checkpoint_files;
-using test::expect_error;
-using test::Fault;
-using test::FaultyFiles;
-using test::newest_step;
-using test::PowerCutFiles;
-using test::read_file;
-using test::TemporaryDirectory;
 
 class Checkpoints : public ::testing::Test {
  protected:
@@ -224,7 +216,7 @@ TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreContinued) {
 
 // A disk keeps what was synced, and of the rest what it likes.
 TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
-  auto rng = test::generator("luck");
+  auto rng = generator("luck");
   std::vector<PowerCutFiles::Luck> lucks{{false, false}, {true, false}, {false, true}, {true, true}};
   for (int i = 0; i < 6; ++i) lucks.push_back({.chance = &rng});
   for (const auto& luck : lucks)
@@ -248,7 +240,7 @@ TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
 
 // A disk keeps the damaged one until its successor is there.
 TEST_F(Checkpoints, APowerCutDuringTheReplacementOfADamagedOneLeavesTheOthers) {
-  auto rng = test::generator("luck of a replacement");
+  auto rng = generator("luck of a replacement");
   for (int at = 0;; ++at) {
     SCOPED_TRACE("cut at call " + std::to_string(at));
     const std::string directory = fresh(), left = fresh();
@@ -331,4 +323,4 @@ TEST_F(Checkpoints, AreWrittenInTheBackground) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

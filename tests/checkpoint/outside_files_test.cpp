@@ -17,7 +17,7 @@
 #include "temporary_directory.h"
 #include "test_files.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -35,7 +35,7 @@ class OutsideFile : public ::testing::TestWithParam<Format> {
   /// Whether it was taken; what refuses it must be an Error that names the file, in a message of bounded
   /// length.
   bool is_read(const std::string& bytes) const {
-    test::write_file(file_, bytes);
+    write_file(file_, bytes);
     try {
       GetParam().read(file_);
       return true;
@@ -46,7 +46,7 @@ class OutsideFile : public ::testing::TestWithParam<Format> {
       return false;
     }
   }
-  test::TemporaryDirectory directory_;
+  TemporaryDirectory directory_;
   const std::string file_ = directory_.file("outside.json");
 };
 
@@ -59,26 +59,25 @@ TEST_P(OutsideFile, CutAnywhereIsRefused) {
 TEST_P(OutsideFile, WithAnyBitFlippedIsReadOrRefused) {
   const std::string& whole = GetParam().whole;
   std::size_t refused = 0;
-  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit)
-    refused += !is_read(test::with_flipped_bit(whole, bit));
+  for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) refused += !is_read(with_flipped_bit(whole, bit));
   EXPECT_GT(refused, whole.size()) << "most of them are no JSON, or name what is not there";
 }
 
 TEST_P(OutsideFile, WithAThousandRandomDamagesIsReadOrRefused) {
-  auto rng = test::generator(GetParam().name);
+  auto rng = generator(GetParam().name);
   const std::string& whole = GetParam().whole;
   const auto at = [&] {
-    return static_cast<std::size_t>(test::draw_int(rng, 0, static_cast<int>(whole.size()) - 1));
+    return static_cast<std::size_t>(draw_int(rng, 0, static_cast<int>(whole.size()) - 1));
   };
   int refused = 0;
   for (int i = 0; i < 1000; ++i) {
     std::string damaged = whole;
-    for (int k = test::draw_int(rng, 1, 4); k > 0; --k)
-      if (test::draw_bool(rng, 0.5))
-        damaged[at()] = "0123456789{}[]\",:-.eE \\ntf\xff"[test::draw_int(rng, 0, 26)];
+    for (int k = draw_int(rng, 1, 4); k > 0; --k)
+      if (draw_bool(rng, 0.5))
+        damaged[at()] = "0123456789{}[]\",:-.eE \\ntf\xff"[draw_int(rng, 0, 26)];
       else
         damaged.replace(std::min(at(), damaged.size()), 8,
-                        whole.substr(at(), static_cast<std::size_t>(test::draw_int(rng, 0, 40))));
+                        whole.substr(at(), static_cast<std::size_t>(draw_int(rng, 0, 40))));
     refused += !is_read(damaged);
   }
   EXPECT_GT(refused, 500);
@@ -134,29 +133,29 @@ class DamagedCifar : public ::testing::TestWithParam<bool> {
  protected:
   const bool hundred_ = GetParam();
   const std::size_t labels_ = hundred_ ? 2 : 1, record_ = labels_ + 3072;
-  test::TemporaryDirectory directory_;
+  TemporaryDirectory directory_;
   const std::string file_ = directory_.file(hundred_ ? "train.bin" : "data_batch_1.bin");
 };
 
 TEST_P(DamagedCifar, IsReadOrRefusedByFileAndOffset) {
-  auto rng = test::generator("damaged CIFAR");
+  auto rng = generator("damaged CIFAR");
   std::string whole(3 * record_, '\0');
-  for (char& c : whole) c = static_cast<char>(test::draw_int(rng, 0, 9));
+  for (char& c : whole) c = static_cast<char>(draw_int(rng, 0, 9));
   int refused = 0;
   for (int i = 0; i < 1000; ++i) {
-    const std::size_t bit = static_cast<std::size_t>(test::draw_int(rng, 0, 7)),
-                      record = static_cast<std::size_t>(test::draw_int(rng, 0, 2)),
-                      in_record = static_cast<std::size_t>(
-                          i % 2 ? test::draw_int(rng, 0, static_cast<int>(labels_) - 1)
-                                : test::draw_int(rng, 0, static_cast<int>(record_) - 1)),
+    const std::size_t bit = static_cast<std::size_t>(draw_int(rng, 0, 7)),
+                      record = static_cast<std::size_t>(draw_int(rng, 0, 2)),
+                      in_record =
+                          static_cast<std::size_t>(i % 2 ? draw_int(rng, 0, static_cast<int>(labels_) - 1)
+                                                         : draw_int(rng, 0, static_cast<int>(record_) - 1)),
                       at = record * record_ + in_record;
-    const std::string flipped = test::with_flipped_bit(whole, 8 * at + bit);
-    test::write_file(file_, flipped);
+    const std::string flipped = with_flipped_bit(whole, 8 * at + bit);
+    write_file(file_, flipped);
     const int limit = hundred_ ? (in_record == 0 ? 20 : 100) : 10;
     const bool bad = in_record < labels_ && static_cast<unsigned char>(flipped[at]) >= limit;
     if (bad) {
-      test::expect_error([&] { load_cifar(directory_.path(), CifarSplit::train); },
-                         {file_, "record " + std::to_string(record), "offset " + std::to_string(at) + ":"});
+      expect_error([&] { load_cifar(directory_.path(), CifarSplit::train); },
+                   {file_, "record " + std::to_string(record), "offset " + std::to_string(at) + ":"});
       BadSamples skipped(1);
       EXPECT_EQ(2, load_cifar(directory_.path(), CifarSplit::train, &skipped).size());
       EXPECT_EQ(1, skipped.count());
@@ -172,17 +171,17 @@ TEST_P(DamagedCifar, IsReadOrRefusedByFileAndOffset) {
 
 // One changed pixel is other data: a resume must know.
 TEST_P(DamagedCifar, HasAnotherDigest) {
-  auto rng = test::generator("digest");
+  auto rng = generator("digest");
   std::string whole(3 * record_, '\1');
   const auto digest = [&](const std::string& bytes) {
-    test::write_file(file_, bytes);
+    write_file(file_, bytes);
     return load_cifar(directory_.path(), CifarSplit::train).digest();
   };
   const std::string before = digest(whole);
   EXPECT_EQ(before, digest(whole));
   for (int i = 0; i < 200; ++i) {
-    const auto bit = 8 * labels_ + static_cast<std::size_t>(test::draw_int(rng, 0, 8 * 3072 - 1));
-    EXPECT_NE(before, digest(test::with_flipped_bit(whole, bit))) << bit;
+    const auto bit = 8 * labels_ + static_cast<std::size_t>(draw_int(rng, 0, 8 * 3072 - 1));
+    EXPECT_NE(before, digest(with_flipped_bit(whole, bit))) << bit;
   }
 }
 
@@ -190,4 +189,4 @@ INSTANTIATE_TEST_SUITE_P(Sets, DamagedCifar, ::testing::Bool(),
                          [](const auto& info) { return std::string(info.param ? "Cifar100" : "Cifar10"); });
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -26,7 +26,7 @@
 #include "test_files.h"
 #include "training_run.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -122,7 +122,7 @@ void expect_same_run(const Told& whole, const Told& rest) {
   ASSERT_EQ(8u, whole.losses.size());
   const std::vector<std::vector<double>> tail(whole.losses.begin() + rest.first, whole.losses.end());
   EXPECT_EQ(tail, rest.losses);
-  testing::expect_same_state(whole.state, rest.state);
+  expect_same_state(whole.state, rest.state);
   EXPECT_EQ(whole.end.loss, rest.end.loss);
   EXPECT_EQ(whole.end.accuracy, rest.end.accuracy);
   ASSERT_LE(rest.epochs.size(), whole.epochs.size());
@@ -373,7 +373,7 @@ TEST_F(SavedRun, NeedsItsModelOnlyUntilItsFilesAreMade) {
     files = checkpoint_files(gone, one);
   }
   const Checkpoint saved = CheckpointStore(directory_.file("gone")).save(1, files);
-  testing::expect_same_state(one.state, read_state(net_, saved));
+  expect_same_state(one.state, read_state(net_, saved));
   EXPECT_THROW(checkpoint_files(net_, one, 2), Error) << "it is one model's state";
 }
 
@@ -387,4 +387,4 @@ TEST_F(SavedRun, WithOverflowedSumsIsNotSaved) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

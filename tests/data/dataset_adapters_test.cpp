@@ -23,7 +23,7 @@
 #include "numbered_dataset.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -234,4 +234,4 @@ TEST(Mixup, RefusesInvalidArguments) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

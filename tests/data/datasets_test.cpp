@@ -24,7 +24,7 @@
 #include "seed.h"
 #include "temporary_directory.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -56,7 +56,7 @@ Bytes operator+(Bytes a, const Bytes& b) {
 }
 
 /// Each test has an empty directory of its own.
-class CifarFiles : public testing::Test {
+class CifarFiles : public ::testing::Test {
  protected:
   void expect_train_error(const std::vector<std::string>& words) const {
     expect_error([&] { load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10); }, words);
@@ -468,4 +468,4 @@ TEST_F(CifarWriterRefuses, AFileThatCannotBeCreated) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

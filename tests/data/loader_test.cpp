@@ -23,7 +23,7 @@
 #include "numbered_dataset.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -403,4 +403,4 @@ TEST(Loader, RefusesInvalidRequests) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

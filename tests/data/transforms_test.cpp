@@ -20,7 +20,7 @@
 #include "expect_error.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 /// An image in which no two pixels are alike nor 0, so that where each went can be seen.
@@ -212,4 +212,4 @@ TEST(Transforms, RefuseInvalidArguments) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -14,7 +14,7 @@
 #include "expect_error.h"
 #include "ranks.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -219,4 +219,4 @@ TEST(CopyOps, AreTheIdentityOnTheirOwnLanes) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -13,7 +13,7 @@
 
 #include "ranks.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 using namespace std::chrono_literals;
@@ -98,4 +98,4 @@ TEST(MpiJob, DifferentTransferSizesAreNamedAndTheSenderReturns) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -18,7 +18,7 @@
 #include "expect_error.h"
 #include "ranks.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -199,17 +199,17 @@ int play(const std::string& scene) {
   return 0;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing
 
 int main(int argc, char** argv) {
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   tandem::engine::MpiSession session;
-  tandem::test::session = &session;
-  if (argc > 1) return tandem::test::play(argv[1]);
+  tandem::testing::session = &session;
+  if (argc > 1) return tandem::testing::play(argv[1]);
   {
     const auto comm = session.comm();
-    std::uint64_t seed = comm->rank() == 0 ? tandem::test::run_seed() : 0;  // ranks must agree on it
-    comm->all_reduce_sum(&seed, 1, tandem::DType::i64, tandem::test::all_ranks(comm->size()), 0);
+    std::uint64_t seed = comm->rank() == 0 ? tandem::testing::run_seed() : 0;  // ranks must agree on it
+    comm->all_reduce_sum(&seed, 1, tandem::DType::i64, tandem::testing::all_ranks(comm->size()), 0);
     setenv("TANDEM_SEED", fmt::format("{}", seed).c_str(), 1);
   }
   return RUN_ALL_TESTS();

@@ -12,7 +12,7 @@
 #include "expect_error.h"
 #include "ranks.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -306,4 +306,4 @@ TEST(ThreadComm, AWaitingLaneUsesLittleOfACore) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -13,7 +13,7 @@
 #include "expect_error.h"
 #include "ranks.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -232,4 +232,4 @@ TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesInvalidValues) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

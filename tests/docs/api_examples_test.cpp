@@ -18,7 +18,7 @@
 #include "seed.h"
 #include "temporary_directory.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -291,4 +291,4 @@ TEST_F(ApiExample, YourOwnLayer) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -4,7 +4,7 @@
 
 #include "cli.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -124,4 +124,4 @@ TEST_F(Docs, ReadmeShowsTheSimulatorsTimeline) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

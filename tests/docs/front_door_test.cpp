@@ -1,4 +1,5 @@
-// A user's file: all of <tandem/tandem.h> is in reach without its namespace, and names that the engine uses are free.
+// A user's file: all of <tandem/tandem.h> is in reach without its namespace, and names that the engine uses
+// are free.
 #include <tandem/tandem.h>
 
 #include <gtest/gtest.h>

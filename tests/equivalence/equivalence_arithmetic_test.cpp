@@ -11,17 +11,9 @@
 
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::convolutional_job;
-using testing::expect_same_results;
-using testing::Job;
-using testing::Outcome;
-using testing::plain;
-using testing::small_residual_job;
-using testing::train;
 
 // y = gelu(x·a + x) and its like: chains, values read twice, a cast between, shapes that broadcast.
 struct Chains : nn::Module {
@@ -45,10 +37,10 @@ TEST(ArithmeticEquivalence, FusingPointwiseOpsChangesNoBit) {
         s.schedule = stages == 1 ? ScheduleKind::plain : ScheduleKind::dualpipe;
         s.fuse_pointwise = false;
         const Outcome apart = train(job, s);
-        const Program long_one = testing::program_of(job, s);
+        const Program long_one = program_of(job, s);
         s.fuse_pointwise = true;
         const Outcome fused = train(job, s);
-        const Program short_one = testing::program_of(job, s);
+        const Program short_one = program_of(job, s);
         expect_same_results(apart, fused);
         EXPECT_LT(short_one.instructions.size(), long_one.instructions.size());
         EXPECT_LE(planned_peak(short_one), planned_peak(long_one) * 102 / 100)
@@ -65,7 +57,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     Strategy s = plain();
     s.amp = DType::bf16;
     const Outcome one = train(job, s);
-    const Program p = testing::program_of(job, s);
+    const Program p = program_of(job, s);
     std::map<std::string, int> products;
     for (const Instruction& step : p.instructions)
       if (step.op->precision() == Precision::low) ++products[std::string(name_of(step.outputs[0].dtype))];
@@ -97,10 +89,10 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
 TEST(ArithmeticEquivalence, MixedPrecisionRefusesOtherTypes) {
   Strategy s = plain();
   s.amp = DType::f16;
-  EXPECT_THROW(testing::program_of(small_residual_job(), s), Error);
+  EXPECT_THROW(program_of(small_residual_job(), s), Error);
   s.amp = DType::bf16;
-  EXPECT_THROW(testing::program_of(small_residual_job(DType::f64), s), Error);
+  EXPECT_THROW(program_of(small_residual_job(DType::f64), s), Error);
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

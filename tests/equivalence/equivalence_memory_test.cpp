@@ -13,18 +13,9 @@
 
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::convolutional_job;
-using testing::expect_same_results;
-using testing::expect_same_training;
-using testing::Job;
-using testing::Outcome;
-using testing::plain;
-using testing::small_residual_job;
-using testing::train;
 
 TEST(MemoryEquivalence, SwapAndRecomputeChangeNoBit) {
   const Job job = small_residual_job();
@@ -66,7 +57,7 @@ TEST(MemoryEquivalence, RecomputingAProductUnderDualPipeKeepsItsWeightVersions) 
   s.stages = 3;
   s.cuts = {"block1", "block2"};
   s.recompute = {"block0.conv conv2d", "block1.conv conv2d"};
-  const Program p = testing::program_of(convolutional_job(), s);
+  const Program p = program_of(convolutional_job(), s);
   std::map<std::string, int> versions;
   for (const StateBlock& state : p.states) versions[state.path] = p.block(state.block).slots;
   EXPECT_EQ(5, versions["block0.conv.weight"]);
@@ -155,4 +146,4 @@ TEST(MemoryEquivalence, SwapAndRecomputeLowerThePeak) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -6,7 +6,7 @@
 
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -16,16 +16,16 @@ void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds
   ASSERT_EQ(s.replicas * s.stages, session->size());
   s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   s.models = static_cast<int>(seeds.size());
-  testing::Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   job.drains = {5, 3};
   job.seeds = seeds;
   job.rates.assign(seeds.size(), 0.05);
   for (std::size_t m = 0; m < seeds.size(); ++m) job.rates[m] /= static_cast<double>(m + 1);
-  const testing::Outcome processes = testing::train(job, s, session->comm());
+  const Outcome processes = train(job, s, session->comm());
   EXPECT_EQ(0, processes.timeline.dropped);
   if (session->rank() != s.stages - 1) return;
-  const testing::Outcome threads = testing::train(job, s);
-  testing::expect_same_results(threads, processes);
+  const Outcome threads = train(job, s);
+  expect_same_results(threads, processes);
 }
 
 TEST(MpiEquivalence, DataParallel) {
@@ -73,7 +73,7 @@ TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
   Strategy s{.replicas = session->size()};
   s.optimizer = SgdOptions{.momentum = session->rank() == 1 ? 0.5 : 0.9};
   try {
-    testing::train(testing::small_residual_job(), s, session->comm());
+    train(small_residual_job(), s, session->comm());
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_NE(std::string::npos,
@@ -83,11 +83,11 @@ TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  tandem::MpiSession mpi;
-  tandem::session = &mpi;
+  tandem::engine::MpiSession mpi;
+  tandem::testing::session = &mpi;
   return RUN_ALL_TESTS();
 }

@@ -10,16 +10,9 @@
 
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::expect_same_training;
-using testing::Job;
-using testing::Outcome;
-using testing::plain;
-using testing::small_residual_job;
-using testing::train;
 
 // A step keeps to its side of every barrier of its unit; the ranks' own clocks suffice to see it.
 void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barriers_per_unit) {
@@ -80,7 +73,7 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
     Strategy s = plain();
     s.schedule = key.first;
     s.stages = key.second;
-    const Program p = testing::program_of(small_residual_job(), s);
+    const Program p = program_of(small_residual_job(), s);
     int weights = 0;
     for (const Instruction& step : p.instructions)
       for (MemberId m : step.reads) {
@@ -135,4 +128,4 @@ TEST(ScheduleEquivalence, SimulatedLaneOrderMatchesExecution) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

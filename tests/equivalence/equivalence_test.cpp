@@ -14,18 +14,9 @@
 
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::expect_same_results;
-using testing::expect_same_training;
-using testing::Job;
-using testing::largest_difference;
-using testing::Outcome;
-using testing::plain;
-using testing::small_residual_job;
-using testing::train;
 
 TEST(Equivalence, PlainTrainingLearns) {
   Job job = small_residual_job();
@@ -96,7 +87,7 @@ TEST(Equivalence, FusingCopiesNothing) {
   s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"}, {"stem.weight", "stem.bias"}};
   for (int microbatches : {1, 2}) {
     s.microbatches = microbatches;
-    const Program p = testing::program_of(job, s);
+    const Program p = program_of(job, s);
     std::size_t groups = 0;
     for (const Instruction& step : p.instructions) {
       EXPECT_NE(step.op->name(), "copy") << step.name;
@@ -234,4 +225,4 @@ TEST(Equivalence, NonFiniteResultsNeverMatch) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

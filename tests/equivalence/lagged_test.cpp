@@ -14,17 +14,9 @@
 #include "expect_error.h"
 #include "lagged_loop.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::expect_same_results;
-using testing::expect_same_training;
-using testing::Job;
-using testing::lagged_loop;
-using testing::of_weights;
-using testing::Outcome;
-using testing::train;
 
 constexpr std::int64_t kWidth = 8;
 
@@ -162,8 +154,8 @@ TEST(Lagged, TransformedWeightsReachAnotherStageIfBackwardReadsTheSameVersion) {
     expect_same_results(loop, out);
   }
   // Stage 1 runs B before stage 0 does, but would need stage 0's weights.
-  test::expect_error([&] { train(job, strategy_of(tied, ScheduleKind::dualpipe, 2)); },
-                     {"on stage 0 is computed from weights alone and used on stage 1"});
+  expect_error([&] { train(job, strategy_of(tied, ScheduleKind::dualpipe, 2)); },
+               {"on stage 0 is computed from weights alone and used on stage 1"});
 }
 
 // Batches so large that kernels do share their work among a team.
@@ -229,4 +221,4 @@ TEST(Lagged, SchedulesThatReadOtherWeightsGiveOtherLosses) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

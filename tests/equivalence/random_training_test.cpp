@@ -17,13 +17,9 @@
 #include "lagged_loop.h"
 #include "seed.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::Job;
-using testing::of_weights;
-using testing::Outcome;
 
 constexpr int kCases = 1000;
 constexpr std::int64_t kWidth = 6;
@@ -133,12 +129,12 @@ Case draw_case(std::uint64_t seed) {
 TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
   int refused = 0;
   for (int i = 0; i < kCases; ++i) {
-    const std::uint64_t seed = test::run_seed() + static_cast<std::uint64_t>(i);
+    const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(i);
     Case c = draw_case(seed);
     SCOPED_TRACE("case " + std::to_string(seed) + ": " + c.text);
     Outcome out;
     try {
-      out = testing::train(c.job, c.strategy);
+      out = train(c.job, c.strategy);
     } catch (const Error& e) {
       const std::string what = e.what();  // some draws ask for the impossible
       const bool both = !c.strategy.swap.empty() && !c.strategy.recompute.empty();
@@ -148,11 +144,11 @@ TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
       ++refused;
       continue;
     }
-    const Outcome loop = testing::lagged_loop(c.job, c.strategy);
+    const Outcome loop = lagged_loop(c.job, c.strategy);
     if (c.strategy.replicas == 1) {
-      testing::expect_same_results(loop, out);
+      expect_same_results(loop, out);
     } else {
-      EXPECT_LE(testing::largest_difference(loop, out), 1e-10);
+      EXPECT_LE(largest_difference(loop, out), 1e-10);
     }
     SimBackend sim(out.program);
     EXPECT_NO_THROW(run(sim, c.job.drains[0]));
@@ -162,4 +158,4 @@ TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

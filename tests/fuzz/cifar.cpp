@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 // Holds links, so that the files' names are CIFAR's.
 const fs::path& directory() {
-  static const tandem::test::TemporaryDirectory temporary;
+  static const tandem::testing::TemporaryDirectory temporary;
   static const fs::path path = temporary.path();
   return path;
 }
@@ -25,7 +25,7 @@ const fs::path& directory() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const bool ten = data[0] % 2 == 0;
-  const tandem::test::FuzzedFile input(data + 1, size - 1);
+  const tandem::testing::FuzzedFile input(data + 1, size - 1);
   const fs::path link = directory() / (ten ? "data_batch_1.bin" : "train.bin");
   fs::create_symlink(input.path(), link);
   try {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// A file in memory with a fuzzer's bytes, as long as this lives.
@@ -25,4 +25,4 @@ class FuzzedFile {
   int file_;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

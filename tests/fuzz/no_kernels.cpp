@@ -2,9 +2,9 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 
 const KernelTable& cpu_kernels() { throw Error("there are no kernels in a fuzzer"); }
 
-}  // namespace tandem
+}  // namespace tandem::testing

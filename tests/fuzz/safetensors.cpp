@@ -5,7 +5,7 @@
 #include "fuzzed_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  const tandem::test::FuzzedFile input(data, size);
+  const tandem::testing::FuzzedFile input(data, size);
   try {
     const tandem::nn::SafetensorsFile file(input.path());
     std::size_t bytes = 0;

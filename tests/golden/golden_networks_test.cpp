@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-json golden_losses() { return test::read_json(TANDEM_SOURCE "/tests/golden/networks.json"); }
+json golden_losses() { return read_json(TANDEM_SOURCE "/tests/golden/networks.json"); }
 
 // f32 sums are rounded in another order here than there, and training lets what differs grow.
 double allowed(DType dtype, std::int64_t step) {

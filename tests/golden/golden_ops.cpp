@@ -14,7 +14,7 @@
 #include <tandem/ops/shape.h>
 #include <tandem/ops/update.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -203,4 +203,4 @@ GoldenOps golden_ops() {
   return ops;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -5,10 +5,10 @@
 
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// What tests/golden/make_ops.py computes in PyTorch, by the same names: outputs from inputs.
 using GoldenOps = std::map<std::string, std::function<Tensors(const Tensors&)>>;
 GoldenOps golden_ops();
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -14,13 +14,13 @@
 #include "op_case.h"
 #include "test_files.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
 using nlohmann::json;
 
-json golden_cases() { return test::read_json(TANDEM_SOURCE "/tests/golden/ops.json")["cases"]; }
+json golden_cases() { return read_json(TANDEM_SOURCE "/tests/golden/ops.json")["cases"]; }
 
 Tensor tensor_of(const json& t) {
   return Tensor::from(t["values"].get<std::vector<double>>(), t["shape"].get<Shape>(),
@@ -131,4 +131,4 @@ TEST(GoldenOps, CoverAllOpsAndAllPointwiseTerms) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -13,13 +13,13 @@
 #include "test_files.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
 using nlohmann::json;
 
-json golden() { return test::read_json(TANDEM_SOURCE "/tests/golden/training.json"); }
+json golden() { return read_json(TANDEM_SOURCE "/tests/golden/training.json"); }
 
 std::unique_ptr<nn::Module> model_of(const std::string& name, std::int64_t classes) {
   const nn::MlpOptions mlp{.in = 12, .hidden = 6, .classes = classes, .blocks = 2};
@@ -83,7 +83,7 @@ Optimizer optimizer_of(const json& c) {
 
 void expect_golden(const json& c, std::int64_t samples, std::int64_t classes, const KernelTable& kernels) {
   nn::set_default_dtype(DType::f64);
-  testing::Job job;
+  Job job;
   job.model = [&] { return model_of(c["name"], classes); };
   job.sample = c["sample"].get<Shape>();
   job.dtype = DType::f64;
@@ -93,7 +93,7 @@ void expect_golden(const json& c, std::int64_t samples, std::int64_t classes, co
   if (!c["clip"].is_null()) strategy.gradients.clip_norm = c["clip"];
   if (c["optimizer"] == "AdamW") strategy.parameter_groups = {{{"*.bias"}, 0.5, 0.0}};
   GoldenHost host(c);
-  Session session(build(testing::trace_job(job, samples), strategy), {}, host, {.kernels = &kernels});
+  Session session(build(trace_job(job, samples), strategy), {}, host, {.kernels = &kernels});
   session.load(state_of(c["initial"]));
   session.run(0, std::ssize(c["batches"]));
   ASSERT_EQ(c["batches"].size(), host.losses.size());
@@ -116,4 +116,4 @@ TEST(Golden, ThreeStepsGivePyTorchsLossesAndWeights) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

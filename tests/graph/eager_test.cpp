@@ -19,7 +19,7 @@
 #include "expect_error.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -28,9 +28,6 @@ TEST(Eager, AssigningToOrFromAnUndefinedTensorIsRefused) {
   EXPECT_THROW(assign(Tensor(), t), Error);
   EXPECT_THROW(assign(t, Tensor()), Error);
 }
-
-using testing::Job;
-using testing::Outcome;
 
 // The loop a user would write.
 std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Module& model) {
@@ -64,11 +61,11 @@ void expect_eager_equals_program(const Job& job) {
   const SgdOptions sgd{.momentum = 0.9, .weight_decay = 1e-3};
   s.optimizer = sgd;
   s.threads = 2;
-  const Outcome program = testing::train(job, s);
+  const Outcome program = train(job, s);
   nn::set_default_dtype(job.dtype);
   const auto model = job.model();
   model->initialize(job.seeds[0]);
-  const test::EnvironmentVariable threads("TANDEM_THREADS", "2");
+  const EnvironmentVariable threads("TANDEM_THREADS", "2");
   const auto losses = train_eagerly(job, sgd, *model);
   ASSERT_EQ(losses.size(), program.losses.size());
   for (std::size_t b = 0; b < losses.size(); ++b) EXPECT_EQ(losses[b], program.losses[b][0]) << "batch " << b;
@@ -86,18 +83,17 @@ struct WithDropout final : nn::Module {
 };
 
 TEST(Eager, TrainingEqualsTheProgramBitwise) {
-  for (DType dtype : {DType::f32, DType::f64})
-    expect_eager_equals_program(testing::small_residual_job(dtype));
+  for (DType dtype : {DType::f32, DType::f64}) expect_eager_equals_program(small_residual_job(dtype));
 }
 
 TEST(Eager, DropoutDrawsTheSameNumbersAsAProgram) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   job.model = [] { return std::make_unique<WithDropout>(); };
   expect_eager_equals_program(job);
 }
 
 TEST(Eager, BatchNormAndConvolutionEqualTheProgramBitwise) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   job.sample = {8, 8, 3};
   job.model = [] {
     return std::make_unique<nn::ConvNet>(nn::ConvNetOptions{.classes = 5, .widths = {4, 8}});
@@ -129,7 +125,7 @@ struct EveryLayer final : nn::Module {
 };
 
 Job every_layer_job() {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   job.sample = {8, 8, 3};
   job.model = [] { return std::make_unique<EveryLayer>(); };
   return job;
@@ -143,12 +139,12 @@ TEST(Eager, EveryLayerTrainsSeveralModelsAsOne) {
   both.rates = {0.05, 0.02};
   Strategy s;
   s.models = 2;
-  const auto together = testing::train(both, s).losses;
+  const auto together = train(both, s).losses;
   for (std::size_t m : {0, 1}) {
     Job one = every_layer_job();
     one.seeds = {both.seeds[m]};
     one.rates = {both.rates[m]};
-    const auto alone = testing::train(one, Strategy()).losses;
+    const auto alone = train(one, Strategy()).losses;
     ASSERT_EQ(together.size(), alone.size());
     for (std::size_t b = 0; b < alone.size(); ++b) EXPECT_EQ(together[b][m], alone[b][0]) << "batch " << b;
   }
@@ -157,9 +153,9 @@ TEST(Eager, EveryLayerTrainsSeveralModelsAsOne) {
 TEST(Eager, EveryLayerTrainsInMixedPrecision) {
   const Job job = every_layer_job();
   Strategy s;
-  const auto f32 = testing::train(job, s).losses;
+  const auto f32 = train(job, s).losses;
   s.amp = DType::bf16;
-  const auto mixed = testing::train(job, s).losses;
+  const auto mixed = train(job, s).losses;
   ASSERT_EQ(f32.size(), mixed.size());
   for (std::size_t b = 0; b < f32.size(); ++b)
     EXPECT_NEAR(f32[b][0], mixed[b][0], 0.05 * f32[b][0]) << "batch " << b;
@@ -214,7 +210,7 @@ TEST(Eager, AssignBeforeBackwardIsRefusedIfBackwardNeedsTheOldValue) {
   model.square = true;
   const Tensor squared = model(x);
   assign(w, Tensor::zeros(w.type()));
-  test::expect_error([&] { squared.backward(); }, {"state 'w'"});
+  expect_error([&] { squared.backward(); }, {"state 'w'"});
 }
 
 // In this batch and in the next; a Tensor of the state that was had before reads it, too.
@@ -320,14 +316,12 @@ TEST(Eager, ElementsAreReadOnlyAsTypesOfTheirSize) {
 
 TEST(Eager, ShapeErrorsQuoteTheRequest) {
   const Tensor x = Tensor::zeros({DType::f32, {6}});
-  EXPECT_EQ("reshape to [-1, -1]: only one extent may be -1", test::message_of([&] {
-              reshape(x, {-1, -1});
-            }));
-  EXPECT_EQ("f32[6] does not reshape to [4, -1]: 6 elements are no multiple of 4", test::message_of([&] {
+  EXPECT_EQ("reshape to [-1, -1]: only one extent may be -1", message_of([&] { reshape(x, {-1, -1}); }));
+  EXPECT_EQ("f32[6] does not reshape to [4, -1]: 6 elements are no multiple of 4", message_of([&] {
               reshape(x, {4, -1});
             }));
-  test::expect_error([&] { slice(x, 0, 2, 2); }, {"a slice from 2 to before 2 on axis 0"});
+  expect_error([&] { slice(x, 0, 2, 2); }, {"a slice from 2 to before 2 on axis 0"});
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -3,7 +3,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem {
+namespace tandem::testing {
 namespace {
 
 TEST(Messages, UsePlurals) {
@@ -17,4 +17,4 @@ TEST(Messages, UsePlurals) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

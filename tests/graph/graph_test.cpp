@@ -11,7 +11,7 @@
 
 #include "expect_error.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -34,7 +34,7 @@ void expect_refused(const std::string& words,
   const ValueId y = g.node(g.add(relu_op(), {x}, {})).outputs[0];
   g.add(std::make_shared<AssignOp>(w), {y}, {});
   EXPECT_NO_THROW(verify(g));
-  test::expect_error(
+  expect_error(
       [&] {
         change(g, x, w);
         verify(g);
@@ -98,4 +98,4 @@ TEST(GraphRewrite, RemovesReplacesAndKeepsNodes) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

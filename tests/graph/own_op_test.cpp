@@ -13,7 +13,7 @@
 #include "seed.h"
 #include "training_run.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -166,4 +166,4 @@ TEST_F(OwnOps, AreNamedIfTheirResultIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -20,7 +20,7 @@
 namespace tandem::nn {
 namespace {
 
-using test::expect_error;
+using testing::expect_error;
 
 TEST(Module, NamesWhatIsMissing) {
   struct Own : Module {

@@ -20,7 +20,7 @@ namespace tandem::nn {
 using namespace engine;
 namespace {
 
-using test::TemporaryDirectory;
+using testing::TemporaryDirectory;
 
 std::string length(std::uint64_t n) {
   std::string bytes(8, '\0');
@@ -48,7 +48,7 @@ std::string file_of(const std::string& json, std::size_t data) {
 class Safetensors : public ::testing::Test {
  protected:
   std::string write(const std::string& bytes) const {
-    test::write_file(path_, bytes);
+    testing::write_file(path_, bytes);
     return path_;
   }
   /// Refused in one line that names the file, soon.

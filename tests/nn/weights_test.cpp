@@ -29,9 +29,9 @@ namespace tandem::nn {
 using namespace engine;
 namespace {
 
-using test::expect_error;
-using test::TemporaryDirectory;
+using testing::expect_error;
 using testing::expect_same_state;
+using testing::TemporaryDirectory;
 
 const std::string kGolden = TANDEM_SOURCE "/tests/golden/";
 
@@ -63,7 +63,7 @@ class Weights : public ::testing::TestWithParam<DType> {
 std::vector<double> of(const nlohmann::json& j) { return j.get<std::vector<double>>(); }
 
 TEST_P(Weights, FromPyTorchGivePyTorchsOutputs) {
-  const auto json = test::read_json(kGolden + "weights.json");
+  const auto json = testing::read_json(kGolden + "weights.json");
   Flattened net;
   load_weights(net, golden());
   net.eval();
@@ -143,7 +143,7 @@ TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndRoundTrip) {
   set_default_dtype(DType::f32);
   const TemporaryDirectory directory;
   const char* const asked = std::getenv("TANDEM_SAVED_WEIGHTS");
-  const auto json = test::read_json(kGolden + "weights-torch.json");
+  const auto json = testing::read_json(kGolden + "weights-torch.json");
   const Tensor images = Tensor::from(of(json["images"]), {3, 8, 8, 3}, DType::f32);
   for (const auto& [name, network] : golden_networks()) {
     SCOPED_TRACE(name);
@@ -171,8 +171,8 @@ TEST(WeightsThatDoNotFit, AreListedInAReadableMessage) {
   replace_durably(Files::system(), directory.file("many"),
                   [&](const Sink& sink) { write_safetensors(many, sink); });
   Flattened net;
-  const std::string message = test::message_of([&] { load_weights(net, directory.file("many")); });
-  test::expect_words(message, {"missing: conv.weight", "unexpected: no?such0", "unexpected: 900 more"});
+  const std::string message = testing::message_of([&] { load_weights(net, directory.file("many")); });
+  testing::expect_words(message, {"missing: conv.weight", "unexpected: no?such0", "unexpected: 900 more"});
   EXPECT_LT(std::ranges::count(message, '\n'), 120);
 }
 
@@ -188,8 +188,8 @@ TEST(WeightsThatDoNotFit, AreAllListedAndChangeNothing) {
   StateDict before;
   for (const auto& [path, value] : net.state())
     before.emplace(path, Tensor::from(value.values(), value.shape()));
-  test::expect_words(
-      test::message_of([&] { load_weights(net, kGolden + "weights-f32.safetensors"); }),
+  testing::expect_words(
+      testing::message_of([&] { load_weights(net, kGolden + "weights-f32.safetensors"); }),
       {"missing: extra.weight", "missing: extra.bias", "unexpected: norm.running_mean",
        "mismatched: conv.weight: f32[4, 3, 3, 3], the model's f32[4, 3, 5, 5]", "unexpected: head.bias"});
   expect_same_state(before, net.state());

@@ -19,7 +19,7 @@
 #include "op_case.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -179,4 +179,4 @@ TEST(ConvKernels, ScratchIsSmallOrProportionalToTheOperands) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -29,7 +29,7 @@
 #include "op_case.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -294,4 +294,4 @@ TEST(CpuKernels, SixteenBitProductsMatchF32ProductsOfTheirOperands) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -9,7 +9,7 @@
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -27,4 +27,4 @@ TEST(WithoutOneDnn, ProductsAndConvolutionsAreComputed) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

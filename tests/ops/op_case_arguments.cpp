@@ -5,7 +5,7 @@
 
 #include "op_case_test.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 Tensor convert(const Tensor& t, const TensorType& type) {
@@ -65,4 +65,4 @@ std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<Value
   return effect;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

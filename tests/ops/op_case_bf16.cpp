@@ -15,7 +15,7 @@
 #include "expect_error.h"
 #include "op_case_test.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -153,4 +153,4 @@ TEST_P(OpCaseTest, Bf16ResultsAreRoundedOncePerOp) {
   }
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

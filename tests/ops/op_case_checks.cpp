@@ -15,7 +15,7 @@
 
 #include "op_case_test.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -189,4 +189,4 @@ TEST_P(OpCaseTest, InPlaceGivesTheSameBits) {
   }
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -15,7 +15,7 @@
 #include "allocations.h"
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -141,4 +141,4 @@ Contents run_graph(const Graph& graph, const std::map<ValueId, Tensor>& argument
   return values;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -8,11 +8,11 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// Instantiated in op_cases_test.cpp with every family's cases.
-class OpCaseTest : public testing::TestWithParam<OpCase> {};
+class OpCaseTest : public ::testing::TestWithParam<OpCase> {};
 
 /// A traced case replayed by the batching rules.
 struct BatchedCase {
@@ -59,4 +59,4 @@ std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<Value
 /// Whether some node's derivative rule throws NoRule, or gives nothing.
 bool refuses_derivative(const Graph& original);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -9,7 +9,7 @@
 
 #include "op_case_test.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models) {
@@ -93,4 +93,4 @@ bool refuses_derivative(const Graph& original) {
   return false;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

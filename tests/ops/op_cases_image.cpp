@@ -10,7 +10,7 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -260,4 +260,4 @@ OpCases norm_cases() {
   return cases;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -6,7 +6,7 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -87,4 +87,4 @@ OpCases matmul_cases() {
   return cases;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -6,7 +6,7 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -213,4 +213,4 @@ OpCases pointwise_cases() {
   return cases;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

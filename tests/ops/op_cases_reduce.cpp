@@ -7,7 +7,7 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -130,4 +130,4 @@ OpCases reduce_cases() {
   return cases;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

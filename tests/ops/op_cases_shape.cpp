@@ -10,7 +10,7 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -259,4 +259,4 @@ OpCases shape_cases() {
   return cases;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

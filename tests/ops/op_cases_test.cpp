@@ -12,7 +12,7 @@
 #include "expect_error.h"
 #include "op_case_test.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -40,7 +40,7 @@ const std::map<std::string, std::string> kWithoutCase{
 
 }  // namespace
 
-INSTANTIATE_TEST_SUITE_P(Ops, OpCaseTest, testing::ValuesIn(all_cases()),
+INSTANTIATE_TEST_SUITE_P(Ops, OpCaseTest, ::testing::ValuesIn(all_cases()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
@@ -147,4 +147,4 @@ TEST(OpRegistryTest, EveryDeclaredOpHasAReferenceKernel) {
   for (const std::string& op : declared_ops(source / "ops")) EXPECT_TRUE(reference_kernels().has(op)) << op;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

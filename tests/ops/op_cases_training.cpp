@@ -7,7 +7,7 @@
 
 #include "op_case.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -139,4 +139,4 @@ OpCases update_cases() {
   return cases;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

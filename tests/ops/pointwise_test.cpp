@@ -20,18 +20,16 @@
 #include "expect_error.h"
 #include "seed.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using test::expect_error;
 
 using Code = PointwiseCode;
 
 Tensor random_tensor(const Shape& shape, std::mt19937_64& rng) {
   Tensor t = Tensor::empty({DType::f32, shape});
   for (std::int64_t i = 0; i < t.elements(); ++i)
-    t.as<float>()[i] = static_cast<float>(test::draw_real(rng, 0.2, 2));
+    t.as<float>()[i] = static_cast<float>(draw_real(rng, 0.2, 2));
   return t;
 }
 
@@ -62,22 +60,20 @@ struct Chain {
     if (dtype != DType::f32) result = builder.cast(result, dtype);  // rounds where the op's output did
     registers.push_back(result);
   }
-  int pick(std::mt19937_64& rng) const {
-    return test::draw_int(rng, 0, static_cast<int>(tensors.size()) - 1);
-  }
+  int pick(std::mt19937_64& rng) const { return draw_int(rng, 0, static_cast<int>(tensors.size()) - 1); }
 };
 
 TEST(PointwiseTest, AComposedExpressionEqualsItsPartsBitwise) {
-  auto rng = test::generator("composed");
+  auto rng = generator("composed");
   for (int round = 0; round < 60; ++round) {
     Chain chain;
-    const Shape shape{test::draw_int(rng, 1, 5), test::draw_int(rng, 1, 40), test::draw_int(rng, 1, 30)};
+    const Shape shape{draw_int(rng, 1, 5), draw_int(rng, 1, 40), draw_int(rng, 1, 30)};
     for (const Shape& s : {shape, {shape[2]}, {shape[1], 1}, {}, {shape[0], 1, shape[2]}})
       chain.add_input(random_tensor(s, rng));
     const auto inputs = chain.tensors;
     for (int step = 0; step < 8; ++step) {
       const auto code =
-          static_cast<Code>(test::draw_int(rng, static_cast<int>(Code::neg), static_cast<int>(Code::where)));
+          static_cast<Code>(draw_int(rng, static_cast<int>(Code::neg), static_cast<int>(Code::where)));
       PointwiseExpression program;
       std::vector<int> operands;
       for (int k = 0; k < operands_of(code); ++k) {
@@ -85,7 +81,7 @@ TEST(PointwiseTest, AComposedExpressionEqualsItsPartsBitwise) {
         operands.push_back(chain.pick(rng));
       }
       program.push_back({code, 0, operands_of(code) > 1 ? 1 : -1, operands_of(code) > 2 ? 2 : -1});
-      chain.apply(program, test::draw_bool(rng, 0.3) ? DType::bf16 : DType::f32, operands);
+      chain.apply(program, draw_bool(rng, 0.3) ? DType::bf16 : DType::f32, operands);
     }
     std::vector<int> used;
     const PointwiseExpression fused = chain.builder.finish(chain.registers.back(), used);
@@ -229,13 +225,13 @@ double ulps(float value, double exact) {
 }
 
 TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
-  auto rng = test::generator("ulps");
+  auto rng = generator("ulps");
   const auto check = [&](const char* name, float (*fast)(float), double (*exact)(double), float x) {
     EXPECT_LE(ulps(fast(x), exact(x)), 2.0) << name << "(" << x << ") = " << fast(x);
   };
   for (int i = 0; i < 400000; ++i) {
     const auto x = i % 2 ? std::bit_cast<float>(static_cast<std::uint32_t>(rng()))  // every exponent, NaN
-                         : static_cast<float>(test::draw_real(rng, -8, 8));
+                         : static_cast<float>(draw_real(rng, -8, 8));
     check("exp", VectorMath::exp, std::exp, x);
     check("log", VectorMath::log, std::log, x);
     check("tanh", VectorMath::tanh, std::tanh, x);
@@ -254,7 +250,7 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
 }
 
 TEST(VectorMathTest, PowIsWithinOneUnitInTheLastPlaceAndHandlesSpecialCases) {
-  auto rng = test::generator("pow");
+  auto rng = generator("pow");
   const auto check = [](float x, float e) {
     const double exact = std::pow(static_cast<double>(x), static_cast<double>(e));
     EXPECT_LE(ulps(VectorMath::pow(x, e), exact), 1.0) << x << " to the power " << e;
@@ -263,12 +259,10 @@ TEST(VectorMathTest, PowIsWithinOneUnitInTheLastPlaceAndHandlesSpecialCases) {
   };
   for (int i = 0; i < 400000; ++i) {
     const auto bits = [&] { return std::bit_cast<float>(static_cast<std::uint32_t>(rng())); };
-    const auto real = [&](double low, double high) {
-      return static_cast<float>(test::draw_real(rng, low, high));
-    };
+    const auto real = [&](double low, double high) { return static_cast<float>(draw_real(rng, low, high)); };
     check(bits(), bits());
     check(real(0, 20), real(-20, 20));
-    check(real(-20, 20), static_cast<float>(test::draw_int(rng, -9, 9)));
+    check(real(-20, 20), static_cast<float>(draw_int(rng, -9, 9)));
   }
   constexpr float kInfinity = std::numeric_limits<float>::infinity(),
                   kLargest = std::numeric_limits<float>::max();
@@ -328,4 +322,4 @@ TEST(PointwiseTest, ActivationsHaveTheirCommonNames) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

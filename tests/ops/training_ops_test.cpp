@@ -28,7 +28,7 @@
 #include "expect_error.h"
 #include "seed.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -109,7 +109,7 @@ TEST(WindowTest, NumbersOutOfRangeAreRefusedBeforeTheyOverflow) {
   const std::int64_t huge = std::int64_t{1} << 62;
   for (const Window& w : {Window{.kernel = huge, .dilation = 4}, Window{.kernel = 3, .dilation = huge},
                           Window{.kernel = 3, .padding = huge}, Window{.kernel = 3, .stride = huge}})
-    test::expect_error([&] { w.positions({8, 8}); }, {"height", "none above"});
+    expect_error([&] { w.positions({8, 8}); }, {"height", "none above"});
 }
 
 TEST(ShapeTest, InvalidArgumentsAreRefused) {
@@ -122,8 +122,8 @@ TEST(ShapeTest, InvalidArgumentsAreRefused) {
   EXPECT_THROW(slice(x, 1, 2, 4), Error);
   EXPECT_THROW(slice(x, 1, 1, 1), Error);
   EXPECT_THROW(slice(x, 1, 0, 2, 0), Error);
-  test::expect_error([&] { slice(x, 1, 0, 2, -1); }, {"steps of -1", "flip"});
-  test::expect_error([&] { slice(x, {{0, 0, 1}, {-2, 0, 1}}); }, {"axis 0", "twice"});
+  expect_error([&] { slice(x, 1, 0, 2, -1); }, {"steps of -1", "flip"});
+  expect_error([&] { slice(x, {{0, 0, 1}, {-2, 0, 1}}); }, {"axis 0", "twice"});
   EXPECT_THROW(broadcast_to(x, {3, 3}), Error);
   EXPECT_THROW(reshape(x, {-2, -3}), Error);
   EXPECT_THROW(reshape(x, {-1, -6}), Error);
@@ -147,7 +147,7 @@ TEST(ShapeTest, InvalidSplitsAndStacksAreRefused) {
 TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
   const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), two = Tensor::zeros({DType::f32, {2, 2}});
   const auto expect_named = [](int bad, const auto& run) {
-    test::expect_error(run, {"index " + std::to_string(bad), "number 3", "0 to 4"});
+    expect_error(run, {"index " + std::to_string(bad), "number 3", "0 to 4"});
   };
   for (int bad : {5, -1, 2147483647}) {
     const Tensor index = Tensor::from({0, 4, 1, static_cast<double>(bad)}, {2, 2}, DType::i32);
@@ -247,7 +247,7 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
     for (const KernelTable* table : both_backends()) {
       const Tensor labels = Tensor::from({0, bad, 9}, {3}, DType::i32);
       EXPECT_THROW(evaluate(*table, std::make_shared<CrossEntropyGradOp>(), {logits, labels, g}), Error);
-      test::expect_error(
+      expect_error(
           [&] {
             evaluate(*table, std::make_shared<CrossEntropyOp>(), {logits, labels});
           },
@@ -324,7 +324,7 @@ TEST(DropoutTest, DrawsDependOnlyOnTheSample) {
 }
 
 TEST(DropoutTest, KeepsTheGivenShareAndTheMean) {
-  auto rng = test::generator("dropout");
+  auto rng = generator("dropout");
   const Tensor x = Tensor::full({DType::f32, {500, 400}}, 1);
   for (double p : {0.1, 0.5, 0.9}) {
     const auto y = dropped(cpu_kernels(), p, x, static_cast<std::int64_t>(rng() >> 1), 0, 0, 1);
@@ -357,11 +357,11 @@ TEST(UniformsTest, PhiloxGivesThePublishedWords) {
 }
 
 TEST(UniformsTest, MatchTheGenerator) {
-  auto rng = test::generator("uniforms");
+  auto rng = generator("uniforms");
   for (int round = 0; round < 50; ++round) {
     const RngKey key{rng(), rng(), rng()};
-    const std::uint64_t sample = test::draw_bool(rng, 0.5) ? rng() % 100 : rng();
-    const std::int64_t quads = test::draw_int(rng, 1, 200), first = test::draw_int(rng, 0, 100000);
+    const std::uint64_t sample = draw_bool(rng, 0.5) ? rng() % 100 : rng();
+    const std::int64_t quads = draw_int(rng, 1, 200), first = draw_int(rng, 0, 100000);
     float draws[4 * kQuads];
     uniforms(key, sample, quads, first, draws);
     for (std::int64_t i = 0; i < 4 * kQuads; ++i) {
@@ -373,7 +373,7 @@ TEST(UniformsTest, MatchTheGenerator) {
 }
 
 TEST(InitTest, HasTheGivenMoments) {
-  const std::uint64_t seed = test::run_seed();
+  const std::uint64_t seed = run_seed();
   const TensorType type{DType::f32, {200, 300}};
   const auto check = [&](const Tensor& t, double mean, double variance) {
     const auto v = t.values();
@@ -446,4 +446,4 @@ TEST(UpdateTest, InvalidArgumentsAreRefused) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

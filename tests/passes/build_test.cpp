@@ -19,15 +19,9 @@
 #include "one_weight.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using test::expect_error;
-using test::OneWeight;
-using testing::Job;
-using testing::small_residual_job;
-using testing::trace_job;
 
 TEST(Build, RefusesALossThatIsNotAScalar) {
   OneWeight model;
@@ -144,4 +138,4 @@ TEST(Build, EvaluationUsesTheStagesOfTraining) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

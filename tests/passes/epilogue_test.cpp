@@ -30,14 +30,11 @@
 #include "seed.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
 using Code = PointwiseCode;
-using testing::Job;
-using testing::Outcome;
-using testing::train;
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   return a.type() == b.type() &&
@@ -81,9 +78,8 @@ void expect_bits_of_the_parts(const Product& p, std::mt19937_64& rng) {
   SCOPED_TRACE(signature(*p.op, p.inputs));
   const TensorType made = p.op->infer(p.inputs)[0];
   Tensors inputs;
-  for (const TensorType& t : p.inputs)
-    inputs.push_back(test::draw({t}, static_cast<int>(inputs.size()), 5, rng));
-  Tensors others{test::draw({{made.dtype, {made.shape.back()}}}, 3, 5, rng), test::draw({made}, 4, 5, rng)};
+  for (const TensorType& t : p.inputs) inputs.push_back(draw({t}, static_cast<int>(inputs.size()), 5, rng));
+  Tensors others{draw({{made.dtype, {made.shape.back()}}}, 3, 5, rng), draw({made}, 4, 5, rng)};
   if (made.dtype == DType::f32) {  // NaN and zeros of both signs get through
     inputs[0].as<float>()[0] = std::nanf("");
     others[0].as<float>()[0] = -0.0F;
@@ -91,14 +87,14 @@ void expect_bits_of_the_parts(const Product& p, std::mt19937_64& rng) {
   Tensors all = inputs;
   all.insert(all.end(), others.begin(), others.end());
   const auto together = std::make_shared<EpilogueOp>(p.op, inputs.size(), kExpression, "relu");
-  const Tensor result = test::compute_fenced(p.op, inputs)[0];
-  const Tensor apart = test::compute_fenced(std::make_shared<PointwiseOp>(kExpression, made.dtype),
-                                            {result, others[0], others[1]})[0];
-  EXPECT_TRUE(same_bits(apart, test::compute_fenced(together, all)[0]));
+  const Tensor result = compute_fenced(p.op, inputs)[0];
+  const Tensor apart = compute_fenced(std::make_shared<PointwiseOp>(kExpression, made.dtype),
+                                      {result, others[0], others[1]})[0];
+  EXPECT_TRUE(same_bits(apart, compute_fenced(together, all)[0]));
 }
 
 TEST(Epilogue, EqualsProductAndExpressionApartBitwise) {
-  std::mt19937_64 rng = test::generator("epilogues");
+  std::mt19937_64 rng = generator("epilogues");
   for (const Product& p : products(DType::f32)) expect_bits_of_the_parts(p, rng);
   for (const DType dtype : {DType::bf16, DType::f64})
     for (const Product& p : products(dtype))
@@ -126,9 +122,9 @@ TEST(Epilogue, RefusesExpressionsThatChangeTheType) {
 
 // The graph of `f` on inputs of these types.
 Graph traced(const Types& types, const std::function<Tensor(const Tensors&)>& f) {
-  test::OpCase c{"epilogue", {}, [&](const Tensors& in) { return Tensors{f(in)}; }};
+  OpCase c{"epilogue", {}, [&](const Tensors& in) { return Tensors{f(in)}; }};
   for (const TensorType& t : types) c.inputs.push_back({t});
-  return test::trace_case(c, DType::f32, false).graph;
+  return trace_case(c, DType::f32, false).graph;
 }
 
 std::vector<std::string> labels(const Graph& g) {
@@ -214,7 +210,7 @@ struct Covariance : nn::Module {
 };
 
 TEST(FuseEpilogues, UpdatesAStateInPlace) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   job.model = [] { return std::make_unique<Covariance>(); };
   job.sample = {6};
   for (const bool fuse : {false, true}) {
@@ -233,7 +229,7 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
       for (const int models : {1, 2}) {
         if (amp && dtype == DType::f64) continue;
         SCOPED_TRACE(::testing::Message() << name_of(dtype) << (amp ? ", amp" : "") << ", models " << models);
-        Job job = testing::small_residual_job(dtype);
+        Job job = small_residual_job(dtype);
         job.sample = {8, 8, 3};
         job.model = [] { return std::make_unique<SmallNet>(); };
         if (models == 2) job.seeds = {3, 8}, job.rates = {0.1, 0.05};
@@ -243,7 +239,7 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
         const Outcome apart = train(job, s);
         s.fuse_epilogues = true;
         const Outcome together = train(job, s);
-        testing::expect_same_results(apart, together);
+        expect_same_results(apart, together);
         const auto epilogues = [](const Program& p) {
           return std::count_if(p.instructions.begin(), p.instructions.end(),
                                [](const Instruction& step) { return step.op->name() == "epilogue"; });
@@ -255,4 +251,4 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

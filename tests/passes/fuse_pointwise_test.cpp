@@ -23,15 +23,9 @@
 #include "seed.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::expect_same_results;
-using testing::Job;
-using testing::Outcome;
-using testing::small_residual_job;
-using testing::train;
 
 // Two convolutions with norm and relu; the second norm's output is added to the first relu's.
 struct NormNet : nn::Module {
@@ -60,13 +54,13 @@ int count_steps(const Program& p, std::string_view name) {
 }
 
 TEST(ExpandNorms, PartsEqualTheWholeBitwise) {
-  std::mt19937_64 rng = test::generator("norms in parts");
+  std::mt19937_64 rng = generator("norms in parts");
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16})
     for (const Shape& shape : {Shape{4, 7, 5, 16}, Shape{300, 3}, Shape{2, 9, 9, 700}}) {
       const DType wide = dtype == DType::f64 ? DType::f64 : DType::f32;
-      const test::InputSpec image{{dtype, shape}, -1, 3}, channels{{wide, {shape.back()}}, 0.5, 2};
-      const Tensor x = test::draw(image, 0, 3, rng), gamma = test::draw(channels, 1, 3, rng),
-                   beta = test::draw(channels, 2, 3, rng);
+      const InputSpec image{{dtype, shape}, -1, 3}, channels{{wide, {shape.back()}}, 0.5, 2};
+      const Tensor x = draw(image, 0, 3, rng), gamma = draw(channels, 1, 3, rng),
+                   beta = draw(channels, 2, 3, rng);
       const auto op = std::make_shared<BatchNormOp>(1e-3);
       const Tensors whole = apply_op(op, {x, gamma, beta}), parts = batch_norm_in_parts(*op, x, gamma, beta);
       ASSERT_EQ(whole.size(), parts.size());
@@ -74,14 +68,13 @@ TEST(ExpandNorms, PartsEqualTheWholeBitwise) {
         ASSERT_EQ(whole[i].type(), parts[i].type());
         EXPECT_TRUE(std::equal(whole[i].as<std::byte>(), whole[i].as<std::byte>() + whole[i].type().bytes(),
                                parts[i].as<std::byte>()))
-            << name_of(dtype) << " " << test::shape_name(shape) << " output " << i;
+            << name_of(dtype) << " " << shape_name(shape) << " output " << i;
       }
     }
 }
 
 TEST(FusePointwise, NormsWithReluAndResidualAreOnePassEachWay) {
-  const Program p =
-      build(testing::trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
+  const Program p = build(trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
   EXPECT_EQ(count_steps(p, "batch_norm"), 0);
   EXPECT_EQ(count_steps(p, "batch_norm_statistics"), 3);
   EXPECT_EQ(count_steps(p, "batch_norm_sums"), 3);
@@ -150,7 +143,7 @@ TEST(RecomputeCheap, LowersThePeakOfNormalizedConvolutionsByAtLeastAQuarter) {
   Job job = norm_job();
   job.sample = {32, 32, 3};
   job.model = [] { return std::make_unique<nn::ResNet>(); };
-  const Graph g = testing::trace_job(job, 64);
+  const Graph g = trace_job(job, 64);
   const std::int64_t kept = planned_peak(build(g, {.recompute_cheap = false})),
                      again = planned_peak(build(g, {}));
   EXPECT_LT(again, 0.75 * static_cast<double>(kept));
@@ -167,12 +160,11 @@ struct PoolNet : nn::Module {
 
 // Also of a zero's sign, and of NaN.
 TEST(PoolFirst, ReluAndMaxPoolingCommute) {
-  std::mt19937_64 rng = test::generator("signed zeros");
+  std::mt19937_64 rng = generator("signed zeros");
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     std::vector<double> values(2 * 8 * 6 * 5);
     for (double& v : values)
-      v = std::array{-1.0, -0.0, 0.0, 2.0,
-                     std::nan("")}[static_cast<std::size_t>(test::draw_int(rng, 0, 9)) % 5];
+      v = std::array{-1.0, -0.0, 0.0, 2.0, std::nan("")}[static_cast<std::size_t>(draw_int(rng, 0, 9)) % 5];
     const Tensor x = Tensor::from(values, {2, 8, 6, 5}, dtype);
     for (const Pool2dOptions& windows : {Pool2dOptions(2), Pool2dOptions(3, 1, 1)}) {
       const Tensor after = max_pool2d(relu(x), windows), before = relu(max_pool2d(x, windows));
@@ -208,7 +200,7 @@ struct DearNet : nn::Module {
 TEST(RecomputeCheap, LeavesExpensiveExpressionsAlone) {
   Job job = norm_job();
   job.model = [] { return std::make_unique<DearNet>(); };
-  const Graph g = testing::trace_job(job, 64);
+  const Graph g = trace_job(job, 64);
   EXPECT_EQ(build(g, {.recompute_cheap = false}).instructions.size(), build(g, {}).instructions.size());
 }
 
@@ -226,7 +218,7 @@ TEST(Activations, OnlyTheOutputIsKeptIfTheDerivativeFollowsFromIt) {
   const auto live_peak = [](Tensor (*activation)(const Tensor&)) {
     Job job = norm_job();
     job.model = [=] { return std::make_unique<DeepNet>(activation); };
-    return build(testing::trace_job(job, 512), {}).memory[0].live_peak;
+    return build(trace_job(job, 512), {}).memory[0].live_peak;
   };
   const std::int64_t expected = live_peak(relu);
   EXPECT_LT(expected, live_peak(gelu));
@@ -237,4 +229,4 @@ TEST(Activations, OnlyTheOutputIsKeptIfTheDerivativeFollowsFromIt) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

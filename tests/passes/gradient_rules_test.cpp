@@ -14,17 +14,9 @@
 #include "expect_error.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using testing::expect_same_results;
-using testing::expect_same_state;
-using testing::Job;
-using testing::JobHost;
-using testing::largest_difference;
-using testing::small_residual_job;
-using testing::train;
 
 Strategy clipped(double norm) {
   Strategy s;
@@ -119,8 +111,8 @@ TEST(GradientRules, ANonFiniteBatchChangesNoState) {
         if (stages > 1) s.schedule = ScheduleKind::gpipe;
         if (adam) s.optimizer = AdamOptions{};
         Spoilt host(job, 1);
-        Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
-        session.load(testing::initial_state(job));
+        Session session(program_of(job, s), thread_comms(s.ranks()), host);
+        session.load(initial_state(job));
         session.run(0, 3);
         const auto before = session.state();
         session.run(3, 1);
@@ -184,8 +176,8 @@ TEST(LossScale, HalvesUntilGradientsAreFinite) {
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p126};
   Loud host(job, 1);
-  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
-  session.load(testing::initial_state(job));
+  Session session(program_of(job, s), thread_comms(s.ranks()), host);
+  session.load(initial_state(job));
   int skipped = 0;
   for (bool updated = false; !updated && skipped < 126; ++skipped) {
     const auto before = session.state();
@@ -195,7 +187,7 @@ TEST(LossScale, HalvesUntilGradientsAreFinite) {
     updated = scale == std::ldexp(1, 126 - skipped);
     if (!updated) {
       EXPECT_EQ(scale, std::ldexp(1, 125 - skipped));
-      for (const auto& [path, tensor] : testing::initial_state(job))
+      for (const auto& [path, tensor] : initial_state(job))
         EXPECT_EQ(before.at(path).values(), after.at(path).values());
     }
   }
@@ -218,8 +210,8 @@ TEST(LossScale, GrowsToItsLimitAndNeverToInfinity) {
   Strategy s = clipped(1e6);
   s.gradients.loss_scale = LossScale{.initial = 0x1p125, .growth_interval = 1};
   Quiet host(job, 1);
-  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
-  session.load(testing::initial_state(job));
+  Session session(program_of(job, s), thread_comms(s.ranks()), host);
+  session.load(initial_state(job));
   session.run(0, 5);
   const auto before = session.state();
   EXPECT_EQ(before.at(std::string(kLossScale)).values()[0], 0x1p126);
@@ -236,8 +228,8 @@ TEST(LossScale, AModelWithNonFiniteGradientsHalvesOnlyItsOwn) {
   s.gradients.loss_scale = LossScale{.initial = 4, .growth_interval = 2};
   const auto state = [&](int batches) {
     JobHost host(job, 1);
-    Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
-    session.load(testing::initial_state(job));
+    Session session(program_of(job, s), thread_comms(s.ranks()), host);
+    session.load(initial_state(job));
     session.run(0, batches);
     return session.state().at(std::string(kLossScale)).values();
   };
@@ -262,25 +254,23 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateAtDifferentTimesAreRefused) {
   const Job job = small_residual_job();
   Strategy s = clipped(1);
   s.stages = 2;
-  const auto expect_refused = [&] {
-    test::expect_error([&] { testing::program_of(job, s); }, {"use one that flushes"});
-  };
+  const auto expect_refused = [&] { expect_error([&] { program_of(job, s); }, {"use one that flushes"}); };
   s.schedule = ScheduleKind::pipedream;  // of two stages: both update in one unit,
-  EXPECT_NO_THROW(testing::program_of(job, s));
+  EXPECT_NO_THROW(program_of(job, s));
   s.lockstep = true;  // but not between the same barriers
   expect_refused();
   s.lockstep = false;
   s.schedule = ScheduleKind::dualpipe;
   expect_refused();
   s.gradients = {.loss_scale = LossScale{}};
-  EXPECT_THROW(testing::program_of(job, s), Error);
+  EXPECT_THROW(program_of(job, s), Error);
   s.gradients = {.clip_value = 0.01};
   const auto clipped_elements = train(job, s);
   s.gradients = {};
   EXPECT_GT(largest_difference(clipped_elements, train(job, s)), 1e-4);
   s.gradients.clip_norm = -1;
-  EXPECT_THROW(testing::program_of(job, s), Error);
+  EXPECT_THROW(program_of(job, s), Error);
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -24,7 +24,7 @@
 #include "schedules.h"
 #include "test_op.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -354,4 +354,4 @@ TEST(Executable, BatchNumbersContinueFromRunToRun) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

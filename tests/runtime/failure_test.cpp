@@ -12,13 +12,9 @@
 #include "expect_error.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using test::expect_error;
-using test::expect_words;
-using testing::Job;
 
 // Zeros, until one rank's request for one batch meets `fail`.
 class FailingHost final : public Host {
@@ -41,17 +37,17 @@ class FailingHost final : public Host {
 };
 
 std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
-  const Program program = testing::program_of(job, strategy);
+  const Program program = program_of(job, strategy);
   Session session(program, thread_comms(program.ranks()), host);
-  session.load(testing::initial_state(job));
+  session.load(initial_state(job));
   const auto begin = std::chrono::steady_clock::now();
-  const std::string message = test::message_of([&] { session.run(0, 50); });
+  const std::string message = message_of([&] { session.run(0, 50); });
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
   return message;
 }
 
 TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndInstruction) {
-  const Job job = testing::small_residual_job();
+  const Job job = small_residual_job();
   for (const Strategy& s :
        {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},
         Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b}}) {
@@ -65,18 +61,18 @@ TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndInstruction) {
 TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
   FailingHost host(0, 2,
                    [](std::span<std::byte> out) { reinterpret_cast<std::int32_t*>(out.data())[5] = 77; });
-  expect_words(failure_of(testing::small_residual_job(), {}, host),
+  expect_words(failure_of(small_residual_job(), {}, host),
                {"rank 0", "batch 2", "'loss'", "cross_entropy", "sample 5", "77", "5 classes"});
 }
 
 TEST(Failure, ShapesThatDoNotFitNameModuleOpAndShapes) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   job.sample = {2, 2, 4};  // the stem wants 12 features
-  expect_error([&] { testing::trace_job(job, 8); }, {"stem", "matmul", "f32[8, 16]", "f32[16, 12]"});
+  expect_error([&] { trace_job(job, 8); }, {"stem", "matmul", "f32[8, 16]", "f32[16, 12]"});
 }
 
 TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   nn::set_default_dtype(DType::f64);
   const auto model = job.model();
   model->initialize(1);
@@ -88,13 +84,13 @@ TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {
 }
 
 TEST(Failure, MissingStateIsNamed) {
-  const Job job = testing::small_residual_job();
+  const Job job = small_residual_job();
   FailingHost host(-1, 0, {});
-  Session session(testing::program_of(job, {}), {}, host);
-  auto state = testing::initial_state(job);
+  Session session(program_of(job, {}), {}, host);
+  auto state = initial_state(job);
   state.erase("block2.first.weight");
   expect_error([&] { session.load(state); }, {"block2.first.weight", "missing"});
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -18,16 +18,9 @@
 #include "one_weight.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using test::expect_error;
-using test::OneWeight;
-using testing::initial_state;
-using testing::Job;
-using testing::small_residual_job;
-using testing::trace_job;
 
 TEST(Host, OfTwoFunctionsCallsBoth) {
   const auto fill = [](const std::string&, std::int64_t, std::span<std::byte>) {};
@@ -91,7 +84,7 @@ TEST(Host, AFunctionHostRefusesMicrobatchesAndReplicas) {
     FunctionHost host([](const std::string&, std::int64_t,
                          std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
                       [](const std::string&, std::int64_t, std::span<const std::byte>) {});
-    Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+    Session session(program_of(job, s), thread_comms(s.ranks()), host);
     session.load(initial_state(job));
     expect_error([&] { session.run(0, 1); },
                  {replicas ? "a FunctionHost has one replica" : "a FunctionHost has one micro-batch"});
@@ -100,4 +93,4 @@ TEST(Host, AFunctionHostRefusesMicrobatchesAndReplicas) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -13,17 +13,13 @@
 
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
-using testing::Job;
-using testing::JobHost;
-using testing::program_of;
-
 // Every step finds the values that it finds in a real run, whatever stages and lanes there are.
 TEST(TrialRun, GivesTheLossesOfARealRun) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   for (const Strategy& s :
        {Strategy{}, Strategy{.microbatches = 2, .stages = 4, .schedule = ScheduleKind::one_f_one_b},
         Strategy{
@@ -31,10 +27,10 @@ TEST(TrialRun, GivesTheLossesOfARealRun) {
         Strategy{.stages = 4, .schedule = ScheduleKind::pipedream}}) {
     SCOPED_TRACE(::testing::Message() << s.stages << " stages, " << name_of(s.schedule));
     JobHost host(job, s.microbatches);
-    instruction_seconds(program_of(job, s), cpu_kernels(), host, testing::initial_state(job));
+    instruction_seconds(program_of(job, s), cpu_kernels(), host, initial_state(job));
     job.drains = {std::ssize(host.losses)};
     EXPECT_GE(job.drains[0], 3);
-    EXPECT_EQ(host.losses, testing::train(job, s).losses);
+    EXPECT_EQ(host.losses, train(job, s).losses);
   }
 }
 
@@ -56,11 +52,11 @@ const Instruction& input_step(const Program& p, const std::string& name) {
 }
 
 TEST(Profile, MeasuresComputationHostAndTransfers) {
-  const Job job = testing::small_residual_job();
+  const Job job = small_residual_job();
   const Program p = program_of(job, {.replicas = 2, .stages = 2});
   SlowHost host(job, 1);
   Profile profile;
-  profile.measure(p, cpu_kernels(), host, testing::initial_state(job));
+  profile.measure(p, cpu_kernels(), host, initial_state(job));
   const Program costed = with_costs(p, profile);
   EXPECT_GE(input_step(costed, "images").cost.seconds, 2e-3);
   EXPECT_LT(input_step(costed, "labels").cost.seconds, 2e-3);
@@ -73,11 +69,11 @@ TEST(Profile, MeasuresComputationHostAndTransfers) {
 }
 
 TEST(Profile, RoundTripsAndRefusesUnknownInstructions) {
-  Job job = testing::small_residual_job();
+  Job job = small_residual_job();
   const Program p = program_of(job, {});
   JobHost host(job, 1);
   Profile profile;
-  profile.measure(p, cpu_kernels(), host, testing::initial_state(job));
+  profile.measure(p, cpu_kernels(), host, initial_state(job));
   const std::string file = (std::filesystem::temp_directory_path() / "tandem_profile_test.json").string();
   profile.write(file);
   const Profile read = Profile::read(file);
@@ -91,4 +87,4 @@ TEST(Profile, RoundTripsAndRefusesUnknownInstructions) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -11,7 +11,7 @@
 
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -88,4 +88,4 @@ TEST(Progress, NoWaiterIsForgotten) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

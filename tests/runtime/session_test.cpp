@@ -19,16 +19,9 @@
 #include "expect_error.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using test::expect_error;
-using testing::initial_state;
-using testing::Job;
-using testing::JobHost;
-using testing::small_residual_job;
-using testing::trace_job;
 
 struct Setting {
   const char* name;
@@ -132,13 +125,13 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   s.cuts = {"block1"};
   s.schedule = ScheduleKind::one_f_one_b;
   JobHost training(job, 1), together(job, 1), alone(job, 1);
-  Session session(testing::program_of(job, s), thread_comms(s.ranks()), training);
+  Session session(program_of(job, s), thread_comms(s.ranks()), training);
   session.load(initial_state(job));
   const int evaluate =
       session.add(build(trace_job(evaluation_job, job.batch_size / 2), for_evaluation(s)), together);
   session.run(0, 3);
 
-  Session one(testing::program_of(job, {}), {}, training);
+  Session one(program_of(job, {}), {}, training);
   const int evaluate_alone =
       one.add(build(trace_job(evaluation_job, job.batch_size), for_evaluation({})), alone);
   one.load(session.state());
@@ -152,7 +145,7 @@ TEST(Session, BudgetCoversAllProgramsTogether) {
   Strategy s;
   s.optimizer = SgdOptions{.momentum = 0.9};
   JobHost host(job, 1);
-  const Program training = testing::program_of(job, s);
+  const Program training = program_of(job, s);
   // Less state than training, more work: its own peak is within what both need.
   const Program evaluation = build(trace_job(job, 16 * job.batch_size), for_evaluation(s));
   const auto needs = [&](std::int64_t budget) {
@@ -170,7 +163,7 @@ TEST(Session, BudgetCoversAllProgramsTogether) {
 // Loaded with one state and run, twice.
 void expect_repeats(const Job& job, const Strategy& s) {
   JobHost host(job, s.microbatches);
-  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host, {.poison = true});
+  Session session(program_of(job, s), thread_comms(s.ranks()), host, {.poison = true});
   const auto run = [&] {
     host.losses.clear();
     session.load(initial_state(job));
@@ -182,7 +175,7 @@ void expect_repeats(const Job& job, const Strategy& s) {
   const auto [again, state_again] = run();
   ASSERT_EQ(9u, losses.size());
   EXPECT_EQ(losses, again);
-  testing::expect_same_state(state, state_again);
+  expect_same_state(state, state_again);
 }
 
 TEST(Session, TwoRunsFromTheSameStateGiveTheSameBits) {
@@ -212,7 +205,7 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
   const Job job = small_residual_job();
   Strategy s;
   s.stages = 4;
-  const Program program = testing::program_of(job, s);
+  const Program program = program_of(job, s);
   JobHost host(job, 1);
   Session session(program, thread_comms(program.ranks()), host, {.spans = 10'000});
   session.load(initial_state(job));
@@ -236,7 +229,7 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
 TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   const Job job = small_residual_job();
   JobHost host(job, 1);
-  Session session(testing::program_of(job, {}), {}, host);
+  Session session(program_of(job, {}), {}, host);
   expect_error([&] { session.run(0, 1); }, {"call load"});
   auto state = initial_state(job);
   state.emplace("stem.unknown", state.begin()->second);
@@ -254,7 +247,7 @@ TEST(Session, ARefusedLoadChangesNothing) {
   s.schedule = ScheduleKind::one_f_one_b;
   s.cuts = {"block2"};
   JobHost host(job, 2);
-  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+  Session session(program_of(job, s), thread_comms(s.ranks()), host);
   expect_error([&] { session.state(); }, {"has no state"});
   session.load(initial_state(job));
   const auto before = session.state();
@@ -264,7 +257,7 @@ TEST(Session, ARefusedLoadChangesNothing) {
     for (auto& [name, tensor] : bad) tensor = Tensor::full(tensor.type(), 7);
     bad.at(path) = Tensor::zeros({DType::f32, {1, 2, 3}});
     expect_error([&] { session.load(bad); }, {path});
-    testing::expect_same_state(before, session.state());
+    expect_same_state(before, session.state());
   }
 }
 
@@ -332,7 +325,7 @@ TEST(Session, AfterAFailureOneRankContinuesAndSeveralExplainWhyNot) {
     Strategy s;
     s.replicas = ranks;
     FailsOnce host(job, 1);
-    Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+    Session session(program_of(job, s), thread_comms(s.ranks()), host);
     session.load(initial_state(job));
     expect_error([&] { session.run(0, 5); }, {"planted"});
     expect_error([&] { session.state(); }, {"has no state"});
@@ -350,7 +343,7 @@ TEST(Session, ModelLoadsTheTrainedState) {
   Strategy s;
   s.optimizer = SgdOptions{.momentum = 0.9};
   JobHost host(job, 1);
-  Session session(testing::program_of(job, s), thread_comms(s.ranks()), host);
+  Session session(program_of(job, s), thread_comms(s.ranks()), host);
   session.load(initial_state(job));
   session.run(0, 2);
   const auto trained = session.state();
@@ -389,7 +382,7 @@ TEST(Session, RefusesCommsOfWrongRanks) {
   Strategy s;
   s.replicas = 2;
   const ThreadWorld world(2);
-  const Program p = testing::program_of(job, s);
+  const Program p = program_of(job, s);
   std::vector<std::unique_ptr<Comm>> twice, missing(2);
   for (int i : {0, 1}) twice.push_back(world.comm(i * 0));
   expect_error([&] { Session(p, std::move(twice), host); }, {"rank 0's"});
@@ -397,4 +390,4 @@ TEST(Session, RefusesCommsOfWrongRanks) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -12,7 +12,7 @@
 #include "schedule_builder.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -68,4 +68,4 @@ TEST(HappensBefore, NothingPrecedesAnEarlierExecution) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

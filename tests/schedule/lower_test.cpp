@@ -12,7 +12,7 @@
 #include <tandem/ops/collective.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -63,4 +63,4 @@ TEST(Lower, AReducedValueIsCopiedToTheState) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

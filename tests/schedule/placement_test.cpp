@@ -19,7 +19,7 @@
 #include "schedules.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -275,4 +275,4 @@ TEST(RandomPrograms, ThatTheVerifierAcceptsGiveTheResultsOfASequentialLoop) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

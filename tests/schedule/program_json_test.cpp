@@ -13,7 +13,7 @@
 #include "schedules.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -236,4 +236,4 @@ TEST(ProgramJson, RefusesABlockSmallerThanItsValues) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

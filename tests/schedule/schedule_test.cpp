@@ -16,7 +16,7 @@
 #include "schedule_builder.h"
 #include "schedules.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -64,8 +64,8 @@ std::vector<Row> table() {
   };
 }
 
-class KnownSchedule : public testing::TestWithParam<Row> {};
-INSTANTIATE_TEST_SUITE_P(Table, KnownSchedule, testing::ValuesIn(table()), [](const auto& info) {
+class KnownSchedule : public ::testing::TestWithParam<Row> {};
+INSTANTIATE_TEST_SUITE_P(Table, KnownSchedule, ::testing::ValuesIn(table()), [](const auto& info) {
   std::string name = info.param.name;
   if (name == "1F1B") return std::string("OneFOneB");
   return name;
@@ -219,4 +219,4 @@ TEST(MuTwo, LifetimesOfTheModelAheadWrapAroundTheUnit) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -18,7 +18,7 @@
 #include "schedules.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -390,4 +390,4 @@ TEST(Simulator, LaneOrderMatchesExecution) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -14,7 +14,7 @@
 #include "schedule_builder.h"
 #include "schedules.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -274,14 +274,14 @@ std::vector<Fault> races_of_a_reduction() {
   };
 }
 
-class PlantedFault : public testing::TestWithParam<Fault> {};
-INSTANTIATE_TEST_SUITE_P(PipelineWaits, PlantedFault, testing::ValuesIn(waits_of_a_pipeline()),
+class PlantedFault : public ::testing::TestWithParam<Fault> {};
+INSTANTIATE_TEST_SUITE_P(PipelineWaits, PlantedFault, ::testing::ValuesIn(waits_of_a_pipeline()),
                          [](const auto& i) { return i.param.name; });
-INSTANTIATE_TEST_SUITE_P(PipelinePlaces, PlantedFault, testing::ValuesIn(places_of_a_pipeline()),
+INSTANTIATE_TEST_SUITE_P(PipelinePlaces, PlantedFault, ::testing::ValuesIn(places_of_a_pipeline()),
                          [](const auto& i) { return i.param.name; });
-INSTANTIATE_TEST_SUITE_P(Swaps, PlantedFault, testing::ValuesIn(races_of_swaps()),
+INSTANTIATE_TEST_SUITE_P(Swaps, PlantedFault, ::testing::ValuesIn(races_of_swaps()),
                          [](const auto& i) { return i.param.name; });
-INSTANTIATE_TEST_SUITE_P(Reduction, PlantedFault, testing::ValuesIn(races_of_a_reduction()),
+INSTANTIATE_TEST_SUITE_P(Reduction, PlantedFault, ::testing::ValuesIn(races_of_a_reduction()),
                          [](const auto& i) { return i.param.name; });
 
 TEST_P(PlantedFault, IsRefusedAndNamed) {
@@ -413,9 +413,9 @@ std::vector<Fault> wrong_waits() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Transfers, PlantedFault, testing::ValuesIn(wrong_transfers()),
+INSTANTIATE_TEST_SUITE_P(Transfers, PlantedFault, ::testing::ValuesIn(wrong_transfers()),
                          [](const auto& i) { return i.param.name; });
-INSTANTIATE_TEST_SUITE_P(Waits, PlantedFault, testing::ValuesIn(wrong_waits()),
+INSTANTIATE_TEST_SUITE_P(Waits, PlantedFault, ::testing::ValuesIn(wrong_waits()),
                          [](const auto& i) { return i.param.name; });
 
 // ---- waits ---------------------------------------------------------------------------------------------
@@ -468,4 +468,4 @@ TEST(Verifier, StateThatIsNeverAssignedKeepsItsContents) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

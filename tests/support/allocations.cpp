@@ -40,8 +40,8 @@ void operator delete(void* p) noexcept { freed(p); }
 void operator delete(void* p, std::size_t) noexcept { freed(p); }
 #endif
 
-namespace tandem::test {
+namespace tandem::testing {
 long allocations() { return counted.load(); }
 long live_allocations() { return live.load(); }
 void fail_allocation_after(long n) { until_failure.store(n); }
-}  // namespace tandem::test
+}  // namespace tandem::testing

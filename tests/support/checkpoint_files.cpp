@@ -5,7 +5,7 @@
 #include "seed.h"
 #include "test_files.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 const std::vector<std::string> kCheckpointFiles{"model", "optimizer", "empty"};
@@ -38,4 +38,4 @@ std::int64_t newest_step(const std::string& directory, std::size_t damaged) {
   return newest->step;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

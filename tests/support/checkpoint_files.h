@@ -7,7 +7,7 @@
 
 #include "test_files.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// What the checkpoints of these tests hold: two files of some kilobytes, one empty.
 extern const std::vector<std::string> kCheckpointFiles;
@@ -18,4 +18,4 @@ std::vector<CheckpointFile> checkpoint_files(std::int64_t step);
 /// there may be as many damaged ones as expected, no more.
 std::int64_t newest_step(const std::string& directory, std::size_t damaged = 0);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

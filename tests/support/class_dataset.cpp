@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/rng.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 void ClassDataset::get(std::int64_t, std::int64_t index, Sample& sample) const {
@@ -29,4 +29,4 @@ void MixedLabels::get(std::int64_t epoch, std::int64_t index, Sample& sample) co
   sample.weights = {first, 1 - first};
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -5,7 +5,7 @@
 
 #include "numbered_dataset.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// Samples f32 (4) of three classes: the class adds 1 to one element of what is drawn by seed and index.
 class ClassDataset : public Dataset {
@@ -29,4 +29,4 @@ class MixedLabels final : public ClassDataset {
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -4,7 +4,7 @@
 
 #include "test_files.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 
 std::set<std::string> declared_ops(const std::filesystem::path& folder) {
   std::set<std::string> names;
@@ -18,4 +18,4 @@ std::set<std::string> declared_ops(const std::filesystem::path& folder) {
   return names;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

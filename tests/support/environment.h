@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// Sets an environment variable while it lives; restores what was there before.
 class EnvironmentVariable {
@@ -21,4 +21,4 @@ class EnvironmentVariable {
   std::optional<std::string> before_;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -12,7 +12,7 @@
 
 #include "test_files.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 namespace {
 
 // By the definition: a division of polynomials, bit by bit.
@@ -117,4 +117,4 @@ ReadEvents read_events(const std::string& file) {
   return events;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 struct ReadScalar {
   std::string tag;
@@ -22,4 +22,4 @@ struct ReadEvents {
 /// Reads every record; fails the test where a length, a sum or a message is not as it should be.
 ReadEvents read_events(const std::string& file);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -7,7 +7,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// The message of the exception of type E that `action` throws; empty if it throws none.
 template <class E = Error> std::string message_of(const std::function<void()>& action) {
@@ -35,4 +35,4 @@ inline void expect_error(const std::function<void()>& action, const std::vector<
     expect_words(message, words);
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -7,7 +7,7 @@
 
 #include <tandem/core/base/files.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// What happens to one of the system calls of a save.
@@ -56,4 +56,4 @@ class FaultyFiles final : public Files {
   int calls_ = 0;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

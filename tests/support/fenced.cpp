@@ -9,7 +9,7 @@
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/kernel.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -54,4 +54,4 @@ Tensors compute_fenced(const OpPtr& op, const Tensors& inputs) {
   return results;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

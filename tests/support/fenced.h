@@ -6,7 +6,7 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// Memory with guard bytes on both sides.
@@ -27,4 +27,4 @@ class Fenced {
 /// full of NaN before. A write outside fails the test.
 Tensors compute_fenced(const OpPtr& op, const Tensors& inputs);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

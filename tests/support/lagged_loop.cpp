@@ -187,8 +187,8 @@ class Loop {
 }  // namespace
 
 Outcome lagged_loop(const Job& job, const Strategy& strategy) {
-  const test::EnvironmentVariable threads("TANDEM_THREADS",
-                                          std::to_string(strategy.threads));  // as the lanes have
+  const EnvironmentVariable threads("TANDEM_THREADS",
+                                    std::to_string(strategy.threads));  // as the lanes have
   Outcome all;
   std::vector<StateDict> states;
   for (std::size_t model = 0; model < job.seeds.size(); ++model) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 NumberedDataset::NumberedDataset(std::int64_t size, std::set<std::int64_t> bad)
@@ -28,4 +28,4 @@ Sample sample_of(const Dataset& dataset, std::int64_t epoch, std::int64_t index)
   return sample;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

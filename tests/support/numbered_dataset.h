@@ -4,7 +4,7 @@
 
 #include <tandem/datasets/dataset.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// Samples that say who they are: f32 (2) of index and epoch, and the index as label. Those in `bad` cannot
 /// be read.
@@ -24,4 +24,4 @@ class NumberedDataset final : public Dataset {
 /// Sample `index` of `epoch`, alone.
 Sample sample_of(const Dataset& dataset, std::int64_t epoch, std::int64_t index);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -1,7 +1,7 @@
 #pragma once
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// A state of two elements, and no module: w · x, and what else a test puts in a graph.
 struct OneWeight {
@@ -12,4 +12,4 @@ struct OneWeight {
   Tensor w = Tensor::zeros({DType::f32, {2}});
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

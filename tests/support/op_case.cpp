@@ -15,7 +15,7 @@
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -210,4 +210,4 @@ double relative_difference(const std::vector<double>& a, const std::vector<doubl
   return difference(a, b) / std::max(norm(b), 1e-30);
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

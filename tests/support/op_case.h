@@ -15,7 +15,7 @@
 #include "fenced.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// How the elements of an input are drawn.
@@ -124,4 +124,4 @@ double difference(const std::vector<double>& a, const std::vector<double>& b);
 /// ‖a − b‖ / max(‖b‖, tiny).
 double relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -8,7 +8,7 @@
 
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 namespace fs = std::filesystem;
@@ -132,4 +132,4 @@ int PowerCutFiles::rmdir(const std::string& path) {
   return result;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/files.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// Does what it is asked for, and keeps account of what of it a disk would still know after a power cut:
@@ -57,4 +57,4 @@ class PowerCutFiles final : public Files {
   std::map<int, NodePtr> open_;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -14,7 +14,7 @@
 #include "schedule_builder.h"
 #include "test_op.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -240,4 +240,4 @@ std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(con
   return order;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -6,7 +6,7 @@
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/core/schedule/program.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// What the executions of a Program's steps read and made, as hashes of the contents. Every step fills its
@@ -71,4 +71,4 @@ class CpuRun {
 /// The order in which every lane executed (step, batch).
 std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& timeline);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

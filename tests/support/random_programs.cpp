@@ -10,7 +10,7 @@
 #include "schedule_builder.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -268,4 +268,4 @@ class RandomSchedule {
 
 Program random_schedule(std::mt19937_64& rng) { return RandomSchedule(rng).make(); }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

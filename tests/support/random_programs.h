@@ -3,7 +3,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// A schedule with everything a Program may have, a few steps long, not planned: one or two devices with one
@@ -13,4 +13,4 @@ using namespace engine;
 /// advance, costs.
 Program random_schedule(std::mt19937_64& rng);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

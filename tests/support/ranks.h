@@ -21,7 +21,7 @@
 #include "expect_error.h"
 #include "seed.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// What rank `rank` brings to a sum: many magnitudes, so that another order of addition gives other bits.
@@ -114,4 +114,4 @@ inline Used measure(const std::function<void()>& work) {
   return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), cpu_now() - cpu};
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

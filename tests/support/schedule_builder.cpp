@@ -4,7 +4,7 @@
 
 #include <tandem/core/base/error.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 LaneId ScheduleBuilder::lane(int device, LaneKind kind, int index) {
@@ -113,4 +113,4 @@ bool is_state(const Program& program, MemberId member) {
   return program.block(m.block).arena == Arena::state;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -6,7 +6,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// An id as an index of a vector.
@@ -62,4 +62,4 @@ MemoryBlock& block_named(Program& program, const std::string& name);
 
 bool is_state(const Program& program, MemberId member);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

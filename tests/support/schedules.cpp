@@ -8,7 +8,7 @@
 
 #include "schedule_builder.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 Pipeline equal_stages(int count, const Stage& stage, int microbatches) {
@@ -284,4 +284,4 @@ Program double_buffered(const Pipeline& p) {
   return alternating(p, [](int) { return 2; });
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

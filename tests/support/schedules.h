@@ -4,7 +4,7 @@
 
 #include <tandem/core/schedule/program.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// What one stage costs: seconds and bytes.
@@ -57,4 +57,4 @@ Program overlapped_all_reduce(const Pipeline& p);
 /// model first: "F1.0", "w1.0".
 Program mu_two(const Pipeline& p);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -4,7 +4,7 @@
 
 #include "schedule_builder.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -152,4 +152,4 @@ Program mu_two(const Pipeline& p) {
   return b.take();
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

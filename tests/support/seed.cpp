@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/rng.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 std::uint64_t run_seed() {
@@ -33,4 +33,4 @@ double draw_real(std::mt19937_64& rng, double low, double high) {
   return std::uniform_real_distribution<double>(low, high)(rng);
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

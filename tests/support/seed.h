@@ -3,7 +3,7 @@
 #include <random>
 #include <string_view>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// The run's seed: TANDEM_SEED, or a fresh one, printed once so that a failure can be repeated.
 std::uint64_t run_seed();
@@ -16,4 +16,4 @@ int draw_int(std::mt19937_64& rng, int low, int high);
 bool draw_bool(std::mt19937_64& rng, double probability);
 double draw_real(std::mt19937_64& rng, double low, double high);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

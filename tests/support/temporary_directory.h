@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// A directory that lives as long as this.
 class TemporaryDirectory {
@@ -26,4 +26,4 @@ class TemporaryDirectory {
   std::string path_;
 };
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 std::string read_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -33,4 +33,4 @@ void write_file(const std::filesystem::path& file, const std::string& bytes) {
   EXPECT_TRUE(out.flush().good()) << file;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

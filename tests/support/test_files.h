@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace tandem::test {
+namespace tandem::testing {
 
 /// The bytes of a file; fails the test if it cannot be opened.
 std::string read_file(const std::filesystem::path& file);
@@ -17,4 +17,4 @@ std::string with_flipped_bit(std::string bytes, std::size_t bit);
 /// Replaces the contents of a file, which exists afterwards.
 void write_file(const std::filesystem::path& file, const std::string& bytes);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

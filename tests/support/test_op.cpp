@@ -10,7 +10,7 @@
 #include <tandem/core/base/rng.h>
 #include <tandem/core/runtime/comm.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 Tensors TestOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "it only stands for a step"); }
@@ -138,4 +138,4 @@ const KernelTable& test_kernels() {
   return table;
 }
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

@@ -7,7 +7,7 @@
 
 #include <tandem/core/graph/kernel.h>
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 
 /// What one step did in the run under way, by batch. Rows are resized between runs; a step writes its own
@@ -52,4 +52,4 @@ std::uint64_t output_hash(std::uint64_t made, std::size_t o);
 /// What a step makes of what it has read.
 std::uint64_t made_hash(const std::string& step, std::int64_t batch, std::span<const std::uint64_t> read);
 
-}  // namespace tandem::test
+}  // namespace tandem::testing

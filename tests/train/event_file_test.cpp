@@ -15,7 +15,7 @@
 #include "seed.h"
 #include "temporary_directory.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -66,4 +66,4 @@ TEST(EventFiles, SortAfterThoseOfOtherProgramsIfPossible) {
 TEST(EventFiles, ThatCannotBeWrittenAreAnError) { EXPECT_THROW(EventFile("/dev/null/nowhere", 0), Error); }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

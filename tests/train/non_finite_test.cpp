@@ -18,7 +18,7 @@
 #include "seed.h"
 #include "training_run.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -156,7 +156,7 @@ TEST_P(NonFiniteIn, SkipOmitsTheUpdateAndRollbackOmitsTheBatch) {
               numbers(back));
     for (const BatchResult& b : back.batches) EXPECT_TRUE(std::isfinite(b.loss[0])) << b.batch;
     EXPECT_EQ(skip.batches.back().loss, back.batches.back().loss);
-    testing::expect_same_state(skip.state, back.state);
+    expect_same_state(skip.state, back.state);
   }
 }
 
@@ -361,4 +361,4 @@ TEST(NonFinites, AreRolledBackOnlyToCheckpoints) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

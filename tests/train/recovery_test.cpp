@@ -11,7 +11,7 @@
 
 #include "expect_error.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -134,4 +134,4 @@ TEST(Recovery, ReportsOnlyTheFirstSkippedBatch) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing

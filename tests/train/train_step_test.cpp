@@ -21,13 +21,9 @@
 #include "expect_error.h"
 #include "training_run.h"
 
-namespace tandem {
+namespace tandem::testing {
 using namespace engine;
 namespace {
-
-using test::expect_error;
-using testing::Job;
-using testing::small_residual_job;
 
 class TrainSteps : public ::testing::Test {
  protected:
@@ -183,7 +179,7 @@ TEST_F(TrainSteps, ContinueFromAnotherStateAfterAFailure) {
     EXPECT_THROW(failing(batch(1), 0.1), Error);
     failing.load(state, 1);
     EXPECT_EQ(second, failing(batch(1), 0.1));
-    testing::expect_same_state(whole.state(), failing.state());
+    expect_same_state(whole.state(), failing.state());
   }
 }
 
@@ -225,7 +221,7 @@ TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInResultsThatUseNoModel) {
   }
   EXPECT_NE(states[0].at("head.weight").values(), states[1].at("head.weight").values());
   const auto together = unstack_states(trained(2, stack_states(states)), 2);
-  for (std::size_t m = 0; m < 2; ++m) testing::expect_same_state(trained(1, states[m]), together[m]);
+  for (std::size_t m = 0; m < 2; ++m) expect_same_state(trained(1, states[m]), together[m]);
 }
 
 TEST_F(TrainSteps, StayUnchangedIfAStateIsRefused) {
@@ -236,7 +232,7 @@ TEST_F(TrainSteps, StayUnchangedIfAStateIsRefused) {
   bad.rbegin()->second = Tensor::zeros({DType::f32, {1, 2, 3}});
   EXPECT_THROW(trained.load(bad, 100), Error);
   EXPECT_EQ(1, trained.batches());
-  testing::expect_same_state(before, trained.state());
+  expect_same_state(before, trained.state());
 }
 
 // Also where that is said after the weights were set, as in fine-tuning; and given back.
@@ -280,7 +276,7 @@ TEST_F(TrainSteps, SkipUpdatesAndReportIt) {
     const auto after = guarded.state();
     for (const auto& [path, value] : net->state())
       EXPECT_EQ(before.at(path).values(), after.at(path).values()) << path;
-    if (!scales) testing::expect_same_state(plain.state(), before);
+    if (!scales) expect_same_state(plain.state(), before);
   }
 }
 
@@ -353,4 +349,4 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::testing

@@ -23,7 +23,7 @@
 #include "seed.h"
 #include "training_run.h"
 
-namespace tandem::test {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -101,7 +101,7 @@ TEST_F(Trainers, EqualHandWrittenStepsWithShortLastBatches) {
     EXPECT_EQ(0.05, r.lr.at(0));
   }
   other.load(step.state());
-  testing::expect_same_state(other.state(), net.state());
+  expect_same_state(other.state(), net.state());
 }
 
 TEST_F(Trainers, CallBackInOrder) {
@@ -228,7 +228,7 @@ TEST_F(Trainers, ResumeBitwiseFromAnyCheckpoint) {
   ASSERT_EQ(5u, told->checkpoints.size());
   for (std::size_t c = 0; c + 1 < told->checkpoints.size(); ++c) {
     const auto [state, rest] = fit(&told->checkpoints[c]);
-    testing::expect_same_state(whole, state);
+    expect_same_state(whole, state);
     EXPECT_EQ(told->epochs.back().loss, rest->epochs.back().loss) << "of the whole epoch";
     EXPECT_EQ(told->batches.back().loss, rest->batches.back().loss);
   }
@@ -252,11 +252,11 @@ TEST_F(Trainers, TrainTheSameOnRanksAndInStages) {
   const auto [loss, state] = fit(1, 1, 2);
   const auto [ranked, ranked_state] = fit(2, 1, 1);
   EXPECT_EQ(loss.loss, ranked.loss) << "a sum of two halves";
-  testing::expect_same_state(state, ranked_state);
+  expect_same_state(state, ranked_state);
   const auto [staged, staged_state] = fit(1, 2, 2);
   EXPECT_EQ(loss.loss, staged.loss);
   EXPECT_EQ(loss.accuracy, staged.accuracy);
-  testing::expect_same_state(state, staged_state);
+  expect_same_state(state, staged_state);
 }
 
 TEST_F(Trainers, StopEarlyIfTheAccuracyDoesNotImprove) {
@@ -442,4 +442,4 @@ TEST_F(Trainers, RefuseInvalidOptions) {
 }
 
 }  // namespace
-}  // namespace tandem::test
+}  // namespace tandem::testing
