@@ -26,7 +26,7 @@ void expect_refused(const std::string& command, const std::vector<std::string>& 
   const std::string program = command.starts_with(kTandem) ? "tandem: " : "train_cifar: ";
   EXPECT_TRUE(e.err.starts_with(program)) << e.err;
   EXPECT_TRUE(e.err.ends_with('\n') && e.err.find("\n\n") == std::string::npos)
-      << "one paragraph, not: " << e.err;
+      << "the message is not one paragraph: " << e.err;
   expect_words(e.err, words);
 }
 

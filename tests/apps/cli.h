@@ -11,27 +11,27 @@
 #include "test_files.h"
 
 namespace tandem::testing {
-/// How a command ended, and what it said.
+/// The exit status and the output of a command.
 struct Ended {
   int status = -1;  ///< exit status, or 128 + signal
   std::string out, err;
 };
 Ended run(const std::string& command);
 
-/// Short runs of the programs under test.
+/// Commands for short runs of the programs under test.
 extern const std::string kTrain, kTandem;
 
-/// How a run ends that a signal ends.
+/// How a run ends after a signal.
 struct Ending {
   std::string signal, word;
   int status;
 };
 extern const std::vector<Ending> kEndings;
 
-/// Ends with status 1 and one paragraph, "<program>: …", that has all the words.
+/// The command must end with status 1 and print one paragraph, "<program>: …", that contains all the words.
 void expect_refused(const std::string& command, const std::vector<std::string>& words);
 
-/// A test with a directory of its own.
+/// A test with its own directory.
 class Cli : public ::testing::Test {
  protected:
   std::string file(const std::string& name) const { return directory_.file(name); }

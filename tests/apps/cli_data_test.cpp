@@ -1,4 +1,4 @@
-// The programs as a user meets them: data that are augmented, loaded ahead, cut short, damaged.
+// The programs as a user sees them: data that are augmented, loaded ahead, truncated, damaged.
 #include <cmath>
 #include <fstream>
 #include <regex>
@@ -26,7 +26,7 @@ class CliData : public Cli {
     ASSERT_EQ(a.size(), b.size());
     for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance) << "step " << i;
   }
-  /// Writes drawn images and gives the label of some images of the first file another value.
+  /// Writes drawn images and replaces the label of some images of the first file.
   std::string damaged_data(const std::vector<int>& images) const {
     const std::string data = file("data");
     EXPECT_EQ(0, run(kTandem + "make-data cifar10 " + data + " --force --train 200 --test 20").status);
@@ -40,7 +40,7 @@ TEST_F(CliData, MixupTrainsOnMixedImagesAndTestsOnOriginalOnes) {
   const auto plain = losses(small() + "--epochs 1"), mixed = losses(small() + "--epochs 1 --mixup 0.5");
   ASSERT_EQ(plain.size(), mixed.size());
   EXPECT_NE(plain, mixed);
-  expect_near(plain, losses(small() + "--epochs 1 --mixup 1e-6"), 1e-3);  // almost all of one image
+  expect_near(plain, losses(small() + "--epochs 1 --mixup 1e-6"), 1e-3);  // almost all weight on one image
   expect_near(mixed, losses(small() + "--epochs 1 --mixup 0.5 --parallel data --ranks 2 --microbatches 2"),
               1e-4);
   expect_refused(small() + "--mixup 5", {"--mixup 5: must be at most 4"});
@@ -75,11 +75,11 @@ TEST_F(CliData, AShortLastBatchIsABatchOfItsOwn) {
   ASSERT_EQ(20u, dropped.size());
   ASSERT_EQ(22u, kept.size());
   EXPECT_TRUE(std::equal(dropped.begin(), dropped.begin() + 10, kept.begin()));
-  EXPECT_NE(dropped[10], kept[11]) << "it changes the weights";
+  EXPECT_NE(dropped[10], kept[11]) << "the short batch changes the weights";
   double sum = 40 * kept[21];
   for (int i = 11; i < 21; ++i) sum += 60 * kept[static_cast<std::size_t>(i)];
   EXPECT_NEAR(sum / 640, read("run/summary.json").at("train_loss").get<double>(), 1e-12)
-      << "the epoch's mean";
+      << "it is the mean over the epoch";
   expect_near(kept, losses(job + "--parallel data --ranks 2 --microbatches 2"), 1e-11);
   expect_near(kept, losses(job + "--parallel pipeline --stages 2"), 1e-11);
   expect_refused(job + "--parallel data --ranks 3", {"640 images", "one of 40", "3 ranks", "--batch-size"});
@@ -122,7 +122,7 @@ TEST_F(CliData, ReportsWhenThreadsShareCores) {
                    {"TANDEM_THREADS", "a number from 1 to 1024"});
   const std::string two = "TANDEM_THREADS=2 " + kTrain + "--arch mlp --steps 2 ";
   EXPECT_EQ(std::string::npos, run(two).out.find("share"));
-  EXPECT_EQ(std::string::npos, run(two + "-j 1").out.find("share")) << "the team leaves the worker a core";
+  EXPECT_EQ(std::string::npos, run(two + "-j 1").out.find("share")) << "the team leaves a core to the worker";
   EXPECT_NE(
       std::string::npos,
       run(two + "-j 1 --threads 2").out.find("note: 2 computing threads and 1 loading thread share 2 cores"));
@@ -137,7 +137,7 @@ TEST_F(CliData, ABoundTeamUsesAsManyCoresAsAFreeOne) {
   EXPECT_EQ(read("free/args.json").at("threads"), read("bound/args.json").at("threads"));
 }
 
-// A smaller team than kernels were made for computes nonsense, or waits for the others forever.
+// With a smaller team than they were prepared for, kernels compute nonsense or wait forever.
 TEST_F(CliData, TeamsHaveTheRequestedSizeUnderAnyOpenMPSettings) {
   const auto loss = [&](const std::string& environment, const std::string& threads, const std::string& name) {
     const auto o = run(environment + "timeout -s KILL 100 " + kTrain + "--arch convnet --steps 2" + threads +

@@ -1,4 +1,4 @@
-// What a run directory holds, and what becomes of it when a run goes on.
+// The files of a run directory, and what a resumed run does with them.
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -26,7 +26,7 @@ class RunFiles : public Cli {
     }
     return rows;
   }
-  /// What TensorBoard shows: of all files, in order, without what a later one took back.
+  /// What TensorBoard shows: the events of all files, in order, without those that a later file replaces.
   std::map<std::string, std::map<std::int64_t, float>> shown(const std::string& run) const {
     std::map<std::string, std::map<std::int64_t, float>> shown;
     for (const std::string& f : event_files(file(run))) {
@@ -75,7 +75,7 @@ TEST_F(RunFiles, EveryModelHasItsOwnColumnsAndTags) {
   EXPECT_TRUE(shown("run").contains("train/loss/model_1"));
 }
 
-// Epochs are those of the run, whatever the warm-up. Ten batches an epoch.
+// Epochs are those of the run, whatever the warm-up. An epoch has ten batches.
 TEST_F(RunFiles, TheRateFollowsItsScheduleAlsoAfterAWarmUp) {
   for (const std::string sched : {"step", "multistep"}) {
     ASSERT_EQ(0, run(kTrain +
@@ -97,12 +97,12 @@ TEST_F(RunFiles, AResumedRunContinuesSummaryAndEvents) {
   const std::string command = kTrain + "--arch mlp --tensorboard 1 --checkpoint-every 15 --output ";
   ASSERT_EQ(0, run(command + file("whole") + " --epochs 3").status);
   ASSERT_EQ(0, run(command + file("run") + " --epochs 2").status);
-  fs::remove_all(file("run/checkpoints/step-20"));  // so that the run goes on from batch 15, before its end
+  fs::remove_all(file("run/checkpoints/step-20"));  // so that the run resumes from batch 15, before its end
   ASSERT_EQ(0, run(command + file("run") + " --epochs 3 --resume auto").status);
   auto whole = csv("whole/summary.csv"), rows = csv("run/summary.csv");
   ASSERT_EQ(5u, rows.size());
   for (auto* table : {&whole, &rows})
-    for (auto& row : *table) row.resize(6);  // all but times
+    for (auto& row : *table) row.resize(6);  // everything but times
   EXPECT_EQ(whole, rows);
   EXPECT_EQ(2u, event_files(file("run")).size());
   auto all = shown("whole"), parts = shown("run");
@@ -114,7 +114,7 @@ TEST_F(RunFiles, AResumedRunContinuesSummaryAndEvents) {
     EXPECT_EQ(static_cast<float>(j.at("loss").get<double>()), parts["train/loss"].at(j.at("step")));
   }
   ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --force --output " + file("run")).status);
-  EXPECT_EQ(1u, event_files(file("run")).size()) << "another run replaces them";
+  EXPECT_EQ(1u, event_files(file("run")).size()) << "another run replaces the events";
   EXPECT_EQ(1u, shown("run")["train/loss"].size()) << "every tenth batch";
   ASSERT_EQ(0, run(kTrain + "--steps 2 --force --tensorboard 0 --output " + file("run")).status);
   EXPECT_EQ(0u, event_files(file("run")).size());
@@ -124,7 +124,7 @@ TEST_F(RunFiles, ATraceWithoutAFileNameIsInTheRunDirectory) {
   ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --trace --output " + file("run")).status);
   EXPECT_FALSE(read("run/trace.json").at("traceEvents").empty());
   ASSERT_EQ(0, run(kTrain + "--steps 2 --arch mlp --force --output " + file("run")).status);
-  EXPECT_FALSE(fs::exists(file("run/trace.json"))) << "another run's is replaced with it";
+  EXPECT_FALSE(fs::exists(file("run/trace.json"))) << "another run's trace is removed";
   expect_refused(kTrain + "--steps 2 --trace", {"--trace without a file", "--output"});
 }
 
@@ -144,18 +144,18 @@ synthetic-test = 100
   ASSERT_EQ(0, run(program + "--config " + config + " --lr 0.2,0.1 --steps 3 --output " + file("a")).status);
   json a = read("a/args.json");
   EXPECT_EQ("mlp", a.at("arch"));
-  EXPECT_EQ((std::vector<double>{0.2, 0.1}), a.at("lr")) << "the flag";
+  EXPECT_EQ((std::vector<double>{0.2, 0.1}), a.at("lr")) << "the flag wins";
   EXPECT_EQ((std::vector<double>{0.8, 0.99}), a.at("betas"));
   EXPECT_EQ((std::vector<int>{3, 4}), a.at("seed"));
   EXPECT_EQ(true, a.at("drop_last"));
   EXPECT_EQ(60, a.at("batch_size"));
-  // A run's own configuration gives the run again.
+  // The configuration that a run writes gives the same run again.
   ASSERT_EQ(0, run(program + "--config " + file("a/config.toml") + " --output " + file("b")).status);
   json b = read("b/args.json");
   for (json* j : {&a, &b}) j->erase("command_line");
   EXPECT_EQ(a, b);
   EXPECT_EQ(read("a/summary.json").at("train_loss"), read("b/summary.json").at("train_loss"));
-  // Wherever that is, and with what stands alone.
+  // Also with unusual characters in the directory, and with flags that have no value.
   const std::string odd = "'" + file("run #1, [2]") + "'";
   ASSERT_EQ(0, run(kTrain + "--arch mlp --steps 2 --trace --output " + odd).status);
   fs::rename(file("run #1, [2]/config.toml"), file("odd.toml"));

@@ -1,4 +1,4 @@
-// What the programs say, to whom, and where.
+// The messages of the programs, their readers, and their places.
 #include <regex>
 
 #include "cli.h"
@@ -25,7 +25,7 @@ TEST_F(CliMessages, EachLogLevelPrintsAllOfTheNextAndMore) {
     EXPECT_EQ(note, std::regex_search(e.out, std::regex("note: 64 computing threads share \\d+ core")))
         << level << ": " << e.out;
     EXPECT_TRUE(std::regex_search(e.out, std::regex("test accuracy .* ms a step")))
-        << "the result: " << e.out;
+        << "the result is missing: " << e.out;
     EXPECT_EQ("", e.err);
   }
   expect_refused(kTrain + "--arch mlp --steps 1 --lr 1e38 --log-level error", {"values that are not finite"});
@@ -40,7 +40,7 @@ TEST_F(CliMessages, ATerminalGetsAProgressBarAndOtherOutputsGetLines) {
       bar.out, std::regex("\r\\[=+ *\\] \\d+/40  loss [0-9.]+  \\d+ images/s  \\d+:\\d\\d left\x1b\\[K")))
       << bar.out;
   EXPECT_TRUE(std::regex_search(bar.out, std::regex("(\r\x1b\\[K|\n)epoch 2  train loss ")))
-      << "a message stands alone: " << bar.out;
+      << "the message shares a line with the bar: " << bar.out;
   EXPECT_TRUE(std::regex_search(bar.out, std::regex("40/40[^\r\n]*\r?\ntest accuracy "))) << bar.out;
   const Ended lines = run(job);
   EXPECT_EQ(std::string::npos, lines.out.find_first_of("\r\x1b")) << lines.out;
@@ -58,7 +58,7 @@ TEST_F(CliMessages, TheProgressBarStaysOnOneLine) {
     int lines = 0;
     for (std::sregex_iterator it(e.out.begin(), e.out.end(), drawn); it != std::sregex_iterator(); ++it) {
       const std::string line = (*it)[1];
-      if (line.empty() && columns > 1) continue;  // what clears it for a message
+      if (line.empty() && columns > 1) continue;  // clears the bar for a message
       EXPECT_LT(std::ssize(line), columns) << line;
       EXPECT_EQ(columns >= 50, line.starts_with("[")) << columns << ": " << line;
       ++lines;

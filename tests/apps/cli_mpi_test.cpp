@@ -1,4 +1,4 @@
-// The programs under mpirun: what goes wrong on several ranks is said once, and says where.
+// The programs under mpirun: a failure on several ranks is reported once, with its place.
 #include <regex>
 #include <sstream>
 
@@ -11,8 +11,8 @@ using CliMpi = Cli;
 
 const std::string kTwoRanks = TANDEM_MPIRUN " -np 2 ";
 
-// By the program, of all that mpirun prints. A rank that mpirun ends before it hears of the error may say
-// where it was.
+// The program's own lines in the output of mpirun. A rank that mpirun ends before it receives the error may
+// report its position.
 std::string said(const Ended& e) {
   std::string lines;
   std::istringstream all(e.err);
@@ -28,8 +28,8 @@ int count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// With batches in flight, an update by what is not finite may come before all have stopped: it is in a state
-// then.
+// With batches in flight, an update with non-finite values may come before all ranks have stopped. The value
+// is then in a state.
 TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossOnAnyRank) {
   for (const std::string parallel : {"data", "pipeline", "pipeline --schedule dualpipe"}) {
     const Ended e = run(kTwoRanks + kTrain + "--lr 1e12 --steps 20 --parallel " + parallel);
@@ -42,7 +42,7 @@ TEST_F(CliMpi, NamesStepAndModuleOfANonFiniteLossOnAnyRank) {
   }
 }
 
-// Batch norm's statistics are each replica's own until it is evaluated.
+// Each replica has its own batch-norm statistics until evaluation.
 TEST_F(CliMpi, ProcessesTrainAndEvaluateAsThreadsDo) {
   const std::string job = kTrain + "--arch convnet --steps 4 --parallel data --ranks 2 --output ";
   ASSERT_EQ(0, run(job + file("threads")).status);
@@ -119,7 +119,7 @@ TEST_F(CliMpi, OnlyOneRankPrints) {
     EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
 }
 
-// Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with a status of its own.
+// Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with its own status.
 TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
   const std::string metrics = file("run/metrics.jsonl");
   const Ended e = run(kTwoRanks + kTrain + "--epochs 100000 --output " + file("run") + " & until [ -s " +
@@ -133,7 +133,7 @@ TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
         << e.err;
 }
 
-// The one that is killed can say nothing; mpirun names it, and the other says in which step it was left.
+// The killed rank prints nothing; mpirun names it, and the other rank reports the step at which it stopped.
 TEST_F(CliMpi, AKilledRankEndsAllAndTheOthersReportWhereTheyWere) {
   const std::string metrics = file("run/metrics.jsonl"), pid = file("pid");
   const Ended e = run(kTwoRanks + "sh -c 'echo $$ >" + pid + ".$OMPI_COMM_WORLD_RANK; exec " + kTrain +

@@ -7,12 +7,12 @@ namespace tandem::testing {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// 7 batches an epoch: batch 10 is in the middle of the second.
+// An epoch has 7 batches: batch 10 is in the middle of the second.
 inline const std::string kShort =
     TANDEM_BIN "/train_cifar --synthetic-train 448 --synthetic-test 50 -b 64 --threads 1 --steps 20 ";
 inline const std::string kMpi = TANDEM_MPIRUN " -np 2 ";
 
-/// Short runs that are compared with runs that end and go on.
+/// Short runs that are compared with runs that stop and resume.
 class Resume : public Cli {
  protected:
   Ended succeed(const std::string& command) const {

@@ -1,4 +1,4 @@
-// Runs that end and go on are the runs that did not end, bit for bit, in every way of training.
+// Resumed runs are bit-identical to uninterrupted runs, in every way of training.
 #include "cli_resume.h"
 
 namespace tandem::testing {
@@ -24,7 +24,7 @@ TEST_P(ResumeIn, TenPlusTenStepsEqualTwentyBitwise) {
   expect_same_checkpoint(checkpoint("whole", 20), checkpoint("rest", 20));
   EXPECT_EQ(read("whole/summary.json").at("test_accuracy"), read("rest/summary.json").at("test_accuracy"));
   EXPECT_EQ(read("whole/summary.json").at("train_loss"), read("rest/summary.json").at("train_loss"))
-      << "of the whole last epoch";
+      << "the loss is that of the whole last epoch";
 }
 
 std::vector<Setting> settings() {
@@ -60,8 +60,8 @@ std::vector<Setting> settings() {
 INSTANTIATE_TEST_SUITE_P(Settings, ResumeIn, ::testing::ValuesIn(settings()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Batch 14 is the first of the third epoch: running statistics, orders and sums of losses begin there as they
-// did.
+// Batch 14 is the first of the third epoch: running statistics, orders, and sums of losses start there as in
+// the uninterrupted run.
 TEST_F(Resume, FromTheEndOfAnEpochIsBitIdentical) {
   for (const std::string flags :
        {"--arch convnet", "--arch mlp --augment pad-crop,flip --workers 2 --opt adamw --lr 0.003",

@@ -1,4 +1,4 @@
-// Runs that end go on from what is whole, and from nothing else.
+// Runs resume from intact checkpoints, and from nothing else.
 #include "cli_resume.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// What another run left must not be taken for what this one saved.
+// A resume must not use checkpoints that another run left.
 TEST_F(Resume, ForceRemovesTheCheckpointsOfTheRunThatItReplaces) {
   const std::string mlp = kShort + "--arch mlp --checkpoint-every 5 --output ";
   succeed(mlp + file("old") + " --lr 0.5");
@@ -39,23 +39,23 @@ TEST_F(Resume, AKilledRunResumesByTheSameCommand) {
   const std::string command =
       kShort + "--arch mlp --parallel data --checkpoint-every 4 --resume auto --output ";
   succeed(command + file("whole"));
-  // Slowly, and killed as soon as the first checkpoint is there, wherever that is.
+  // The link slows it down. It is killed as soon as the first checkpoint exists, wherever that is.
   const Ended killed = run(command + file("run") + " --link 50MB/s,1us & until [ -d " + checkpoint("run", 4) +
                            " ]; do sleep 0.01; done; kill -KILL $!; wait $!");
   EXPECT_EQ(137, killed.status) << killed.err;
   const Ended rest = succeed(command + file("run"));
   EXPECT_NE(std::string::npos, rest.out.find("resumes at batch ")) << rest.out;
-  EXPECT_EQ(losses("whole"), losses("run")) << "each step once";
+  EXPECT_EQ(losses("whole"), losses("run")) << "every step is written once";
   expect_same_checkpoint(checkpoint("whole", 20), checkpoint("run", 20));
   const std::string files = "ls -lR --time-style=full-iso " + file("run");
   const std::string before = run(files).out;
   const Ended again = succeed(command + file("run"));
   EXPECT_NE(std::string::npos, again.out.find("nothing is left to train")) << again.out;
-  EXPECT_EQ(before, run(files).out) << "what the run that ended measured stays";
+  EXPECT_EQ(before, run(files).out) << "a finished run's measurements stay";
   EXPECT_EQ(again.out.substr(again.out.find("test accuracy"), 20),
             succeed(command + file("run") + " -e").out.substr(0, 20));
   EXPECT_EQ(before, run(files).out) << "--evaluate writes nothing";
-  fs::remove(file("run/summary.json"));  // killed just before
+  fs::remove(file("run/summary.json"));  // as if killed just before
   const Ended summed = succeed(command + file("run"));
   EXPECT_NE(std::string::npos, summed.out.find("resumes at batch 20")) << summed.out;
   EXPECT_TRUE(fs::exists(file("run/summary.json")));
@@ -75,7 +75,8 @@ TEST_F(Resume, UsesTheLastIntactCheckpoint) {
   EXPECT_NE(std::string::npos, e.out.find("resumes at batch 10")) << e.out;
   EXPECT_NE(std::string::npos, e.out.find("passed over: checkpoint file '" + checkpoint("run", 20))) << e.out;
   EXPECT_EQ(whole, losses("run"));
-  EXPECT_EQ(0, run(kShort + "--arch mlp -e --resume " + checkpoint("run", 20)).status) << "was replaced";
+  EXPECT_EQ(0, run(kShort + "--arch mlp -e --resume " + checkpoint("run", 20)).status)
+      << "the damaged checkpoint was replaced";
   for (const int step : {10, 15, 20}) fs::resize_file(checkpoint("run", step) + "/model.safetensors", 9);
   expect_refused(command + " --resume auto", {"no checkpoint", "is whole", "step-20", "step-10"});
 }
@@ -137,7 +138,7 @@ TEST_F(Resume, AnOlderRunGetsTheDefaultsOfNewOptions) {
   expect_refused(mlp + "--mixup 0.2 --nesterov --resume " + checkpoint("run", 10) + " --output " + file("x"),
                  {"mixup 0.2, was 0.0", "nesterov true, was false"});
   succeed(mlp + "--resume " + checkpoint("run", 10) + " --output " + file("rest"));
-  EXPECT_EQ(0.0, read("rest/args.json").at("mixup")) << "args.json says what holds";
+  EXPECT_EQ(0.0, read("rest/args.json").at("mixup")) << "args.json contains the defaults";
 }
 
 TEST_F(Resume, RefusesAnotherRun) {
@@ -170,7 +171,7 @@ TEST_F(Resume, RefusesAnotherRun) {
       succeed(mlp + "--parallel data --output " + file("other") + " --resume " + checkpoint("run", 10));
   EXPECT_NE(std::string::npos, other.out.find("note: losses will not be bit-identical")) << other.out;
   succeed(mlp + "--force --output " + file("run"));
-  EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are replaced with it";
+  EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are removed";
 }
 
 TEST_F(Resume, ARunWithoutCheckpointsSavesOneAtItsEnd) {
@@ -184,16 +185,16 @@ TEST_F(Resume, ARunWithoutCheckpointsSavesOneAtItsEnd) {
   succeed(job + "--steps 30 --resume auto --output " + file("run"));
   succeed(job + "--steps 30 --output " + file("whole"));
   EXPECT_EQ(losses("whole"), losses("run"));
-  // How a run began is not among the flags that it leaves to others.
+  // A resumed run does not inherit where the first run started from.
   succeed(job + "--steps 40" + ended + " --output " + file("other"));
   EXPECT_EQ(std::string::npos, read_file(file("other/config.toml")).find("resume"));
 }
 
-// A file may not grow beyond 500 kB: this disk is full.
+// A file may not grow beyond 500 kB, as on a full disk.
 TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
   const Ended e =
       run("ulimit -f 1000; " + kShort + "--arch mlp --checkpoint-every 10 --output " + file("run"));
-  EXPECT_EQ(1, e.status) << "the last one is what the run was for";
+  EXPECT_EQ(1, e.status) << "the last checkpoint is the purpose of the run";
   EXPECT_NE(std::string::npos, e.err.find("the run is over, and its last checkpoint is not saved")) << e.err;
   EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
   EXPECT_NE(std::string::npos,
@@ -207,7 +208,7 @@ TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
 TEST_F(Resume, UnwritableMetricsAreReportedOnceAndTrainingContinues) {
   const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
   const Ended e = run("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
-  EXPECT_EQ(1, e.status) << "what it learnt cannot be saved either";
+  EXPECT_EQ(1, e.status) << "the trained weights cannot be saved either";
   EXPECT_NE(std::string::npos, e.err.find("training goes on")) << e.err;
   EXPECT_NE(std::string::npos, e.err.find("metrics.jsonl' cannot be written")) << e.err;
   const std::string said = e.err.substr(0, e.err.find("the checkpoint after 60"));

@@ -1,4 +1,4 @@
-// The programs as a user meets them: runs leave behind what they promise.
+// The programs as a user sees them: runs leave the promised files.
 #include <numeric>
 #include <regex>
 #include <set>
@@ -22,7 +22,7 @@ TEST_F(CliRun, TheReportedSmallestBudgetWorks) {
   const auto at = e.err.find(words);
   ASSERT_NE(std::string::npos, at) << e.err;
   const Ended works = run(train + std::to_string(std::atoll(e.err.c_str() + at + words.size())));
-  EXPECT_EQ(0, works.status) << "evaluation has to keep to it as well: " << works.err;
+  EXPECT_EQ(0, works.status) << "evaluation must keep to the budget as well: " << works.err;
   EXPECT_TRUE(
       std::regex_search(works.out, std::regex("plan: planned peak .* MB without swaps and recomputes")))
       << works.out;
@@ -51,7 +51,7 @@ TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
   EXPECT_TRUE(
       std::regex_search(e.out, std::regex("same command with --resume auto goes on from batch [1-9]")))
       << e.out;
-  // What it began from lies elsewhere: auto would not find it.
+  // The checkpoint that it started from lies in another directory, so auto would not find it.
   const std::string metrics = file("other/metrics.jsonl");
   const Ended other =
       run(kTrain + "--epochs 100000 --resume " + file("saved") + " --checkpoint-every 1000000 --output " +
@@ -94,7 +94,7 @@ TEST_F(CliRun, RollsBackOnlyWithCheckpoints) {
                  {"is not finite, after 3 rollbacks; the first value that is not finite is "});
   int lines = 0;
   for (const json& m : metrics()) EXPECT_EQ(lines++, m.at("step"));
-  EXPECT_LE(lines, 1) << "what came before the runs that went back is not there twice";
+  EXPECT_LE(lines, 1) << "a batch before a rollback is written once";
 }
 
 TEST_F(CliRun, PrintsTheMeanRateSinceTheLastLine) {
@@ -141,7 +141,7 @@ TEST_F(CliRun, OutputThatCannotBeWrittenIsAnError) {
   std::filesystem::create_symlink("/dev/full", full);
   expect_refused(kTandem + "sim " + program + " --trace " + full,
                  {"'" + full + "' cannot be written", "space"});
-  EXPECT_TRUE(std::filesystem::is_symlink(full)) << "only a file that was begun is removed";
+  EXPECT_TRUE(std::filesystem::is_symlink(full)) << "only a partly written file is removed";
 }
 
 TEST_F(CliRun, PrintsItsVersion) {
@@ -184,7 +184,7 @@ TEST_F(CliRun, ARunWritesArgumentsMetricsAndSummary) {
     live = std::max(live, event.at("args").at("live").get<std::int64_t>());
     planned = std::max(planned, event.at("args").at("planned").get<std::int64_t>());
   }
-  EXPECT_EQ(s.at("live_peak_bytes"), live) << "the trace's counters mean the same bytes";
+  EXPECT_EQ(s.at("live_peak_bytes"), live) << "the trace's counters count the same bytes";
   EXPECT_EQ(s.at("planned_peak_bytes"), planned);
   EXPECT_EQ(std::string::npos, e.out.find("missing")) << e.out;
 }
@@ -207,7 +207,7 @@ TEST_F(CliRun, SimulatePredictsWithoutTraining) {
   EXPECT_EQ(0, again.status) << again.err;
 }
 
-// The one step's loss is finite; the weights that it leaves are not.
+// The loss of the only step is finite; the weights after it are not.
 TEST_F(CliRun, RefusesToEvaluateWeightsThatAreNotFinite) {
   expect_refused(kTrain + "--steps 1 --lr 1e38 --arch mlp",
                  {"the trained network gives values that are not finite"});

@@ -1,4 +1,4 @@
-// The programs as a user meets them: bad input ends with one clear line and status 1.
+// The programs as a user sees them: bad input ends with one clear line and status 1.
 #include <algorithm>
 #include <map>
 #include <regex>
@@ -67,7 +67,7 @@ TEST_F(Cli, ReadsOnlyDecimalNumbers) {
   EXPECT_EQ((std::vector<double>{1e-3, 0.5}), args.at("lr"));
 }
 
-// What args.json lacks is not compared when a run is resumed.
+// A resume does not compare flags that are missing in args.json.
 TEST_F(Cli, ArgsContainEveryFlagThatARunDependsOn) {
   const Ended help = run(kTrain + "--help");
   ASSERT_EQ(0, run(kTrain + "--steps 1 --output " + file("run")).status);
@@ -135,14 +135,14 @@ TEST_F(Cli, RefusesUnwritableOutputsBeforeTraining) {
   const std::string program = write("p.json", R"({"lanes": [{}], "instructions": [{"name": "A"}]})");
   expect_refused(kTandem + "sim " + program + " --trace " + absent, {"--trace", absent});
   expect_refused(kTrain + "--trace " + file("t.json") + " --memory-budget 1", {"budget"});
-  EXPECT_FALSE(fs::exists(file("t.json"))) << "what is only checked leaves nothing";
+  EXPECT_FALSE(fs::exists(file("t.json"))) << "a check of the output leaves no file";
 }
 
 TEST_F(Cli, RefusesToReplaceARunUnlessForced) {
   const std::string train = kTrain + "--steps 2 --output " + file("run");
   ASSERT_EQ(0, run(train).status);
   ASSERT_EQ(0, run(kTrain + "--simulate --force --output " + file("run")).status);
-  EXPECT_FALSE(fs::exists(file("run/metrics.jsonl"))) << "of the run that was replaced";
+  EXPECT_FALSE(fs::exists(file("run/metrics.jsonl"))) << "the replaced run's metrics are removed";
   expect_refused(train, {"--output", file("run"), "args.json", "--force"});
   EXPECT_EQ(true, read("run/args.json").at("simulate"));
   EXPECT_EQ(0, run(train + " --force").status);

@@ -1,4 +1,4 @@
-// What Ctrl-C does, the first time and the second.
+// The effects of the first and of the second Ctrl-C.
 #include <signal.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ TEST_F(SignalWatches, PassOnTheFirstSignalAndWaitForItsCallback) {
     kill(getpid(), SIGTERM);
     wait_for(began);
   }
-  EXPECT_EQ(SIGTERM, told) << "the call is over when nobody listens any more";
+  EXPECT_EQ(SIGTERM, told) << "the callback returns before the watch ends";
   EXPECT_EQ(SIGTERM, watch.signal());
 }
 

@@ -1,4 +1,4 @@
-// What a file for --config may say, what is refused, and what train_cifar writes.
+// What a file for --config may contain, what is refused, and what train_cifar writes.
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(TomlText, ValuesAreNumbersTruthsStringsAndLists) {
   EXPECT_EQ(Words{"0.1"}, values("0.1"));
   EXPECT_EQ(Words{"0.001"}, values("  1e-3 \t # a comment\r\n"));
   EXPECT_EQ(Words{"10000"}, values("10_000"));
-  EXPECT_EQ(Words{"inf"}, values("inf")) << "which no flag accepts";
+  EXPECT_EQ(Words{"inf"}, values("inf")) << "no flag accepts it";
   EXPECT_EQ(Words{"true"}, values("true"));
   EXPECT_EQ(Words{"runs/#1;=[2]"}, values(R"("runs/#1;=[2]" # a comment)"));
   EXPECT_EQ(Words{"a\\b\"c"}, values(R"('a\b"c')"));
@@ -40,7 +40,7 @@ TEST(TomlText, ValuesAreNumbersTruthsStringsAndLists) {
   EXPECT_EQ((Words{"1", "2"}), values("[\n  1, # one\n\n  2,\n]\n"));
   const auto entries = read_toml("# first\n\nz=1\r\n\"b\" = true\nc = 'true'");
   ASSERT_EQ(3u, entries.size());
-  EXPECT_EQ("z", entries[0].key) << "in the order written";
+  EXPECT_EQ("z", entries[0].key) << "entries keep the order of the file";
   EXPECT_EQ(3, entries[0].line);
   EXPECT_EQ("b", entries[1].key);
   EXPECT_FALSE(entries[1].quoted);
@@ -49,7 +49,7 @@ TEST(TomlText, ValuesAreNumbersTruthsStringsAndLists) {
   EXPECT_TRUE(read_toml("\xef\xbb\xbf# a byte order mark").empty());
 }
 
-// Such as older versions of train_cifar wrote them.
+// As older versions of train_cifar wrote them.
 TEST(TomlText, NumbersThatTomlDoesNotHaveAreRead) {
   const auto entries =
       read_toml("momentum = .5\nlr = \"0.1,.05\"\nmixup = 1.\nmin-lr = 00.5\nseed = 18446744073709551615\n");

@@ -1,4 +1,5 @@
-// Checkpoints that were damaged after they were written: all is found, and the one before is taken.
+// Checkpoints that are damaged after they are written: all damage is found, and the previous checkpoint is
+// used.
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ class DamagedCheckpoints : public ::testing::Test {
   void SetUp() override {
     for (const int step : {10, 20}) store_.save(step, checkpoint_files(step), 0.5 + step);
   }
-  /// Step 20 is known to be damaged, and step 10 is taken.
+  /// Step 20 is known to be damaged, and step 10 is used.
   void expect_passed_over(const std::string& what) const {
     std::vector<std::string> damaged;
     const auto newest = newest_checkpoint(parent_.path(), damaged);
@@ -35,7 +36,7 @@ class DamagedCheckpoints : public ::testing::Test {
   }
   std::string of_20(const std::string& name) const { return parent_.file("step-20/" + name); }
   TemporaryDirectory parent_;
-  FaultyFiles files_{Fault::none, -1};  // which does not wait for the disk
+  FaultyFiles files_{Fault::none, -1};  // does not wait for the disk
   CheckpointStore store_{parent_.path(), {}, files_};
 };
 
@@ -100,10 +101,10 @@ TEST_F(DamagedCheckpoints, WithAStepUnlikeTheirNameAreFound) {
                {"of step 10", "of 11"});
   fs::rename(parent_.file("step-11"), parent_.file("elsewhere"));
   EXPECT_EQ(10, read_checkpoint(parent_.file("elsewhere"), CheckpointCheck::contents).step)
-      << "a copy has any name";
+      << "a copy may have any name";
 }
 
-// As an enemy would write it, with the right checksums.
+// As an attacker would write it, with correct checksums.
 TEST_F(DamagedCheckpoints, MaliciousManifestsAreRefused) {
   const auto refuse = [](const std::string& text, const std::string& word) {
     expect_error([&] { manifest_from_json("manifest", text); }, {"manifest", word});
@@ -137,7 +138,7 @@ TEST_F(DamagedCheckpoints, AreReplaced) {
   EXPECT_EQ(20, newest_step(parent_.path()));
 }
 
-// One flipped bit leaves all sizes as they were. The run that goes on reads what it keeps once.
+// A flipped bit leaves all sizes as they were. A resumed run checks each checkpoint that it keeps once.
 TEST_F(DamagedCheckpoints, WithTheRightSizesDoNotCountEither) {
   std::string model = read_file(of_20("model"));
   model[7] = static_cast<char>(model[7] ^ 1);
@@ -145,12 +146,12 @@ TEST_F(DamagedCheckpoints, WithTheRightSizesDoNotCountEither) {
   CheckpointStore later(parent_.path(), {}, files_);
   later.save(30, checkpoint_files(30));
   EXPECT_EQ((std::vector<std::int64_t>{10, 20, 30}), checkpoint_steps(parent_.path()))
-      << "10 is needed still";
+      << "step 10 is still needed";
   fs::resize_file(parent_.file("step-30/model"), 0);
   EXPECT_EQ(10, newest_step(parent_.path(), 2));
 }
 
-// The best of all is only kept for its score: a damaged one is no use.
+// The best checkpoint is kept only for its score; a damaged one is useless.
 TEST_F(DamagedCheckpoints, TheBestIsChosenAmongIntactOnes) {
   CheckpointStore store(parent_.path(), {.last = 2, .best = true}, files_);
   std::string model = read_file(of_20("model"));
@@ -160,7 +161,7 @@ TEST_F(DamagedCheckpoints, TheBestIsChosenAmongIntactOnes) {
   EXPECT_EQ((std::vector<std::int64_t>{10, 30, 40}), checkpoint_steps(parent_.path()));
 }
 
-// A failing save must not cost what it was to replace.
+// A failing save must not remove the checkpoint that it was to replace.
 TEST_F(DamagedCheckpoints, StayUntilTheirSuccessorExists) {
   fs::resize_file(of_20("model"), 5);
   expect_error(

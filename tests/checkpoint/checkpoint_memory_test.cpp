@@ -1,5 +1,5 @@
-// A save that gets no memory, at any moment, ends with an exception, leaves the old checkpoint or the new
-// one, and keeps nothing: no memory, no open file.
+// A save that runs out of memory, at any moment, ends with an exception, leaves the old checkpoint or the new
+// one, and leaks neither memory nor open files.
 #include <atomic>
 #include <filesystem>
 
@@ -29,10 +29,10 @@ class OutOfMemory : public ::testing::Test {
  protected:
   void SetUp() override {
 #ifdef TANDEM_SANITIZED
-    GTEST_SKIP() << "sanitizers bring an allocator of their own, of which no call can be made to fail";
+    GTEST_SKIP() << "sanitizers bring their own allocator, whose calls cannot be made to fail";
 #endif
   }
-  /// Three are there, so that the save has one to remove.
+  /// Three checkpoints exist, so that the save must remove one.
   std::string fresh() {
     std::string directory = parent_.file(std::to_string(number_++));
     CheckpointStore store(directory, {}, files_);
@@ -47,13 +47,13 @@ class OutOfMemory : public ::testing::Test {
     fs::remove_all(directory);
   }
   TemporaryDirectory parent_;
-  FaultyFiles files_{Fault::none, -1};  // which does not wait for the disk
+  FaultyFiles files_{Fault::none, -1};  // does not wait for the disk
   int number_ = 0;
 };
 
 TEST_F(OutOfMemory, AtAnyAllocationOfASaveIsACleanError) {
   const auto files = checkpoint_files(20);
-  CheckpointStore(fresh(), {}, files_).save(20, files);  // what is allocated once
+  CheckpointStore(fresh(), {}, files_).save(20, files);  // makes the allocations that happen only once
   long failures = 0;
   for (bool failed = true; failed; ++failures) {
     SCOPED_TRACE("allocation " + std::to_string(failures));
@@ -100,7 +100,7 @@ TEST_F(OutOfMemory, OnTheWritersThreadLetsTrainingContinue) {
       if (newest_step(directory) == 10) {
         writer.save(21, checkpoint_files(21));
         writer.wait();
-        EXPECT_EQ(21, newest_step(directory)) << "the writer goes on";
+        EXPECT_EQ(21, newest_step(directory)) << "the writer continues";
       }
     }
     fs::remove_all(directory);

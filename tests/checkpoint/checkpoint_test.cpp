@@ -1,4 +1,4 @@
-// Checkpoints on a disk that fails: there is always an older one, or the new one, never a mix.
+// Checkpoints on a failing disk: the old one or the new one always exists, never a mix.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ class Checkpoints : public ::testing::Test {
     fs::create_directory(name);
     return name;
   }
-  // How a save of step 20 ends that is done in another process: its signal, or 0.
+  // How a save of step 20 in another process ends: its signal, or 0.
   int save_elsewhere(const std::string& directory, FaultyFiles files) {
     const pid_t child = fork();
     if (child == 0) {
@@ -47,7 +47,7 @@ class Checkpoints : public ::testing::Test {
     waitpid(child, &status, 0);
     return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   }
-  // How many calls a save of step 20 takes.
+  // The number of calls in a save of step 20.
   int calls_of_a_save() {
     const std::string directory = fresh();
     CheckpointStore(directory).save(10, checkpoint_files(10));
@@ -60,7 +60,7 @@ class Checkpoints : public ::testing::Test {
   int number_ = 0;
 };
 
-// A process beside this one that is always a moment faster.
+// As if another process made each directory a moment earlier.
 class Outrun final : public Files {
   int mkdir(const std::string& path) override { return Files::mkdir(path), Files::mkdir(path); }
 };
@@ -90,10 +90,10 @@ TEST_F(Checkpoints, AreFoundByTheirSteps) {
   expect_error([&] { store.save(100, checkpoint_files(100)); }, {"step-100' already"});
   expect_error([&] { store.save(101, checkpoint_files(1), 0.0 / 0.0); }, {"score"});
   fs::create_directory(directory + "/step-007");
-  EXPECT_EQ(100, newest_step(directory)) << "names that Tandem does not write are not looked at";
+  EXPECT_EQ(100, newest_step(directory)) << "names that Tandem does not write are ignored";
 }
 
-// A run that goes on from an older one: what it saves is the newest, or is refused.
+// A run that resumes from an older checkpoint: what it saves is the newest, or is refused.
 TEST_F(Checkpoints, AreNotSavedIfALaterOneExists) {
   CheckpointStore store(parent_.file("a"));
   for (const std::int64_t step : {10, 20, 30}) store.save(step, checkpoint_files(step));
@@ -135,7 +135,7 @@ TEST_F(Checkpoints, AKillAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
   EXPECT_LT(old, calls);
 }
 
-// Three are there and one of them must go: also this can be cut short.
+// Three checkpoints exist and one must be removed, which can also be interrupted.
 TEST_F(Checkpoints, AKillDuringARemovalLeavesTheOthers) {
   for (int at = 20;; ++at) {
     const std::string directory = fresh();
@@ -187,7 +187,7 @@ TEST_F(Checkpoints, AFileIsReplacedAtomically) {
       EXPECT_FALSE(fs::exists(file + ".tmp"));
     }
   }
-  EXPECT_GT(failed, 5) << "at every call";
+  EXPECT_GT(failed, 5) << "too few calls failed";
   EXPECT_EQ("new", read_file(file));
 }
 
@@ -214,7 +214,7 @@ TEST_F(Checkpoints, InterruptedCallsAndShortWritesAreContinued) {
     }
 }
 
-// A disk keeps what was synced, and of the rest what it likes.
+// A disk keeps what was synced, and any part of the rest.
 TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
   auto rng = generator("luck");
   std::vector<PowerCutFiles::Luck> lucks{{false, false}, {true, false}, {false, true}, {true, true}};
@@ -238,7 +238,7 @@ TEST_F(Checkpoints, APowerCutAtAnyCallLeavesTheOldOrTheNewCheckpoint) {
     }
 }
 
-// A disk keeps the damaged one until its successor is there.
+// The damaged one stays on the disk until its successor exists.
 TEST_F(Checkpoints, APowerCutDuringTheReplacementOfADamagedOneLeavesTheOthers) {
   auto rng = generator("luck of a replacement");
   for (int at = 0;; ++at) {
@@ -254,7 +254,7 @@ TEST_F(Checkpoints, APowerCutDuringTheReplacementOfADamagedOneLeavesTheOthers) {
     EXPECT_EQ(20, newest_step(directory));
     if (files.calls() <= begin + at) break;
     std::vector<std::string> damaged;
-    const auto newest = newest_checkpoint(left, damaged);  // the account knows nothing of the damage
+    const auto newest = newest_checkpoint(left, damaged);  // the account does not include the damage
     ASSERT_TRUE(newest);
     EXPECT_TRUE(newest->step == 10 || newest->step == 20) << newest->step;
   }
@@ -278,7 +278,7 @@ TEST_F(Checkpoints, DirectoriesMayBeGivenInAnySpelling) {
   }
 }
 
-// What is behind a link belongs to whoever made the link.
+// The target of a link belongs to the user who made the link.
 TEST_F(Checkpoints, RemovingALinkKeepsItsTarget) {
   CheckpointStore store(parent_.path());
   store.save(10, checkpoint_files(10));
@@ -289,7 +289,7 @@ TEST_F(Checkpoints, RemovingALinkKeepsItsTarget) {
   EXPECT_EQ(10, read_checkpoint(parent_.file("kept"), CheckpointCheck::contents).step);
 }
 
-// A directory that cannot be read may be full of checkpoints.
+// An unreadable directory may be full of checkpoints.
 TEST_F(Checkpoints, AnUnreadableDirectoryIsAnError) {
   std::ofstream(parent_.file("file")) << "no directory";
   std::vector<std::string> damaged;
@@ -313,7 +313,7 @@ TEST_F(Checkpoints, AreWrittenInTheBackground) {
                   }});
   writer.save(1, slow);
   begun.wait();
-  EXPECT_TRUE(checkpoint_steps(parent_.path()).empty()) << "it is not there before it is whole";
+  EXPECT_TRUE(checkpoint_steps(parent_.path()).empty()) << "a checkpoint appears only when it is complete";
   go_on.count_down();
   writer.save(2, {{"bad", [](const Sink&) { throw Error("no such luck"); }}});
   writer.save(3, checkpoint_files(3));

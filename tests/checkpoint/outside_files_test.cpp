@@ -1,5 +1,5 @@
-// Files from outside that are damaged or cut: Programs, plans, profiles and CIFAR's files are read as what
-// they are, or refused with an Error that names the file; nothing else happens.
+// Damaged or truncated files from outside: Programs, plans, profiles, and CIFAR files are read, or refused
+// with an Error that names the file; nothing else happens.
 #include <filesystem>
 #include <functional>
 
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A kind of file, and a whole one.
+/// A kind of file, with a whole example.
 struct Format {
   const char* name;
   std::string whole;
@@ -32,7 +32,7 @@ struct Format {
 
 class OutsideFile : public ::testing::TestWithParam<Format> {
  protected:
-  /// Whether it was taken; what refuses it must be an Error that names the file, in a message of bounded
+  /// Whether the file is accepted. A refusal must be an Error that names the file in a message of bounded
   /// length.
   bool is_read(const std::string& bytes) const {
     write_file(file_, bytes);
@@ -60,7 +60,7 @@ TEST_P(OutsideFile, WithAnyBitFlippedIsReadOrRefused) {
   const std::string& whole = GetParam().whole;
   std::size_t refused = 0;
   for (std::size_t bit = 0; bit < 8 * whole.size(); ++bit) refused += !is_read(with_flipped_bit(whole, bit));
-  EXPECT_GT(refused, whole.size()) << "most of them are no JSON, or name what is not there";
+  EXPECT_GT(refused, whole.size()) << "most of them are not JSON, or name something unknown";
 }
 
 TEST_P(OutsideFile, WithAThousandRandomDamagesIsReadOrRefused) {
@@ -128,7 +128,7 @@ std::vector<Format> formats() {
 INSTANTIATE_TEST_SUITE_P(Formats, OutsideFile, ::testing::ValuesIn(formats()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// CIFAR has no checksum: a pixel may change unnoticed, a label only within its range.
+// CIFAR has no checksum: a changed pixel is not noticed, a changed label only if it is out of range.
 class DamagedCifar : public ::testing::TestWithParam<bool> {
  protected:
   const bool hundred_ = GetParam();
@@ -169,7 +169,7 @@ TEST_P(DamagedCifar, IsReadOrRefusedByFileAndOffset) {
   EXPECT_GT(refused, 100);
 }
 
-// One changed pixel is other data: a resume must know.
+// One changed pixel makes other data: a resume must notice.
 TEST_P(DamagedCifar, HasAnotherDigest) {
   auto rng = generator("digest");
   std::string whole(3 * record_, '\1');

@@ -1,5 +1,5 @@
-// A Trainer's run, saved by the library alone, goes on in fresh objects as the run that did not end; what is
-// no such checkpoint is refused by the file's name.
+// A Trainer's run that only the library saves continues in fresh objects, bit-identical to an uninterrupted
+// run. Any other checkpoint is refused by the file's name.
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -32,7 +32,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// With all that a file holds otherwise than a Session: statistics, and columns that PyTorch orders otherwise.
+// It has everything that a file stores differently from a Session: statistics, and columns that PyTorch
+// orders differently.
 struct Net : nn::Module {
   explicit Net(std::int64_t classes = 3) : head(*this, "head", {.in = 16, .out = classes}) {}
   nn::Linear first{*this, "first", {.in = 4, .out = 16}};
@@ -47,12 +48,12 @@ struct Setting {
   const char* name;
   Optimizer optimizer;
   std::vector<double> lr;
-  std::int64_t every;  // batches, of which an epoch has 3
+  std::int64_t every;  // in batches; an epoch has 3
 };
 
 const Setting kMomentum{"Momentum", SgdOptions{.momentum = 0.9}, {0.05}, 2};
 
-/// 22 samples in batches of 8, the last one of 6; two epochs and a half.
+/// 22 samples in batches of 8, the last one of 6; two and a half epochs.
 TrainerOptions options(const Setting& s) {
   TrainerOptions o;
   o.batch_size = 8;
@@ -81,7 +82,8 @@ struct Told {
   std::int64_t first = 0;
 };
 
-/// Objects of its own, which begin otherwise the second time: what is equal came from the checkpoint.
+/// Creates all objects itself; the second time they start differently, so equal results come from the
+/// checkpoint.
 Told fit(const Setting& s, const std::string& directory, const std::optional<Checkpoint>& from,
          std::int64_t interrupted_at = -1) {
   const int models = static_cast<int>(s.lr.size());
@@ -117,7 +119,7 @@ Told fit(const Setting& s, const std::string& directory, const std::optional<Che
   return told;
 }
 
-/// All that `rest` says of the run is what `whole` said of these batches.
+/// All results of `rest` equal those of `whole` for the same batches.
 void expect_same_run(const Told& whole, const Told& rest) {
   ASSERT_EQ(8u, whole.losses.size());
   const std::vector<std::vector<double>> tail(whole.losses.begin() + rest.first, whole.losses.end());
@@ -175,7 +177,7 @@ INSTANTIATE_TEST_SUITE_P(Settings, SavedTraining,
                                                    2}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// One checkpoint, after batch 4: the second of the second epoch.
+/// One checkpoint, after batch 4, the second batch of the second epoch.
 class SavedRun : public ::testing::Test {
  protected:
   SavedRun() {
@@ -202,7 +204,7 @@ class SavedRun : public ::testing::Test {
     Trainer trainer(net, samples(), std::move(o));
     trainer.load(saved_);
   }
-  /// A checkpoint's files, written nowhere.
+  /// A checkpoint's files in memory.
   static CheckpointResult result(Net& net) {
     net.initialize(1);
     return {.progress = {.batch = 1, .losses = {{1}, {0.5}}}, .state = net.state(), .accuracy = {}};
@@ -230,7 +232,7 @@ TEST_F(SavedRun, IsReadAsItWasSaved) {
   net_.initialize(7);
   const Tensor before = Tensor::from(net_.state().at("head.weight").values(), {3, 16});
   const auto model = read_model_state(net_, saved_), all = read_state(net_, saved_);
-  EXPECT_EQ(before.values(), net_.state().at("head.weight").values()) << "the model stays as it is";
+  EXPECT_EQ(before.values(), net_.state().at("head.weight").values()) << "the model is unchanged";
   EXPECT_EQ(net_.named_parameters().size(), model.size());
   for (const auto& [path, tensor] : model) EXPECT_EQ(tensor.values(), all.at(path).values()) << path;
   EXPECT_TRUE(all.contains("optimizer.momentum.head.weight"));
@@ -257,7 +259,7 @@ TEST_F(SavedRun, WithAnyByteOfItsProgressChangedIsReadOrRefusedByName) {
       ++refused;
     }
   }
-  EXPECT_GT(refused, 20) << "most of them are no JSON, or lack what is needed";
+  EXPECT_GT(refused, 20) << "most of them are not JSON, or lack a field";
 }
 
 TEST_F(SavedRun, WithForeignProgressIsRefusedByName) {
@@ -277,7 +279,7 @@ TEST_F(SavedRun, WithForeignProgressIsRefusedByName) {
   expect_error([&] { read_progress(saved_, 2); }, {saved_.file(kRunFile), "losses of 1 model, not of 2"});
 }
 
-// As train_cifar wrote it before the library did, with what did not exist yet left out.
+// As train_cifar wrote it before the library did, without fields that did not exist yet.
 TEST_F(SavedRun, OfAnOlderVersionIsRead) {
   write(kRunFile, R"({"batch": 4, "epoch": 1,
  "losses": {"batches": [1], "sum": [0.75], "not_finite": 0},
@@ -339,7 +341,7 @@ TEST_F(SavedRun, OfAnotherTrainingIsRefused) {
   misfit(wider, "mismatched: head.weight: f32[3, 16], the model's f32[4, 16]");
 }
 
-// Converted weights would be another run's, in silence.
+// Converted weights would silently be those of another run.
 TEST_F(SavedRun, OfAnotherTypeIsRefused) {
   const nn::DtypeScope dtype(DType::f64);
   Net doubled;
@@ -365,7 +367,7 @@ TEST_F(SavedRun, NeedsItsModelOnlyUntilItsFilesAreMade) {
   {
     Net gone;
     one = result(gone);
-    for (auto& [path, tensor] : one.state) {  // a copy, as a Trainer gives it
+    for (auto& [path, tensor] : one.state) {  // a copy, as a Trainer makes it
       Tensor copy = Tensor::empty(tensor.type());
       std::copy_n(tensor.as<std::byte>(), tensor.type().bytes(), copy.as<std::byte>());
       tensor = copy;
@@ -374,10 +376,10 @@ TEST_F(SavedRun, NeedsItsModelOnlyUntilItsFilesAreMade) {
   }
   const Checkpoint saved = CheckpointStore(directory_.file("gone")).save(1, files);
   expect_same_state(one.state, read_state(net_, saved));
-  EXPECT_THROW(checkpoint_files(net_, one, 2), Error) << "it is one model's state";
+  EXPECT_THROW(checkpoint_files(net_, one, 2), Error) << "the state is that of one model";
 }
 
-// It could not be read back: the save fails, and the checkpoint before is the newest.
+// It could not be read back: the save fails, and the previous checkpoint is the newest.
 TEST_F(SavedRun, WithOverflowedSumsIsNotSaved) {
   CheckpointResult one = result(net_);
   one.progress.losses.sum = {std::numeric_limits<double>::infinity()};

@@ -1,4 +1,4 @@
-// Datasets made of datasets: shuffled, subsets, skipping, mixed, in memory.
+// Datasets made from datasets: shuffled, subsets, skipping, mixed, in memory.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -33,7 +33,7 @@ DatasetPtr numbers(std::int64_t size, std::set<std::int64_t> bad = {}) {
   return std::make_shared<NumberedDataset>(size, std::move(bad));
 }
 
-/// The labels of all samples, which `get` and `get_labels` must agree on.
+/// The labels of all samples. `get` and `get_labels` must agree on them.
 Labels labels(const Dataset& data, std::int64_t epoch = 0) {
   Labels result;
   Sample sample;
@@ -72,11 +72,11 @@ TEST(Shuffled, IsANewPermutationPerEpochThatDependsOnlyOnTheSeed) {
   EXPECT_NE(first, second);
   EXPECT_NE(first, labels(other, 0));
   EXPECT_EQ(labels(again, 5), labels(data, 5));
-  EXPECT_EQ(labels(data, 0), first);  // though it is no longer kept
+  EXPECT_EQ(labels(data, 0), first);  // though the order is no longer cached
   EXPECT_EQ(value(sample_of(data, 3, 8)), static_cast<float>(sample_of(data, 3, 8).labels[0]));
 }
 
-// What earlier versions trained on: the losses in the documentation hold for this order.
+// Earlier versions trained on this order, and the losses in the documentation depend on it.
 TEST(Shuffled, KeepsItsOrderFromVersionToVersion) {
   EXPECT_EQ(shuffled_order(8, 1, 2), (std::vector<std::int64_t>{6, 0, 2, 3, 1, 4, 7, 5}));
 }
@@ -149,7 +149,7 @@ TEST(Memory, HoldsTheSamplesOfAnotherDataset) {
 TEST(BadSamples, AreSkippedUpToTheLimitAndCountedOnceEach) {
   const auto bad = std::make_shared<BadSamples>(2);
   const SkippingDataset data(numbers(6, {1, 5}), bad);
-  EXPECT_EQ(labels(data), (Labels{0, 2, 2, 3, 4, 0}));  // the next one in their place
+  EXPECT_EQ(labels(data), (Labels{0, 2, 2, 3, 4, 0}));  // the next sample replaces each
   EXPECT_EQ(labels(data, 1), (Labels{0, 2, 2, 3, 4, 0}));
   EXPECT_EQ(bad->count(), 2);
   EXPECT_NE(bad->first().find("offset 8"), std::string::npos);

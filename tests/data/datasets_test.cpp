@@ -55,7 +55,7 @@ Bytes operator+(Bytes a, const Bytes& b) {
   return a;
 }
 
-/// Each test has an empty directory of its own.
+/// Each test has its own empty directory.
 class CifarFiles : public ::testing::Test {
  protected:
   void expect_train_error(const std::vector<std::string>& words) const {
@@ -222,7 +222,7 @@ TEST_F(CifarReaderRefuses, RandomBytesOnlyIfALabelIsOutOfRange) {
     for (auto& byte : bytes) byte = static_cast<std::uint8_t>(random());
     bool valid = true;
     for (std::size_t at = 0; at < bytes.size(); at += kRecord100) {
-      bytes[at] %= 22, bytes[at + 1] %= 110;  // out of range now and then
+      bytes[at] %= 22, bytes[at + 1] %= 110;  // sometimes out of range
       valid &= bytes[at] < 20 && bytes[at + 1] < 100;
     }
     write(dir_ / "test.bin", bytes);
@@ -291,7 +291,7 @@ TEST(DrawnImages, DependOnlyOnSeedAndIndex) {
   EXPECT_NE(other.labels, whole.labels);
 }
 
-// Accuracies in the documentation hold for these very images.
+// Accuracies in the documentation depend on these images.
 TEST(DrawnImages, StayTheSameFromVersionToVersion) {
   const MemoryDataset data = draw_cifar(100, 1, 7);
   EXPECT_EQ(fnv1a({reinterpret_cast<const char*>(data.bytes.data()), data.bytes.size()}),
@@ -317,7 +317,7 @@ TEST(DrawnImages, RefuseNegativeCountsAndIndices) {
   expect_error([] { draw_cifar(1, 0, -5); }, {"index -5", "negative"});
 }
 
-/// Test accuracy of softmax regression on normalized pixels, trained by plain SGD, one image at a time.
+/// The test accuracy of softmax regression on normalized pixels, trained by plain SGD, one image at a time.
 double linear_accuracy(const MemoryDataset& train, const MemoryDataset& test, int epochs) {
   constexpr std::int64_t kClasses = kDrawnClasses;
   constexpr float kRate = 1e-4f;
@@ -351,7 +351,8 @@ double linear_accuracy(const MemoryDataset& train, const MemoryDataset& test, in
   return static_cast<double>(right) / static_cast<double>(test.size());
 }
 
-// What a linear model can do would need no convolution. It must stay below 60 %; it stays near chance.
+// If a linear model could learn it, no convolution would be needed. It must stay below 60 %; it stays near
+// chance.
 TEST(DrawnImages, CannotBeClassifiedByALinearModel) {
   const std::uint64_t seed = run_seed();
   MemoryDataset train = draw_cifar(3000, seed), test = draw_cifar(1000, seed, kFirstDrawnTestIndex);
@@ -360,7 +361,7 @@ TEST(DrawnImages, CannotBeClassifiedByALinearModel) {
   std::cout << "linear accuracy " << accuracy << '\n';
   EXPECT_LT(accuracy, 0.3);
 
-  // The same model does learn what is linear: a bar whose column is the class.
+  // The same model learns a linear task: a bar whose column is the class.
   for (MemoryDataset* data : {&train, &test})
     for (std::int64_t n = 0; n < data->size(); ++n)
       for (std::int64_t row = 0; row < kCifarSide; ++row)

@@ -1,4 +1,5 @@
-// Batches: the same for any number of workers and ranks, from any start, in bounded memory, errors included.
+// Batches are the same for any number of workers and ranks, and from any start; memory is bounded, and errors
+// arrive.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -33,7 +34,7 @@ DatasetPtr shuffled(std::int64_t size, std::set<std::int64_t> bad = {}) {
   return std::make_shared<ShuffledDataset>(std::make_shared<NumberedDataset>(size, std::move(bad)), 7);
 }
 
-/// What some rows of a batch hold.
+/// The contents of some rows of a batch.
 struct Taken {
   std::vector<float> data, weights;
   std::vector<std::int32_t> labels;
@@ -80,7 +81,7 @@ std::vector<Taken> expected(const Dataset& data, std::int64_t batch_size, bool d
   return all;
 }
 
-/// Delays reading, counts what was read, and how many are at it.
+/// Delays reading; counts the reads, and the readers at a time.
 class Watched final : public DatasetAdapter {
  public:
   explicit Watched(DatasetPtr source, std::chrono::microseconds delay = 0us)
@@ -134,7 +135,7 @@ TEST(Loader, KeepsAShortLastBatchUnlessToldToDropIt) {
   EXPECT_EQ(Loader(shuffled(8), {.batch_size = 4, .drop_last = false}).rows(1), 4);
 }
 
-// In any order of data, labels and weights: none is read twice, by the one who asks.
+// Data, labels, and weights may be requested in any order: the calling thread reads no sample twice.
 TEST(Loader, ReadsSamplesOfSeveralLabelsOnce) {
   const auto mixed = std::make_shared<MixupDataset>(shuffled(48), 12, 0.5, 1);
   constexpr int kParts = 3;
@@ -158,7 +159,8 @@ TEST(Loader, ReadsSamplesOfSeveralLabelsOnce) {
   }
 }
 
-/// All ranks and micro-batches as threads, images and labels at different times, as stages of a pipeline ask.
+/// All ranks and micro-batches as threads. They request images and labels at different times, as the stages
+/// of a pipeline do.
 void take_in_parts(Loader& loader, int replicas, int microbatches, std::vector<Taken>& batches) {
   std::vector<std::jthread> ranks;
   for (int r = 0; r < replicas; ++r)
@@ -209,7 +211,7 @@ TEST(Loader, LoadsOnlyTheRowsOfItsReplica) {
                   std::vector(whole.begin() + 4 * r, whole.begin() + 4 * (r + 1)));
       }
       EXPECT_EQ(watched->reads, 6 * 4);
-      EXPECT_EQ(take(loader, 0, {0, 12}), want[0]);  // others' as well, when asked
+      EXPECT_EQ(take(loader, 0, {0, 12}), want[0]);  // another replica's rows as well, on request
     }
 }
 
@@ -262,7 +264,8 @@ TEST(Loader, RequestsDoNotWaitForEachOther) {
   }
 }
 
-// What is asked for before its turn is read by who asks, and counts as taken: the workers go on after it.
+// The calling thread reads a batch that is requested early. The batch counts as taken, and the workers
+// continue after it.
 TEST(Loader, WorkersContinueAfterARequestBeyondTheBuffers) {
   constexpr std::int64_t kBatches = 50;
   const auto data = std::make_shared<Watched>(shuffled(200));
@@ -296,7 +299,7 @@ TEST(Loader, LoadsAheadIntoItsBuffersAndNoFurther) {
   loader.start(0, 2);
   wait_for(data->reads, 10 * (7 + 2));
   std::this_thread::sleep_for(10ms);
-  EXPECT_LE(data->reads, 10 * (8 + 2));  // one more may have been begun before
+  EXPECT_LE(data->reads, 10 * (8 + 2));  // one more may have begun before
 }
 
 TEST(Loader, AllocatesNothingWhileItRuns) {
@@ -306,7 +309,7 @@ TEST(Loader, AllocatesNothingWhileItRuns) {
     std::vector<float> values(40);
     std::vector<std::int32_t> labels(20);
     loader.start(0);
-    long fewest = 1;  // of any 100 batches: what a thread reads into is made when it first gets to read
+    long fewest = 1;  // of any 100 batches: each thread allocates its buffer at its first read
     for (std::int64_t b = 0; b < 2000 && fewest > 0; b += 100) {
       const long before = allocations();
       for (std::int64_t i = b; i < b + 100; ++i) {
@@ -336,7 +339,8 @@ TEST(Loader, ErrorsReachTheCallerWithFileAndOffset) {
       expect_error(ask_data, {"numbers.bin", "record 17", "offset 136"});
       expect_error(ask_labels, {"numbers.bin", "record 17", "offset 136"});
       EXPECT_THROW(ask_data(), BadSample);
-      EXPECT_EQ(take(loader, b, {0, 2}).labels, (std::vector<std::int32_t>{15, 16})) << "these can be read";
+      EXPECT_EQ(take(loader, b, {0, 2}).labels, (std::vector<std::int32_t>{15, 16}))
+          << "these rows can be read";
     }
   }
 }

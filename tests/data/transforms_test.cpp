@@ -1,4 +1,4 @@
-// Random transforms against plain loops, and how often they do what.
+// Random transforms against plain loops, and the frequencies of their choices.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -23,7 +23,7 @@
 namespace tandem::testing {
 namespace {
 
-/// An image in which no two pixels are alike nor 0, so that where each went can be seen.
+/// An image whose pixels are all different and not 0, so that each can be followed.
 struct Image {
   TensorType type;
   std::vector<std::uint8_t> values;
@@ -56,7 +56,7 @@ std::vector<T> applied(const Transform& transform, const Image& image, std::int6
   return result;
 }
 
-/// The image moved by (down, right), what it leaves being 0.
+/// The image moved by (down, right); the rest is 0.
 std::vector<std::uint8_t> moved(const Image& from, std::int64_t down, std::int64_t right) {
   std::vector<std::uint8_t> to;
   for (std::int64_t y = 0; y < from.height(); ++y)

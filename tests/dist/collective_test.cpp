@@ -1,4 +1,4 @@
-// The ops that talk to other ranks, over ranks that are threads; and the copies to and from host memory.
+// The ops that communicate, over ranks that are threads, and the copies to and from host memory.
 #include <algorithm>
 #include <atomic>
 
@@ -27,14 +27,14 @@ KernelPtr prepare(const Op& op, const Types& inputs, std::uint64_t channel) {
   return cpu_kernels().make({op, inputs, op.infer(inputs), tag, 1, 1, channel});
 }
 
-// Runs a kernel on memory chosen by the caller.
+// Runs a kernel on the caller's memory.
 void run(const Kernel& kernel, std::vector<const void*> in, std::vector<void*> out, const RankContext& rank) {
   kernel.run({in.data(), out.data(), nullptr, 0, &rank});
 }
 
 const Types kThree = {{DType::f32, {5}}, {DType::f32, {40, 50}}, {DType::f32, {3}}};
 
-// Places for kThree one after the other, as the planner lays them out.
+// Offsets for the values of kThree one after the other, as the planner places them.
 struct Placed {
   Buffer memory;
   std::vector<float*> values;
@@ -117,7 +117,7 @@ TEST(AllReduceOp, GradientsAreSummedOverTheSameRanksInOneGroup) {
   const Tensors y = all_reduce(x, 4);
   const Tensors dx = op.vjp({x, y, grads, {true, true, true}});
   ASSERT_EQ(dx.size(), 3u);
-  EXPECT_FALSE(dx[1].defined()) << "no gradient came in, none goes out";
+  EXPECT_FALSE(dx[1].defined()) << "without an incoming gradient there is none";
   const Node& node = graph.nodes().back();
   EXPECT_EQ(node.op->name(), "all_reduce");
   EXPECT_EQ(node.op->attributes(), "replicas=4");
@@ -125,7 +125,7 @@ TEST(AllReduceOp, GradientsAreSummedOverTheSameRanksInOneGroup) {
   EXPECT_EQ(trace.value(dx[2]), node.outputs[1]);
   const std::size_t nodes = graph.nodes().size();
   op.vjp({x, y, grads, {false, true, false}});
-  EXPECT_EQ(graph.nodes().size(), nodes) << "nothing needed: nothing reduced";
+  EXPECT_EQ(graph.nodes().size(), nodes) << "an unneeded gradient is not reduced";
 }
 
 TEST(AllReduceOp, IsTheSameOpWithAModelAxis) {
@@ -150,7 +150,7 @@ TEST(TransferOps, StagesOfOneReplicaExchangeValues) {
   run_ranks(kReplicas * kStages, [&](Comm& comm) {
     const RankContext rank = context(comm, kReplicas, kStages);
     std::vector<float> value = values_of<float>(rank.rank, 210, run_seed()), next(210);
-    // Every stage sends on to the next one; both replicas use the same channels.
+    // Every stage sends to the next one; both replicas use the same channels.
     const auto channel = [](int from) { return static_cast<std::uint64_t>(20 + from); };
     const auto send_on = [&] {
       run(*prepare(SendOp(rank.stage + 1), type, channel(rank.stage)), {value.data()}, {}, rank);
@@ -201,7 +201,8 @@ TEST(TransferOps, AMissingStageIsNamed) {
   const Types type = {{DType::f32, {}}};
   EXPECT_EQ(message_of<Error>([&] { run(*prepare(SendOp(2), type, 1), {&x}, {}, rank); }),
             "rank 0 (stage 0 of 2): send with stage 2");
-  EXPECT_THROW(run(*prepare(ReceiveOp(0, type[0]), {}, 1), {}, {&x}, rank), Error) << "with itself";
+  EXPECT_THROW(run(*prepare(ReceiveOp(0, type[0]), {}, 1), {}, {&x}, rank), Error)
+      << "a transfer with itself";
 }
 
 TEST(CopyOps, AreTheIdentityOnTheirOwnLanes) {
@@ -215,7 +216,7 @@ TEST(CopyOps, AreTheIdentityOnTheirOwnLanes) {
   EXPECT_EQ(CopyOutOp().vjp({{x}, {x}, {grad}, {true}})[0].values(), grad.values());
   EXPECT_EQ(CopyInOp().vjp({{x}, {x}, {grad}, {true}})[0].values(), grad.values());
   EXPECT_EQ(CopyInOp().vmap({{x}, {true}, 3})[0].values(), x.values());
-  EXPECT_TRUE(CopyOutOp().may_alias({}).empty()) << "a copy that shares bytes would be none";
+  EXPECT_TRUE(CopyOutOp().may_alias({}).empty()) << "a copy must not share bytes";
 }
 
 }  // namespace

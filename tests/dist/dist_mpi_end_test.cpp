@@ -1,4 +1,4 @@
-// How a job of MPI processes ends when one of its ranks does: watched from outside.
+// How a job of MPI processes ends if one rank ends, observed from outside.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -34,7 +34,7 @@ Ended run_job(int ranks, const std::string& scene) {
   char line[4096];
   while (pipe && std::fgets(line, sizeof line, pipe)) {
     ended.output += line;
-    // What ranks write at once may stand in one line.
+    // Simultaneous output of several ranks may share a line.
     int pid = 0;
     if (const char* at = std::strstr(line, "pid "); at && std::sscanf(at, "pid %d", &pid) == 1)
       ended.pids.push_back(pid);
@@ -47,7 +47,7 @@ Ended run_job(int ranks, const std::string& scene) {
   return ended;
 }
 
-// Also not when nobody has collected its exit status yet, as in containers without an init.
+// A zombie does not count: in containers without an init its exit status may never be collected.
 bool runs(int pid) {
   std::ifstream stat(fmt::format("/proc/{}/stat", pid));
   std::string number, name, state;
@@ -64,7 +64,7 @@ void expect_all_gone(const Ended& ended, int ranks) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(ended.ended_at));
   for (const int pid : ended.pids) {
     while (runs(pid) && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(10ms);
-    EXPECT_FALSE(runs(pid)) << "process " << pid << " is left";
+    EXPECT_FALSE(runs(pid)) << "process " << pid << " still runs";
   }
 }
 

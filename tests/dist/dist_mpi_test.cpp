@@ -1,5 +1,5 @@
-// Run by mpirun, on every rank. Without arguments: the MPI transport gives the bits of the thread transport.
-// With one: a scene of a run's end, watched from outside by dist_mpi_end_test.cpp.
+// mpirun starts it on every rank. Without arguments it checks that MPI gives the bits of the thread
+// transport. With an argument it plays a scene of a run's end, which dist_mpi_end_test.cpp observes.
 #include <unistd.h>
 #include <algorithm>
 #include <csignal>
@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 MpiSession* session = nullptr;
 
-// What each rank of a world of threads gets from the same data.
+// The results of each rank in a world of threads with the same data.
 template <class T>
 std::vector<T> by_threads(int rank, int size, std::int64_t count, DType dtype, std::uint64_t seed) {
   std::vector<T> result;
@@ -61,7 +61,7 @@ TEST(MpiComm, AllReduceWorksInManyShortSegments) {
 
 TEST(MpiComm, GroupsAreSubsetsOfTheRanks) {
   const auto comm = session->comm();
-  if (comm->size() < 4) return;  // run with two ranks and with four
+  if (comm->size() < 4) return;  // needs four ranks
   for (const std::vector<int>& group : {std::vector{0, 2}, std::vector{1, 3}, std::vector{1, 2, 3}}) {
     if (!std::binary_search(group.begin(), group.end(), comm->rank())) continue;
     for (const std::int64_t count : {7, 50000}) {
@@ -77,7 +77,7 @@ TEST(MpiComm, LanesUseManyChannelsAtOnce) {
   const int n = comm->size(), next = (comm->rank() + 1) % n, previous = (comm->rank() + n - 1) % n;
   run_lanes(6, [&](int lane) {
     const auto channel =
-        static_cast<std::uint64_t>(lane / 2);  // transfers and sums of one number do not meet
+        static_cast<std::uint64_t>(lane / 2);  // transfers and sums with the same number do not mix
     const std::int64_t count = lane < 3 ? 13 + lane : 30000 + lane;
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(lane);
     if (lane % 3 == 0) {
@@ -92,7 +92,7 @@ TEST(MpiComm, LanesUseManyChannelsAtOnce) {
       for (int repeat = 0; repeat < 30; ++repeat)
         comm->send(data.data(), count * 4, next, 100 + static_cast<std::uint64_t>(lane));
     } else {
-      const std::int64_t sent = lane == 2 ? 14 : 30004;  // by the lane before
+      const std::int64_t sent = lane == 2 ? 14 : 30004;  // the number that the previous lane sends
       const auto expected = values_of<float>(previous, sent, seed - 1);
       for (int repeat = 0; repeat < 30; ++repeat) {
         std::vector<float> data(static_cast<std::size_t>(sent));
@@ -125,7 +125,7 @@ TEST(MpiComm, AWaitingRankUsesLittleOfACoreAndIsWokenSoon) {
   if (comm->rank() > 0) {
     EXPECT_LT(cpu, 0.03);
   }
-  EXPECT_LT(delay, 2e-3) << "woken, not found by polling";
+  EXPECT_LT(delay, 2e-3) << "the wait must be woken, not polled";
 }
 
 TEST(MpiComm, SteadyStateAllocatesNothing) {
@@ -141,7 +141,7 @@ TEST(MpiComm, SteadyStateAllocatesNothing) {
     if (comm->rank() == 0) comm->send(data.data(), 200'000, 1, 3);
     if (comm->rank() == 1) comm->receive(data.data(), 200'000, 0, 3);
   }
-  EXPECT_EQ(allocations(), before);  // operator new: what MPI does inside is its own
+  EXPECT_EQ(allocations(), before);  // counts only operator new, not MPI's own allocations
 }
 
 TEST(MpiComm, CanBeThrottled) {
@@ -157,12 +157,12 @@ TEST(MpiComm, CanBeThrottled) {
 TEST(MpiSession, KnowsItsRanksFromTheLauncherToo) {
   EXPECT_EQ(launch_environment().rank, session->rank());
   EXPECT_EQ(launch_environment().size, session->size());
-  EXPECT_EQ(session->local_rank(), session->rank()) << "all on this machine";
+  EXPECT_EQ(session->local_rank(), session->rank()) << "all ranks are on this machine";
 }
 
 }  // namespace
 
-// Everyone waits in a lane of its own kind; rank 1 ends in the way that `scene` says.
+// Every rank waits in a different kind of lane; rank 1 ends as `scene` says.
 int play(const std::string& scene) {
   const auto comm = session->comm();
   const auto everyone = all_ranks(comm->size());
@@ -195,7 +195,7 @@ int play(const std::string& scene) {
   });
   std::printf("rank %d aborted at %.3f: %s\n", comm->rank(), seconds_now(), reason.c_str());
   std::fflush(stdout);
-  std::this_thread::sleep_for(20s);  // ended by rank 1
+  std::this_thread::sleep_for(20s);  // rank 1 ends it
   return 0;
 }
 
@@ -208,7 +208,7 @@ int main(int argc, char** argv) {
   if (argc > 1) return tandem::testing::play(argv[1]);
   {
     const auto comm = session.comm();
-    std::uint64_t seed = comm->rank() == 0 ? tandem::testing::run_seed() : 0;  // ranks must agree on it
+    std::uint64_t seed = comm->rank() == 0 ? tandem::testing::run_seed() : 0;  // ranks must use the same seed
     comm->all_reduce_sum(&seed, 1, tandem::DType::i64, tandem::testing::all_ranks(comm->size()), 0);
     setenv("TANDEM_SEED", fmt::format("{}", seed).c_str(), 1);
   }

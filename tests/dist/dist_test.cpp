@@ -1,4 +1,4 @@
-// Ranks that are threads: what every Comm promises, and what the end of a run looks like.
+// Ranks that are threads: the guarantees of every Comm, and how a run ends.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -85,7 +85,7 @@ TEST(ThreadComm, LanesReduceInManyChannelsAtOnce) {
   });
 }
 
-// Every pair of ranks exchanges messages of random sizes both ways, in two channels, all at once.
+// Every pair of ranks exchanges messages of random sizes in both directions, in two channels, all at once.
 void storm(Comm& comm, int messages) {
   struct Flow {
     int from, to;
@@ -107,7 +107,7 @@ void storm(Comm& comm, int messages) {
         data.resize(length);
         std::iota(data.begin(), data.end(), first);
         comm.send(data.data(), static_cast<std::int64_t>(length * 4), flow.to, flow.channel);
-        std::fill(data.begin(), data.end(), 0u);  // free to overwrite
+        std::fill(data.begin(), data.end(), 0u);  // may be overwritten now
       } else {
         data.assign(length, 0u);
         comm.receive(data.data(), static_cast<std::int64_t>(length * 4), flow.from, flow.channel);
@@ -197,7 +197,7 @@ TEST(ThreadComm, AbortDuringTrafficWakesEveryRank) {
         threads.emplace_back([&, rank, lane] {
           const auto comm = world.comm(rank);
           const std::string reason = message_of<Aborted>([&] {
-            for (;;) {  // buffers die with each round: a late writer would be seen by the sanitizers
+            for (;;) {  // buffers die with each round, so sanitizers detect a late writer
               std::vector<float> data(lane ? 30 : 40000, 1.0f);
               comm->all_reduce_sum(data.data(), static_cast<std::int64_t>(data.size()), DType::f32,
                                    all_ranks(3), static_cast<std::uint64_t>(lane));
@@ -214,7 +214,7 @@ TEST(ThreadComm, AbortDuringTrafficWakesEveryRank) {
   }
 }
 
-// Both ranks run their call; what each was told.
+// Runs a call on every rank; returns each rank's error.
 std::vector<std::string> errors_of(int ranks, const std::function<void(Comm&)>& call) {
   ThreadWorld world(ranks);
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));

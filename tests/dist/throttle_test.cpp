@@ -1,4 +1,4 @@
-// Links: their model, their text form, and Comms slowed down to them.
+// Links: the model, its text form, and Comms that are slowed down to it.
 #include <algorithm>
 #include <limits>
 
@@ -27,7 +27,7 @@ TEST(LinkModel, TimesAreThoseOfLibraEquations3And4) {
   EXPECT_EQ(all_reduce_seconds(link, 1e9, 1), 0);
   EXPECT_EQ(barrier_seconds(link, 3), all_reduce_startup_seconds(link, 3));
   EXPECT_DOUBLE_EQ(transfer_seconds(link, 6.25e9), 1 + 7e-6);
-  EXPECT_EQ(transfer_seconds({2e-3, 0}, 1e9), 2e-3) << "no limit to the bandwidth";
+  EXPECT_EQ(transfer_seconds({2e-3, 0}, 1e9), 2e-3) << "the bandwidth is unlimited";
 }
 
 TEST(LinkModel, ReadsCommonSpellings) {
@@ -65,7 +65,7 @@ auto throttled(const LinkModel& link) {
   return [link](std::unique_ptr<Comm> comm) { return throttle(std::move(comm), link); };
 }
 
-// Seconds of `work` on each rank, from a common start.
+// The seconds of `work` on each rank, from a common start.
 std::vector<double> seconds_of(int ranks, const LinkModel& link, const std::function<void(Comm&)>& work) {
   std::vector<double> seconds(static_cast<std::size_t>(ranks));
   const auto timed = [&](Comm& comm) {
@@ -76,8 +76,8 @@ std::vector<double> seconds_of(int ranks, const LinkModel& link, const std::func
   return seconds;
 }
 
-// Never faster than the model, and at least once, on every rank, no more than some ms slower: the machine is
-// shared.
+// Checks that no rank is ever faster than the model and that at least once all ranks are at most some ms
+// slower: other programs share the machine.
 void expect_takes(double model, int ranks, const LinkModel& link, const std::function<void(Comm&)>& work) {
 #ifdef TANDEM_SANITIZED
   constexpr double kSlower = 40e-3;
@@ -132,7 +132,8 @@ TEST(Throttle, TransfersShareOnlyTheirDirectionOfALink) {
       c.receive(data.data() + (2 + lane) * 1'000'000, 1'000'000, from, static_cast<std::uint64_t>(lane));
   };
   const auto same_way = [&](Comm& c) { two_transfers(c, [&](Comm& k, int lane) { move(k, 0, 1, lane); }); };
-  for (const double s : seconds_of(2, link, same_way)) EXPECT_GE(s, 39.7e-3) << "one after the other";
+  for (const double s : seconds_of(2, link, same_way))
+    EXPECT_GE(s, 39.7e-3) << "transfers in one direction run one after the other";
   expect_takes(20e-3, 2, link, [&](Comm& c) {
     two_transfers(c, [&](Comm& k, int lane) { move(k, lane, 1 - lane, lane); });  // there and back
   });
@@ -190,7 +191,7 @@ TEST(Throttle, AbortEndsASlowTransferAtOnce) {
                   "stop");
       });
       EXPECT_LT(used.wall, 1.5);
-      EXPECT_LT(used.cpu / used.wall, 0.02) << "sleeping, not spinning";
+      EXPECT_LT(used.cpu / used.wall, 0.02) << "the wait must sleep, not spin";
     });
   std::this_thread::sleep_for(900ms);
   world.comm(0)->abort("stop");
@@ -220,7 +221,7 @@ TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesInvalidValues) {
           .local_rank,
       2);
   EXPECT_FALSE(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}).launched)
-      << "a batch script, no task of srun";
+      << "a batch script is not a task of srun";
   EXPECT_EQ(with({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).size,
             2)
       << "mpirun inside a SLURM job";

@@ -1,4 +1,4 @@
-// The examples of docs/api.md: this file holds them word for word, but for what they stand in, and runs them.
+// Runs the examples of docs/api.md. This file contains them word for word, apart from their surroundings.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -43,14 +43,14 @@ TEST(ApiExamples, MatchTheDocumentation) {
        (begin = std::find(begin, documentation.end(), "```cpp")) != documentation.end();) {
     const auto end = std::find(++begin, documentation.end(), "```");
     EXPECT_NE(here.end(), std::search(here.begin(), here.end(), begin, end))
-        << "the one that begins: " << *begin;
+        << "this example is missing or different: " << *begin;
     ++examples;
     begin = end;
   }
   EXPECT_EQ(9, examples);
 }
 
-// In a directory of its own, with a network and a dataset.
+// Each test has its own directory, a network, and a dataset.
 class ApiExample : public ::testing::Test {
  protected:
   ApiExample() {

@@ -1,4 +1,4 @@
-// What the documentation tells users to type works, and leaves a checkout clean.
+// The commands in the documentation work and leave a checkout clean.
 #include <set>
 #include <sstream>
 
@@ -30,7 +30,7 @@ std::vector<std::string> blocks_with(const std::string& file, const std::string&
   return all;
 }
 
-// A checkout as far as the examples see it; its programs do less work than they are asked for.
+// The part of a checkout that the examples use. Its programs do less work than requested.
 class Docs : public Cli {
  protected:
   void SetUp() override {
@@ -82,12 +82,12 @@ TEST_F(Docs, ProgramExampleIsVerifiedAndRunsAsDrawn) {
 
 TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {
   const std::string program = read_file(TANDEM_SOURCE "/apps/images.cpp");
-  const std::string code = program.substr(program.find('\n') + 1);  // after the comment that says what it is
+  const std::string code = program.substr(program.find('\n') + 1);  // without the comment at the top
   EXPECT_NE(std::string::npos, read_file(TANDEM_SOURCE "/README.md").find("```cpp\n" + code + "```"))
-      << "README.md has not the text of apps/images.cpp";
+      << "README.md does not contain apps/images.cpp";
 }
 
-// Twice, since the second time there is something to replace.
+// Run twice, since the second time there is something to replace.
 TEST_F(Docs, CommandsOfTrainingRunTwiceAndLeaveOnlyIgnoredFiles) {
   const auto examples = blocks_with("docs/training.md", "train_cifar");
   ASSERT_EQ(1u, examples.size());

@@ -1,5 +1,4 @@
-// A user's file: all of <tandem/tandem.h> is in reach without its namespace, and names that the engine uses
-// are free.
+// A user's file: <tandem/tandem.h> provides everything under one namespace, and the engine's names stay free.
 #include <tandem/tandem.h>
 
 #include <gtest/gtest.h>

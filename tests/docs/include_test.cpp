@@ -1,4 +1,4 @@
-// Who may include whom: the table of docs/design.md, checked against the sources.
+// Which folder may include which: the table of docs/design.md, checked against the sources.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>

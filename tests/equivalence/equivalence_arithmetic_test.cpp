@@ -1,5 +1,4 @@
-// What is computed otherwise, chains of pointwise ops fused and products in bf16, against what is computed
-// plainly.
+// Other arithmetic, namely fused chains of pointwise ops and products in bf16, against plain computation.
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
@@ -15,7 +14,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// y = gelu(x·a + x) and its like: chains, values read twice, a cast between, shapes that broadcast.
+// y = gelu(x·a + x) and similar: chains, values that are read twice, casts, shapes that broadcast.
 struct Chains : nn::Module {
   nn::Linear stem{*this, "stem", {12, 24}}, head{*this, "head", {24, 10}};
   Tensor forward(const Tensor& x) override {
@@ -49,7 +48,7 @@ TEST(ArithmeticEquivalence, FusingPointwiseOpsChangesNoBit) {
     }
 }
 
-// Products in bf16, weights in f32: near to training in f32, and the same whatever the schedule.
+// Products in bf16 with weights in f32 are close to training in f32, and the same under every schedule.
 TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedule) {
   for (const bool images : {false, true}) {
     Job job = images ? convolutional_job() : small_residual_job();
@@ -59,8 +58,9 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     const Outcome one = train(job, s);
     const Program p = program_of(job, s);
     std::map<std::string, int> products;
-    for (const Instruction& step : p.instructions)
-      if (step.op->precision() == Precision::low) ++products[std::string(name_of(step.outputs[0].dtype))];
+    for (const Instruction& instruction : p.instructions)
+      if (instruction.op->precision() == Precision::low)
+        ++products[std::string(name_of(instruction.outputs[0].dtype))];
     EXPECT_EQ(products.size(), 1u);
     EXPECT_GT(products["bf16"], 0);
     for (const StateBlock& state : p.states) EXPECT_EQ(state.type.dtype, DType::f32) << state.path;
@@ -69,7 +69,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
       EXPECT_NE(one.losses[b], f32.losses[b]) << "bf16 rounds";
       EXPECT_NEAR(one.losses[b][0], f32.losses[b][0], 0.02 * f32.losses[b][0]) << "batch " << b;
     }
-    if (images) continue;  // batch norm sees micro-batches
+    if (images) continue;  // batch norm depends on the micro-batches
     s.recompute = {"block2"};
     s.fuse_pointwise = false;
     const Outcome recomputed = train(job, s);

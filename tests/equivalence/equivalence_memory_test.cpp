@@ -1,4 +1,4 @@
-// Activations that leave the device, by swaps or to be computed again, change no bit and lower the peak.
+// Swapping activations or computing them again changes no bit and lowers the peak.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -87,8 +87,7 @@ TEST(MemoryEquivalence, RecomputingEverythingWorksUnderEverySchedule) {
       }
 }
 
-// Layers whose activations dominate: taking them off the device must pay.
-// What every block gives on is a view of a view.
+// The output of every block is a view of a view.
 struct TwoViews : nn::Module {
   struct Block : nn::Module {
     Block(nn::Module& parent, const std::string& name, std::int64_t in)
@@ -101,8 +100,8 @@ struct TwoViews : nn::Module {
   Tensor forward(const Tensor& x) override { return head(block2(block1(block0(x)))); }
 };
 
-// It works at the lag of backward, which reads views of it, and not at that of forward, where it would be
-// kept.
+// Recomputation runs at the lag of backward, which reads views of the value. At the lag of forward the value
+// would be kept.
 TEST(MemoryEquivalence, ValuesReadThroughViewsAreRecomputedAtTheLagOfBackward) {
   Job job = small_residual_job();
   job.model = [] { return std::make_unique<TwoViews>(); };
@@ -120,13 +119,15 @@ TEST(MemoryEquivalence, ValuesReadThroughViewsAreRecomputedAtTheLagOfBackward) {
       const Outcome again = train(job, s);
       expect_same_results(kept, again);
       std::map<int, std::set<int>> lags;  // of each stage's backward
-      for (const Instruction& step : again.program.instructions)
-        if (step.tag.phase == Phase::backward && again.program.lane(step.lane).kind == LaneKind::compute)
-          lags[step.tag.stage].insert(step.lag);
+      for (const Instruction& instruction : again.program.instructions)
+        if (instruction.tag.phase == Phase::backward &&
+            again.program.lane(instruction.lane).kind == LaneKind::compute)
+          lags[instruction.tag.stage].insert(instruction.lag);
       for (const auto& [stage, all] : lags) EXPECT_EQ(all.size(), 1U) << "stage " << stage;
     }
 }
 
+// The network has layers whose activations dominate the memory.
 TEST(MemoryEquivalence, SwapAndRecomputeLowerThePeak) {
   Job job = convolutional_job();
   job.model = [] { return std::make_unique<nn::ResNet>(nn::ResNetOptions{.classes = 5}); };

@@ -1,4 +1,4 @@
-// The same job with ranks as MPI processes and as threads: the same bits. Run by mpirun with 2 or 4 ranks.
+// Ranks as MPI processes give the same bits as ranks as threads. mpirun starts it with 2 or 4 ranks.
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>

@@ -1,5 +1,5 @@
-// What schedules promise of time: barriers, the weights that are read, and that the simulator's order is the
-// executed one.
+// What schedules guarantee about time: barriers, the versions of the weights, and that execution has the
+// simulator's order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,12 +14,13 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// A step keeps to its side of every barrier of its unit; the ranks' own clocks suffice to see it.
+// An instruction stays on its side of every barrier of its unit. The rank's own clock is enough to check
+// that.
 void expect_barriers_part_the_list(const Program& p, const Timeline& t, int barriers_per_unit) {
   std::int64_t met = 0;
   for (const Span& barrier : t.spans) {
-    const Instruction& step = p.instruction(barrier.instruction);
-    if (!step.barrier) continue;
+    const Instruction& instruction = p.instruction(barrier.instruction);
+    if (!instruction.barrier) continue;
     ++met;
     for (const Span& s : t.spans) {
       if (s.rank != barrier.rank || s.unit != barrier.unit || s.instruction == barrier.instruction) continue;
@@ -55,8 +56,8 @@ TEST(ScheduleEquivalence, LockstepChangesOnlyTheTime) {
       }
 }
 
-// What each schedule must hold, from the table in docs/design.md written out by hand: rows are stages,
-// entries {age of F's read, age of B's read, weight versions held}.
+// The table of docs/design.md, written out by hand. Rows are stages, entries {age of F's read, age of B's
+// read, versions of the weights}.
 TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
   using Row = std::array<int, 3>;
   const std::map<std::pair<ScheduleKind, int>, std::vector<Row>> table = {
@@ -75,19 +76,19 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
     s.stages = key.second;
     const Program p = program_of(small_residual_job(), s);
     int weights = 0;
-    for (const Instruction& step : p.instructions)
-      for (MemberId m : step.reads) {
+    for (const Instruction& instruction : p.instructions)
+      for (MemberId m : instruction.reads) {
         const Member& member = p.member(m);
         const MemoryBlock& block = p.block(member.block);
         if (block.arena != Arena::state || !block.name.ends_with(".weight") ||
-            step.tag.phase == Phase::update)
+            instruction.tag.phase == Phase::update)
           continue;
-        const Row& row = rows[static_cast<std::size_t>(step.tag.stage)];
+        const Row& row = rows[static_cast<std::size_t>(instruction.tag.stage)];
         SCOPED_TRACE(::testing::Message() << name_of(key.first) << " N=" << key.second << " stage "
-                                          << step.tag.stage << " " << step.name);
-        EXPECT_EQ(row[step.tag.phase == Phase::forward ? 0 : 1], 1 - member.shift);
-        // The first layer's weight is not read by backward, which wants no gradient of the data.
-        if (step.tag.phase == Phase::backward) {
+                                          << instruction.tag.stage << " " << instruction.name);
+        EXPECT_EQ(row[instruction.tag.phase == Phase::forward ? 0 : 1], 1 - member.shift);
+        // Backward does not read the first layer's weight, since the data need no gradient.
+        if (instruction.tag.phase == Phase::backward) {
           EXPECT_EQ(row[2], block.slots);
         }
         ++weights;

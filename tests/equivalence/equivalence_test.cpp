@@ -1,5 +1,5 @@
-// Rule 2: every pass on or off gives the same losses. Here ranks, stages, micro-batches and models, and all
-// at once; equivalence_*_test.cpp have the others.
+// Rule 2: with any pass on or off, the losses are the same. This file tests ranks, stages, micro-batches,
+// models, and all at once; equivalence_*_test.cpp have the others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -79,7 +79,7 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
   expect_same_results(separate, fused);
 }
 
-// The gradients of a group are made where they are reduced, side by side.
+// The gradients of a group are computed where they are reduced, next to each other.
 TEST(Equivalence, FusingCopiesNothing) {
   const Job job = small_residual_job();
   Strategy s = plain();
@@ -89,14 +89,14 @@ TEST(Equivalence, FusingCopiesNothing) {
     s.microbatches = microbatches;
     const Program p = program_of(job, s);
     std::size_t groups = 0;
-    for (const Instruction& step : p.instructions) {
-      EXPECT_NE(step.op->name(), "copy") << step.name;
-      if (step.op->lane() != LaneKind::collective) continue;
+    for (const Instruction& instruction : p.instructions) {
+      EXPECT_NE(instruction.op->name(), "copy") << instruction.name;
+      if (instruction.op->lane() != LaneKind::collective) continue;
       ++groups;
       std::int64_t end = 0;
-      for (MemberId m : step.reads) {
-        EXPECT_EQ(p.member(m).block, p.member(step.reads[0]).block) << step.name;
-        EXPECT_EQ(p.member(m).offset, end) << step.name;
+      for (MemberId m : instruction.reads) {
+        EXPECT_EQ(p.member(m).block, p.member(instruction.reads[0]).block) << instruction.name;
+        EXPECT_EQ(p.member(m).offset, end) << instruction.name;
         end = p.member(m).offset + align_up(p.member(m).bytes);
       }
     }
@@ -138,7 +138,7 @@ TEST(Equivalence, AllFeaturesTogetherEqualPlainTraining) {
   }
 }
 
-// Two data × two stages × two models, activations off the device, under the budget that the plan needs.
+// Two replicas × two stages × two models, with swaps and recomputes, under the budget that the plan needs.
 TEST(Equivalence, AllFeaturesTogetherEqualOneReplicaUnderLaggedSchedules) {
   Job job = small_residual_job(DType::f64);
   job.drains = {6, 3};
@@ -183,7 +183,7 @@ TEST(Equivalence, DropoutDrawsTheSameNumbersUnderEveryStrategy) {
         s.microbatches = microbatches;
         s.stages = stages;
         s.schedule = ScheduleKind::gpipe;
-        if (stages == 2) s.cuts = {"drop"};  // so that its output is used where it is made
+        if (stages == 2) s.cuts = {"drop"};  // so that the stage that computes its output also uses it
         s.recompute = {"drop"};
         EXPECT_LE(largest_difference(one, train(job, s)), 1e-12)
             << replicas << " " << microbatches << " " << stages;

@@ -1,4 +1,4 @@
-// Every schedule trains as an eager loop on one device does that keeps old weights.
+// Every schedule trains like an eager loop on one device that keeps old weights.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kWidth = 8;
 
-// Uses its weights as they are and, once more, transposed, squared and halved.
+// Uses its weights as they are and, in addition, transposed, squared, and halved.
 struct TransformedWeights final : nn::Module {
   using Module::Module;
   nn::Linear linear{*this, "linear", {.in = kWidth, .out = kWidth}};
@@ -39,7 +39,7 @@ struct Transforming final : nn::Module {
   Tensor forward(const Tensor& x) override { return head(c(b(a(stem(flatten(x)))))); }
 };
 
-// What the first stage makes is used by all others, and so is what the second makes.
+// All later stages use the outputs of the first stage and of the second.
 struct LongSkips final : nn::Module {
   nn::Linear stem{*this, "stem", {.in = 12, .out = kWidth}};
   nn::Linear a{*this, "a", {.in = kWidth, .out = kWidth}}, b{*this, "b", {.in = kWidth, .out = kWidth}},
@@ -64,7 +64,7 @@ struct Dropping final : nn::Module {
   }
 };
 
-// After module a come the weights of the stem once more, transformed.
+// After module a the stem's weights are used again, transformed.
 struct Tied final : nn::Module {
   nn::Linear stem{*this, "stem", {.in = 12, .out = kWidth}}, a{*this, "a", {.in = kWidth, .out = kWidth}},
       head{*this, "head", {.in = kWidth, .out = 5}};
@@ -78,7 +78,7 @@ struct Tied final : nn::Module {
 struct Network {
   const char* name;
   std::function<std::unique_ptr<nn::Module>()> model;
-  std::vector<std::string> cuts;  // into four stages; the one in the middle into two
+  std::vector<std::string> cuts;  // for four stages; the middle one is the cut for two
   Shape sample = {2, 2, 3};
 };
 
@@ -107,7 +107,7 @@ Job job_of(const Network& network, DType dtype) {
   job.model = network.model;
   job.sample = network.sample;
   job.dtype = dtype;
-  job.drains = {10, 1, 3};  // the first is longer than any pipeline here is deep, the others are not
+  job.drains = {10, 1, 3};  // the first is longer than any pipeline here is deep, the others are shorter
   return job;
 }
 
@@ -158,7 +158,7 @@ TEST(Lagged, TransformedWeightsReachAnotherStageIfBackwardReadsTheSameVersion) {
                {"on stage 0 is computed from weights alone and used on stage 1"});
 }
 
-// Batches so large that kernels do share their work among a team.
+// The batches are large enough for kernels to use their team.
 TEST(Lagged, TwoThreadsEqualTheLoopOnTwoThreadsBitwise) {
   const Network large[] = {
       {"mlp-residual",
@@ -190,7 +190,7 @@ TEST(Lagged, TwoThreadsEqualTheLoopOnTwoThreadsBitwise) {
       }
 }
 
-// The loop runs on the fast kernels, whose sums may have another order.
+// The loop runs on the fast kernels, which may add in another order.
 TEST(Lagged, ReferenceKernelsEqualTheLoopToRounding) {
   for (const Network& network : networks())
     for (ScheduleKind schedule : kSchedules) {
@@ -205,7 +205,7 @@ TEST(Lagged, ReferenceKernelsEqualTheLoopToRounding) {
     }
 }
 
-// Otherwise the comparisons above would say little.
+// Otherwise the comparisons above would prove little.
 TEST(Lagged, SchedulesThatReadOtherWeightsGiveOtherLosses) {
   for (const Network& network : networks()) {
     SCOPED_TRACE(network.name);

@@ -1,5 +1,5 @@
-// Random small networks under random strategies: every one must build, be verified, simulate, run, and give
-// what an eager loop gives.
+// Random small networks under random strategies: each builds, passes the verifier, simulates, runs, and gives
+// the results of an eager loop.
 #include <algorithm>
 #include <cmath>
 #include <random>
@@ -24,7 +24,7 @@ namespace {
 constexpr int kCases = 1000;
 constexpr std::int64_t kWidth = 6;
 
-// Modules one after another; each may also use the output of any module before it.
+// Modules in sequence; each may also use the output of any earlier module.
 class RandomNet final : public nn::Module {
  public:
   explicit RandomNet(std::uint64_t seed) : stem_(*this, "stem", {.in = 4, .out = kWidth}), random_(seed) {
@@ -136,7 +136,7 @@ TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
     try {
       out = train(c.job, c.strategy);
     } catch (const Error& e) {
-      const std::string what = e.what();  // some draws ask for the impossible
+      const std::string what = e.what();  // some draws request the impossible
       const bool both = !c.strategy.swap.empty() && !c.strategy.recompute.empty();
       ASSERT_TRUE(what.find("names no activation") != std::string::npos ||
                   (both && what.find("is recomputed already") != std::string::npos))

@@ -1,5 +1,5 @@
-// Whatever CIFAR's files hold, each record is read with a label in range, or is a BadSample. The first byte
-// says which of the two sets it is.
+// CIFAR files of any contents: each record is read with a label in range, or is a BadSample. The first byte
+// chooses the set.
 #include <cstdlib>
 #include <filesystem>
 
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Holds links, so that the files' names are CIFAR's.
+// Holds links with the names of CIFAR's files.
 const fs::path& directory() {
   static const tandem::testing::TemporaryDirectory temporary;
   static const fs::path path = temporary.path();

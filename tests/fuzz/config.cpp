@@ -1,4 +1,4 @@
-// Whatever a file of flags holds, it is read, or refused with an Error.
+// A file of flags with any contents is read, or refused with an Error.
 #include <cstdint>
 #include <string>
 

@@ -10,7 +10,7 @@
 namespace tandem::testing {
 using namespace engine;
 
-/// A file in memory with a fuzzer's bytes, as long as this lives.
+/// A file in memory that holds a fuzzer's bytes and exists as long as this object.
 class FuzzedFile {
  public:
   FuzzedFile(const std::uint8_t* data, std::size_t size) : file_(memfd_create("fuzzed", 0)) {

@@ -1,5 +1,5 @@
-// Whatever a checkpoint's manifest holds, it is what Tandem writes, to the byte, or refused with an Error.
-// Its own checksum is put right first, or no fuzzer would get beyond it.
+// A checkpoint's manifest with any contents is what Tandem writes, byte for byte, or is refused with an
+// Error. Its checksum is corrected first, otherwise no fuzzer would get beyond it.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The text with the checksum of what is before it, as Tandem ends a manifest.
+// The text with a correct checksum at its end, as Tandem writes it.
 std::string with_checksum(const std::string& text) {
   const auto at = text.rfind(",\n \"xxh3\": \"");
   if (at == std::string::npos) return text;

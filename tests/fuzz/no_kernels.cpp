@@ -1,4 +1,4 @@
-// Fuzzers read, and compute nothing: they are built without the ops.
+// Fuzzers only read: they are built without the ops.
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
 

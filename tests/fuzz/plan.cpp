@@ -1,4 +1,4 @@
-// Whatever a plan file holds, it is read, or refused with an Error.
+// A plan file with any contents is read, or refused with an Error.
 #include <tandem/core/base/error.h>
 #include <tandem/plan/plan_file.h>
 

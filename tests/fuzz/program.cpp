@@ -1,5 +1,5 @@
-// Whatever a Program's JSON says, it is a schedule that can be written and read again, or refused with an
-// Error; a small one is also planned and proved, or refused.
+// A Program's JSON with any contents is a schedule that can be written and read again, or is refused with an
+// Error. A small one is also planned and proved, or refused.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace {
 
-// Large ones are unrolled for long.
+// Unrolling large ones takes too long.
 bool is_small(const tandem::Program& p) {
   return p.steps.size() <= 20 && p.max_lag <= 8 && p.devices <= 8 && p.lanes.size() <= 16 &&
          p.replicas <= 4 && std::ranges::all_of(p.blocks, [](const auto& b) { return b.slots <= 8; }) &&

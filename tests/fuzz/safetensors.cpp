@@ -1,4 +1,4 @@
-// Whatever a safetensors file holds, it is read within its bytes, or refused with an Error.
+// A safetensors file with any contents is read within its bytes, or refused with an Error.
 #include <tandem/core/base/error.h>
 #include <tandem/nn/safetensors.h>
 

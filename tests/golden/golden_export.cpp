@@ -1,5 +1,5 @@
-// golden_export DIRECTORY: for every golden network a folder with the weights that its training begins from
-// and its batches, and cases.json, which says what they are. For tests/golden/make_networks.py.
+// golden_export DIRECTORY: writes for every golden network a folder with its initial weights and its batches,
+// and cases.json, which describes them. tests/golden/make_networks.py calls it.
 #include <cstdio>
 #include <exception>
 #include <filesystem>

@@ -22,7 +22,7 @@ struct Sizes {
   std::string network;
   nlohmann::json arguments;
   Model model;
-  std::int64_t images, side;  // of a batch; pixels
+  std::int64_t images, side;  // per batch; in pixels
 };
 
 const SgdOptions kSgd{.momentum = 0.9, .weight_decay = 5e-4};
@@ -42,11 +42,11 @@ GoldenNetwork golden(const Sizes& s, DType dtype, const Optimizer& optimizer, do
   job.drains = {kGoldenSteps};
   job.rates = {rate};
   job.poison = false;
-  job.period = 4;  // few enough batches to be learnt
+  job.period = 4;  // few enough batches to be learned
   return {s.network + " " + std::string(name_of(dtype)) + " " + kind, s.network, s.arguments, optimizer, job};
 }
 
-// Those that make_network gives.
+// The networks of make_network.
 Sizes full(const std::string& network, std::int64_t images) {
   return {network, nlohmann::json::object(), [=] { return nn::make_network(network, kClasses); }, images, 32};
 }
@@ -59,7 +59,7 @@ Sizes small_resnet(int depth) {
           8};
 }
 
-// Masks are each framework's own: without dropout.
+// Each framework draws its own masks, so these have no dropout.
 Sizes vgg16(std::int64_t width, std::int64_t hidden, std::int64_t images) {
   return {"vgg16",
           {{"width", width}, {"hidden", hidden}, {"dropout", 0.0}},

@@ -11,9 +11,9 @@
 
 namespace tandem::testing {
 
-/// A training whose losses PyTorch has written down: tests/golden/networks.json. The test repeats it; the
-/// program golden_export writes initial weights and batches for tests/golden/make_networks.py, so that none
-/// need be kept.
+/// A training whose losses PyTorch computed: tests/golden/networks.json. The test repeats it. The program
+/// golden_export writes initial weights and batches for tests/golden/make_networks.py, so that no file needs
+/// to hold them.
 struct GoldenNetwork {
   std::string name;     ///< "resnet20 f32 SGD": unique
   std::string network;  ///< as in nn::network_names()
@@ -25,9 +25,9 @@ struct GoldenNetwork {
 std::ostream& operator<<(std::ostream& out, const GoldenNetwork& golden);
 inline constexpr std::int64_t kGoldenSteps = 20;
 
-/// Every network in f32, the largest with fewer weights, and small in f64. Rates are such that PyTorch's own
-/// f32 stays near its f64, which make_networks.py prints: deep networks let a rounding grow a hundredfold in
-/// few steps.
+/// Every network in f32, the largest with fewer weights, and small in f64. The learning rates keep PyTorch's
+/// own f32 close to its f64, which make_networks.py prints: in deep networks a rounding grows a hundredfold
+/// in a few steps.
 std::vector<GoldenNetwork> golden_networks();
 
 }  // namespace tandem::testing

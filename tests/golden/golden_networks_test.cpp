@@ -1,5 +1,5 @@
-// Twenty steps of every network give PyTorch's losses: tests/golden/networks.json, which
-// tests/golden/make_networks.py wrote from the same weights and batches.
+// Twenty steps of every network give PyTorch's losses, which tests/golden/make_networks.py computed from the
+// same weights and batches and wrote to tests/golden/networks.json.
 #include <cmath>
 #include <set>
 
@@ -19,13 +19,13 @@ using nlohmann::json;
 
 json golden_losses() { return read_json(TANDEM_SOURCE "/tests/golden/networks.json"); }
 
-// f32 sums are rounded in another order here than there, and training lets what differs grow.
+// PyTorch adds f32 sums in another order, and training lets the differences grow.
 double allowed(DType dtype, std::int64_t step) {
   if (dtype == DType::f64) return 1e-10;
   return step < 5 ? 1e-5 : 1e-3;
 }
 
-// The loss of the first batch in evaluation, by the running statistics that the training left.
+// The loss of the first batch in evaluation, with the running statistics after training.
 double evaluation_loss(const Job& job, const StateDict& trained) {
   nn::set_default_dtype(job.dtype);
   const auto model = job.model();
@@ -42,7 +42,8 @@ class GoldenNetworks : public ::testing::TestWithParam<GoldenNetwork> {};
 TEST_P(GoldenNetworks, TwentyStepsGivePyTorchsLosses) {
   const GoldenNetwork& golden = GetParam();
   const json all = golden_losses();
-  ASSERT_TRUE(all["losses"].contains(golden.name)) << "run tests/golden/make_networks.py";
+  ASSERT_TRUE(all["losses"].contains(golden.name))
+      << "PyTorch's losses are missing: run tests/golden/make_networks.py";
   const auto expected = all["losses"][golden.name].get<std::vector<double>>();
   ASSERT_EQ(expected.size(), kGoldenSteps);
   Strategy strategy;

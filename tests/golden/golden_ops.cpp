@@ -141,7 +141,7 @@ void add_pooling(GoldenOps& ops) {
   ops["max_pool2d overlapping"] = [](const Tensors& x) {
     return Tensors{max_pool2d(x[0], {{3, 2}, {2, 1}, {1, 0}})};
   };
-  ops["max_pool2d gradient"] = [](const Tensors& x) {  // by the gradient that it passes on
+  ops["max_pool2d gradient"] = [](const Tensors& x) {  // through the gradient that it passes on
     const Tensor index = apply_op(std::make_shared<MaxPool2dOp>(Pool2dOptions(2)), {x[0]})[1];
     const auto adjoint =
         std::make_shared<MaxPool2dGradOp>(Pool2dOptions(2), Size2{x[0].size(1), x[0].size(2)});

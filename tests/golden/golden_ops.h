@@ -7,7 +7,7 @@
 
 namespace tandem::testing {
 
-/// What tests/golden/make_ops.py computes in PyTorch, by the same names: outputs from inputs.
+/// The computations of tests/golden/make_ops.py, by the same names: outputs from inputs.
 using GoldenOps = std::map<std::string, std::function<Tensors(const Tensors&)>>;
 GoldenOps golden_ops();
 

@@ -1,5 +1,5 @@
-// Ops give PyTorch's numbers, forward and backward: tests/golden/ops.json, which tests/golden/make_ops.py
-// wrote.
+// Ops give PyTorch's numbers, forward and backward, which tests/golden/make_ops.py wrote to
+// tests/golden/ops.json.
 #include <algorithm>
 #include <cmath>
 
@@ -71,7 +71,7 @@ TEST(GoldenOps, ValuesAndGradientsArePyTorchs) {
   }
 }
 
-// Ops that PyTorch has no number for.
+// Ops that PyTorch cannot give numbers for.
 const std::map<std::string, std::string> kWithoutGolden{
     {"dropout", "draws by Tandem's own generator: training_ops_test"},
     {"read", "state"},
@@ -92,7 +92,7 @@ const std::map<std::string, std::string> kWithoutGolden{
     {"mapped", "runs other ops model by model: op_cases_test"},
 };
 
-// What a case computes, forward and backward.
+// The graph of a case, forward and backward.
 Graph traced(const json& c, const std::function<Tensors(const Tensors&)>& function) {
   OpCase as_case{c["name"], {}, function};
   for (const json& t : c["inputs"]) {
@@ -123,11 +123,11 @@ TEST(GoldenOps, CoverAllOpsAndAllPointwiseTerms) {
     declared.insert("instruction " + std::string(name_of(static_cast<PointwiseCode>(code))));
   for (const auto& [op, reason] : kWithoutGolden) {
     EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
-    EXPECT_FALSE(covered.contains(op)) << "op '" << op << "' has a case after all";
+    EXPECT_FALSE(covered.contains(op)) << "op '" << op << "' has a case; remove it from the list";
   }
   for (const std::string& op : declared)
     EXPECT_TRUE(covered.contains(op) || kWithoutGolden.contains(op))
-        << "'" << op << "' has neither a number of PyTorch's nor a reason to have none";
+        << "'" << op << "' has neither PyTorch's numbers nor a reason for having none";
 }
 
 }  // namespace

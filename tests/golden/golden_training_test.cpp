@@ -1,4 +1,4 @@
-// Training gives PyTorch's numbers: tests/golden/training.json, which tests/golden/make.py wrote.
+// Training gives PyTorch's numbers, which tests/golden/make.py wrote to tests/golden/training.json.
 #include <algorithm>
 #include <cmath>
 
@@ -36,7 +36,7 @@ StateDict state_of(const json& state) {
   return result;
 }
 
-// Supplies a case's batches, and takes the losses.
+// Supplies a case's batches and receives the losses.
 class GoldenHost final : public Host {
  public:
   explicit GoldenHost(const json& c) : case_(c) {}

@@ -1,4 +1,4 @@
-// Eager and traced computation, and a Program's, give the same bits.
+// Eager computation, traced computation, and Programs give the same bits.
 #include <cstring>
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(Eager, AssigningToOrFromAnUndefinedTensorIsRefused) {
   EXPECT_THROW(assign(t, Tensor()), Error);
 }
 
-// The loop a user would write.
+// The training loop that a user would write.
 std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Module& model) {
   nn::set_seed(job.seeds[0]);
   const Tensor lr = Tensor::full({job.dtype, {}}, job.rates[0]);
@@ -101,7 +101,7 @@ TEST(Eager, BatchNormAndConvolutionEqualTheProgramBitwise) {
   expect_eager_equals_program(job);
 }
 
-// Every layer that the networks of nn/models do without.
+// Every layer that the networks of nn/models do not use.
 struct EveryLayer final : nn::Module {
   nn::Conv2d dilated{*this, "dilated", {.in = 3, .out = 8, .padding = 2, .dilation = 2}};
   nn::GroupNorm group_norm{*this, "group_norm", {.groups = 4, .channels = 8}};
@@ -175,7 +175,7 @@ TEST(Eager, GradientsAddUpOverUses) {
   const Tensor y = sum(mul(x, add(x, x)));  // 2x²
   y.backward();
   EXPECT_EQ((std::vector<double>{4, 8, 12}), x.grad().values());
-  sum(x).backward();  // adds to what is there
+  sum(x).backward();  // adds to the present gradient
   EXPECT_EQ((std::vector<double>{5, 9, 13}), x.grad().values());
 }
 
@@ -213,7 +213,8 @@ TEST(Eager, AssignBeforeBackwardIsRefusedIfBackwardNeedsTheOldValue) {
   expect_error([&] { squared.backward(); }, {"state 'w'"});
 }
 
-// In this batch and in the next; a Tensor of the state that was had before reads it, too.
+// The assigned value is read in this batch and in the next, also by a Tensor that was taken from the state
+// before.
 TEST(Eager, AnAssignedStateIsReadFromThenOnAlsoInAProgram) {
   struct Counting : nn::Module {
     Counting() {
@@ -255,7 +256,7 @@ TEST(Eager, GradientOfDropoutUsesTheMaskOfForwardInAnyBatch) {
   }
   const EagerBatch other(6);
   sum(y).backward();
-  EXPECT_EQ(y.values(), x.grad().values()) << "x is 1, so the gradient is the output: mask and scale";
+  EXPECT_EQ(y.values(), x.grad().values()) << "x is 1, so the gradient equals the output: mask times scale";
 }
 
 TEST(Eager, MicroBatchesDrawTheNumbersOfTheirSamples) {
@@ -279,7 +280,7 @@ TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
   EXPECT_THROW(add(x, x).backward(), Error);
 }
 
-// Its graph may be gone, and another one be where it was.
+// Its graph may be destroyed, and another one may be at its address.
 TEST(Trace, RefusesATensorOfAnEarlierTrace) {
   Tensor kept;
   for (int round = 0; round < 2; ++round) {

@@ -1,4 +1,4 @@
-// What messages are made of.
+// Helpers for messages.
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>

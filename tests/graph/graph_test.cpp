@@ -1,4 +1,4 @@
-// What is checked of a graph after every pass.
+// The checks of a graph after every pass.
 #include <functional>
 
 #include <gtest/gtest.h>
@@ -22,10 +22,10 @@ OpPtr relu_op() {
       PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}}, DType::f32);
 }
 
-// Graphs do not let themselves be broken.
+// A Graph's interface does not allow invalid changes.
 Node& node(Graph& g, NodeId id) { return const_cast<Node&>(g.node(id)); }
 
-// w ← relu(x), with `change` made to it.
+// Applies `change` to the graph w ← relu(x).
 void expect_refused(const std::string& words,
                     const std::function<void(Graph&, ValueId x, StateId w)>& change) {
   Graph g;
@@ -65,7 +65,7 @@ TEST(VerifyGraph, FindsMistakesOfAPass) {
                  [](Graph& g, ValueId, StateId) { g.add(std::make_shared<ReadOp>(-1, 1, kType), {}, {}); });
 }
 
-// w ← relu(relu(x)) + a, of an argument a.
+// w ← relu(relu(x)) + a, where a is an argument.
 TEST(GraphRewrite, RemovesReplacesAndKeepsNodes) {
   Graph g;
   const StateId w = g.add_state({.path = "w", .type = kType, .trained = true, .stage = 1});
@@ -80,7 +80,7 @@ TEST(GraphRewrite, RemovesReplacesAndKeepsNodes) {
   g.add(std::make_shared<AssignOp>(w), {y}, {});
 
   GraphRewrite rewrite(g);
-  EXPECT_THROW(rewrite.now(once), Error) << "is not written yet";
+  EXPECT_THROW(rewrite.now(once), Error) << "the value is not written yet";
   for (const Node& n : g.nodes())
     n.tag.path == "twice" ? rewrite.replace(n.outputs[0], rewrite.now(n.inputs[0])) : rewrite.copy(n);
   const Graph written = rewrite.take();
@@ -93,7 +93,7 @@ TEST(GraphRewrite, RemovesReplacesAndKeepsNodes) {
   EXPECT_EQ("once", relu.tag.path);
   ASSERT_EQ(2u, added.inputs.size());
   EXPECT_EQ(relu.outputs[0], added.inputs[0]);
-  EXPECT_EQ(-1, written.value(added.inputs[1]).producer) << "an argument stays one";
+  EXPECT_EQ(-1, written.value(added.inputs[1]).producer) << "an argument stays an argument";
   EXPECT_EQ(added.outputs, written.node(3).inputs);
 }
 

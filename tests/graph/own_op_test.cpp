@@ -1,5 +1,5 @@
-// An op from outside the library, with kernels in a table of its own, is one like the others: eager, traced,
-// for several models, in a Trainer's Programs.
+// An op from outside the library, with kernels in its own table, works like all others: eagerly, traced, for
+// several models, and in a Trainer's Programs.
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ const KernelTable& own_kernels() {
   return table;
 }
 
-// `own`: with the op, or as the library says the same.
+// `own`: with the op, or with the library's expression of the same function.
 struct Net : nn::Module {
   explicit Net(bool own) : own(own) {}
   nn::Linear hidden{*this, "hidden", {.in = 4, .out = 8}}, head{*this, "head", {.in = 8, .out = 3}};
@@ -134,7 +134,7 @@ TEST_F(OwnOps, TrainAsTheLibrarysExpressionDoes) {
   expect_near(trained(true), trained(false));
 }
 
-// Two models, each by the op's kernel alone.
+// Two models; the op's kernel runs for each separately.
 TEST_F(OwnOps, TrainInAStepOfSeveralModels) {
   const auto trained = [&](bool own) {
     Net net(own);

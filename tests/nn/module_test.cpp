@@ -1,4 +1,4 @@
-// What is common to modules: contents, modes, children.
+// Features of all modules: contents, modes, children.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -78,7 +78,7 @@ TEST(Module, RefusesLayersWithoutASize) {
   EXPECT_TRUE(net.children().empty());
 }
 
-// As one replaces the head of a network that is trained on.
+// Replacing the head of a network is usual before fine-tuning.
 TEST(Module, ADestroyedChildFreesItsName) {
   struct Net : Module {
     std::unique_ptr<Linear> head = std::make_unique<Linear>(*this, "head", LinearOptions{.in = 2, .out = 3});
@@ -95,7 +95,7 @@ TEST(Module, ADestroyedChildFreesItsName) {
   parent.reset();
 }
 
-// Also when another is loaded, or drawn.
+// Also if another state is loaded or drawn.
 TEST(Module, AStateIsASnapshot) {
   struct Net : Module {
     Linear fc{*this, "fc", {.in = 2, .out = 2}};
@@ -127,7 +127,7 @@ TEST(ModeScope, RestoresTheModeOfEveryModule) {
   EXPECT_FALSE(net.b.training());
 }
 
-// Rows and columns have a kernel, a stride, a padding of their own.
+// Rows and columns have separate kernels, strides, and paddings.
 TEST(Layers, AcceptNonSquareWindows) {
   struct Net : Module {
     Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = {1, 7}, .stride = {2, 1}, .padding = {0, 3}}};

@@ -1,4 +1,4 @@
-// Initializers, and the networks for CIFAR: their sizes, names and what they are known for.
+// Initializers, and the networks for CIFAR: sizes, names, and published properties.
 #include <cmath>
 #include <cstdio>
 #include <numeric>
@@ -48,7 +48,8 @@ TEST(Initializers, HaveTheVarianceThatFollowsFromTheFans) {
                {"xavier_uniform", xavier_uniform(), 2.0 / 500, std::sqrt(6.0 / 500)},
                {"xavier_normal", xavier_normal(2), 4 * 2.0 / 500, 0},
                {"lecun_normal", lecun_normal(), 1.0 / 300, 0},
-               {"truncated_normal", truncated_normal(0.02), 0.0004 * 0.7737, 0.04},  // of a normal cut at 2
+               {"truncated_normal", truncated_normal(0.02), 0.0004 * 0.7737,
+                0.04},  // of a normal distribution that is cut at 2
                {"default_uniform", default_uniform(), 1.0 / 900, 1 / std::sqrt(300.0)}};
   for (const auto& c : cases) {
     const Tensor t = c.init(type, fans, "a.weight", 1);
@@ -59,8 +60,8 @@ TEST(Initializers, HaveTheVarianceThatFollowsFromTheFans) {
       EXPECT_LE(m.largest, c.largest * (1 + 1e-6)) << c.name;
     }
     EXPECT_EQ(t.values(), c.init(type, fans, "a.weight", 1).values()) << c.name;
-    EXPECT_NE(t.values(), c.init(type, fans, "b.weight", 1).values()) << c.name << " is keyed by the path";
-    EXPECT_NE(t.values(), c.init(type, fans, "a.weight", 2).values()) << c.name << " is keyed by the seed";
+    EXPECT_NE(t.values(), c.init(type, fans, "b.weight", 1).values()) << c.name << " must depend on the path";
+    EXPECT_NE(t.values(), c.init(type, fans, "a.weight", 2).values()) << c.name << " must depend on the seed";
   }
   for (const auto& init : {kaiming_uniform(), kaiming_normal(), xavier_uniform(), xavier_normal(),
                            lecun_normal(), default_uniform()})
@@ -96,7 +97,7 @@ TEST(Networks, SummaryAddsUp) {
   ASSERT_EQ(std::sscanf(total.c_str(), "total %lf %lf %lf", &trained, &kept, &mflop), 3) << total;
   EXPECT_EQ(269722, trained);
   EXPECT_EQ(1376, kept) << "running means and variances of 688 channels";
-  EXPECT_NEAR(mflop, 2 * 40.8, 2) << "40.8 M multiply-adds, and what norms and sums take";
+  EXPECT_NEAR(mflop, 2 * 40.8, 2) << "40.8 M multiply-adds, plus norms and sums";
 }
 
 TEST(Networks, SummaryListsOutputsAndFrozenParameters) {
@@ -118,7 +119,7 @@ TEST(Networks, SummaryListsOutputsAndFrozenParameters) {
     return fmt::format("{} {} {} {}", shape, more, trained, kept);
   };
   EXPECT_EQ("f32[1, 64] 0 320", line("first")) << text;
-  EXPECT_EQ("f32[1, 64] 128 128", line("norm")) << "not its statistics' type\n" << text;
+  EXPECT_EQ("f32[1, 64] 128 128", line("norm")) << "the type must not be that of the statistics\n" << text;
   EXPECT_EQ("f32[1, 2] 130 0", line("head")) << text;
 }
 
@@ -138,14 +139,14 @@ TEST(Networks, NameParametersAsTorchvisionDoes) {
 TEST(Networks, GiveOneLogitPerClass) {
   const NoGrad no_grad;
   for (const std::string& name : network_names()) {
-    if (name == "vgg16" || name == "snn") continue;  // large: shown by bench_step
+    if (name == "vgg16" || name == "snn") continue;  // large: bench_step shows them
     const auto net = make_network(name, 7);
     net->initialize(3);
     EXPECT_EQ((*net)(Tensor::full({DType::f32, {2, 32, 32, 3}}, 0.5)).shape(), (Shape{2, 7})) << name;
   }
 }
 
-// Mean 0 and variance 1 pass through the layers, whatever their number.
+// Mean 0 and variance 1 pass through any number of layers.
 TEST(Networks, AnSnnNormalizesItself) {
   Snn net({.in = 256, .width = 256, .classes = 256, .layers = 24});
   net.initialize(5);

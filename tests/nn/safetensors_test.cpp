@@ -1,4 +1,4 @@
-// The reader of safetensors files takes what is whole and valid, and refuses everything else at once.
+// The reader of safetensors files accepts whole, valid files and refuses all others quickly.
 #include <malloc.h>
 #include <sys/stat.h>
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string file_of(const std::string& json, std::size_t data) {
   return length(json.size()) + json + std::string(data, '\1');
 }
 
-// Of this program, in bytes: VmRSS, what it has; VmHWM, the most it had since the last begin_peak().
+// This program's memory in bytes: VmRSS is the present size, VmHWM the maximum since the last begin_peak().
 [[maybe_unused]] long memory(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -41,7 +41,7 @@ std::string file_of(const std::string& json, std::size_t data) {
   return 0;
 }
 [[maybe_unused]] void begin_peak() {
-  malloc_trim(0);  // what was freed must be asked for again
+  malloc_trim(0);  // later allocations must request freed memory again
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
@@ -51,20 +51,20 @@ class Safetensors : public ::testing::Test {
     testing::write_file(path_, bytes);
     return path_;
   }
-  /// Refused in one line that names the file, soon.
+  /// The refusal is quick, and its message is one line that names the file.
   void expect_refused(const std::string& bytes, const std::string& word) const {
     write(bytes);
     expect_refused(word);
   }
   void expect_refused(const std::string& word = "") const {
-#ifndef TANDEM_SANITIZED  // sanitizers keep what is freed, and are slow
+#ifndef TANDEM_SANITIZED  // sanitizers keep freed memory, and are slow
     begin_peak();
     const long before = memory("VmRSS");
 #endif
-    [[maybe_unused]] const std::clock_t begin = std::clock();  // of this program, whatever else runs
+    [[maybe_unused]] const std::clock_t begin = std::clock();  // of this program only
     try {
       SafetensorsFile file(path_);
-      ADD_FAILURE() << "was accepted";
+      ADD_FAILURE() << "the file was accepted";
     } catch (const Error& e) {
       const std::string message = e.what();
       EXPECT_NE(std::string::npos, message.find(path_)) << message;
@@ -75,7 +75,7 @@ class Safetensors : public ::testing::Test {
 #ifndef TANDEM_SANITIZED
     EXPECT_LT(memory("VmHWM") - before, 64'000'000);
     std::clock_t spent = std::clock() - begin;
-    for (int again = 0; again < 2 && spent >= CLOCKS_PER_SEC; ++again)  // a busy core is half as fast
+    for (int again = 0; again < 2 && spent >= CLOCKS_PER_SEC; ++again)  // a busy core may be half as fast
       spent = std::min(spent, time_to_refuse());
     EXPECT_LT(spent, CLOCKS_PER_SEC);
 #endif
@@ -132,7 +132,7 @@ TEST_F(Safetensors, AcceptsTensorsInAnyOrder) {
   EXPECT_EQ(0, file.read("z").elements());
 }
 
-// {what stands in the header, how many bytes of data follow, a word of the error}
+// {header, bytes of data after it, a word of the error}
 struct Malicious {
   std::string json;
   std::size_t data;
@@ -151,7 +151,7 @@ std::string one(const std::string& dtype, const std::string& shape, const std::s
   return R"({"a":)" + tensor(dtype, shape, offsets) + "}";
 }
 
-// No JSON, or an object with a name given twice.
+// Not JSON, or an object with a key given twice.
 std::vector<Malicious> malformed_headers() {
   const std::string fine = tensor(R"("U8")", "[4]", "[0,4]");
   return {
@@ -180,7 +180,7 @@ std::vector<Malicious> malformed_headers() {
   };
 }
 
-// JSON, but not what describes tensors.
+// JSON that does not describe tensors.
 std::vector<Malicious> headers_of_wrong_values() {
   return {
       {R"({"__metadata__":{"a":1}})", 0, "1 is not expected"},
@@ -214,7 +214,7 @@ std::vector<Malicious> headers_of_wrong_values() {
   };
 }
 
-// Tensors that lie elsewhere than their bytes.
+// Tensors whose offsets do not match their bytes.
 std::vector<Malicious> headers_of_wrong_places() {
   const auto two = [](const std::string& a, const std::string& b) {
     return R"({"a":)" + tensor(R"("U8")", "[4]", a) + R"(,"b":)" + tensor(R"("U8")", "[4]", b) + "}";
@@ -240,7 +240,7 @@ std::vector<Malicious> headers_of_wrong_places() {
   };
 }
 
-// What takes long, or much memory, to read.
+// Headers that take much time or memory to read.
 std::vector<Malicious> huge_headers() {
   std::string names = R"({"__metadata__":{"a":"b"})";
   for (std::size_t i = 0; i < 20'000; ++i) names += R"(,"x":1)";
@@ -276,7 +276,7 @@ TEST_F(Safetensors, RefusesMaliciousHeadersQuicklyAndInLittleMemory) {
   }
 }
 
-// Of up to as many bytes as the format allows: they are read piece after piece, as far as need be.
+// Headers up to the largest allowed size: the reader reads them piece by piece, only as far as needed.
 TEST_F(Safetensors, RefusesHugeHeadersQuicklyAndInLittleMemory) {
   const auto numbered = [](const std::string& begin, const std::string& end, std::size_t bytes) {
     std::string json = "{";
@@ -315,7 +315,7 @@ TEST_F(Safetensors, RefusesPathsThatAreNotFiles) {
   EXPECT_THROW(SafetensorsFile(directory_.file("none")), Error);
   const std::string pipe = directory_.file("pipe");
   ASSERT_EQ(0, mkfifo(pipe.c_str(), 0600));
-  EXPECT_THROW(SafetensorsFile{pipe}, Error) << "and does not wait for a writer";
+  EXPECT_THROW(SafetensorsFile{pipe}, Error) << "it must not wait for a writer";
 }
 
 TEST_F(Safetensors, RefusesAFileCutShortAnywhere) {
@@ -327,8 +327,8 @@ TEST_F(Safetensors, RefusesAFileCutShortAnywhere) {
   }
 }
 
-// A flipped bit may leave a valid header, of other names say; then all it holds is still within the file,
-// which is all that the format lets a reader find out.
+// A flipped bit may leave a valid header, for example with other names. All its tensors still lie within the
+// file; the format lets a reader check no more.
 TEST_F(Safetensors, SurvivesEveryFlippedBitOfTheHeader) {
   const std::string whole = whole_file();
   std::uint64_t header = 0;
@@ -343,7 +343,7 @@ TEST_F(Safetensors, SurvivesEveryFlippedBitOfTheHeader) {
     try {
       const auto all = SafetensorsFile(path_).read_all();
       ++accepted;
-      EXPECT_GE(bit, 64u) << "a flipped length is always found";
+      EXPECT_GE(bit, 64u) << "a changed length must be refused";
       std::int64_t bytes = 0;
       for (const auto& [name, t] : all) bytes += t.type().bytes();
       EXPECT_EQ(whole.size() - 8 - header, static_cast<std::size_t>(bytes));
@@ -351,7 +351,7 @@ TEST_F(Safetensors, SurvivesEveryFlippedBitOfTheHeader) {
     }
     put(bit / 8, whole[bit / 8]);
   }
-  EXPECT_GT(accepted, 0) << "names alone are not checked";
+  EXPECT_GT(accepted, 0) << "changes of names cannot be noticed";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Weights go to PyTorch's files and come from them: tests/golden/weights*, which tests/golden/make.py wrote,
-// and network*, by make_weights.py.
+// Weights from and for PyTorch: tests/golden/weights*, written by tests/golden/make.py, and network*, written
+// by make_weights.py.
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -35,7 +35,7 @@ using testing::TemporaryDirectory;
 
 const std::string kGolden = TANDEM_SOURCE "/tests/golden/";
 
-// make.py's network of this name.
+// The network of this name in make.py.
 struct Flattened final : Module {
   explicit Flattened(std::int64_t classes = 4) : head(*this, "head", {.in = 6, .out = classes}) {}
   Conv2d conv{*this, "conv", {.in = 3, .out = 4, .kernel = 3, .padding = 1}};
@@ -74,7 +74,7 @@ TEST_P(Weights, FromPyTorchGivePyTorchsOutputs) {
     EXPECT_NEAR(expected[i], output[i], GetParam() == DType::f64 ? 1e-12 : 1e-6);
 }
 
-// PyTorch's own file comes out again, tensor by tensor and bit by bit.
+// Writing gives PyTorch's own file again, tensor by tensor and bit by bit.
 TEST_P(Weights, AreWrittenAsTheyWereRead) {
   Flattened net;
   load_weights(net, golden());
@@ -86,7 +86,8 @@ TEST_P(Weights, AreWrittenAsTheyWereRead) {
   expect_same_state(expected, again.read_all());
   EXPECT_EQ((std::map<std::string, std::string>{{"format", "pt"}}), again.metadata());
   for (const auto& [name, entry] : again.tensors())
-    EXPECT_EQ(0, entry.begin % size_of(entry.type.dtype)) << name << " can be mapped";
+    EXPECT_EQ(0, entry.begin % size_of(entry.type.dtype))
+        << name << " must be aligned, so that it can be mapped";
   EXPECT_FALSE(std::filesystem::exists(directory_.file("again.safetensors.tmp")));
 }
 
@@ -157,12 +158,12 @@ TEST(NetworksOfPyTorch, GivePyTorchsOutputsAndRoundTrip) {
     save_weights(*network, ours);
     StateDict all = SafetensorsFile(theirs).read_all();
     for (auto& [path, tensor] : all)
-      if (path.ends_with("num_batches_tracked")) *tensor.as<std::int64_t>() = 0;  // known to a run alone
+      if (path.ends_with("num_batches_tracked")) *tensor.as<std::int64_t>() = 0;  // only a run knows it
     expect_same_state(all, SafetensorsFile(ours).read_all());
   }
 }
 
-// Files of other networks may have a hundred thousand names, of any kind.
+// Files of other networks may have a hundred thousand names of any kind.
 TEST(WeightsThatDoNotFit, AreListedInAReadableMessage) {
   const TemporaryDirectory directory;
   StateDict many;

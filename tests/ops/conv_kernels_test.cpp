@@ -1,4 +1,5 @@
-// The CPU's convolutions by other ways than the sum: Winograd's transforms, in parts, and dense products.
+// CPU convolutions that are not computed as plain sums: Winograd transforms, computation in parts, dense
+// products.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -119,7 +120,7 @@ TEST(ConvKernels, ImagesSmallerThanTheKernelMatchDoublePrecision) {
     expect_as_in_double(shape, rng);
 }
 
-// Each in more than one part: of the batch (the sums of whose gradients are added), of the outputs and
+// Each shape takes more than one part: of the batch (whose gradients are added), and of the outputs and
 // inputs.
 TEST(ConvKernels, LargeBatchesMatchTheirParts) {
   auto rng = generator("parts");

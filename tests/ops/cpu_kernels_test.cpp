@@ -1,5 +1,5 @@
-// What the CPU kernels promise beyond their values: one prepared kernel serves several lanes at once, running
-// allocates nothing, and sixteen-bit products, norms and pooling are those of their operands.
+// Guarantees of the CPU kernels in addition to their values: one prepared kernel serves several lanes at
+// once, running allocates nothing, and sixteen-bit products, norms, and pooling follow from their operands.
 #include <array>
 #include <filesystem>
 #include <set>
@@ -40,7 +40,7 @@ struct OpOnTypes {
 
 TensorType f32_type(Shape shape) { return {DType::f32, std::move(shape)}; }
 
-// Ops of oneDNN and of our own kernels, large enough for a team.
+// Ops with oneDNN kernels and ops with our own kernels, large enough for a team.
 std::vector<OpOnTypes> library_ops() {
   const Conv2dOptions o{.padding = 1};
   const TensorType x = f32_type({4, 16, 16, 24}), w = f32_type({40, 3, 3, 24}), y = f32_type({4, 16, 16, 40}),
@@ -51,7 +51,7 @@ std::vector<OpOnTypes> library_ops() {
           {std::make_shared<Conv2dOp>(o), {x, w, f32_type({40})}},
           {std::make_shared<Conv2dGradInputOp>(o, 16), {y, w}},
           {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {x, y}},
-          {std::make_shared<Conv2dOp>(o), {y, f32_type({32, 3, 3, 40}), f32_type({32})}},     // Winograd's
+          {std::make_shared<Conv2dOp>(o), {y, f32_type({32, 3, 3, 40}), f32_type({32})}},     // Winograd
           {std::make_shared<Conv2dOp>(o), {tiny, f32_type({32, 3, 3, 40}), f32_type({32})}},  // a product
           {std::make_shared<Conv2dGradWeightOp>(o, 3, true), {tiny, tiny}}};
 }
@@ -76,7 +76,7 @@ std::vector<OpOnTypes> own_ops() {
           {std::make_shared<CrossEntropyOp>(0.1), {f32_type({512, 1000}), {DType::i32, {512}}}}};
 }
 
-// One execution of a prepared kernel: operands and workspace of its own.
+// One execution of a prepared kernel, with its own operands and workspace.
 class Execution {
  public:
   Execution(const OpOnTypes& o, const Kernel& kernel, std::mt19937_64& rng)
@@ -125,7 +125,7 @@ TEST(CpuKernels, OneKernelServesManyLanesAtOnce) {
   for (const auto& o : own_ops()) ops.push_back(o);
   for (const auto& o : ops) {
     const KernelPtr kernel = prepare(o, 1);
-    constexpr std::size_t kLanes = 6;  // more than a primitive has argument sets
+    constexpr std::size_t kLanes = 6;  // more than a primitive has sets of arguments
     std::vector<Execution> lanes;
     std::vector<std::vector<std::byte>> expected;
     for (std::size_t i = 0; i < kLanes; ++i) {
@@ -161,7 +161,7 @@ TEST(CpuKernels, RunningAllocatesNothing) {
   for (const auto& o : own_ops()) EXPECT_EQ(allocations_of_a_run(o, rng), 0) << o.op->name();
 }
 
-// Numbers of this process's threads.
+// The ids of this process's threads.
 std::set<std::string> threads_alive() {
   std::set<std::string> numbers;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
@@ -169,7 +169,7 @@ std::set<std::string> threads_alive() {
   return numbers;
 }
 
-// OpenMP ends the threads that a smaller team leaves over, and starting new ones costs more than a kernel.
+// OpenMP ends the surplus threads when a team shrinks, and starting new ones costs more than a kernel.
 TEST(CpuKernels, KernelsOfAllSizesReuseOneTeam) {
   constexpr int kThreads = 5;
   auto rng = generator("team");
@@ -186,10 +186,10 @@ TEST(CpuKernels, KernelsOfAllSizesReuseOneTeam) {
     ops.push_back({std::make_shared<SgdUpdateOp>(SgdOptions{}), {x, x, f32_type({})}});
     ops.push_back({std::make_shared<AvgPool2dGradOp>(pool, Size2(2 * rows, 4)), {image}});
   }
-  const TensorType image = f32_type({1, 4, 4, 16}), weights = f32_type({32, 3, 3, 16});  // oneDNN's
+  const TensorType image = f32_type({1, 4, 4, 16}), weights = f32_type({32, 3, 3, 16});  // a shape for oneDNN
   ops.push_back({std::make_shared<Conv2dOp>(Conv2dOptions{.padding = 1}), {image, weights}});
   ops.push_back({std::make_shared<MatMulOp>(MatMulOptions{}), {f32_type({3, 40}), f32_type({40, 50})}});
-  prepare_and_run(own_ops().front(), kThreads, rng);  // the team starts
+  prepare_and_run(own_ops().front(), kThreads, rng);  // starts the team
   const auto before = threads_alive();
   for (const auto& o : ops) {
     prepare_and_run(o, kThreads, rng);
@@ -197,7 +197,7 @@ TEST(CpuKernels, KernelsOfAllSizesReuseOneTeam) {
   }
 }
 
-// The library keeps the arguments of each execution in a small table of its own.
+// oneDNN keeps the arguments of each execution in a small table.
 TEST(CpuKernels, LibraryPrimitivesAllocateTheirArgumentTableAtMost) {
   auto rng = generator("library allocations");
   for (const auto& o : library_ops()) {
@@ -222,7 +222,7 @@ TEST(CpuKernels, BiasOfAProductIsAddedToItsRoundedSum) {
   }
 }
 
-// What a kernel gives for inputs, computed in f32 or in bf16, and how much scratch it took.
+// The result of a kernel computed in f32 or in bf16, and the size of its scratch.
 struct Computed {
   Tensors outputs;
   std::int64_t workspace;
@@ -234,8 +234,8 @@ Computed compute(const OpPtr& op, const Tensors& inputs) {
   return {evaluate(cpu_kernels(), op, inputs), cpu_kernels().make({*op, types, outputs, {}, 2})->workspace()};
 }
 
-// Norms and pooling of an image, whose parameters and statistics stay f32; channels below, at and above what
-// is taken at once.
+// Norms and pooling of an image. Parameters and statistics stay f32; the numbers of channels are below, at,
+// and above the block size.
 std::vector<OpOnTypes> image_ops(std::int64_t channels) {
   const TensorType x = f32_type({3, 9, 7, channels}), c = f32_type({channels}), g = f32_type({3, 1}),
                    y = f32_type({3, 4, 3, channels});
@@ -254,7 +254,7 @@ std::vector<OpOnTypes> image_ops(std::int64_t channels) {
           {std::make_shared<AvgPool2dGradOp>(three, Size2{9, 7}), {z}}};
 }
 
-// One pass, and no copies in f32: as much scratch as for f32, and its results to the bit, rounded.
+// One pass without copies in f32: the scratch of f32, and the bits of its rounded results.
 TEST(CpuKernels, SixteenBitNormsAndPoolingRoundTheResultsOfF32) {
   auto rng = generator("bf16 norms");
   for (std::int64_t channels : {1, 5, 16, 64, 130})
@@ -279,7 +279,7 @@ std::vector<double> as_f32(const Tensors& inputs, const OpPtr& op) {
   return apply_op(op, wide)[0].values();
 }
 
-// By the library's own sixteen-bit kernels, or through f32 where the processor or the build has none.
+// By oneDNN's own sixteen-bit kernels, or through f32 if the processor or the build has none.
 TEST(CpuKernels, SixteenBitProductsMatchF32ProductsOfTheirOperands) {
   auto rng = generator("bf16");
   for (OpOnTypes o : library_ops()) {

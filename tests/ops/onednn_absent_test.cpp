@@ -1,5 +1,5 @@
-// Built without oneDNN, products and convolutions are computed all the same: this program has
-// ops/cpu/onednn_absent.cpp in place of the library, whatever else the build has.
+// Products and convolutions also work in a build without oneDNN: this program always links
+// ops/cpu/onednn_absent.cpp instead of oneDNN.
 #include <gtest/gtest.h>
 
 #include <tandem/core/graph/kernel.h>

@@ -1,4 +1,4 @@
-// What goes into a traced case, what comes out, and how much of that is settled by its arguments.
+// The arguments and results of a traced case, and how exactly the arguments determine the results.
 #include <cmath>
 
 #include <tandem/core/base/convert.h>

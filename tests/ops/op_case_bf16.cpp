@@ -1,5 +1,5 @@
-// Every case in bf16: each op's results are those of its arguments, rounded once; those of several ops in
-// turn are off by few roundings; and what refuses bf16 says so.
+// Every case in bf16: the results of each op follow from its arguments with one rounding, the results of
+// several ops in turn are off by few roundings, and ops without bf16 refuse it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -21,10 +21,10 @@ namespace {
 
 constexpr double kBf16Rounding = 0x1p-8;  // relative: eight significant bits, rounded to nearest
 
-// What several ops in turn, a derivative say, may be off by: as much as so many roundings of the results and
-// of every argument. Each op rounds what it gives, and the next one can do no better than with that. Of
-// 15,000 results measured 99.9 % were off by less than one such rounding; the most that is right is the
-// derivative of tanh at 3, the end of its cases: 1 − y², of a y next to 1 that was rounded, is off by 14.
+// The allowed error of several ops in turn, such as a derivative, in roundings of the results and of every
+// argument. Each op rounds its result, and the next one can only compute with that. Of 15,000 measured
+// results 99.9 % were off by less than one such rounding. The largest correct error is 14: the derivative of
+// tanh at 3, the end of its cases, is 1 − y² with a rounded y close to 1.
 constexpr double kRoundingsInTurn = 32;
 
 // The op with its expression's value in double.
@@ -36,7 +36,7 @@ OpPtr in_double(const OpPtr& op) {
   return std::make_shared<BatchNormSumsOp>(expression->expression, DType::f64);
 }
 
-// A node as a graph of its own, whose arguments are the node's inputs, each once.
+// A node as a separate graph; its arguments are the node's inputs, each once.
 TracedCase alone(const Graph& graph, const Node& node, bool wide) {
   TracedCase t;
   std::map<ValueId, ValueId> arguments;
@@ -66,8 +66,8 @@ std::map<ValueId, Tensor> arguments_of(const TracedCase& alone, const Node& node
   return arguments;
 }
 
-// May an infinitesimal change of the arguments change the results by a step? Then the effect of one says
-// nothing: equal arguments have equal results.
+// Whether an infinitesimal change of the arguments can change the results by a jump. Then the effect of a
+// change means nothing: only equal arguments have equal results.
 bool jumps(const Op& op) {
   if (op.name() == "first_extreme") return true;
   const auto* expression = dynamic_cast<const TakesExpression*>(&op);
@@ -81,8 +81,8 @@ double rounded(DType dtype, double value) {
   return load_element(dtype, element.data(), 0);
 }
 
-// The first element that is not the rounding, to its own dtype, of a number that f32 kernels may give. Whole
-// numbers and truth values are as expected, and so is all that is expected to be a number of that dtype.
+// The first element that is not the rounding, to its dtype, of a number that f32 kernels may give. Whole
+// numbers, truth values, and all values that should be exact in that dtype must be as expected.
 std::optional<std::size_t> first_misrounded(DType dtype, const std::vector<double>& values,
                                             const std::vector<double>& expected, double effect) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -95,7 +95,7 @@ std::optional<std::size_t> first_misrounded(DType dtype, const std::vector<doubl
   return std::nullopt;
 }
 
-// What a node makes of its inputs, by the CPU's kernel (in `values`) and by the reference's.
+// The outputs of a node by the CPU kernel (in `values`) and by the reference.
 void expect_rounded_once(const Graph& graph, const Node& node, const Contents& values, std::mt19937_64& rng) {
   const TracedCase narrow = alone(graph, node, false), wide = alone(graph, node, true);
   const auto arguments = arguments_of(narrow, node, values), exact = as_types_of(wide, narrow, arguments);
@@ -103,7 +103,7 @@ void expect_rounded_once(const Graph& graph, const Node& node, const Contents& v
   const Contents oracle = run_graph(wide.graph, exact, {reference_kernels()});
   std::vector<std::vector<double>> expected;
   for (ValueId v : wide.outputs) expected.push_back(values_of(wide.graph, oracle, v));
-  std::vector<double> effect;  // worked out where a result does not hold without
+  std::vector<double> effect;  // computed only if a result fails without it
   for (std::size_t o = 0; o < expected.size(); ++o) {
     const DType dtype = graph.type(node.outputs[o]).dtype;
     for (const auto& [bytes, whose] :
@@ -114,7 +114,7 @@ void expect_rounded_once(const Graph& graph, const Node& node, const Contents& v
       if (effect.empty()) effect = effect_of_rounding(wide, exact, expected, kRounding, rng);
       const auto i = first_misrounded(dtype, actual, expected[o], jumps(*node.op) ? 0 : effect[o]);
       EXPECT_FALSE(i.has_value()) << signature(*node.op, graph.types(node.inputs)) << ", output " << o
-                                  << " of the " << whose << "'s kernel, element " << *i << ": " << actual[*i]
+                                  << " of the " << whose << " kernel, element " << *i << ": " << actual[*i]
                                   << ", not " << expected[o][*i] << " rounded";
     }
   }
@@ -134,7 +134,7 @@ TEST_P(OpCaseTest, Bf16ResultsAreRoundedOncePerOp) {
   const Contents fast =
       run_graph(single.graph, arguments, {.kernels = cpu_kernels(), .check_in_place = true});
   for (const Node& node : single.graph.nodes())
-    if (node.op->name() != "epilogue")  // two ops, to the bit: epilogue_test
+    if (node.op->name() != "epilogue")  // equals two ops bit for bit: epilogue_test
       expect_rounded_once(single.graph, node, fast, rng);
   if (!c.no_bf16_in_turn.empty()) return;
 
@@ -143,7 +143,7 @@ TEST_P(OpCaseTest, Bf16ResultsAreRoundedOncePerOp) {
   std::vector<std::vector<double>> expected;
   for (ValueId v : results_of(twice)) expected.push_back(values_of(twice.graph, oracle, v));
   ASSERT_EQ(results.size(), expected.size());
-  std::vector<double> effect;  // worked out where a result does not hold without
+  std::vector<double> effect;  // computed only if a result fails without it
   for (std::size_t i = 0; i < results.size(); ++i) {
     const double off = difference(values_of(single.graph, fast, results[i]), expected[i]);
     const double own = kBf16Rounding * norm(expected[i]);

@@ -1,4 +1,4 @@
-// What every op case must satisfy.
+// The checks that every op case must pass.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,11 +44,12 @@ TEST_P(OpCaseTest, FastKernelsMatchReference) {
         << "result " << i << " of the reference kernels in f32";
     if (!c.exact) continue;
     EXPECT_EQ(fast.at(results[i]), plain.at(results[i]))
-        << "result " << i << " is not bit for bit the reference's";
+        << "result " << i << " does not equal the reference bit for bit";
   }
 }
 
-// Some elements of every argument are no numbers; so are the same elements of the results.
+// Some elements of every argument are not finite; the kernels and the reference agree on which results are
+// not finite.
 TEST_P(OpCaseTest, InfinitiesAndNaNMatchTheReference) {
   const OpCase& c = GetParam();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -89,7 +90,7 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
   auto arguments = draw_arguments(c, t, rng);
   const Contents at_point = run_graph(t.graph, arguments, {reference_kernels()});
   const TracedCase forward = trace_case(c, DType::f64, false);
-  const auto loss = [&] {  // sum of outputs times cotangents
+  const auto loss = [&] {  // the sum of outputs times cotangents
     const Contents r = run_graph(forward.graph, as_types_of(forward, {{}, t.inputs, {}, {}, {}}, arguments),
                                  {reference_kernels()});
     long double sum = 0;
@@ -132,29 +133,29 @@ TEST_P(OpCaseTest, GradientMatchesFiniteDifferences) {
 TEST_P(OpCaseTest, VmapMatchesALoopOverModels) {
   const OpCase& c = GetParam();
   const TracedCase t = trace_case(c, DType::f32, true);
-  if (!c.no_batch.empty()) {
-    EXPECT_THROW(batch_case(t, std::vector<bool>(t.inputs.size(), true), kModels), NoRule);
+  if (!c.no_vmap.empty()) {
+    EXPECT_THROW(vmap_case(t, std::vector<bool>(t.inputs.size(), true), kModels), NoRule);
     return;
   }
   auto rng = generator(c.name + "/batch");
   std::vector<std::map<ValueId, Tensor>> separate;
   for (int m = 0; m < kModels; ++m) separate.push_back(draw_arguments(c, t, rng));
-  for (const auto& mask : batching_masks(t.inputs.size())) {
+  for (const auto& mask : vmap_masks(t.inputs.size())) {
     auto arguments = separate;
     for (std::size_t i = 0; i < mask.size(); ++i)
       if (!mask[i])
         for (auto& a : arguments) a[t.inputs[i]] = separate[0].at(t.inputs[i]);
-    const BatchedCase batched = batch_case(t, mask, kModels);
-    const Contents together = run_graph(batched.graph, stack_arguments(batched, arguments),
+    const VmappedCase mapped = vmap_case(t, mask, kModels);
+    const Contents together = run_graph(mapped.graph, stack_arguments(mapped, arguments),
                                         {.kernels = cpu_kernels(), .check_in_place = true});
     for (int m = 0; m < kModels; ++m) {
       const Contents alone = run_graph(t.graph, arguments[static_cast<std::size_t>(m)], {cpu_kernels()});
       for (ValueId v : results_of(t)) {
         const TensorType& type = t.graph.type(v);
-        const auto& [value, has_models] = batched.values.at(v);
+        const auto& [value, has_models] = mapped.values.at(v);
         TensorType expected = type;
         if (has_models) expected.shape.insert(expected.shape.begin(), kModels);
-        ASSERT_EQ(batched.graph.type(value), expected) << "batched inputs " << mask_name(mask);
+        ASSERT_EQ(mapped.graph.type(value), expected) << "mapped inputs " << mask_name(mask);
         const std::byte* data = together.at(value).data() + (has_models ? m * type.bytes() : 0);
         const std::vector<std::byte> mine(data, data + type.bytes());
         EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", batched inputs " << mask_name(mask);

@@ -1,4 +1,4 @@
-// Runs graphs in fenced memory: nothing but what a kernel may touch is left unchecked.
+// Runs graphs in fenced memory and checks everything that a kernel must not touch.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -19,7 +19,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// oneDNN builds a list of arguments whenever a primitive runs.
+// oneDNN allocates a list of arguments at each run of a primitive.
 bool runs_a_library(const Op& op) {
   if (const auto* mapped = dynamic_cast<const MappedOp*>(&op)) return runs_a_library(*mapped->inner);
   if (const auto* epilogue = dynamic_cast<const EpilogueOp*>(&op)) return runs_a_library(*epilogue->product);
@@ -28,7 +28,7 @@ bool runs_a_library(const Op& op) {
 
 std::vector<std::byte> bytes_of(const Fenced& f) { return {f.data(), f.data() + f.bytes()}; }
 
-// One node of a graph, prepared for launching in fenced memory.
+// One node of a graph, prepared to be launched in fenced memory.
 class NodeRun {
  public:
   NodeRun(const Graph& graph, const Node& node, const Contents& values, const RunOptions& options)
@@ -40,7 +40,7 @@ class NodeRun {
     kernel_ = options.kernels.make({*node.op, in_, out_, node.tag, options.threads});
   }
 
-  // Launches with each output in memory of its own, except where `aliases` puts it into an input's.
+  // Launches the kernel. Each output has its own memory, unless `aliases` puts it into an input's.
   std::vector<std::vector<std::byte>> launch(const std::vector<Alias>& aliases) const {
     std::map<ValueId, Fenced> inputs;
     for (ValueId v : node_.inputs)

@@ -11,52 +11,51 @@
 namespace tandem::testing {
 using namespace engine;
 
-/// Instantiated in op_cases_test.cpp with every family's cases.
+/// Instantiated in op_cases_test.cpp with the cases of every family.
 class OpCaseTest : public ::testing::TestWithParam<OpCase> {};
 
-/// A traced case replayed by the batching rules.
-struct BatchedCase {
+/// A traced case after vmap.
+struct VmappedCase {
   Graph graph;
   std::map<ValueId, std::pair<ValueId, bool>>
-      values;  ///< of the plain graph: the value here, and whether batched
+      values;  ///< per value of the plain graph: the value here, and whether it has a model axis
   std::map<ValueId, std::pair<ValueId, bool>> arguments;
 };
-/// Batches the inputs that `mask` names and, always, the cotangents.
-BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models);
-/// Arguments of a batched case from those of each model.
-std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched,
+/// Gives a model axis to the inputs in `mask` and, always, to the cotangents.
+VmappedCase vmap_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models);
+/// Stacks the arguments of each model into those of a vmapped case.
+std::map<ValueId, Tensor> stack_arguments(const VmappedCase& mapped,
                                           const std::vector<std::map<ValueId, Tensor>>& models);
 
-/// Which inputs to batch: every non-empty choice of up to three inputs; of more, each alone, all but each,
-/// and all.
-std::vector<std::vector<bool>> batching_masks(std::size_t inputs);
+/// The choices of inputs that get a model axis: for up to three inputs every non-empty choice; for more, each
+/// alone, all but each, and all.
+std::vector<std::vector<bool>> vmap_masks(std::size_t inputs);
 std::string mask_name(const std::vector<bool>& mask);
 
-/// The elements of `t`, rounded to another type of as many.
+/// The elements of `t`, rounded to another type with the same number of elements.
 Tensor convert(const Tensor& t, const TensorType& type);
 /// Random arguments of a traced case: inputs, then cotangents.
 std::map<ValueId, Tensor> draw_arguments(const OpCase& c, const TracedCase& t, std::mt19937_64& rng);
-/// The arguments of one trace of a case as those of another, in another precision.
+/// Converts the arguments of one trace of a case to those of another trace in another precision.
 std::map<ValueId, Tensor> as_types_of(const TracedCase& to, const TracedCase& from,
                                       const std::map<ValueId, Tensor>& args);
-/// Outputs, then the gradients there are.
+/// Outputs, then the gradients that exist.
 std::vector<ValueId> results_of(const TracedCase& t);
 std::vector<double> values_of(const Graph& graph, const Contents& contents, ValueId v);
 
-/// What f32 kernels may be off by: as much as kRoundings roundings of the result, and of every argument. No
-/// kernel can know its arguments better than that; and where a result cancels (a sum of a thousand signed
-/// terms, a mean taken off few values), the second part is all of the error, however small the result. Of
-/// 190,000 results measured, right kernels gave 96 % with less than one such rounding, and all with less
-/// than 20.
+/// The allowed error of f32 kernels: kRoundings roundings of the result and of every argument. No kernel can
+/// know its arguments more exactly. If a result cancels (a sum of a thousand signed terms, a mean subtracted
+/// from few values), the second part is all of the error, however small the result. Of 190,000 measured
+/// results of correct kernels, 96 % were off by less than one such rounding, and all by less than 20.
 constexpr double kRoundings = 64;
 constexpr double kRounding = 0x1p-24;  ///< relative, of f32
-/// For each result, how far it moves when every argument in f64 is moved by one `rounding`, up or down at
-/// random: ‖change‖, as root mean square over a few draws. `values`: what the results are without.
+/// For each result, how far it moves if every f64 argument moves by one `rounding`, up or down at random:
+/// ‖change‖, as root mean square over a few draws. `values` are the unmoved results.
 std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<ValueId, Tensor>& arguments,
                                        const std::vector<std::vector<double>>& values, double rounding,
                                        std::mt19937_64& rng);
 
-/// Whether some node's derivative rule throws NoRule, or gives nothing.
+/// Whether the derivative rule of some node throws NoRule or returns nothing.
 bool refuses_derivative(const Graph& original);
 
 }  // namespace tandem::testing

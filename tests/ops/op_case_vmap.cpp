@@ -1,4 +1,4 @@
-// Cases under their batching rules.
+// Cases under their vmap rules.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -12,31 +12,30 @@
 namespace tandem::testing {
 using namespace engine;
 
-BatchedCase batch_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models) {
-  BatchedCase batched;
-  Trace trace(batched.graph);
+VmappedCase vmap_case(const TracedCase& t, const std::vector<bool>& mask, std::int64_t models) {
+  VmappedCase mapped;
+  Trace trace(mapped.graph);
   if (!t.graph.nodes().empty()) trace.set_tag(t.graph.node(0).tag);
   std::unordered_map<ValueId, Replayed> values;
-  const auto argument = [&](ValueId v, bool is_batched) {
+  const auto argument = [&](ValueId v, bool is_mapped) {
     TensorType type = t.graph.type(v);
-    if (is_batched) type.shape.insert(type.shape.begin(), models);
-    const ValueId id = batched.graph.add_value(type);
-    values[v] = {trace.tensor(id), is_batched};
-    batched.arguments[v] = {id, is_batched};
+    if (is_mapped) type.shape.insert(type.shape.begin(), models);
+    const ValueId id = mapped.graph.add_value(type);
+    values[v] = {trace.tensor(id), is_mapped};
+    mapped.arguments[v] = {id, is_mapped};
   };
   for (std::size_t i = 0; i < t.inputs.size(); ++i) argument(t.inputs[i], mask[i]);
   for (ValueId v : t.cotangents) argument(v, true);
   replay_mapped(t.graph, models, values);
-  for (const auto& [v, replayed] : values)
-    batched.values[v] = {trace.value(replayed.tensor), replayed.mapped};
-  return batched;
+  for (const auto& [v, replayed] : values) mapped.values[v] = {trace.value(replayed.tensor), replayed.mapped};
+  return mapped;
 }
 
-std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched,
+std::map<ValueId, Tensor> stack_arguments(const VmappedCase& mapped,
                                           const std::vector<std::map<ValueId, Tensor>>& models) {
   std::map<ValueId, Tensor> result;
-  for (const auto& [v, to] : batched.arguments) {
-    Tensor stacked = Tensor::empty(batched.graph.type(to.first));
+  for (const auto& [v, to] : mapped.arguments) {
+    Tensor stacked = Tensor::empty(mapped.graph.type(to.first));
     auto* data = static_cast<std::byte*>(stacked.data());
     for (const auto& arguments : models) {
       const Tensor& mine = arguments.at(v);
@@ -49,7 +48,7 @@ std::map<ValueId, Tensor> stack_arguments(const BatchedCase& batched,
   return result;
 }
 
-std::vector<std::vector<bool>> batching_masks(std::size_t inputs) {
+std::vector<std::vector<bool>> vmap_masks(std::size_t inputs) {
   std::set<std::vector<bool>> masks;
   for (std::size_t bits = 1; bits < std::size_t{1} << inputs; ++bits) {
     std::vector<bool> mask;

@@ -34,15 +34,15 @@ const std::vector<ConvCase> kConvolutions{
     {{1, 3, 3, 2}, 3, 3},
     {{2, 6, 5, 4}, 6, 3, {.padding = 1, .groups = 2}},
     {{1, 5, 5, 8}, 8, 3, {.stride = 2, .padding = 1, .groups = 8}},
-    {{1, 7, 6, 1}, 1, 3, {.padding = 1, .groups = 1}},  // depthwise, from here on
+    {{1, 7, 6, 1}, 1, 3, {.padding = 1, .groups = 1}},  // depthwise from here on
     {{2, 7, 9, 6}, 6, 3, {.padding = 1, .groups = 6}},
-    {{1, 6, 5, 3}, 6, 3, {.groups = 3}},  // two outputs a channel
+    {{1, 6, 5, 3}, 6, 3, {.groups = 3}},  // two outputs per channel
     {{2, 8, 9, 16}, 16, 5, {.stride = 2, .padding = 2, .groups = 16}},
     {{1, 9, 7, 5}, 5, {3, 2}, {.padding = 2, .dilation = {2, 3}, .groups = 5}},
     {{2, 5, 4, 33}, 33, {1, 3}, {.stride = {1, 2}, .groups = 33}},
     {{3, 8, 8, 64}, 32, 3, {.padding = 1}},
     {{1, 9, 10, 2}, 3, 2, {.stride = 4}},
-    {{1, 4, 5, 3}, 2, 3, {.padding = 5}},  // windows that see padding alone
+    {{1, 4, 5, 3}, 2, 3, {.padding = 5}},  // windows that only see padding
     {{2, 3, 4, 2}, 3, {2, 1}, {.stride = {3, 4}, .padding = {4, 2}}},
 };
 
@@ -84,7 +84,7 @@ const std::vector<PoolCase> kPools{{{1, 1, 1, 1}, {1}},
                                    {{1, 18, 17, 2}, {17, 1, 8}},
                                    {{2, 32, 32, 64}, {2}},
                                    {{1, 1, 1, 1}, Pool2dOptions::adaptive(1)},
-                                   {{2, 6, 4, 3}, Pool2dOptions::adaptive({3, 2})},  // windows of one size
+                                   {{2, 6, 4, 3}, Pool2dOptions::adaptive({3, 2})},  // windows of equal size
                                    {{2, 5, 7, 3}, Pool2dOptions::adaptive({3, 2})},
                                    {{1, 7, 11, 2}, Pool2dOptions::adaptive({5, 4})},
                                    {{2, 3, 2, 5}, Pool2dOptions::adaptive({7, 2})},  // more windows than rows
@@ -101,7 +101,7 @@ std::string name_of(const PoolCase& c) {
 }  // namespace
 
 OpCases conv_cases() {
-  // Which convolutions do depends on the processor.
+  // Which convolutions do that depends on the processor.
   const char* kPaddingCounts = "the library may multiply padding with weights and gradients, and 0·∞ is NaN";
   OpCases cases;
   for (const ConvCase& k : kConvolutions)
@@ -178,7 +178,7 @@ OpCases pool_cases() {
 
 namespace {
 
-// Every family of group norms: one row, few and many samples, groups of one channel and of odd numbers, more
+// Every kind of group norm: one row, few and many samples, groups of one channel, odd numbers, and more
 // pixels and channels than a block.
 void add_group_norms(OpCases& cases) {
   const auto add = [&](std::string name, std::vector<InputSpec> inputs,
@@ -214,7 +214,7 @@ void add_group_norms(OpCases& cases) {
   }
 }
 
-// What batch norm's derivative sums, where the gradient came through a relu.
+// The sums of batch norm's derivative if the gradient came through a relu.
 OpCase sums_of_expression(const Shape& shape) {
   OpCase c{
       "batch_norm_sums_" + shape_name(shape),

@@ -13,7 +13,7 @@ namespace {
 struct Product {
   std::int64_t m, k, n;
 };
-// Single elements, vectors, odd numbers, whole tiles and one more, more work than one thread takes alone.
+// Single elements, vectors, odd numbers, whole tiles and one more, and more work than one thread takes.
 const std::vector<Product> kProducts{{1, 1, 1},    {1, 7, 1},    {5, 1, 3},     {3, 5, 2},
                                      {17, 31, 13}, {4, 129, 65}, {130, 257, 70}};
 

@@ -10,14 +10,14 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// A scalar, odd extents, more than a tile (1024 elements) without being a multiple of it, and nothing.
+// A scalar, odd extents, more than a tile (1024 elements) but not a multiple of it, and no elements.
 const std::vector<Shape> kShapes{{}, {1}, {7}, {3, 5}, {2, 1, 9}, {4, 259}, {5, 613}, {3, 0}};
 
 struct Unary {
   const char* name;
   Tensor (*function)(const Tensor&);
   double low = -3, high = 3, gap = 0;
-  bool exact = true;  // no transcendental function in it
+  bool exact = true;  // without transcendental functions
 };
 
 void add_unary(OpCases& cases) {
@@ -139,7 +139,7 @@ void add_where(OpCases& cases) {
     OpCase c{fmt::format("where_{}_{}", shape_name(a), shape_name(b)),
              {b8(a), f32(a), f32(b)},
              [](const Tensors& x) { return Tensors{where(x[0], x[1], x[2])}; }};
-    c.exact = a == b;  // elsewhere the gradients are sums
+    c.exact = a == b;  // if they differ, the gradients are sums
     c.any_team = true;
     cases.push_back(c);
   }
@@ -173,7 +173,7 @@ void add_casts(OpCases& cases) {
     }
 }
 
-// Several instructions, mixed and narrow dtypes, and enough registers to reuse some.
+// Several terms, mixed and narrow dtypes, and enough registers that some are reused.
 void add_expressions(OpCases& cases) {
   const auto normalize = [](const Tensors& x) {  // relu((x − mean)·rsqrt(variance + ε)·scale + bias)
     using enum PointwiseCode;

@@ -15,7 +15,8 @@ struct Axes {
   Shape shape;
   std::vector<int> axes;
 };
-// Leading axes (a bias gradient), the last, one in the middle, alternating, all; large, odd, single and none.
+// Leading axes (a bias gradient), the last axis, one in the middle, alternating axes, all; large, odd,
+// single, and no elements.
 const std::vector<Axes> kAxes{{{1}, {0}},
                               {{7}, {0}},
                               {{3, 5}, {0}},
@@ -61,7 +62,7 @@ void add_reductions(OpCases& cases) {
       if (reduces_nothing(a)) continue;
       add("max", f32_distinct(a.shape, -40, 40), max);
       add("min", f32_distinct(a.shape, -40, 40), min);
-      if (is_large(a)) continue;  // the rest is made of what was checked large
+      if (is_large(a)) continue;  // the other ops consist of ops that were checked with large shapes
       add("variance", f32(a.shape, -1, 2), [](const Tensor& x, std::vector<int> axes, bool k) {
         return variance(x, std::move(axes), /*unbiased=*/false, k);
       });

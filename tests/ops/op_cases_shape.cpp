@@ -97,7 +97,7 @@ void add_slice_and_pad(OpCases& cases) {
   }
 }
 
-// Steps on one axis and on several, beyond the extent, over rows and over single elements, in odd numbers.
+// Steps on one axis and on several, steps beyond the extent, over rows and over single elements, odd numbers.
 void add_strided_slice(OpCases& cases) {
   struct Part {
     const char* name;
@@ -176,7 +176,7 @@ void add_split_and_stack(OpCases& cases) {
   }
 }
 
-// Axes first, in the middle and last; fewer indices than elements, and more, so that some repeat.
+// First, middle, and last axes; fewer indices than elements, and more, so that some repeat.
 void add_gather(OpCases& cases) {
   struct Along {
     Shape x;
@@ -202,7 +202,7 @@ void add_gather(OpCases& cases) {
   }
 }
 
-// Tables of one row and one column, vectors, rows of several axes; ids of every rank, and none.
+// Tables of one row, of one column, of vectors, of rows with several axes; ids of every rank, and no ids.
 void add_embedding(OpCases& cases) {
   for (const auto& [table, ids] : std::vector<std::pair<Shape, Shape>>{{{1, 1}, {1}},
                                                                        {{5, 3}, {}},

@@ -1,4 +1,4 @@
-// Every op has cases, or a reason to have none.
+// Every op has cases, or a reason for having none.
 #include <filesystem>
 #include <map>
 #include <set>
@@ -24,7 +24,7 @@ OpCases all_cases() {
   return all;
 }
 
-// Ops that are not checked by cases, and where they are.
+// Ops that no case checks, and where they are checked.
 const std::map<std::string, std::string> kWithoutCase{
     {"read", "state: executor and engine tests"},
     {"assign", "state: executor and engine tests"},
@@ -35,7 +35,7 @@ const std::map<std::string, std::string> kWithoutCase{
     {"send", "needs ranks: collective_test"},
     {"receive", "needs ranks: collective_test"},
     {"barrier", "needs ranks: collective_test"},
-    {"mapped", "made by the batching rules of others, and checked by their cases"},
+    {"mapped", "made by the vmap rules of others, and checked by their cases"},
 };
 
 }  // namespace
@@ -48,9 +48,9 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
   for (const OpCase& c : all_cases()) {
     const TracedCase t = trace_case(c, DType::f32, true);
     for (const Node& node : t.graph.nodes()) covered.insert(std::string(node.op->name()));
-    if (!c.no_batch.empty()) continue;
-    const BatchedCase batched = batch_case(t, std::vector<bool>(t.inputs.size(), true), 2);
-    for (const Node& node : batched.graph.nodes()) covered.insert(std::string(node.op->name()));
+    if (!c.no_vmap.empty()) continue;
+    const VmappedCase mapped = vmap_case(t, std::vector<bool>(t.inputs.size(), true), 2);
+    for (const Node& node : mapped.graph.nodes()) covered.insert(std::string(node.op->name()));
   }
   const std::filesystem::path source(TANDEM_SOURCE);
   std::set<std::string> declared = declared_ops(source / "core" / "graph");
@@ -58,15 +58,15 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
   EXPECT_GE(declared.size(), 20u) << "the headers were not read";
   for (const std::string& op : declared)
     EXPECT_TRUE(covered.contains(op) || kWithoutCase.contains(op))
-        << "op '" << op << "' has neither a case nor a reason";
+        << "op '" << op << "' has neither a case nor a reason for having none";
   for (const auto& [op, reason] : kWithoutCase)
     EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
 }
 
-// What cannot be differentiated twice, and a word of the error that says what to use instead.
+// Ops that cannot be differentiated twice, and a word of the error that names the alternative.
 const std::map<std::string, std::string> kFused{{"group_norm", "compose the norm of mean(), variance()"}};
 
-// What has no derivative at all: its cases say why, and are checked to refuse one.
+// Ops without a derivative: their cases say why, and check that a derivative is refused.
 const std::set<std::string> kConstant{"first_extreme", "arg_extreme", "one_hot",
                                       "sgd_update",    "adam_update", "predict"};
 
@@ -90,7 +90,7 @@ std::string refusal(const OpCase& c) {
   return "";
 }
 
-// A case that is a derivative compares the gradients of gradients with finite differences.
+// The case of a derivative compares second derivatives with finite differences.
 TEST(OpRegistryTest, EveryOpIsDifferentiatedTwiceOrSaysWhyNot) {
   std::set<std::string> once, twice;
   for (const OpCase& c : all_cases()) {
@@ -114,7 +114,7 @@ TEST(OpRegistryTest, EveryOpIsDifferentiatedTwiceOrSaysWhyNot) {
   }
 }
 
-// Losses, and weights with the optimizer's statistics, are f32 in mixed precision, too.
+// Losses, weights, and the optimizer's statistics are f32 also in mixed precision.
 const std::set<std::string> kRefuseBf16{"cross_entropy", "cross_entropy_grad", "sgd_update", "adam_update",
                                         "predict"};
 
@@ -132,7 +132,7 @@ TEST(OpRegistryTest, ExactlyTheListedOpsRefuseBf16) {
         if (t.dtype == DType::f32) t.dtype = DType::bf16;
       expect_error([&] { node.op->infer(narrow); }, {c.no_bf16, "bf16"});
     }
-    EXPECT_EQ(any, !c.no_bf16.empty()) << c.name;  // the cases of all others run in bf16
+    EXPECT_EQ(any, !c.no_bf16.empty()) << c.name;  // all other cases run in bf16
   }
   EXPECT_EQ(refuse, kRefuseBf16);
 }

@@ -14,7 +14,7 @@ namespace {
 // Logits: one class, one sample, odd numbers, more classes than a tile, many rows.
 const std::vector<Shape> kLogits{{1, 1}, {1, 7}, {5, 3}, {17, 10}, {3, 1000}, {301, 101}};
 
-// Means of expressions in two operands.
+// Means of expressions with two operands.
 void add_elementwise(OpCases& cases) {
   using Loss = Tensor (*)(const Tensor&, const Tensor&);
   const std::vector<std::pair<const char*, Loss>> losses{

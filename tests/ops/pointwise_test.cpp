@@ -1,4 +1,4 @@
-// What the op cases do not say of pointwise expressions.
+// Properties of pointwise expressions that the op cases do not check.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -38,9 +38,9 @@ std::vector<std::byte> bytes(const Tensor& t) {
   return {data, data + t.type().bytes()};
 }
 
-// A chain of random operations, done op by op and composed into one expression.
+// A chain of random operations, computed op by op and composed into one expression.
 struct Chain {
-  std::vector<Tensor> tensors;  // what each step gave, op by op
+  std::vector<Tensor> tensors;  // the result of each operation, op by op
   std::vector<int> registers;   // the same in the builder
   PointwiseBuilder builder;
 
@@ -57,7 +57,7 @@ struct Chain {
     }
     tensors.push_back(apply_op1(std::make_shared<PointwiseOp>(program, dtype), inputs));
     int result = builder.append(program, from);
-    if (dtype != DType::f32) result = builder.cast(result, dtype);  // rounds where the op's output did
+    if (dtype != DType::f32) result = builder.cast(result, dtype);  // rounds as the op's output does
     registers.push_back(result);
   }
   int pick(std::mt19937_64& rng) const { return draw_int(rng, 0, static_cast<int>(tensors.size()) - 1); }
@@ -145,7 +145,7 @@ TEST(PointwiseTest, NaNPropagates) {
   }
 }
 
-// Of their values, rounded, the differences would be left with no digits.
+// If the slopes were computed from rounded values, the differences would have no correct digits.
 TEST(PointwiseTest, SlopesOfEluAndSeluHaveFullBf16Precision) {
   for (const double v : {-0.5, -3.0, -6.0, -8.0})
     for (const bool scaled : {false, true}) {
@@ -214,7 +214,7 @@ TEST(PointwiseTest, EmptyTensorsNeedNoWork) {
             (Shape{0, 3}));
 }
 
-// Distance in units in the last place of the nearest float.
+// Distance from the nearest float, in units in the last place.
 double ulps(float value, double exact) {
   if (std::isnan(exact)) return std::isnan(value) ? 0 : INFINITY;
   const auto rounded = static_cast<float>(exact);
@@ -230,7 +230,7 @@ TEST(VectorMathTest, IsWithinTwoUnitsInTheLastPlace) {
     EXPECT_LE(ulps(fast(x), exact(x)), 2.0) << name << "(" << x << ") = " << fast(x);
   };
   for (int i = 0; i < 400000; ++i) {
-    const auto x = i % 2 ? std::bit_cast<float>(static_cast<std::uint32_t>(rng()))  // every exponent, NaN
+    const auto x = i % 2 ? std::bit_cast<float>(static_cast<std::uint32_t>(rng()))  // every exponent, and NaN
                          : static_cast<float>(draw_real(rng, -8, 8));
     check("exp", VectorMath::exp, std::exp, x);
     check("log", VectorMath::log, std::log, x);
@@ -278,7 +278,7 @@ TEST(VectorMathTest, PowIsWithinOneUnitInTheLastPlaceAndHandlesSpecialCases) {
   }
 }
 
-// PyTorch's derivatives at kinks, where finite differences say nothing.
+// PyTorch's derivatives at kinks, which finite differences cannot check.
 TEST(PointwiseTest, GradientsAtKinksAreAsDocumented) {
   const auto gradients = [](const std::vector<double>& at, const auto& function) {
     Tensor x = Tensor::from(at, {static_cast<std::int64_t>(at.size())}, DType::f64);
@@ -307,7 +307,7 @@ TEST(PointwiseTest, ClampAppliesItsLowerBoundFirst) {
   EXPECT_THROW(clamp(Tensor::zeros({DType::f32, {2}}), NAN, 0), Error);
 }
 
-// Where plans, messages and timelines name them.
+// Plans, messages, and timelines use these names.
 TEST(PointwiseTest, ActivationsHaveTheirCommonNames) {
   Graph g;
   {

@@ -1,4 +1,4 @@
-// What the op cases do not say of reductions, losses, dropout, initial weights and updates.
+// Properties of reductions, losses, dropout, initial weights, and updates that the op cases do not check.
 #include <array>
 #include <cmath>
 #include <limits>
@@ -204,7 +204,7 @@ TEST(ImageTest, InvalidArgumentsAreRefused) {
   EXPECT_THROW(adaptive_avg_pool2d(Tensor::zeros({DType::f32, {3, 4}}), 1), Error);
 }
 
-// Windows of one size are those of the sliding kind.
+// Adaptive windows of equal size equal a sliding window.
 TEST(ImageTest, AdaptivePoolingOfAMultipleIsPooling) {
   const Tensor x = uniform({DType::f32, {2, 6, 8, 5}}, -1, 1, "x", 3);
   EXPECT_EQ(adaptive_avg_pool2d(x, {3, 2}).values(), avg_pool2d(x, {{2, 4}}).values());
@@ -221,7 +221,7 @@ TEST(LossTest, CrossEntropyOfKnownLogits) {
   }
 }
 
-// A logarithm of some units is lost in a maximum of 1e30, unless the maximum is taken off first.
+// A logarithm of a few units is lost next to a maximum of 1e30, unless the maximum is subtracted first.
 TEST(LossTest, LargeEqualLogitsShareTheProbability) {
   const Tensor logits = Tensor::from({1e30, -1e30, 1e30, -INFINITY}, {1, 4}),
                label = Tensor::from({2}, {1}, DType::i32), g = Tensor::full({DType::f32, {}}, 1);
@@ -255,7 +255,7 @@ TEST(LossTest, ALabelOutsideTheClassesIsNamedAndNotRead) {
     }
 }
 
-// The values of the formulas in exact arithmetic, where the naive ones overflow or cancel.
+// Values of the formulas in exact arithmetic, at points where the naive formulas overflow or cancel.
 TEST(LossTest, LargeLogitsKeepTheirPrecision) {
   const auto loss = [](double x, double t) {
     return bce_with_logits(Tensor::from({x}, {1}), Tensor::from({t}, {1})).item();
@@ -289,7 +289,7 @@ TEST(LossTest, InvalidArgumentsAreRefused) {
   EXPECT_THROW(cross_entropy(Tensor::zeros({DType::f32, {3}}), labels), Error);
 }
 
-// Runs dropout on rows as one replica and micro-batch of a Program would.
+// Runs dropout on rows as one replica and micro-batch of a Program does.
 std::vector<float> dropped(const KernelTable& table, double p, const Tensor& rows, std::int64_t seed,
                            int replica, int microbatch, int microbatches, std::int64_t batch = 0,
                            std::uint64_t rng_id = 5) {
@@ -399,8 +399,8 @@ TEST(InitTest, DependsOnlyOnPathAndSeed) {
   EXPECT_THROW(normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
 }
 
-// By the formula of torch.optim.SGD: w = (1, −2), gradients (0.5, 1), then (−0.25, 0.5): lr 0.1, momentum
-// 0.9, decay 0.01.
+// By the formula of torch.optim.SGD: w = (1, −2), gradients (0.5, 1), then (−0.25, 0.5); learning rate 0.1,
+// momentum 0.9, weight decay 0.01.
 TEST(UpdateTest, TwoStepsFollowTheFormula) {
   const auto pair = [](double a, double b) { return Tensor::from({a, b}, {2}, DType::f64); };
   const Tensor lr = Tensor::from({0.1}, {}, DType::f64);
@@ -416,7 +416,7 @@ TEST(UpdateTest, TwoStepsFollowTheFormula) {
   EXPECT_NEAR(two_steps(true)[1], -2.35642622, 1e-12);
 }
 
-// In f32 0.9999 is 0.99989998, and what that leaves of 1 is no 0.0001.
+// In f32, 0.9999 is 0.99989998, and 1 minus that is not 0.0001.
 TEST(UpdateTest, AdamInF32FollowsTheFormulaForBetasCloseToOne) {
   const auto two_steps = [](DType dtype, double beta2) {
     const auto values = [&](const std::vector<double>& v) { return Tensor::from(v, {2}, dtype); };

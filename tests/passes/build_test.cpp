@@ -1,4 +1,4 @@
-// What a Program is made of: which graphs and strategies are refused, and what the passes share.
+// Which graphs and strategies build() refuses, and what its passes share.
 #include <algorithm>
 #include <memory>
 
@@ -54,13 +54,14 @@ struct Layers : nn::Module {
   }
   Tensor forward(const Tensor& x) override {
     Tensor h = x;
-    for (const auto& layer : layers) h = tanh((*layer)(h));  // which backward keeps
+    for (const auto& layer : layers) h = tanh((*layer)(h));  // backward keeps it
     return h;
   }
   std::vector<std::unique_ptr<nn::Linear>> layers;
 };
 
-// Bytes that one step works in beside states: of several layers on a batch, whose mean output is the loss.
+// The work memory of one training step in addition to states. Several layers run on a batch; the loss is
+// their mean output.
 std::int64_t work_bytes(const std::vector<std::int64_t>& widths, std::int64_t rows) {
   Layers net(widths);
   net.initialize(1);
@@ -72,7 +73,7 @@ std::int64_t work_bytes(const std::vector<std::int64_t>& widths, std::int64_t ro
   return build(graph, {}).memory[0].work;
 }
 
-// At the end of backward the activations are gone; but those that the gradients need would have to stay.
+// At the end of backward the activations are free, but those that the gradients need would have to stay.
 TEST(Build, LargeGradientsComeLastIfThatTakesLessMemory) {
   constexpr std::int64_t kRows = 32, kSlack = 256 << 10;
   const auto bytes = [](std::int64_t rows, std::int64_t columns) { return rows * columns * 4; };
@@ -93,7 +94,7 @@ TEST(Build, RefusesAModelInputNamedLikeTheOptimizers) {
   expect_error([&] { build(graph, {}); }, {"an input 'lr', which is the optimizer's"});
 }
 
-// Once for all, but for what is drawn: that is each micro-batch's own.
+// Shared by all micro-batches, except random draws, which each micro-batch makes itself.
 TEST(Build, MicrobatchesShareResultsThatDependOnlyOnWeights) {
   OneWeight model;
   Graph graph;
@@ -102,10 +103,11 @@ TEST(Build, MicrobatchesShareResultsThatDependOnlyOnWeights) {
     const Tensor w = exp(model.w), drawn = dropout(w, 0.5, nn::current_seed());
     trace.result("loss", sum(mul(drawn, trace.input("x", {DType::f32, {2}}))));
   }
-  const Graph step = training_graph(graph, {.microbatches = 4}).graph;
+  const Graph instruction = training_graph(graph, {.microbatches = 4}).graph;
   const auto forward_nodes = [&](const std::string& label) {
-    return std::ranges::count_if(
-        step.nodes(), [&](const Node& n) { return n.tag.phase == Phase::forward && n.op->label() == label; });
+    return std::ranges::count_if(instruction.nodes(), [&](const Node& n) {
+      return n.tag.phase == Phase::forward && n.op->label() == label;
+    });
   };
   EXPECT_EQ(1, forward_nodes("exp"));
   EXPECT_EQ(4, forward_nodes("dropout"));

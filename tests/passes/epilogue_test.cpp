@@ -1,5 +1,5 @@
-// Products with an expression of their result: kernels that work piece by piece, and the pass that joins the
-// two.
+// Products with an expression of their result: the kernels that work piece by piece, and the pass that joins
+// the two ops.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -41,7 +41,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
          std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.type().bytes())) == 0;
 }
 
-// relu(result·scale + residual): scale by channel, the residual in the result's shape.
+// relu(result·scale + residual): scale per channel, residual in the result's shape.
 const PointwiseExpression kExpression{{Code::input, 0}, {Code::input, 1},  {Code::mul, 0, 1},
                                       {Code::input, 2}, {Code::add, 2, 3}, {Code::relu, 4}};
 
@@ -68,7 +68,7 @@ std::vector<Product> products(DType dtype) {
       {std::make_shared<MatMulOp>(MatMulOptions{true, false}), {type({33, 4100}), type({33, 1100})}, 4},
       {matmul, {type({3, 70, 33}), type({3, 20, 33})}, 1},
       {matmul, {type({64, 8}), type({40'000, 8})}, 1},                       // few rows
-      {std::make_shared<MappedOp>(conv, std::vector<bool>{true, false}, 3),  // model by model
+      {std::make_shared<MappedOp>(conv, std::vector<bool>{true, false}, 3),  // one model at a time
        {type({3, 26, 33, 40, 3}), type({64, 3, 3, 3})},
        6},
   };
@@ -101,7 +101,7 @@ TEST(Epilogue, EqualsProductAndExpressionApartBitwise) {
       if (element_count(p.op->infer(p.inputs)[0].shape) < 10'000) expect_bits_of_the_parts(p, rng);
 }
 
-// Where the library is there; else kernels are plain loops. Models are pieces of their own.
+// With oneDNN only: otherwise kernels are plain loops. Each model is a piece.
 TEST(Epilogue, LargeResultsAreComputedInPieces) {
   for (const Product& p : products(DType::f32)) {
     const Types made = p.op->infer(p.inputs);
@@ -120,7 +120,7 @@ TEST(Epilogue, RefusesExpressionsThatChangeTheType) {
   EXPECT_THROW(larger.infer(std::span(inputs).first(1)), Error);
 }
 
-// The graph of `f` on inputs of these types.
+// The graph of `f` with inputs of these types.
 Graph traced(const Types& types, const std::function<Tensor(const Tensors&)>& f) {
   OpCase c{"epilogue", {}, [&](const Tensors& in) { return Tensors{f(in)}; }};
   for (const TensorType& t : types) c.inputs.push_back({t});
@@ -149,17 +149,17 @@ TEST(FuseEpilogues, JoinsAProductWithItsOnlyReader) {
                     return y * y;
                   }),
             Labels{"matmul + mul"});
-  // Its result is read again.
+  // The product's result has a second reader.
   EXPECT_EQ(fused(2,
                   [](const Tensors& in) {
                     const Tensor y = matmul(in[0], in[1]);
                     return matmul(relu(y), y);
                   }),
             (Labels{"matmul", "relu", "matmul"}));
-  // Of two products the last.
+  // Of two products, the last one is joined.
   EXPECT_EQ(fused(3, [](const Tensors& in) { return matmul(in[0], in[1]) + matmul(in[1], in[2]); }),
             (Labels{"matmul", "matmul + add"}));
-  // Another is computed between the two, before or after what the expression reads.
+  // Another node is computed between the two, before or after the other inputs of the expression.
   EXPECT_EQ(fused(2,
                   [](const Tensors& in) {
                     const Tensor y = matmul(in[0], in[1]), s = transpose(in[0], {1, 0});
@@ -195,7 +195,7 @@ struct SmallNet : nn::Module {
   }
 };
 
-// What a forward has summed up of x so far is its state.
+// The state is the sum of x over all forwards so far.
 struct Covariance : nn::Module {
   nn::Linear head{*this, "head", {6, 5}};
   Covariance() {
@@ -241,8 +241,9 @@ TEST(FuseEpilogues, NetworksTrainToTheSameBits) {
         const Outcome together = train(job, s);
         expect_same_results(apart, together);
         const auto epilogues = [](const Program& p) {
-          return std::count_if(p.instructions.begin(), p.instructions.end(),
-                               [](const Instruction& step) { return step.op->name() == "epilogue"; });
+          return std::count_if(
+              p.instructions.begin(), p.instructions.end(),
+              [](const Instruction& instruction) { return instruction.op->name() == "epilogue"; });
         };
         EXPECT_EQ(epilogues(apart.program), 0);
         EXPECT_GE(epilogues(together.program), 2);

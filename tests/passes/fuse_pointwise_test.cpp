@@ -1,4 +1,5 @@
-// Expressions that become parts of others, batch norms taken apart, and what backward has again for nothing.
+// Expressions that become parts of others, batch norms split into parts, and cheap values that backward
+// computes again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// Two convolutions with norm and relu; the second norm's output is added to the first relu's.
+// Two convolutions with norm and relu; the second norm's output is added to the first relu's output.
 struct NormNet : nn::Module {
   nn::Conv2d conv1{*this, "conv1", {.in = 3, .out = 16, .kernel = 3, .padding = 1, .bias = false}},
       conv2{*this, "conv2", {.in = 16, .out = 16, .kernel = 3, .padding = 1, .bias = false}},
@@ -48,7 +49,7 @@ Job norm_job(DType dtype = DType::f32) {
   return job;
 }
 
-int count_steps(const Program& p, std::string_view name) {
+int count_instructions(const Program& p, std::string_view name) {
   return static_cast<int>(std::count_if(p.instructions.begin(), p.instructions.end(),
                                         [&](const Instruction& s) { return s.op->name() == name; }));
 }
@@ -75,18 +76,19 @@ TEST(ExpandNorms, PartsEqualTheWholeBitwise) {
 
 TEST(FusePointwise, NormsWithReluAndResidualAreOnePassEachWay) {
   const Program p = build(trace_job(norm_job(), 32), {.recompute_cheap = false, .fuse_epilogues = false});
-  EXPECT_EQ(count_steps(p, "batch_norm"), 0);
-  EXPECT_EQ(count_steps(p, "batch_norm_statistics"), 3);
-  EXPECT_EQ(count_steps(p, "batch_norm_sums"), 3);
+  EXPECT_EQ(count_instructions(p, "batch_norm"), 0);
+  EXPECT_EQ(count_instructions(p, "batch_norm_statistics"), 3);
+  EXPECT_EQ(count_instructions(p, "batch_norm_sums"), 3);
   int large = 0, masked_sums = 0;
   const std::int64_t bytes = 32 * 8 * 8 * 16 * 4;
   for (const Instruction& s : p.instructions) {
     large += s.op->name() == "pointwise" && s.outputs[0].bytes() == bytes;
     masked_sums += s.op->name() == "batch_norm_sums" && s.inputs.size() > 3;
   }
-  // Forward: three. Backward: three gradients of convolutions, and two sums at the fork and the join.
+  // Forward has three. Backward has three gradients of convolutions and two sums, at the fork and at the
+  // join.
   EXPECT_EQ(large, 8);
-  EXPECT_EQ(masked_sums, 1) << "that of norm3, whose relu nobody else reads";
+  EXPECT_EQ(masked_sums, 1) << "only norm3's relu has no other reader";
 }
 
 TEST(FusePointwise, NetworksWithNormsTrainToTheSameBits) {
@@ -107,7 +109,7 @@ TEST(FusePointwise, NetworksWithNormsTrainToTheSameBits) {
     }
 }
 
-// What two read, of which the second waits for what the first leads to.
+// A value with two readers; the second reader waits for a result of the first.
 struct Fork : nn::Module {
   nn::Linear first{*this, "first", {192, 24}}, second{*this, "second", {24, 24}},
       head{*this, "head", {24, 5}};
@@ -149,7 +151,7 @@ TEST(RecomputeCheap, LowersThePeakOfNormalizedConvolutionsByAtLeastAQuarter) {
   EXPECT_LT(again, 0.75 * static_cast<double>(kept));
 }
 
-// Ties at zero and at values above it, and what is negative everywhere in a window.
+// Ties at zero and at positive values, and windows with only negative values.
 struct PoolNet : nn::Module {
   nn::Conv2d conv{*this, "conv", {.in = 3, .out = 8, .kernel = 3, .padding = 1}};
   nn::Linear head{*this, "head", {8 * 16, 5}};
@@ -158,7 +160,7 @@ struct PoolNet : nn::Module {
   }
 };
 
-// Also of a zero's sign, and of NaN.
+// Including the sign of zero, and NaN.
 TEST(PoolFirst, ReluAndMaxPoolingCommute) {
   std::mt19937_64 rng = generator("signed zeros");
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
@@ -191,7 +193,7 @@ TEST(PoolFirst, ChangesNoBitAndLowersThePeak) {
     }
 }
 
-// y = gelu(x) costs more than to read it: backward keeps it where it needs it.
+// Computing y = gelu(x) costs more than reading it: backward keeps y if it needs it.
 struct DearNet : nn::Module {
   nn::Linear first{*this, "first", {192, 2048}}, second{*this, "second", {2048, 5}};
   Tensor forward(const Tensor& x) override { return second(gelu(first(flatten(x)))); }

@@ -36,7 +36,7 @@ TEST(GradientRules, AnUnreachedLimitChangesNoBit) {
   expect_same_results(a, b);
 }
 
-// All gradients must wait for the last; nothing else is held longer, or twice.
+// All gradients must wait for the last one; nothing else is kept longer or twice.
 TEST(GradientRules, SkippingKeepsTheGradientsAndNoOtherCopies) {
   const Job job = small_residual_job();
   const auto model = job.model();
@@ -56,7 +56,7 @@ TEST(GradientRules, SkippingKeepsTheGradientsAndNoOtherCopies) {
 TEST(GradientRules, TheNormCoversAllStagesAndRanks) {
   const Job job = small_residual_job(DType::f64);
   const auto one = train(job, clipped(0.1));
-  EXPECT_GT(largest_difference(one, train(job, clipped(1e6))), 1e-3) << "the limit is reached";
+  EXPECT_GT(largest_difference(one, train(job, clipped(1e6))), 1e-3) << "the limit must have an effect";
   for (const auto& [stages, replicas, microbatches] :
        {std::tuple{2, 1, 2}, {3, 1, 1}, {1, 2, 1}, {2, 2, 2}}) {
     Strategy s = clipped(0.1);
@@ -85,7 +85,7 @@ TEST(GradientRules, EveryModelIsClippedSeparately) {
 }
 
 // A host whose batch 3 is not finite.
-struct Spoilt : JobHost {
+struct Spoiled : JobHost {
   using JobHost::JobHost;
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
             std::span<std::byte> out) override {
@@ -110,7 +110,7 @@ TEST(GradientRules, ANonFiniteBatchChangesNoState) {
         s.stages = stages;
         if (stages > 1) s.schedule = ScheduleKind::gpipe;
         if (adam) s.optimizer = AdamOptions{};
-        Spoilt host(job, 1);
+        Spoiled host(job, 1);
         Session session(program_of(job, s), thread_comms(s.ranks()), host);
         session.load(initial_state(job));
         session.run(0, 3);
@@ -124,7 +124,7 @@ TEST(GradientRules, ANonFiniteBatchChangesNoState) {
       }
 }
 
-// Powers of two: only what would be too small for a type has other bits.
+// The scale is a power of two, so only values that would underflow have other bits.
 TEST(LossScale, ChangesNoBit) {
   struct Layout {
     int stages, replicas, microbatches;
@@ -159,7 +159,7 @@ TEST(LossScale, ChangesNoBit) {
   }
 }
 
-// A host whose images are large, and so the first module's gradients.
+// A host whose images are large, and therefore the first module's gradients.
 struct Loud : JobHost {
   using JobHost::JobHost;
   void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
@@ -222,7 +222,7 @@ TEST(LossScale, GrowsToItsLimitAndNeverToInfinity) {
 TEST(LossScale, AModelWithNonFiniteGradientsHalvesOnlyItsOwn) {
   Job job = small_residual_job();
   job.seeds = {3, 8};
-  job.rates = {0.05, NAN};  // the second's weights are lost at once
+  job.rates = {0.05, NAN};  // the second model's weights are lost at once
   Strategy s = clipped(1e6);
   s.models = 2;
   s.gradients.loss_scale = LossScale{.initial = 4, .growth_interval = 2};
@@ -255,9 +255,9 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateAtDifferentTimesAreRefused) {
   Strategy s = clipped(1);
   s.stages = 2;
   const auto expect_refused = [&] { expect_error([&] { program_of(job, s); }, {"use one that flushes"}); };
-  s.schedule = ScheduleKind::pipedream;  // of two stages: both update in one unit,
+  s.schedule = ScheduleKind::pipedream;  // two stages: both update in one unit,
   EXPECT_NO_THROW(program_of(job, s));
-  s.lockstep = true;  // but not between the same barriers
+  s.lockstep = true;  // but between different barriers
   expect_refused();
   s.lockstep = false;
   s.schedule = ScheduleKind::dualpipe;

@@ -1,4 +1,4 @@
-// Lanes as threads: what they promise beside the right results.
+// Lanes as threads: what they guarantee in addition to correct results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,14 +28,16 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-/// Runs whatever a test wants run.
+/// Calls a function of the test.
 class Call final : public Op {
  public:
   explicit Call(std::function<void(const Launch&)> function) : function(std::move(function)) {}
   std::string_view name() const override { return "call"; }
   Types infer(std::span<const TensorType>) const override { return {}; }
-  Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only stands for a step"); }
-  Tensors vmap(const VmapArgs&) const override { no_rule(*this, "batch", "it only stands for a step"); }
+  Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only stands for an instruction"); }
+  Tensors vmap(const VmapArgs&) const override {
+    no_rule(*this, "vmap", "it only stands for an instruction");
+  }
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const std::function<void(const Launch&)> function;
@@ -52,14 +54,14 @@ const KernelTable& call_kernels() {
   return table;
 }
 
-void set_call(Instruction& step, std::function<void(const Launch&)> function) {
-  step.op = std::make_shared<Call>(std::move(function));
-  step.inputs.assign(step.reads.size(), {});
-  step.outputs.assign(step.writes.size(), {});
+void set_call(Instruction& instruction, std::function<void(const Launch&)> function) {
+  instruction.op = std::make_shared<Call>(std::move(function));
+  instruction.inputs.assign(instruction.reads.size(), {});
+  instruction.outputs.assign(instruction.writes.size(), {});
 }
 
 /// `A` and `C` on one lane, `B` on another between them.
-Program three_steps() {
+Program three_instructions() {
   ScheduleBuilder b;
   const MemberId x = b.value("x", 0), y = b.value("y", 0);
   b.add({.name = "A", .lane = b.lane(0), .writes = {x}, .tag = {.path = "net.first"}});
@@ -94,7 +96,7 @@ TEST(CpuBackend, AllocatesNothingWhileRunning) {
 
 TEST(CpuBackend, RunsMoreCommandsThanItsQueuesHold) {
   std::int64_t executed = 0, last = -1;
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   set_call(p.instructions[2], [&](const Launch& l) {
     ++executed;
@@ -106,24 +108,25 @@ TEST(CpuBackend, RunsMoreCommandsThanItsQueuesHold) {
   EXPECT_EQ(executed, 20'000);
 }
 
-// A unit longer than the queues, whose second lane starts with what the first does last.
+// A unit longer than the queues, whose second lane starts with the last result of the first.
 TEST(CpuBackend, RunsUnitsLongerThanItsQueues) {
   ScheduleBuilder b;
   const LaneId one = b.lane(0), two = b.lane(0, LaneKind::compute, 1);
   const MemberId x = b.value("x", 0);
-  constexpr int kSteps = 10'000;
-  for (int i = 0; i + 1 < kSteps; ++i) b.add({.name = fmt::format("one {}", i), .lane = one});
+  constexpr int kInstructions = 10'000;
+  for (int i = 0; i + 1 < kInstructions; ++i) b.add({.name = fmt::format("one {}", i), .lane = one});
   b.add({.name = "last", .lane = one, .writes = {x}});
-  for (int i = 0; i < kSteps; ++i) b.add({.name = fmt::format("two {}", i), .lane = two, .reads = {x}});
-  Rank rank(with_test_ops(planned(b.take())), idle_kernels(), {}, 3 * kSteps);
+  for (int i = 0; i < kInstructions; ++i)
+    b.add({.name = fmt::format("two {}", i), .lane = two, .reads = {x}});
+  Rank rank(with_test_ops(planned(b.take())), idle_kernels(), {}, 3 * kInstructions);
   run(rank.backend, 3);
-  EXPECT_EQ(rank.backend.timeline().spans.size(), at(3 * 2 * kSteps));
+  EXPECT_EQ(rank.backend.timeline().spans.size(), at(3 * 2 * kInstructions));
 }
 
-// Two stages that list what they receive, then much that needs it, and at the end what they send.
+// Two stages that first list what they receive, then many instructions that need it, and last what they send.
 TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenReceiveAndSend) {
   ScheduleBuilder b(2);
-  constexpr int kSteps = 10'000;
+  constexpr int kInstructions = 10'000;
   MemberId made[2], received[2];
   const std::int64_t channel[2] = {b.new_channel(), b.new_channel()};
   for (int d : {0, 1}) {
@@ -136,7 +139,7 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenReceiveAndSend) {
            .lane = b.lane(d, LaneKind::receive, 1 - d),
            .writes = {received[d]},
            .channel = channel[d]});
-    for (int i = 0; i < kSteps; ++i)
+    for (int i = 0; i < kInstructions; ++i)
       b.add({.name = fmt::format("use {} {}", d, i), .lane = b.lane(d), .reads = {received[d]}});
   }
   for (int d : {0, 1})
@@ -151,7 +154,7 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenReceiveAndSend) {
 }
 
 TEST(CpuBackend, AnErrorNamesRankBatchInstructionAndModule) {
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   std::atomic<int> after{0};
   set_call(p.instructions[1], [](const Launch& l) {
@@ -161,13 +164,13 @@ TEST(CpuBackend, AnErrorNamesRankBatchInstructionAndModule) {
   Rank rank(std::move(p), call_kernels(), {.rank = 7});
   expect_error([&] { run(rank.backend, 10); },
                {"rank 7", "batch 3", "'B'", "'net.second'", "the shapes do not match"});
-  EXPECT_EQ(after, 0) << "what waits for a failed step does not run";
+  EXPECT_EQ(after, 0) << "an instruction that waits for a failed one must not run";
 }
 
 TEST(CpuBackend, RunsAgainAfterAnError) {
   bool fail = true;
   std::atomic<int> executed{0};
-  Program p = three_steps();
+  Program p = three_instructions();
   set_call(p.instructions[0], [&](const Launch&) {
     if (fail) throw std::runtime_error("once");
   });
@@ -182,7 +185,7 @@ TEST(CpuBackend, RunsAgainAfterAnError) {
 }
 
 TEST(CpuBackend, ANonFiniteErrorKeepsItsTypeAndBatch) {
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   set_call(p.instructions[2], [](const Launch& l) {
     if (l.batch == 2) throw NonFinite("the loss is NaN", l.batch);
@@ -197,7 +200,7 @@ TEST(CpuBackend, ANonFiniteErrorKeepsItsTypeAndBatch) {
 }
 
 TEST(CpuBackend, StopFromAnotherThreadEndsTheRun) {
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions)
     set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); });
   Rank rank(std::move(p), call_kernels());
@@ -212,12 +215,12 @@ TEST(CpuBackend, StopFromAnotherThreadEndsTheRun) {
   stopper.join();
 }
 
-// A stage that fails does not leave its neighbors waiting for its transfers.
+// A failing stage does not leave its neighbors waiting for its transfers.
 TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
   const Program p = with_test_ops(planned(dualpipe(equal_stages(3))));
   const ThreadWorld world(3);
   std::vector<std::unique_ptr<Comm>> comms;
-  std::vector<std::vector<StepLog>> logs(3);
+  std::vector<std::vector<InstructionLog>> logs(3);
   std::vector<std::string> errors(3);
   std::vector<std::thread> threads;
   for (int k = 0; k < 3; ++k) comms.push_back(world.comm(k));
@@ -228,9 +231,9 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
       for (std::size_t s = 0; s < mine.instructions.size(); ++s) {
         const auto& op = static_cast<const TestOp&>(*mine.instructions[s].op);
         auto& log = logs[at(k)][s];
-        log.read.resize(op.step == "B1" ? 4 : 20);  // of its fifth batch B1 finds no room and throws
+        log.read.resize(op.instruction == "B1" ? 4 : 20);  // B1 finds no room for its fifth batch, and throws
         log.made.resize(20);
-        mine.instructions[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &log);
+        mine.instructions[s].op = std::make_shared<TestOp>(op.kind, op.instruction, op.peer, &log);
       }
       Rank rank(std::move(mine), test_kernels(),
                 {.rank = k, .stage = k, .stages = 3, .comm = comms[at(k)].get()});
@@ -247,12 +250,12 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
   for (int k : {0, 2}) {
     EXPECT_TRUE(errors[at(k)].starts_with("aborted")) << errors[at(k)];
     EXPECT_NE(errors[at(k)].find("'B1'"), std::string::npos)
-        << "the cause is told everywhere: " << errors[at(k)];
+        << "every stage must get the cause: " << errors[at(k)];
   }
 }
 
 TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions)
     set_call(s, [](const Launch&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
   Rank rank(std::move(p), call_kernels(), {}, 100);
@@ -260,29 +263,29 @@ TEST(CpuBackend, TimelineHoldsASpanForEveryExecution) {
   const Timeline t = rank.backend.timeline();
   ASSERT_EQ(t.spans.size(), 30u);
   for (const Span& s : t.spans) EXPECT_GE(s.end - s.begin, 200e-6);
-  const auto span = [&](InstructionId step, std::int64_t batch) {
+  const auto span = [&](InstructionId instruction, std::int64_t batch) {
     return *std::find_if(t.spans.begin(), t.spans.end(),
-                         [&](const Span& s) { return s.instruction == step && s.batch == batch; });
+                         [&](const Span& s) { return s.instruction == instruction && s.batch == batch; });
   };
   for (std::int64_t b = 0; b < 10; ++b) {
     EXPECT_LE(span(0, b).end, span(1, b).begin);
     EXPECT_LE(span(1, b).end, span(2, b).begin);
   }
   EXPECT_EQ(t.dropped, 0);
-  EXPECT_TRUE(rank.backend.timeline().spans.empty()) << "asked for again, only what is new";
+  EXPECT_TRUE(rank.backend.timeline().spans.empty()) << "a second call returns only new spans";
   EXPECT_GE(t.busy(0), 20 * 200e-6);
   EXPECT_GE(t.seconds(), 30 * 200e-6);
 }
 
 TEST(CpuBackend, TimelineCountsTheSpansThatDoNotFit) {
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   Rank rank(std::move(p), call_kernels(), {}, 4);
   run(rank.backend, 10);
   const Timeline t = rank.backend.timeline();
   EXPECT_GT(t.dropped, 0);
   EXPECT_EQ(std::ssize(t.spans) + t.dropped, 30);
-  EXPECT_EQ(rank.backend.timeline().dropped, 0) << "asked for again, only what is new";
+  EXPECT_EQ(rank.backend.timeline().dropped, 0) << "a second call returns only new spans";
 }
 
 // ---- memory that Programs share -------------------------------------------------------------------------
@@ -328,22 +331,22 @@ TEST(Executable, ProgramsThatShareMemoryContinueFromEachOthersState) {
   EXPECT_EQ(state(small), 5);
 
   Executable large(counting(1 << 20, 3, &seen_large), {}, memory, call_kernels());  // moves all arenas
-  EXPECT_EQ(state(large), 5) << "the state survives that its arena grows";
+  EXPECT_EQ(state(large), 5) << "the state must survive the growth of its arena";
   CpuBackend second(large, lanes);
   run(second, 4);
   large.settle(4);
   EXPECT_EQ(state(large), 9);
-  EXPECT_EQ(seen_large, 6) << "three batches old";
+  EXPECT_EQ(seen_large, 6) << "the state must be three batches old";
 
   run(first, 1);
   small.settle(1);
-  EXPECT_EQ(seen_small, 9) << "the smaller Program works at the new addresses";
+  EXPECT_EQ(seen_small, 9) << "the smaller Program must use the new addresses";
   EXPECT_EQ(state(small), 10);
 }
 
 TEST(Executable, BatchNumbersContinueFromRunToRun) {
   std::vector<std::int64_t> batches;
-  Program p = three_steps();
+  Program p = three_instructions();
   for (Instruction& s : p.instructions) set_call(s, [](const Launch&) {});
   set_call(p.instructions[2], [&](const Launch& l) { batches.push_back(l.batch); });
   Rank rank(std::move(p), call_kernels());

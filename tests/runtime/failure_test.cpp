@@ -1,4 +1,4 @@
-// What happens when something fails while a Program runs: every rank stops soon, and the message says where.
+// Failures while a Program runs: every rank stops soon, and the message names the place.
 #include <chrono>
 #include <cstring>
 
@@ -16,7 +16,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// Zeros, until one rank's request for one batch meets `fail`.
+// Supplies zeros; calls `fail` on one rank for one batch.
 class FailingHost final : public Host {
  public:
   FailingHost(int rank, std::int64_t batch, std::function<void(std::span<std::byte>)> fail,

@@ -1,4 +1,4 @@
-// What a Session asks of its host, and what it delivers.
+// What a Session requests from its host, and what it delivers.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -29,7 +29,7 @@ TEST(Host, OfTwoFunctionsCallsBoth) {
   expect_error([&] { FunctionHost(fill, {}); }, {"both of its functions"});
 }
 
-// Hosts know inputs by name, and may know them by another.
+// Hosts know inputs by name, and may use another name than the Program.
 TEST(Host, AnUnfilledInputIsNamed) {
   OneWeight model;
   Graph graph;
@@ -38,7 +38,7 @@ TEST(Host, AnUnfilledInputIsNamed) {
     trace.result("loss", sum(mul(model.w, trace.input("x", {DType::f32, {2}}))));
   }
   for (const std::string left_out : {"x", "lr"})
-    for (const int value : {0, 0xff, 0x5a}) {  // the last two could be what lay there
+    for (const int value : {0, 0xff, 0x5a}) {  // the last two could be leftovers in memory
       FunctionHost host(
           [&](const std::string& name, std::int64_t, std::span<std::byte> out) {
             if (name != left_out) std::memset(out.data(), value, out.size());
@@ -50,7 +50,7 @@ TEST(Host, AnUnfilledInputIsNamed) {
     }
 }
 
-// core/runtime/host.h promises it of every result.
+// core/runtime/host.h guarantees it for every result.
 TEST(Host, ResultsHaveAModelAxisEvenIfTheyUseNoModel) {
   OneWeight model;
   Graph graph;

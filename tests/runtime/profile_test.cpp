@@ -1,4 +1,4 @@
-// What steps cost: measured in a run as real as it can be on one thread.
+// The costs of instructions, measured in a run on one thread that is as real as possible.
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -17,7 +17,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// Every step finds the values that it finds in a real run, whatever stages and lanes there are.
+// Every instruction finds the values of a real run, whatever stages and lanes there are.
 TEST(TrialRun, GivesTheLossesOfARealRun) {
   Job job = small_residual_job();
   for (const Strategy& s :
@@ -44,7 +44,7 @@ class SlowHost final : public JobHost {
   }
 };
 
-const Instruction& input_step(const Program& p, const std::string& name) {
+const Instruction& input_instruction(const Program& p, const std::string& name) {
   return *std::find_if(p.instructions.begin(), p.instructions.end(), [&](const Instruction& s) {
     const auto* input = as<InputOp>(s);
     return input && input->input == name;
@@ -58,13 +58,13 @@ TEST(Profile, MeasuresComputationHostAndTransfers) {
   Profile profile;
   profile.measure(p, cpu_kernels(), host, initial_state(job));
   const Program costed = with_costs(p, profile);
-  EXPECT_GE(input_step(costed, "images").cost.seconds, 2e-3);
-  EXPECT_LT(input_step(costed, "labels").cost.seconds, 2e-3);
+  EXPECT_GE(input_instruction(costed, "images").cost.seconds, 2e-3);
+  EXPECT_LT(input_instruction(costed, "labels").cost.seconds, 2e-3);
   for (InstructionId s = 0; s < static_cast<InstructionId>(costed.instructions.size()); ++s) {
-    const Instruction& step = costed.instruction(s);
+    const Instruction& instruction = costed.instruction(s);
     const LaneKind kind = costed.lane_of(s).kind;
     if (kind != LaneKind::compute && kind != LaneKind::receive) continue;
-    EXPECT_GT(step.cost.seconds, 0) << step.name;
+    EXPECT_GT(instruction.cost.seconds, 0) << instruction.name;
   }
 }
 
@@ -82,7 +82,7 @@ TEST(Profile, RoundTripsAndRefusesUnknownInstructions) {
   job.batch_size = 16;
   const Program larger = program_of(job, {});
   for (const char* name : {"images", "labels"})
-    EXPECT_THROW(read.seconds(input_step(larger, name), 1), Error);
+    EXPECT_THROW(read.seconds(input_instruction(larger, name), 1), Error);
   EXPECT_THROW(with_costs(larger, read), Error);
 }
 

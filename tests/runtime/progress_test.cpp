@@ -1,4 +1,4 @@
-// Waiting for a counter: nobody is missed, and nobody is woken in vain.
+// Waiting for a counter: no waiter is forgotten, and none is woken too early.
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
@@ -43,7 +43,7 @@ TEST(Progress, StopEndsTheWait) {
   EXPECT_EQ(p.value(), 0u);
 }
 
-// A waiter that asks for the end sleeps through everything before it.
+// A waiter for the last value sleeps through everything before it.
 TEST(Progress, AWaiterIsNotWokenBeforeItsTarget) {
   constexpr int kSteps = 500;
   Progress p;
@@ -60,10 +60,10 @@ TEST(Progress, AWaiterIsNotWokenBeforeItsTarget) {
     p.advance_to(static_cast<std::uint64_t>(i));
   }
   waiter.join();
-  EXPECT_LT(switches, kSteps / 10) << "times that the waiter went to sleep";
+  EXPECT_LT(switches, kSteps / 10) << "the waiter went to sleep too often";
 }
 
-// Several waiters with targets of their own, and one who advances in irregular steps: a missed wake-up hangs.
+// Several waiters have their own targets, and one thread advances in irregular steps: a missed wake-up hangs.
 TEST(Progress, NoWaiterIsForgotten) {
   auto rng = generator("progress");
   for (int round = 0; round < 200; ++round) {

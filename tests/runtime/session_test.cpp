@@ -1,4 +1,4 @@
-// Several Programs in one Session: they take turns on the same state, memory and lanes.
+// Several Programs in one Session take turns on the same state, memory, and lanes.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -44,7 +44,7 @@ std::vector<std::vector<double>> evaluated_between_runs(const Job& job, const Se
   const int evaluate = session.add(build(forward, for_evaluation(s)), evaluation);
   std::vector<std::vector<double>> losses;
   for (int round = 0; round < 3; ++round) {
-    session.run(100 * round, 2, evaluate);  // on samples of their own
+    session.run(100 * round, 2, evaluate);  // on other samples
     for (int b = 0; b < 2; ++b)
       losses.push_back(evaluation.losses.at(static_cast<std::size_t>(100 * round + b)));
     if (round < 2) session.run(5 * round, 5);
@@ -68,7 +68,7 @@ TEST(Session, EvaluationSeesTheStateThatTrainingLeft) {
   }
 }
 
-// Training and evaluation in a Session of their own each, the state carried over, give the same bits.
+// Training and evaluation in separate Sessions, with the state copied between them, give the same bits.
 TEST(Session, SharedStateEqualsCopiedState) {
   const Job job = small_residual_job();
   for (ScheduleKind schedule : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
@@ -104,13 +104,13 @@ Job batch_norm_job() {
   return job;
 }
 
-// The losses of two evaluated batches, by a Session that holds `state`.
+// The losses of two evaluated batches in a Session that holds `state`.
 std::vector<std::vector<double>> evaluated(Session& session, int program, const JobHost& host) {
   session.run(0, 2, program);
   return host.losses;
 }
 
-// Each replica gathers statistics of its own; what is evaluated is the network that `state` returns.
+// Each replica gathers its own statistics; evaluation uses the network that `state` returns.
 TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   const Job job = batch_norm_job();
   Job evaluation_job = job;
@@ -146,7 +146,7 @@ TEST(Session, BudgetCoversAllProgramsTogether) {
   s.optimizer = SgdOptions{.momentum = 0.9};
   JobHost host(job, 1);
   const Program training = program_of(job, s);
-  // Less state than training, more work: its own peak is within what both need.
+  // It has less state than training but more work: its own peak is below what both need together.
   const Program evaluation = build(trace_job(job, 16 * job.batch_size), for_evaluation(s));
   const auto needs = [&](std::int64_t budget) {
     Session session(training, thread_comms(training.ranks()), host, {.memory_budget = budget});
@@ -160,7 +160,7 @@ TEST(Session, BudgetCoversAllProgramsTogether) {
   EXPECT_THROW(needs(both - 1), Error);
 }
 
-// Loaded with one state and run, twice.
+// Loads one state and runs, twice.
 void expect_repeats(const Job& job, const Strategy& s) {
   JobHost host(job, s.microbatches);
   Session session(program_of(job, s), thread_comms(s.ranks()), host, {.poison = true});
@@ -200,7 +200,7 @@ TEST(Session, TwoRunsFromTheSameStateGiveTheSameBits) {
           }
 }
 
-// A transfer ends on no rank before it has begun on the other: the ranks' spans are on one clock.
+// A transfer ends on no rank before it begins on the other: the ranks' spans share a clock.
 TEST(Session, TimelinesOfAllRanksShareAClock) {
   const Job job = small_residual_job();
   Strategy s;
@@ -212,8 +212,8 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
   session.run(0, 20);
   std::map<std::pair<std::int64_t, std::int64_t>, std::pair<Span, Span>> transfers;  // send, receive
   for (const Span& span : session.timeline().spans) {
-    const Instruction& step = program.instruction(span.instruction);
-    auto& ends = transfers[{step.channel, span.batch}];
+    const Instruction& instruction = program.instruction(span.instruction);
+    auto& ends = transfers[{instruction.channel, span.batch}];
     if (program.lane_of(span.instruction).kind == LaneKind::send) ends.first = span;
     if (program.lane_of(span.instruction).kind == LaneKind::receive) ends.second = span;
   }
@@ -239,7 +239,7 @@ TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   expect_error([&] { session.run(0, 1, 1); }, {"no Program 1"});
 }
 
-// Also where what does not fit comes last, on another stage.
+// Also if the misfit comes last, on another stage.
 TEST(Session, ARefusedLoadChangesNothing) {
   const Job job = small_residual_job();
   Strategy s;
@@ -282,7 +282,7 @@ TEST(Session, TheNumberAndMemoryOfADroppedProgramAreReused) {
   EXPECT_EQ(first + 1, second);
   session.run(0, 2);
   session.run(0, 2, second);
-  session.drop(0);  // what it says of states stays
+  session.drop(0);  // what it declares of states stays
   session.run(0, 2, second);
   EXPECT_EQ(initial_state(job).size(), session.state().size());
 }
@@ -348,7 +348,7 @@ TEST(Session, ModelLoadsTheTrainedState) {
   session.run(0, 2);
   const auto trained = session.state();
   const auto model = job.model();
-  model->load(trained);  // with the optimizer's state, which is none of the model's
+  model->load(trained);  // includes the optimizer's state, which the model does not have
   for (const auto& [path, tensor] : model->state())
     EXPECT_EQ(tensor.values(), trained.at(path).values()) << path;
 }

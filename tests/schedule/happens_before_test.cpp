@@ -1,4 +1,4 @@
-// What precedes what, against a search through the unrolled Program.
+// HappensBefore agrees with a search through the unrolled Program.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -16,22 +16,22 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// For every execution, steps · unit + step, whether it follows `from` of unit 0.
+// For every execution, index instructions · unit + instruction, whether it follows `from` of unit 0.
 std::vector<char> followers(const Program& p, InstructionId from, int units) {
   const auto n = static_cast<std::int64_t>(p.instructions.size());
   std::vector<char> follows(at(n * units), 0);
-  std::vector<std::int64_t> last_on(p.lanes.size(), -1);  // on each lane the execution before
+  std::vector<std::int64_t> last_on(p.lanes.size(), -1);  // the previous execution on each lane
   for (std::int64_t i = 0; i < n * units; ++i) {
-    const Instruction& step = p.instructions[at(i % n)];
+    const Instruction& instruction = p.instructions[at(i % n)];
     const auto is_after = [&](std::int64_t before) {
       return before == from || (before >= 0 && follows[at(before)]);
     };
-    bool after = is_after(last_on[at(step.lane)]);
-    for (const Wait& w : step.waits)
+    bool after = is_after(last_on[at(instruction.lane)]);
+    for (const Wait& w : instruction.waits)
       if (const std::int64_t awaited = (i / n - w.back) * n + w.instruction; awaited >= 0)
         after = after || is_after(awaited);
     follows[at(i)] = after && i != from;
-    last_on[at(step.lane)] = i;
+    last_on[at(instruction.lane)] = i;
   }
   return follows;
 }
@@ -59,11 +59,11 @@ TEST(HappensBefore, NothingPrecedesAnEarlierExecution) {
   b.add({.name = "A", .lane = b.lane(0)});
   b.add({.name = "B", .lane = b.lane(0, LaneKind::compute, 1)});
   const HappensBefore order(b.program());
-  EXPECT_TRUE(order.precedes(0, 0, 1)) << "a lane works in order";
-  EXPECT_FALSE(order.precedes(0, 0, 0)) << "no step precedes itself";
+  EXPECT_TRUE(order.precedes(0, 0, 1)) << "a lane runs in order";
+  EXPECT_FALSE(order.precedes(0, 0, 0)) << "no execution precedes itself";
   EXPECT_FALSE(order.precedes(0, 0, -1));
   for (int units = 0; units < 5; ++units)
-    EXPECT_FALSE(order.precedes(0, 1, units)) << "lanes that nothing connects";
+    EXPECT_FALSE(order.precedes(0, 1, units)) << "nothing connects these lanes";
   EXPECT_EQ(order.first_after(0, b.lane(0, LaneKind::compute, 1)), HappensBefore::kNever);
 }
 

@@ -1,4 +1,5 @@
-// Graphs as steps: where what a node makes lies, and what becomes of nodes that need no step.
+// Graphs as instructions: where the outputs of a node lie, and what becomes of nodes that need no
+// instruction.
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ Program lowered(const Graph& g) {
   return p;
 }
 
-// A graph that assigns to state `w` what `op` makes of an input.
+// A graph that assigns `op` of an input to state `w`.
 Graph assigning(OpPtr op, std::int64_t channel) {
   Graph g;
   const StateId w = g.add_state({"w", kType});
@@ -56,7 +57,7 @@ TEST(Lower, AnAssignedValueIsComputedInTheState) {
   EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"pointwise"}));
 }
 
-// It is made beside the other values of its group, so that a copy brings it to the state.
+// The value lies next to the other values of its group, so a copy brings it to the state.
 TEST(Lower, AReducedValueIsCopiedToTheState) {
   const Program p = lowered(assigning(std::make_shared<AllReduceOp>(2), 0));
   EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"assign"}));

@@ -1,4 +1,4 @@
-// Memory: what shares bytes, what it adds up to, and that nothing is overwritten too early.
+// Memory: which values share bytes, how much it is in all, and that nothing is overwritten too early.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TEST(Placement, ChainReusesMemory) {
     before = x;
   }
   const Program p = planned(b.take());
-  EXPECT_EQ(p.memory[0].work, 2 * align_up(1000)) << "a step's input and its output";
+  EXPECT_EQ(p.memory[0].work, 2 * align_up(1000)) << "an instruction's input and output";
   EXPECT_EQ(p.memory[0].live_peak, p.memory[0].work);
   EXPECT_EQ(planned_peak(p, 0), p.memory[0].work);
 }
@@ -87,7 +87,7 @@ TEST(Placement, ValueReadOnAnotherLaneLivesUntilThatReadIsAwaited) {
   EXPECT_EQ(p.blocks[at(find_block(p, "x"))].end, 3);
   EXPECT_EQ(block_named(const_cast<Program&>(p), "z").offsets,
             block_named(const_cast<Program&>(p), "x").offsets)
-      << "z may lie where x was";
+      << "z may reuse the place of x";
   EXPECT_EQ(p.memory[0].live_peak, 128);
 }
 
@@ -97,7 +97,7 @@ TEST(Placement, AllProgramsShareTheAddressesOfState) {
     for (const StateBlock& s : p.states) offsets.push_back(p.blocks[at(s.block)].offsets);
     return offsets;
   };
-  const auto pipeline = [](int ages) {  // three states, of which the second is read `ages` batches back
+  const auto pipeline = [](int ages) {  // three states; the second is read `ages` batches back
     ScheduleBuilder b;
     for (int i = 0; i < 3; ++i) {
       const BlockId w = b.state(fmt::format("w{}", i), 0, 100);
@@ -148,7 +148,7 @@ TEST(Placement, LiveBytesOfGPipeAreItsActivations) {
   EXPECT_EQ(p.memory[0].live_peak, m * 6400 + 64) << "all micro-batches' activations and the first gradient";
 }
 
-// A rank sees of its own memory what the global Program says of it.
+// For a rank's own memory, its Program and the global Program agree.
 TEST(Placement, LiveBytesOfAStageEqualThoseInTheWholeProgram) {
   for (const Program& whole :
        {planned(dualpipe(equal_stages(3))), planned(one_f_one_b(equal_stages(3, {}, 4))),
@@ -164,7 +164,7 @@ TEST(Placement, LiveBytesOfAStageEqualThoseInTheWholeProgram) {
 
 // ---- random Programs -----------------------------------------------------------------------------------
 
-// Waits that nobody asked for are needed, each of them.
+// Every derived wait is needed.
 void expect_derived_waits_needed(const Program& schedule, const Program& plan, std::mt19937_64& rng) {
   std::vector<std::pair<std::size_t, Wait>> derived;
   for (std::size_t s = 0; s < plan.instructions.size(); ++s)
@@ -225,20 +225,23 @@ TEST(RandomPrograms, GiveTheResultsOfASequentialLoop) {
   }
 }
 
-// Changes a planned Program at one place, for better or worse.
+// Changes a planned Program at one place, to a correct or an incorrect one.
 void disturb(Program& p, std::mt19937_64& rng) {
-  Instruction& step = p.instructions[at(draw_int(rng, 0, static_cast<int>(p.instructions.size()) - 1))];
-  const bool waits = !step.waits.empty();
+  Instruction& instruction =
+      p.instructions[at(draw_int(rng, 0, static_cast<int>(p.instructions.size()) - 1))];
+  const bool waits = !instruction.waits.empty();
   switch (draw_int(rng, 0, 4)) {
     case 0:
       if (waits)
-        step.waits.erase(step.waits.begin() + draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1));
+        instruction.waits.erase(instruction.waits.begin() +
+                                draw_int(rng, 0, static_cast<int>(instruction.waits.size()) - 1));
       break;
     case 1:
-      if (waits) ++step.waits[at(draw_int(rng, 0, static_cast<int>(step.waits.size()) - 1))].back;
+      if (waits)
+        ++instruction.waits[at(draw_int(rng, 0, static_cast<int>(instruction.waits.size()) - 1))].back;
       break;
-    case 2: step.in_place = !step.in_place; break;
-    default: {  // a block somewhere else in its arena
+    case 2: instruction.in_place = !instruction.in_place; break;
+    default: {  // moves a block in its arena
       if (p.blocks.empty()) return;
       const int last = static_cast<int>(p.blocks.size()) - 1;
       MemoryBlock &one = p.blocks[at(draw_int(rng, 0, last))], &other = p.blocks[at(draw_int(rng, 0, last))];

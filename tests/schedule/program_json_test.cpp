@@ -1,4 +1,4 @@
-// Programs as JSON: schedules written by hand, and Programs written out and read back.
+// Programs as JSON: schedules written by hand, and Programs that are written and read back.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ namespace {
 void expect_refused(const std::string& text, const std::vector<std::string>& words) {
   expect_error([&] { schedule_from_json(text); }, words);
 }
-std::string one_lane(const std::string& steps, const std::string& rest = "") {
-  return R"({"lanes": [{}], )" + rest + R"("instructions": [)" + steps + "]}";
+std::string one_lane(const std::string& instructions, const std::string& rest = "") {
+  return R"({"lanes": [{}], )" + rest + R"("instructions": [)" + instructions + "]}";
 }
 
 TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
@@ -141,7 +141,7 @@ TEST(ProgramJson, RefusesAKeyGivenTwice) {
   expect_refused(one_lane(R"({"name": "A", "lag": 1, "lag": 2})"), {"\"lag\" is given twice"});
   expect_refused(one_lane(R"({"name": "A"})", R"("states": {"w": {}, "w": {}},)"), {"\"w\" is given twice"});
   EXPECT_NO_THROW(schedule_from_json(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})")))
-      << "in two objects";
+      << "the same key may be in two objects";
 }
 
 TEST(ProgramJson, RefusesNumbersOutOfRange) {
@@ -176,7 +176,7 @@ TEST(ProgramJson, RefusesNumbersOutOfRange) {
                  {"\"others_rate\" is ", "1e-09 to 1e+09"});
 }
 
-// The largest numbers that are accepted overflow nowhere.
+// The largest accepted numbers overflow nowhere.
 TEST(ProgramJson, PlansTheLargestNumbersItAccepts) {
   const Program p = planned(schedule_from_json(
       one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "lag": 9999, "reads": ["a"]})",
@@ -187,7 +187,7 @@ TEST(ProgramJson, PlansTheLargestNumbersItAccepts) {
   EXPECT_NO_THROW(verify(p));
 }
 
-// Written out and read back, a Program is the same one: the same plan follows from it.
+// After a round trip a Program is the same: the same plan follows from it.
 void expect_round_trip(const Program& schedule) {
   const Program plan = planned(schedule);
   const std::string text = to_json(plan);

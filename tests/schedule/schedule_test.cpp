@@ -1,4 +1,4 @@
-// The known schedules as Programs: what the design's table says of them, planned, proved and executed.
+// The known schedules as Programs: they match the design's table, and are planned, proved, and executed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr int kMaxStages = 5;
 constexpr std::int64_t kMaxBatches = 17;
-// A row of the table: on stage k of N, F reads what batch b − forward assigned, B what b − backward did, and
-// `versions` of the weights are held.
+// A row of the table. On stage k of N, F reads what batch b − forward assigned, B reads what batch b −
+// backward assigned, and the stage holds `versions` of the weights.
 struct Row {
   std::string name;
   std::function<Program(int stages)> make;
@@ -90,21 +90,21 @@ TEST_P(KnownSchedule, HoldsTheWeightVersionsOfTheTable) {
   }
 }
 
-// Which version each step read is told from the bytes that it found in the weights' memory.
+// The bytes in the weights' memory identify the version that each instruction read.
 void expect_versions_read(const Row& row, int n, const Program& p, const Evaluation& oracle,
                           const Record& got, std::int64_t batches) {
   int reads = 0;
   for (std::size_t s = 0; s < p.instructions.size(); ++s) {
-    const Instruction& step = p.instructions[s];
-    if (step.tag.phase == Phase::update) continue;
-    const int k = p.lanes[at(step.lane)].device;
-    const int age = step.tag.phase == Phase::forward ? row.forward(n, k) : row.backward(n, k);
-    for (std::size_t i = 0; i < step.reads.size(); ++i) {
-      if (!is_state(p, step.reads[i])) continue;
-      const BlockId block = p.members[at(step.reads[i])].block;
+    const Instruction& instruction = p.instructions[s];
+    if (instruction.tag.phase == Phase::update) continue;
+    const int k = p.lanes[at(instruction.lane)].device;
+    const int age = instruction.tag.phase == Phase::forward ? row.forward(n, k) : row.backward(n, k);
+    for (std::size_t i = 0; i < instruction.reads.size(); ++i) {
+      if (!is_state(p, instruction.reads[i])) continue;
+      const BlockId block = p.members[at(instruction.reads[i])].block;
       for (std::int64_t b = 0; b < batches; ++b, ++reads)
         EXPECT_EQ(oracle.version(block, got.read[s][at(b)][i]), std::max<std::int64_t>(0, b - age + 1))
-            << step.name << " of batch " << b << " reads " << p.blocks[at(block)].name << ", " << n
+            << instruction.name << " of batch " << b << " reads " << p.blocks[at(block)].name << ", " << n
             << " stages";
     }
   }
@@ -120,13 +120,13 @@ TEST_P(KnownSchedule, ExecutesWithTheVersionsAndResultsOfASequentialLoop) {
       const Record got = cpu.run(batches);
       const Evaluation oracle(p, batches);
       ASSERT_EQ(got.made, oracle.record().made);
-      EXPECT_EQ(got.states, oracle.record().states) << "the current version is version 0 when drained";
+      EXPECT_EQ(got.states, oracle.record().states) << "after a drained run the current version is version 0";
       expect_versions_read(GetParam(), n, p, oracle, got, batches);
     }
   }
 }
 
-// Is there a version younger than the one that the step reads?
+// Whether a version exists that is younger than the one that the instruction reads.
 bool can_read_younger(Program p, InstructionId s, MemberId m) {
   p.members.push_back(p.members[at(m)]);
   ++p.members.back().shift;
@@ -140,11 +140,11 @@ bool can_read_younger(Program p, InstructionId s, MemberId m) {
   }
 }
 
-// Where a schedule does not read old weights by choice, the table's ages are of the newest that exist.
+// If a schedule does not choose to read old weights, the table gives the ages of the newest that exist.
 TEST(ScheduleTable, NamesTheNewestWeightsThatExist) {
   for (const Row& row : table()) {
     if (row.name == "double_buffered" || row.name == "vertical_sync") continue;
-    const bool stash = row.name.starts_with("PipeDream");  // B takes what F took
+    const bool stash = row.name.starts_with("PipeDream");  // B uses the version that F used
     for (int n = 1; n <= kMaxStages; ++n) {
       const Program p = row.make(n);
       for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
@@ -178,8 +178,8 @@ TEST(PipeDream, HoldsTheActivationsOfAllBatchesInFlight) {
   }
 }
 
-// Micro-batches are unrolled, so what a stage holds is counted in places: how many different ones its
-// activations are given.
+// Micro-batches are unrolled, so the number of held activations is the number of different places of a
+// stage's activations.
 int activation_places(const Program& p, int stage) {
   std::set<std::int64_t> offsets;
   for (const MemoryBlock& b : p.blocks)
@@ -212,7 +212,7 @@ TEST(MuTwo, LifetimesOfTheModelAheadWrapAroundTheUnit) {
   const Program p = planned(mu_two(equal_stages(3)));
   const auto n = static_cast<std::int64_t>(p.instructions.size());
   const MemoryBlock& ahead = p.blocks[at(find_block(p, "a1.2"))];
-  EXPECT_GT(ahead.end / n, ahead.begin / n) << "made in one unit, used in the next";
+  EXPECT_GT(ahead.end / n, ahead.begin / n) << "one unit makes it, the next one uses it";
   EXPECT_EQ(ahead.slots, 1);
   const MemoryBlock& other = p.blocks[at(find_block(p, "a2.2"))];
   EXPECT_EQ(other.end / n, other.begin / n);

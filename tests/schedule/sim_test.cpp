@@ -1,4 +1,4 @@
-// The simulator against the papers' formulas, against closed forms, and against what is executed.
+// The simulator against the papers' formulas, against closed forms, and against execution.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,15 +32,15 @@ double makespan(const Program& schedule, std::int64_t batches = 1) {
   return simulate(planned(schedule), batches).seconds();
 }
 
-const Span& span_of(const Timeline& t, const std::string& step, std::int64_t batch = 0) {
+const Span& span_of(const Timeline& t, const std::string& instruction, std::int64_t batch = 0) {
   for (const Span& s : t.spans)
-    if (t.instruction_names[at(s.instruction)] == step && s.batch == batch) return s;
-  throw Error(fmt::format("'{}' of batch {} did not run", step, batch));
+    if (t.instruction_names[at(s.instruction)] == instruction && s.batch == batch) return s;
+  throw Error(fmt::format("'{}' of batch {} did not run", instruction, batch));
 }
 
 // ---- LIBRA -----------------------------------------------------------------------------------------------
 
-// LIBRA §III: K groups with computation b_i and communication c_i, the latter on r_i threads.
+// LIBRA §III: K groups with computation b_i and communication c_i, which runs on r_i threads.
 struct Overlap {
   double alpha1 = 1, alpha2 = 0, startup = 0;
   double p1 = 1, p2 = 0.5, p3 = 0.01;  // γ of p, overlapped
@@ -137,14 +137,15 @@ TEST(Libra, BackwardTimeFollowsTheStageRecursion) {
   }
 }
 
-// A communication of 4 s alone, 6 s beside computations, which it slows to 3/4; 3 s of computation beside it.
+// A communication takes 4 s alone and 6 s beside computations, which it slows to 3/4; 3 s of computation run
+// beside it.
 TEST(Libra, FullyOverlappedTasksTakeTheirOverlappedTime) {
   ScheduleBuilder b;
   b.add({.name = "B", .lane = b.lane(0), .cost = {3}});
   b.add({.name = "C", .lane = b.lane(0, LaneKind::collective), .cost = {4, 4.0 / 6, 0.75}});
   const Timeline t = simulate(planned(b.take()), 1);
   EXPECT_DOUBLE_EQ(span_of(t, "B").end, 4) << "3 s at rate 3/4";
-  EXPECT_DOUBLE_EQ(span_of(t, "C").end, 4 + (4 - 4 * (4.0 / 6))) << "4/6 of it beside B, the rest alone";
+  EXPECT_DOUBLE_EQ(span_of(t, "C").end, 4 + (4 - 4 * (4.0 / 6))) << "4/6 of it run beside B, the rest alone";
 }
 
 TEST(CoRun, ConcurrentComputationsShareTheDevice) {
@@ -197,7 +198,8 @@ std::vector<double> ticks(const Timeline& t, const std::string& barrier, std::in
   return result;
 }
 
-// What one unit of lockstep DualPipe takes: the slowest stage's, F and B side by side but on the last stage.
+// The duration of one unit of lockstep DualPipe: that of the slowest stage, with F and B at once except on
+// the last stage.
 double dualpipe_unit(const Pipeline& p, std::int64_t unit, std::int64_t batches) {
   const int n = p.size();
   double longest = 0;
@@ -241,7 +243,8 @@ TEST(DualPipe, EqualStagesHaveNoOverlapOnTheLastOne) {
         Pipeline p = equal_stages(n, {.forward = 1, .backward = 1.5});
         p.corun = rho;
         p.barriers = barriers;
-        EXPECT_NEAR(makespan(dualpipe(p), 16), (16 + n - 1) * 2.5, 1e-9) << "its F and B are of one batch";
+        EXPECT_NEAR(makespan(dualpipe(p), 16), (16 + n - 1) * 2.5, 1e-9)
+            << "F and B of the last stage belong to one batch";
       }
 }
 
@@ -257,8 +260,8 @@ TEST(PipeDream, LockstepPeriodIsTwiceTheLonger) {
   }
 }
 
-// Without barriers, balanced 1F1B with free hops has DualPipe's throughput where F and B gain nothing side by
-// side.
+// Without barriers, balanced 1F1B with free hops has DualPipe's throughput if F and B gain nothing by running
+// at once.
 TEST(PipeDream, AsynchronousPeriodIsForwardPlusBackward) {
   for (int n = 1; n <= 5; ++n) {
     const Timeline t = simulate(planned(pipedream(equal_stages(n, {.forward = 1, .backward = 2}))), 40);
@@ -273,7 +276,7 @@ TEST(Simulator, EndsOfATransferStartAndEndTogether) {
   const MemberId x = b.value("x", 0), y = b.value("y", 1);
   b.add({.name = "make", .lane = b.lane(0), .writes = {x}, .cost = {1}});
   b.transfer("x", x, y, 0, 2);
-  b.instruction(1).cost.seconds = 0.5;  // the receiver says 2
+  b.instruction(1).cost.seconds = 0.5;  // the receiver's estimate is 2
   b.add({.name = "before", .lane = b.lane(1, LaneKind::compute), .cost = {3}});
   b.instruction(2).waits.push_back({3, 1});
   b.add({.name = "use", .lane = b.lane(1), .reads = {y}, .cost = {1}});
@@ -299,7 +302,7 @@ TEST(Simulator, TransferWaitsForBothEnds) {
   }
 }
 
-// In warm-up and drain a barrier without a batch holds nobody up, simulated as executed.
+// In warm-up and drain a barrier without a batch delays no stage, in simulation and in execution.
 TEST(Simulator, AnInactiveBarrierDoesNotWait) {
   ScheduleBuilder b(2);
   const std::int64_t channel = b.new_channel();
@@ -369,7 +372,7 @@ TEST(Simulator, RefusesADeadlock) {
   b.transfer("x", b.value("x", 0), b.value("y", 1), 0, 1);
   Program p = b.take();
   std::swap(p.instructions[0].lag, p.instructions[1].lag);
-  p.instructions[1].lag = p.max_lag = 1;  // the other end never comes while this one waits
+  p.instructions[1].lag = p.max_lag = 1;  // the other end never arrives while this one waits
   SimBackend sim(p);
   EXPECT_THROW(run(sim, 1), Error);
 }

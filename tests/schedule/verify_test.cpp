@@ -1,4 +1,4 @@
-// Planted faults: what the verifier must refuse, naming the steps concerned.
+// Planted faults: the verifier must refuse them and name the instructions concerned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string refusal(const Program& p) {
   return message_of([&] { verify(p); });
 }
 
-// A fault planted into a correct Program, and what the refusal has to mention.
+// A fault planted in a correct Program, and the words that the refusal must contain.
 struct Fault {
   std::string name;
   Program program;  // planned, correct
@@ -54,7 +54,7 @@ Program swapping() {
   return planned(b.take());
 }
 
-// Two gradients side by side, reduced together where they are; an unused state; a reader beside an in-place
+// Two gradients next to each other, reduced together in place; an unused state; a reader beside an in-place
 // op.
 Program reducing() {
   ScheduleBuilder b;
@@ -89,19 +89,21 @@ Program reducing() {
 
 // ---- ways to break them --------------------------------------------------------------------------------
 
-void drop_waits(Program& p, const std::string& step, const std::string& awaited) {
-  const auto removed = std::erase_if(step_named(p, step).waits,
-                                     [&](const Wait& w) { return w.instruction == find_step(p, awaited); });
-  ASSERT_GT(removed, 0u) << step << " does not wait for " << awaited;
+void drop_waits(Program& p, const std::string& instruction, const std::string& awaited) {
+  const auto removed = std::erase_if(instruction_named(p, instruction).waits, [&](const Wait& w) {
+    return w.instruction == find_instruction(p, awaited);
+  });
+  ASSERT_GT(removed, 0u) << instruction << " does not wait for " << awaited;
 }
-Wait& wait_of(Program& p, const std::string& step, const std::string& awaited) {
-  for (Wait& w : step_named(p, step).waits)
-    if (w.instruction == find_step(p, awaited)) return w;
-  throw Error(fmt::format("{} does not wait for {}", step, awaited));
+Wait& wait_of(Program& p, const std::string& instruction, const std::string& awaited) {
+  for (Wait& w : instruction_named(p, instruction).waits)
+    if (w.instruction == find_instruction(p, awaited)) return w;
+  throw Error(fmt::format("{} does not wait for {}", instruction, awaited));
 }
-// Waits for something else instead, as many units back.
-void redirect(Program& p, const std::string& step, const std::string& awaited, const std::string& instead) {
-  wait_of(p, step, awaited).instruction = find_step(p, instead);
+// Replaces a wait by a wait for another instruction, in the same unit.
+void redirect(Program& p, const std::string& instruction, const std::string& awaited,
+              const std::string& instead) {
+  wait_of(p, instruction, awaited).instruction = find_instruction(p, instead);
 }
 void move_onto(Program& p, const std::string& block, const std::string& onto) {
   block_named(p, block).offsets = block_named(p, onto).offsets;
@@ -121,7 +123,7 @@ std::vector<Fault> waits_of_a_pipeline() {
        dualpipe3(),
        [](Program& p) { ++wait_of(p, "F1", "receive y0").back; },
        {"'F1'", "'receive y0'"}},
-      {"WaitForAnEarlierStepOfTheLane",
+      {"WaitForAnEarlierInstructionOfTheLane",
        dualpipe3(),
        [](Program& p) {
          redirect(p, "send y0", "F0", "U0");
@@ -209,7 +211,10 @@ std::vector<Fault> races_of_swaps() {
        swapping(),
        [](Program& p) { move_onto(p, "hc", "ha"); },
        {"'out c'", "'in a'"}},
-      {"TwoOutputsOfOneStepAtOneAddress", swapping(), [](Program& p) { move_onto(p, "c", "a"); }, {"'F'"}},
+      {"TwoOutputsOfOneInstructionAtOneAddress",
+       swapping(),
+       [](Program& p) { move_onto(p, "c", "a"); },
+       {"'F'"}},
       {"BlockBeyondTheArena",
        swapping(),
        [](Program& p) { block_named(p, "y").offsets[0] = p.memory[0].work; },
@@ -235,9 +240,9 @@ std::vector<Fault> races_of_a_reduction() {
        reducing(),
        [](Program& p) { drop_waits(p, "relu", "monitor"); },
        {"race", "'monitor'", "'relu'"}},
-      {"InPlaceByAStepThatMayNot",
+      {"InPlaceByAnInstructionThatMayNot",
        reducing(),
-       [](Program& p) { step_named(p, "relu").in_place = false; },
+       [](Program& p) { instruction_named(p, "relu").in_place = false; },
        {"race", "'relu'", "in place"}},
       {"InPlaceNextToItsInput",
        reducing(),
@@ -335,7 +340,7 @@ Program crossing() {
 }
 
 void swap_channels(Program& p, const std::string& one, const std::string& other) {
-  std::swap(step_named(p, one).channel, step_named(p, other).channel);
+  std::swap(instruction_named(p, one).channel, instruction_named(p, other).channel);
 }
 
 std::vector<Fault> wrong_transfers() {
@@ -346,17 +351,19 @@ std::vector<Fault> wrong_transfers() {
        {"deadlock", "'send a'", "'receive a'"}},
       {"MissingEnd",
        exchanging(),
-       [](Program& p) { step_named(p, "receive b").channel = -1; },
+       [](Program& p) { instruction_named(p, "receive b").channel = -1; },
        {"missing end", "'receive b'"}},
       {"TransferWithItself",
        exchanging(),
-       [](Program& p) { step_named(p, "receive b").channel = 99, step_named(p, "send b").channel = 98; },
+       [](Program& p) {
+         instruction_named(p, "receive b").channel = 99, instruction_named(p, "send b").channel = 98;
+       },
        {"missing end", "b'"}},
       {"EndsOfDifferentLags",
        exchanging(),
        [](Program& p) {
-         for (const char* step : {"receive b", "use b", "send b back", "receive b back"})
-           ++step_named(p, step).lag;
+         for (const char* instruction : {"receive b", "use b", "send b back", "receive b back"})
+           ++instruction_named(p, instruction).lag;
          p.max_lag = 1;
        },
        {"'send b'", "'receive b'", "lag"}},
@@ -370,7 +377,7 @@ std::vector<Fault> wrong_transfers() {
        {"'send y0'", "'receive y1'", "link"}},
       {"ValueOfAnotherDevice",
        exchanging(),
-       [](Program& p) { step_named(p, "use a").reads[0] = find_member(p, "a of 0"); },
+       [](Program& p) { instruction_named(p, "use a").reads[0] = find_member(p, "a of 0"); },
        {"'use a'", "'a of 0'", "transfer"}},
   };
 }
@@ -380,8 +387,8 @@ std::vector<Fault> wrong_waits() {
       {"CrossedWaits",
        crossing(),
        [](Program& p) {
-         step_named(p, "send 0").waits.push_back({find_step(p, "receive 0"), 0});
-         step_named(p, "send 1").waits.push_back({find_step(p, "receive 1"), 0});
+         instruction_named(p, "send 0").waits.push_back({find_instruction(p, "receive 0"), 0});
+         instruction_named(p, "send 1").waits.push_back({find_instruction(p, "receive 1"), 0});
        },
        {"deadlock", "'send 0' of unit 0 waits for 'receive 0'", "'send 1' of unit 0 waits for 'receive 1'"}},
       {"BarriersInDifferentOrder",
@@ -392,22 +399,22 @@ std::vector<Fault> wrong_waits() {
        }()),
        [](Program& p) { swap_channels(p, "barrier 0 1", "barrier 1 1"); },
        {"deadlock", "'barrier 0 0'", "'barrier 0 1'"}},
-      {"WaitForALaterStep",
+      {"WaitForALaterInstruction",
        swapping(),
        [](Program& p) {
-         step_named(p, "X").waits.push_back({find_step(p, "in a"), 0});
+         instruction_named(p, "X").waits.push_back({find_instruction(p, "in a"), 0});
        },
        {"cycle", "'X'", "'in a'"}},
       {"WaitForItself",
        swapping(),
        [](Program& p) {
-         step_named(p, "X").waits.push_back({find_step(p, "X"), 0});
+         instruction_named(p, "X").waits.push_back({find_instruction(p, "X"), 0});
        },
        {"cycle", "'X'", "itself"}},
       {"WaitAcrossDevices",
        exchanging(),
        [](Program& p) {
-         step_named(p, "use a").waits.push_back({find_step(p, "make a"), 0});
+         instruction_named(p, "use a").waits.push_back({find_instruction(p, "make a"), 0});
        },
        {"'use a'", "'make a'", "device"}},
   };
@@ -457,7 +464,7 @@ TEST(Waits, GivenInAdvanceAreKeptUnlessOthersImplyThem) {
   EXPECT_EQ(p.instructions[2].waits, (std::vector<Wait>{{c, 0}})) << "C comes after A on its lane";
 }
 
-// A Program that only reads the state, as an evaluation does, finds it where it was left.
+// A Program that only reads the state, such as an evaluation, finds it where the last run left it.
 TEST(Verifier, StateThatIsNeverAssignedKeepsItsContents) {
   ScheduleBuilder b;
   const BlockId w = b.state("w", 0);

@@ -4,11 +4,11 @@
 #include <cstdlib>
 #include <new>
 
-// In a file of its own, so that no caller sees through to malloc.
+// In a separate file, so that no caller can be optimized down to malloc.
 static std::atomic<long> counted{0}, live{0}, until_failure{-1};
 
 #ifndef TANDEM_SANITIZED
-// The memory, if it may be had.
+// Counts a successful allocation.
 static void* allocated(void* p) {
   if (p) live.fetch_add(1, std::memory_order_relaxed);
   return p;

@@ -2,14 +2,14 @@
 
 namespace tandem::testing {
 
-// Of operator new in this program, by any thread. Link allocations.cpp. Under sanitizers, which bring their
-// own allocator, nothing is counted and nothing fails.
+// Counts calls of operator new in this program, by all threads, if the program links allocations.cpp.
+// Sanitizers bring their own allocator: under them nothing is counted and nothing fails.
 
-/// Calls so far.
+/// The number of calls so far.
 long allocations();
-/// What was allocated and is not freed.
+/// The number of allocations that are not freed yet.
 long live_allocations();
-/// After `n` more calls one throws std::bad_alloc; negative: none does.
+/// After `n` more calls one call throws std::bad_alloc; if `n` is negative, none does.
 void fail_allocation_after(long n);
 
 }  // namespace tandem::testing

@@ -9,13 +9,13 @@
 
 namespace tandem::testing {
 
-/// What the checkpoints of these tests hold: two files of some kilobytes, one empty.
+/// The files of these tests' checkpoints: two of some kilobytes, and an empty one.
 extern const std::vector<std::string> kCheckpointFiles;
 std::string checkpoint_contents(std::int64_t step, const std::string& name);
 std::vector<CheckpointFile> checkpoint_files(std::int64_t step);
 
-/// The newest checkpoint's step, which must have its contents, bit for bit; −1 where there is none. Beside it
-/// there may be as many damaged ones as expected, no more.
+/// The step of the newest checkpoint, which must have the contents of its step, bit for bit; −1 if there is
+/// none. There must be exactly `damaged` damaged ones.
 std::int64_t newest_step(const std::string& directory, std::size_t damaged = 0);
 
 }  // namespace tandem::testing

@@ -7,7 +7,7 @@
 
 namespace tandem::testing {
 
-/// Samples f32 (4) of three classes: the class adds 1 to one element of what is drawn by seed and index.
+/// Samples f32 (4) of three classes. Seed and index determine the values; the class adds 1 to one element.
 class ClassDataset : public Dataset {
  public:
   ClassDataset(std::int64_t size, std::uint64_t seed) : size_(size), seed_(seed) {}
@@ -21,7 +21,7 @@ class ClassDataset : public Dataset {
   const std::uint64_t seed_;
 };
 
-/// The same with two labels a sample.
+/// The same with two labels per sample.
 class MixedLabels final : public ClassDataset {
  public:
   using ClassDataset::ClassDataset;

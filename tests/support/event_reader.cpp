@@ -15,7 +15,7 @@
 namespace tandem::testing {
 namespace {
 
-// By the definition: a division of polynomials, bit by bit.
+// CRC-32C by its definition: a division of polynomials, bit by bit.
 std::uint32_t masked_crc(std::string_view bytes) {
   std::uint32_t crc = 0xffffffff;
   for (const char c : bytes)
@@ -56,7 +56,7 @@ class Bytes {
   std::string_view rest_;
 };
 
-// Calls f(number and wire type, message) for each field; f takes its value.
+// Calls f(number and wire type, message) for each field; f consumes the value.
 template <class F> void each_field(std::string_view message, F f) {
   for (Bytes rest(message); !rest.empty();) f(rest.varint(), rest);
 }

@@ -12,14 +12,14 @@ struct ReadScalar {
   bool operator==(const ReadScalar&) const = default;
 };
 
-/// What a TensorBoard event file holds.
+/// The contents of a TensorBoard event file.
 struct ReadEvents {
   std::string version;
   std::vector<std::int64_t> starts;  ///< steps of SessionLog START
   std::vector<ReadScalar> scalars;
 };
 
-/// Reads every record; fails the test where a length, a sum or a message is not as it should be.
+/// Reads every record. Fails the test if a length, a checksum, or a message is wrong.
 ReadEvents read_events(const std::string& file);
 
 }  // namespace tandem::testing

@@ -10,11 +10,12 @@
 namespace tandem::testing {
 using namespace engine;
 
-/// What happens to one of the system calls of a save.
+/// What happens to one system call of a save.
 enum class Fault { none, killed, error, short_write };
 
-/// Files of which call number `at`, from 0, meets a fault: the process is killed before it, or half-way
-/// through a write; it fails with `error`, once or from then on; or it writes half of what it should.
+/// Files whose call number `at`, counted from 0, meets a fault: the process is killed before the call or
+/// halfway through a write; the call fails with `error`, once or from then on; or the call writes half of its
+/// bytes.
 class FaultyFiles final : public Files {
  public:
   FaultyFiles(Fault fault, int at, int error = 0, bool lasting = false)
@@ -30,9 +31,9 @@ class FaultyFiles final : public Files {
     if (now && fault_ == Fault::short_write && bytes > 1) bytes /= 2;
     return fails() ? -1 : Files::write(file, data, bytes);
   }
-  int fsync(int) override { return fails() ? -1 : 0; }  // no test needs the disk to spin
+  int fsync(int) override { return fails() ? -1 : 0; }  // no test needs a real sync
   int close(int file) override {
-    const int result = Files::close(file);  // a close that fails has closed
+    const int result = Files::close(file);  // a close that fails has closed the file
     return fails() ? -1 : result;
   }
   int mkdir(const std::string& path) override { return fails() ? -1 : Files::mkdir(path); }

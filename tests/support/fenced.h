@@ -23,8 +23,8 @@ class Fenced {
   std::byte* data_;
 };
 
-/// The op's outputs by the CPU's kernel for a team of two, with guards around its memory, scratch and outputs
-/// full of NaN before. A write outside fails the test.
+/// The op's outputs by the CPU kernel for a team of two. Guards surround its memory; scratch and outputs hold
+/// NaN before. A write outside fails the test.
 Tensors compute_fenced(const OpPtr& op, const Tensors& inputs);
 
 }  // namespace tandem::testing

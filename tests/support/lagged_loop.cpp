@@ -19,25 +19,27 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-thread_local Tensors made_of_weights;  // by the forward that ran last
+thread_local Tensors made_of_weights;  // by the last forward
 
 struct Ticks {
   std::int64_t forward, backward;
 };
 
-// When stage k of n works on batch b. Its update by b comes at the end of its backward's tick.
+// The tick when stage k of n works on batch b. The update by b comes at the end of its backward's tick.
 Ticks ticks(ScheduleKind schedule, std::int64_t n, std::int64_t k, std::int64_t b) {
   switch (schedule) {
-    // A forward or a backward a tick, in turn; a batch enters every other tick (DualPipe paper, Fig. 6a).
+    // Each tick is a forward or a backward, alternating; a batch enters every other tick (DualPipe paper,
+    // Fig. 6a).
     case ScheduleKind::pipedream: return {2 * b + k, 2 * b + 2 * n - 1 - k};
-    // A forward and a backward a tick; a batch enters every tick (DualPipe paper, Fig. 6b, Algorithm 1).
+    // Each tick is a forward and a backward; a batch enters every tick (DualPipe paper, Fig. 6b, Algorithm
+    // 1).
     case ScheduleKind::dualpipe: return {b + k, b + 2 * n - 2 - k};
     // The pipeline drains between batches.
     default: return {2 * b, 2 * b + 1};
   }
 }
 
-// Past the tape: what was recorded will find these values.
+// Bypasses the tape: recorded ops will read these values.
 void overwrite(Tensor to, const Tensor& from) {
   std::memcpy(to.data(), from.data(), static_cast<std::size_t>(to.type().bytes()));
 }
@@ -48,7 +50,7 @@ Tensor copy_of(const Tensor& t) {
   return copy;
 }
 
-// From the weights as they are now.
+// Recomputes the tensor from the present weights.
 void make_again(const Tensor& t) {
   const auto& history = t.impl()->history;
   if (!history) return;
@@ -61,8 +63,8 @@ struct Weight {
   std::string path;
   Tensor tensor;  // the module's
   std::int64_t stage;
-  StateDict kept{};                // by the optimizer, under the names of its state
-  std::vector<Tensor> versions{};  // n: after n updates of this run
+  StateDict kept{};                // the optimizer's state, under its names
+  std::vector<Tensor> versions{};  // versions[n]: after n updates of this run
 };
 
 class Loop {
@@ -101,7 +103,7 @@ class Loop {
   }
 
  private:
-  // Batch b of this run, which is `batch` of all.
+  // Batch b of this run is batch number `batch` of all.
   double step(std::int64_t b, std::int64_t batch) {
     Tensor total;
     for (int i = 0; i < strategy_.microbatches; ++i) {
@@ -138,7 +140,7 @@ class Loop {
   Ticks ticks_of(const Weight& w, std::int64_t b) const {
     return ticks(strategy_.schedule, strategy_.stages, w.stage, b);
   }
-  // What the stage holds when a tick begins: all updates are in it that were made in ticks before.
+  // The version at the start of a tick: it contains all updates of earlier ticks.
   const Tensor& weight_at(const Weight& w, std::int64_t tick) const {
     std::int64_t updates = 0;
     while (ticks_of(w, updates).backward < tick) ++updates;

@@ -3,14 +3,15 @@
 
 namespace tandem::testing {
 
-/// What a schedule means: an eager loop on one device, batch after batch, that keeps every version of every
-/// weight and picks those which the stage that has the weight would hold, by the clock of the schedule's
-/// paper. It knows nothing of Programs, passes, lags or slots. Of the strategy it takes the schedule, the
-/// number of stages and their cuts (modules with parameters, to be given), micro-batches, SGD and threads.
+/// Defines what a schedule computes: an eager loop on one device, batch after batch, keeps every version of
+/// every weight. For each use it picks the version that the weight's stage would hold, by the clock of the
+/// schedule's paper. The loop knows nothing of Programs, passes, lags, or slots. From the strategy it takes
+/// the schedule, the number of stages and their cuts (modules with parameters, which must be given),
+/// micro-batches, SGD, and threads.
 Outcome lagged_loop(const Job& job, const Strategy& strategy);
 
-/// To be said in a model's `forward` of what was computed from weights alone: where backward uses other
-/// weights than forward did, it uses what those give. Returns its argument.
+/// A model's `forward` passes each value that depends only on weights through this function, which returns
+/// its argument. If backward uses other weights than forward, it uses the value that those weights give.
 Tensor of_weights(Tensor made);
 
 }  // namespace tandem::testing

@@ -6,8 +6,8 @@
 
 namespace tandem::testing {
 
-/// Samples that say who they are: f32 (2) of index and epoch, and the index as label. Those in `bad` cannot
-/// be read.
+/// Samples that identify themselves: f32 (2) of index and epoch, and the index as the label. The samples in
+/// `bad` cannot be read.
 class NumberedDataset final : public Dataset {
  public:
   explicit NumberedDataset(std::int64_t size, std::set<std::int64_t> bad = {});

@@ -3,7 +3,7 @@
 
 namespace tandem::testing {
 
-/// A state of two elements, and no module: w · x, and what else a test puts in a graph.
+/// A state of two elements without a module: a test puts w · x, or more, in a graph.
 struct OneWeight {
   OneWeight() {
     w.impl()->state = "w";

@@ -19,7 +19,8 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// All nodes of a case share one tag: random ops then draw alike in the plain and in the batched graph.
+// All nodes of a case share one tag, so that random ops draw the same numbers in the plain and in the vmapped
+// graph.
 Tag case_tag(Phase phase) {
   Tag tag;
   tag.phase = phase;
@@ -119,7 +120,7 @@ Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& o
   const auto accumulate = [&](ValueId v, const Tensor& g) {
     if (!g) return;
     EXPECT_EQ(to_string(g.type()), to_string(trace.graph().type(v)))
-        << "a gradient's type is not its value's";
+        << "a gradient must have the type of its value";
     gradient[v] = gradient[v] ? add(gradient[v], g) : g;
   };
   std::vector<bool> reaches(trace.graph().values().size(), false);  // depends on an input

@@ -43,7 +43,7 @@ std::string PowerCutFiles::contents_left(const Node& node) const {
       0, static_cast<std::size_t>(draw_int(*luck_.chance, 0, static_cast<int>(node.contents.size()))));
 }
 
-// By chance even a rename may have done one half of its work.
+// By chance even a rename may be half done.
 std::map<std::string, PowerCutFiles::NodePtr> PowerCutFiles::names_left(const Node& node) const {
   if (!luck_.chance) return luck_.names ? node.names : node.synced_names;
   std::map<std::string, NodePtr> left, all = node.names;
@@ -86,7 +86,7 @@ int PowerCutFiles::fsync(int file) {
   Node& node = *open_.at(file);
   node.synced_contents = node.contents;
   node.synced_names = node.names;
-  return 0;  // the account is the disk
+  return 0;  // the account stands for the disk
 }
 
 int PowerCutFiles::close(int file) {

@@ -9,20 +9,20 @@
 namespace tandem::testing {
 using namespace engine;
 
-/// Does what it is asked for, and keeps account of what of it a disk would still know after a power cut:
-/// contents of files that were synced, names in directories that were.
+/// Passes every call on and keeps account of what a disk would still hold after a power cut: the contents of
+/// synced files, and the names in synced directories.
 class PowerCutFiles final : public Files {
  public:
-  /// `root` is there, empty, and known to the disk.
+  /// `root` exists, is empty, and is synced.
   explicit PowerCutFiles(std::string root);
 
-  /// How lucky one is: what was not synced may be on the disk or not, names and contents each. With `chance`
-  /// that is drawn for every name by itself, and of contents any part may be there.
+  /// Whether names and contents that were not synced are on the disk all the same. With `chance` this is
+  /// drawn for each name separately, and any part of the contents may be there.
   struct Luck {
     bool names = false, contents = false;
     std::mt19937_64* chance = nullptr;
   };
-  /// Before call number `at`, from 0, writes what is left of `root` into the directory `to`.
+  /// Before call number `at`, counted from 0, writes what the disk holds of `root` into the directory `to`.
   void cut_at(int at, Luck luck, std::string to) { at_ = at, luck_ = luck, to_ = std::move(to); }
   int calls() const { return calls_; }
 
@@ -43,7 +43,7 @@ class PowerCutFiles final : public Files {
   };
   using NodePtr = std::shared_ptr<Node>;
   NodePtr find(const std::string& path) const;
-  /// The directory that `path` is in, and its name there.
+  /// The directory of `path`, and its name there.
   std::pair<NodePtr, std::string> place(const std::string& path) const;
   void leave(const Node& node, const std::string& path) const;
   std::string contents_left(const Node& node) const;

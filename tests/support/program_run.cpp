@@ -18,7 +18,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// Scratch: random_programs.cpp names it so, and puts it last.
+// Leaves out the scratch, which random_programs.cpp names so and lists last.
 std::vector<MemberId> without_workspace(const Program& p, std::vector<MemberId> members) {
   std::erase_if(members, [&](MemberId m) { return p.member(m).name.ends_with(" workspace"); });
   return members;
@@ -46,17 +46,17 @@ Evaluation::Evaluation(const Program& program, std::int64_t batches)
       maker_(program.members.size(), -1),
       assigned_(program.blocks.size(), -1),
       versions_(program.blocks.size()) {
-  const std::size_t steps = program.instructions.size();
-  record_.made.assign(steps, std::vector<std::uint64_t>(at(batches)));
-  record_.read.assign(steps, std::vector<std::vector<std::uint64_t>>(at(batches)));
-  done_.assign(steps, std::vector<char>(at(batches), 0));
-  for (std::size_t s = 0; s < steps; ++s)
+  const std::size_t instructions = program.instructions.size();
+  record_.made.assign(instructions, std::vector<std::uint64_t>(at(batches)));
+  record_.read.assign(instructions, std::vector<std::vector<std::uint64_t>>(at(batches)));
+  done_.assign(instructions, std::vector<char>(at(batches), 0));
+  for (std::size_t s = 0; s < instructions; ++s)
     for (MemberId m : program.instructions[s].writes) {
       maker_[at(m)] = static_cast<InstructionId>(s);
       if (is_state(program, m)) assigned_[at(program.members[at(m)].block)] = m;
     }
   for (std::int64_t b = 0; b < batches; ++b)
-    for (std::size_t s = 0; s < steps; ++s) run(static_cast<InstructionId>(s), b);
+    for (std::size_t s = 0; s < instructions; ++s) run(static_cast<InstructionId>(s), b);
   for (const StateBlock& state : program.states)
     record_.states.push_back(version_contents(state.block, batches));
 }
@@ -83,11 +83,11 @@ std::uint64_t Evaluation::contents(MemberId m, std::int64_t batch) {
   const Member& member = program_.members[at(m)];
   const InstructionId maker = maker_[at(m)];
   if (maker < 0) return version_contents(member.block, member.index(batch));
-  const Instruction& step = program_.instructions[at(maker)];
+  const Instruction& instruction = program_.instructions[at(maker)];
   const std::uint64_t made = run(maker, batch);
   if (program_.lane_of(maker).kind == LaneKind::receive)
-    return contents(other_end(program_, step)->reads[0], batch);
-  const auto outputs = without_workspace(program_, step.writes);
+    return contents(other_end(program_, instruction)->reads[0], batch);
+  const auto outputs = without_workspace(program_, instruction.writes);
   const auto o = std::find(outputs.begin(), outputs.end(), m) - outputs.begin();
   return filled(member.bytes, output_hash(made, at(o)));
 }
@@ -95,10 +95,10 @@ std::uint64_t Evaluation::contents(MemberId m, std::int64_t batch) {
 std::uint64_t Evaluation::run(InstructionId s, std::int64_t batch) {
   std::uint64_t& made = record_.made[at(s)][at(batch)];
   if (done_[at(s)][at(batch)]) return made;
-  const Instruction& step = program_.instructions[at(s)];
+  const Instruction& instruction = program_.instructions[at(s)];
   std::vector<std::uint64_t> read;
-  for (MemberId m : step.reads) read.push_back(contents(m, batch));
-  made = made_hash(step.name, batch, read);
+  for (MemberId m : instruction.reads) read.push_back(contents(m, batch));
+  made = made_hash(instruction.name, batch, read);
   record_.read[at(s)][at(batch)] = std::move(read);
   done_[at(s)][at(batch)] = 1;
   return made;
@@ -107,9 +107,9 @@ std::uint64_t Evaluation::run(InstructionId s, std::int64_t batch) {
 // ---- the engine ----------------------------------------------------------------------------------------
 
 Program with_test_ops(Program p) {
-  for (Instruction& step : p.instructions) {
-    const Lane& lane = p.lanes[at(step.lane)];
-    const bool meets = step.channel >= 0 && step.reads.empty() && step.writes.empty();
+  for (Instruction& instruction : p.instructions) {
+    const Lane& lane = p.lanes[at(instruction.lane)];
+    const bool meets = instruction.channel >= 0 && instruction.reads.empty() && instruction.writes.empty();
     const auto kind = lane.kind == LaneKind::send      ? TestOp::Kind::send
                       : lane.kind == LaneKind::receive ? TestOp::Kind::receive
                       : meets                          ? TestOp::Kind::meet
@@ -120,19 +120,19 @@ Program with_test_ops(Program p) {
         result.push_back({DType::u8, {p.members[at(m)].bytes}});
       return result;
     };
-    step.inputs = types(step.reads);
-    step.outputs = types(step.writes);
-    step.op = std::make_shared<TestOp>(kind, step.name, lane.index, nullptr);
+    instruction.inputs = types(instruction.reads);
+    instruction.outputs = types(instruction.writes);
+    instruction.op = std::make_shared<TestOp>(kind, instruction.name, lane.index, nullptr);
   }
   return p;
 }
 
 namespace {
-Program with_logs(Program p, std::vector<StepLog>& logs) {
+Program with_logs(Program p, std::vector<InstructionLog>& logs) {
   logs.resize(p.instructions.size());
   for (std::size_t s = 0; s < p.instructions.size(); ++s) {
     const auto& op = static_cast<const TestOp&>(*p.instructions[s].op);
-    p.instructions[s].op = std::make_shared<TestOp>(op.kind, op.step, op.peer, &logs[s]);
+    p.instructions[s].op = std::make_shared<TestOp>(op.kind, op.instruction, op.peer, &logs[s]);
   }
   return p;
 }
@@ -153,7 +153,7 @@ struct CpuRun::Stage {
       if (mine(s))
         fill_bytes(memory.state(executable.program(), s),
                    start_hash(executable.program().blocks[at(s.block)]));
-    for (StepLog& log : logs) {
+    for (InstructionLog& log : logs) {
       log.made.assign(at(batches), 0);
       log.read.assign(at(batches), {});
     }
@@ -171,7 +171,7 @@ struct CpuRun::Stage {
   }
 
   std::shared_ptr<Comm> comm;
-  std::vector<StepLog> logs;
+  std::vector<InstructionLog> logs;
   RankMemory memory;
   CpuLanes lanes;
   Executable executable;
@@ -206,7 +206,7 @@ Record CpuRun::run(std::int64_t batches) {
   std::vector<std::size_t> next(stages_.size(), 0);
   for (std::size_t s = 0; s < program_.instructions.size(); ++s) {
     const auto device = at(program_.lane_of(static_cast<InstructionId>(s)).device);
-    const StepLog& log = stages_[device]->logs[next[device]++];
+    const InstructionLog& log = stages_[device]->logs[next[device]++];
     record.made.push_back(log.made);
     record.read.push_back(log.read);
   }

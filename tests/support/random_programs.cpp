@@ -21,8 +21,8 @@ class RandomSchedule {
 
   Program make() {
     add_lanes();
-    const int steps = draw_int(rng_, 2, 14);
-    for (int i = 0; i < steps; ++i) draft_step(i);
+    const int instructions = draw_int(rng_, 2, 14);
+    for (int i = 0; i < instructions; ++i) draft_instruction(i);
     if (devices_ == 2 && draw_bool(rng_, 0.5)) draft_barrier();
     list();
     add_states();
@@ -39,10 +39,10 @@ class RandomSchedule {
   }
 
  private:
-  // Steps listed next to each other: one, or the ends of a transfer or barrier.
+  // Instructions listed next to each other: one, or the ends of a transfer or barrier.
   struct Draft {
-    std::vector<Instruction> steps;
-    std::vector<std::size_t> after;  // drafts of equal lag that it needs
+    std::vector<Instruction> instructions;
+    std::vector<std::size_t> after;  // drafts of equal lag that it depends on
   };
   struct Source {
     MemberId value;
@@ -72,7 +72,7 @@ class RandomSchedule {
     return m;
   }
 
-  // The value on that device: itself, or brought there by a transfer.
+  // The value on that device: the value itself, or a transferred copy.
   Source on_device(Source source, int device) {
     if (source.device == device) return source;
     const int lag = source.lag + (draw_bool(rng_, 0.3) ? 1 : 0);
@@ -84,23 +84,23 @@ class RandomSchedule {
     const MemberId received = new_value(fmt::format("{} #{}", name, draft), device, draft, lag,
                                         b_.program().members[at(source.value)].bytes);
     const Cost cost = draw_cost();
-    d.steps.push_back({.name = fmt::format("send {} #{}", name, draft),
-                       .lane = b_.lane(source.device, LaneKind::send, device),
-                       .lag = lag,
-                       .reads = {source.value},
-                       .channel = channel,
-                       .cost = cost});
-    d.steps.push_back({.name = fmt::format("receive {} #{}", name, draft),
-                       .lane = b_.lane(device, LaneKind::receive, source.device),
-                       .lag = lag,
-                       .writes = {received},
-                       .channel = channel,
-                       .cost = cost});
+    d.instructions.push_back({.name = fmt::format("send {} #{}", name, draft),
+                              .lane = b_.lane(source.device, LaneKind::send, device),
+                              .lag = lag,
+                              .reads = {source.value},
+                              .channel = channel,
+                              .cost = cost});
+    d.instructions.push_back({.name = fmt::format("receive {} #{}", name, draft),
+                              .lane = b_.lane(device, LaneKind::receive, source.device),
+                              .lag = lag,
+                              .writes = {received},
+                              .channel = channel,
+                              .cost = cost});
     drafts_.push_back(std::move(d));
     return {received, draft, lag, device};
   }
 
-  void draft_step(int number) {
+  void draft_instruction(int number) {
     const int device = draw_int(rng_, 0, devices_ - 1);
     Instruction s{
         .name = fmt::format("S{}", number),
@@ -124,7 +124,7 @@ class RandomSchedule {
           new_value(fmt::format("{}.{}", s.name, o), device, draft, s.lag, draw_int(rng_, 1, 5) * 40));
     if (b_.program().lanes[at(s.lane)].kind == LaneKind::collective && !s.reads.empty())
       s.channel = b_.new_channel();
-    d.steps.push_back(std::move(s));
+    d.instructions.push_back(std::move(s));
     drafts_.push_back(std::move(d));
   }
 
@@ -132,12 +132,12 @@ class RandomSchedule {
     Draft d;
     const std::int64_t channel = b_.new_channel();
     for (int device = 0; device < devices_; ++device)
-      d.steps.push_back(
+      d.instructions.push_back(
           {.name = fmt::format("barrier {}", device), .lane = b_.lane(device), .lag = 1, .channel = channel});
     drafts_.push_back(std::move(d));
   }
 
-  // Any order in which drafts follow those of equal lag that they need.
+  // A random order in which drafts follow the drafts of equal lag that they depend on.
   void list() {
     std::vector<bool> listed(drafts_.size(), false);
     for (std::size_t count = 0; count < drafts_.size(); ++count) {
@@ -148,27 +148,27 @@ class RandomSchedule {
           ready.push_back(d);
       const std::size_t chosen = ready[at(draw_int(rng_, 0, static_cast<int>(ready.size()) - 1))];
       listed[chosen] = true;
-      for (Instruction& s : drafts_[chosen].steps) b_.add(std::move(s));
+      for (Instruction& s : drafts_[chosen].instructions) b_.add(std::move(s));
     }
   }
 
   int device_of(InstructionId s) { return b_.program().lane_of(s).device; }
-  InstructionId steps() { return static_cast<InstructionId>(b_.program().instructions.size()); }
-  InstructionId any_step() { return draw_int(rng_, 0, steps() - 1); }
+  InstructionId instructions() { return static_cast<InstructionId>(b_.program().instructions.size()); }
+  InstructionId any_instruction() { return draw_int(rng_, 0, instructions() - 1); }
   bool is_end(InstructionId s) { return b_.instruction(s).channel >= 0; }
 
   void add_states() {
     for (int i = draw_int(rng_, 0, 3); i > 0; --i) {
       const int device = draw_int(rng_, 0, devices_ - 1);
       const BlockId state = b_.state(fmt::format("w{}", i), device, draw_int(rng_, 1, 4) * 40);
-      const InstructionId assign = draw_bool(rng_, 0.85) ? any_step() : -1;
+      const InstructionId assign = draw_bool(rng_, 0.85) ? any_instruction() : -1;
       const bool assigned = assign >= 0 && device_of(assign) == device && !is_end(assign);
       if (assigned) {
         b_.instruction(assign).writes.push_back(b_.assign(state));
         b_.instruction(assign).in_place = draw_bool(rng_, 0.5);
       }
       for (int reader = draw_int(rng_, 1, 3); reader > 0; --reader) {
-        const InstructionId s = draw_bool(rng_, 0.3) && assigned ? assign : any_step();
+        const InstructionId s = draw_bool(rng_, 0.3) && assigned ? assign : any_instruction();
         if (device_of(s) != device || is_end(s)) continue;
         int youngest = 1;  // the assign must come before the read
         if (assigned)
@@ -181,20 +181,23 @@ class RandomSchedule {
     }
   }
 
-  // Some outputs take the place of an input whose block nobody uses later.
+  // Some outputs replace an input whose block has no later reader.
   void share_in_place() {
     Program& p = b_.program();
-    for (InstructionId s = 0; s < steps(); ++s) {
-      Instruction& step = p.instructions[at(s)];
-      if (step.channel >= 0 || step.reads.empty() || step.writes.empty() || draw_bool(rng_, 0.4)) continue;
-      const MemberId in = step.reads[0], out = step.writes[0];
-      if (is_state(p, in) || is_state(p, out) || std::count(step.reads.begin(), step.reads.end(), in) > 1)
+    for (InstructionId s = 0; s < instructions(); ++s) {
+      Instruction& instruction = p.instructions[at(s)];
+      if (instruction.channel >= 0 || instruction.reads.empty() || instruction.writes.empty() ||
+          draw_bool(rng_, 0.4))
+        continue;
+      const MemberId in = instruction.reads[0], out = instruction.writes[0];
+      if (is_state(p, in) || is_state(p, out) ||
+          std::count(instruction.reads.begin(), instruction.reads.end(), in) > 1)
         continue;
       const auto accesses = accesses_by_block(p);
       const BlockId block = b_.block_of(in), own = b_.block_of(out);
       const bool last =
           std::all_of(accesses[at(block)].begin(), accesses[at(block)].end(), [&](const Access& a) {
-            return a.instruction == s || earlier(a, {s, in, true, step.lag});
+            return a.instruction == s || earlier(a, {s, in, true, instruction.lag});
           });
       Member& result = p.members[at(out)];
       const bool alone = std::all_of(p.members.begin(), p.members.end(),
@@ -211,11 +214,11 @@ class RandomSchedule {
       result.block = block;
       result.offset = p.members[at(in)].offset;
       result.bytes = bytes;
-      step.in_place = true;
+      instruction.in_place = true;
     }
   }
 
-  // Two blocks become one, side by side.
+  // Joins two blocks into one, next to each other.
   void join_blocks() {
     Program& p = b_.program();
     const int blocks = static_cast<int>(p.blocks.size());
@@ -240,7 +243,7 @@ class RandomSchedule {
   }
 
   void add_workspaces() {
-    for (InstructionId s = 0; s < steps(); ++s) {
+    for (InstructionId s = 0; s < instructions(); ++s) {
       if (is_end(s) || !draw_bool(rng_, 0.15)) continue;
       const MemberId scratch = b_.value(fmt::format("{} workspace", b_.instruction(s).name), device_of(s),
                                         draw_int(rng_, 1, 4) * 64);
@@ -250,7 +253,7 @@ class RandomSchedule {
 
   void add_waits() {
     for (int i = draw_int(rng_, 0, 2); i > 0; --i) {
-      const InstructionId s = any_step(), awaited = any_step();
+      const InstructionId s = any_instruction(), awaited = any_instruction();
       if (device_of(s) == device_of(awaited))
         b_.instruction(s).waits.push_back({awaited, draw_int(rng_, awaited < s ? 0 : 1, 3)});
     }
@@ -259,7 +262,7 @@ class RandomSchedule {
   std::mt19937_64& rng_;
   int devices_;
   ScheduleBuilder b_;
-  std::vector<std::vector<LaneId>> lanes_;  // per device, transfers' excepted
+  std::vector<std::vector<LaneId>> lanes_;  // per device, without the lanes of transfers
   std::vector<Draft> drafts_;
   std::vector<Source> sources_;
 };

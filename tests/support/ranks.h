@@ -24,14 +24,15 @@
 namespace tandem::testing {
 using namespace engine;
 
-/// What rank `rank` brings to a sum: many magnitudes, so that another order of addition gives other bits.
+/// The values that rank `rank` adds to a sum. They have many magnitudes, so that another order of addition
+/// gives other bits.
 template <class T> std::vector<T> values_of(int rank, std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 rng(seed * 1000003 + static_cast<std::uint64_t>(rank));
   std::uniform_real_distribution<double> mantissa(-1, 1);
   std::uniform_int_distribution<int> exponent(-20, 20);
   std::vector<T> values(static_cast<std::size_t>(count));
   for (T& v : values) v = static_cast<T>(std::ldexp(mantissa(rng), exponent(rng)));
-  if (count > 2) values[2] = static_cast<T>(-0.0);  // -0 + -0 is -0: a fold that starts from 0 is seen
+  if (count > 2) values[2] = static_cast<T>(-0.0);  // -0 + -0 is -0: detects a fold that starts from 0
   return values;
 }
 
@@ -81,7 +82,7 @@ inline void run_ranks(int size, const std::function<void(Comm&)>& work,
   if (first) std::rethrow_exception(first);
 }
 
-/// Runs `lanes` threads of one rank; exceptions are thrown here.
+/// Runs `lanes` threads of one rank. Their exceptions are thrown here.
 inline void run_lanes(int lanes, const std::function<void(int)>& work) {
   std::vector<std::thread> threads;
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(lanes));

@@ -61,8 +61,8 @@ MemberId ScheduleBuilder::assign(BlockId state) {
   return member(block.name + "'", state, 0, block.bytes, 1);
 }
 
-InstructionId ScheduleBuilder::add(Instruction step) {
-  program_.instructions.push_back(std::move(step));
+InstructionId ScheduleBuilder::add(Instruction instruction) {
+  program_.instructions.push_back(std::move(instruction));
   return static_cast<InstructionId>(program_.instructions.size()) - 1;
 }
 
@@ -92,8 +92,8 @@ template <class T> std::int32_t find(const std::vector<T>& all, const std::strin
 }
 }  // namespace
 
-InstructionId find_step(const Program& program, const std::string& name) {
-  return find(program.instructions, name, "step");
+InstructionId find_instruction(const Program& program, const std::string& name) {
+  return find(program.instructions, name, "instruction");
 }
 BlockId find_block(const Program& program, const std::string& name) {
   return find(program.blocks, name, "block");
@@ -101,8 +101,8 @@ BlockId find_block(const Program& program, const std::string& name) {
 MemberId find_member(const Program& program, const std::string& name) {
   return find(program.members, name, "value");
 }
-Instruction& step_named(Program& program, const std::string& name) {
-  return program.instruction(find_step(program, name));
+Instruction& instruction_named(Program& program, const std::string& name) {
+  return program.instruction(find_instruction(program, name));
 }
 MemoryBlock& block_named(Program& program, const std::string& name) {
   return program.block(find_block(program, name));

@@ -12,29 +12,29 @@ using namespace engine;
 /// An id as an index of a vector.
 inline std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
 
-/// Writes a schedule down step by step, in list order: what `planned` is given.
+/// Builds a schedule instruction by instruction, in list order, as input for `planned`.
 class ScheduleBuilder {
  public:
   explicit ScheduleBuilder(int devices = 1) { program_.devices = devices; }
 
-  /// Added when first asked for.
+  /// Adds the lane on the first call.
   LaneId lane(int device, LaneKind kind = LaneKind::compute, int index = 0);
 
   BlockId block(const std::string& name, int device, std::int64_t bytes, Arena arena = Arena::work);
-  /// A value in a block of its own.
+  /// A value in its own block.
   MemberId value(const std::string& name, int device, std::int64_t bytes = 64, Arena arena = Arena::work);
-  /// A value that is part of a block, or takes the place of another one in it.
+  /// A value that is part of a block, or replaces another value in it.
   MemberId part(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes);
-  /// A value that takes another's place.
+  /// A value in the place of another value.
   MemberId over(const std::string& name, MemberId replaced);
 
   BlockId state(const std::string& path, int device, std::int64_t bytes = 64);
-  /// What batch b − age assigned.
+  /// Reads what batch b − age assigned.
   MemberId read(BlockId state, int age);
   MemberId assign(BlockId state);
 
-  InstructionId add(Instruction step);
-  /// A send and a receive of another device's value, which share a channel.
+  InstructionId add(Instruction instruction);
+  /// A send and a receive of a value of another device. They share a channel.
   void transfer(const std::string& name, MemberId sent, MemberId received, int lag, double seconds);
   std::int64_t new_channel() { return channels_++; }
 
@@ -53,11 +53,11 @@ class ScheduleBuilder {
   std::int64_t channels_ = 0;
 };
 
-/// Ids by name. Throws Error where there is none.
-InstructionId find_step(const Program& program, const std::string& name);
+/// Find by name. They throw Error if the name is missing.
+InstructionId find_instruction(const Program& program, const std::string& name);
 BlockId find_block(const Program& program, const std::string& name);
 MemberId find_member(const Program& program, const std::string& name);
-Instruction& step_named(Program& program, const std::string& name);
+Instruction& instruction_named(Program& program, const std::string& name);
 MemoryBlock& block_named(Program& program, const std::string& name);
 
 bool is_state(const Program& program, MemberId member);

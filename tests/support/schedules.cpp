@@ -17,14 +17,14 @@ Pipeline equal_stages(int count, const Stage& stage, int microbatches) {
 
 namespace {
 
-// The values of one micro-batch on one stage; −1 where the stage has no such neighbor.
+// The values of one micro-batch on one stage; −1 if the stage has no such neighbor.
 struct Flow {
   MemberId input, activation, output;  // of F; B uses the activation
   MemberId grad_output, grad_input;    // of B
-  MemberId grad;                       // of the weights, up to this micro-batch
+  MemberId grad;                       // of the weights, including this micro-batch
 };
 
-// The stages' steps; schedules differ in the order, the lags and the weights they ask for.
+// The stages' instructions. Schedules differ in the order, the lags, and the weights that they use.
 class StageWriter {
  public:
   explicit StageWriter(const Pipeline& p, int backward_lane = 0)
@@ -41,7 +41,7 @@ class StageWriter {
   ScheduleBuilder& builder() { return b_; }
   MemberId weights(int k, int age) { return b_.read(weights_[at(k)], age); }
 
-  // Reads what came from stage k − 1, saves activations, sends to stage k + 1.
+  // Reads the input from stage k − 1, saves activations, sends to stage k + 1.
   void forward(int k, int j, int lag, MemberId weights) {
     const Flow& flow = flow_[at(k)][at(j)];
     Instruction f{.name = name("F", k, j),
@@ -88,7 +88,7 @@ class StageWriter {
                                   .in_place = true}));
   }
 
-  // All stages meet: nothing listed before it runs beside what is listed after it.
+  // All stages wait for each other: no instruction before it runs beside one after it.
   void barrier(const std::string& name) {
     if (!p_.barriers) return;
     const std::int64_t channel = b_.new_channel();
@@ -133,7 +133,7 @@ struct Turn {
   int microbatch;
 };
 
-// One total order of all stages' turns in which everything comes after what it needs.
+// A total order of all stages' turns in which everything follows its dependencies.
 Program flush_schedule(const Pipeline& p, const std::vector<std::vector<Turn>>& turns) {
   StageWriter w(p);
   const int stages = p.size();
@@ -190,7 +190,7 @@ Program one_f_one_b(const Pipeline& p) {
 
 namespace {
 
-// Weights by age for F and for B of a stage.
+// The ages of the weights that F and B of a stage read.
 struct Ages {
   int forward, backward;
 };
@@ -248,7 +248,8 @@ Program spectrain(const Pipeline& p) {
 namespace {
 
 // One F and one B of each stage in two ticks. Counted in micro-batches, stage k's F is ⌊k/2⌋ behind stage
-// 0's, its B ⌊(2N−1−k)/2⌋; even stages have F in the first tick, odd ones B. `age` is that of the weights.
+// 0's, and its B ⌊(2N−1−k)/2⌋. Even stages run F in the first tick, odd ones B. `age` is the age of the
+// weights.
 template <class AgeOf> Program alternating(const Pipeline& p, AgeOf age) {
   StageWriter w(p);
   const int n = p.size(), m = p.microbatches;

@@ -8,7 +8,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// A model whose layers are listed one by one, each F before or, by lag, after the B that it serves.
+// A model whose layers are listed one by one. Each F comes before its B or, by lag, after it.
 class Layers {
  public:
   Layers(ScheduleBuilder& b, const Pipeline& p, std::string prefix)
@@ -94,7 +94,7 @@ Program overlapped_all_reduce(const Pipeline& p) {
 
 namespace {
 
-// One of μ-TWO's models: all activations but the last layer's are parked on the host.
+// One of μ-TWO's models. All activations except the last layer's are parked on the host.
 class ParkedModel {
  public:
   ParkedModel(ScheduleBuilder& b, const Pipeline& p, int number, int forward_lag)
@@ -137,7 +137,7 @@ class ParkedModel {
 
 }  // namespace
 
-// In list order [B1 beside F2], [B2 beside F1]: what F1 saves is used by B1 at the head of the next unit.
+// List order: [B1 beside F2], [B2 beside F1]. B1 at the start of the next unit uses what F1 saves.
 Program mu_two(const Pipeline& p) {
   ScheduleBuilder b;
   ParkedModel first(b, p, 1, 0), second(b, p, 2, 1);

@@ -5,10 +5,10 @@
 
 namespace tandem::testing {
 
-/// The run's seed: TANDEM_SEED, or a fresh one, printed once so that a failure can be repeated.
+/// The run's seed: TANDEM_SEED, or a random one, printed once so that a failure can be repeated.
 std::uint64_t run_seed();
 
-/// A generator that depends on the run's seed and on `name` alone.
+/// A generator that depends only on the run's seed and on `name`.
 std::mt19937_64 generator(std::string_view name);
 
 /// Uniform in low … high, both included.

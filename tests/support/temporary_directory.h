@@ -7,7 +7,7 @@
 
 namespace tandem::testing {
 
-/// A directory that lives as long as this.
+/// Creates a directory, and removes it in the destructor.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {

@@ -13,8 +13,8 @@
 namespace tandem::testing {
 using namespace engine;
 
-Tensors TestOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "it only stands for a step"); }
-Tensors TestOp::vmap(const VmapArgs&) const { no_rule(*this, "batch", "it only stands for a step"); }
+Tensors TestOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "it only stands for an instruction"); }
+Tensors TestOp::vmap(const VmapArgs&) const { no_rule(*this, "vmap", "it only stands for an instruction"); }
 
 namespace {
 std::uint64_t mix(std::uint64_t h) {  // splitmix64
@@ -44,8 +44,9 @@ void fill_bytes(std::span<std::byte> bytes, std::uint64_t hash) {
 
 std::uint64_t output_hash(std::uint64_t made, std::size_t o) { return mix(made ^ (o + 1)); }
 
-std::uint64_t made_hash(const std::string& step, std::int64_t batch, std::span<const std::uint64_t> read) {
-  std::uint64_t h = mix(fnv1a(step) + static_cast<std::uint64_t>(batch));
+std::uint64_t made_hash(const std::string& instruction, std::int64_t batch,
+                        std::span<const std::uint64_t> read) {
+  std::uint64_t h = mix(fnv1a(instruction) + static_cast<std::uint64_t>(batch));
   for (auto r : read) h = mix(h ^ r);
   return h;
 }
@@ -68,14 +69,14 @@ class TestKernel final : public Kernel {
       launch.rank->comm->receive(launch.out[0], out_bytes_[0], op_.peer, channel_);
     read.clear();
     for (std::size_t i = 0; i < in_bytes_.size(); ++i) read.push_back(hash_bytes(input(launch, i)));
-    made = made_hash(op_.step, launch.batch, read);
+    made = made_hash(op_.instruction, launch.batch, read);
     switch (op_.kind) {
       case TestOp::Kind::make: make(launch, made); break;
       case TestOp::Kind::send: launch.rank->comm->send(launch.in[0], in_bytes_[0], op_.peer, channel_); break;
       case TestOp::Kind::meet: meet(*launch.rank); break;
       case TestOp::Kind::receive: break;
     }
-    // Whoever overwrites inputs too early is found out here.
+    // Detects a neighbor that overwrites inputs too early.
     for (std::size_t i = 0; i < in_bytes_.size(); ++i)
       if (!replaced(launch, i) && hash_bytes(input(launch, i)) != read[i])
         throw Error(fmt::format("input {} changed under the reader", i));

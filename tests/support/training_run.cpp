@@ -120,7 +120,7 @@ StateDict initial_state(const Job& job) {
 }
 
 namespace {
-// Every byte that was planned is touched, once a run is long enough to use all slots.
+// Every planned byte is touched once a run is long enough to use all slots.
 void expect_peaks(const Outcome& outcome, const std::vector<std::int64_t>& drains) {
   int slots = 1;
   for (const MemoryBlock& b : outcome.program.blocks) slots = std::max(slots, b.slots);
@@ -137,7 +137,8 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
   outcome.program = program_of(job, strategy);
   JobHost host(job, strategy.microbatches);
   std::vector<std::unique_ptr<Comm>> comms;
-  const bool root = !process || process->rank() == strategy.stages - 1;  // who gets what all ranks say
+  const bool root =
+      !process || process->rank() == strategy.stages - 1;  // the rank that receives all ranks' results
   if (process)
     comms.push_back(std::move(process));
   else

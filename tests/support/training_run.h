@@ -29,7 +29,7 @@ struct Job {
   std::vector<double> rates = {0.05};      ///< per model
   std::uint64_t data_seed = 7;
   bool poison = true;
-  std::int64_t period = 0;  ///< batches with samples of their own, which then come again; 0: all
+  std::int64_t period = 0;  ///< after this many batches the samples repeat; 0: never
 };
 
 struct Outcome {
@@ -40,13 +40,13 @@ struct Outcome {
   Timeline timeline;  ///< executed
 };
 
-/// Trains under a strategy; replicas, stages and so on are the strategy's. On threads, or, where a Comm is
-/// given, as the rank of several processes that it belongs to: losses then are the last stage's, and the
-/// state is whole there.
+/// Trains under a strategy, with its replicas, stages, and so on. Without `process` the ranks are threads.
+/// With it this process is one of several ranks: the losses are the last stage's, and the state is complete
+/// on the last stage.
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process = nullptr);
 
-/// The largest difference of two trainings' losses and states, relative to values above 1; infinite where one
-/// has what the other has not, or anything is not finite.
+/// The largest difference between the losses and states of two trainings, relative for values above 1. It is
+/// infinite if their names or counts differ, or if anything is not finite.
 double largest_difference(const Outcome& a, const Outcome& b);
 
 /// The job's forward graph for one replica's micro-batch.
@@ -58,7 +58,7 @@ Program program_of(const Job& job, const Strategy& strategy);
 /// Initial state, with a leading model axis where there are several models.
 StateDict initial_state(const Job& job);
 
-/// Supplies the job's samples, rates and seeds to a Program of so many micro-batches.
+/// Supplies the job's samples, rates, and seeds to a Program with this number of micro-batches.
 class JobHost : public Host {
  public:
   JobHost(const Job& job, int microbatches) : job_(job), microbatches_(microbatches) {}
@@ -66,7 +66,7 @@ class JobHost : public Host {
             std::span<std::byte> out) override;
   void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
                std::span<const std::byte> value) override;
-  /// [batch][model], replica 0's.
+  /// [batch][model], of replica 0.
   std::vector<std::vector<double>> losses;
 
  private:
@@ -75,7 +75,8 @@ class JobHost : public Host {
   std::mutex mutex_;
 };
 
-/// One sample's pixels and label: functions of the data seed, the batch and the sample's number in it.
+/// One sample's pixels and label. They depend on the data seed, the batch, and the sample's number in the
+/// batch.
 double pixel(const Job& job, std::int64_t batch, std::int64_t sample, std::int64_t element);
 std::int32_t label(const Job& job, std::int64_t batch, std::int64_t sample);
 /// A whole batch: images (samples, …), labels (samples).
@@ -89,11 +90,11 @@ Job convolutional_job();
 /// SGD with momentum and weight decay on one device.
 Strategy plain();
 
-/// Both states hold the same names, types and bits; says which differ.
+/// Both states have the same names, types, and bits; prints which differ.
 void expect_same_state(const StateDict& a, const StateDict& b);
 /// The same losses and state, bit for bit.
 void expect_same_results(const Outcome& a, const Outcome& b);
-/// The same results, and `out` needed the memory that was planned for it.
+/// The same results, and `out` used exactly the memory that was planned.
 void expect_same_training(const Outcome& expected, const Outcome& out);
 
 }  // namespace tandem::testing

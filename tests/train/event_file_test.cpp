@@ -1,4 +1,4 @@
-// What TensorBoard reads: TFRecords whose sums hold, of Events that say what they should.
+// TensorBoard's files: TFRecords with correct checksums, which hold correct Events.
 #include <bit>
 #include <cstring>
 #include <fstream>
@@ -47,13 +47,13 @@ TEST(EventFiles, OfAResumedRunAreNewAndReplaceRepeatedSteps) {
   const TemporaryDirectory directory;
   std::vector<std::string> made;
   for (const std::int64_t first : {0, 7, 0, 9}) made.push_back(EventFile(directory.path(), first).path());
-  EXPECT_EQ(made, event_files(directory.path())) << "in the order in which they were made";
+  EXPECT_EQ(made, event_files(directory.path())) << "files must be in the order of their creation";
   EXPECT_TRUE(read_events(made[0]).starts.empty());
   EXPECT_EQ((std::vector<std::int64_t>{0}), read_events(made[2]).starts);
   EXPECT_EQ((std::vector<std::int64_t>{9}), read_events(made[3]).starts);
 }
 
-// Whose names hold a time of their own: a number beyond all is none to begin after.
+// Their names hold other times: no file can be named after the largest number.
 TEST(EventFiles, SortAfterThoseOfOtherProgramsIfPossible) {
   const TemporaryDirectory directory;
   const std::string prefix = "events.out.tfevents.";

@@ -29,7 +29,7 @@ TEST(LrSchedules, ChangeAtTheirBatches) {
 }
 
 TEST(LrSchedules, FollowTheirCurvesAndStayAtTheEnd) {
-  // torch.optim.lr_scheduler.CosineAnnealingLR(T_max=4, eta_min=0.1) of a rate of 1
+  // torch.optim.lr_scheduler.CosineAnnealingLR(T_max=4, eta_min=0.1) for a rate of 1
   expect_near({1.0, 0.868198051533946, 0.55, 0.231801948466054, 0.1, 0.1}, cosine_lr(4, 0.1));
   expect_near({1, 0.75, 0.5, 0.25, 0, 0}, linear_lr(4));
   expect_near({1, 0.8, 0.6, 0.4, 0.2, 0.2}, linear_lr(4, 0.2));

@@ -1,4 +1,4 @@
-// Losses and gradients that are not finite: where they come from, and what a Trainer does about them.
+// Losses and gradients that are not finite: their sources, and how a Trainer responds.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -22,15 +22,15 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-constexpr std::int64_t kBad = 4;  // the batch at which it happens
+constexpr std::int64_t kBad = 4;  // the batch that goes wrong
 constexpr std::int64_t kBatch = 8, kPerEpoch = 3, kTotal = 9;
 
 enum class Site { input, gradient, rate };
 
 // In batch kBad one sample is NaN, or zero.
-class Spoilt final : public ClassDataset {
+class Spoiled final : public ClassDataset {
  public:
-  Spoilt(Site site) : ClassDataset(kBatch * kPerEpoch, run_seed()), site_(site) {}
+  Spoiled(Site site) : ClassDataset(kBatch * kPerEpoch, run_seed()), site_(site) {}
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
     ClassDataset::get(epoch, index, sample);
     if (epoch * kPerEpoch + index / kBatch != kBad || index % kBatch != 5 || site_ == Site::rate) return;
@@ -42,7 +42,7 @@ class Spoilt final : public ClassDataset {
   const Site site_;
 };
 
-// √(x·w)²: where x is 0 its derivative by w is ∞·0.
+// √(x·w)²: if x is 0, its derivative by w is ∞·0.
 struct Root : nn::Module {
   Root(nn::Module& parent, const std::string& name) : Module(parent, name) {
     add_parameter({.name = "factor",
@@ -99,7 +99,7 @@ Outcome fit(Site site, OnNonFinite policy, const Layout& layout, double rate = 0
   o.on_non_finite = policy;
   o.checkpoint_every = 3;
   Outcome out;
-  Trainer trainer(net, std::make_shared<Spoilt>(site), std::move(o));
+  Trainer trainer(net, std::make_shared<Spoiled>(site), std::move(o));
   trainer.add({.batch = [&](const BatchResult& b) { out.batches.push_back(b); },
                .non_finite = [&](const NonFiniteBatch& b) { out.told.push_back(b); }});
   try {
@@ -160,7 +160,7 @@ TEST_P(NonFiniteIn, SkipOmitsTheUpdateAndRollbackOmitsTheBatch) {
   }
 }
 
-// Its gradients are finite: it is the update that is not, which skipping does not see.
+// Its gradients are finite but the update is not, which skipping does not see.
 TEST_P(NonFiniteIn, ADivergingRateIsRolledBackBecauseSkippingDoesNotHelp) {
   const Outcome skip = fit(Site::rate, OnNonFinite::skip, GetParam());
   ASSERT_EQ(1u, skip.told.size());
@@ -201,8 +201,8 @@ TEST(NonFinites, OfSeveralBatchesInFlightAreRolledBackAndCannotBeSkipped) {
   }
 }
 
-struct RunThatGoesBack {
-  explicit RunThatGoesBack(std::int64_t checkpoint_every) {
+struct RunThatRollsBack {
+  explicit RunThatRollsBack(std::int64_t checkpoint_every) {
     nn::set_default_dtype(DType::f32);
     net.initialize(run_seed());
     options.batch_size = kBatch;
@@ -216,14 +216,14 @@ struct RunThatGoesBack {
 
 // The update of an epoch's last batch, after which there is an evaluation and no checkpoint.
 TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeEvaluation) {
-  RunThatGoesBack run(4);
+  RunThatRollsBack run(4);
   run.options.test = std::make_shared<ClassDataset>(13, run_seed());
   run.options.lr_schedule = [](const RunLength&, double) -> LrSchedule {
     return [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::max() : 1; };
   };
   std::vector<NonFiniteBatch> told;
   std::vector<std::int64_t> epochs;
-  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::rate), std::move(run.options));
+  Trainer trainer(run.net, std::make_shared<Spoiled>(Site::rate), std::move(run.options));
   trainer.add({.end_epoch = [&](const EpochResult& e) { epochs.push_back(e.epoch); },
                .non_finite = [&](const NonFiniteBatch& b) { told.push_back(b); }});
   const EpochResult end = trainer.fit();
@@ -234,10 +234,11 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeEvaluation) {
   EXPECT_TRUE(std::isfinite(end.loss.at(0)));
 }
 
-// 22 samples in batches of 8: the third batch of an epoch has 6. The search for the culprit crosses its end.
+// 22 samples in batches of 8: the third batch of an epoch has 6. The search for the bad batch crosses the end
+// of the epoch.
 TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
   for (const auto schedule : {ScheduleKind::plain, ScheduleKind::dualpipe}) {
-    RunThatGoesBack run(7);
+    RunThatRollsBack run(7);
     if (schedule == ScheduleKind::dualpipe) run.options.strategy.stages = 2;
     run.options.strategy.schedule = schedule;
     run.options.test = std::make_shared<ClassDataset>(13, run_seed());
@@ -256,20 +257,20 @@ TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
     EXPECT_EQ(5, told[0].batch);
     EXPECT_EQ(0, told[0].back_to);
     EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 6, 7, 8}), batches);
-    EXPECT_EQ(4u, accuracies.size()) << "epoch 0 twice";
+    EXPECT_EQ(4u, accuracies.size()) << "epoch 0 is evaluated twice";
     EXPECT_EQ(accuracies[0], accuracies[1]);
   }
 }
 
-// A checkpoint is what the next run begins from.
+// The next run would start from that checkpoint.
 TEST(NonFinites, AreNotSaved) {
-  RunThatGoesBack run(kPerEpoch);
+  RunThatRollsBack run(kPerEpoch);
   run.options.on_non_finite = OnNonFinite::stop;
   run.options.lr_schedule = [](const RunLength&, double) -> LrSchedule {
     return [](std::int64_t b) { return b == 2 * kPerEpoch - 1 ? std::numeric_limits<double>::max() : 1; };
   };
   std::vector<std::int64_t> saved;
-  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::rate), std::move(run.options));
+  Trainer trainer(run.net, std::make_shared<Spoiled>(Site::rate), std::move(run.options));
   trainer.add({.checkpoint = [&](const CheckpointResult& c) { saved.push_back(c.progress.batch); }});
   try {
     trainer.fit();
@@ -281,25 +282,26 @@ TEST(NonFinites, AreNotSaved) {
   EXPECT_EQ((std::vector<std::int64_t>{kPerEpoch}), saved);
 }
 
-// What failed was explained away: the next run begins from finite weights, and is told of.
+// The failed run does not affect the next one, which starts from finite weights and is told of bad batches
+// again.
 TEST(NonFinites, ATrainerCanFitAgainAfterFailedRollbacks) {
-  RunThatGoesBack run(3);
+  RunThatRollsBack run(3);
   run.options.max_rollbacks = 0;
-  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
+  Trainer trainer(run.net, std::make_shared<Spoiled>(Site::input), std::move(run.options));
   int batches = 0;
   trainer.add({.batch = [&](const BatchResult&) { ++batches; }});
   EXPECT_THROW(trainer.fit(), NonFinite);
   batches = 0;
   trainer.load(run.net.state());
   EXPECT_THROW(trainer.fit(), NonFinite);
-  EXPECT_EQ(4, batches) << "those before the spoilt one";
+  EXPECT_EQ(4, batches) << "only the batches before the spoiled one";
 }
 
-// Of the batch after a rollback no more than of another: the search for the culprit was no training.
+// The batch after a rollback takes no longer than others: the search for the bad batch is not training time.
 TEST(NonFinites, SecondsOfABatchExcludeARollback) {
-  RunThatGoesBack run(3);
+  RunThatRollsBack run(3);
   double batches = 0, back = 0;
-  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
+  Trainer trainer(run.net, std::make_shared<Spoiled>(Site::input), std::move(run.options));
   trainer.add({.batch = [&](const BatchResult& b) { batches += b.seconds; },
                .non_finite =
                    [&](const NonFiniteBatch&) {
@@ -311,13 +313,14 @@ TEST(NonFinites, SecondsOfABatchExcludeARollback) {
   EXPECT_LE(batches, steady_seconds() - back);
 }
 
-// An epoch that ended with the checkpoint stays counted. Nothing is learned here: the first is the best.
+// An epoch that ended at the checkpoint stays counted. Nothing is learned here, so the first epoch is the
+// best.
 TEST(NonFinites, RollbacksKeepThePatienceOfTheirCheckpoint) {
-  RunThatGoesBack run(kPerEpoch);
+  RunThatRollsBack run(kPerEpoch);
   run.options.lr = {0};
   run.options.test = std::make_shared<ClassDataset>(13, run_seed());
   std::vector<std::int64_t> since_best, rollbacks;
-  Trainer trainer(run.net, std::make_shared<Spoilt>(Site::input), std::move(run.options));
+  Trainer trainer(run.net, std::make_shared<Spoiled>(Site::input), std::move(run.options));
   trainer.add({.checkpoint = [&](const CheckpointResult& c) {
     since_best.push_back(c.progress.epochs_since_best);
     rollbacks.push_back(c.progress.rollbacks);
@@ -327,7 +330,7 @@ TEST(NonFinites, RollbacksKeepThePatienceOfTheirCheckpoint) {
   EXPECT_EQ((std::vector<std::int64_t>{0, 1, 2}), since_best);
 }
 
-// The part of a run that ended counts, by what its last checkpoint says.
+// Rollbacks before the last checkpoint count too: the checkpoint holds their number.
 TEST(NonFinites, RollbacksAreCountedOverTheWholeRun) {
   const auto fit_after = [](std::int64_t rollbacks) {
     Net net;
@@ -339,7 +342,7 @@ TEST(NonFinites, RollbacksAreCountedOverTheWholeRun) {
     o.checkpoint_every = 3;
     o.max_rollbacks = 2;
     std::vector<std::int64_t> saved;
-    Trainer trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o));
+    Trainer trainer(net, std::make_shared<Spoiled>(Site::input), std::move(o));
     trainer.add({.checkpoint = [&](const CheckpointResult& c) { saved.push_back(c.progress.rollbacks); }});
     TrainProgress before;
     before.rollbacks = rollbacks;
@@ -357,7 +360,7 @@ TEST(NonFinites, AreRolledBackOnlyToCheckpoints) {
   TrainerOptions o;
   o.batch_size = kBatch;
   o.on_non_finite = OnNonFinite::rollback;
-  EXPECT_THROW(Trainer(net, std::make_shared<Spoilt>(Site::input), std::move(o)), Error);
+  EXPECT_THROW(Trainer(net, std::make_shared<Spoiled>(Site::input), std::move(o)), Error);
 }
 
 }  // namespace

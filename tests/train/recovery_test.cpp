@@ -1,5 +1,5 @@
-// Which batch a Recovery leaves out, and how often it has the run train again to find it: of a run that is
-// nothing but numbers.
+// Which batch a Recovery leaves out, and how often it repeats training to find it. The run consists only of
+// numbers.
 #include <cmath>
 #include <set>
 #include <vector>
@@ -15,7 +15,7 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-// Batches 0 … total-1, of which some spoil the weights; losses are not finite from the batch after on.
+// Batches 0 … total-1. Some of them spoil the weights; losses are not finite from the next batch on.
 struct FakeRun : Recoverable {
   FakeRun(std::int64_t total, std::set<std::int64_t> spoiling, int most_rollbacks = 3,
           OnNonFinite rule = OnNonFinite::rollback)
@@ -49,7 +49,7 @@ struct FakeRun : Recoverable {
   }
   bool is_finite() const override { return finite; }
   std::string explain(std::int64_t batch) override {
-    EXPECT_EQ(batch, skips ? batch : progress.batch) << "the run is there";
+    EXPECT_EQ(batch, skips ? batch : progress.batch) << "the run must be at this batch";
     return "here";
   }
   void report(const NonFiniteBatch& batch) const override { told.push_back(batch); }
@@ -111,7 +111,7 @@ TEST(Recovery, GoesBackToFiniteWeightsOnly) {
   expect_error([&] { run.fit(); }, {"the state that the run would go back to is not finite"});
 }
 
-// What a run heard that then failed is not held against the next.
+// Results of a run that failed do not affect the next run.
 TEST(Recovery, StartsOverAtAKeptPoint) {
   FakeRun run(20, {3});
   run.finite_at_point = false;

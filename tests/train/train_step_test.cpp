@@ -101,7 +101,7 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
   EXPECT_NE(losses, lagged.run(batches, {0.05})) << "several batches are in flight";
 }
 
-// On ranks and in micro-batches the loss is the mean of the parts', and a number their sum.
+// With ranks and micro-batches the loss is the mean over the parts, and a number is their sum.
 TEST_F(TrainSteps, GiveOtherResultsOfTheLossFunctionByBatch) {
   const auto counted = [&](const Strategy& s, const StateDict& state) {
     return TrainStep(
@@ -140,7 +140,7 @@ TEST_F(TrainSteps, TraceOncePerInputTypeAndKeepALimitedNumber) {
   options.log = [&](const std::string& text) { told.push_back(text); };
   TrainStep trained = step({}, options);
   for (const std::int64_t samples : {8, 4, 8, 4, 2, 8, 4}) trained(batch(samples, samples), 0.1);
-  EXPECT_EQ(trained.traces(), 5) << "8, 4, 2 in place of 8, 8 in place of 4, 4 in place of 2";
+  EXPECT_EQ(trained.traces(), 5) << "8, 4, 2 replaces 8, 8 replaces 4, 4 replaces 2";
   ASSERT_EQ(told.size(), 5u);
   EXPECT_NE(told[2].find("(f32[2, "), std::string::npos) << told[2];
 
@@ -162,7 +162,7 @@ TEST_F(TrainSteps, ContinueWhereAnotherStopped) {
   for (const auto& [path, value] : whole.state()) EXPECT_EQ(value.values(), second.state().at(path).values());
 }
 
-// On one rank, and on several, which give up together.
+// On one rank, and on several, which fail together.
 TEST_F(TrainSteps, ContinueFromAnotherStateAfterAFailure) {
   for (const int replicas : {1, 2}) {
     SCOPED_TRACE(replicas);
@@ -175,7 +175,7 @@ TEST_F(TrainSteps, ContinueFromAnotherStateAfterAFailure) {
     Tensors bad = batch(1);
     bad[1].as<std::int32_t>()[7] = 1000;  // no such class
     EXPECT_THROW(failing(bad, 0.1), Error);
-    EXPECT_THROW(failing.state(), Error) << "it is half of a batch's";
+    EXPECT_THROW(failing.state(), Error) << "the state contains half a batch";
     EXPECT_THROW(failing(batch(1), 0.1), Error);
     failing.load(state, 1);
     EXPECT_EQ(second, failing(batch(1), 0.1));
@@ -183,7 +183,7 @@ TEST_F(TrainSteps, ContinueFromAnotherStateAfterAFailure) {
   }
 }
 
-// Pooling and batch norm of the data alone, and a state that keeps its mean.
+// Pooling and batch norm of only the data, and a state that keeps its mean.
 struct OfDataAlone : nn::Module {
   OfDataAlone() {
     add_parameter({.name = "mean",
@@ -235,7 +235,8 @@ TEST_F(TrainSteps, StayUnchangedIfAStateIsRefused) {
   expect_same_state(before, trained.state());
 }
 
-// Also where that is said after the weights were set, as in fine-tuning; and given back.
+// Also if parameters are frozen after the weights were loaded, as in fine-tuning, and if they are released
+// again.
 TEST_F(TrainSteps, LeaveFrozenParametersAlone) {
   const auto first = net->named_parameters()[0];
   const auto moved = [&] {
@@ -253,7 +254,7 @@ TEST_F(TrainSteps, LeaveFrozenParametersAlone) {
   auto others = all;
   others.erase(first.first);
   EXPECT_EQ(others, moved());
-  EXPECT_THROW(first.second->tensor.requires_grad(), Error) << "Parameter::trained says it";
+  EXPECT_THROW(first.second->tensor.requires_grad(), Error) << "Parameter::trained decides that";
   const auto [images, labels] = std::pair(batch(0)[0], batch(0)[1]);
   cross_entropy((*net)(images), labels).backward();
   EXPECT_FALSE(first.second->tensor.grad().defined());
@@ -280,7 +281,7 @@ TEST_F(TrainSteps, SkipUpdatesAndReportIt) {
   }
 }
 
-// One Program was traced before it, another would be after.
+// One Program was traced before the change, another would be traced after it.
 TEST_F(TrainSteps, KeepStateThatTheLossDoesNotUse) {
   struct Net : nn::Module {
     nn::Linear used{*this, "used", {.in = 4, .out = 2}}, aside{*this, "aside", {.in = 4, .out = 2}};

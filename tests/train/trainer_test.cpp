@@ -39,7 +39,7 @@ class Trainers : public ::testing::Test {
     nn::set_default_dtype(DType::f32);
     net.initialize(run_seed());
   }
-  /// 22 samples in batches of 8: two whole ones and one of 6 an epoch.
+  /// 22 samples in batches of 8: an epoch has two full batches and one of 6.
   DatasetPtr samples(std::int64_t count = 22) const {
     return std::make_shared<ShuffledDataset>(std::make_shared<ClassDataset>(count, run_seed()), 5);
   }
@@ -118,7 +118,7 @@ TEST_F(Trainers, CallBackInOrder) {
             told.calls);
 }
 
-// (1 − s) of the labels' and s of the uniform distribution, as with one label a sample.
+// (1 − s) of the labels' and s of the uniform distribution, as with one label per sample.
 TEST(Objectives, SmoothSoftLabels) {
   const Tensor logits = Tensor::from({1, -2, 0.5, 3, 0, -1}, {2, 3}, DType::f64);
   const Tensor two = Tensor::from({0, 2, 1, 1}, {2, 2}, DType::i32),
@@ -138,7 +138,7 @@ TEST(Objectives, SmoothSoftLabels) {
     expect_error([&] { classification(s); }, {"label smoothing", "between 0 and 1"});
 }
 
-// The step's time, not its forward's.
+// The time of the whole step, not only of forward.
 TEST_F(Trainers, ARunOfOneBatchReportsItsWholeTime) {
   TrainerOptions o = options();
   o.batches = 1;
@@ -154,7 +154,7 @@ struct Wide : nn::Module {
   Tensor forward(const Tensor& x) override { return head(relu(third(relu(second(relu(first(x))))))); }
 };
 
-// Its forward, its backward and its update, also where the schedule is drained after each of them.
+// Forward, backward, and update, also if the schedule is drained after each batch.
 TEST_F(Trainers, SecondsOfABatchCoverAllOfItsWork) {
   for (const std::int64_t checkpoint_every : {0, 1}) {
     Wide wide;
@@ -172,7 +172,7 @@ TEST_F(Trainers, SecondsOfABatchCoverAllOfItsWork) {
     double batches = 0;
     for (const auto& batch : told.batches) batches += batch.seconds;
     EXPECT_LE(batches, all);
-    EXPECT_GT(batches, 0.1 * all);  // copying the state is a half, and others may have the machine
+    EXPECT_GT(batches, 0.1 * all);  // copying the state takes half, and other programs may use the machine
   }
 }
 
@@ -229,7 +229,7 @@ TEST_F(Trainers, ResumeBitwiseFromAnyCheckpoint) {
   for (std::size_t c = 0; c + 1 < told->checkpoints.size(); ++c) {
     const auto [state, rest] = fit(&told->checkpoints[c]);
     expect_same_state(whole, state);
-    EXPECT_EQ(told->epochs.back().loss, rest->epochs.back().loss) << "of the whole epoch";
+    EXPECT_EQ(told->epochs.back().loss, rest->epochs.back().loss) << "the loss is that of the whole epoch";
     EXPECT_EQ(told->batches.back().loss, rest->batches.back().loss);
   }
 }
@@ -251,7 +251,7 @@ TEST_F(Trainers, TrainTheSameOnRanksAndInStages) {
   };
   const auto [loss, state] = fit(1, 1, 2);
   const auto [ranked, ranked_state] = fit(2, 1, 1);
-  EXPECT_EQ(loss.loss, ranked.loss) << "a sum of two halves";
+  EXPECT_EQ(loss.loss, ranked.loss) << "the sum of two halves";
   expect_same_state(state, ranked_state);
   const auto [staged, staged_state] = fit(1, 2, 2);
   EXPECT_EQ(loss.loss, staged.loss);
@@ -272,7 +272,7 @@ TEST_F(Trainers, StopEarlyIfTheAccuracyDoesNotImprove) {
   EXPECT_EQ("end", told.calls.back());
   const TrainProgress stopped = trainer.progress();
   trainer.load(trainer.session().state(), stopped);
-  EXPECT_EQ(3 * 3, trainer.fit().batches) << "a run that has ended goes nowhere";
+  EXPECT_EQ(3 * 3, trainer.fit().batches) << "a finished run trains no further";
 }
 
 TEST_F(Trainers, EndAfterTheEpochIfACallbackAsksForIt) {
@@ -324,11 +324,11 @@ TEST(LossSums, HaveNoMeanIfNoLossIsFinite) {
   sums.add({2, std::nan("")}, 1);
   sums.add({4, -std::numeric_limits<double>::infinity()}, 0.5);
   EXPECT_EQ((2 + 0.5 * 4) / 1.5, sums.mean().at(0));
-  EXPECT_TRUE(std::isnan(sums.mean().at(1))) << "0 would pass for a loss";
+  EXPECT_TRUE(std::isnan(sums.mean().at(1))) << "0 would look like a loss";
   EXPECT_EQ(2, sums.not_finite);
 }
 
-// A head that the loss does not read, in stages too.
+// The loss does not read this head, with stages too.
 TEST_F(Trainers, KeepStateThatTheModelDoesNotUse) {
   struct WithAnother : Net {
     nn::Linear auxiliary{*this, "auxiliary", {.in = 16, .out = 3}};
@@ -395,7 +395,7 @@ TEST_F(Trainers, RefuseInvalidRatesAlsoFromASchedule) {
   }
 }
 
-// It would wait for the lane that asks for it.
+// It would wait for the lane that is calling.
 TEST_F(Trainers, RefuseToEvaluateDuringABatch) {
   TrainerOptions o = options();
   o.test = samples(13);
