@@ -1,5 +1,5 @@
 #pragma once
-/// Tandem for those who build on its engine, in namespace tandem::engine: graphs, ops and kernels, Programs
+/// The engine of Tandem, in namespace tandem::engine: graphs, ops and kernels, Programs
 /// and the passes that make them, backends, ranks and timelines.
 #include <tandem/tandem.h>
 

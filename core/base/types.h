@@ -47,7 +47,7 @@ std::string to_string(const TensorType& type);
 
 }  // namespace tandem
 
-/// What the library is made of, for those who build on it: graphs, Programs, backends (engine.h).
+/// The parts that the library is built from: graphs, Programs, backends (engine.h).
 namespace tandem::engine {
 
 using tandem::to_string;  // else hidden by those of the engine

@@ -6,7 +6,7 @@
 namespace tandem::engine {
 
 /// A counter that others wait for. Waiting spins for about two microseconds, then sleeps in the kernel until
-/// the value asked for is reached: the instructions before it wake nobody.
+/// the value asked for is reached; smaller values do not wake it.
 class alignas(64) Progress {
  public:
   std::uint64_t value() const { return value_.load(std::memory_order_acquire); }

@@ -13,7 +13,7 @@ namespace tandem::engine {
 
 namespace {
 
-// For each member the instruction that writes it; a read of state counts as written by whoever assigns the
+// For each member the instruction that writes it; a read of state counts as written by the instruction that assigns the
 // state.
 std::vector<Access> writers(const Program& p) {
   std::vector<Access> result(p.members.size());
