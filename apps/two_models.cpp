@@ -1,9 +1,9 @@
 // The example of docs/api.md: two models side by side, in a pipeline of two stages on threads, evaluated on
 // the same ranks, and taken back into a Module.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 #include <vector>
 
@@ -25,22 +25,24 @@ class Spirals final : public Host {
  public:
   explicit Spirals(int microbatches) : samples_(kSamples / microbatches) {}
 
-  void fill(const std::string& name, std::int64_t, int microbatch, const RankContext&,
-            std::span<std::byte> out) override {
-    constexpr std::array<float, kModels> kRates{0.1f, 0.05f};
-    if (name == "lr") std::memcpy(out.data(), kRates.data(), out.size());  // one a model
-    float* const f = reinterpret_cast<float*>(out.data());
+  void fill(const HostInput& in) override {
+    if (in.name == kLearningRateInput) {  // one per model
+      in.set(0, 0.1);
+      in.set(1, 0.05);
+      return;
+    }
     for (int i = 0; i < samples_; ++i) {
-      const int sample = microbatch * samples_ + i;
-      const float turn = 0.04f * static_cast<float>(sample / 2), side = sample % 2 ? 0.2f : -0.2f;
-      if (name == "x") f[2 * i] = side * turn * std::cos(turn), f[2 * i + 1] = side * turn * std::sin(turn);
-      if (name == "y") reinterpret_cast<std::int32_t*>(out.data())[i] = sample % 2;
+      const int sample = in.microbatch * samples_ + i;
+      const double turn = 0.04 * (sample / 2), side = sample % 2 ? 0.2 : -0.2;
+      if (in.name == "y") in.set(i, sample % 2);
+      if (in.name != "x") continue;
+      in.set(2 * i, side * turn * std::cos(turn));
+      in.set(2 * i + 1, side * turn * std::sin(turn));
     }
   }
-  void deliver(const std::string& name, std::int64_t, const RankContext&,
-               std::span<const std::byte> value) override {
-    const std::lock_guard lock(mutex_);  // called from lanes' threads
-    if (name == "correct") std::memcpy(correct.data(), value.data(), value.size());
+  void deliver(const HostResult& result) override {
+    const std::lock_guard lock(mutex_);  // lanes' threads deliver
+    if (result.name == kCorrectResult) std::ranges::copy(result.as<std::int32_t>(), correct.begin());
   }
 
   std::array<std::int32_t, kModels> correct{};
@@ -57,7 +59,8 @@ Graph forward_graph(Net& net, std::int64_t samples, bool training) {
   const Tensor x = trace.input("x", {DType::f32, {samples, 2}});
   const Tensor y = trace.input("y", {DType::i32, {samples}});
   const Tensor logits = net(x);
-  trace.result(training ? "loss" : "correct", training ? cross_entropy(logits, y) : correct_count(logits, y));
+  trace.result(training ? kLossResult : kCorrectResult,
+               training ? cross_entropy(logits, y) : correct_count(logits, y));
   return graph;
 }
 

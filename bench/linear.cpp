@@ -131,11 +131,7 @@ void measure(const std::string& text, const Options& o) {
   const Size size = parse(text);
   const TeamSize team(o.threads);
   const Program p = forward_and_backward(size, o.threads);
-  FunctionHost host(
-      [](const std::string&, std::int64_t, std::span<std::byte> out) {
-        std::fill_n(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float), 1e-3F);
-      },
-      [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+  FunctionHost host([](const HostInput& in) { std::ranges::fill(in.as<float>(), 1e-3F); });
   Session session(p, thread_comms(p.ranks()), host, {.spans = 1000});
   session.load({});
   const Products products(size, o.threads);

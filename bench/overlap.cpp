@@ -36,10 +36,8 @@ Graph forward_graph(nn::Module& net) {
 }
 
 struct Zeros : Host {
-  void fill(const std::string&, std::int64_t, int, const RankContext&, std::span<std::byte> out) override {
-    std::memset(out.data(), 0, out.size());
-  }
-  void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
+  void fill(const HostInput& in) override { std::ranges::fill(in.bytes, std::byte{0}); }
+  void deliver(const HostResult&) override {}
 };
 
 double seconds_a_step(const Program& program, const StateDict& state, const LinkModel* link) {

@@ -39,8 +39,8 @@ Graph traced(nn::Module& net, std::int64_t batch) {
   Graph graph;
   Trace trace(graph);
   const Tensor images = trace.input("images", {DType::f32, {batch, 32, 32, 3}}),
-               labels = trace.input("labels", {DType::i32, {batch}});
-  trace.result("loss", cross_entropy(net(images), labels));
+               labels = trace.input(kLabelsInput, {DType::i32, {batch}});
+  trace.result(kLossResult, cross_entropy(net(images), labels));
   return graph;
 }
 
@@ -49,17 +49,18 @@ FunctionHost drawn_host(std::int64_t batch) {
   Loader loader(mapped(std::make_shared<MemoryDataset>(draw_cifar(batch, /*seed=*/0)),
                        {std::make_shared<Normalize>(kCifarMean, kCifarStd)}),
                 {.batch_size = batch});
-  std::vector<float> images(static_cast<std::size_t>(batch) * 32 * 32 * 3), rate{1e-3F};
+  std::vector<float> images(static_cast<std::size_t>(batch) * 32 * 32 * 3);
   std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
   loader.data(0, {0, batch}, std::as_writable_bytes(std::span(images)));
   loader.labels(0, {0, batch}, labels);
-  return {[=](const std::string& name, std::int64_t, std::span<std::byte> out) {
-            const auto bytes = name == "images" ? std::as_bytes(std::span(images))
-                               : name == "lr"   ? std::as_bytes(std::span(rate))
-                                                : std::as_bytes(std::span(labels));
-            std::copy_n(bytes.begin(), std::min(bytes.size(), out.size()), out.begin());
-          },
-          [](const std::string&, std::int64_t, std::span<const std::byte>) {}};
+  return FunctionHost([=](const HostInput& in) {
+    if (in.name == "images")
+      std::ranges::copy(images, in.as<float>().begin());
+    else if (in.name == kLabelsInput)
+      std::ranges::copy(labels, in.as<std::int32_t>().begin());
+    else
+      in.set(0, in.name == kSeedInput ? 1 : 1e-3);
+  });
 }
 
 bool computes(const Program& p, const Instruction& s) {

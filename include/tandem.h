@@ -5,6 +5,7 @@
 // Tensors, and functions of them
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
+#include <tandem/core/graph/names.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>

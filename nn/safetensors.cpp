@@ -32,9 +32,7 @@ std::int64_t header_bytes(const InputFile& file) {
   return static_cast<std::int64_t>(length);
 }
 
-std::span<std::byte> bytes_of(Tensor& t) {
-  return {t.as<std::byte>(), static_cast<std::size_t>(t.type().bytes())};
-}
+std::span<std::byte> bytes_of(Tensor& t) { return t.bytes(); }
 
 }  // namespace
 

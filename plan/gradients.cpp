@@ -121,8 +121,8 @@ std::map<StateId, ValueId> weights_of(const Graph& g) {
 TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   Graph scaled = forward;
   const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
-  if (!results.contains("loss")) throw Error("a training graph needs a result called 'loss'");
-  if (const TensorType& loss = scaled.type(results.at("loss")); loss.elements() != strategy.models)
+  if (!results.contains(kLossResult)) throw Error("a training graph needs a result called 'loss'");
+  if (const TensorType& loss = scaled.type(results.at(kLossResult)); loss.elements() != strategy.models)
     throw Error(fmt::format(
         "the result 'loss' is {}: it must be a scalar of each model, the mean over its samples; take mean() of it",
         to_string(loss)));
@@ -134,7 +134,8 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
         "nothing is to be trained: the model is not used, was neither initialized nor loaded before it was "
         "traced, or all of its parameters are frozen");
   const auto& loss_scale = strategy.gradients.loss_scale;
-  const ValueId loss = loss_scale ? scale_loss(scaled, results.at("loss"), *loss_scale) : results.at("loss");
+  const ValueId loss =
+      loss_scale ? scale_loss(scaled, results.at(kLossResult), *loss_scale) : results.at(kLossResult);
   const Differentiated d = differentiate(scaled, loss, wrt);
 
   Unrolling unrolled(d.graph, strategy.microbatches);

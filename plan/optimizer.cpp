@@ -83,7 +83,7 @@ class Updates {
   ValueId rate(Trace& trace, const State& parameter) {
     if (const auto found = rates_.find(parameter.stage); found != rates_.end()) return found->second;
     const DType dtype = parameter.type.dtype == DType::f64 ? DType::f64 : DType::f32;
-    const auto input = std::make_shared<InputOp>("lr", TensorType{dtype, per_model()}, true);
+    const auto input = std::make_shared<InputOp>(kLearningRateInput, TensorType{dtype, per_model()}, true);
     return rates_[parameter.stage] = trace.value(trace.apply(input, {}).at(0));
   }
   Shape per_model() const { return models_ > 1 ? Shape{models_} : Shape{}; }
@@ -141,7 +141,7 @@ class Updates {
 TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
                           const std::vector<ParameterGroup>& groups, int models) {
   for (const Node& n : training.graph.nodes())
-    if (const auto* input = as<InputOp>(n); input && input->input == "lr")
+    if (const auto* input = as<InputOp>(n); input && input->input == kLearningRateInput)
       throw Error("the model has an input 'lr', which is the optimizer's; give the model's another name");
   Updates updates(training.graph, training.update_if, optimizer, groups, models);
   for (const auto& [id, grad] : training.grads) updates.add(id, grad);

@@ -15,20 +15,14 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-// Rows of what a Program asks for by the names that trace_forward gives its inputs.
-void fill_rows(Loader& loader, const std::string& name, std::int64_t batch, Rows rows,
-               std::span<std::byte> out) {
-  if (name == "data") return loader.data(batch, rows, out);
-  const std::size_t count = out.size() / sizeof(std::int32_t);
-  if (name == "labels") {
-    loader.labels(batch, rows, {reinterpret_cast<std::int32_t*>(out.data()), count});
-  } else if (name == "weights") {
-    loader.weights(batch, rows, {reinterpret_cast<float*>(out.data()), count});
-  } else {
-    throw Error(fmt::format(
-        "the model asks for input '{}' of {}; a dataset gives data, labels and, of several, weights", name,
-        counted(std::ssize(out), "byte")));
-  }
+// Fills an input of trace_forward's graph with some rows of its batch.
+void fill_rows(Loader& loader, const HostInput& in, Rows rows) {
+  if (in.name == kDataInput) return loader.data(in.batch, rows, in.bytes);
+  if (in.name == kLabelsInput) return loader.labels(in.batch, rows, in.as<std::int32_t>());
+  if (in.name == kWeightsInput) return loader.weights(in.batch, rows, in.as<float>());
+  throw Error(fmt::format(
+      "the model asks for input '{}' of {}; a dataset gives data, labels and, of several, weights", in.name,
+      to_string(in.type)));
 }
 
 // Samples up to a multiple of the batch size: zeros of label -1 after those there are.
@@ -70,28 +64,24 @@ TrainFeed::TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatc
       arrived_(std::move(arrived)),
       skipped_(std::move(skipped)) {}
 
-void TrainFeed::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-                     std::span<std::byte> out) {
-  if (name == "seed") return fill_seeds(seeds_, out);
-  if (name == "lr")
-    return fill_rates(
-        seeds_.size(), [&](std::size_t m) { return rate_(m, batch); }, out);
-  const Rows rows = share_of(loader_.rows(batch), rank.replica, rank.replicas, microbatch, microbatches_);
-  fill_rows(loader_, name, batch, rows, out);
+void TrainFeed::fill(const HostInput& in) {
+  if (in.name == kSeedInput) return fill_seeds(seeds_, in);
+  if (in.name == kLearningRateInput) {
+    std::vector<double> rates;
+    for (std::size_t m = 0; m < seeds_.size(); ++m) rates.push_back(rate_(m, in.batch));
+    return fill_rates(rates, in);
+  }
+  fill_rows(
+      loader_, in,
+      share_of(loader_.rows(in.batch), in.rank.replica, in.rank.replicas, in.microbatch, microbatches_));
 }
 
-void TrainFeed::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-                        std::span<const std::byte> value) {
-  if (rank.replica != 0) return;  // all replicas get the same
-  if (name == kUpdated && skipped_ &&
-      std::ranges::any_of(value, [](std::byte updated) { return updated == std::byte{0}; }))
-    skipped_(batch);
-  if (name != "loss") return;
-  std::vector<double> loss;
-  for (std::size_t m = 0; m < seeds_.size(); ++m)
-    loss.push_back(load_element(floating_dtype(value.size(), seeds_.size()), value.data(),
-                                static_cast<std::int64_t>(m)));
-  arrived_(batch, loss);
+void TrainFeed::deliver(const HostResult& result) {
+  if (result.rank.replica != 0) return;  // all replicas deliver the same
+  if (result.name == kUpdated && skipped_ &&
+      std::ranges::any_of(result.bytes, [](std::byte updated) { return updated == std::byte{0}; }))
+    skipped_(result.batch);
+  if (result.name == kLossResult) arrived_(result.batch, result.values());
 }
 
 TestFeed::TestFeed(const DatasetPtr& data, const LoaderOptions& loader, std::vector<std::uint64_t> seeds)
@@ -113,21 +103,17 @@ std::vector<double> TestFeed::accuracy() const {
   return result;
 }
 
-void TestFeed::fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
-                    std::span<std::byte> out) {
-  if (name == "seed") return fill_seeds(seeds_, out);
-  fill_rows(loader_, name, batch, share_of(batch_size_, rank.replica, rank.replicas), out);
+void TestFeed::fill(const HostInput& in) {
+  if (in.name == kSeedInput) return fill_seeds(seeds_, in);
+  fill_rows(loader_, in, share_of(batch_size_, in.rank.replica, in.rank.replicas));
 }
 
-void TestFeed::deliver(const std::string& name, std::int64_t, const RankContext& rank,
-                       std::span<const std::byte> value) {
-  if (rank.replica != 0) return;  // all replicas get the same
+void TestFeed::deliver(const HostResult& result) {
+  if (result.rank.replica != 0) return;  // all replicas deliver the same
+  const std::vector<double> values = result.values();
   for (std::size_t m = 0; m < correct_.size(); ++m) {
-    const auto model = static_cast<std::int64_t>(m);
-    if (name == "correct")
-      correct_[m] += static_cast<std::int64_t>(load_element(DType::i32, value.data(), model));
-    if (name == "non_finite" &&
-        load_element(floating_dtype(value.size(), correct_.size()), value.data(), model) != 0)
+    if (result.name == kCorrectResult) correct_[m] += static_cast<std::int64_t>(values.at(m));
+    if (result.name == kNonFiniteResult && values.at(m) != 0)
       throw Error(fmt::format(
           "the trained network{} gives values that are not finite; lower the learning rate, or look at the data",
           correct_.size() > 1 ? fmt::format(" of model {}", m) : ""));

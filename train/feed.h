@@ -23,10 +23,8 @@ class TrainFeed final : public engine::Host {
 
   Loader& loader() { return loader_; }
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const engine::RankContext& rank,
-            std::span<std::byte> out) override;
-  void deliver(const std::string& name, std::int64_t batch, const engine::RankContext& rank,
-               std::span<const std::byte> value) override;
+  void fill(const engine::HostInput& input) override;
+  void deliver(const engine::HostResult& result) override;
 
  private:
   Loader loader_;
@@ -49,11 +47,9 @@ class TestFeed final : public engine::Host {
   /// Of the samples that are right, per model: 0 … 1.
   std::vector<double> accuracy() const;
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const engine::RankContext& rank,
-            std::span<std::byte> out) override;
+  void fill(const engine::HostInput& input) override;
   /// Throws Error where an output is not finite.
-  void deliver(const std::string& name, std::int64_t batch, const engine::RankContext& rank,
-               std::span<const std::byte> value) override;
+  void deliver(const engine::HostResult& result) override;
 
  private:
   std::int64_t samples_, batch_size_;

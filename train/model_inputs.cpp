@@ -1,21 +1,21 @@
 #include <tandem/train/model_inputs.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/convert.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem {
 using namespace engine;
 namespace {
 
-[[noreturn]] void refuse(const char* name, const char* type, std::size_t models, std::size_t bytes) {
-  throw Error(fmt::format(
-      "the model asks for input '{}' of {}; this name is training's own, for {} {}: call it otherwise", name,
-      counted(static_cast<std::int64_t>(bytes), "byte"), models, type));
+void require(bool fits, const HostInput& input, std::size_t models, const char* type) {
+  if (!fits || input.type.elements() != static_cast<std::int64_t>(models))
+    throw Error(fmt::format(
+        "the model asks for input '{}' of {}; this name is training's own, for {} {}: call it otherwise",
+        input.name, to_string(input.type), models, type));
 }
 
 }  // namespace
@@ -25,18 +25,15 @@ void check_rate(double rate) {
     throw Error(fmt::format("a learning rate of {}: it must be 0 or more, and finite", rate));
 }
 
-void fill_rates(std::size_t models, const std::function<double(std::size_t)>& rate,
-                std::span<std::byte> out) {
-  if (out.size() != models * sizeof(float) && out.size() != models * sizeof(double))
-    refuse("lr", "f32 or f64", models, out.size());
-  const DType dtype = floating_dtype(out.size(), models);
-  for (std::size_t m = 0; m < models; ++m)
-    store_element(dtype, out.data(), static_cast<std::int64_t>(m), rate(m));
+void fill_rates(const std::vector<double>& rates, const HostInput& input) {
+  require(input.type.dtype == DType::f32 || input.type.dtype == DType::f64, input, rates.size(),
+          "f32 or f64");
+  for (std::size_t m = 0; m < rates.size(); ++m) input.set(static_cast<std::int64_t>(m), rates[m]);
 }
 
-void fill_seeds(const std::vector<std::uint64_t>& seeds, std::span<std::byte> out) {
-  if (out.size() != seeds.size() * sizeof(std::uint64_t)) refuse("seed", "i64", seeds.size(), out.size());
-  std::memcpy(out.data(), seeds.data(), out.size());
+void fill_seeds(const std::vector<std::uint64_t>& seeds, const HostInput& input) {
+  require(input.type.dtype == DType::i64, input, seeds.size(), "i64");
+  std::ranges::copy(seeds, input.as<std::int64_t>().begin());
 }
 
 }  // namespace tandem

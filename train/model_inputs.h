@@ -1,22 +1,20 @@
 #pragma once
-#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <vector>
+
+#include <tandem/core/runtime/host.h>
 
 namespace tandem {
 
 /// Throws Error unless a learning rate is finite, and 0 or more.
 void check_rate(double rate);
 
-// What a training Program asks for beside its batches, one a model. Throw Error where so many bytes are not
-// that: the model then has an input of its own of this name.
+// The inputs that a training Program has in addition to its batches, one element per model. The functions
+// throw Error if the input has another type: then it is the model's own, and its name is taken.
 
-/// Input "lr": f32 or f64.
-void fill_rates(std::size_t models, const std::function<double(std::size_t model)>& rate,
-                std::span<std::byte> out);
-/// Input "seed": i64.
-void fill_seeds(const std::vector<std::uint64_t>& seeds, std::span<std::byte> out);
+/// Fills kLearningRateInput: f32 or f64.
+void fill_rates(const std::vector<double>& rates, const engine::HostInput& input);
+/// Fills kSeedInput: i64.
+void fill_seeds(const std::vector<std::uint64_t>& seeds, const engine::HostInput& input);
 
 }  // namespace tandem

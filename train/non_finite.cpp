@@ -13,7 +13,7 @@ namespace {
 
 Tensor filled(const InputOp& input, Host& host, std::int64_t batch) {
   Tensor t = Tensor::empty(input.type);
-  host.fill(input.input, batch, 0, {}, {t.as<std::byte>(), static_cast<std::size_t>(input.type.bytes())});
+  host.fill({input.input, t.type(), batch, 0, {}, t.bytes()});
   return t;
 }
 

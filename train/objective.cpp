@@ -47,19 +47,19 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
   type.shape.insert(type.shape.begin(), samples);
   const int labels = data.labels_per_sample();
   const Shape of_labels = labels == 1 ? Shape{samples} : Shape{samples, labels};
-  Tensors batch{trace.input("data", type), trace.input("labels", {DType::i32, of_labels})};
-  if (labels > 1) batch.push_back(trace.input("weights", {DType::f32, of_labels}));
+  Tensors batch{trace.input(kDataInput, type), trace.input(kLabelsInput, {DType::i32, of_labels})};
+  if (labels > 1) batch.push_back(trace.input(kWeightsInput, {DType::f32, of_labels}));
   const Tensor output = model(batch[0]);
   const Scope scope("loss");
   if (training) {
-    trace.result("loss", objective.loss(output, batch));
+    trace.result(kLossResult, objective.loss(output, batch));
   } else {
     const Tensor correct = objective.correct(output, batch);
     if (!correct || correct.type() != TensorType{DType::i32, {}})
       throw Error(fmt::format("objective.correct gives {}; it must be a count of samples, i32 []",
                               correct ? to_string(correct.type()) : "nothing"));
-    trace.result("correct", correct);
-    trace.result("non_finite", sum(scale(output, 0)));  // 0, or else NaN
+    trace.result(kCorrectResult, correct);
+    trace.result(kNonFiniteResult, sum(scale(output, 0)));  // 0, or else NaN
   }
   for (const auto& [path, p] : model.named_parameters())
     if (graph.find_state(path) < 0) graph.add_state({path, p->tensor.type(), p->trained});

@@ -76,26 +76,22 @@ class TrainStep::Feed final : public Host {
   }
   std::vector<Results> take() { return std::move(results_); }
 
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override {
-    if (name == "lr")
-      return fill_rates(
-          rates_.size(), [&](std::size_t m) { return rates_[m]; }, out);
-    if (name == "seed") return fill_seeds(seeds_, out);
-    const Tensors& all = batches_->at(static_cast<std::size_t>(batch - first_));
+  void fill(const HostInput& in) override {
+    if (in.name == kLearningRateInput) return fill_rates(rates_, in);
+    if (in.name == kSeedInput) return fill_seeds(seeds_, in);
+    const Tensors& all = batches_->at(static_cast<std::size_t>(in.batch - first_));
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (name != input_name(i)) continue;
-      const std::int64_t part = std::int64_t{rank.replica} * strategy_.microbatches + microbatch;
-      const std::int64_t offset = all[i].type().rank() == 0 ? 0 : part * std::ssize(out);
-      std::memcpy(out.data(), static_cast<const std::byte*>(all[i].data()) + offset, out.size());
+      if (in.name != input_name(i)) continue;
+      const std::int64_t part = std::int64_t{in.rank.replica} * strategy_.microbatches + in.microbatch;
+      const std::int64_t offset = all[i].type().rank() == 0 ? 0 : part * std::ssize(in.bytes);
+      std::memcpy(in.bytes.data(), static_cast<const std::byte*>(all[i].data()) + offset, in.bytes.size());
     }
   }
 
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-               std::span<const std::byte> value) override {
-    if (rank.replica != 0) return;  // all replicas get the same
-    Tensor& result = results_.at(static_cast<std::size_t>(batch - first_)).at(name);
-    std::memcpy(result.data(), value.data(), value.size());
+  void deliver(const HostResult& result) override {
+    if (result.rank.replica != 0) return;  // all replicas deliver the same
+    Tensor& kept = results_.at(static_cast<std::size_t>(result.batch - first_)).at(result.name);
+    std::memcpy(kept.data(), result.bytes.data(), result.bytes.size());
   }
 
  private:
@@ -154,7 +150,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   batches_ += std::ssize(batches);
   results_ = feed_->take();
   std::vector<std::vector<double>> losses;
-  for (const Results& r : results_) losses.push_back(r.at("loss").values());
+  for (const Results& r : results_) losses.push_back(r.at(kLossResult).values());
   return losses;
 }
 
@@ -180,7 +176,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
       if (type.rank() > 0) type.shape[0] /= parts;
       inputs.push_back(trace.input(input_name(i), type));
     }
-    trace.result("loss", loss_(inputs));
+    trace.result(kLossResult, loss_(inputs));
   }
   ++traces_;
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));

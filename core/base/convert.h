@@ -19,11 +19,6 @@ inline std::uint16_t float_to_bf16(float value) {
 void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n);
 void floats_to_bf16(const float* from, std::uint16_t* to, std::int64_t n);
 
-/// What `count` numbers in so many bytes are that a Program takes or gives as f32 or as f64.
-inline DType floating_dtype(std::size_t bytes, std::size_t count) {
-  return bytes == count * sizeof(double) ? DType::f64 : DType::f32;
-}
-
 /// Element `index` of an array of any dtype, as double. One at a time: for tests, setup and printing.
 double load_element(DType dtype, const void* data, std::int64_t index);
 void store_element(DType dtype, void* data, std::int64_t index, double value);

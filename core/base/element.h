@@ -63,4 +63,9 @@ template <class F> decltype(auto) visit_dtype(DType dtype, F&& f) {
   throw Error("unknown dtype");
 }
 
+/// Does `T` store elements of `dtype`?
+template <class T> bool stores(DType dtype) {
+  return visit_dtype(dtype, [](auto zero) { return std::is_same_v<decltype(zero), T>; });
+}
+
 }  // namespace tandem::engine

@@ -41,6 +41,8 @@ class Tensor {
   /// Throws Error where elements have another size than T, unless that is a byte.
   template <class T> T* as() { return static_cast<T*>(elements_of(sizeof(T))); }
   template <class T> const T* as() const { return const_cast<Tensor*>(this)->as<T>(); }
+  std::span<std::byte> bytes() { return {as<std::byte>(), static_cast<std::size_t>(type().bytes())}; }
+  std::span<const std::byte> bytes() const { return const_cast<Tensor*>(this)->bytes(); }
   /// All elements as double, in order.
   std::vector<double> values() const;
   /// The only element.

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/names.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/graph/tensor_impl.h>
 

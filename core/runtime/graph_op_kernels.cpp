@@ -18,25 +18,27 @@ class InputKernel final : public Kernel {
  public:
   explicit InputKernel(const KernelSpec& spec)
       : name_(static_cast<const InputOp&>(spec.op).input),
-        bytes_(static_cast<std::size_t>(spec.outputs[0].bytes())),
         per_model_(static_cast<const InputOp&>(spec.op).per_model),
+        type_(spec.outputs[0]),
+        bytes_(static_cast<std::size_t>(type_.bytes())),
         microbatch_(spec.tag.microbatch) {}
 
   void run(const Launch& l) const override {
-    if (per_model_ || !filled_.load(std::memory_order_relaxed)) return fill_and_see(l);
+    if (per_model_ || !filled_.load(std::memory_order_relaxed)) return fill_and_check(l);
     fill(l);
   }
 
  private:
   void fill(const Launch& l) const {
-    l.rank->host->fill(name_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_});
+    l.rank->host->fill(
+        {name_, type_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_}});
   }
 
-  // What a host does not know by name it leaves as it is, and training would go on with what lay there: the
-  // first time, and every time for the few bytes of rates and seeds, it is seen to that something changes.
-  void fill_and_see(const Launch& l) const {
+  // A host that does not know an input leaves it as it is, and training would go on with old bytes. Therefore
+  // the first fill, and each fill of the few bytes of rates and seeds, must change something.
+  void fill_and_check(const Launch& l) const {
     auto* const data = static_cast<unsigned char*>(l.out[0]);
-    for (const unsigned char pattern : {0xff, 0x5a}) {  // one of which may be what is meant
+    for (const unsigned char pattern : {0xff, 0x5a}) {  // one of them can be the true value
       std::memset(data, pattern, bytes_);
       fill(l);
       if (std::any_of(data, data + bytes_, [&](unsigned char byte) { return byte != pattern; }) ||
@@ -48,19 +50,20 @@ class InputKernel final : public Kernel {
   }
 
   const std::string name_;
-  const std::size_t bytes_;
   const bool per_model_;
+  const TensorType type_;
+  const std::size_t bytes_;
   const int microbatch_;
-  mutable std::atomic<bool> filled_{false};  // once
+  mutable std::atomic<bool> filled_{false};  // at least once
 };
 
 KernelPtr make_input(const KernelSpec& spec) { return std::make_unique<InputKernel>(spec); }
 
 KernelPtr make_result(const KernelSpec& spec) {
-  const auto name = static_cast<const ResultOp&>(spec.op).result;
   const auto bytes = static_cast<std::size_t>(spec.inputs[0].bytes());
-  return make_kernel([name, bytes](const Launch& l) {
-    l.rank->host->deliver(name, l.batch, *l.rank, {static_cast<const std::byte*>(l.in[0]), bytes});
+  return make_kernel([name = static_cast<const ResultOp&>(spec.op).result, type = spec.inputs[0],
+                      bytes](const Launch& l) {
+    l.rank->host->deliver({name, type, l.batch, *l.rank, {static_cast<const std::byte*>(l.in[0]), bytes}});
   });
 }
 

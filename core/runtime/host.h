@@ -4,44 +4,85 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <vector>
+
+#include <tandem/core/base/element.h>
+#include <tandem/core/base/types.h>
+#include <tandem/core/graph/names.h>
 
 namespace tandem::engine {
 
 struct RankContext;
 
-/// The program's outside: supplies what an `input` node asks for and takes what a `result` node
-/// delivers, always by batch number. Called from lane threads, possibly several at once.
+/// One input of one micro-batch on one rank, for a Host to fill.
+struct HostInput {
+  const std::string& name;
+  const TensorType& type;  ///< with a leading model axis if each model has a value of its own
+  std::int64_t batch;
+  int microbatch;
+  const RankContext& rank;
+  std::span<std::byte> bytes;
+
+  /// The elements as `T`. Throws Error unless `T` stores the input's dtype.
+  template <class T> std::span<T> as() const;
+  /// Stores `value` as element `i`, rounded to the dtype.
+  void set(std::int64_t i, double value) const { store_element(type.dtype, bytes.data(), i, value); }
+};
+
+/// One result of one batch: the value of the whole global batch.
+struct HostResult {
+  const std::string& name;
+  const TensorType& type;  ///< with a leading model axis if there are several models
+  std::int64_t batch;
+  const RankContext& rank;
+  std::span<const std::byte> bytes;
+
+  /// The elements as `T`. Throws Error unless `T` stores the result's dtype.
+  template <class T> std::span<const T> as() const;
+  /// All elements, whatever the dtype.
+  std::vector<double> values() const;
+};
+
+/// The outside of a Program: it fills the inputs and takes the results, by batch. Lanes' threads call it,
+/// several of them at once.
 class Host {
  public:
   virtual ~Host() = default;
-  /// Writes input `name` of `batch` for this rank and micro-batch into `destination`.
-  virtual void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-                    std::span<std::byte> destination) = 0;
-  /// Takes result `name` of `batch`: the value of the whole global batch, of the dtype and shape that the
-  /// graph gave the result, with a leading model axis where there are several models. Every replica of the
-  /// stage that makes it delivers it, with the same bits; `rank.replica == 0` picks one.
-  virtual void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-                       std::span<const std::byte> value) = 0;
+  /// Writes all of `input`.
+  virtual void fill(const HostInput& input) = 0;
+  /// Takes `result`. Every replica of the stage that makes a result delivers it, with identical bits;
+  /// `result.rank.replica == 0` picks one.
+  virtual void deliver(const HostResult& result) = 0;
 };
 
-/// A Host of two functions, both of which must be given, for programs of one replica and one micro-batch.
-/// They are called from several threads at once where there are several stages or compute lanes: what they
-/// share needs a lock.
+/// A Host made of two functions, for Programs with one replica and one micro-batch. If there are several
+/// stages or compute lanes, several threads call the functions at once: what they share needs a lock.
 class FunctionHost final : public Host {
  public:
-  using Fill = std::function<void(const std::string& name, std::int64_t batch, std::span<std::byte>)>;
-  using Deliver =
-      std::function<void(const std::string& name, std::int64_t batch, std::span<const std::byte>)>;
-  FunctionHost(Fill fill, Deliver deliver);
-  /// Throws Error when asked for a second micro-batch or replica.
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext&,
-            std::span<std::byte> destination) override;
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-               std::span<const std::byte> value) override;
+  using Fill = std::function<void(const HostInput&)>;
+  using Deliver = std::function<void(const HostResult&)>;
+  /// Without `deliver`, results are dropped. Throws Error if one of the functions is empty.
+  explicit FunctionHost(
+      Fill fill, Deliver deliver = [](const HostResult&) {});
+  /// Throws Error on a second micro-batch or replica.
+  void fill(const HostInput& input) override;
+  void deliver(const HostResult& result) override;
 
  private:
   Fill fill_;
   Deliver deliver_;
 };
+
+/// Throws Error if elements of `type` are not stored as the C++ type asked for (`stored` is false).
+void require_stored(bool stored, const std::string& name, const TensorType& type);
+
+template <class T> std::span<T> HostInput::as() const {
+  require_stored(stores<T>(type.dtype), name, type);
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+template <class T> std::span<const T> HostResult::as() const {
+  require_stored(stores<T>(type.dtype), name, type);
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
 
 }  // namespace tandem::engine

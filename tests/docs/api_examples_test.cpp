@@ -143,16 +143,12 @@ TEST_F(ApiExample, HandWrittenLoop) {
 }
 
 TEST_F(ApiExample, GradientOfAGradient) {
-  std::vector<float> second;
+  std::vector<double> second;
   FunctionHost host(
-      [](const std::string&, std::int64_t, std::span<std::byte> out) {
-        const std::array<float, 4> values{1, -2, 3, 0.5F};
-        std::memcpy(out.data(), values.data(), out.size());
+      [](const HostInput& in) {
+        std::ranges::copy(std::array<float, 4>{1, -2, 3, 0.5F}, in.as<float>().begin());
       },
-      [&](const std::string&, std::int64_t, std::span<const std::byte> value) {
-        const auto* first = reinterpret_cast<const float*>(value.data());
-        second.assign(first, first + value.size() / sizeof(float));
-      });
+      [&](const HostResult& result) { second = result.values(); });
   Graph graph;
   ValueId x, y;
   {
@@ -173,7 +169,7 @@ TEST_F(ApiExample, GradientOfAGradient) {
   }
   Session session(build(twice.graph, {.train = false}), {}, host);
   session.run(0, 1);
-  EXPECT_EQ((std::vector<float>{6, -12, 18, 3}), second);
+  EXPECT_EQ((std::vector<double>{6, -12, 18, 3}), second);
 }
 
 class Cube final : public Op {  // x³
@@ -215,30 +211,27 @@ TEST_F(ApiExample, DataFromYourOwnHost) {
 
   struct CifarHost : Host {
     CifarHost(Loader& loader, int microbatches) : loader(loader), microbatches(microbatches) {}
-    void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-              std::span<std::byte> out) override {
-      const Rows rows = share_of(loader.rows(batch), rank.replica, rank.replicas, microbatch, microbatches);
-      if (name == "images")
-        loader.data(batch, rows, out);
-      else if (name == "labels")
-        loader.labels(batch, rows, {reinterpret_cast<std::int32_t*>(out.data()), out.size() / 4});
-      else if (name == "lr")  // in training
-        std::memcpy(out.data(), &rate, sizeof rate);
+    void fill(const HostInput& in) override {
+      const Rows rows = share_of(loader.rows(in.batch), in.rank.replica, in.rank.replicas, in.microbatch, microbatches);
+      if (in.name == "images")
+        loader.data(in.batch, rows, in.bytes);
+      else if (in.name == "labels")
+        loader.labels(in.batch, rows, in.as<std::int32_t>());
+      else if (in.name == kLearningRateInput)  // in training
+        in.set(0, 0.1);
     }
-    void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
+    void deliver(const HostResult&) override {}
     Loader& loader;
     const int microbatches;
-    const float rate = 0.1F;
   };
 
   CifarHost host(loader, 2);
-  RankContext rank;
-  std::vector<float> row(std::size_t{64} * 32 * 32 * 3, -100);
-  std::vector<std::int32_t> labels(64, -1);
-  host.fill("images", 1, 1, rank, std::as_writable_bytes(std::span(row)));
-  host.fill("labels", 1, 1, rank, std::as_writable_bytes(std::span(labels)));
-  EXPECT_EQ(0, std::count(row.begin(), row.end(), -100.0F));
-  EXPECT_EQ(0, std::count(labels.begin(), labels.end(), -1));
+  const RankContext rank;
+  Tensor row = Tensor::full({DType::f32, {64, 32, 32, 3}}, -100), labels = Tensor::full({DType::i32, {64}}, -1);
+  host.fill({"images", row.type(), 1, 1, rank, row.bytes()});
+  host.fill({"labels", labels.type(), 1, 1, rank, labels.bytes()});
+  EXPECT_EQ(0, std::ranges::count(row.values(), -100));
+  EXPECT_EQ(0, std::ranges::count(labels.values(), -1));
 }
 
 struct Blocks : nn::Module {

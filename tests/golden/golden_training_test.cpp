@@ -40,19 +40,14 @@ StateDict state_of(const json& state) {
 class GoldenHost final : public Host {
  public:
   explicit GoldenHost(const json& c) : case_(c) {}
-  void fill(const std::string& name, std::int64_t batch, int, const RankContext&,
-            std::span<std::byte> out) override {
-    if (name == "lr") return store_element(DType::f64, out.data(), 0, case_["options"]["lr"]);
-    const auto values = case_["batches"][static_cast<std::size_t>(batch)][name].get<std::vector<double>>();
-    const DType dtype = name == "labels" ? DType::i32 : DType::f64;
-    ASSERT_EQ(out.size(), values.size() * static_cast<std::size_t>(size_of(dtype))) << name;
-    for (std::size_t i = 0; i < values.size(); ++i)
-      store_element(dtype, out.data(), static_cast<std::int64_t>(i), values[i]);
+  void fill(const HostInput& in) override {
+    if (in.name == kLearningRateInput) return in.set(0, case_["options"]["lr"]);
+    const auto values =
+        case_["batches"][static_cast<std::size_t>(in.batch)][in.name].get<std::vector<double>>();
+    ASSERT_EQ(in.type.elements(), std::ssize(values)) << in.name;
+    for (std::size_t i = 0; i < values.size(); ++i) in.set(static_cast<std::int64_t>(i), values[i]);
   }
-  void deliver(const std::string&, std::int64_t, const RankContext&,
-               std::span<const std::byte> value) override {
-    losses.push_back(load_element(DType::f64, value.data(), 0));
-  }
+  void deliver(const HostResult& result) override { losses.push_back(result.values().at(0)); }
   std::vector<double> losses;
 
  private:

@@ -87,10 +87,9 @@ TEST(GradientRules, EveryModelIsClippedSeparately) {
 // A host whose batch 3 is not finite.
 struct Spoiled : JobHost {
   using JobHost::JobHost;
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override {
-    JobHost::fill(name, batch, microbatch, rank, out);
-    if (name == "images" && batch == 3) reinterpret_cast<float*>(out.data())[1] = NAN;
+  void fill(const HostInput& in) override {
+    JobHost::fill(in);
+    if (in.name == "images" && in.batch == 3) in.set(1, NAN);
   }
 };
 
@@ -162,12 +161,10 @@ TEST(LossScale, ChangesNoBit) {
 // A host whose images are large, and therefore the first module's gradients.
 struct Loud : JobHost {
   using JobHost::JobHost;
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override {
-    JobHost::fill(name, batch, microbatch, rank, out);
-    if (name != "images") return;
-    for (std::size_t i = 0; i < out.size() / sizeof(float); ++i)
-      reinterpret_cast<float*>(out.data())[i] *= 1000;
+  void fill(const HostInput& in) override {
+    JobHost::fill(in);
+    if (in.name != "images") return;
+    for (float& pixel : in.as<float>()) pixel *= 1000;
   }
 };
 
@@ -198,10 +195,9 @@ TEST(LossScale, HalvesUntilGradientsAreFinite) {
 // A host whose images are black, so that most gradients are zero.
 struct Quiet : JobHost {
   using JobHost::JobHost;
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override {
-    JobHost::fill(name, batch, microbatch, rank, out);
-    if (name == "images") std::memset(out.data(), 0, out.size());
+  void fill(const HostInput& in) override {
+    JobHost::fill(in);
+    if (in.name == "images") std::ranges::fill(in.bytes, std::byte{0});
   }
 };
 

@@ -1,6 +1,5 @@
 // Failures while a Program runs: every rank stops soon, and the message names the place.
 #include <chrono>
-#include <cstring>
 
 #include <gtest/gtest.h>
 
@@ -19,20 +18,19 @@ namespace {
 // Supplies zeros; calls `fail` on one rank for one batch.
 class FailingHost final : public Host {
  public:
-  FailingHost(int rank, std::int64_t batch, std::function<void(std::span<std::byte>)> fail,
+  FailingHost(int rank, std::int64_t batch, std::function<void(const HostInput&)> fail,
               std::string input = "labels")
       : rank_(rank), batch_(batch), fail_(std::move(fail)), input_(std::move(input)) {}
-  void fill(const std::string& name, std::int64_t batch, int, const RankContext& rank,
-            std::span<std::byte> out) override {
-    std::memset(out.data(), 0, out.size());
-    if (name == input_ && rank.rank == rank_ && batch == batch_) fail_(out);
+  void fill(const HostInput& in) override {
+    std::ranges::fill(in.bytes, std::byte{0});
+    if (in.name == input_ && in.rank.rank == rank_ && in.batch == batch_) fail_(in);
   }
-  void deliver(const std::string&, std::int64_t, const RankContext&, std::span<const std::byte>) override {}
+  void deliver(const HostResult&) override {}
 
  private:
   int rank_;
   std::int64_t batch_;
-  std::function<void(std::span<std::byte>)> fail_;
+  std::function<void(const HostInput&)> fail_;
   std::string input_;
 };
 
@@ -52,15 +50,14 @@ TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndInstruction) {
        {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},
         Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b}}) {
     const int rank = s.replicas * s.stages - 1;  // labels are used on the last stage
-    FailingHost host(rank, 3, [](std::span<std::byte>) { throw Error("the disk is gone"); });
+    FailingHost host(rank, 3, [](const HostInput&) { throw Error("the disk is gone"); });
     expect_words(failure_of(job, s, host),
                  {"rank " + std::to_string(rank), "batch 3", "input", "the disk is gone"});
   }
 }
 
 TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
-  FailingHost host(0, 2,
-                   [](std::span<std::byte> out) { reinterpret_cast<std::int32_t*>(out.data())[5] = 77; });
+  FailingHost host(0, 2, [](const HostInput& in) { in.as<std::int32_t>()[5] = 77; });
   expect_words(failure_of(small_residual_job(), {}, host),
                {"rank 0", "batch 2", "'loss'", "cross_entropy", "sample 5", "77", "5 classes"});
 }

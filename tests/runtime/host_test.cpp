@@ -1,6 +1,6 @@
 // What a Session requests from its host, and what it delivers.
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -23,8 +23,8 @@ using namespace engine;
 namespace {
 
 TEST(Host, OfTwoFunctionsCallsBoth) {
-  const auto fill = [](const std::string&, std::int64_t, std::span<std::byte>) {};
-  const auto deliver = [](const std::string&, std::int64_t, std::span<const std::byte>) {};
+  const auto fill = [](const HostInput&) {};
+  const auto deliver = [](const HostResult&) {};
   expect_error([&] { FunctionHost({}, deliver); }, {"both of its functions"});
   expect_error([&] { FunctionHost(fill, {}); }, {"both of its functions"});
 }
@@ -39,11 +39,9 @@ TEST(Host, AnUnfilledInputIsNamed) {
   }
   for (const std::string left_out : {"x", "lr"})
     for (const int value : {0, 0xff, 0x5a}) {  // the last two could be leftovers in memory
-      FunctionHost host(
-          [&](const std::string& name, std::int64_t, std::span<std::byte> out) {
-            if (name != left_out) std::memset(out.data(), value, out.size());
-          },
-          [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+      FunctionHost host([&](const HostInput& in) {
+        if (in.name != left_out) std::ranges::fill(in.bytes, static_cast<std::byte>(value));
+      });
       Session session(build(graph, {}), {}, host);
       session.load({{"w", model.w}});
       expect_error([&] { session.run(0, 1); }, {"does not fill the input '" + left_out + "'"});
@@ -60,20 +58,28 @@ TEST(Host, ResultsHaveAModelAxisEvenIfTheyUseNoModel) {
     trace.result("loss", sum(mul(model.w, x)));
     trace.result("mean", mean(x));
   }
-  std::map<std::string, std::vector<float>> results;
-  FunctionHost host(
-      [](const std::string&, std::int64_t, std::span<std::byte> out) {
-        std::fill_n(reinterpret_cast<float*>(out.data()), out.size() / sizeof(float), 0.5F);
-      },
-      [&](const std::string& name, std::int64_t, std::span<const std::byte> value) {
-        const auto* first = reinterpret_cast<const float*>(value.data());
-        results[name].assign(first, first + value.size() / sizeof(float));
-      });
+  std::map<std::string, std::vector<double>> results;
+  FunctionHost host([](const HostInput& in) { std::ranges::fill(in.as<float>(), 0.5F); },
+                    [&](const HostResult& result) { results[result.name] = result.values(); });
   Session session(build(graph, {.models = 2}), {}, host);
   session.load({{"w", Tensor::from({1, 2, 3, 4}, {2, 2})}});
   session.run(0, 1);
-  EXPECT_EQ((std::vector<float>{1.5F, 3.5F}), results.at("loss"));
-  EXPECT_EQ((std::vector<float>{0.5F, 0.5F}), results.at("mean"));
+  EXPECT_EQ((std::vector<double>{1.5, 3.5}), results.at("loss"));
+  EXPECT_EQ((std::vector<double>{0.5, 0.5}), results.at("mean"));
+}
+
+TEST(Host, ATensorKnowsItsType) {
+  std::array<float, 2> values{};
+  const std::string name = "x";
+  const TensorType type{DType::f32, {2}};
+  const RankContext rank;
+  const HostInput input{name, type, 0, 0, rank, std::as_writable_bytes(std::span(values))};
+  input.as<float>()[0] = 3;
+  input.set(1, 0.5);
+  const HostResult result{name, type, 0, rank, input.bytes};
+  EXPECT_EQ((std::vector<double>{3, 0.5}), result.values());
+  expect_error([&] { input.as<std::int32_t>(); }, {"'x'", "f32[2]"});
+  expect_error([&] { result.as<double>(); }, {"'x'", "f32[2]"});
 }
 
 TEST(Host, AFunctionHostRefusesMicrobatchesAndReplicas) {
@@ -81,9 +87,7 @@ TEST(Host, AFunctionHostRefusesMicrobatchesAndReplicas) {
   for (const bool replicas : {false, true}) {
     Strategy s;
     (replicas ? s.replicas : s.microbatches) = 2;
-    FunctionHost host([](const std::string&, std::int64_t,
-                         std::span<std::byte> out) { std::memset(out.data(), 0, out.size()); },
-                      [](const std::string&, std::int64_t, std::span<const std::byte>) {});
+    FunctionHost host([](const HostInput& in) { std::ranges::fill(in.bytes, std::byte{0}); });
     Session session(program_of(job, s), thread_comms(s.ranks()), host);
     session.load(initial_state(job));
     expect_error([&] { session.run(0, 1); },

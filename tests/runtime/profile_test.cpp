@@ -37,10 +37,9 @@ TEST(TrialRun, GivesTheLossesOfARealRun) {
 class SlowHost final : public JobHost {
  public:
   using JobHost::JobHost;
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override {
-    if (name == "images") std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    JobHost::fill(name, batch, microbatch, rank, out);
+  void fill(const HostInput& in) override {
+    if (in.name == "images") std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    JobHost::fill(in);
   }
 };
 

@@ -313,10 +313,9 @@ TEST(Session, AStopEndsOnlyOneRun) {
 TEST(Session, AfterAFailureOneRankContinuesAndSeveralExplainWhyNot) {
   struct FailsOnce : JobHost {
     using JobHost::JobHost;
-    void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-              std::span<std::byte> out) override {
-      if (batch == 2 && fail.exchange(false)) throw Error("planted");
-      JobHost::fill(name, batch, microbatch, rank, out);
+    void fill(const HostInput& in) override {
+      if (in.batch == 2 && fail.exchange(false)) throw Error("planted");
+      JobHost::fill(in);
     }
     std::atomic<bool> fail = true;
   };

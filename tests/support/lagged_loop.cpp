@@ -133,7 +133,7 @@ class Loop {
 
   Tensor input(const std::string& name, TensorType type, std::int64_t batch, int microbatch) {
     Tensor t = Tensor::empty(std::move(type));
-    host_.fill(name, batch, microbatch, {}, {t.as<std::byte>(), static_cast<std::size_t>(t.type().bytes())});
+    host_.fill({name, t.type(), batch, microbatch, {}, t.bytes()});
     return t;
   }
 

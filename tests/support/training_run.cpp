@@ -22,36 +22,29 @@
 namespace tandem::testing {
 using namespace engine;
 
-void JobHost::fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-                   std::span<std::byte> out) {
-  const std::int64_t samples = job_.batch_size / rank.replicas / microbatches_;
-  const std::int64_t first = (std::int64_t{rank.replica} * microbatches_ + microbatch) * samples;
+void JobHost::fill(const HostInput& in) {
+  const std::int64_t samples = job_.batch_size / in.rank.replicas / microbatches_;
+  const std::int64_t first = (std::int64_t{in.rank.replica} * microbatches_ + in.microbatch) * samples;
   const std::int64_t elements = element_count(job_.sample);
-  if (name == "images") {
+  if (in.name == "images") {
     for (std::int64_t i = 0; i < samples * elements; ++i)
-      store_element(job_.dtype, out.data(), i, pixel(job_, batch, first + i / elements, i % elements));
-  } else if (name == "labels") {
-    for (std::int64_t i = 0; i < samples; ++i)
-      store_element(DType::i32, out.data(), i, label(job_, batch, first + i));
-  } else if (name == "lr") {
-    for (std::size_t m = 0; m < job_.rates.size(); ++m)
-      store_element(job_.dtype, out.data(), static_cast<std::int64_t>(m), job_.rates[m]);
-  } else if (name == "seed") {
-    for (std::size_t m = 0; m < job_.seeds.size(); ++m)
-      reinterpret_cast<std::int64_t*>(out.data())[m] = static_cast<std::int64_t>(job_.seeds[m]);
+      in.set(i, pixel(job_, in.batch, first + i / elements, i % elements));
+  } else if (in.name == kLabelsInput) {
+    for (std::int64_t i = 0; i < samples; ++i) in.set(i, label(job_, in.batch, first + i));
+  } else if (in.name == kLearningRateInput) {
+    for (std::size_t m = 0; m < job_.rates.size(); ++m) in.set(static_cast<std::int64_t>(m), job_.rates[m]);
+  } else if (in.name == kSeedInput) {
+    std::ranges::copy(job_.seeds, in.as<std::int64_t>().begin());
   } else {
-    throw Error("no input called " + name);
+    throw Error("no input called " + in.name);
   }
 }
 
-void JobHost::deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-                      std::span<const std::byte> value) {
-  if (name != "loss" || rank.replica != 0) return;
+void JobHost::deliver(const HostResult& result) {
+  if (result.name != kLossResult || result.rank.replica != 0) return;
   const std::lock_guard lock(mutex_);
-  if (static_cast<std::int64_t>(losses.size()) <= batch) losses.resize(static_cast<std::size_t>(batch) + 1);
-  for (std::size_t m = 0; m < job_.seeds.size(); ++m)
-    losses[static_cast<std::size_t>(batch)].push_back(
-        load_element(job_.dtype, value.data(), static_cast<std::int64_t>(m)));
+  if (std::ssize(losses) <= result.batch) losses.resize(static_cast<std::size_t>(result.batch) + 1);
+  losses[static_cast<std::size_t>(result.batch)] = result.values();
 }
 
 namespace {
@@ -97,10 +90,10 @@ Graph trace_job(const Job& job, std::int64_t samples) {
   Shape shape = job.sample;
   shape.insert(shape.begin(), samples);
   const Tensor images = trace.input("images", {job.dtype, shape});
-  const Tensor labels = trace.input("labels", {DType::i32, {samples}});
+  const Tensor labels = trace.input(kLabelsInput, {DType::i32, {samples}});
   const Tensor logits = (*model)(images);
   const Scope scope("loss");
-  trace.result("loss", cross_entropy(logits, labels));
+  trace.result(kLossResult, cross_entropy(logits, labels));
   return graph;
 }
 

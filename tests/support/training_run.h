@@ -62,10 +62,8 @@ StateDict initial_state(const Job& job);
 class JobHost : public Host {
  public:
   JobHost(const Job& job, int microbatches) : job_(job), microbatches_(microbatches) {}
-  void fill(const std::string& name, std::int64_t batch, int microbatch, const RankContext& rank,
-            std::span<std::byte> out) override;
-  void deliver(const std::string& name, std::int64_t batch, const RankContext& rank,
-               std::span<const std::byte> value) override;
+  void fill(const HostInput& in) override;
+  void deliver(const HostResult& result) override;
   /// [batch][model], of replica 0.
   std::vector<std::vector<double>> losses;
 

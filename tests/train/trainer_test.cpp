@@ -91,7 +91,7 @@ TEST_F(Trainers, EqualHandWrittenStepsWithShortLastBatches) {
   for (std::int64_t b = 0; b < 9; ++b) {
     const std::int64_t n = b % 3 == 2 ? 6 : 8;
     Tensor x = Tensor::empty({DType::f32, {n, 4}}), y = Tensor::empty({DType::i32, {n}});
-    loader.data(b, {0, n}, {x.as<std::byte>(), static_cast<std::size_t>(x.type().bytes())});
+    loader.data(b, {0, n}, x.bytes());
     loader.labels(b, {0, n}, {y.as<std::int32_t>(), static_cast<std::size_t>(n)});
     const BatchResult& r = told.batches[static_cast<std::size_t>(b)];
     EXPECT_EQ(step({x, y}, 0.05), r.loss.at(0)) << b;
