@@ -14,7 +14,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/rng.h>
-#include <tandem/core/runtime/agree.h>
+#include <tandem/core/runtime/gather.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
 #include <tandem/plan/build.h>

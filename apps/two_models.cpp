@@ -79,7 +79,7 @@ int main() try {
 
   Spirals train_host(kMicrobatches), test_host(1);
   Session session(training, thread_comms(training.ranks()), train_host);
-  const int evaluate = session.add(evaluation, test_host);
+  const ProgramHandle evaluate = session.add(evaluation, test_host);
   const std::array states{nets[0].state(), nets[1].state()};
   session.load(stack_states(states));  // (models, …) for every tensor
 

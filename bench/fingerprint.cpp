@@ -11,7 +11,7 @@
 #include <tandem/core/base/checksum.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/state_dict.h>
-#include <tandem/core/runtime/load_state.h>
+#include <tandem/core/runtime/state_memory.h>
 #include <tandem/engine.h>
 #include <tandem/nn/models/networks.h>
 #include <tandem/plan/over_models.h>

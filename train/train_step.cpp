@@ -193,7 +193,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     state_.clear();
     session_ = std::move(session);
     uses_ = std::move(uses);
-    return programs_[types] = {0, batches_, std::move(results)};
+    return programs_[types] = {{}, batches_, std::move(results)};
   }
   if (std::ssize(programs_) >= options_.most_programs) {
     const auto oldest =
@@ -202,9 +202,9 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     session_->drop(oldest->second.program);
     programs_.erase(oldest);
   }
-  const int number = session_->add(std::move(made), *feed_);
+  const ProgramHandle handle = session_->add(std::move(made), *feed_);
   uses_.merge(uses);
-  return programs_[types] = {number, batches_, std::move(results)};
+  return programs_[types] = {handle, batches_, std::move(results)};
 }
 
 // A module that was frozen, or put into evaluation, since the first trace is not so in the Programs there

@@ -70,7 +70,7 @@ class TrainStep {
   using ResultTypes = std::map<std::string, TensorType>;
   using StateUses = std::map<std::string, std::pair<bool, bool>>;  // by path: trained, assigned
   struct Known {
-    int program;
+    engine::ProgramHandle program;
     std::int64_t used;
     ResultTypes results;
   };

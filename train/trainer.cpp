@@ -10,7 +10,7 @@
 
 #include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
-#include <tandem/core/runtime/load_state.h>
+#include <tandem/core/runtime/state_memory.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>

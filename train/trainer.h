@@ -145,7 +145,7 @@ class Trainer final : private Recoverable {
   std::unique_ptr<TestFeed> test_;
   std::unique_ptr<engine::Session> session_;
   Recovery recovery_;
-  int trains_last_ = 0, evaluates_ = -1;  // numbers of Programs
+  engine::ProgramHandle trains_last_, evaluates_;
   TrainProgress progress_;
   StateDict copy_;                // of the state, for checkpoints
   std::vector<double> accuracy_;  // of the test set

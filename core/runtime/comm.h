@@ -30,4 +30,7 @@ class Comm {
   virtual void abort(const std::string& reason) = 0;
 };
 
+/// The channel that a Session uses between runs. No Program uses it.
+inline constexpr std::uint64_t kSessionChannel = (std::uint64_t{1} << 30) - 1;
+
 }  // namespace tandem::engine

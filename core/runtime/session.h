@@ -9,9 +9,10 @@
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/runtime/comm.h>
-#include <tandem/core/runtime/cpu_backend.h>
-#include <tandem/core/runtime/executable.h>
 #include <tandem/core/runtime/host.h>
+#include <tandem/core/runtime/local_rank.h>
+#include <tandem/core/runtime/session_state.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/core/schedule/program.h>
 
 namespace tandem::engine {
@@ -23,102 +24,115 @@ struct SessionOptions {
   std::int64_t memory_budget = 0;  ///< bytes per device for all Programs together; 0: no limit
 };
 
-/// Programs on the ranks of this process: their memory, their lanes, their state between runs.
-/// Ranks are threads of it, or, where one Comm of several processes is given, one of them is this process.
+/// Names one of a Session's Programs. The default names its first.
+class ProgramHandle {
+ public:
+  ProgramHandle() = default;
+  bool operator==(const ProgramHandle&) const = default;
+
+ private:
+  friend class Session;
+  explicit ProgramHandle(int number) : number_(number) {}
+  int number_ = 0;
+};
+
+/// Runs Programs on the ranks of this process, which keep their memory, lanes and state between runs. Ranks
+/// are threads of this process; or this process is one rank, if it is given one Comm of several processes.
+/// SessionState (session_state.h) keeps the state; session_telemetry.h collects what ran.
 class Session {
  public:
-  /// Verifies the Program. `host` must outlive the session. `comms`: that of this process (MpiSession), or
-  /// for ranks that are threads one for each; with none these have a ThreadWorld's. Throws Error when the
-  /// ranks disagree on the Program, naming those that do.
+  /// Verifies the Program. `host` must outlive the session. `comms`: the Comm of this process (MpiSession);
+  /// or one Comm per rank if ranks are threads (`thread_comms`); or none for a single rank. Throws Error if
+  /// the ranks disagree on the Program, naming the ranks that do.
   Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host, SessionOptions options = {});
   ~Session();
 
-  /// Another Program for the same ranks and the same model: evaluation, other shapes. Returns its number, for
-  /// `run`. The Programs take turns on the ranks' memory, state and lanes. Throws Error as the constructor
-  /// does, where a state is not in the first Program, or would lie elsewhere, and where the Programs
-  /// together need more than the budget. Where ranks are processes all of them must call.
-  int add(Program program, Host& host);
+  /// Adds another Program for the same ranks and the same model, such as evaluation or other shapes. The
+  /// Programs use the ranks' memory, state and lanes in turn. Throws Error as the constructor does; if a
+  /// state is not in the first Program, or would lie elsewhere; and if the Programs together exceed the
+  /// budget. If ranks are processes, all of them must call.
+  ProgramHandle add(Program program, Host& host);
+  /// Frees what a Program holds apart from the shared memory: its kernels. The Program cannot run again.
+  /// Throws Error if there is no such Program.
+  void drop(ProgramHandle program);
+  /// A Program that was not dropped. The first can be dropped and still be asked for: it says where states
+  /// lie.
+  const Program& program(ProgramHandle handle = {}) const {
+    return handle.number_ == 0 ? *first_ : *programs_.at(handle.number_);
+  }
 
-  /// Gives up what a Program holds beside the shared memory: its kernels. It cannot run again; its number may
-  /// become another's. Throws Error where there is none of this number.
-  void drop(int program);
-
-  /// One that was not dropped; of the first what is said of states stays.
-  const Program& program(int number = 0) const { return *programs_.at(static_cast<std::size_t>(number)); }
-
-  /// Sets state by path, on every local rank that holds it; before the first run, or between runs. What is
-  /// not named and belongs to the optimizer (its path begins with kOptimizerPath) starts at zero, and is left
-  /// out by a Program without an optimizer; anything else missing, mismatched or unknown is an Error, and
-  /// then nothing is set.
+  /// Sets the state by path, on every local rank that holds it; before the first run, or between runs. The
+  /// optimizer's states (their paths begin with kOptimizerPath) start at zero if they are missing, and a
+  /// Program without an optimizer ignores them. Throws Error if anything else is missing, has another type or
+  /// is unknown; then nothing is set.
   void load(const StateDict& state);
-  /// The whole state, as replica 0 holds it. Where ranks are processes all of them must call, and `root`
-  /// alone gets what is not its own. Tensors of an earlier such state, `into`, are filled again where nobody
-  /// else uses them any more. Throws Error before `load`, and where the last run failed.
+  /// The whole state, as replica 0 holds it. If ranks are processes, all of them must call, and `root` alone
+  /// gets the states that other ranks hold. Tensors of `into`, an earlier state, are filled again if nothing
+  /// else uses them. Throws Error before `load`, and if the last run failed.
   StateDict state(int root = 0, StateDict&& into = {}) const;
-  /// Is all that the ranks of this process hold of the state finite?
-  bool is_finite() const;
-  /// What is left of the state when a run has failed, of no batch in particular: for a look at the cause.
-  /// Where ranks are processes all of them must call, through another Comm than the session's, which is of no
-  /// use any more.
+  /// Is all state finite that the ranks of this process hold?
+  bool is_finite() const { return state_.is_finite(); }
+  /// What is left of the state after a failed run, to look for the cause; it belongs to no batch. If ranks
+  /// are processes, all of them must call with another Comm, since the session's are aborted.
   StateDict remains(int root = 0, Comm* through = nullptr) const;
 
-  /// By path, for each rank of this process: what it holds, between runs.
-  using Snapshot = std::vector<StateDict>;
-  /// A copy of the state, for `restore`: made without a word to other processes, and with what each replica
-  /// gathered for itself.
-  Snapshot snapshot() const;
+  /// Copies the state that each local rank holds, with what each replica computed for itself; without
+  /// communication.
+  using Snapshot = SessionState::Snapshot;
+  Snapshot snapshot() const { return state_.snapshot(); }
   void restore(const Snapshot& snapshot);
 
-  /// Runs `batches` batches, the first of them numbered `first_batch`, from empty to drained. A Program that
-  /// assigns no state evaluates what `state` returns: replicas then get the untrained state of replica 0,
-  /// such as running statistics, which each gathers from samples of its own. Throws what the first failing
-  /// rank threw. The state is lost then, and must be loaded before another run; where there are several ranks
-  /// their Comms are of no more use either, and another Session must go on. Programs, loads and runs are
-  /// taken between runs alone: what a host or a kernel asks for during one is an Error, and changes nothing.
-  void run(std::int64_t first_batch, std::int64_t batches, int program = 0);
+  /// Runs `batches` batches from empty to drained; the first has the number `first_batch`. A Program that
+  /// assigns no state evaluates what `state` returns: before it runs, all replicas get the untrained state of
+  /// replica 0. Throws what the first failing rank threw. Then the state is lost and must be loaded before
+  /// another run; if there are several ranks, their Comms are aborted, and a new Session must continue. A
+  /// host or a kernel cannot add, load or run during a run: that throws Error and changes nothing.
+  void run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program = {});
 
-  /// Makes a `run` end soon with Aborted(reason) here and on all ranks that can be reached; from any thread,
-  /// while no Program is added. Where nothing runs, the next run ends so.
+  /// Makes a `run` end soon with Aborted(reason), here and on all ranks that can be reached. Any thread may
+  /// call, except while a Program is added. If nothing runs, the next run ends so.
   void stop(const std::string& reason);
 
-  /// What the ranks of this process are executing just now, from any thread: "rank 1: batch 17, instruction
-  /// 'block2 receive' of module 'block2'", a line a lane. Not while a Program is added.
+  /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call, except
+  /// while a Program is added.
   std::string doing() const;
-
-  /// Spans of the first Program measured since the last call, and how many were dropped, of all ranks, by the
-  /// global Program's instructions. Where ranks are processes all of them must call, and `root` gets the
-  /// whole; clocks of different machines are not compared.
+  /// Spans of the first Program since the last call, of all ranks, by the global Program's instructions. If
+  /// ranks are processes, all of them must call, and `root` gets the whole. Clocks of different machines are
+  /// not compared.
   Timeline timeline(int root = 0);
-  // Of the stage and Program that need most, in bytes.
-  std::int64_t planned_peak() const;  ///< of the work and state arenas
-  std::int64_t live_peak() const;     ///< of state and live work
-  /// Bytes touched, by the rank and Program that touched most. Where ranks are processes all of them must
-  /// call, and `root` gets the maximum.
+  /// Bytes of the work and state arenas, on the stage that needs most.
+  std::int64_t planned_peak() const;
+  /// Bytes of state and live work, of the stage and Program that need most.
+  std::int64_t live_peak() const;
+  /// Bytes touched, by the rank that touched most. If ranks are processes, all of them must call, and `root`
+  /// gets the maximum.
   std::int64_t executed_peak(int root = 0) const;
 
  private:
-  struct Rank;
+  ProgramHandle prepare(std::shared_ptr<const Program> program, Host& host);
   void check(const Program& program) const;
-  void require(int program) const;  // that there is one of this number
-  std::int64_t planned_peak_with(const Program* next) const;
-  void share_untrained_state();
-  void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
+  void require(ProgramHandle program) const;
   void require_idle() const;
+  std::vector<const Program*> sharing_memory() const;
+  Comm* processes() const;
+  void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
   void begin_run(int program);
   void end_run();
-  StateDict gathered(int root, Comm* through, const StateDict& into) const;
-  void collect(Comm& comm, int root, StateDict& state, const StateDict& into) const;
-  SessionOptions options_;
-  double origin_;         // of timelines
-  bool loaded_ = false;   // there is a state to run on
-  bool apart_ = false;    // replicas may differ in untrained state
-  std::string given_up_;  // why the ranks' Comms are of no more use
+
+  const SessionOptions options_;
+  const double origin_;  // of timelines
+  const std::vector<std::unique_ptr<Comm>> comms_;
+  LocalRanks ranks_;
+  const std::shared_ptr<const Program> first_;
+  std::map<int, std::shared_ptr<const Program>> programs_;  // by number, without those that were dropped
+  int added_ = 0;                                           // how many there were
+  SessionState state_;
+  bool loaded_ = false;         // there is a state to run on
+  bool apart_ = false;          // replicas may differ in untrained state
+  std::string aborted_reason_;  // why the ranks' Comms cannot be used any more
   mutable std::mutex stop_mutex_;
-  int running_ = -1;                                      // the Program that runs
-  std::exception_ptr stop_;                               // asked for, and not yet thrown
-  std::vector<std::unique_ptr<const Program>> programs_;  // null: dropped
-  std::vector<std::unique_ptr<Comm>> comms_;
-  std::vector<std::unique_ptr<Rank>> ranks_;
+  int running_ = -1;         // the number of the Program that runs
+  std::exception_ptr stop_;  // requested, and not yet thrown
 };
 
 }  // namespace tandem::engine

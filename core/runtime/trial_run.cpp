@@ -12,7 +12,7 @@
 #include <tandem/core/base/team.h>
 #include <tandem/core/runtime/comm.h>
 #include <tandem/core/runtime/executable.h>
-#include <tandem/core/runtime/load_state.h>
+#include <tandem/core/runtime/state_memory.h>
 #include <tandem/core/runtime/timeline.h>
 
 namespace tandem::engine {

@@ -41,7 +41,7 @@ std::vector<std::vector<double>> evaluated_between_runs(const Job& job, const Se
   JobHost training(job, 1), evaluation(job, 1);
   Session session(build(forward, s), thread_comms(s.ranks()), training, {.poison = true});
   session.load(initial_state(job));
-  const int evaluate = session.add(build(forward, for_evaluation(s)), evaluation);
+  const ProgramHandle evaluate = session.add(build(forward, for_evaluation(s)), evaluation);
   std::vector<std::vector<double>> losses;
   for (int round = 0; round < 3; ++round) {
     session.run(100 * round, 2, evaluate);  // on other samples
@@ -105,7 +105,7 @@ Job batch_norm_job() {
 }
 
 // The losses of two evaluated batches in a Session that holds `state`.
-std::vector<std::vector<double>> evaluated(Session& session, int program, const JobHost& host) {
+std::vector<std::vector<double>> evaluated(Session& session, ProgramHandle program, const JobHost& host) {
   session.run(0, 2, program);
   return host.losses;
 }
@@ -127,12 +127,12 @@ TEST(Session, ReplicasEvaluateWithTheStatisticsOfTheFirst) {
   JobHost training(job, 1), together(job, 1), alone(job, 1);
   Session session(program_of(job, s), thread_comms(s.ranks()), training);
   session.load(initial_state(job));
-  const int evaluate =
+  const ProgramHandle evaluate =
       session.add(build(trace_job(evaluation_job, job.batch_size / 2), for_evaluation(s)), together);
   session.run(0, 3);
 
   Session one(program_of(job, {}), {}, training);
-  const int evaluate_alone =
+  const ProgramHandle evaluate_alone =
       one.add(build(trace_job(evaluation_job, job.batch_size), for_evaluation({})), alone);
   one.load(session.state());
   const auto expected = evaluated(one, evaluate_alone, alone), got = evaluated(session, evaluate, together);
@@ -236,7 +236,9 @@ TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   expect_error([&] { session.load(state); }, {"no state 'stem.unknown'"});
   session.load(initial_state(job));
   expect_error([&] { session.run(0, -1); }, {"negative"});
-  expect_error([&] { session.run(0, 1, 1); }, {"no Program 1"});
+  Session other(program_of(job, {}), {}, host);
+  const ProgramHandle foreign = other.add(program_of(job, for_evaluation({})), host);
+  expect_error([&] { session.run(0, 1, foreign); }, {"no Program 1"});
 }
 
 // Also if the misfit comes last, on another stage.
@@ -261,28 +263,30 @@ TEST(Session, ARefusedLoadChangesNothing) {
   }
 }
 
-TEST(Session, TheNumberAndMemoryOfADroppedProgramAreReused) {
+TEST(Session, ADroppedProgramIsRefusedAndItsMemoryReused) {
   const Job job = small_residual_job();
   const Graph forward = trace_job(job, job.batch_size), large = trace_job(job, 16 * job.batch_size);
   JobHost host(job, 1);
   Session session(build(forward, {}), {}, host);
   session.load(initial_state(job));
   const std::int64_t alone = session.planned_peak();
-  const int first = session.add(build(large, for_evaluation({})), host);
+  const ProgramHandle first = session.add(build(large, for_evaluation({})), host);
   const std::int64_t both = session.planned_peak();
   EXPECT_GT(both, alone);
   session.drop(first);
   EXPECT_EQ(alone, session.planned_peak());
   expect_error([&] { session.run(0, 1, first); }, {"dropped"});
   expect_error([&] { session.drop(first); }, {"dropped"});
-  expect_error([&] { session.drop(7); }, {"there is no Program 7"});
-  EXPECT_EQ(first, session.add(build(large, for_evaluation({})), host));
+  Session other(build(forward, {}), {}, host);
+  other.add(build(forward, for_evaluation({})), host);
+  const ProgramHandle foreign = other.add(build(forward, for_evaluation({})), host);
+  expect_error([&] { session.drop(foreign); }, {"there is no Program 2"});
+  EXPECT_NE(first, session.add(build(large, for_evaluation({})), host));
   EXPECT_EQ(both, session.planned_peak());
-  const int second = session.add(build(forward, for_evaluation({})), host);
-  EXPECT_EQ(first + 1, second);
+  const ProgramHandle second = session.add(build(forward, for_evaluation({})), host);
   session.run(0, 2);
   session.run(0, 2, second);
-  session.drop(0);  // what it declares of states stays
+  session.drop({});  // what it declares of states stays
   session.run(0, 2, second);
   EXPECT_EQ(initial_state(job).size(), session.state().size());
 }
@@ -292,7 +296,7 @@ TEST(Session, AStopEndsOnlyOneRun) {
   const Graph forward = trace_job(job, job.batch_size);
   JobHost host(job, 1), evaluation(job, 1);
   Session session(build(forward, {}), {}, host);
-  const int evaluate = session.add(build(forward, for_evaluation({})), evaluation);
+  const ProgramHandle evaluate = session.add(build(forward, for_evaluation({})), evaluation);
   session.load(initial_state(job));
   session.stop("enough");
   EXPECT_THROW(session.run(0, 2), Aborted);

@@ -1,4 +1,4 @@
-#include <tandem/core/runtime/load_state.h>
+#include <tandem/core/runtime/state_memory.h>
 
 #include <algorithm>
 #include <cstring>
@@ -35,15 +35,19 @@ void check_state(const Program& program, const StateDict& state, bool exactly) {
   }
 }
 
+std::vector<StateMemory> states_of_stage(const Program& program, int stage, const RankMemory& memory) {
+  std::vector<StateMemory> states;
+  for (const StateBlock& s : program.states)
+    if (program.block(s.block).device == stage) states.push_back({s, memory.state(program, s)});
+  return states;
+}
+
 void load_state(const Program& program, int stage, RankMemory& memory, const StateDict& state) {
-  for (const StateBlock& s : program.states) {
-    if (program.block(s.block).device != stage) continue;
-    const auto bytes = memory.state(program, s);
+  for (const auto& [s, bytes] : states_of_stage(program, stage, memory))
     if (const auto found = state.find(s.path); found != state.end())
       std::memcpy(bytes.data(), found->second.data(), bytes.size());
     else
-      std::memset(bytes.data(), 0, bytes.size());
-  }
+      std::ranges::fill(bytes, std::byte{0});
 }
 
 }  // namespace tandem::engine

@@ -1,0 +1,50 @@
+#include <tandem/core/runtime/gather.h>
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem::engine {
+
+std::vector<std::vector<std::byte>> gather_bytes(Comm& comm, std::span<const std::byte> mine, int root,
+                                                 std::uint64_t channel) {
+  if (comm.rank() != root) {
+    const auto bytes = std::ssize(mine);
+    comm.send(&bytes, sizeof bytes, root, channel);
+    if (bytes > 0) comm.send(mine.data(), bytes, root, channel);
+    return {};
+  }
+  std::vector<std::vector<std::byte>> all;
+  for (int r = 0; r < comm.size(); ++r) {
+    auto& theirs = all.emplace_back(mine.begin(), mine.end());
+    if (r == root) continue;
+    std::int64_t bytes = 0;
+    comm.receive(&bytes, sizeof bytes, r, channel);
+    theirs.resize(static_cast<std::size_t>(bytes));
+    if (bytes > 0) comm.receive(theirs.data(), bytes, r, channel);
+  }
+  return all;
+}
+
+// Rank 0 compares, and sends each rank's verdict to all.
+void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_t channel) {
+  std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), 0);
+  const auto bytes = static_cast<std::int64_t>(differs.size() * sizeof(std::int32_t));
+  const auto all = gather(comm, std::span<const std::uint64_t>(&mine, 1), 0, channel);
+  for (std::size_t r = 0; r < all.size(); ++r) differs[r] = all[r][0] != mine;
+  for (int r = 1; comm.rank() == 0 && r < comm.size(); ++r) comm.send(differs.data(), bytes, r, channel);
+  if (comm.rank() != 0) comm.receive(differs.data(), bytes, 0, channel);
+  std::vector<int> ranks;
+  for (int r = 0; r < comm.size(); ++r)
+    if (differs[static_cast<std::size_t>(r)]) ranks.push_back(r);
+  if (!ranks.empty())
+    throw Error(fmt::format(
+        "rank {}: the ranks disagree on {}: rank {} has another than rank 0; start all ranks with the same arguments, the "
+        "same data and the same build",
+        comm.rank(), what, fmt::join(ranks, ", ")));
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,46 @@
+#include <tandem/core/runtime/local_rank.h>
+
+#include <exception>
+#include <thread>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/comm.h>
+
+namespace tandem::engine {
+
+void on_each_rank(const LocalRanks& ranks, const std::function<void(LocalRank&)>& f) {
+  std::vector<std::exception_ptr> errors(ranks.size());
+  std::vector<std::jthread> threads;
+  threads.reserve(ranks.size());
+  const auto guarded = [&](std::size_t i) {
+    try {
+      f(*ranks[i]);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  try {
+    for (std::size_t i = 1; i < ranks.size(); ++i) threads.emplace_back(guarded, i);
+  } catch (...) {
+    for (const auto& rank : ranks) rank->context.comm->abort("not every rank's thread could be started");
+    threads.clear();
+    throw;
+  }
+  guarded(0);
+  for (auto& t : threads) t.join();
+  // The cause is the error that is not merely the echo of another rank's.
+  std::exception_ptr first;
+  for (const auto& error : errors) {
+    if (!error) continue;
+    if (!first) first = error;
+    try {
+      std::rethrow_exception(error);
+    } catch (const Aborted&) {
+    } catch (...) {
+      throw;
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace tandem::engine

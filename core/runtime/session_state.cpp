@@ -1,0 +1,97 @@
+#include <tandem/core/runtime/session_state.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include <tandem/core/base/element.h>
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/core/graph/tensor_impl.h>
+#include <tandem/core/runtime/comm.h>
+#include <tandem/core/runtime/state_memory.h>
+
+namespace tandem::engine {
+namespace {
+
+std::vector<StateMemory> held_by(const Program& program, const LocalRank& rank) {
+  return states_of_stage(program, rank.context.stage, rank.memory);
+}
+
+// A Tensor of `into`, if it has one of this name and type that nothing else uses; otherwise a new one.
+Tensor tensor_for(const StateBlock& s, const StateDict& into) {
+  const auto found = into.find(s.path);
+  const bool free = found != into.end() && found->second.type() == s.type &&
+                    found->second.impl().use_count() == 1 && found->second.impl()->buffer.use_count() == 1;
+  return free ? found->second : Tensor::empty(s.type);
+}
+
+Tensor copied(std::span<const std::byte> bytes, Tensor into) {
+  std::ranges::copy(bytes, into.bytes().begin());
+  return into;
+}
+
+}  // namespace
+
+void SessionState::load(const StateDict& state) {
+  check_state(program_, state);
+  for (const auto& rank : ranks_) load_state(program_, rank->context.stage, rank->memory, state);
+}
+
+StateDict SessionState::gather(int root, Comm* comm, const StateDict& into) const {
+  StateDict result;
+  for (const auto& rank : ranks_) {
+    if (rank->context.replica != 0) continue;
+    for (const auto& [state, bytes] : held_by(program_, *rank))
+      result.emplace(state.path, copied(bytes, tensor_for(state, into)));
+  }
+  if (!comm) return result;
+  for (const StateBlock& s : program_.states) {
+    const int holder = program_.block(s.block).device;  // rank k of replica 0 holds stage k
+    if (holder == root) continue;
+    if (comm->rank() == holder) comm->send(result.at(s.path).data(), s.type.bytes(), root, kSessionChannel);
+    if (comm->rank() != root) continue;
+    Tensor t = tensor_for(s, into);
+    comm->receive(t.data(), s.type.bytes(), holder, kSessionChannel);
+    result.insert_or_assign(s.path, std::move(t));
+  }
+  return result;
+}
+
+bool SessionState::is_finite() const {
+  return std::ranges::all_of(ranks_, [&](const auto& rank) {
+    return std::ranges::all_of(held_by(program_, *rank), [](const StateMemory& held) {
+      return all_finite(held.state.type, held.bytes.data());
+    });
+  });
+}
+
+SessionState::Snapshot SessionState::snapshot() const {
+  Snapshot all;
+  for (const auto& rank : ranks_) {
+    auto& mine = all.emplace_back();
+    for (const auto& [state, bytes] : held_by(program_, *rank))
+      mine.emplace(state.path, copied(bytes, Tensor::empty(state.type)));
+  }
+  return all;
+}
+
+void SessionState::restore(const Snapshot& snapshot) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
+      std::ranges::copy(snapshot.at(r).at(state.path).bytes(), bytes.begin());
+}
+
+void SessionState::share_untrained() {
+  on_each_rank(ranks_, [&](LocalRank& rank) {
+    const RankContext& c = rank.context;
+    const auto rank_of = [&](int replica) { return replica * c.stages + c.stage; };
+    for (const auto& [state, bytes] : held_by(program_, rank)) {
+      if (state.trained || state.path.starts_with(kOptimizerPath)) continue;
+      if (c.replica > 0) c.comm->receive(bytes.data(), std::ssize(bytes), rank_of(0), kSessionChannel);
+      for (int r = 1; c.replica == 0 && r < c.replicas; ++r)
+        c.comm->send(bytes.data(), std::ssize(bytes), rank_of(r), kSessionChannel);
+    }
+  });
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/runtime/local_rank.h>
+#include <tandem/core/runtime/timeline.h>
+#include <tandem/core/schedule/program.h>
+
+namespace tandem::engine {
+
+// What a Session reports about its ranks. If ranks are processes, `comm` is this process's; all of them must
+// call, and only `root` gets the whole.
+
+/// The spans of Program `number` since the last call, by the instructions of the global `program`. Times
+/// count from `origin`, seconds of this process's clock.
+Timeline gathered_timeline(const LocalRanks& ranks, int number, const Program& program, double origin,
+                           Comm* comm, int root);
+
+/// Bytes of work and state that the Programs need together, on the stage that needs most: they share one
+/// arena of each kind, as large as the largest Program needs.
+std::int64_t planned_peak(const std::vector<const Program*>& programs);
+
+/// Bytes touched so far, on the rank that touched most.
+std::int64_t executed_peak(const LocalRanks& ranks, Comm* comm, int root);
+
+/// What the local ranks execute at this moment, one line per lane: "rank 1: batch 17, instruction
+/// 'block2 receive' of module 'block2'". Any thread may call.
+std::string doing(const LocalRanks& ranks);
+
+}  // namespace tandem::engine
