@@ -15,16 +15,17 @@ inline std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);  // no branch
 }
 
-/// Of `n` elements each.
+/// Convert `n` elements; each array has `n` elements.
 void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n);
 void floats_to_bf16(const float* from, std::uint16_t* to, std::int64_t n);
 
-/// What `count` numbers in so many bytes are that a Program takes or gives as f32 or as f64.
+/// Returns the dtype of `count` numbers in `bytes` bytes, where a Program takes or gives f32 or f64.
 inline DType floating_dtype(std::size_t bytes, std::size_t count) {
   return bytes == count * sizeof(double) ? DType::f64 : DType::f32;
 }
 
-/// Element `index` of an array of any dtype, as double. One at a time: for tests, setup and printing.
+/// Load or store element `index` of an array of any dtype, as double. One element per call: for tests, setup
+/// and printing.
 double load_element(DType dtype, const void* data, std::int64_t index);
 void store_element(DType dtype, void* data, std::int64_t index, double value);
 
