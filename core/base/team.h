@@ -3,8 +3,8 @@
 namespace tandem {
 
 /// Returns the number of threads of the default team: the environment variable TANDEM_THREADS, else the
-/// number of cores that this process can use, or fewer if OpenMP allows fewer (OMP_THREAD_LIMIT). Throws Error
-/// if TANDEM_THREADS is not a number from 1 to 1024.
+/// number of cores that this process can use, or fewer if OpenMP allows fewer (OMP_THREAD_LIMIT). Throws
+/// Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
 /// Sets the OpenMP team size of the calling thread for the object's lifetime. Teams have exactly this size,
