@@ -8,12 +8,12 @@
 
 namespace tandem::engine {
 
-/// Throws Error where `state`, by path, does not fit the Program's: one is missing that is not the
-/// optimizer's (its path does not begin with kOptimizerPath), mismatched, or unknown; `exactly`: where the
-/// optimizer's is missing, or not used, as well.
+/// Throws Error naming a state that is missing from `state` (by path), has another type, or is unknown to the
+/// Program. Optimizer states (their paths begin with kOptimizerPath) can be missing, and can be unknown to a
+/// Program without an optimizer, unless `exactly` is set.
 void check_state(const Program& program, const StateDict& state, bool exactly = false);
 
-/// Sets the states of one stage in a rank's memory to such a `state`. What is not named starts at zero.
+/// Sets the states of one stage in a rank's memory to those of `state`. Missing ones start at zero.
 void load_state(const Program& program, int stage, RankMemory& memory, const StateDict& state);
 
 }  // namespace tandem::engine
