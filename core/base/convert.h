@@ -19,7 +19,7 @@ inline std::uint16_t float_to_bf16(float value) {
 void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n);
 void floats_to_bf16(const float* from, std::uint16_t* to, std::int64_t n);
 
-/// Returns the dtype of `count` numbers in `bytes` bytes, where a Program takes or gives f32 or f64.
+/// Returns the dtype, f32 or f64, in which `count` numbers of a Program fill `bytes` bytes.
 inline DType floating_dtype(std::size_t bytes, std::size_t count) {
   return bytes == count * sizeof(double) ? DType::f64 : DType::f32;
 }

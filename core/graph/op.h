@@ -21,7 +21,7 @@ namespace tandem::engine {
 enum class LaneKind : std::uint8_t { compute, collective, send, receive, copy_out, copy_in };
 std::string_view name_of(LaneKind kind);
 
-/// An output that may share its input's bytes.
+/// Declares that an output may share the bytes of an input.
 struct Alias {
   enum Kind : std::uint8_t {
     view,      ///< the output *is* the input under another type: never computed, always shared
@@ -43,7 +43,7 @@ struct VjpArgs {
   const Tensors& inputs;
   const Tensors& outputs;
   const Tensors& grads;             ///< per output; an undefined Tensor means zero
-  const std::vector<bool>& needed;  ///< per input; a rule may return undefined where not needed
+  const std::vector<bool>& needed;  ///< per input; if not, the rule may return an undefined Tensor
 };
 
 /// The arguments of a vmap rule: input i has a leading axis of `models` models if `mapped[i]`.
@@ -107,7 +107,8 @@ using OpPtr = std::shared_ptr<const Op>;
 Work streaming_work(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
                     double flops_per_output);
 
-/// "matmul{transpose_b=1}(f32[8, 4], f32[16, 4])": what a kernel's time depends on. Keys profiles.
+/// Returns everything that a kernel's time depends on, which is the key in profiles:
+/// "matmul{transpose_b=1}(f32[8, 4], f32[16, 4])".
 std::string signature(const Op& op, std::span<const TensorType> inputs);
 
 }  // namespace tandem::engine

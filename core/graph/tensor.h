@@ -12,7 +12,7 @@ namespace tandem {
 
 /// A cheap handle. Outside a trace an op on Tensors runs at once (eager.h) on the CPU kernels, and
 /// `backward()` (autograd/backward.cpp) works; inside a Trace the op adds a node to the trace's Graph and
-/// the Tensor names a value. A Tensor may also name a State (a parameter or buffer of a Module):
+/// the Tensor names a value. A Tensor can also name a State (a parameter or buffer of a Module):
 /// it then holds the state's memory when eager and becomes a `read` node when traced.
 class Tensor {
  public:

@@ -15,7 +15,7 @@ struct LowerOptions {
   int devices = 1;
   int replicas = 1;
   int microbatches = 1;
-  const KernelTable* kernels = nullptr;  ///< give the sizes of workspaces; null: no workspaces
+  const KernelTable* kernels = nullptr;  ///< tells the sizes of workspaces; null: none
   int threads = 1;                       ///< of a compute lane
   /// Returns the cost of an instruction whose op, types and tag are set. Empty: instructions cost nothing.
   std::function<Cost(const Instruction&)> cost;

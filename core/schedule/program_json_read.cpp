@@ -38,7 +38,8 @@ Arena arena_from_name(const std::string& name) {
 Phase phase_from_name(const std::string& name) {
   for (Phase p : {Phase::forward, Phase::backward, Phase::update, Phase::barrier})
     if (name_of(p) == name) return p;
-  throw Error(fmt::format("Program: unknown phase '{}'; there are: forward, backward, update", name));
+  throw Error(
+      fmt::format("Program: unknown phase '{}'; there are: forward, backward, update, barrier", name));
 }
 
 // A section of the top level. Its entries are found by name, and kept in the order given.
