@@ -15,11 +15,12 @@ inline std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);  // no branch
 }
 
-/// Of `n` elements each.
+/// Convert `n` elements; each array has `n` elements.
 void bf16_to_floats(const std::uint16_t* from, float* to, std::int64_t n);
 void floats_to_bf16(const float* from, std::uint16_t* to, std::int64_t n);
 
-/// Element `index` of an array of any dtype, as double. One at a time: for tests, setup and printing.
+/// Load or store element `index` of an array of any dtype, as double. One element per call: for tests, setup
+/// and printing.
 double load_element(DType dtype, const void* data, std::int64_t index);
 void store_element(DType dtype, void* data, std::int64_t index, double value);
 

@@ -10,7 +10,7 @@
 
 namespace tandem::engine {
 
-/// Sixteen-bit floats as they lie in memory: kernels templated on the element type load and store them as
+/// 16-bit floats as stored in memory. Kernels that are templates on the element type load and store them as
 /// float.
 struct BFloat16 {
   std::uint16_t bits;
@@ -29,8 +29,8 @@ struct Bool8 {
   operator float() const { return value; }
 };
 
-/// `value` as it is after having been stored as `To`: floats round to nearest, integers truncate towards zero
-/// and saturate (NaN gives 0), booleans are "not zero".
+/// Converts `value` to `To`: floats round to nearest; floats that become integers truncate towards zero and
+/// saturate (NaN gives 0); booleans are "not zero".
 template <class To, class From> inline To convert_element(From value) {
   if constexpr (std::is_same_v<To, Bool8>) {
     return {static_cast<std::uint8_t>(value != 0)};
@@ -45,7 +45,7 @@ template <class To, class From> inline To convert_element(From value) {
   }
 }
 
-/// Are all elements finite, of an array of that type at `data`? True of any type that is not floating.
+/// Returns whether all elements of the array at `data` are finite. True for types that are not floating.
 bool all_finite(const TensorType& type, const void* data);
 
 /// Calls `f` with a zero of the C++ type that stores `dtype`.

@@ -6,8 +6,8 @@
 
 namespace tandem {
 
-/// Every failure Tandem reports. The message names the module path, the op, the shapes or the
-/// rank concerned, and the fix. The library never calls exit or abort.
+/// The exception for every failure that Tandem reports. The message names the module path, the op, the shapes
+/// or the rank concerned, and the fix. The library never calls exit or abort.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
@@ -19,7 +19,7 @@ class Aborted : public Error {
   using Error::Error;
 };
 
-/// An op was asked for a rule it declares not to have.
+/// An op was asked for a rule (vjp, vmap) that it declares not to have.
 class NoRule : public Error {
  public:
   using Error::Error;
@@ -32,7 +32,7 @@ class NonFinite : public Error {
   std::int64_t batch;
 };
 
-/// "1 stage", "2 stages", "2 batches", "2 epochs": for messages.
+/// Writes a count for a message: "1 stage", "2 stages", "2 batches", "2 epochs".
 inline std::string counted(std::int64_t n, std::string_view noun) {
   const bool hisses = noun.ends_with("s") || (noun.ends_with("ch") && !noun.ends_with("och"));
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : hisses ? "es" : "s");

@@ -43,7 +43,7 @@ namespace {
   throw Error(fmt::format("{} '{}': {}", what, path, std::system_category().message(errno)));
 }
 
-// The result of a call, made again while a signal interrupts it.
+// Returns the result of a call, which is repeated while a signal interrupts it.
 template <class Call> auto retried(const std::string& what, const std::string& path, Call call) {
   for (;;) {
     if (const auto result = call(); result >= 0) return result;
@@ -51,7 +51,7 @@ template <class Call> auto retried(const std::string& what, const std::string& p
   }
 }
 
-// Closes what it opened.
+// An open file, which the destructor closes.
 class Opened {
  public:
   Opened(Files& files, const std::string& path, int flags)
@@ -74,7 +74,7 @@ class Opened {
       data = data.subspan(static_cast<std::size_t>(written));
     }
   }
-  // An interrupted close has closed all the same (Linux). Other failures may mean lost data.
+  // On Linux an interrupted close has still closed the file. Other failures can mean lost data.
   void finish() {
     retried("cannot write to the disk", path_, [&] { return files_.fsync(file_); });
     if (files_.close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail("cannot close", path_);
@@ -130,7 +130,7 @@ void make_directories(Files& files, const std::string& path) {
   if (directory.empty() || fs::is_directory(directory, error)) return;
   const std::string parent = parent_of(path), name = directory.filename().string();
   make_directories(files, parent);
-  if (name.empty() || fs::is_directory(directory, error)) return;  // "a/b/", "a/..", whose a is new
+  if (name.empty() || fs::is_directory(directory, error)) return;  // "a/b/", or "a/.." after making a
   try {
     make_directory(files, path);
   } catch (const Error&) {
@@ -154,7 +154,7 @@ void remove_directory(Files& files, const std::string& path) {
   retried("cannot remove", path, [&] { return files.rmdir(path); });
 }
 
-// Not by std::filesystem, whose iterator ends the process where it gets no memory.
+// Does not use std::filesystem, whose iterator ends the process if it gets no memory.
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), closedir);

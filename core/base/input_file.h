@@ -7,14 +7,14 @@
 
 namespace tandem::engine {
 
-/// A file that is read at offsets, from any thread. It stays open.
+/// An open file that any thread can read at any offset.
 class InputFile {
  public:
-  /// `what` names it in errors: "checkpoint". Throws Error when it cannot be opened or is no regular file.
+  /// `what` names it in errors: "checkpoint". Throws Error if it cannot be opened or is no regular file.
   InputFile(std::string what, std::string path);
   const std::string& path() const { return path_; }
   std::int64_t size() const { return size_; }
-  /// Fills `out` with the bytes from `offset` on. Throws Error naming file and offset where there are fewer.
+  /// Fills `out` with the bytes from `offset` on. Throws Error naming file and offset if there are fewer.
   void read(std::int64_t offset, std::span<std::byte> out) const;
 
  private:

@@ -18,10 +18,10 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::size_t kDeepest = 100;                     // values are written out, and freed, level by level
+constexpr std::size_t kDeepest = 100;                     // writing and freeing a value recurse
 constexpr std::size_t kShown = 60, kShownOfParser = 300;  // characters in an error
 
-// What errors show of a text that somebody else wrote.
+// Returns the part of a user's text that an error shows.
 std::string beginning_of(std::string_view text, std::size_t most) {
   return std::string(text.substr(0, most)) + (text.size() <= most ? "" : "...");
 }
@@ -41,7 +41,7 @@ const Json& as_json(const std::shared_ptr<const void>& value) {
 }
 
 // Frees a value from the inside out. nlohmann's destructor allocates memory when a value has parts, and ends
-// the process when there is none.
+// the process if there is no memory.
 void clear(Json& value) {
   if (!value.is_structured()) return;
   for (Json& part : value) clear(part);
@@ -103,7 +103,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   const std::string &what_, &text_;
   Json& root_;
   std::vector<Json*> open_;                  // the innermost last
-  std::vector<std::set<std::string>> keys_;  // of each
+  std::vector<std::set<std::string>> keys_;  // of each open one
   std::string key_;
 };
 

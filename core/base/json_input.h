@@ -10,26 +10,26 @@
 
 namespace tandem::engine {
 
-/// The text of a file. Throws Error naming it, as `what` ("plan"), and the reason, also when it has more than
-/// `most` bytes: Programs of 100,000 steps have fewer than the default.
+/// Returns the text of a file. Throws Error naming the file, as `what` ("plan"), and the reason if it cannot
+/// be read or has more than `most` bytes. Programs of 100,000 instructions have fewer than the default.
 std::string read_text(const std::string& what, const std::string& file, std::size_t most = 100'000'000);
 
-/// A value in JSON that a user wrote, read strictly: nothing is converted, cut to fit, or given twice.
+/// A JSON value written by a user, read strictly: nothing is converted or truncated, and no key comes twice.
 /// Errors say where the value is, what was given and what is accepted.
 class JsonInput {
  public:
-  /// `what` begins all errors. Throws Error when the text is no JSON, or an object has a key twice.
+  /// All errors begin with `what`. Throws Error if the text is not JSON, or an object has a key twice.
   static JsonInput parse(const std::string& what, const std::string& text);
 
-  /// An object's entry; one that is absent has the value `otherwise` below, no items and no entries.
+  /// Returns an object's entry. An absent one has the value `otherwise` below, no items and no entries.
   JsonInput operator[](const std::string& key) const;
   bool present() const { return value_ != nullptr; }
   bool is_object() const;
-  /// The same value. Throws Error when it is absent.
+  /// Returns this value. Throws Error if it is absent.
   const JsonInput& required() const;
-  /// The same value, named in errors: "instruction 'F'".
+  /// Returns this value with another name for errors: "instruction 'F'".
   JsonInput called(const std::string& name) const;
-  /// Throws Error unless this is an object with these keys, or some of them.
+  /// Throws Error unless this is an object whose keys are all in `known`.
   void require_keys(std::initializer_list<const char*> known) const;
 
   template <class T>
@@ -48,7 +48,7 @@ class JsonInput {
   JsonInput(std::string what, std::string where, std::shared_ptr<const void> value);
   std::int64_t whole(std::int64_t otherwise, std::int64_t least, std::int64_t most) const;
   [[noreturn]] void refuse(const std::string& accepted) const;
-  /// A part of this value: kept alive by it, found at `place` in it.
+  /// Returns `value`, the part at `place` of this value; it keeps the whole value alive.
   JsonInput part(const std::string& place, const void* value) const;
 
   std::string what_, where_;

@@ -11,14 +11,14 @@ inline std::int64_t align_up(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// 64-byte aligned memory, filled with a NaN pattern in debug builds. Throws Error with the size when
-/// there is none.
+/// Returns 64-byte aligned memory, in debug builds filled with a NaN pattern. Throws Error naming the size
+/// if there is not enough memory.
 std::shared_ptr<std::byte> allocate(std::int64_t bytes);
 
 /// Fills memory with a pattern that is NaN in every floating dtype.
 void poison(void* data, std::int64_t bytes);
 
-/// A fixed piece of memory with an owner.
+/// Memory of a fixed size, shared by all copies of the Buffer.
 class Buffer {
  public:
   Buffer() = default;

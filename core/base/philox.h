@@ -6,8 +6,8 @@
 
 namespace tandem::engine {
 
-// What all code that draws random numbers shares: from key, sample and element to the bits of a number.
-// Inline, so that loops over many counters vectorize.
+// All code that draws random numbers uses these functions. They turn key, sample and element into random
+// bits, and are inline so that loops over many counters vectorize.
 
 /// Philox4x32-10 (Salmon et al., SC'11): four 32-bit words as a pure function of counter and key.
 [[gnu::always_inline]] inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> c,
@@ -23,13 +23,14 @@ namespace tandem::engine {
   return c;
 }
 
-/// The key: it carries seed and rng_id, and the upper half of the batch, so that all 64 of its bits count.
+/// Returns Philox's key. It mixes seed, rng_id and the upper half of the batch number, so that all 64 bits of
+/// the batch number count.
 inline std::array<std::uint32_t, 2> philox_key(const RngKey& key) {
   const std::uint64_t mixed = key.seed * 0x9E3779B97F4A7C15ull ^ key.rng_id ^ (key.batch >> 32 << 17);
   return {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
 }
 
-/// The counter of quad `quad` (elements 4·quad … 4·quad+3) of `sample`: it carries quad, sample and batch.
+/// Returns the counter of quad `quad` (elements 4·quad … 4·quad+3) of `sample`; it also holds the batch.
 inline std::array<std::uint32_t, 4> philox_counter(const RngKey& key, std::uint64_t sample,
                                                    std::uint64_t quad) {
   return {static_cast<std::uint32_t>(quad), static_cast<std::uint32_t>(sample),
@@ -37,7 +38,7 @@ inline std::array<std::uint32_t, 4> philox_counter(const RngKey& key, std::uint6
           static_cast<std::uint32_t>(sample >> 32) ^ static_cast<std::uint32_t>(quad >> 32) * 0x85EBCA6Bu};
 }
 
-/// A word's upper 24 bits as a float in [0, 1).
+/// Returns a word's upper 24 bits as a float in [0, 1).
 inline float to_unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
 
 }  // namespace tandem::engine

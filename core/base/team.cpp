@@ -32,12 +32,12 @@ struct KernelSchedAttr {  // sched_setattr(2); libraries before glibc 2.41 do no
   std::uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-// What OpenMP lets a team of this thread have.
+// Returns the largest team that OpenMP allows this thread.
 int most_of_a_team() {
 #ifdef TANDEM_HAS_OPENMP
   return omp_get_level() == 0 && omp_get_max_active_levels() < 1 ? 1 : omp_get_thread_limit();
 #else
-  return std::numeric_limits<int>::max();  // each is one thread
+  return std::numeric_limits<int>::max();  // every team is one thread
 #endif
 }
 }  // namespace
@@ -58,7 +58,7 @@ int default_threads() {
 }
 
 void prefer_short_turns() {
-  constexpr std::uint64_t kTurn = 100'000;  // the least the kernel takes
+  constexpr std::uint64_t kTurn = 100'000;  // nanoseconds, the least that the kernel accepts
   KernelSchedAttr attr{};
   if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 || attr.policy != SCHED_OTHER) return;
   attr.runtime_ns = kTurn;
@@ -69,10 +69,10 @@ void prefer_short_turns() {
 TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()), dynamic_(omp_get_dynamic() != 0) {
   if (const int most = most_of_a_team(); threads > most)
     throw Error(fmt::format(
-        "a team of {} threads: OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS allows OpenMP {}, and kernels would wait "
-        "for the others forever",
+        "a team of {} threads: OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS allows OpenMP {}, and kernels would "
+        "wait forever for the others; raise the limit or use fewer threads",
         threads, most));
-  omp_set_dynamic(0);  // as they would for those that OpenMP thinks better left out
+  omp_set_dynamic(0);  // else OpenMP could make a smaller team, and kernels would wait
   omp_set_num_threads(threads);
 }
 TeamSize::~TeamSize() {
@@ -81,7 +81,8 @@ TeamSize::~TeamSize() {
 }
 
 namespace {
-// Gives this thread all cores that teams may use, and no word of binding to the program that it starts.
+// Lets this thread run on all cores that teams can use, and removes the settings that bind from the
+// environment of the program that it starts.
 bool unbind() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -97,7 +98,7 @@ bool unbind() {
 }  // namespace
 
 void prepare_teams(char** argv) {
-  constexpr const char* kSpins = "1000";  // of some 40 ns: as long as a sleeper takes to wake
+  constexpr const char* kSpins = "1000";  // of about 40 ns: as long as waking a thread takes
   const bool bound = omp_get_proc_bind() != omp_proc_bind_false;
   const bool spins = !std::getenv("GOMP_SPINCOUNT") && !std::getenv("OMP_WAIT_POLICY");
   if (!bound && !spins) return;
@@ -105,7 +106,7 @@ void prepare_teams(char** argv) {
   if (spins && setenv("GOMP_SPINCOUNT", kSpins, 1) != 0) return;
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-  execv(self.c_str(), argv);      // under its own name, which ps and pkill go by;
+  execv(self.c_str(), argv);      // keeps the program's name for ps and pkill;
   execv("/proc/self/exe", argv);  // both return only when they fail
 }
 #else

@@ -2,16 +2,16 @@
 
 namespace tandem {
 
-/// Threads of the default team: TANDEM_THREADS of the environment, else the cores this process may use, or
-/// fewer where OpenMP may not have as many (OMP_THREAD_LIMIT).
-/// Throws Error where that is no number from 1 to 1024.
+/// Returns the number of threads of the default team: the environment variable TANDEM_THREADS, else the
+/// number of cores that this process can use, or fewer if OpenMP allows fewer (OMP_THREAD_LIMIT). Throws
+/// Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
-/// Sets the OpenMP team size of the calling thread while it lives; teams have exactly it, whatever
-/// OMP_DYNAMIC says. Primitives are created and run under the same size.
+/// Sets the OpenMP team size of the calling thread for the object's lifetime. Teams have exactly this size,
+/// whatever OMP_DYNAMIC says. Primitives are created and run under the same size.
 class TeamSize {
  public:
-  /// Throws Error where OpenMP may not have as many: OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS.
+  /// Throws Error if OpenMP allows fewer threads (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS).
   explicit TeamSize(int threads);
   ~TeamSize();
   TeamSize(const TeamSize&) = delete;
@@ -22,19 +22,18 @@ class TeamSize {
   bool dynamic_;
 };
 
-/// To be called first in `main`: starts the program again where OpenMP, which reads its settings once, before
-/// `main`, was told what does not suit lanes. Does nothing without OpenMP.
-/// - A team that waits for its slowest thread, or for work, spins; libgomp does so for milliseconds, which
-/// takes
-///   the core from whoever else needs it, the slowest thread included. GOMP_SPINCOUNT is set so that it spins
-///   for about as long as waking a sleeper takes, unless that or OMP_WAIT_POLICY is set already.
+/// Starts the program again if OpenMP's settings do not suit lanes; OpenMP reads them once, before `main`.
+/// Call it first in `main`. Does nothing without OpenMP.
+/// - A team that waits for its slowest thread, or for work, spins. libgomp spins for milliseconds and so
+///   takes the core from other threads, the team's slowest included. GOMP_SPINCOUNT is set so that a team
+///   spins for about as long as waking a sleeping thread takes, unless it or OMP_WAIT_POLICY is already set.
 /// - OMP_PROC_BIND, OMP_PLACES and GOMP_CPU_AFFINITY bind `main` to the first of the cores, and with it every
-///   lane's team and default_threads(): they are unset. The cores themselves stay those that were given.
+///   lane's team and default_threads(). They are unset; the process keeps all of the cores that they name.
 void prepare_teams(char** argv);
 
-/// For a thread that works little and mostly waits: asks the kernel for short turns, in exchange for which it
-/// gets the core soon after it is woken, also where others compute. Its share of the core stays the same.
-/// Does nothing where the kernel (Linux before 6.12) knows no such thing.
+/// Asks the kernel to run the calling thread, which works little and mostly waits, for short turns. In return
+/// it gets the core soon after it is woken, even while others compute. Its share of the core stays the same.
+/// Does nothing if the kernel does not support this (Linux before 6.12).
 void prefer_short_turns();
 
 }  // namespace tandem

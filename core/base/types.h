@@ -20,7 +20,7 @@ bool is_floating(DType d);
 /// Extents, outermost first. A scalar has an empty shape.
 using Shape = std::vector<std::int64_t>;
 
-/// The product of the extents. Throws Error on a negative extent, or more elements than 63 bits count.
+/// Returns the product of the extents. Throws Error on a negative extent, or more than 2^56 elements.
 std::int64_t element_count(const Shape& shape);
 /// "[8, 3, 32, 32]"
 std::string to_string(const Shape& shape);
@@ -38,7 +38,7 @@ struct TensorType {
 };
 using Types = std::vector<TensorType>;
 
-/// What several models have together: with a leading axis of them.
+/// Return the shape or type with a leading axis of `models` models.
 Shape with_models(Shape shape, std::int64_t models);
 TensorType with_models(TensorType type, std::int64_t models);
 
@@ -50,6 +50,6 @@ std::string to_string(const TensorType& type);
 /// The parts that the library is built from: graphs, Programs, backends (engine.h).
 namespace tandem::engine {
 
-using tandem::to_string;  // else hidden by those of the engine
+using tandem::to_string;  // otherwise hidden by the engine's overloads
 
 }  // namespace tandem::engine

@@ -132,7 +132,8 @@ void verify(const Graph& graph) {
     if (const auto* read = as<ReadOp>(node))
       if (static_cast<std::size_t>(read->state) >= graph.states().size() ||
           graph.state(read->state).type != read->type)
-        throw Error(fmt::format("{} reads state {} with another type or none", where(), read->state));
+        throw Error(
+            fmt::format("{} reads state {}, which does not exist or has another type", where(), read->state));
   }
 }
 

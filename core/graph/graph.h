@@ -19,7 +19,7 @@ using StateId = std::int32_t;
 enum class Phase : std::uint8_t { forward, backward, update, barrier };
 std::string_view name_of(Phase phase);
 
-/// Where a node comes from and where it goes. Backward nodes inherit path, stage and rng_id from
+/// Where a node comes from and where it runs. Backward nodes inherit path, stage and rng_id from
 /// the forward node they differentiate.
 struct Tag {
   Phase phase = Phase::forward;
@@ -29,19 +29,19 @@ struct Tag {
   int lane = 0;               ///< compute lane of the stage
   int lag = 0;                ///< in unit u the node works on batch u − lag
   std::uint64_t rng_id = 0;   ///< hash(path, call number)
-  std::int64_t channel = -1;  ///< of a transfer or collective: unique, and the same at all its ends
+  std::int64_t channel = -1;  ///< of a transfer or collective: unique, and equal at all its ends
 };
 
-/// Is `path` that of the module, or of one inside it? "layer1.0.conv2" is in "layer1.0", and not in
-/// "layer1.1".
+/// Returns whether `path` names the module or a module inside it: "layer1.0.conv2" is in "layer1.0", but not
+/// in "layer1.1".
 bool in_module(std::string_view path, std::string_view module);
 
-/// Are nodes with these tags done by the same lane of the same stage, in the same phase, for the same batch
-/// and micro-batch?
+/// Returns whether nodes with these tags run on the same lane of the same stage, in the same phase, for the
+/// same batch and micro-batch, with the same channel.
 bool same_place(const Tag& a, const Tag& b);
 
-/// Single assignment: a node is an op applied to values, giving new values. Nodes and values are
-/// named by id, and a node's inputs always precede it.
+/// An op applied to values, giving new values (single assignment). Nodes and values are named by id, and the
+/// inputs of a node are always made before it.
 struct Node {
   OpPtr op;
   std::vector<ValueId> inputs;
@@ -54,7 +54,7 @@ struct Value {
   NodeId producer = -1;
 };
 
-/// How the paths of state begin that belongs to the optimizer and not to the model.
+/// The beginning of every path of the optimizer's state. All other state belongs to the model.
 inline constexpr std::string_view kOptimizerPath = "optimizer.";
 
 /// State that persists between batches, named by path: "layer1.0.conv2.weight".
@@ -72,7 +72,7 @@ class Graph {
   /// Appends a node; infers its output types. Throws Error naming path, op and shapes on mismatch.
   NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
   StateId add_state(State state);
-  /// A value that no node makes: the argument of a graph that is evaluated by hand.
+  /// Adds a value that no node makes: an argument of a graph that is evaluated by hand.
   ValueId add_value(TensorType type);
 
   const std::vector<Node>& nodes() const { return nodes_; }
@@ -85,12 +85,12 @@ class Graph {
   Tag& tag(NodeId id) { return nodes_[static_cast<std::size_t>(id)].tag; }
   State& state(StateId id) { return states_[static_cast<std::size_t>(id)]; }
   const State& state(StateId id) const { return states_[static_cast<std::size_t>(id)]; }
-  /// −1 when there is no state of that path.
+  /// Returns −1 if no state has that path.
   StateId find_state(const std::string& path) const;
 
-  /// The least channel above all that are taken.
+  /// Returns the smallest channel above all channels in use.
   std::int64_t next_channel() const;
-  /// For each value, the nodes that read it, ascending.
+  /// Returns, for each value, the nodes that read it, ascending.
   std::vector<std::vector<NodeId>> readers() const;
 
  private:
@@ -99,17 +99,17 @@ class Graph {
   std::vector<State> states_;
 };
 
-/// The node's op as one of class `T`; null where it is another's.
+/// Returns the node's op as a `T`, or null if it is of another class.
 template <class T> const T* as(const Node& node) { return dynamic_cast<const T*>(node.op.get()); }
 
-/// The input that the node's output *is* under another type (Alias::view), if it is one.
+/// If the node's output *is* one of its inputs under another type (Alias::view), returns that input.
 std::optional<ValueId> view_of(const Graph& graph, const Node& node);
 
 /// Checks what every pass must preserve: ids in range, inputs before their readers, one producer
 /// per value, types as `infer` gives them, each state assigned at most once. Throws Error.
 void verify(const Graph& graph);
 
-/// One line a node: "12 %31 = matmul{...}(%4, %7) : f32[8, 16]  @layer1 forward".
+/// One line per node: "12 31 = matmul{...}(4,7) : f32[8, 16]  @layer1 forward stage 0 mb 0 lag 0".
 std::string to_string(const Graph& graph);
 
 }  // namespace tandem::engine

@@ -23,7 +23,7 @@ Graph GraphEdit::finish() const {
   GraphRewrite rewrite(graph_);
   std::vector<char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
 
-  // Depth first, without recursion: a graph may be thousands of nodes deep.
+  // Depth first, without recursion: a graph can be thousands of nodes deep.
   std::vector<std::pair<NodeId, std::size_t>> stack;
   const auto write = [&](NodeId root) {
     stack.emplace_back(root, 0);

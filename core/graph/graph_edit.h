@@ -5,8 +5,8 @@
 
 namespace tandem::engine {
 
-/// For passes that put nodes between others: nodes may be added and rewired in any order, and `finish`
-/// writes the graph down again with inputs before their readers. Value ids of the original stay valid
+/// Edits a graph for passes that put nodes between others. Nodes can be added and rewired in any order, and
+/// `finish` writes the graph again with inputs before their readers. Value ids of the original stay valid
 /// during the edit.
 class GraphEdit {
  public:
@@ -14,10 +14,10 @@ class GraphEdit {
     for (const Node& n : graph_.nodes()) inputs_.push_back(n.inputs);
   }
 
-  /// The original and all added nodes; their inputs are those of `inputs`.
+  /// The original and all added nodes. Their current inputs are in `inputs`, not in the nodes.
   const Graph& graph() const { return graph_; }
   NodeId add(OpPtr op, std::vector<ValueId> inputs, Tag tag);
-  /// `add` for ops with one output, which it returns.
+  /// Adds an op that has one output, and returns that output.
   ValueId add1(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
     return graph_.node(add(std::move(op), std::move(inputs), std::move(tag))).outputs[0];
   }
@@ -26,7 +26,8 @@ class GraphEdit {
   Tag& tag(NodeId n) { return graph_.tag(n); }
   State& state(StateId s) { return graph_.state(s); }
 
-  /// Nodes keep their order where inputs allow; added ones come as late as their readers allow.
+  /// Returns the edited graph. Nodes keep their order if their inputs allow it; added nodes come as late as
+  /// their readers allow. Throws Error if rewiring made a cycle.
   Graph finish() const;
 
  private:

@@ -8,8 +8,8 @@
 
 namespace tandem::engine {
 
-/// read(state, age): what batch b−age assigned to the state, or the state at the start of the run when
-/// that batch precedes it. Never computed: its output *is* the state's memory.
+/// read(state, age): gives what batch b − age assigned to the state, or the state at the start of the run if
+/// that batch precedes the run. It is never computed: its output *is* the state's memory.
 class ReadOp final : public Op {
  public:
   ReadOp(StateId state, int age, TensorType type) : state(state), age(age), type(std::move(type)) {}
@@ -26,8 +26,8 @@ class ReadOp final : public Op {
   const TensorType type;
 };
 
-/// assign(state, value): the state's contents from this batch on. Free where the value can be placed in
-/// the state's memory, a copy elsewhere.
+/// assign(state, value): sets the state's contents from this batch on. It is free if the value can be placed
+/// in the state's memory, otherwise a copy.
 class AssignOp final : public Op {
  public:
   explicit AssignOp(StateId state) : state(state) {}
@@ -43,7 +43,7 @@ class AssignOp final : public Op {
 };
 
 /// Data that the host supplies per batch. `per_model` inputs (learning rates, seeds) get a leading
-/// model axis when the graph is batched; the others are shared by all models.
+/// model axis under vmap; all models share the others.
 class InputOp final : public Op {
  public:
   InputOp(std::string input, TensorType type, bool per_model)
@@ -61,7 +61,7 @@ class InputOp final : public Op {
   const bool per_model;
 };
 
-/// Delivers its input to the host, by batch.
+/// Delivers its input to the host, once per batch.
 class ResultOp final : public Op {
  public:
   explicit ResultOp(std::string result) : result(std::move(result)) {}
@@ -76,7 +76,7 @@ class ResultOp final : public Op {
   const std::string result;
 };
 
-/// Fixed contents.
+/// A value with fixed contents.
 class ConstantOp final : public Op {
  public:
   ConstantOp(TensorType type, std::vector<std::byte> bytes)
@@ -93,7 +93,7 @@ class ConstantOp final : public Op {
   const std::vector<std::byte> bytes;
 };
 
-/// Does it only name what is there before anything is computed: a read of state, the host's data, a constant?
+/// Returns whether the node only names existing data: a read of state, an input from the host, a constant.
 bool is_leaf(const Node& node);
 
 }  // namespace tandem::engine

@@ -20,8 +20,8 @@ ValueId GraphRewrite::now(ValueId original) {
   if (value >= 0) return value;
   const NodeId producer = original_.value(original).producer;
   if (producer >= 0)
-    throw Error(fmt::format("a pass reads value %{} of '{}' before it has written what makes it", original,
-                            original_.node(producer).tag.path));
+    throw Error(fmt::format("a pass reads value %{} of '{}' before it has written the node that makes it",
+                            original, original_.node(producer).tag.path));
   return value = graph_.add_value(original_.type(original));  // an argument
 }
 

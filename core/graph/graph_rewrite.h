@@ -5,11 +5,11 @@
 
 namespace tandem::engine {
 
-/// A graph with the states of another, and no nodes yet.
+/// Returns a graph with the states of `graph` and no nodes.
 Graph with_states_of(const Graph& graph);
 
-/// For passes that write a graph down again, node by node, in its order: some nodes as they were, others left
-/// out or with something else in their place. (GraphEdit is for those that put nodes between others.)
+/// Writes a graph again for a pass, node by node in the original order. The pass copies a node, leaves it
+/// out, or writes something else in its place. (GraphEdit is for passes that put nodes between others.)
 ///
 ///     GraphRewrite rewrite(graph);
 ///     for (const Node& n : graph.nodes())
@@ -20,18 +20,18 @@ class GraphRewrite {
   /// Begins with the states of `original`, which must outlive this.
   explicit GraphRewrite(const Graph& original);
 
-  /// The value that stands for one of the original's. Throws Error where what makes that is not written yet.
+  /// Returns the new value that stands for an original one. Throws Error if its producer is not written yet.
   ValueId now(ValueId original);
   std::vector<ValueId> now(const std::vector<ValueId>& originals);
-  /// Lets another value of the new graph stand for one of the original's from here on.
+  /// From here on `value`, of the new graph, stands for `original`.
   void replace(ValueId original, ValueId value);
 
-  /// Writes a node as it was.
+  /// Writes a node unchanged.
   void copy(const Node& node) { copy(node, node.op, now(node.inputs)); }
-  /// Writes a node with another op, or inputs (of the new graph); its outputs stand for the original's.
+  /// Writes a node with another op or inputs (of the new graph); its outputs stand for the original's.
   void copy(const Node& node, OpPtr op, std::vector<ValueId> inputs);
 
-  /// What is written so far; passes may add to it.
+  /// The graph written so far; passes can add to it.
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }
   Graph take() { return std::move(graph_); }

@@ -43,7 +43,7 @@ KernelPtr KernelTable::make(const KernelSpec& asked) const {
     if (KernelPtr kernel = make_through_f32(spec)) return kernel;
   }
   throw Error(fmt::format(
-      "{}: no {} kernel for {}; a table that has one is given as Strategy::kernels, or as EagerKernels",
+      "{}: no {} kernel for {}; give a table that has one as Strategy::kernels, or as EagerKernels",
       spec.tag.path.empty() ? "<top>" : spec.tag.path, backend_, signature(spec.op, spec.inputs)));
 }
 

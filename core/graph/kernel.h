@@ -15,7 +15,7 @@ class Comm;
 class Host;
 class KernelTable;
 
-/// Who is running: filled in once per rank.
+/// Describes the rank that runs a kernel. Filled in once per rank.
 struct RankContext {
   int rank = 0;     ///< replica · stages + stage
   int replica = 0;  ///< which data-parallel copy
@@ -26,7 +26,7 @@ struct RankContext {
   Host* host = nullptr;  ///< supplies inputs, takes results
 };
 
-/// What is known when a kernel is prepared, before the first instruction.
+/// What a kernel is prepared for, before the first instruction runs.
 struct KernelSpec {
   const Op& op;
   std::span<const TensorType> inputs;
@@ -35,11 +35,11 @@ struct KernelSpec {
   int threads = 1;            ///< team size of the lane it will run on
   int microbatches = 1;       ///< of the Program
   std::uint64_t channel = 0;  ///< of a transfer or collective: unique in the Program, same at all ends
-  int pieces = 1;             ///< wished for (Kernel::pieces); a kernel may have others
-  const KernelTable* table = nullptr;  ///< that was asked, for kernels made of others; `make` sets it
+  int pieces = 1;             ///< requested (Kernel::pieces); a kernel may choose another number
+  const KernelTable* table = nullptr;  ///< set by `make` to its table, for kernels built from others
 };
 
-/// What changes from launch to launch.
+/// The arguments that change from launch to launch.
 struct Launch {
   const void* const* in;  ///< one address per input
   void* const* out;       ///< one address per output
@@ -48,8 +48,8 @@ struct Launch {
   const RankContext* rank;
 };
 
-/// An op made ready for given types and a given team: primitives exist, nothing is allocated or
-/// looked up by `run`. `run` must not keep state between calls: a kernel may be shared by instructions.
+/// An op prepared for given types and a given team: its primitives exist, and `run` allocates and looks up
+/// nothing. `run` must not keep state between calls, because instructions can share a kernel.
 class Kernel {
  public:
   virtual ~Kernel() = default;
@@ -57,21 +57,21 @@ class Kernel {
   virtual std::int64_t workspace() const { return 0; }
   virtual void run(const Launch& launch) const = 0;
 
-  /// How many equal parts of the first output, one after the other in memory, a run makes one by one. While a
-  /// part is in the caches, another kernel can work on it.
+  /// Returns the number of equal pieces, consecutive in memory, in which a run makes its first output. While
+  /// a piece is in the caches, another kernel can work on it.
   virtual int pieces() const { return 1; }
-  /// Makes one of them. All of them, in order, are a run.
+  /// Makes one piece. Making all pieces in order does what `run` does.
   virtual void run_piece(const Launch& launch, int piece) const;
 };
 using KernelPtr = std::unique_ptr<Kernel>;
 
-/// A kernel from a callable: for ops that need neither primitive nor scratch.
+/// Makes a kernel from a function, for ops that need no primitive. `workspace`: its scratch, in bytes.
 KernelPtr make_kernel(std::function<void(const Launch&)> run, std::int64_t workspace = 0);
 
-/// Prepares a kernel, or returns null when this table has none for these types.
+/// Prepares a kernel, or returns null if this table has none for these types.
 using KernelFactory = KernelPtr (*)(const KernelSpec&);
 
-/// A backend's kernels: an explicit list, built by a function that names them all. A table may fall
+/// A backend's kernels: an explicit list, built by a function that names them all. A table can fall
 /// back on another (the CPU's on the reference kernels).
 class KernelTable {
  public:
@@ -79,8 +79,8 @@ class KernelTable {
       : backend_(std::move(backend)), fallback_(fallback) {}
   void add(std::string_view op, KernelFactory factory);
   bool has(std::string_view op) const;
-  /// Operands in bf16 or f16 that no kernel takes are computed through f32 (through_f32.h). Throws Error
-  /// naming op, types and backend when there is no kernel.
+  /// Prepares a kernel. If none takes operands in bf16 or f16, it computes through f32 (through_f32.h).
+  /// Throws Error naming op, types and backend if there is no kernel.
   KernelPtr make(const KernelSpec& asked) const;
   const std::string& backend() const { return backend_; }
 
@@ -90,9 +90,9 @@ class KernelTable {
   std::unordered_map<std::string, KernelFactory> factories_;
 };
 
-/// Plain loops in float and double, one thread: the tests' oracle. Defined in ops/.
+/// Plain loops in float and double, on one thread, for tests to compare with. Defined in ops/.
 const KernelTable& reference_kernels();
-/// The fast CPU kernels, over the reference ones. Defined in ops/.
+/// The fast CPU kernels, which fall back on the reference kernels. Defined in ops/.
 const KernelTable& cpu_kernels();
 
 }  // namespace tandem::engine

@@ -6,14 +6,14 @@
 
 namespace tandem {
 
-/// The states of several models, by path, as the state of their batched graph: (models, …) for every tensor;
-/// one model's is returned as it is. Throws Error naming a path that the models do not share.
+/// Stacks the states of several models, by path, into the state of their vmapped graph: each tensor becomes
+/// (models, …). One model's state is returned unchanged. Throws Error naming a path in which they differ.
 std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models);
 
-/// What one model, from 0, has of a stacked state. Throws Error where it has no axis of so many models.
+/// Returns the part of `model`, from 0, of a stacked tensor. Throws Error if it has no axis of `models`.
 Tensor unstack_state(const Tensor& stacked, std::int64_t model, std::int64_t models);
 
-/// The inverse: each model's state by itself. Throws Error naming a state that has no axis of so many models.
+/// The inverse: returns the state of each model. Throws Error naming a state without an axis of `models`.
 std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::string, Tensor>& stacked,
                                                           std::int64_t models);
 

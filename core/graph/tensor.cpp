@@ -29,7 +29,7 @@ const TensorType& Tensor::type() const { return get(*this).type; }
 std::int64_t Tensor::size(int axis) const {
   const int rank = type().rank();
   const int i = axis < 0 ? axis + rank : axis;
-  if (i < 0 || i >= rank) throw Error(fmt::format("axis {} of {}", axis, to_string(type())));
+  if (i < 0 || i >= rank) throw Error(fmt::format("axis {} is out of range for {}", axis, to_string(type())));
   return shape()[static_cast<std::size_t>(i)];
 }
 
@@ -47,7 +47,7 @@ Tensor Tensor::zeros(TensorType type) {
 }
 
 namespace {
-// Of an integer type only what it can hold: a conversion would be cut off, or anything at all.
+// Requires that an integer type can hold the value; else a conversion would truncate it, or be undefined.
 void require_value(DType dtype, double value) {
   const auto fits = [&]<class T>(T) {
     const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);  // one more than the largest
@@ -58,7 +58,7 @@ void require_value(DType dtype, double value) {
                     : dtype == DType::i64 ? fits(std::int64_t{})
                     : dtype == DType::u8  ? fits(std::uint8_t{})
                                           : true;
-  if (!good) throw Error(fmt::format("{} is no value of {}", value, name_of(dtype)));
+  if (!good) throw Error(fmt::format("{} does not fit the dtype {}", value, name_of(dtype)));
 }
 }  // namespace
 
@@ -88,7 +88,7 @@ void* Tensor::data() {
 }
 void* Tensor::elements_of(std::size_t bytes) {
   if (bytes != 1 && static_cast<std::int64_t>(bytes) != size_of(dtype()))
-    throw Error(fmt::format("elements of {} are not of {}", to_string(type()),
+    throw Error(fmt::format("the elements of {} do not have {}", to_string(type()),
                             counted(static_cast<std::int64_t>(bytes), "byte")));
   return data();
 }
@@ -110,7 +110,7 @@ double Tensor::item() const {
 
 Tensor& Tensor::requires_grad(bool on) {
   if (!get(*this).state.empty())
-    throw Error(fmt::format("state '{}': whether it is trained is said by Parameter::trained", impl_->state));
+    throw Error(fmt::format("state '{}' takes no requires_grad(); set Parameter::trained", impl_->state));
   if (on && !is_floating(dtype()))
     throw Error(fmt::format("{} has no gradient: it is not floating", to_string(type())));
   impl_->requires_grad = on;
@@ -133,7 +133,7 @@ void assign(const Tensor& state, const Tensor& value) {
     throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->state, to_string(state.type()),
                             to_string(value.type())));
   if (Trace* trace = Trace::current()) {
-    trace->value(state);  // makes the slot known
+    trace->value(state);  // adds the state to the graph
     trace->assign(trace->graph().find_state(state.impl()->state), value);
     return;
   }

@@ -12,7 +12,7 @@ namespace tandem {
 
 /// A cheap handle. Outside a trace an op on Tensors runs at once (eager.h) on the CPU kernels, and
 /// `backward()` (autograd/backward.cpp) works; inside a Trace the op adds a node to the trace's Graph and
-/// the Tensor names a value. A Tensor may also name a State (a parameter or buffer of a Module):
+/// the Tensor names a value. A Tensor can also name a State (a parameter or buffer of a Module):
 /// it then holds the state's memory when eager and becomes a `read` node when traced.
 class Tensor {
  public:
@@ -30,15 +30,15 @@ class Tensor {
   /// Uninitialized memory (poisoned in debug builds).
   static Tensor empty(TensorType type);
   static Tensor zeros(TensorType type);
-  /// Throws Error where an integer type cannot hold the value, as for one with a fraction; so does `from`.
+  /// Throws Error if an integer type cannot hold the value, for example a fraction; so does `from`.
   static Tensor full(TensorType type, double value);
   /// Converts `values` to `dtype`; there must be as many as the shape holds.
   static Tensor from(const std::vector<double>& values, Shape shape, DType dtype = DType::f32);
 
-  /// The elements; eager Tensors only (throws inside a trace).
+  /// The elements, of eager Tensors only. Throws Error for a traced Tensor.
   void* data();
   const void* data() const;
-  /// Throws Error where elements have another size than T, unless that is a byte.
+  /// Throws Error unless T is as large as an element, or is a byte.
   template <class T> T* as() { return static_cast<T*>(elements_of(sizeof(T))); }
   template <class T> const T* as() const { return const_cast<Tensor*>(this)->as<T>(); }
   std::span<std::byte> bytes() { return {as<std::byte>(), static_cast<std::size_t>(type().bytes())}; }
@@ -67,15 +67,15 @@ class Tensor {
 };
 
 using Tensors = std::vector<Tensor>;
-/// State by path, "layer1.0.conv2.weight": of a model, and perhaps of its optimizer.
+/// The state of a model, and optionally of its optimizer, by path: "layer1.0.conv2.weight".
 using StateDict = std::map<std::string, Tensor>;
 
-/// Is every element finite? True of a dtype that is not floating. Throws Error inside a trace.
+/// Returns whether all elements are finite; true if the dtype is not floating. Throws Error if t is traced.
 bool all_finite(const Tensor& t);
 
-/// Gives a state Tensor a new value, which is what it is read as from then on: a copy when eager, an `assign`
-/// node inside a trace, at most one a state. A `backward` that still needs the value before, when eager,
-/// throws Error.
+/// Gives a state Tensor a new value, which all later reads return. When eager it copies the value, and a
+/// `backward` that still needs the old value throws Error. Inside a trace it adds an `assign` node, at most
+/// one per state.
 void assign(const Tensor& state, const Tensor& value);
 
 }  // namespace tandem

@@ -13,7 +13,7 @@ namespace engine {
 struct History;
 }
 
-/// What a Tensor is a handle of: memory, a value of a Trace, or a state by path.
+/// What a Tensor refers to: memory, a value of a Trace, or a state by path.
 struct Tensor::Impl {
   TensorType type;
   std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements

@@ -36,7 +36,7 @@ ValueId Trace::value(const Tensor& tensor) {
   if (impl.trace == number_) return impl.value;
   if (impl.trace != 0)
     throw Error(
-        "a Tensor of another trace is used in this one; what lasts from one to the next must be a state of a module");
+        "a Tensor of another trace is used in this one; data shared by traces must be a state of a module");
   if (impl.state.empty()) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(impl.type.bytes()));
     if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());
@@ -55,7 +55,7 @@ ValueId Trace::value(const Tensor& tensor) {
 Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
   if (const auto found = inputs_.find(name); found != inputs_.end()) {
     if (graph_.type(found->second) != type)
-      throw Error(fmt::format("input '{}' is {}, and is asked for as {}", name,
+      throw Error(fmt::format("input '{}' is {}, but is requested as {}", name,
                               to_string(graph_.type(found->second)), to_string(type)));
     return tensor(found->second);
   }

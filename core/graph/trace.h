@@ -23,19 +23,19 @@ class Trace {
   Graph& graph() { return graph_; }
   /// The Tensor that names an existing value.
   Tensor tensor(ValueId id);
-  /// The value a Tensor names in this graph. An eager Tensor with a state becomes `read(state, 1)` (one read
-  /// a state), or what the state was assigned in this trace; any other eager Tensor is copied in as a
-  /// constant.
+  /// Returns the value that a Tensor names in this graph. An eager Tensor with a state becomes
+  /// `read(state, 1)` (one read per state), or what this trace assigned to the state; any other eager Tensor
+  /// is copied in as a constant.
   ValueId value(const Tensor& tensor);
 
-  /// Data that the host supplies per batch; the same Tensor each time a name is asked for. `per_model`
-  /// inputs (learning rates, seeds) become one value a model when the graph is batched.
+  /// Data that the host supplies per batch. The same name gives the same Tensor. `per_model` inputs (learning
+  /// rates, seeds) become one value per model under vmap.
   Tensor input(const std::string& name, TensorType type, bool per_model = false);
-  /// Delivers `tensor` to the host, by batch, under `name`.
+  /// Delivers `tensor` to the host under `name`, once per batch.
   void result(const std::string& name, const Tensor& tensor);
-  /// What batch b−age assigned to the state.
+  /// Returns what batch b − age assigned to the state.
   Tensor read(StateId state, int age = 1);
-  /// The state's new value, from this batch on. Once per state and batch.
+  /// Sets the state's value from this batch on. Allowed once per state and batch.
   void assign(StateId state, const Tensor& tensor);
 
   Tensors apply(OpPtr op, const Tensors& inputs);
@@ -47,7 +47,7 @@ class Trace {
   Tag next_tag();
   Graph& graph_;
   Trace* outer_;
-  std::uint64_t number_;  // of all Traces, from 1; nested ones on the same graph share it, and their Tensors
+  std::uint64_t number_;  // unique, from 1; nested Traces on one graph share it, and so their Tensors
   Tag tag_;
   bool has_tag_ = false;
   std::unordered_map<std::string, ValueId> reads_;

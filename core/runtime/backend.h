@@ -5,25 +5,25 @@
 
 namespace tandem::engine {
 
-/// What executes a schedule: lanes that do what they are told in the order they are told. Calls only
-/// enqueue; `flush` returns when all of it has ended.
+/// Executes a Program on lanes, each of which executes its commands in order. Calls only enqueue commands;
+/// `flush` returns when all of them have ended.
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual const Program& program() const = 0;
   /// Nothing issued to `lane` from here on starts before `instruction` of `unit` has ended.
   virtual void wait(LaneId lane, InstructionId instruction, std::int64_t unit) = 0;
-  /// Executes an instruction in `unit`, on `batch` counted from the start of the run; batch −1 executes
-  /// nothing but ends in its turn.
+  /// Executes an instruction in `unit`, on `batch` counted from the start of the run. With batch −1 it
+  /// executes nothing, but still ends in its turn.
   virtual void issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) = 0;
-  /// True once an instruction has failed: what is issued from here on executes nothing.
+  /// True once an instruction has failed: instructions issued from here on execute nothing.
   virtual bool failed() const { return false; }
   /// Throws what the first failing instruction threw.
   virtual void flush() = 0;
 };
 
-/// Runs a Program from empty to drained on `batches` batches. The one driver of all backends: the order
-/// simulated is the order executed.
+/// Runs a Program from empty to drained on `batches` batches. It drives all backends: the order simulated is
+/// the order executed.
 void run(Backend& backend, std::int64_t batches);
 
 }  // namespace tandem::engine

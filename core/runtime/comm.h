@@ -8,7 +8,7 @@
 namespace tandem::engine {
 
 /// Communication between ranks. Calls block the lane that makes them, without spinning, and throw
-/// Aborted once any rank has called `abort`. Several lanes call at once; `channel` tells their
+/// Aborted once any rank has called `abort`. Several lanes can call at once; `channel` tells their
 /// messages apart, and messages of one channel arrive in order. Channels should be small dense numbers: below
 /// 2^30 every transport keeps them apart. Implementations: dist/.
 class Comm {
@@ -21,7 +21,7 @@ class Comm {
   /// Every element is the left fold in rank order, so all transports give the same bits.
   virtual void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                               std::uint64_t channel) = 0;
-  /// Returns when `data` may be overwritten.
+  /// Returns when `data` can be overwritten.
   virtual void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
   virtual void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
   virtual void barrier(std::span<const int> group, std::uint64_t channel) = 0;

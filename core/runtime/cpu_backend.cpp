@@ -90,7 +90,7 @@ void CpuBackend::execute(InstructionId instruction, std::int64_t unit, std::int6
   track.instruction.store(-1, std::memory_order_release);
 }
 
-// An abort that fails has nobody left to tell.
+// Ignores a failing abort: no other rank can be told of it.
 void CpuBackend::abort_others(const std::string& reason) noexcept {
   try {
     executable_.rank().comm->abort(reason);

@@ -6,8 +6,8 @@
 
 namespace tandem::engine {
 namespace {
-constexpr std::size_t kQueue = 4096;  // commands, at least: what is put in ahead of what runs
-constexpr std::size_t kReports = 8;  // how often, in one round of the ring, a lane says what it has taken out
+constexpr std::size_t kQueue = 4096;  // commands: the smallest size of a queue
+constexpr std::size_t kReports = 8;   // times per round of the ring that a lane reports what it has taken
 }  // namespace
 
 CpuLane::CpuLane(LaneKind kind) : kind_(kind), queue_(kQueue), thread_([this] { work(); }) {}
@@ -20,7 +20,7 @@ CpuLane::~CpuLane() {
 
 void CpuLane::reserve(std::size_t commands) {
   const std::size_t needed =
-      commands + commands / (kReports - 1) + kReports;  // what is not reported counts as full
+      commands + commands / (kReports - 1) + kReports;  // taken commands count as full until reported
   if (needed <= queue_.size()) return;
   queue_ = std::vector<Command>(needed);
 }

@@ -13,10 +13,10 @@
 
 namespace tandem::engine {
 
-/// A lane on the CPU: a queue, and a thread with a team of its own that does what is put in, in that order.
+/// A lane on the CPU: a queue, and a thread with its own team that executes the queue's commands in order.
 class CpuLane {
  public:
-  /// Whose instructions a lane executes. It must outlive what it has put in.
+  /// The backend whose instructions a lane executes. It must outlive the commands that it put in.
   class Owner {
    public:
     virtual void execute(InstructionId instruction, std::int64_t unit, std::int64_t batch) = 0;
@@ -32,28 +32,28 @@ class CpuLane {
   CpuLane(const CpuLane&) = delete;
   CpuLane& operator=(const CpuLane&) = delete;
 
-  // For one thread at a time.
+  // Only one thread at a time can call the following functions.
 
-  /// Makes room for `commands` at once: all of a unit's, without which ranks may wait for each other's ends
-  /// of a transfer that are not put in yet, whatever was proved of lanes as queues without end. To be called
-  /// while nothing is put in.
+  /// Makes room for `commands` commands, at least those of one unit. With less room, ranks could wait for
+  /// each other's ends of a transfer that are not put in yet; verify_progress relies on this. Call it only
+  /// while the queue is empty.
   void reserve(std::size_t commands);
   // These block while the queue is full.
   void push_instruction(Owner& owner, InstructionId instruction, std::int64_t unit, std::int64_t batch);
-  /// What is put in from here on waits until `lane` has executed `count` instructions since it exists.
+  /// Makes later commands wait until `lane` has executed `count` instructions since its creation.
   void push_wait(Owner& owner, const CpuLane& lane, std::uint64_t count);
 
   std::uint64_t instructions_pushed() const { return instructions_pushed_; }
-  /// Returns when all that was put in is over.
+  /// Returns when all commands have ended.
   void drain() const { done_.wait_for(instructions_pushed_, closing_); }
-  /// Makes whoever waits for this lane look again whether its owner has stopped.
+  /// Wakes all threads that wait for this lane; each rechecks whether its owner has stopped.
   void wake() const { done_.wake(); }
 
  private:
   struct Command {
     Owner* owner;
     const CpuLane* awaited;  // null: an instruction
-    std::int64_t unit;       // of the instruction; or the count awaited
+    std::int64_t unit;       // of the instruction, or the awaited count
     std::int64_t batch;
     InstructionId instruction;
   };
@@ -63,7 +63,7 @@ class CpuLane {
   const LaneKind kind_;
   std::vector<Command> queue_;                               // a ring; replaced while it is empty
   Progress pushed_, taken_, done_;                           // commands in, commands out, instructions ended
-  std::uint64_t next_pushed_ = 0, instructions_pushed_ = 0;  // of the thread that puts in
+  std::uint64_t next_pushed_ = 0, instructions_pushed_ = 0;  // used by the pushing thread
   std::atomic<bool> closing_{false};
   std::thread thread_;
 };
@@ -71,7 +71,7 @@ class CpuLane {
 /// The lanes of a rank. Programs that run on the same lanes take turns.
 class CpuLanes {
  public:
-  /// Created when first asked for. `index` as in Lane.
+  /// Returns a lane, which the first request creates. `index` is as in Lane.
   CpuLane& get(LaneKind kind, int index);
 
  private:

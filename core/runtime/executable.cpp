@@ -24,8 +24,9 @@ void RankMemory::fit(const Program& program, int device) {
     if (const MemoryBlock& b = known->second;
         b.bytes != block.bytes || b.offsets.at(0) != block.offsets.at(0))
       throw Error(fmt::format(
-          "state '{}' has {} bytes at {} in one Program and {} bytes at {} in another; Programs that share state "
-          "must hold the same of it on this device: trace them from one model and cut them alike",
+          "state '{}' has {} bytes at {} in one Program and {} bytes at {} in another; Programs that share "
+          "state must place it alike on every device: trace them from one model and cut them at the same "
+          "modules",
           s.path, b.bytes, b.offsets[0], block.bytes, block.offsets[0]));
   }
   states_.merge(states);
@@ -114,7 +115,7 @@ void Executable::prepare(InstructionId s, const KernelTable& kernels) {
   add(instruction.writes, true);
 }
 
-// The addresses that do not depend on the batch (of the others, those of index 0).
+// Resolves the addresses that do not depend on the batch. The others get those of index 0.
 void Executable::bind(const Instruction& instruction, Prepared& p) const {
   const auto resolve = [&](MemberId m) {
     const Member& member = program_.member(m);
@@ -165,8 +166,8 @@ void Executable::poison(bool on) {
   if (on) find_last_uses();
 }
 
-// Of each member's bytes the latest use, where all other uses are certain to be over by then. Members of one
-// block that lie side by side may hold different batches at a time.
+// Finds the last use of each member's bytes, if all other uses have certainly ended by then. Only overlapping
+// members count: others of the same block can hold different batches at the same time.
 void Executable::find_last_uses() {
   const HappensBefore order(program_);
   const auto accesses = accesses_by_block(program_);

@@ -13,13 +13,13 @@
 namespace tandem::engine {
 
 /// The arenas of one rank. State outlives Programs; the work and host arenas are as large as the largest
-/// Program that uses them.
+/// Program needs.
 class RankMemory {
  public:
-  /// Grows what is too small for a device's part of the Program. State contents are kept; addresses change.
-  /// Throws Error where a state lies elsewhere than in the Programs before, naming it.
+  /// Enlarges arenas that are too small for a device's part of the Program. State keeps its contents, but
+  /// addresses change. Throws Error naming a state whose place or size differs from earlier Programs.
   void fit(const Program& program, int device);
-  /// Grows with every change of address.
+  /// Increases whenever addresses change.
   std::int64_t generation() const { return generation_; }
   std::byte* base(Arena arena) const;
 
@@ -32,29 +32,29 @@ class RankMemory {
   std::int64_t generation_ = 0;
 };
 
-/// Prepared instructions of one rank: kernels made, addresses resolved as far as they do not depend on the
-/// batch. Several may share one RankMemory, and take turns.
+/// The prepared instructions of one rank: kernels are made, and addresses that do not depend on the batch are
+/// resolved. Several Executables can share one RankMemory if they take turns.
 class Executable {
  public:
-  /// `program` is a projection on `rank.stage`; `memory` must outlive this. Throws Error where a kernel of
+  /// `program` is a projection on `rank.stage`; `memory` must outlive this. Throws Error if a kernel of
   /// `kernels` needs more scratch than was planned for it.
   Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels);
 
   const Program& program() const { return program_; }
   const RankContext& rank() const { return rank_; }
   int threads(LaneId lane) const;
-  /// Batch number of the run's first batch, for kernels that ask.
+  /// Sets the number of the run's first batch, from which the batch numbers of kernels count.
   void start_at(std::int64_t first_batch) { first_batch_ = first_batch; }
   std::int64_t first_batch() const { return first_batch_; }
 
   /// Executes an instruction on the calling thread. `batch` counts from the start of the run.
   void execute(InstructionId instruction, std::int64_t batch);
 
-  /// Fills outputs and scratch with NaN before an instruction, and what an instruction is certainly the last
-  /// to use after it.
+  /// If on, fills an instruction's outputs and scratch with NaN before it runs, and afterwards the bytes that
+  /// it is certainly the last to use.
   void poison(bool on);
 
-  /// To be called when drained: makes the current version of every state version 0.
+  /// Makes the current version of every state version 0. Call it when the Program is drained.
   void settle(std::int64_t batches);
 
   /// The highest byte of the work or state arena that executed instructions touched.
@@ -75,7 +75,7 @@ class Executable {
     std::vector<Moving> moving;
     std::int64_t bound = -1;  // the memory's generation that the other addresses belong to
     std::int64_t touched_work = 0, touched_state = 0;  // highest end, over all slots used so far
-    std::vector<MemberId> last_use;                    // whose bytes are to be poisoned afterwards
+    std::vector<MemberId> last_use;                    // whose bytes are poisoned afterwards
   };
 
   void prepare(InstructionId s, const KernelTable& kernels);
@@ -91,7 +91,7 @@ class Executable {
   std::int64_t first_batch_ = 0;
   bool poison_ = false;
   std::vector<Prepared> prepared_;
-  std::vector<BlockId> moving_states_;  // of this device: assigned, each version in another slot
+  std::vector<BlockId> moving_states_;  // this device's assigned states with several slots
 };
 
 }  // namespace tandem::engine

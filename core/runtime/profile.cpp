@@ -17,13 +17,13 @@ namespace {
 
 std::string key_of(const Instruction& s, int threads) {
   std::string key = fmt::format("{} {}", threads, signature(*s.op, s.inputs));
-  if (s.inputs.empty())  // then what it makes tells its size
+  if (s.inputs.empty())  // then the outputs tell its size
     for (const TensorType& t : s.outputs) key += fmt::format(" {}", to_string(t));
   return key;
 }
 
 bool is_measured(const Instruction& s, LaneKind kind) {
-  // Of a transfer, receiving is the copy.
+  // The receiving end of a transfer makes the copy.
   return s.op && kind != LaneKind::collective && kind != LaneKind::send;
 }
 
@@ -46,7 +46,7 @@ void Profile::measure(const Program& program, const KernelTable& kernels, Host& 
 double Profile::seconds(const Instruction& instruction, int threads) const {
   const auto found = seconds_.find(key_of(instruction, threads));
   if (found == seconds_.end())
-    throw Error(fmt::format("the profile does not know '{}' with {}; measure this run anew",
+    throw Error(fmt::format("the profile has no '{}' with {}; measure this run again",
                             signature(*instruction.op, instruction.inputs), counted(threads, "thread")));
   return found->second;
 }

@@ -10,17 +10,17 @@
 namespace tandem::engine {
 
 /// Seconds that instructions take alone on this machine, by signature (op, attributes, types) and team size.
-/// What a simulation costs its compute and copy instructions with, those that the host fills or reads among
-/// them; a transfer between stages costs a copy in memory, at least.
+/// Simulations take the costs of compute and copy instructions from it, including those that the host fills
+/// or reads. A transfer between stages costs at least a copy in memory.
 class Profile {
  public:
-  /// Measures the Program in a trial run (trial_run.h): instructions of one signature cost their mean.
-  /// `state` by path, as for Session::load.
+  /// Measures the Program in a trial run (trial_run.h). Instructions of one signature get their mean.
+  /// `state` is by path, as for Session::load.
   void measure(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state);
-  /// Throws Error naming the op when it was not measured.
+  /// Throws Error naming the op if it was not measured.
   double seconds(const Instruction& instruction, int threads) const;
 
-  /// JSON: {"<threads> <signature>": seconds, …}. Throw Error naming the file.
+  /// Read and write JSON, {"<threads> <signature>": seconds, …}. Both throw Error naming the file.
   static Profile read(const std::string& file);
   void write(const std::string& file) const;
 
@@ -28,8 +28,8 @@ class Profile {
   std::map<std::string, double> seconds_;
 };
 
-/// The Program with costs from a profile. A transfer costs what it costs already (by the strategy's link)
-/// where that is more than was measured; all-reduces keep what they cost.
+/// Returns the Program with costs from a profile. A transfer keeps its cost (from the strategy's link) if
+/// that is higher than measured; all-reduces keep their costs.
 Program with_costs(Program program, const Profile& profile);
 
 }  // namespace tandem::engine

@@ -5,8 +5,8 @@
 
 namespace tandem::engine {
 
-/// A counter that others wait for. Waiting spins for about two microseconds, then sleeps in the kernel until
-/// the value asked for is reached; smaller values do not wake it.
+/// A counter that threads wait for. A waiting thread spins for about two microseconds, then sleeps in the
+/// kernel until the counter reaches its target; smaller values do not wake it.
 class alignas(64) Progress {
  public:
   std::uint64_t value() const { return value_.load(std::memory_order_acquire); }
@@ -32,10 +32,10 @@ class alignas(64) Progress {
     }
   }
 
-  /// Makes all who sleep look again; those who sleep on ask anew.
+  /// Wakes all waiters; each rechecks its condition.
   void wake() const {
     wanted_.store(kNobody,
-                  std::memory_order_seq_cst);  // before the count: who asks in between does not go to sleep
+                  std::memory_order_seq_cst);  // before wakes_: a waiter that comes in between does not sleep
     wakes_.fetch_add(1, std::memory_order_seq_cst);
     wakes_.notify_all();
   }
@@ -49,7 +49,7 @@ class alignas(64) Progress {
 #endif
   }
   std::atomic<std::uint64_t> value_{0};
-  mutable std::atomic<std::uint64_t> wanted_{kNobody};  // the least that a sleeper waits for
+  mutable std::atomic<std::uint64_t> wanted_{kNobody};  // the smallest target of a sleeper
   mutable std::atomic<std::uint32_t> wakes_{0};
 };
 

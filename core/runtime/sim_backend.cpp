@@ -11,7 +11,7 @@
 namespace tandem::engine {
 namespace {
 constexpr double kForever = std::numeric_limits<double>::infinity();
-// Seconds of work left that are rounding errors of the clock, which grow with it.
+// Seconds of work left, relative to the clock, that are only rounding errors of the clock.
 constexpr double kRounding = 1e-15;
 }  // namespace
 
@@ -44,7 +44,7 @@ void SimBackend::issue(InstructionId instruction, std::int64_t unit, std::int64_
   clocks_[static_cast<std::size_t>(lane)].queue.push_back({instruction, unit, batch});
 }
 
-// Passes the waits that are over; true when an instruction is at the head and the lane is idle.
+// Skips waits that are over. Returns whether the lane is idle and an instruction is at its head.
 bool SimBackend::ready(Clock& clock) {
   if (clock.running) return false;
   for (; clock.next < clock.queue.size(); ++clock.next) {
@@ -69,7 +69,7 @@ bool SimBackend::start_ready() {
       end.begin = now_;
       end.left = seconds;
     };
-    if (c.batch < 0) {  // nothing to meet for
+    if (c.batch < 0) {  // inactive: does not meet its other ends
       start(clock, 0);
       started = true;
       continue;
@@ -125,7 +125,7 @@ void SimBackend::flush() {
   std::vector<double> rates(clocks_.size());
   for (;;) {
     while (start_ready()) {
-      // Instructions without work end at once, and may let others start at the same moment.
+      // Instructions without work end at once, and can let others start at the same moment.
       for (std::size_t l = 0; l < clocks_.size(); ++l)
         if (clocks_[l].running && clocks_[l].left <= 0) finish(static_cast<LaneId>(l));
     }

@@ -6,8 +6,8 @@
 
 namespace tandem::engine {
 
-/// Lanes as simulated clocks, on the global Program. A rate model: an instruction has `cost.seconds` of work,
-/// and works at a rate that depends on what runs beside it on its device.
+/// Simulates the lanes of the global Program as clocks, with a rate model: an instruction has `cost.seconds`
+/// of work, and works at a rate that depends on what runs beside it on its device.
 ///
 /// - k computations side by side each run at 1/(kρ), ρ = Program::corun (1: no gain over one after the
 ///   other; 1/k: they do not disturb each other);
@@ -15,8 +15,8 @@ namespace tandem::engine {
 ///   its `others_rate`. With own_rate = (q+a)/(p+a) and others_rate = α1 − α2·r this is LIBRA's model,
 ///   Eqs. (5)–(15).
 ///
-/// The ends of a transfer or collective start when all are ready, and end together: as late as the one that
-/// costs most. Inactive ends do not meet, as they do not when executed.
+/// The ends of a transfer or collective start when all are ready, and end together, when the most expensive
+/// one does. Inactive ends do not meet, just as in a real run.
 class SimBackend final : public Backend {
  public:
   /// `program` must outlive this.
@@ -26,9 +26,9 @@ class SimBackend final : public Backend {
   void issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) override;
   void flush() override;
 
-  /// Predicted spans of everything flushed so far, zero-length ones of inactive instructions left out.
+  /// Returns the predicted spans of everything flushed so far, without those of inactive instructions.
   const Timeline& timeline() const { return timeline_; }
-  /// Predicted seconds from the start to the end of the last instruction.
+  /// Returns the predicted seconds from the start to the end of the last instruction.
   double now() const { return now_; }
 
  private:
@@ -54,7 +54,7 @@ class SimBackend final : public Backend {
   Timeline timeline_;
   double now_ = 0;
   std::vector<Clock> clocks_;                           // per lane
-  std::vector<std::int64_t> ended_;                     // per instruction: units of this run
+  std::vector<std::int64_t> ended_;                     // per instruction: units ended in this run
   std::vector<std::vector<InstructionId>> other_ends_;  // per instruction: the other ends of its channel
   std::vector<std::vector<LaneId>> beside_;             // per lane: the other lanes of its device
 };

@@ -19,7 +19,7 @@ void check_state(const Program& program, const StateDict& state, bool exactly) {
     if (!any([&name = path](const StateBlock& s) { return s.path == name; }) &&
         (optimizes || !may_be_absent(path)))
       throw Error(fmt::format(
-          "the Program has no state '{}': nothing that was traced uses it; leave it out, or out of the model",
+          "the Program has no state '{}': no traced code uses it; remove it from the state or the model",
           path));
   for (const StateBlock& s : program.states) {
     const auto found = state.find(s.path);
@@ -29,7 +29,7 @@ void check_state(const Program& program, const StateDict& state, bool exactly) {
       throw Error(fmt::format("state '{}' is {}, the value given {}{}", s.path, to_string(s.type),
                               to_string(found->second.type()),
                               s.type.shape.size() == found->second.shape().size() + 1
-                                  ? "; several models' states are put together by stack_states"
+                                  ? "; combine the states of several models with stack_states"
                                   : ""));
     }
   }

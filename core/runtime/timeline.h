@@ -7,7 +7,7 @@
 
 namespace tandem::engine {
 
-/// Seconds of a clock that does not jump, and that all processes of a machine share.
+/// Returns the seconds of a clock that does not jump and that all processes of a machine share.
 double steady_seconds();
 
 /// One execution of one instruction, in seconds from the start of a simulation, or from the origin of a
@@ -21,8 +21,8 @@ struct Span {
   double begin = 0, end = 0;
 };
 
-/// What ran when. The same type measured (CpuBackend) and predicted (SimBackend), so that a prediction is
-/// compared by subtraction.
+/// A record of what ran when. Measurements (CpuBackend) and predictions (SimBackend) have the same type, so
+/// that subtraction compares them.
 struct Timeline {
   std::vector<std::string> lane_names;
   std::vector<std::string> instruction_names;
@@ -33,22 +33,22 @@ struct Timeline {
       live;  ///< per instruction: bytes of state, and of work that is live while it runs
   std::vector<std::int64_t> planned;  ///< per instruction: its device's `planned_peak`
 
-  /// Seconds from the first begin to the last end.
+  /// Returns the seconds from the first begin to the last end.
   double seconds() const;
-  /// Seconds during which the lane is busy.
+  /// Returns the seconds during which the lane is busy.
   double busy(LaneId lane) const;
 };
 
-/// A Timeline with the names of a Program and no spans.
+/// Returns a Timeline with the names of a Program and no spans.
 Timeline empty_timeline(const Program& program);
 
 /// Chrome/Perfetto JSON (ui.perfetto.dev): a process per rank, a track per lane, counters for live and
 /// planned bytes.
 std::string to_perfetto(const Timeline& timeline);
 
-/// A drawing in text, a row per lane: forwards of batch b as digit b mod 10, backwards as letter, updates *,
-/// all-reduces =, sends >, receives <, copies o and i, idle dots. Each of `columns` cells shows what
-/// ran longest in it.
+/// Draws the timeline as text, one row per lane: a digit (b mod 10) for a forward of batch b, a letter for a
+/// backward, * update, = all-reduce, > send, < receive, o copy out, i copy in, . idle. Each of `columns`
+/// cells shows what ran longest in it.
 std::string to_text(const Timeline& timeline, int columns);
 
 }  // namespace tandem::engine

@@ -22,7 +22,7 @@ constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
 
 using Messages = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
 
-// The stages of one replica on one thread: a message waits until it is asked for.
+// Connects the stages of one replica on one thread: a message waits until it is received.
 class TrialComm final : public Comm {
  public:
   TrialComm(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}

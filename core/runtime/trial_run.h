@@ -10,11 +10,11 @@
 
 namespace tandem::engine {
 
-/// Seconds that each instruction of a Program takes alone, the median over some batches: all stages of one
-/// replica run on the calling thread, instruction after instruction in list order, with the host's data, from
-/// a given state, on memory as it was planned. So every kernel finds the values and the caches that it finds
-/// in a real run. What ranks send is handed over in memory; what the other replicas would add to a sum is
-/// left out. `state` by path, as for Session::load. Throws Error as a run does.
+/// Returns the seconds that each instruction of a Program takes alone: the median over some batches. All
+/// stages of one replica run on the calling thread, instruction after instruction in list order, with the
+/// host's data, from a given state, in memory as planned. So every kernel finds the values and the caches of
+/// a real run. Messages between ranks are handed over in memory; sums leave out the other replicas. `state`
+/// is by path, as for Session::load. Throws Error as a run does.
 std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
                                         const StateDict& state);
 

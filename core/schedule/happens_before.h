@@ -7,7 +7,7 @@
 
 namespace tandem::engine {
 
-/// What certainly precedes what in the steady state, by lane order and waits, on each device. For every
+/// The order of executions that lane order and waits guarantee on each device in the steady state. For every
 /// instruction it holds the first execution on each lane that starts after the instruction has ended.
 class HappensBefore {
  public:
@@ -15,12 +15,12 @@ class HappensBefore {
 
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-  /// List position of the first execution on `lane` that starts after `instruction` of unit 0 has ended,
-  /// counted on through the following units (position + units · instructions). kNever if there is none.
+  /// Returns the list position of the first execution on `lane` that starts after `instruction` of unit 0 has
+  /// ended. Later units continue the count (position + units · instructions). kNever if there is none.
   std::int64_t first_after(InstructionId instruction, LaneId lane) const {
     return first_[static_cast<std::size_t>(instruction) * lanes_ + static_cast<std::size_t>(lane)];
   }
-  /// Has `from` of unit u ended when `to` of unit u + units starts?
+  /// Returns whether `from` of unit u has ended when `to` of unit u + units starts.
   bool precedes(InstructionId from, InstructionId to, std::int64_t units) const {
     const std::int64_t at = units * instructions_ + to;
     return first_after(from, lane_of_[static_cast<std::size_t>(to)]) <= at;

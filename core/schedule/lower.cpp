@@ -89,7 +89,7 @@ class Lowering {
     return found->second;
   }
 
-  // Whatever became of the nodes, every assigned state has an instruction that writes it.
+  // Checks that some instruction writes every assigned state, also if its assign has no instruction.
   void check_assigned() const {
     std::set<BlockId> written;
     for (const Instruction& s : p_.instructions)
@@ -141,7 +141,7 @@ class Lowering {
     instruction.inputs = g_.types(node.inputs);
     instruction.outputs = g_.types(node.outputs);
     for (ValueId v : node.inputs) instruction.reads.push_back(members_[at(v)]);
-    if (const auto* assign = as<AssignOp>(node)) {  // a visible copy into the state
+    if (const auto* assign = as<AssignOp>(node)) {  // an explicit copy into the state
       const StateBlock& state = p_.states[at(assign->state)];
       instruction.outputs = {state.type};
       instruction.writes.push_back(add_member(state.path + "'", state.block, 0, state.type.bytes(), 1));
@@ -157,7 +157,7 @@ class Lowering {
     p_.instructions.push_back(std::move(instruction));
   }
 
-  // May every output that lies in the block of an input lie there?
+  // Returns whether outputs overlap inputs, and the op declares every such pair (may_alias).
   bool overlaps_only_as_declared(const Node& node, const Instruction& instruction) const {
     const auto aliases = node.op->may_alias(instruction.inputs);
     bool any = false;

@@ -15,13 +15,13 @@ struct LowerOptions {
   int devices = 1;
   int replicas = 1;
   int microbatches = 1;
-  const KernelTable* kernels = nullptr;  ///< sizes the workspaces
+  const KernelTable* kernels = nullptr;  ///< tells the sizes of workspaces; null: none
   int threads = 1;                       ///< of a compute lane
-  /// Cost of an instruction whose op, types and tag are set; without it every instruction costs nothing.
+  /// Returns the cost of an instruction whose op, types and tag are set. Empty: instructions cost nothing.
   std::function<Cost(const Instruction&)> cost;
 };
 
-/// A value's place in a block that it shares; `shift` as in Member.
+/// The place of a value in a block that it shares with others; `shift` is as in Member.
 struct Location {
   BlockId block = -1;
   std::int64_t offset = 0;
@@ -32,14 +32,14 @@ struct Location {
 /// Which values share blocks (memory/buffer_assignment.h finds them).
 struct BufferAssignment {
   std::vector<MemoryBlock>
-      blocks;  ///< first one per state, in their order; then those that several values share
-  std::vector<Location> location;         ///< per value; none: a block of its own
-  std::map<ValueId, ValueId> overwrites;  ///< an output made in the place of a value -> that value
-  std::set<NodeId> assigned_in_place;  ///< assigns whose value is made in the state's memory: no instruction
+      blocks;  ///< first one per state, in the order of the states; then those that values share
+  std::vector<Location> location;         ///< per value; empty: it has a block of its own
+  std::map<ValueId, ValueId> overwrites;  ///< an output -> the value that it overwrites
+  std::set<NodeId> assigned_in_place;  ///< assigns without instruction: their value is in the state's memory
 };
 
-/// A graph in a list order (every node once, tags complete) becomes an unplanned Program: reads and views
-/// become members, every other node an instruction.
+/// Turns a graph in a list order (every node once, tags complete) into an unplanned Program. Reads and views
+/// become members; every other node not in `assigned_in_place` becomes an instruction.
 Program lower(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
               const LowerOptions& options);
 

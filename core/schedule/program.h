@@ -20,14 +20,14 @@ struct Lane {
   LaneKind kind = LaneKind::compute;
   int index = 0;  ///< number of a compute lane; peer device of a send or receive lane
 };
-/// "stage 1 send to 2", "compute 0": the track's title in a timeline.
+/// Returns the title of the lane's track in a timeline: "stage 1 send to 2", "compute 0".
 std::string name_of(const Lane& lane, int devices);
 
 enum class Arena : std::uint8_t { work, state, host };
 std::string_view name_of(Arena arena);
 
-/// The unit of placement: values joined by aliasing or contiguity. Slot k lies at offsets[k]; what is
-/// indexed n (a batch, or a state's version) uses slot n mod slots.
+/// The unit of memory placement: values joined by aliasing or contiguity. Each slot is one copy of the block;
+/// slot k lies at offsets[k]. Index n (a batch number, or a state's version) uses slot n mod slots.
 struct MemoryBlock {
   std::string name{};
   int device = 0;
@@ -35,16 +35,16 @@ struct MemoryBlock {
   std::int64_t bytes = 0;
   int slots = 1;
   std::vector<std::int64_t> offsets{};  ///< empty until placed
-  /// Lifetime in the cyclic list order, from the list position of the first write to that of the release,
-  /// in positions counted from unit 0 for index 0 (may exceed one unit).
+  /// Lifetime of index 0 in the cyclic list order: the list positions of its first write and of its release,
+  /// counted from unit 0 (they can exceed one unit).
   std::int64_t begin = 0, end = 0;
 
   int slot(std::int64_t index) const { return static_cast<int>(index % slots); }
 };
 
 /// A value's place in its block. An instruction that works on batch b touches index max(0, b + shift): shift
-/// is 0 for ordinary values, 1 − age for reads of state, 1 for what a batch assigns (version b + 1; version 0
-/// is the state at the start of the run).
+/// is 0 for ordinary values, 1 − age for reads of state, and 1 for the value that a batch assigns to a state
+/// (version b + 1; version 0 is the state at the start of the run).
 struct Member {
   std::string name{};
   BlockId block = -1;
@@ -55,22 +55,22 @@ struct Member {
   std::int64_t index(std::int64_t batch) const { return batch + shift < 0 ? 0 : batch + shift; }
 };
 
-/// The instruction waits, in unit u, for `instruction` of unit u − back, which is on another lane of the same
-/// device.
+/// A wait of one instruction for another: in unit u the waiting one starts after `instruction` of unit
+/// u − back has ended, which is on another lane of the same device.
 struct Wait {
   InstructionId instruction = -1;
   int back = 0;
   bool operator==(const Wait&) const = default;
 };
 
-/// What an instruction costs the simulator (sim_backend.h).
+/// The cost of an instruction in the simulator (sim_backend.h).
 struct Cost {
   double seconds = 0;      ///< alone on its device
   double own_rate = 1;     ///< communication and copies: their rate beside a computation
   double others_rate = 1;  ///< communication and copies: the rate of a computation beside them
 };
 
-/// One execution of a node, or of nothing at all in a Program from JSON.
+/// The execution of a node. Instructions of a Program from JSON execute nothing.
 struct Instruction {
   std::string name{};
   LaneId lane = -1;
@@ -78,21 +78,21 @@ struct Instruction {
   std::vector<Wait> waits{};
   std::vector<MemberId> reads{};   ///< one per op input
   std::vector<MemberId> writes{};  ///< one per op output, then the workspace, if any
-  std::int64_t channel = -1;       ///< the ends of one transfer or collective share it; they run together
+  std::int64_t channel = -1;       ///< shared by the ends of one transfer or collective, which run together
   Cost cost{};
   OpPtr op{};  ///< null in a Program from JSON
   Types inputs{}, outputs{};
   Tag tag{};
   bool in_place = false;  ///< may read and write the same bytes
   bool barrier =
-      false;  ///< on its device, all that is listed before it ends before it, all after begins after
+      false;  ///< on its device, instructions listed before it end first, and those after it begin later
   InstructionId origin = -1;  ///< in a projection: the list position in the global Program
 
-  /// Of an instruction with an op: the member that is its scratch, or −1.
+  /// Returns the member that is the scratch of an instruction with an op, or −1.
   MemberId workspace() const { return writes.size() > outputs.size() ? writes.back() : -1; }
 };
 
-/// The instruction's op as one of class `T`; null where it is another's, or there is none.
+/// Returns the instruction's op as a `T`, or null if it is of another class or missing.
 template <class T> const T* as(const Instruction& instruction) {
   return dynamic_cast<const T*>(instruction.op.get());
 }
@@ -105,13 +105,13 @@ struct StateBlock {
   bool trained = false;
 };
 
-/// What a device needs, in bytes: extents of its arenas, and the peak of the live-bytes curve.
+/// The memory that a device needs, in bytes: extents of its arenas, and the peak of the live-bytes curve.
 struct DeviceMemory {
   std::int64_t work = 0, state = 0, host = 0;
-  std::int64_t live_peak = 0;  ///< of work, by lifetimes
+  std::int64_t live_peak = 0;  ///< of the work arena, by lifetimes
 };
 
-/// One body, run for units u = 0, 1, …: every instruction's lane, waits, cost and placement.
+/// The body of a loop over units u = 0, 1, …: every instruction's lane, waits, cost and placement.
 /// `instructions` is the total list order. An instruction with lag d works in unit u on batch u − d and is
 /// active while that batch exists; an inactive instruction launches nothing but still waits and signals. The
 /// global Program covers all stages of one replica; identical replicas are stored once.
@@ -142,23 +142,23 @@ struct Program {
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };
 
-/// The most units that an instruction waits back.
+/// Returns the largest `Wait::back`.
 int max_back(const Program& program);
 
-/// What one rank runs: the instructions of its stage. Lanes, blocks and members keep their ids; lifetimes
-/// count its own instructions.
+/// Returns what one rank runs: the instructions of its stage. Lanes, blocks and members keep their ids;
+/// lifetimes count its own instructions.
 Program project(const Program& program, int device);
 
 /// FNV-1a over everything that ranks must agree on: instructions, lanes, waits, slots and placement.
 std::uint64_t hash(const Program& program);
 
-/// The arenas' extents on a device: what budgets and planned peaks mean (state + work).
+/// Returns the bytes of a device's state and work arenas together. Memory budgets limit this sum.
 std::int64_t planned_peak(const Program& program, int device);
-/// The same of the device that needs most; and its peak of state and live work.
+/// Returns the largest such sum of all devices, and the largest peak of state and live work.
 std::int64_t planned_peak(const Program& program);
 std::int64_t live_peak(const Program& program);
 
-/// Bytes of live work blocks at each list position of a device, in the steady state.
+/// Returns the bytes of live work blocks at each list position of a device, in the steady state.
 std::vector<std::int64_t> live_bytes(const Program& program, int device);
 
 }  // namespace tandem::engine

@@ -15,8 +15,8 @@ namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kDefaultBytes = 64;
-constexpr std::size_t kMostLanes = 1000;                             // what is proved takes their square
-constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // what lies outside rounds badly
+constexpr std::size_t kMostLanes = 1000;                             // the proofs cost their square
+constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // others would round badly
 constexpr std::array<LaneKind, 6> kKinds{LaneKind::compute, LaneKind::collective, LaneKind::send,
                                          LaneKind::receive, LaneKind::copy_out,   LaneKind::copy_in};
 
@@ -38,13 +38,14 @@ Arena arena_from_name(const std::string& name) {
 Phase phase_from_name(const std::string& name) {
   for (Phase p : {Phase::forward, Phase::backward, Phase::update, Phase::barrier})
     if (name_of(p) == name) return p;
-  throw Error(fmt::format("Program: unknown phase '{}'; there are: forward, backward, update", name));
+  throw Error(
+      fmt::format("Program: unknown phase '{}'; there are: forward, backward, update, barrier", name));
 }
 
-// A named part of the top level: found by name, and kept in the order given.
+// A section of the top level. Its entries are found by name, and kept in the order given.
 class Section {
  public:
-  /// `noun`: what an entry is called in errors.
+  /// `noun` is the word for an entry in errors.
   Section(const JsonInput& section, const char* noun) {
     for (const auto& [key, entry] : section.entries()) {
       order_.push_back(key);
@@ -79,7 +80,7 @@ class Reader {
     p_.corun = j_["corun"].number(1, kLeastRate, kMostRate);
     const std::vector<JsonInput> lanes = j_["lanes"].required().items();
     if (lanes.size() > kMostLanes)
-      throw Error(fmt::format("{} lanes; there may be {}", lanes.size(), kMostLanes));
+      throw Error(fmt::format("there are {} lanes; at most {} are accepted", lanes.size(), kMostLanes));
     for (const JsonInput& lane : lanes) {
       lane.require_keys({"device", "kind", "index"});
       p_.lanes.push_back({lane["device"].integer(0), kind_from_name(lane["kind"].text("compute")),
@@ -120,7 +121,7 @@ class Reader {
         devices_.emplace(v, p_.lanes[static_cast<std::size_t>(lane)].device);
   }
 
-  // Those listed, in the order of their blocks and their own.
+  // Adds the listed blocks that are used, then the listed values, each in the order of the text.
   void add_values() {
     std::map<std::string, std::string> first_in;  // of a block
     for (const auto& name : value_section_.order()) {
@@ -152,7 +153,7 @@ class Reader {
     return member(name, block((*v)["block"].text(name), name, offset + bytes), offset, bytes, 0);
   }
 
-  // The block of that name, which has room for `bytes`.
+  // Returns the block of that name, with room for `bytes`.
   BlockId block(const std::string& name, const std::string& value, std::int64_t bytes) {
     const auto [found, fresh] = blocks_.emplace(name, static_cast<BlockId>(p_.blocks.size()));
     if (fresh) {
@@ -193,7 +194,7 @@ class Reader {
     const char* const end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data() + at + 1, end, age);
     if (parsed.ec != std::errc{} || parsed.ptr != end || age < 1 || age > kMaxAge)
-      throw Error(fmt::format("Program: '{}': ages count from 1, to {}", text, kMaxAge));
+      throw Error(fmt::format("Program: '{}': the age must be from 1 to {}", text, kMaxAge));
     return member(text, state->second, 0, state_bytes(state->second), 1 - age);
   }
 

@@ -6,7 +6,7 @@
 
 namespace tandem::engine {
 
-/// One execution of an instruction: `count` is its number on its lane, from 1; 0 is no execution.
+/// One execution of an instruction. `count` is its number on its lane, from 1; 0 means no execution.
 struct Execution {
   LaneId lane = -1;
   std::uint32_t count = 0;
@@ -14,26 +14,27 @@ struct Execution {
   std::int64_t unit = 0;
 };
 
-/// Which executions of one device certainly precede which, by lane order and waits alone: vector clocks of a
-/// run that goes through the body instruction by instruction, unit by unit. HappensBefore answers for the
-/// steady state, this for the very executions.
+/// Tells which executions of one device certainly precede which, by lane order and waits alone. These are the
+/// vector clocks of a run that goes through the body instruction by instruction, unit by unit. HappensBefore
+/// answers for the steady state, VectorClocks for single executions.
 class VectorClocks {
  public:
-  /// `projection`: of one device, and alive as long as the clocks.
+  /// `projection` is the part of a Program on one device (`project`). It must outlive the clocks.
   explicit VectorClocks(const Program& projection);
 
-  /// The instruction in that unit, after all that it waits for and all that its lane has run. Called for
-  /// every instruction in list order and every unit from 0; `finish` comes before the next.
+  /// Starts the instruction in that unit, after everything that it waits for and that its lane has run. Call
+  /// it in every unit from 0 for every instruction in list order, and call `finish` before the next start.
   Execution start(InstructionId instruction, std::int64_t unit);
   void finish(const Execution& execution);
 
-  /// Had `earlier` ended when `started`, which is not yet finished, started? True of no execution.
+  /// Returns whether `earlier` had ended when `started` began; true if `earlier` is no execution. `started`
+  /// must not have finished.
   bool precedes(const Execution& earlier, const Execution& started) const {
     return earlier.count == 0 || known(started.lane)[earlier.lane] >= earlier.count;
   }
 
  private:
-  /// Per lane the last execution that `lane` knows to be over.
+  /// For each lane, the count of the last execution that `lane` knows to have ended.
   std::uint32_t* known(LaneId lane) { return &known_[static_cast<std::size_t>(lane) * lanes_]; }
   const std::uint32_t* known(LaneId lane) const { return &known_[static_cast<std::size_t>(lane) * lanes_]; }
   std::uint32_t* at_end_of(InstructionId instruction, std::int64_t unit);

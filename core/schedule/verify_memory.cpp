@@ -1,4 +1,4 @@
-// No race and no lost value: who touches which bytes, and what is in them.
+// Proves that there is no race and no lost value: which instruction touches which bytes, and what they hold.
 #include <tandem/core/schedule/verify.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@ int max_slots(const Program& p) {
 
 // A stretch of bytes that no access splits.
 struct Segment {
-  std::int32_t holder = -1;  // whose contents it holds: a member or, in the state arena, a block
-  std::int64_t index = -1;   // of which batch, or which version
+  std::int32_t holder = -1;  // the member, or in the state arena the block, that it holds
+  std::int64_t index = -1;   // the batch or the version of that
   Execution writer;
   std::vector<Execution> readers;  // the latest on each lane since the write
 };
@@ -56,7 +56,7 @@ class MemoryCheck {
   const MemoryBlock& block(const Member& m) const { return p_.blocks[at(m.block)]; }
   bool is_state(const Member& m) const { return block(m).arena == Arena::state; }
 
-  // Every member that an instruction uses and every state, whole: what may cover bytes.
+  // Returns everything that can cover bytes: the members that instructions use, and all whole states.
   std::vector<Member> covers() const {
     std::vector<Member> result;
     for (std::size_t m = 0; m < used_.size(); ++m)
@@ -67,7 +67,7 @@ class MemoryCheck {
     return result;
   }
 
-  // Cuts each arena at every bound of what covers it, in every slot.
+  // Cuts each arena at the bounds of all covers, in every slot.
   void split() {
     for (const Member& m : covers())
       for (auto offset : block(m).offsets) {
@@ -85,8 +85,8 @@ class MemoryCheck {
       if (is_state(m)) for_each_segment(m, 0, [&](Segment& s) { s.index = 0, s.holder = m.block; });
   }
 
-  // Blocks share bytes only at equal slot count: the phases of unequal ones are too many to be met in the
-  // units unrolled.
+  // Blocks can share bytes only if they have equally many slots: with unequal counts more combinations of
+  // slots occur than in the units unrolled.
   void check_slot_counts() {
     std::vector<BlockId> owner[3];
     for (std::size_t a = 0; a < 3; ++a) owner[a].assign(segments_[a].size(), -1);
@@ -135,7 +135,7 @@ class MemoryCheck {
     clocks_.finish(execution);
   }
 
-  // An instruction reads and writes the same bytes only where it may, and then exactly the same.
+  // An instruction can write over an input only in place, and then over exactly the same bytes.
   void check_in_place(const Execution& execution, std::int64_t batch) const {
     const Instruction& s = instruction(execution.instruction);
     for (MemberId w : s.writes)
@@ -185,7 +185,7 @@ class MemoryCheck {
     });
   }
 
-  // What a run leaves behind: the current version of every state, also of those that this Program does not
+  // Checks that a run leaves the current version of every state, also of states that this Program does not
   // use.
   void check_drained(std::int64_t batches) {
     for (const Member& m : covers()) {
@@ -229,7 +229,7 @@ class MemoryCheck {
 }  // namespace
 
 void verify_memory(const Program& p) {
-  // Every phase of the slots is met at least twice between warm-up and drain.
+  // Between warm-up and drain, every slot is used at least twice.
   const std::int64_t batches = p.max_lag + 2 * max_slots(p);
   for (int device = 0; device < p.devices; ++device) MemoryCheck(p, device).run(batches);
 }

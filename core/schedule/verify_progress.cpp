@@ -1,4 +1,4 @@
-// No deadlock: all lanes of all devices get through.
+// Proves that there is no deadlock: all lanes of all devices finish.
 #include <tandem/core/schedule/verify.h>
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace tandem::engine {
 namespace {
 
-// Lanes are taken as queues without end. Those of a backend hold a unit's commands at least, which is enough:
-// the oldest unit that is not over is then in the queues as a whole, and waits only for itself and older
-// ones.
+// Treats lanes as unbounded queues. A backend's queues hold at least the commands of one unit, which is
+// enough: the queues then hold the whole oldest unit that has not ended, and it waits only for itself and
+// older units.
 class ProgressProof {
  public:
   ProgressProof(const Program& p, std::int64_t units)

@@ -13,8 +13,7 @@ namespace tandem::engine {
 
 namespace {
 
-// For each member the instruction that writes it; a read of state counts as written by the instruction that assigns the
-// state.
+// Returns, for each member, the instruction that writes it; for a read of state, the one that assigns it.
 std::vector<Access> writers(const Program& p) {
   std::vector<Access> result(p.members.size());
   std::vector<Access> assigns(p.blocks.size());
@@ -170,7 +169,7 @@ void check_unplanned(const Program& p) {
       if (w.back == 0 && w.instruction >= s)
         throw Error(fmt::format("cycle: '{}' waits in the same unit for '{}', which is listed {}",
                                 instruction.name, p.instruction(w.instruction).name,
-                                w.instruction == s ? "as itself" : "after it"));
+                                w.instruction == s ? "at its own place" : "after it"));
     for (MemberId m : instruction.reads) {
       const Member& member = p.member(m);
       const Access& writer = made_by[static_cast<std::size_t>(m)];
@@ -195,13 +194,13 @@ Program with_slots(Program p) {
   for (std::size_t b = 0; b < p.blocks.size(); ++b) {
     const bool written =
         std::any_of(accesses[b].begin(), accesses[b].end(), [](const Access& a) { return a.write; });
-    if (p.blocks[b].arena == Arena::state && !written) p.blocks[b].slots = 1;  // what never changes
+    if (p.blocks[b].arena == Arena::state && !written) p.blocks[b].slots = 1;  // it never changes
     for (const Access& w : accesses[b]) {
       if (!w.write) continue;
       for (const Access& a : accesses[b]) {
         if (!overlap(p.member(w.member), p.member(a.member))) continue;
-        // Index n is written again S units later: every use of it must come before that. An update that may
-        // work in place may read the old and write the new version at once.
+        // The slot of index n is written again S units later: every use of n must come before that. An update
+        // that can work in place can read the old version and write the new one at once.
         const bool uses_after_write =
             a.instruction > w.instruction || (a.instruction == w.instruction && !a.write &&
                                               !p.instruction(w.instruction).in_place && a.member != w.member);
@@ -219,7 +218,7 @@ class WaitAdder {
   explicit WaitAdder(Program& p) : p_(p) {}
   void add(InstructionId before, InstructionId after, int back) {
     auto& instruction = p_.instruction(after);
-    if (instruction.lane == p_.instruction(before).lane) return;  // lane order does it
+    if (instruction.lane == p_.instruction(before).lane) return;  // lane order ensures it
     const Wait wait{before, back};
     if (std::find(instruction.waits.begin(), instruction.waits.end(), wait) == instruction.waits.end())
       instruction.waits.push_back(wait);
@@ -262,8 +261,8 @@ void add_reuse_waits(Program& p) {
     }
 }
 
-// On every other lane of its device, a barrier waits for the last instruction before it, and the next one for
-// it.
+// For every other lane of its device, a barrier waits for the lane's last instruction before it, and the
+// lane's next instruction waits for the barrier.
 void add_barrier_waits(Program& p) {
   WaitAdder adder(p);
   const auto count = static_cast<InstructionId>(p.instructions.size());
@@ -286,8 +285,8 @@ void add_barrier_waits(Program& p) {
   }
 }
 
-// A wait is superfluous when an earlier instruction of the same lane already comes after what is awaited, or
-// when another wait of the same instruction does.
+// A wait is superfluous if an earlier instruction of the same lane, or another wait of the same instruction,
+// already comes after the awaited instruction.
 void drop_implied_waits(Program& p) {
   const HappensBefore all(p);
   const auto n = static_cast<std::int64_t>(p.instructions.size());

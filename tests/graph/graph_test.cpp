@@ -59,9 +59,9 @@ TEST(VerifyGraph, FindsMistakesOfAPass) {
     const StateId v = g.add_state({"v", kOther});
     g.add(std::make_shared<AssignOp>(v), {x}, {});
   });
-  expect_refused("another type or none",
+  expect_refused("does not exist or has another type",
                  [](Graph& g, ValueId, StateId w) { g.add(std::make_shared<ReadOp>(w, 1, kOther), {}, {}); });
-  expect_refused("another type or none",
+  expect_refused("does not exist or has another type",
                  [](Graph& g, ValueId, StateId) { g.add(std::make_shared<ReadOp>(-1, 1, kType), {}, {}); });
 }
 

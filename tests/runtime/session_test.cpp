@@ -376,7 +376,7 @@ TEST(Session, RefusesAProgramWithStateOnAnotherStage) {
   Session session(build(forward, s), thread_comms(s.ranks()), host);
   Strategy other = for_evaluation(s);
   other.cuts = {"block3"};
-  expect_error([&] { session.add(build(forward, other), host); }, {"cut them alike"});
+  expect_error([&] { session.add(build(forward, other), host); }, {"cut them at the same modules"});
 }
 
 TEST(Session, RefusesCommsOfWrongRanks) {

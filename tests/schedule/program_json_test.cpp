@@ -81,7 +81,7 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
   expect_refused(
       one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "G", "reads": ["w@0"]})",
                R"("states": {"w": {}},)"),
-      {"w@0", "ages count from 1"});
+      {"w@0", "the age must be from 1"});
   expect_refused(one_lane(R"({"name": "F", "reads": ["w@1"]}, {"name": "U", "lag": 1, "writes": ["w"]})",
                           R"("states": {"w": {}},)"),
                  {"cycle", "'F'", "'U'"});
@@ -155,12 +155,12 @@ TEST(ProgramJson, RefusesNumbersOutOfRange) {
   expect_refused(values("281474976710656", "1"), {"'b'", "all blocks together may have 281474976710656"});
   std::string lanes;
   for (int i = 0; i < 1001; ++i) lanes += fmt::format(R"({}{{"index": {}}})", i == 0 ? "" : ", ", i);
-  expect_refused(R"({"lanes": [)" + lanes + R"(], "instructions": []})", {"1001 lanes", "there may be 1000"});
+  expect_refused(R"({"lanes": [)" + lanes + R"(], "instructions": []})", {"1001 lanes", "at most 1000"});
   const std::string state = R"("states": {"w": {}},)";
   for (const char* age : {"10001", "1000000000", "99999999999", "1x", ""})
     expect_refused(
         one_lane(R"({"name": "A", "reads": ["w@)" + std::string(age) + R"("], "writes": ["w"]})", state),
-        {"ages count from 1, to 10000"});
+        {"the age must be from 1 to 10000"});
   expect_refused(one_lane(R"({"name": "A"}, {"name": "B", "after": [{"step": "A", "back": 2000000000}]})"),
                  {"'B'", "2000000000", "0 to 10000"});
   for (const char* top :
