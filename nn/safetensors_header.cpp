@@ -214,7 +214,7 @@ class Reader final : public nlohmann::json_sax<json> {
     for (const auto* tensor : order) {
       const auto& [name, entry] = *tensor;
       if (entry.begin != end)
-        fail(fmt::format("tensor '{}' begins at byte {} of the data, but the data before it end at {}",
+        fail(fmt::format("tensor '{}' begins at byte {} of the data, but the data before it ends at {}",
                          shown(name), entry.begin, end));
       end += entry.type.bytes();
       if (end > data_bytes)
