@@ -12,8 +12,8 @@ struct MpiSession::State {};
 bool has_mpi() { return false; }
 MpiSession::MpiSession() {
   throw Error(
-      "this Tandem was built without MPI: install MPI (Debian: libopenmpi-dev openmpi-bin) and configure again "
-      "with -DTANDEM_MPI=ON, or let ranks be threads of one process");
+      "this Tandem was built without MPI: install MPI (Debian: libopenmpi-dev openmpi-bin) and configure "
+      "again with -DTANDEM_MPI=ON, or let ranks be threads of one process");
 }
 MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return 0; }
