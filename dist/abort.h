@@ -5,13 +5,13 @@
 
 namespace tandem::engine {
 
-/// A run's stop signal: raised once, with the first reason given.
+/// A run's stop signal. It is raised once, and keeps the reason of that first call.
 class AbortFlag {
  public:
-  /// True for the call that raised it; later reasons are dropped.
+  /// Returns true for the call that raised the flag; later reasons are dropped.
   bool raise(const std::string& reason);
   bool raised() const noexcept { return raised_.load(std::memory_order_acquire); }
-  /// Throws Aborted with the reason once raised.
+  /// Throws Aborted with the reason if the flag is raised.
   void check() const;
 
  private:
@@ -20,12 +20,12 @@ class AbortFlag {
   std::string reason_;
 };
 
-/// A Comm that can tell, outside its blocking calls, that the run was aborted: what a decorator that
-/// sleeps needs to know.
+/// A Comm that reports an abort outside its blocking calls too. A Comm that wraps another and sleeps needs
+/// this.
 class AbortAware {
  public:
   virtual ~AbortAware() = default;
-  /// Throws Aborted once any rank it can hear has called `abort`. Cheap; never blocks.
+  /// Throws Aborted if any rank that can reach this one has called `abort`. Cheap; never blocks.
   virtual void throw_if_aborted() = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace tandem::engine {
 namespace {
 
-// Puts the sums over the replicas in the place of `values`.
+// Replaces `values` by their sums over the replicas.
 void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, Tag tag) {
   std::vector<ValueId> inputs;
   for (const ValueId* v : values) inputs.push_back(*v);
@@ -22,7 +22,7 @@ void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, Tag tag
 
 // Gradients that are reduced together.
 struct Group {
-  NodeId ready = -1;  // the last of their makers
+  NodeId ready = -1;  // the last node that makes one of them
   std::vector<StateId> states;
 };
 
@@ -46,7 +46,7 @@ Group group_of(const TrainingGraph& training, const std::vector<std::string>& pa
   return group;
 }
 
-// In the order in which backward has them ready; who is in no group is one alone.
+// All groups, in the order in which backward completes them. A gradient in no group forms its own.
 std::vector<Group> groups_in_order(const TrainingGraph& training,
                                    const std::vector<std::vector<std::string>>& groups) {
   std::set<StateId> grouped;

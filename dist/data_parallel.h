@@ -6,12 +6,12 @@
 
 namespace tandem::engine {
 
-/// Appends the all-reduces of a data-parallel step: gradients group by group, each group's tensors placed
-/// side by side, the rest tensor by tensor in the order in which backward makes them; and the results.
-/// Gradients and results then are the sums over the replicas. Nothing happens with one replica. An all-reduce
-/// runs beside backward because it has a lane of its own (Op::lane) and waits for its gradients only; where
-/// it stands in the list order is plan/list_order.h's. Throws Error for a group that names a parameter
-/// unknown, repeated, or of another stage or dtype.
+/// Appends the all-reduces of a data-parallel training step: one for each group of gradients, whose tensors
+/// lie side by side, and one for each other gradient, in the order in which backward makes them; then one for
+/// each result. Gradients and results become sums over the replicas. With one replica nothing changes. An
+/// all-reduce runs beside backward, because it has its own lane (Op::lane) and waits only for its gradients;
+/// plan/list_order.h decides its position in the list order. Throws Error if a group names a parameter that
+/// is unknown, repeated, or of another stage or dtype.
 TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
                               const std::vector<std::vector<std::string>>& groups);
 

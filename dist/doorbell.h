@@ -5,14 +5,14 @@
 
 namespace tandem::engine {
 
-/// Wakes threads that would otherwise poll, also across processes: a plain object in memory that they share.
-/// A ring says "look again", no more; one that comes between look and sleep is not lost, because a sleeper
-/// names the ring count it read before it looked.
+/// Wakes threads that would otherwise poll, also in other processes: it is a plain object in shared memory.
+/// A ring only means "look again". A ring between the look and the sleep is not lost, because a sleeper
+/// passes the ring count that it read before it looked.
 class Doorbell {
  public:
   std::uint32_t rings() const { return rings_.load(std::memory_order_acquire); }
   void ring();
-  /// Sleeps until the count differs from `seen`, at most for `limit`.
+  /// Sleeps until the count differs from `seen`, but no longer than `limit`.
   void wait(std::uint32_t seen, std::chrono::nanoseconds limit);
 
  private:

@@ -10,7 +10,7 @@
 namespace tandem::engine {
 namespace {
 
-// Two ranks: no partial sums to keep, which takes half the time of the general way.
+// Two ranks need no partial sums, so this takes half the time of the general fold.
 template <class T>
 void fold_two(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
               std::int64_t first, std::int64_t count) {
@@ -18,7 +18,7 @@ void fold_two(std::span<const std::byte* const> sources, std::span<std::byte* co
   const T* b = reinterpret_cast<const T*>(sources[1]) + first;
   T* to = reinterpret_cast<T*>(destinations.front()) + first;
   T* also_to = reinterpret_cast<T*>(destinations.back()) + first;
-#pragma GCC ivdep  // arrays are the same or apart
+#pragma GCC ivdep  // arrays are the same or do not overlap
   for (std::int64_t i = 0; i < count; ++i) {
     const T sum = a[i] + b[i];
     to[i] = sum;
@@ -26,7 +26,7 @@ void fold_two(std::span<const std::byte* const> sources, std::span<std::byte* co
   }
 }
 
-// Block by block: the partial sum of a block stays in the first-level cache, each array is streamed once.
+// Works block by block: a block's partial sum stays in the first-level cache; each array is streamed once.
 template <class T>
 void fold(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
           std::int64_t first, std::int64_t count) {

@@ -23,8 +23,8 @@ std::size_t index_in_group(std::span<const int> group, int rank, int size) {
 
 void check_peer(const char* call, int rank, int peer, int size) {
   if (peer < 0 || peer >= size || peer == rank)
-    throw Error(
-        fmt::format("rank {}: {} with rank {}, which is not another rank of the {}", rank, call, peer, size));
+    throw Error(fmt::format("rank {}: {} with rank {}, which is not another of the {} ranks", rank, call,
+                            peer, size));
 }
 
 }  // namespace tandem::engine

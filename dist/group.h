@@ -5,10 +5,11 @@
 
 namespace tandem::engine {
 
-/// "0, 2, 3"
+/// Returns text such as "0, 2, 3".
 std::string join_ranks(std::span<const int> ranks);
 
-/// Where `rank` stands in `group`. Throws Error unless the group is ascending, within [0, size) and holds it.
+/// Returns the index of `rank` in `group`. Throws Error unless the group is ascending, within [0, size), and
+/// holds `rank`.
 std::size_t index_in_group(std::span<const int> group, int rank, int size);
 
 /// Throws Error unless `peer` is another rank of [0, size). `call` is "send" or "receive".

@@ -15,7 +15,7 @@ struct Names {
   const char* rank;
   const char* size;
   const char* local_rank;
-  const char* needs = nullptr;  // set in what the launcher starts, but not in a shell beside it
+  const char* needs = nullptr;  // set in the processes that the launcher starts, but not in a batch script
 };
 constexpr Names kLaunchers[] = {
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},

@@ -11,7 +11,7 @@
 namespace tandem {
 namespace {
 
-// What exists, with room to spare; beyond, seconds would overflow the clock.
+// Wider than any real link. Larger numbers of seconds would overflow the clock.
 constexpr double kLeastBandwidth = 1e3, kMostBandwidth = 1e15, kMostLatency = 100;
 
 struct Unit {

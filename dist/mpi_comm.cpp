@@ -12,8 +12,8 @@ struct MpiSession::State {};
 bool has_mpi() { return false; }
 MpiSession::MpiSession() {
   throw Error(
-      "this Tandem was built without MPI: install it (Debian: libopenmpi-dev openmpi-bin) and configure again with "
-      "-DTANDEM_MPI=ON, or let ranks be threads of one process");
+      "this Tandem was built without MPI: install MPI (Debian: libopenmpi-dev openmpi-bin) and configure "
+      "again with -DTANDEM_MPI=ON, or let ranks be threads of one process");
 }
 MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return 0; }
@@ -73,7 +73,7 @@ class MpiComm final : public Comm, public AbortAware {
   ~MpiComm() override {
     if (abort_request_ == MPI_REQUEST_NULL) return;
     MPI_Cancel(&abort_request_);
-    MPI_Wait(&abort_request_, MPI_STATUS_IGNORE);  // only then is its buffer ours again
+    MPI_Wait(&abort_request_, MPI_STATUS_IGNORE);  // MPI can write to the buffer until then
   }
   int rank() const override { return session_->rank; }
   int size() const override { return session_->size; }
@@ -110,8 +110,8 @@ class MpiComm final : public Comm, public AbortAware {
 
  private:
   enum class Outcome { finished, moved, idle };
-  struct Ends {                  // whom a call exchanges messages with, and where
-    std::span<const int> peers;  // may hold this rank
+  struct Ends {                  // the ranks and the channel of a call's messages
+    std::span<const int> peers;  // can include this rank
     std::uint64_t channel;
   };
 
@@ -124,8 +124,8 @@ class MpiComm final : public Comm, public AbortAware {
   void expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const;
   void listen_for_abort();
 
-  /// Calls `step` until it is finished, asleep more and more while it is idle. Whatever moves may be what a
-  /// peer waits for, so the peers are woken.
+  /// Calls `step` until it is finished, and sleeps longer and longer while it is idle. A peer may wait for
+  /// any progress, so each progress wakes the peers.
   template <class F> void progress(const Ends& ends, F step) {
     Bells& bells = *session_->bells;
     Backoff backoff(bells.own(ends.channel),
@@ -146,7 +146,7 @@ class MpiComm final : public Comm, public AbortAware {
   }
   void wait_all(const Ends& ends, std::vector<MPI_Request>& requests) {
     progress(ends, [&] {
-      int done = 1;  // not MPI_Testall: Open MPI's makes progress after it has looked
+      int done = 1;  // not MPI_Testall: in Open MPI it makes progress only after it has looked
       for (MPI_Request& request : requests)
         if (done && request != MPI_REQUEST_NULL)
           check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
@@ -157,7 +157,7 @@ class MpiComm final : public Comm, public AbortAware {
     for (int peer : ends.peers)
       if (peer != rank()) session_->bells->ring(peer, ends.channel);
   }
-  /// Runs a call with scratch of its own. After an error that scratch is not used again.
+  /// Runs a call with its own scratch, which is not reused after an error.
   template <class F> void with_scratch(std::size_t members, F call) {
     Scratch& scratch = pool_.take();
     scratch.fit(members);
@@ -176,7 +176,7 @@ class MpiComm final : public Comm, public AbortAware {
   Tags tags_;
   ScratchPool pool_;
   AbortFlag abort_;
-  std::mutex abort_mutex_;  // of the pending receive below
+  std::mutex abort_mutex_;  // guards the pending receive below
   std::array<char, 512> abort_in_{};
   MPI_Request abort_request_ = MPI_REQUEST_NULL;
   std::string abort_out_;
@@ -232,7 +232,7 @@ void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType d
   });
 }
 
-// Every member's first message to every other; all must say the same.
+// Exchanges first messages between all members; their facts must agree.
 void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me,
                              int tag) {
   const std::span<const int> group = ends.peers;
@@ -241,7 +241,7 @@ void MpiComm::exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& 
     if (i != me)
       check(MPI_Irecv(&s.in[i], sizeof s.in[i], MPI_BYTE, group[i], tag, scatters_, &s.receives[i]),
             "MPI_Irecv");
-  for (std::size_t step = 1; step < group.size(); ++step) {  // the next member first: not all to one
+  for (std::size_t step = 1; step < group.size(); ++step) {  // next member first, so not all to one
     const std::size_t i = (me + step) % group.size();
     check(MPI_Isend(&s.out, length, MPI_BYTE, group[i], tag, scatters_, &s.sends[i]), "MPI_Isend");
   }
@@ -297,7 +297,7 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
       moved |= scatter_out.advance(scatter_out.segments());
       moved |= scatter_in.advance(folded + Stream::kWindow);
       moved |= gather_out.advance(folded);
-      moved |= gather_in.advance(scatter_out.completed());  // sums overwrite what was sent to be summed
+      moved |= gather_in.advance(scatter_out.completed());  // sums overwrite the operands that were sent
       arrived = std::min(arrived, scatter_in.completed());
       finished &= scatter_out.finished() && gather_out.finished() && gather_in.finished();
     }
@@ -378,7 +378,7 @@ MpiSession::State::State() : launch(launch_environment()) {
   throw Error(problem);
 }
 
-// Both calls wait for the other ranks. After an abort, or while an error unwinds main(), they may never come.
+// Both calls wait for the other ranks, which may never come after an abort or while an error unwinds main().
 MpiSession::State::~State() {
   if (aborted || std::uncaught_exceptions() > 0) return;
   if (bells) bells->free();

@@ -1,4 +1,4 @@
-// The parts that MpiComm is made of. Internal to dist/mpi_comm.cpp: no other file includes MPI.
+// The parts of MpiComm. Only dist/mpi_comm.cpp includes this file, and no other file includes MPI.
 #pragma once
 #ifdef TANDEM_HAS_MPI
 #define OMPI_SKIP_MPICXX
@@ -38,10 +38,10 @@ inline void check(int code, const char* call) {
 
 enum class Kind : std::uint32_t { transfer, all_reduce, barrier };
 
-// What both ends must agree on, and the data itself where it is short: the first message of every call.
+// The first message of every call: the facts that both ends must agree on, and the data if it is short.
 struct FirstMessage {
   static constexpr std::int64_t kInlineBytes =
-      16 << 10;  // copied; beyond, moving it in place pays for the extra message
+      16 << 10;  // short data is copied; for longer data, moving it in place repays the extra message
   std::uint64_t channel;
   std::int64_t count;  // elements, or bytes of a transfer
   Kind kind;
@@ -65,12 +65,12 @@ struct Route {
   int tag;
 };
 
-/// A long message to or from one peer: segments, posted and completed in order, a few under way at a time.
+/// A long message to or from one peer. Its segments are posted and completed in order, kWindow at a time.
 class Stream {
  public:
   static constexpr std::int64_t kWindow = 2;
 
-  /// `ring`: the buffer holds only kWindow segments, used in turn.
+  /// With `ring`, the buffer holds only kWindow segments, used in turn.
   Stream(Route route, bool sending, std::byte* base, std::int64_t bytes, std::int64_t segment,
          bool ring = false)
       : route_(route),
@@ -88,7 +88,7 @@ class Stream {
   std::byte* at(std::int64_t s) const { return base_ + (ring_ ? s % kWindow : s) * segment_; }
   std::int64_t bytes_of(std::int64_t s) const { return std::min(segment_, bytes_ - s * segment_); }
 
-  /// Posts segments numbered below `limit` and looks for completed ones. True when anything happened.
+  /// Posts segments numbered below `limit` and looks for completed ones. Returns true if anything happened.
   bool advance(std::int64_t limit) {
     const std::int64_t before = posted_ + completed_;
     for (; posted_ < std::min({limit, segments_, completed_ + kWindow}); ++posted_) post(posted_);
@@ -119,10 +119,10 @@ class Stream {
   std::array<MPI_Request, kWindow> requests_;
 };
 
-/// What one call needs beside the caller's buffer; kept for later calls.
+/// The memory that one call needs in addition to the caller's buffer; later calls reuse it.
 struct Scratch {
   FirstMessage out;
-  std::vector<FirstMessage> in;              // by member of the group; a transfer has one
+  std::vector<FirstMessage> in;              // per member of the group; a transfer has one
   std::vector<MPI_Request> sends, receives;  // of the first messages, by member
   std::vector<Stream> streams;
   std::vector<const std::byte*> sources;  // of the fold, by member
@@ -136,7 +136,7 @@ struct Scratch {
     streams.clear();
     streams.reserve(4 * members);
   }
-  /// After an error: stops what is under way, as far as MPI lets it within a tenth of a second.
+  /// After an error: cancels the pending messages and waits up to a tenth of a second for MPI to end them.
   void give_up() noexcept {
     std::vector<MPI_Request> pending(receives);
     pending.insert(pending.end(), sends.begin(), sends.end());
@@ -153,7 +153,7 @@ struct Scratch {
   }
 };
 
-/// Scratch in use by at most one call at a time.
+/// A pool of Scratch objects; at most one call uses each at a time.
 class ScratchPool {
  public:
   Scratch& take() {
@@ -178,7 +178,7 @@ class ScratchPool {
   std::vector<Scratch*> free_;
 };
 
-/// One message context of its own: what is sent in one cannot be received in another.
+/// A separate message context of MPI: a message sent in one context cannot be received in another.
 class Context {
  public:
   Context() {
@@ -194,8 +194,8 @@ class Context {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-/// Doorbells of every rank of this machine, in memory that they share: several a rank, so that a lane is
-/// woken by its own channel's traffic and seldom by another's.
+/// Doorbells of every rank of this machine, in shared memory. Each rank has several, so that the traffic of
+/// other channels seldom wakes a lane.
 class Bells {
  public:
   /// Collective over all ranks.
@@ -224,10 +224,10 @@ class Bells {
     }
     MPI_Group_free(&world_group);
     MPI_Group_free(&local_group);
-    MPI_Barrier(machine);  // no one rings a bell that is not there yet
+    MPI_Barrier(machine);  // so that no rank rings a bell before it exists
     MPI_Comm_free(&machine);
   }
-  /// Collective too: call in the orderly end, and leave the memory to the process's end otherwise.
+  /// Collective too. Call it only in an orderly end; otherwise the end of the process frees the memory.
   void free() { MPI_Win_free(&window_); }
   Doorbell& own(std::uint64_t channel) { return own_[place(channel)].bell; }
   bool has(int rank) const { return bells_[static_cast<std::size_t>(rank)] != nullptr; }
@@ -240,7 +240,7 @@ class Bells {
   }
 
  private:
-  struct Padded {  // a cache line each; not alignas(64), since MPI aligns its shared memory to 8 bytes only
+  struct Padded {  // one cache line; not alignas(64), since MPI aligns its shared memory to 8 bytes only
     Doorbell bell;
     std::byte rest[64 - sizeof(Doorbell)];
   };
@@ -252,7 +252,7 @@ class Bells {
   std::vector<Padded*> bells_;  // by rank; null on another machine
 };
 
-/// Channels to tags, without collisions.
+/// Maps channels to MPI tags, without collisions.
 class Tags {
  public:
   Tags() {

@@ -13,16 +13,16 @@
 
 namespace tandem::engine {
 namespace {
-// A chance to meet before the caller goes to sleep.
+// Polls without the lock, so that ends can meet before the caller sleeps.
 template <class Done> void poll_unlocked(std::unique_lock<std::mutex>& lock, Done done) {
   lock.unlock();
   poll_briefly(done);
   lock.lock();
 }
 
-// Below this the last to come folds everything itself: waking a helper costs more than the work.
+// Up to this size the last member to arrive folds everything: waking a helper costs more than the work.
 constexpr std::int64_t kAloneBytes = 32 << 10;
-// What one member folds at a time: long enough to hide the claim, short enough to share evenly.
+// A member folds this much at a time: enough to hide the cost of the claim, little enough to share evenly.
 constexpr std::int64_t kChunkBytes = 64 << 10;
 }  // namespace
 
@@ -123,7 +123,7 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
     work(round);
     --round.working;
     lock.lock();
-    // Whoever finds the last chunk folded tells the others; members leave only then.
+    // The first member that finds all chunks folded wakes the others; no member leaves before that.
     if (round.folded_chunks.load(std::memory_order_acquire) == round.chunks &&
         mine.progress == Progress::working)
       finish(round, nullptr);
@@ -144,7 +144,7 @@ Meeting::Round& Meeting::round_of(std::span<const int> group) {
   return round;
 }
 
-// A rank that waits in this channel for `rank`, over another group that both belong to, would wait for ever.
+// If another rank of both groups already waits in this channel for `rank`, they would wait for each other.
 void Meeting::refuse_crossed_groups(const Round& mine, int rank) const {
   for (const auto& other : rounds_) {
     if (other.get() == &mine || other->arrived == 0 || !std::ranges::binary_search(other->group, rank))
@@ -157,7 +157,7 @@ void Meeting::refuse_crossed_groups(const Round& mine, int rank) const {
   }
 }
 
-// What the members disagree on, or null.
+// A message that says how the members' calls differ, or null.
 std::shared_ptr<const std::string> Meeting::disagreement(const Round& round) const {
   const auto agrees = [first = round.members[0]](const Member* m) {
     return m->kind == first->kind && m->count == first->count && m->dtype == first->dtype;
@@ -175,9 +175,9 @@ std::shared_ptr<const std::string> Meeting::disagreement(const Round& round) con
       fmt::format("channel {}: the ranks of a group must make the same call, but {}", channel_, calls));
 }
 
-// All members are there: small sums are done at once, large ones shared.
+// All members have arrived: this one does a small sum alone; a large sum is shared.
 void Meeting::start(Round& round) {
-  // Where a rank calls from several threads, one may be about to leave the round before.
+  // If a rank calls from several threads, one of them may still be leaving the previous round.
   while (round.working != 0) std::this_thread::yield();
   const Member& first = *round.members[0];
   const std::int64_t bytes = first.count * size_of(first.dtype);

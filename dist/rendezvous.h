@@ -14,11 +14,11 @@
 
 namespace tandem::engine {
 
-/// One direction of one channel between two threads: the end that comes second copies from the sender's
-/// buffer into the receiver's, and the first, asleep until then, is woken when that is done.
+/// One direction of one channel between two threads. The first end to arrive sleeps. The second copies from
+/// the sender's buffer into the receiver's, then wakes the first.
 ///
-/// An abort ends the wait for the other end, never a copy that has begun: nobody touches a caller's buffer
-/// after its call returned or threw.
+/// An abort ends the wait for the other end, never a copy that has begun: no other thread touches a caller's
+/// buffer after its call returned or threw.
 class Mailbox {
  public:
   Mailbox(int from, int to, std::uint64_t channel) : from_(from), to_(to), channel_(channel) {}
@@ -44,9 +44,9 @@ class Mailbox {
   End* receiver_ = nullptr;
 };
 
-/// The collectives of one channel, for one or more groups of threads. When the last member has come, all of
-/// them share the work chunk by chunk: whoever is awake folds the next one, over all ranks in rank order, so
-/// the bits do not depend on who did it. As with Mailbox, an abort ends only the wait for members.
+/// The collectives of one channel, for one or more groups of threads. When the last member has arrived, the
+/// members share the work chunk by chunk: an awake member folds the next chunk over all ranks in rank order,
+/// so the bits do not depend on the member. As with Mailbox, an abort ends only the wait for members.
 class Meeting {
  public:
   explicit Meeting(std::uint64_t channel) : channel_(channel) {}
@@ -69,7 +69,7 @@ class Meeting {
   };
   struct Round {  // of one group
     std::vector<int> group;
-    std::vector<Member*> members;  // by index in the group; null: not there
+    std::vector<Member*> members;  // by index in the group; null: not arrived
     std::size_t arrived = 0;
     std::condition_variable changed;
     // Fixed while members work:
@@ -77,7 +77,7 @@ class Meeting {
     std::int64_t count = 0, chunks = 0;
     DType dtype = DType::f32;
     std::atomic<std::int64_t> next_chunk{0}, folded_chunks{0};
-    std::atomic<std::size_t> working{0};  // members that may still look at the four above
+    std::atomic<std::size_t> working{0};  // members that can still read the fields above
   };
 
   void join(std::span<const int> group, std::size_t index, Member& mine, const AbortFlag& abort);

@@ -50,7 +50,7 @@ struct ThreadWorld::State {
 
   const int size;
   AbortFlag abort;
-  std::mutex mutex;  // of the two tables; what they hold lives as long as the world
+  std::mutex mutex;  // guards the two tables; their entries live as long as the world
   std::unordered_map<Route, std::unique_ptr<Mailbox>, RouteHash> mailboxes;
   std::unordered_map<std::uint64_t, std::unique_ptr<Meeting>> meetings;
 };
@@ -104,7 +104,8 @@ ThreadWorld::ThreadWorld(int size) {
 int ThreadWorld::size() const { return state_->size; }
 
 std::unique_ptr<Comm> ThreadWorld::comm(int rank) const {
-  if (rank < 0 || rank >= size()) throw Error(fmt::format("rank {} of a world of {}", rank, size()));
+  if (rank < 0 || rank >= size())
+    throw Error(fmt::format("there is no rank {} in a world of {} ranks", rank, size()));
   return std::make_unique<ThreadComm>(state_, rank);
 }
 

@@ -7,21 +7,22 @@
 
 namespace tandem::engine {
 
-/// Ranks that are threads of one process: for tests, teaching, and pipelines on one machine. A rank may
-/// itself use several threads (lanes), each on channels of its own.
+/// A world whose ranks are threads of one process, for tests, teaching, and pipelines on one machine. A rank
+/// can use several threads (lanes), each on its own channels.
 ///
-/// An all-reduce and a transfer wait, asleep, until every end has called; then the bytes are moved between
-/// the callers' buffers themselves, with no copy between. Ends that disagree on size, element type or group
-/// all get an Error naming ranks, channel and sizes. Nothing is allocated once a channel has been used.
+/// An all-reduce or transfer sleeps until every end has called; then the bytes move directly between the
+/// callers' buffers, with no copy in between. If ends disagree on size, element type or group, each gets an
+/// Error naming ranks, channel and sizes. After its first use a channel allocates nothing.
 class ThreadWorld {
  public:
   /// Throws Error unless `size` >= 1.
   explicit ThreadWorld(int size);
   int size() const;
-  /// The Comm of one rank, usable from any thread; it may outlive the world. Throws Error on a bad rank.
+  /// Returns the Comm of one rank. Any thread can use it, and it can outlive the world. Throws Error unless
+  /// 0 <= `rank` < size().
   std::unique_ptr<Comm> comm(int rank) const;
-  /// As Comm::abort of any rank: every call that still waits for another rank throws Aborted, and so does
-  /// every later call.
+  /// Does what Comm::abort of any rank does: every call that waits for another rank throws Aborted, and so
+  /// does every later call.
   void abort(const std::string& reason) const;
 
   struct State;
@@ -30,7 +31,7 @@ class ThreadWorld {
   std::shared_ptr<State> state_;
 };
 
-/// For a Session whose ranks are threads of this process: the Comm of each of them; none for a single rank.
+/// Returns the Comm of each rank, for a Session whose ranks are threads of this process; empty for one rank.
 std::vector<std::unique_ptr<Comm>> thread_comms(int ranks);
 
 }  // namespace tandem::engine

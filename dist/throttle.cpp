@@ -50,7 +50,7 @@ class ThrottledComm final : public Comm, public AbortAware {
     wait_until(end);
   }
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
-    std::int64_t sent = 0;  // also the meeting of both ends
+    std::int64_t sent = 0;  // this message also makes both ends meet
     inner_->receive(&sent, sizeof sent, peer, channel);
     const auto end =
         occupy(in_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(sent)));
@@ -63,7 +63,7 @@ class ThrottledComm final : public Comm, public AbortAware {
   }
 
  private:
-  // Takes the link from when it is free, at the earliest now, for `seconds`; returns when that ends.
+  // Occupies the link for `seconds` from when it is free, but not before now; returns the end of that time.
   Clock::time_point occupy(Clock::time_point& link_free, double seconds) {
     const std::lock_guard lock(mutex_);
     link_free = std::max(Clock::now(), link_free) + duration(seconds);
@@ -83,7 +83,7 @@ class ThrottledComm final : public Comm, public AbortAware {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   }
   void wait_until(Clock::time_point end) {
-    constexpr auto kLook = std::chrono::milliseconds(20);  // how long an abort may go unnoticed
+    constexpr auto kLook = std::chrono::milliseconds(20);  // an abort goes unnoticed for at most this
     for (auto now = Clock::now(); now < end; now = Clock::now()) {
       throw_if_aborted();
       sleep_until(std::min(end, now + kLook));
@@ -91,7 +91,7 @@ class ThrottledComm final : public Comm, public AbortAware {
   }
 
   const std::unique_ptr<Comm> inner_;
-  AbortAware* const abort_;  // inner_ again, or null
+  AbortAware* const abort_;  // inner_ if it is AbortAware, else null
   const LinkModel link_;
   std::mutex mutex_;
   std::vector<Clock::time_point> out_free_, in_free_;  // by peer: when the link to and from it is free

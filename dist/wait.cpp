@@ -13,11 +13,11 @@ namespace {
 using namespace std::chrono_literals;
 using Duration = Backoff::Clock::duration;
 
-constexpr Duration kAttentive = 20us;  // of polling before the first sleep
-constexpr int kExtraLooks = 3;         // after a ring: what it announces may need more than one poll to show
+constexpr Duration kAttentive = 20us;  // polling before the first sleep
+constexpr int kExtraLooks = 3;         // polls after a ring: one poll may not yet find its cause
 
-// The longest sleeps bound what a waiting lane costs: falling asleep and waking takes 4 µs on bare metal and
-// was measured at 14 µs in a virtual machine, which makes 1 ms cost 1.5 % of a core.
+// The longest sleeps bound the cost of a waiting lane: falling asleep and waking takes 4 µs on bare metal and
+// was measured at 14 µs in a virtual machine, so sleeps of 1 ms cost 1.5 % of a core.
 Duration nap(Duration waited, bool all_ring) {
   return all_ring ? std::clamp<Duration>(waited, 100us, 2ms) : std::clamp<Duration>(waited / 4, 5us, 1ms);
 }

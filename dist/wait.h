@@ -6,12 +6,12 @@
 
 namespace tandem::engine {
 
-/// Sleeps until `when` without spinning, to within some microseconds: the calling thread's timer slack is
-/// set to its minimum.
+/// Sleeps until `when` without spinning, to within some microseconds: it sets the calling thread's timer
+/// slack to its minimum.
 void sleep_until(std::chrono::steady_clock::time_point when);
 
-/// Polls `done` for some microseconds: threads that expect each other at about the same time meet without
-/// falling asleep, which on a busy core costs the one that is woken its turn. True when `done` became true.
+/// Polls `done` for 30 µs, so that threads that arrive at about the same time meet without sleeping: on a
+/// busy core a woken thread must wait for its turn. Returns true if `done` became true.
 template <class Done> bool poll_briefly(Done done) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(30);
   while (!done())
@@ -19,9 +19,9 @@ template <class Done> bool poll_briefly(Done done) {
   return true;
 }
 
-/// Paces a loop that polls for progress: attentive at first, then asleep, longer and longer, until the bell
-/// rings. Where all peers ring, sleeps may grow fast; where some cannot (on other machines), a short sleep
-/// buys latency with a few percent of a core.
+/// Paces a loop that polls for progress: at first it polls, then it sleeps, longer and longer, until the bell
+/// rings. If all peers ring the bell, the sleeps grow fast. If some cannot (on other machines), the sleeps
+/// stay short, which keeps the latency low for a few percent of a core.
 class Backoff {
  public:
   using Clock = std::chrono::steady_clock;
@@ -29,11 +29,11 @@ class Backoff {
   Backoff(Doorbell& bell, bool all_ring) : bell_(bell), all_ring_(all_ring), start_(Clock::now()) {}
   /// Call before each poll.
   void look() { seen_ = bell_.rings(); }
-  /// Call after a poll that found nothing: returns at once in the first 20 µs, and sleeps after that.
+  /// Call after a poll that found nothing. Returns at once in the first 20 µs, and sleeps after that.
   void pause();
   /// Call after a poll that found something.
   void reset() { start_ = Clock::now(); }
-  /// True once the wait is long enough for checks that cost more than a poll.
+  /// Returns true once the wait is long enough for checks that cost more than a poll.
   bool long_wait() const { return long_wait_; }
 
  private:

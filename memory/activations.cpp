@@ -13,7 +13,7 @@
 namespace tandem::engine {
 namespace {
 
-std::string name_of(const Node& n) {  // what the model itself does, outside its modules, has no path
+std::string name_of(const Node& n) {  // a node outside all modules has no path
   return n.tag.path.empty() ? n.op->label() : fmt::format("{} {}", n.tag.path, n.op->label());
 }
 
@@ -21,7 +21,7 @@ bool named(const std::string& entry, const Node& n) {
   return entry == "*" || entry == name_of(n) || (!n.tag.path.empty() && in_module(n.tag.path, entry));
 }
 
-// What forward makes, or receives, and backward reads.
+// The values that forward makes or receives and backward reads.
 std::vector<ValueId> activations(const Graph& g, Takeoff how) {
   const auto readers = g.readers();
   std::vector<ValueId> result;
@@ -53,7 +53,7 @@ bool names_any(const std::string& entry, const Graph& g, Takeoff how) {
   return std::any_of(all.begin(), all.end(), [&](ValueId v) { return named(entry, maker(g, v)); });
 }
 
-// The first node of backward that reads `v`, itself or what forward's views make of it; −1: there is none.
+// The first node of backward that reads `v`, directly or through forward's views; −1: there is none.
 NodeId backward_reader_through_views(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
                                      ValueId v) {
   if (const auto direct = backward_readers(g, readers, v); !direct.empty()) return direct.front();

@@ -6,24 +6,24 @@
 
 namespace tandem::engine {
 
-/// Which activations to take off the device, or to compute again. A name is "module op" ("block0 relu": that
-/// module's relu; "reduce": the model's own, outside all modules), or a module, meaning every activation in
-/// it; "*" means all. An activation is what forward makes, or receives from another stage, and backward
-/// reads; what is received cannot be recomputed.
+/// Names of activations to swap to the host or to recompute. A name is "module op" ("block0 relu" is that
+/// module's relu; "reduce" is an op outside all modules), a module (all its activations), or "*" (all). An
+/// activation is a value that forward makes, or receives from another stage, and that backward reads. A
+/// received value cannot be recomputed.
 using Selection = std::vector<std::string>;
 enum class Takeoff : std::uint8_t { swap, recompute };
 
-/// Views that forward makes and backward reads get made again by backward, so that what backward reads of
-/// forward is always a buffer of its own. Comes before the selection.
+/// Makes backward repeat the views of forward that it reads, so that every activation is a buffer, not a
+/// view. Run it before `select_activations`.
 Graph with_backward_views(const Graph& graph);
 
-/// Values of a differentiated graph that a selection names. Throws Error when an entry names none, listing
-/// those there are. What recomputes already, in `g` as against `before_recomputes`, is an Error to swap and
-/// nothing to recompute.
+/// Returns the values of a differentiated graph that a selection names. Throws Error listing the activations
+/// if an entry names none. If an entry names activations of `before_recomputes` alone, these are recomputed
+/// already: Takeoff::swap throws Error, Takeoff::recompute does nothing.
 std::vector<ValueId> select_activations(const Graph& graph, const Selection& selection, Takeoff how,
                                         const Graph* before_recomputes = nullptr);
 
-/// Those of a value's `readers` (Graph::readers) that belong to backward.
+/// Returns the readers of `v` that belong to backward. `readers` is Graph::readers().
 std::vector<NodeId> backward_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& readers,
                                      ValueId v);
 

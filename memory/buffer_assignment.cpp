@@ -52,7 +52,7 @@ class BufferAssigner {
     return root(v) == v && maker(v) && !is_read(v) && !buffers_.location[at(v)];
   }
 
-  // assign(slot, v): v is made where the state lies, unless it lies elsewhere for another reason.
+  // assign(state, v): v is made in the state's memory, unless it must lie elsewhere.
   void place_assigned() {
     for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
       const Node& node = g_.node(n);
@@ -60,13 +60,13 @@ class BufferAssigner {
       if (!assign) continue;
       const ValueId v = node.inputs[0];
       if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
-      if (maker(v)->op->joins_operands()) continue;  // made beside the others of its group
+      if (maker(v)->op->joins_operands()) continue;  // it lies next to the others of its group
       location(v) = {static_cast<BlockId>(assign->state), 0, 1};
       buffers_.assigned_in_place.insert(n);
     }
   }
 
-  // The tensors of one all-reduce side by side, in its order.
+  // Places the tensors of one all-reduce side by side, in its order.
   void place_joined() {
     for (const Node& node : g_.nodes()) {
       if (!node.op->joins_operands()) continue;
@@ -76,7 +76,7 @@ class BufferAssigner {
         const ValueId v = root(node.inputs[i]);
         if (!is_free(v))
           throw Error(fmt::format(
-              "{}: a value of the all-reduce is already part of something else; a copy must come between",
+              "{}: an operand of the all-reduce already lies somewhere else; a copy of it must come between",
               node.tag.path));
         MemoryBlock& b = buffers_.blocks.back();
         location(v) = location(node.outputs[i]) = {block, b.bytes, 0};
@@ -98,7 +98,7 @@ class BufferAssigner {
     });
   }
 
-  // From the last node to the first, so that a place reserved for an output passes on to what it overwrites.
+  // From the last node to the first, so that the place of an output passes on to the input it overwrites.
   void share_in_place(std::span<const NodeId> order) {
     for (std::size_t i = order.size(); i-- > 0;) {
       const NodeId n = order[i];
@@ -120,7 +120,7 @@ class BufferAssigner {
   const Graph& g_;
   std::vector<int> position_;
   std::vector<ValueId> root_;
-  std::vector<std::vector<NodeId>> uses_;  // of roots, by nodes that are not views
+  std::vector<std::vector<NodeId>> uses_;  // by root: the nodes that use it, without views
   std::set<ValueId> taken_;                // overwritten by an output
   BufferAssignment buffers_;
 };

@@ -14,10 +14,10 @@
 namespace tandem::engine {
 namespace {
 
-// What decides whether two blocks may share bytes; positions count on from unit 0, for index 0.
+// Decides whether two blocks can share bytes. Positions are for index 0 and count on from unit 0.
 struct Life {
   std::int64_t begin = 0, end = 0;       // in the list order
-  std::int64_t turn = 0;                 // where in a cycle of its region it begins
+  std::int64_t turn = 0;                 // position of `begin` within its region's cycle
   std::vector<std::int64_t> free_on;     // per lane: the first position after all uses
   std::vector<std::int64_t> written_on;  // per lane: the first write, kNever if none
 };
@@ -47,7 +47,7 @@ class LifeTable {
         auto& free = life.free_on[static_cast<std::size_t>(l)];
         free = after == HappensBefore::kNever ? after : std::max(free, a.delay * instructions + after);
       }
-      // On its home lane a block lives until its last use; a use elsewhere holds it until that is awaited.
+      // On its home lane a block lives until its last use; for a use elsewhere, until that is awaited.
       const std::int64_t awaited = order_.first_after(a.instruction, home);
       if (lane(a) == home)
         life.end = std::max(life.end, at + 1);
@@ -58,7 +58,7 @@ class LifeTable {
         written = std::min(written, at);
       }
     }
-    // Members side by side may follow each other at any distance; the block is taken all the time then.
+    // Members side by side can follow each other at any distance; then the block is always in use.
     life.end = std::min(life.end, life.begin + p_.block(b).slots * instructions);
     return life;
   }
@@ -72,14 +72,14 @@ class LifeTable {
 
 std::int64_t modulo(std::int64_t a, std::int64_t m) { return (a % m + m) % m; }
 
-// `wait` rounded up to whole cycles. It is seldom as long as one, and a division costs more than all else
-// that is asked of a pair of blocks.
+// Rounds `wait` up to whole cycles. It is seldom longer than one, and a division costs more than the rest of
+// the comparison of two blocks.
 std::int64_t whole_cycles(std::int64_t wait, std::int64_t cycle) {
   if (-cycle < wait && wait <= cycle) return wait > 0 ? cycle : 0;
   return wait + modulo(-wait, cycle);
 }
 
-// Are all uses of `a` over before the next time (one of cycle · k later) that `b` is written?
+// True if all uses of `a` are over before `b` is next written (some multiple of the cycle later).
 bool follows(const Life& a, const Life& b, std::int64_t cycle) {
   const std::int64_t shift = whole_cycles(a.end - b.begin, cycle);
   for (std::size_t l = 0; l < b.written_on.size(); ++l)
@@ -100,7 +100,7 @@ struct Placed {
   const Life* life;
 };
 
-// First fit, largest block first, at the lowest offset that no block it may not share bytes with covers.
+// First fit, largest block first: each takes the lowest offset clear of the blocks it must not overlap.
 std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
                           std::vector<std::int64_t>& offsets) {
   const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };

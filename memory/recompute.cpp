@@ -12,11 +12,12 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::int64_t kLarge = 64 << 10;  // bytes: of less it saves nothing worth a kernel
-// Arithmetic that takes no longer than to read an f32 from memory, on machines that do 15 operations a byte.
+constexpr std::int64_t kLarge = 64 << 10;  // bytes: a smaller saving is not worth a kernel
+// This takes no longer than reading an f32 from memory, on machines that do 15 operations per byte.
 constexpr double kFlopsAnElement = 64;
 
-// The tag of what backward reads in the place of v, or of what is computed again from it.
+// The tag of the node that computes v again. Lag and lane are those of its first reader in backward, or else
+// of the first such reader of a value that is recomputed from v.
 Tag tag_again(const Graph& g, const std::vector<std::vector<NodeId>>& readers, const std::set<ValueId>& again,
               ValueId v) {
   Tag tag = g.node(g.value(v).producer).tag;
@@ -34,7 +35,7 @@ Tag tag_again(const Graph& g, const std::vector<std::vector<NodeId>>& readers, c
   }
 }
 
-// Finds what cheap_activations gives.
+// Implements cheap_activations.
 class CheapActivations {
  public:
   explicit CheapActivations(const Graph& graph) : g_(graph), readers_(graph.readers()) {}
@@ -56,7 +57,7 @@ class CheapActivations {
   }
 
  private:
-  // Adds v, and what it takes to have it again, if that costs at most so many operations an element.
+  // Adds v and the values needed to recompute it, if that costs at most `flops` operations per element.
   bool add_chain(ValueId v, double flops, std::set<ValueId>& chain) const {
     const Node& node = g_.node(g_.value(v).producer);
     flops -= flops_of(node) / static_cast<double>(g_.type(v).elements());
@@ -69,7 +70,7 @@ class CheapActivations {
     });
   }
 
-  // Infinite for what is no cheap expression, nor a product.
+  // Infinite unless the node is a cheap expression or a product.
   double flops_of(const Node& node) const {
     const auto* op = as<PointwiseOp>(node);
     if (op ? !is_cheap(op->expression) : node.op->precision() != Precision::low)
@@ -77,7 +78,7 @@ class CheapActivations {
     return node.op->cost(g_.types(node.inputs), g_.types(node.outputs)).flops;
   }
 
-  // Is in memory while backward runs, or comes from there.
+  // True if v is in memory while backward runs: a source, or an activation that is not recomputed.
   bool kept(ValueId v) const {
     const NodeId maker = g_.value(v).producer;
     return maker < 0 || g_.node(maker).inputs.empty() ||
@@ -96,7 +97,7 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   const auto readers = g.readers();
   const std::set<ValueId> again(values.begin(), values.end());
   std::map<ValueId, ValueId> copies;
-  // Inputs precede their readers, so ascending ids meet sources first.
+  // Inputs precede their readers, so ascending ids visit inputs first.
   for (ValueId v : again) {
     const Node& node = g.node(g.value(v).producer);
     if (!copies.contains(v)) {

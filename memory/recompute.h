@@ -5,15 +5,15 @@
 
 namespace tandem::engine {
 
-/// Backward's readers get the values computed again, just before they need them, from what is kept. Each
-/// value is read by backward, or by what makes another one of them. Draws the same random numbers; never
-/// repeats an update of statistics.
+/// Makes backward compute `values` again from kept ones, just before it reads them. Each must be read by
+/// backward, or by the node that makes another of them. A repeated node draws the same random numbers;
+/// updates of statistics are never repeated.
 Graph insert_recomputes(const Graph& graph, const std::vector<ValueId>& values);
 
-/// Large activations that backward can have again for about the price of reading them from memory: cheap
-/// expressions of what it keeps anyway, such as norm and relu of a convolution's output, or relu of a
-/// convolution of three channels; with what lies between. Not under a lag, where weights would have to be
-/// kept for it. For `insert_recomputes`; comes after pointwise ops are fused.
+/// Returns large activations that backward can recompute in about the time of reading them from memory, for
+/// `insert_recomputes`: cheap expressions of kept values, such as norm and relu of a convolution's output, or
+/// relu of a convolution of three channels, and the values in between. If backward has another lag it returns
+/// none, because weights would have to be kept for them. Run it after pointwise ops are fused.
 std::vector<ValueId> cheap_activations(const Graph& graph);
 
 }  // namespace tandem::engine

@@ -12,7 +12,7 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
   for (ValueId v : values) {
     const auto users = backward_readers(g, readers, v);
     Tag made = g.node(g.value(v).producer).tag;
-    made.channel = -1;  // of the transfer that brought it, if one did
+    made.channel = -1;  // a channel belongs to the transfer that brought the value
     const ValueId kept = edit.add1(std::make_shared<CopyOutOp>(), {v}, made);
     Tag tag = g.node(users.front()).tag;
     tag.path = made.path;
@@ -26,7 +26,7 @@ Program with_copy_waits(Program p, int release_distance) {
   const auto kind = [&](InstructionId s) { return p.lane_of(s).kind; };
   const auto device = [&](InstructionId s) { return p.lane_of(s).device; };
   const auto count = static_cast<InstructionId>(p.instructions.size());
-  // Instructions in whose sequence the copy stands: of its lag, on the lane that made or will use the value.
+  // Compute instructions of the copy's lag, on the lane that made or will use the value.
   const auto beside = [&](InstructionId c, InstructionId copy) {
     const Instruction &instruction = p.instruction(c), &of = p.instruction(copy);
     return kind(c) == LaneKind::compute && device(c) == device(copy) && p.lane_of(c).index == of.tag.lane &&

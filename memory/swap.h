@@ -6,12 +6,13 @@
 
 namespace tandem::engine {
 
-/// v → host copy h → new value v′ for backward's readers: a copy-out and a copy-in node for each.
+/// Inserts a copy-out and a copy-in node for each value: v → host copy h → new value v′ for backward.
 Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
 
-/// Bytes change at list positions only: the `release_distance`-th compute instruction after a copy-out waits
-/// for it, which frees the source there; a copy-in waits for the compute instruction listed before it, so
-/// that it may use what is free by then. The nearer the release, the less memory, and the likelier a wait.
+/// Adds waits that tie each copy to a list position. The `release_distance`-th compute instruction after a
+/// copy-out waits for it, which frees the source there. A copy-in waits for the compute instruction listed
+/// before it, so that it can use memory that is free by then. A smaller distance needs less memory, but makes
+/// waits likelier.
 Program with_copy_waits(Program program, int release_distance = 3);
 
 }  // namespace tandem::engine

@@ -10,9 +10,10 @@
 namespace tandem::nn {
 
 namespace {
-// What a variance is divided by.
+// The fan as a divisor.
 double checked(std::int64_t fan, const std::string& path) {
-  if (fan <= 0) throw Error(fmt::format("{}: a fan of {} cannot scale initial weights", path, fan));
+  if (fan <= 0)
+    throw Error(fmt::format("{}: initial weights divide by a fan of {}; it must be above 0", path, fan));
   return static_cast<double>(fan);
 }
 }  // namespace

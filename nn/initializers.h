@@ -7,13 +7,13 @@
 
 namespace tandem::nn {
 
-/// How many inputs an output of a layer sums over, and how many outputs an input goes to.
+/// `in`: how many inputs each output of a layer sums over. `out`: how many outputs each input goes to.
 struct Fans {
   std::int64_t in = 0, out = 0;
 };
 
-/// How a layer's weights begin: a function of the parameter's type, its fans and path, and the model's seed.
-/// Those here throw Error where a fan that they divide by is 0.
+/// Makes a layer's initial weights from the parameter's type, its fans and path, and the model's seed.
+/// The initializers below throw Error if a fan that they divide by is 0.
 using Initializer =
     std::function<Tensor(const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed)>;
 
@@ -23,11 +23,11 @@ Initializer kaiming_normal(double gain = 1.4142135623730951);
 /// Variance 2·gain²/(fan_in + fan_out) (Glorot & Bengio 2010).
 Initializer xavier_uniform(double gain = 1);
 Initializer xavier_normal(double gain = 1);
-/// Variance 1/fan_in: what SELU asks for (Klambauer et al. 2017).
+/// Variance 1/fan_in, which SELU needs (Klambauer et al. 2017).
 Initializer lecun_normal();
-/// Normal, drawn again beyond `cut` deviations from 0.
+/// Normal; values more than `cut` deviations from 0 are drawn again.
 Initializer truncated_normal(double deviation, double cut = 2);
-/// Uniform in ±1/√fan_in, which is what layers do unless told.
+/// Uniform in ±1/√fan_in: the default of the layers.
 Initializer default_uniform();
 
 }  // namespace tandem::nn

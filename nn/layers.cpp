@@ -40,7 +40,7 @@ Parameter filled(const std::string& name, Shape shape, double value, bool traine
           [value](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, value); }};
 }
 
-// Drawn like PyTorch's where the weights are; 0 beside weights that are initialized otherwise.
+// Without an initializer for the weights, PyTorch's draw; else 0.
 Parameter bias_of(std::int64_t out, Fans fans, const Initializer& init) {
   return init ? filled("bias", {out}, 0, true) : drawn("bias", {out}, fans);
 }
@@ -53,10 +53,10 @@ std::int64_t per_group(const char* what, std::int64_t channels, std::int64_t gro
   return channels / groups;
 }
 
-// Options that were not given are 0.
+// An option that the caller did not set is 0.
 void require_sizes(const char* what, const std::string& name, std::int64_t in, std::int64_t out) {
   if (in < 1 || out < 1)
-    throw Error(fmt::format("{} '{}' of {} to {}: give .in and .out, of 1 or more", what, name, in, out));
+    throw Error(fmt::format("{} '{}' has .in = {}, .out = {}: give 1 or more", what, name, in, out));
 }
 
 }  // namespace
@@ -68,9 +68,10 @@ Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
   Parameter weight = drawn("weight", {options.out, options.in}, fans, options.init);
   if (const Shape& image = options.image; !image.empty()) {
     if (image.size() != 3 || element_count(image) != options.in)
-      throw Error(
-          fmt::format("linear layer '{}' has {} inputs, which no image of (height, width, channels) {} gives",
-                      name, options.in, to_string(image)));
+      throw Error(fmt::format(
+          "linear layer '{}' has {} inputs: its image must have (height, width, channels) of that "
+          "size, not {}",
+          name, options.in, to_string(image)));
     weight.channels_last = {options.out, image[0], image[1], image[2]};
   }
   add_parameter(std::move(weight));

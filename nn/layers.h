@@ -13,13 +13,14 @@ namespace tandem::nn {
 struct LinearOptions {
   std::int64_t in = 0, out = 0;
   bool bias = true;
-  Initializer init{};  ///< of the weights, beside biases of 0; none: as PyTorch, weights and biases alike
-  /// (height, width, channels) of the image whose flattening is the input, where there is one: PyTorch
-  /// flattens channels first, so in its files the weight's columns are in another order.
+  /// Draws the weights; biases are then 0. If empty, weights and biases are drawn as PyTorch draws them.
+  Initializer init{};
+  /// (height, width, channels) of the image, if the input is a flattened image. PyTorch flattens channels
+  /// first, so the weight's columns have another order in its files.
   Shape image{};
 };
-/// (N, in) -> (N, out): x·weightᵀ + bias. Parameters `weight` (out, in) and `bias` (out), drawn as PyTorch
-/// does: uniform in ±1/√in.
+/// (N, in) -> (N, out): x·weightᵀ + bias. Parameters `weight` (out, in) and `bias` (out); by default both are
+/// drawn as PyTorch draws them, uniform in ±1/√in.
 class Linear final : public Module {
  public:
   Linear(Module& parent, const std::string& name, LinearOptions options);
@@ -32,7 +33,7 @@ class Linear final : public Module {
 struct Conv2dOptions {
   std::int64_t in = 0, out = 0;
   Size2 kernel = 3, stride = 1, padding = 0, dilation = 1;  ///< of rows and columns: 3, or {1, 7}
-  std::int64_t groups = 1;                                  ///< as many as channels: depthwise
+  std::int64_t groups = 1;                                  ///< `groups` = `in`: depthwise
   bool bias = true;
   Initializer init{};  ///< as LinearOptions::init
 };
@@ -49,7 +50,7 @@ class Conv2d final : public Module {
 struct ConvTranspose2dOptions {
   std::int64_t in = 0, out = 0;
   Size2 kernel = 3, stride = 1, padding = 0;
-  Size2 output_padding = 0;  ///< below the stride
+  Size2 output_padding = 0;  ///< less than the stride
   Size2 dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
@@ -71,8 +72,8 @@ struct SeparableConv2dOptions {
   Size2 kernel = 3, stride = 1, padding = 0, dilation = 1;
   bool bias = true;
 };
-/// A convolution of each channel by itself, `depthwise`, then one of single pixels over all channels,
-/// `pointwise` (which has the bias): (N, H, W, in) -> (N, H′, W′, out). (Chollet 2017.)
+/// Convolves each channel by itself (`depthwise`), then combines the channels by a 1×1 convolution
+/// (`pointwise`, which has the bias): (N, H, W, in) -> (N, H′, W′, out) (Chollet 2017).
 class SeparableConv2d final : public Module {
  public:
   SeparableConv2d(Module& parent, const std::string& name, SeparableConv2dOptions options);
@@ -86,8 +87,8 @@ struct EmbeddingOptions {
   std::int64_t count = 0;  ///< rows: ids are 0 … count−1
   std::int64_t features = 0;
 };
-/// ids i32 (…) -> (…, features): rows of the parameter `weight` (count, features), drawn from the normal
-/// distribution.
+/// ids i32 (…) -> (…, features): rows of the parameter `weight` (count, features), drawn from the standard
+/// normal distribution.
 class Embedding final : public Module {
  public:
   Embedding(Module& parent, const std::string& name, EmbeddingOptions options);
@@ -99,10 +100,10 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;  ///< weight of the new statistics
 };
-/// Normalizes over all axes but the last. Training: by the batch's statistics, updating `running_mean` and
-/// `running_var` (unbiased) in nodes of their own. Evaluation: by the running ones. A single value a channel
-/// is its own mean: training gives the bias for it (PyTorch refuses that). Throws Error where eps is
-/// negative, or the momentum not from 0 to 1.
+/// Normalizes over all axes but the last. Training uses the batch's statistics and updates `running_mean` and
+/// `running_var` (unbiased) in separate nodes. Evaluation uses the running statistics. If training has one
+/// value per channel, the output is the bias (PyTorch throws an error instead). Throws Error if eps is
+/// negative or the momentum is not from 0 to 1.
 class BatchNorm final : public Module {
  public:
   BatchNorm(Module& parent, const std::string& name, BatchNormOptions options);
@@ -116,7 +117,7 @@ struct LayerNormOptions {
   std::int64_t features = 0;
   double eps = 1e-5;
 };
-/// Normalizes each row of (…, features). Parameters `weight` and `bias` (features), from 1 and 0.
+/// Normalizes each row of (…, features). Parameters `weight` and `bias` (features) start as 1 and 0.
 class LayerNorm final : public Module {
  public:
   LayerNorm(Module& parent, const std::string& name, LayerNormOptions options);
@@ -130,7 +131,7 @@ struct RmsNormOptions {
   std::int64_t features = 0;
   double eps = 1e-5;
 };
-/// Divides each row of (…, features) by its root mean square. Parameter `weight` (features), from 1.
+/// Divides each row of (…, features) by its root mean square. The parameter `weight` (features) starts as 1.
 class RmsNorm final : public Module {
  public:
   RmsNorm(Module& parent, const std::string& name, RmsNormOptions options);
@@ -144,7 +145,7 @@ struct GroupNormOptions {
   std::int64_t groups = 1, channels = 0;
   double eps = 1e-5;
 };
-/// Normalizes each sample of (N, …, channels) by group of channels. Parameters `weight` and `bias`
+/// Normalizes each group of channels of each sample in (N, …, channels). Parameters `weight` and `bias`
 /// (channels).
 class GroupNorm final : public Module {
  public:

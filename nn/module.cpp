@@ -39,12 +39,12 @@ Module::~Module() {
 void Module::require_new(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos)
     throw Error(fmt::format(
-        "'{}' cannot name a part of a module: it would be a path of none or of several. Parts named layer.0, "
-        "layer.1 … are parts 0, 1, … of a module 'layer'",
+        "'{}' cannot name a part of a module: a name must not be empty or have a dot. For parts layer.0, "
+        "layer.1 … make a module 'layer' with parts 0, 1, …",
         name));
   if (kOptimizerPath.substr(0, kOptimizerPath.size() - 1) == name)
     throw Error(
-        fmt::format("'{}' cannot name a part of a module: state of that name is the optimizer's", name));
+        fmt::format("'{}' cannot name a part of a module: the optimizer's state has this name", name));
   if (std::ranges::any_of(children_, [&](const Module* c) { return c->name_ == name; }) ||
       std::ranges::any_of(parameters_, [&](const auto& p) { return p->name == name; }))
     throw Error(fmt::format("a module has two parts called '{}'", name));
@@ -94,7 +94,7 @@ const Tensor& contents(const Parameter& p, const std::string& path) {
   return p.tensor;
 }
 
-// Its Tensor names the state from now on.
+// From now on the parameter's Tensor names the state `path`.
 void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
   auto& impl = *p.tensor.impl();
   impl.state = path;
@@ -108,7 +108,7 @@ void Module::initialize(std::uint64_t seed) {
   for (auto& [path, p] : named_parameters()) {
     if (!p->initialize)
       throw Error(
-          fmt::format("parameter '{}' has no function `initialize`, which would say how it begins", path));
+          fmt::format("parameter '{}' has no function `initialize`; it makes the initial contents", path));
     const Tensor begins = p->initialize(p->tensor.type(), path, seed);
     if (!begins || begins.type() != p->tensor.type())
       throw Error(fmt::format("parameter '{}' is {}, and its function `initialize` gives {}", path,

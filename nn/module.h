@@ -10,21 +10,21 @@
 
 namespace tandem::nn {
 
-/// A named tensor of a module: trained (parameter) or carried along (buffer). Its Tensor names a State,
-/// so the same module computes eagerly and inside a trace.
+/// A named tensor of a module: trained (a parameter) or not (a buffer, such as a running mean). Its Tensor
+/// names a State, so the same module computes eagerly and inside a trace.
 struct Parameter {
   std::string name;
   Tensor tensor;
-  bool trained = true;  ///< may be changed, to freeze a part: what is called or traced from then on follows
-  /// Initial contents, from the full path and the model's seed; ops/init.h has the usual ones. Throws what it
-  /// likes.
+  bool trained = true;  ///< set it to false to freeze the parameter: later calls and traces use the new value
+  /// Makes the initial contents from the full path and the model's seed; ops/init.h has the usual functions.
+  /// It can throw any exception.
   std::function<Tensor(const TensorType&, const std::string& path, std::uint64_t seed)> initialize;
-  /// Where it has an axis of an image's channels: its shape as (rows, height, width, channels). In PyTorch's
-  /// files channels come before height and width (torch_layout.h).
+  /// The shape as (rows, height, width, channels), if an axis holds an image's channels; otherwise empty. In
+  /// PyTorch's files channels come before height and width (torch_layout.h).
   Shape channels_last{};
 };
 
-/// Part of a model. Children are members that name their parent, so a model is written as plain C++ members:
+/// A part of a model. A child names its parent in its constructor, so a model is a struct with plain members:
 ///
 ///     struct Net : nn::Module {
 ///       nn::Linear hidden{*this, "hidden", {.in = 784, .out = 128}};
@@ -32,47 +32,46 @@ struct Parameter {
 ///       Tensor forward(const Tensor& x) override { return head(relu(hidden(x))); }
 ///     };
 ///
-/// Modules stay where they are: they cannot be copied or moved.
+/// Modules cannot be copied or moved.
 class Module {
  public:
   Module() = default;
   Module(Module& parent, std::string name);
-  /// Its parent has it no more: another may take its name.
+  /// Removes the module from its parent, so that another child can take its name.
   virtual ~Module();
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
   virtual Tensor forward(const Tensor& x) = 0;
-  /// `forward` under this module's name, so that nodes and errors carry its path.
+  /// Runs `forward` under this module's name, so that nodes and errors carry its path.
   Tensor operator()(const Tensor& x);
 
-  /// Names every parameter by its path and fills it: what is drawn depends on path and seed alone. Throws
-  /// Error where a parameter has no `initialize`.
+  /// Names every parameter by its path and fills it; the values depend on path and seed alone. Throws Error
+  /// if a parameter has no `initialize`.
   void initialize(std::uint64_t seed);
 
-  /// All parameters and buffers of this module and its children by path, in order of declaration.
+  /// Returns all parameters and buffers of this module and its children by path, in order of declaration.
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
-  /// Paths of what PyTorch counts batches in, and Tandem does not: it is in PyTorch's files alone.
+  /// Returns the paths of PyTorch's batch counters, which only PyTorch's files have; Tandem keeps none.
   std::vector<std::string> torch_counters();
-  /// All parameters and buffers by path: copies, which stay as they are now. Throws Error before `initialize`
-  /// or `load`.
+  /// Returns copies of all parameters and buffers by path. Throws Error before `initialize` or `load`.
   StateDict state();
   /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
   void load(const StateDict& state);
 
-  /// Training or evaluation behavior (dropout, batch norm) of this module and its children.
+  /// Switches this module and its children (dropout, batch norm) to training or evaluation.
   void train(bool on = true);
   void eval() { train(false); }
   bool training() const { return training_; }
   const std::string& name() const { return name_; }
-  /// In order of declaration; each knows its name.
+  /// Returns the children in order of declaration.
   const std::vector<Module*>& children() const { return children_; }
 
  protected:
-  /// Declares a parameter; `*this` owns it. Throws Error where its name is empty, has a dot, or is taken.
+  /// Declares a parameter; `*this` owns it. Throws Error if its name is empty, has a dot, or is taken.
   Tensor& add_parameter(Parameter parameter);
   void add_torch_counter(const std::string& name) { torch_counters_.push_back(name); }
-  /// The parameter that was declared `index`-th. Throws Error before `initialize` or `load`.
+  /// Returns the parameter declared `index`-th, from 0. Throws Error before `initialize` or `load`.
   const Tensor& parameter(std::size_t index) const;
 
  private:
@@ -88,7 +87,7 @@ class Module {
   bool training_ = true;
 };
 
-/// While it lives, a module and all in it are in training or in evaluation; then each is as it was before.
+/// Sets a module and all modules in it to training or evaluation; its destructor restores the former modes.
 class ModeScope {
  public:
   ModeScope(Module& module, bool training);
@@ -100,11 +99,11 @@ class ModeScope {
   std::vector<std::pair<Module*, bool>> before_;
 };
 
-/// dtype of parameters declared from here on, on this thread (default f32).
+/// The dtype of the parameters that this thread declares (default f32).
 DType default_dtype();
 void set_default_dtype(DType dtype);
 
-/// While it lives, another default dtype.
+/// Sets the default dtype; its destructor restores the former one.
 class DtypeScope {
  public:
   explicit DtypeScope(DType dtype) : before_(default_dtype()) { set_default_dtype(dtype); }
@@ -116,8 +115,8 @@ class DtypeScope {
   const DType before_;
 };
 
-/// The seed of the model that is running, for layers that draw: an input of a trace (one per model under
-/// batching), or what `set_seed` gave when eager.
+/// Returns the running model's seed, for layers that draw random numbers. In a trace it is an input (one per
+/// model if several models train together); eagerly it is the value given to `set_seed`.
 Tensor current_seed();
 void set_seed(std::uint64_t seed);
 

@@ -8,7 +8,7 @@ namespace tandem::nn {
 
 struct PoolOptions {
   Size2 kernel = 2;  ///< of rows and columns: 2, or {1, 2}
-  Size2 stride = 0;  ///< 0: the kernel's size
+  Size2 stride = 0;  ///< 0 means the kernel's size
   Size2 padding = 0;
   tandem::Pool2dOptions window() const { return {kernel, stride, padding}; }
 };
@@ -21,7 +21,7 @@ class MaxPool2d final : public Module {
  private:
   tandem::Pool2dOptions window_;
 };
-/// Padding counts as zeros.
+/// The mean of each window; padding counts as zeros.
 class AvgPool2d final : public Module {
  public:
   AvgPool2d(Module& parent, const std::string& name, PoolOptions o)
@@ -33,7 +33,7 @@ class AvgPool2d final : public Module {
 };
 
 struct AdaptivePoolOptions {
-  std::int64_t height = 1, width = 1;  ///< of the output
+  std::int64_t height = 1, width = 1;  ///< size of the output
 };
 class AdaptiveMaxPool2d final : public Module {
  public:

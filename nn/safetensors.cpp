@@ -14,20 +14,20 @@ namespace {
 
 constexpr std::int64_t kLengthBytes = 8;
 
-// Of the JSON at the beginning of the file.
+// The length of the JSON, in bytes.
 std::int64_t header_bytes(const InputFile& file) {
   std::array<std::byte, kLengthBytes> bytes;
   if (file.size() < kLengthBytes)
     throw Error(
-        fmt::format("safetensors file '{}' has {} bytes; it begins with 8 that say how long its header is",
+        fmt::format("safetensors file '{}' has {} bytes; the length of the header alone takes 8 bytes",
                     file.path(), file.size()));
   file.read(0, bytes);
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) length |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
   if (length > static_cast<std::uint64_t>(std::min(kMostHeaderBytes, file.size() - kLengthBytes)))
     throw Error(fmt::format(
-        "safetensors file '{}' is said to have a header of {} bytes; it has {} bytes in all, and {} are "
-        "allowed: it is no safetensors file, or cut short",
+        "safetensors file '{}' announces a header of {} bytes, but it has {} bytes in all, and a header has "
+        "at most {}: it is not a safetensors file, or it is cut short",
         file.path(), length, file.size(), kMostHeaderBytes));
   return static_cast<std::int64_t>(length);
 }
@@ -61,7 +61,7 @@ StateDict SafetensorsFile::read_all() const {
   return all;
 }
 
-// The largest elements first, so that all lie at multiples of their size.
+// The tensors with the largest elements come first, so that each lies at a multiple of its element size.
 void write_safetensors(const std::map<std::string, TensorSource>& tensors, const Sink& sink) {
   SafetensorsHeader header;
   header.metadata["format"] = "pt";

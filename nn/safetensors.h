@@ -10,16 +10,16 @@
 
 namespace tandem::nn {
 
-/// Tensors by name in a file. Its header is read, and checked in full, at once, the tensors one by one when
-/// asked for.
+/// A safetensors file, open for reading. The constructor reads and checks the whole header; `read` reads one
+/// tensor.
 class SafetensorsFile {
  public:
-  /// Throws Error naming the file, and the tensor concerned, unless it is a whole and valid safetensors file.
+  /// Throws Error, naming the file and the faulty tensor, unless it is a complete, valid safetensors file.
   explicit SafetensorsFile(const std::string& path);
   const std::string& path() const { return file_.path(); }
   const std::map<std::string, SafetensorsEntry>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
-  /// Throws Error where there is none of this name.
+  /// Throws Error if the file has no tensor of this name.
   Tensor read(const std::string& name) const;
   StateDict read_all() const;
 
@@ -29,13 +29,13 @@ class SafetensorsFile {
   std::int64_t data_ = 0;  // where the header ends
 };
 
-/// A tensor to be written: it is made when its turn comes, and given up afterwards.
+/// A tensor to write: `write_safetensors` makes it just before it writes it, and releases it afterwards.
 struct TensorSource {
   TensorType type;
   std::function<Tensor()> make;
 };
 
-/// Gives `sink` a safetensors file with these tensors, and the metadata that PyTorch's libraries ask for.
+/// Writes a safetensors file with these tensors to `sink`, with the metadata that PyTorch's libraries need.
 void write_safetensors(const std::map<std::string, TensorSource>& tensors, const engine::Sink& sink);
 void write_safetensors(const StateDict& tensors, const engine::Sink& sink);
 

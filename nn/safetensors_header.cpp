@@ -22,7 +22,7 @@ using nlohmann::json;
 constexpr std::size_t kMostAxes = 16;
 constexpr const char* kMetadata = "__metadata__";
 
-// "f32" is F32 there, "bool" BOOL.
+// Safetensors files write "f32" as F32 and "bool" as BOOL.
 std::string upper(std::string_view name) {
   std::string result(name);
   std::ranges::transform(result, result.begin(), [](char c) {
@@ -38,7 +38,7 @@ std::optional<DType> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-// The header's bytes one after the other, for a parser that keeps one token at a time.
+// Reads the header byte by byte from small pieces: the parser keeps only one token.
 class Bytes {
  public:
   Bytes(const std::string& file, std::int64_t size, const HeaderSource& source)
@@ -57,19 +57,19 @@ class Bytes {
  private:
   [[noreturn]] void fail(const std::string& what) const { throw Error(fmt::format("{}: {}", file_, what)); }
   void fetch() {
-    // A token has been read as far as here.
+    // The current token reaches from `token_` to here at least.
     if (begin_ - token_ > kLongestToken)
       fail(fmt::format("from byte {} on there is a name, a value or a gap of more than {} bytes", token_,
                        kLongestToken));
     piece_.resize(static_cast<std::size_t>(std::min<std::int64_t>(1 << 16, size_ - begin_)));
     source_(begin_, std::as_writable_bytes(std::span(piece_)));
-    // The parser would take a zero for the end.
+    // The parser would take a zero byte for the end.
     if (const auto zero = std::ranges::find(piece_, '\0'); zero != piece_.end())
       fail(fmt::format("byte {} of its header is zero", begin_ + (zero - piece_.begin())));
     here_ = piece_.data();
     end_ = here_ + piece_.size();
   }
-  // Where a token begins, as far as JSON is concerned.
+  // Notes where JSON tokens begin.
   void follow(char c) {
     if (escaped_)
       escaped_ = false;
@@ -85,12 +85,12 @@ class Bytes {
   const std::int64_t size_;
   const HeaderSource& source_;
   std::vector<char> piece_;
-  std::int64_t begin_ = 0, token_ = 0;  // of the piece, and of the token that is read
+  std::int64_t begin_ = 0, token_ = 0;  // offsets of the piece, and of the current token
   const char *here_ = nullptr, *end_ = nullptr;
   bool in_text_ = false, escaped_ = false;
 };
 
-// What the parser asks of a pair of these: an input iterator over Bytes, of which the last has none.
+// The input iterator that the parser needs; the end iterator has no Bytes.
 struct ByteIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -107,7 +107,7 @@ struct ByteIterator {
   bool ended() const { return !bytes || bytes->done(); }
 };
 
-// As JSON has it.
+// The text as a JSON string.
 std::string quoted(const std::string& text) {
   try {
     return json(text).dump();
@@ -116,7 +116,7 @@ std::string quoted(const std::string& text) {
   }
 }
 
-// Takes the parser's events one by one, since a parsed document would have forgotten keys that come twice.
+// Takes the parser's events one by one, because a parsed document no longer shows keys that appeared twice.
 class Reader final : public nlohmann::json_sax<json> {
  public:
   explicit Reader(const std::string& file) : file_(file) {}
@@ -207,19 +207,19 @@ class Reader final : public nlohmann::json_sax<json> {
   SafetensorsHeader finish(std::int64_t data_bytes) {
     std::vector<const std::pair<const std::string, SafetensorsEntry>*> order;
     for (const auto& tensor : header_.tensors) order.push_back(&tensor);
-    // Of two that begin together the shorter, empty one comes first.
+    // If two tensors begin at the same byte, the shorter one is empty; it comes first.
     std::ranges::sort(order, {},
                       [](const auto* t) { return std::pair(t->second.begin, t->second.type.bytes()); });
     std::int64_t end = 0;
     for (const auto* tensor : order) {
       const auto& [name, entry] = *tensor;
       if (entry.begin != end)
-        fail(fmt::format("tensor '{}' begins at byte {} of the data, what is before it ends at {}",
+        fail(fmt::format("tensor '{}' begins at byte {} of the data, but the data before it ends at {}",
                          shown(name), entry.begin, end));
       end += entry.type.bytes();
       if (end > data_bytes)
         fail(fmt::format(
-            "tensor '{}' ends at byte {} of the data, of which the file holds {}: is it cut short?",
+            "tensor '{}' ends at byte {} of the data, but the file holds {} bytes of data: is it cut short?",
             shown(name), end, data_bytes));
     }
     if (end != data_bytes) fail(fmt::format("the tensors take {} bytes, the file holds {}", end, data_bytes));
@@ -257,8 +257,8 @@ class Reader final : public nlohmann::json_sax<json> {
 
   const std::string& file_;
   SafetensorsHeader header_;
-  int depth_ = 0;  // of objects that are open: the header, and in it a tensor or the metadata
-  std::string tensor_, key_, list_;  // at depth 1; at depth 2; the key whose array is open
+  int depth_ = 0;                    // number of open objects: the header, and in it a tensor or the metadata
+  std::string tensor_, key_, list_;  // key at depth 1; key at depth 2; key of the open array
   std::set<std::string> fields_;
   bool has_metadata_ = false;
   std::int64_t kept_ = 0;  // bytes of names and metadata
@@ -288,7 +288,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& file, std::int64_t
   return reader.finish(data_bytes);
 }
 
-// Value by value, since nlohmann's objects end the process where there is no memory.
+// Built as text, because nlohmann's objects end the process if memory runs out.
 std::string format_safetensors_header(const SafetensorsHeader& header) {
   std::string text;
   const auto begin = [&](const std::string& name) { text += (text.empty() ? "" : ",") + quoted(name) + ":"; };

@@ -10,38 +10,38 @@
 
 namespace tandem::nn {
 
-/// Where a tensor's elements are in a safetensors file.
+/// A tensor's type and the position of its bytes in a safetensors file.
 struct SafetensorsEntry {
   TensorType type;
-  std::int64_t begin = 0;  ///< of its bytes, counted from the end of the header
+  std::int64_t begin = 0;  ///< offset of its first byte from the end of the header
 };
 
-/// What a safetensors file says of itself: 8 bytes with the length of the JSON that follows, then the JSON,
-/// then the tensors' bytes (huggingface.co/docs/safetensors).
+/// The header of a safetensors file. The file holds 8 bytes with the length of the JSON, then the JSON (which
+/// this struct describes), then the tensors' bytes (huggingface.co/docs/safetensors).
 struct SafetensorsHeader {
   std::map<std::string, SafetensorsEntry> tensors;
   std::map<std::string, std::string> metadata;
 };
 
-inline constexpr std::int64_t kMostHeaderBytes = 100'000'000;  ///< that the format allows
-// And that Tandem reads, so that no file takes more than some 50 MB before it is known to be good:
-inline constexpr std::size_t kMostTensors = 100'000;                   ///< and keys of the metadata
-inline constexpr std::int64_t kMostNameBytes = std::int64_t{1} << 24;  ///< of all names and the metadata
-inline constexpr std::int64_t kLongestToken = std::int64_t{1} << 20;   ///< of a name, a value, spaces
+inline constexpr std::int64_t kMostHeaderBytes = 100'000'000;  ///< the format's limit
+// Tandem's own limits: checking a file takes at most about 50 MB of memory.
+inline constexpr std::size_t kMostTensors = 100'000;                   ///< also the limit of metadata keys
+inline constexpr std::int64_t kMostNameBytes = std::int64_t{1} << 24;  ///< all names and metadata together
+inline constexpr std::int64_t kLongestToken = std::int64_t{1} << 20;   ///< bytes of a name, value or gap
 
-/// Gives bytes of the JSON from `offset` on.
+/// Fills `out` with the bytes of the JSON from `offset` on.
 using HeaderSource = std::function<void(std::int64_t offset, std::span<std::byte> out)>;
 
-/// Reads `json_bytes` of JSON, of a file which holds `data_bytes` more behind it, strictly: no key twice,
-/// every byte in exactly one tensor. Throws Error beginning with `file` and naming the tensor concerned.
+/// Parses `json_bytes` of JSON strictly: no key appears twice, and each of the `data_bytes` that follow it in
+/// the file belongs to exactly one tensor. Throws Error beginning with `file` and naming the faulty tensor.
 SafetensorsHeader parse_safetensors_header(const std::string& file, std::int64_t json_bytes,
                                            const HeaderSource& source, std::int64_t data_bytes);
 
-/// A name as errors show it: a malicious one may have megabytes, or lines.
+/// Returns a name as errors show it, shortened and on one line: a malicious name can have megabytes or lines.
 std::string shown(const std::string& name);
 
-/// The file's beginning for these tensors, of which the `begin`s are set: length and JSON, padded with spaces
-/// so that what follows lies at a multiple of 8.
+/// Returns the length and the JSON that begin the file, padded with spaces so that the data begin at a
+/// multiple of 8. Every entry's `begin` must be set.
 std::string format_safetensors_header(const SafetensorsHeader& header);
 
 }  // namespace tandem::nn

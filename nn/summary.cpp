@@ -15,7 +15,7 @@ namespace {
 struct Line {
   std::string module;
   TensorType output{};
-  std::int64_t trained = 0, kept = 0, bytes = 0;  // numbers that are trained, and that are not
+  std::int64_t trained = 0, kept = 0, bytes = 0;  // elements that are trained, elements that are not
   double flops = 0;
 };
 
@@ -32,7 +32,7 @@ Line& line_of(std::vector<Line>& lines, const std::string& module) {
   return lines.emplace_back(Line{module});
 }
 
-// The values that another module reads, or the host, also through views.
+// The values that another module or the host reads, directly or through views.
 std::vector<bool> used_elsewhere(const Graph& g) {
   std::vector<bool> used(g.values().size());
   for (auto n = g.nodes().rbegin(); n != g.nodes().rend(); ++n) {

@@ -6,14 +6,14 @@
 
 namespace tandem::nn {
 
-/// A model, as it is (training or evaluating), on an input of such a type, as a table: a line for each module
-/// that computes, in order, with the type of the last value that others use of it, its parameters that are
-/// trained and what else it keeps (frozen parameters, buffers), the floating-point operations of its forward
-/// (a multiply-add counting two) and the bytes of what it makes; then the sums. Modules below others are
-/// named by their paths; operations outside of any are "(model)". Throws Error before `initialize` or `load`,
-/// and where the input does not fit.
+/// Returns a table of a model in its current mode (training or evaluation) on an input of this type. Each
+/// module that computes has a line, in order: its path ("(model)" for ops outside all modules), the type of
+/// its last value that other modules use, its trained elements, its other elements (frozen parameters,
+/// buffers), the floating-point operations of its forward (a multiply-add counts two), and the megabytes of
+/// the values that it makes. The last line has the sums. Throws Error before `initialize` or `load`, and if
+/// the input does not fit.
 std::string summary(Module& model, const TensorType& input);
-/// The same of what was traced, of a model that takes something else.
+/// Returns the same table of a traced graph, for a model whose inputs are not one tensor.
 std::string summary(const engine::Graph& forward);
 
 }  // namespace tandem::nn

@@ -12,7 +12,7 @@ namespace tandem::nn {
 using namespace engine;
 namespace {
 
-// (rows, from, to) -> (rows, to, from), a matrix of elements transposed in each row.
+// (rows, from, to) -> (rows, to, from): transposes the matrix in each row.
 template <class T>
 void transpose_rows_of(const T* in, T* out, std::int64_t rows, std::int64_t from, std::int64_t to) {
   for (std::int64_t r = 0; r < rows; ++r, out += from * to)

@@ -8,24 +8,24 @@
 
 namespace tandem::nn {
 
-// Names are PyTorch's already; what differs in PyTorch's files is where channels lie
-// (Parameter::channels_last), and that they also count batches (Module::torch_counters).
+// Names are the same as PyTorch's. PyTorch's files differ in two ways: the order of the axes
+// (Parameter::channels_last), and their batch counters (Module::torch_counters).
 
-/// What PyTorch's files have for a parameter: (O,H,W,I) is (O,I,H,W) there, and the columns of a matrix that
-/// follows a flattening are in that order.
+/// Returns a parameter's type in PyTorch's files: (O,H,W,I) becomes (O,I,H,W). The columns of a matrix that
+/// follows a flattened image have that order too.
 TensorType torch_type(const Parameter& parameter);
-/// A value of the parameter as PyTorch's files have it, and back.
+/// Convert a value of the parameter to the layout of PyTorch's files, and back.
 Tensor to_torch(const Parameter& parameter, const Tensor& value);
 Tensor from_torch(const Parameter& parameter, const Tensor& value);
 
-/// A module's state as PyTorch's `state_dict` would have it after so many batches. Throws Error where
-/// `state`, such as `module.state()` or a Session's, lacks a parameter; what else it holds is left out. Of
-/// the stacked state of several `models` it is that of one. The sources share `state`, which must outlive
-/// them.
+/// Returns a module's state as PyTorch's `state_dict` would have it after `batches` batches. `state` is, for
+/// example, `module.state()` or a Session's state; its other entries are left out. If it stacks several
+/// `models`, the result is the state of the one with index `model`. The sources refer to `state`, which must
+/// outlive them. Throws Error if `state` lacks a parameter.
 std::map<std::string, TensorSource> torch_sources(Module& module, const StateDict& state,
                                                   std::int64_t batches, std::int64_t model = 0,
                                                   std::int64_t models = 1);
-/// The same, all at once.
+/// Returns the same state with all tensors made.
 StateDict torch_state(Module& module, const StateDict& state, std::int64_t batches);
 
 }  // namespace tandem::nn

@@ -16,7 +16,7 @@ namespace tandem::nn {
 using namespace engine;
 namespace {
 
-// Floating-point types are converted to one another.
+// With `convert`, any floating-point type fits any other.
 bool fits(const TensorType& given, const TensorType& wanted, bool convert) {
   return given.shape == wanted.shape &&
          (given.dtype == wanted.dtype || (convert && is_floating(given.dtype) && is_floating(wanted.dtype)));
@@ -48,7 +48,7 @@ WeightsReport compare(Module& module, const SafetensorsFile& file, bool convert)
   return report;
 }
 
-// A file may have anything in it, a hundred thousand times.
+// Limits the list: a bad file can have a hundred thousand unexpected names.
 std::string listed(const WeightsReport& report) {
   constexpr std::size_t kListed = 100;
   std::string lines;

@@ -8,29 +8,31 @@
 namespace tandem::nn {
 
 struct LoadOptions {
-  /// Take what fits, and leave the rest of the model as it is, for instance another head.
+  /// Loads the tensors that fit, and leaves the rest of the model (such as a new head) unchanged.
   bool partial = false;
-  /// Take other floating-point types too, rounded to nearest.
+  /// Also accepts other floating-point types, and rounds them to nearest.
   bool convert = true;
 };
 
-/// What a file and a model do not share, by path.
+/// The differences between a file and a model, by path.
 struct WeightsReport {
-  std::vector<std::string> missing;     ///< in the file
-  std::vector<std::string> unexpected;  ///< in the file, which the model has not
+  std::vector<std::string> missing;     ///< the model has it, the file does not
+  std::vector<std::string> unexpected;  ///< the file has it, the model does not
   std::vector<std::string>
-      mismatched;  ///< "head.weight: f32[10, 64], the model's f32[100, 64]", as in the file
+      mismatched;  ///< "head.weight: f32[10, 64], the model's f32[100, 64]": the file's type comes first
 };
 
-/// Loads a module's weights from a safetensors file with the names and layouts of PyTorch. Those of another
+/// Loads a module's weights from a safetensors file with the names and layouts of PyTorch. Weights of another
 /// floating-point type are converted, rounded to nearest. Batch norm's num_batches_tracked is not used.
-/// Throws Error listing all that is missing, unexpected and mismatched; with `partial` only where nothing
-/// fits, or a parameter would be left without contents. A model is changed only where nothing is thrown.
+/// Throws Error listing all that is missing, unexpected or mismatched; with `partial`, throws only if nothing
+/// fits or a parameter would be left without contents. If it throws, the model is unchanged.
 WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options = {});
-/// What that would load, by path: the module, which need not have contents, is left as it is.
+/// Returns the state that `load_weights` would load, by path. The module is unchanged, and need not be
+/// initialized.
 StateDict read_weights(Module& module, const std::string& file, const LoadOptions& options = {});
 
-/// Writes such a file. One that is there is replaced when the new one is complete.
+/// Writes a safetensors file with the names and layouts of PyTorch. An existing file is replaced when the new
+/// one is complete.
 void save_weights(Module& module, const std::string& file);
 
 }  // namespace tandem::nn

@@ -4,8 +4,8 @@
 
 namespace tandem::engine {
 
-/// A node for every barrier of the schedule. It belongs to no batch in particular: its lag is 0, so that in
-/// the drain it holds nobody up.
+/// Adds a node for every barrier of the schedule. A barrier belongs to no particular batch; its lag is 0, so
+/// that it delays no stage in the drain.
 Graph insert_barriers(Graph graph, const PipelineSchedule& schedule);
 
 }  // namespace tandem::engine

@@ -19,8 +19,7 @@ constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kNames{
      {ScheduleKind::pipedream, "pipedream"},
      {ScheduleKind::dualpipe, "dualpipe"}}};
 
-// What each stage does in turn, under a flush: `ahead(k)` forwards, then a backward for every further
-// forward.
+// The tasks of each stage under a flush: `ahead(k)` forwards, then a backward and a forward in turn.
 template <class Ahead> std::vector<std::vector<Task>> per_stage(int stages, int microbatches, Ahead ahead) {
   std::vector<std::vector<Task>> tasks(static_cast<std::size_t>(stages));
   for (int k = 0; k < stages; ++k) {
@@ -35,7 +34,7 @@ template <class Ahead> std::vector<std::vector<Task>> per_stage(int stages, int 
   return tasks;
 }
 
-// One list from the stages' own: a task is listed once the one it takes its input from is.
+// Merges the stages' lists into one, in which a task comes after the task that makes its input.
 std::vector<Task> merged(const std::vector<std::vector<Task>>& stages) {
   const int n = static_cast<int>(stages.size());
   std::vector<Task> order;
@@ -112,7 +111,8 @@ ScheduleKind schedule_from_name(std::string_view name) {
 
 PipelineSchedule engine::make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep) {
   if (stages < 1 || microbatches < 1)
-    throw Error(fmt::format("a schedule of {} stages and {} micro-batches", stages, microbatches));
+    throw Error(fmt::format("a schedule of {} stages and {} micro-batches: both must be 1 or more", stages,
+                            microbatches));
   PipelineSchedule s;
   switch (kind) {
     case ScheduleKind::plain:

@@ -23,14 +23,14 @@ std::string prefix_of(const std::string& path, int depth) {
   return path.substr(0, end);
 }
 
-struct Candidate {  // a module that a stage might begin with
+struct Candidate {  // a module that might begin a stage
   std::string name;
   double flops = 0;
   bool has_state = false;
 };
 using Candidates = std::vector<Candidate>;
 
-// One past the last where there is none.
+// One past the last if there is none.
 const Candidate* find(const Candidates& list, const std::string& name) {
   return std::find_if(list.data(), list.data() + list.size(), [&](const auto& m) { return m.name == name; });
 }
@@ -60,7 +60,7 @@ std::string names_of(const Candidates& list) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The list without those that must not begin a stage, whose work goes to the one before.
+// Removes the modules that must not begin a stage, and adds their work to the module before.
 Candidates joined(const Candidates& list, const std::function<bool(const Candidate&)>& may_begin) {
   Candidates result;
   for (const Candidate& m : list)
@@ -71,7 +71,7 @@ Candidates joined(const Candidates& list, const std::function<bool(const Candida
   return result;
 }
 
-// The stage of each node that computes, walking along the cuts.
+// The stage of each node, −1 for leaves.
 std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>& cuts) {
   std::vector<int> stage(g.nodes().size(), -1);
   std::size_t current = 0;
@@ -111,7 +111,8 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
     int& owner = state_stage[static_cast<std::size_t>(state)];
     if (owner >= 0 && owner != s)
       throw Error(fmt::format(
-          "impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay together",
+          "impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay "
+          "together",
           graph.state(state).path, owner, s));
     owner = s;
   };
@@ -124,7 +125,7 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
       if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, edit.tag(n).stage);
       continue;
     }
-    std::map<int, ValueId> on;  // a source on each stage that uses it; reads have one stage
+    std::map<int, ValueId> on;  // one source per stage that uses it; a read has one stage
     for (NodeId r : readers[static_cast<std::size_t>(node.outputs[0])]) {
       const int s = stage[static_cast<std::size_t>(r)];
       if (const auto* read = as<ReadOp>(node)) use_state(read->state, s);
@@ -149,13 +150,13 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   const auto wanted = static_cast<std::size_t>(stages);
   Candidates list = modules(graph, 1);
   for (int depth = 2; list.size() < wanted && depth < 8; ++depth) list = modules(graph, depth);
-  // A module that goes on after its children ("block" after "block.first") cannot begin a stage.
+  // A module with nodes of its own after its children ("block" after "block.first") cannot begin a stage.
   const Candidates all = list;
   list = joined(all, [&](const Candidate& m) {
     return std::none_of(all.data(), find(all, m.name),
                         [&](const auto& s) { return in_module(s.name, m.name); });
   });
-  // One without state may be missing in evaluation, as dropout is.
+  // A module without state can be missing in evaluation, as dropout is.
   if (Candidates lasting = joined(list, [](const Candidate& m) { return m.has_state; });
       lasting.size() >= wanted)
     list = std::move(lasting);
@@ -169,7 +170,7 @@ std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
   for (std::size_t i = 1; i < list.size() && cuts.size() + 1 < wanted; ++i) {
     before += list[i - 1].flops;
     const auto share = static_cast<double>(cuts.size() + 1) / stages * total;
-    const std::size_t left = list.size() - i;  // modules that may still begin a stage
+    const std::size_t left = list.size() - i;  // modules that can still begin a stage
     const std::size_t needed = wanted - 1 - cuts.size();
     if (before + list[i].flops / 2 >= share || left == needed) cuts.push_back(list[i].name);
   }

@@ -6,14 +6,14 @@
 
 namespace tandem::engine {
 
-/// Cuts a forward graph into stages: a stage begins with the first node of the module that `cuts` names.
-/// Nodes, and the state they use, get their stage. Inputs and constants go to every stage that uses them.
-/// Throws Error listing the modules when a cut names none, comes out of order, or would part a state
-/// from one of its users.
+/// Cuts a forward graph into stages: each name in `cuts` is a module whose first node begins a stage. Sets
+/// the stage of the nodes and of the state that they use. Each stage gets the inputs and constants that it
+/// uses. Throws Error listing the modules if a cut names none or comes out of order, and Error if a cut
+/// separates a state from one of its users.
 Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts);
 
-/// Cuts that give `stages` stages of about equal floating-point work, at outermost modules (at inner ones
-/// where there are too few). Throws Error when the graph has too few modules.
+/// Returns cuts for `stages` stages of about equal floating-point work. The cuts are at outermost modules, or
+/// at inner ones if there are too few. Throws Error if the graph has too few modules.
 std::vector<std::string> balanced_cuts(const Graph& graph, int stages);
 
 }  // namespace tandem::engine

@@ -15,7 +15,7 @@ class Timing {
  public:
   Timing(const Graph& graph, const std::vector<StageTiming>& stages)
       : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
-    std::vector<bool> constant(graph.values().size(), false);  // a constant is neutral
+    std::vector<bool> constant(graph.values().size(), false);  // made from constants alone
     for (const Node& n : g_.nodes()) {
       bool only = true, any_weight = is_weight(n);
       for (ValueId v : n.inputs) {
@@ -53,7 +53,7 @@ class Timing {
     tag.lane = tag.phase == Phase::forward ? 0 : t.backward_lane;
   }
 
-  // Backward reads weights of its own, one batch old at its own lag, as updates do anyway.
+  // Backward gets its own reads of the weights, of age 1 at its own lag, like the reads of the update.
   void use_latest(NodeId n) {
     const std::vector<ValueId> inputs = g_.node(n).inputs;
     for (ValueId v : inputs)
@@ -61,14 +61,14 @@ class Timing {
         edit_.rewire(n, v, own(v, g_.node(n).tag.stage));
   }
 
-  // Its user's stage must be its own: backward goes from the last stage to the first.
+  // The user must be on the value's stage, because backward goes from the last stage to the first.
   ValueId own(ValueId v, int stage) {
     const Node node = g_.node(g_.value(v).producer);
     if (node.tag.stage != stage)
       throw Error(fmt::format(
-          "impossible cut: {} on stage {} is computed from weights alone and used on stage {}, whose backward would need the "
-          "latest of it before stage {} has it; cut elsewhere, so that they stay together, or choose a schedule whose "
-          "backward uses the weights of its forward",
+          "impossible cut: {} on stage {} is computed from weights alone and used on stage {}, whose "
+          "backward would need its latest value before stage {} has it; cut elsewhere, so that both are on "
+          "one stage, or choose a schedule whose backward uses the weights of its forward",
           node.op->label(), node.tag.stage, stage, node.tag.stage));
     if (const auto found = own_.find(v); found != own_.end()) return found->second;
     Tag tag = node.tag;

@@ -3,8 +3,8 @@
 
 namespace tandem::engine {
 
-/// Puts a send and a receive between a value and every other stage that uses it. Both ends work at the
-/// value's lag.
+/// Inserts a send and a receive between each value and every other stage that uses it. Both have the lag of
+/// the value.
 Graph insert_transfers(const Graph& graph);
 
 }  // namespace tandem::engine

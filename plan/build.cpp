@@ -55,7 +55,7 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
       break;
     case LaneKind::send:
     case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
-    default: break;  // with_costs (core/runtime/profile.h) knows
+    default: break;  // with_costs (core/runtime/profile.h) sets it
   }
   return cost;
 }
@@ -68,8 +68,8 @@ void check_budget(const Program& p, std::int64_t budget) {
   const std::int64_t peak = planned_peak(p);
   if (peak > budget)
     throw Error(fmt::format(
-        "the memory budget of {} bytes is too small for this plan; the smallest budget that works with it is {}. "
-        "Swap or recompute more activations, or use smaller micro-batches",
+        "the memory budget of {} bytes is too small for this plan; the smallest budget that works with it "
+        "is {}. Swap or recompute more activations, or use smaller micro-batches",
         budget, peak));
 }
 
@@ -77,7 +77,7 @@ PipelineSchedule schedule_of(const Strategy& s) {
   return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1, s.lockstep);
 }
 
-// In one unit and, where stages meet at barriers within it, in one tick.
+// True if all stages update in one unit and, if barriers divide the unit, in one tick.
 bool updates_together(const PipelineSchedule& schedule) {
   std::set<std::pair<int, int>> times;  // lag, barriers before
   int barriers = 0;
@@ -89,7 +89,7 @@ bool updates_together(const PipelineSchedule& schedule) {
   return times.size() == 1;
 }
 
-// Of the Programs of both list orders the one that needs less memory.
+// The Program that needs less memory, of those of the two list orders.
 Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOptions& options) {
   const auto placed = [&](const std::vector<NodeId>& order) {
     return planned(with_copy_waits(lower(g, order, assign_buffers(g, order), options)));
@@ -127,7 +127,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
                             counted(strategy.stages - 1, "cut"), cuts.size()));
   if (strategy.train && strategy.replicas == 1 && !strategy.fusion_groups.empty())
     throw Error(
-        "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them out");
+        "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them "
+        "out");
   g = checked(cut_into_stages(std::move(g), cuts));
 
   TrainingGraph training =
@@ -141,7 +142,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   }
   g = checked(expand_norms(deliver(std::move(training))));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
-  g = checked(insert_transfers(g));  // first: what a stage receives is an activation of its own
+  g = checked(insert_transfers(g));  // comes first: a received value is an activation too
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
   g = checked(take_off_device(g, strategy));
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));

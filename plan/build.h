@@ -5,15 +5,16 @@
 
 namespace tandem::engine {
 
-/// From a forward graph, traced for one replica's micro-batch, to the global Program of a training step (or
-/// of an evaluation): which passes, in which order. Verified unless the strategy says otherwise.
+/// Builds the global Program of a training step (or an evaluation) from a forward graph that was traced for
+/// one replica's micro-batch. Chooses the passes and their order. Verifies the Program unless
+/// Strategy::verify is false.
 ///
-/// The Program asks the host for the graph's inputs and, when training, for "lr" (one scalar a model); it
-/// delivers the graph's results by batch: means over the global batch, or sums where they are integers.
-/// Throws Error for what the strategy cannot do, naming the decision and what would work.
+/// The Program takes from the host the graph's inputs and, in training, "lr" (one scalar per model). It
+/// delivers the graph's results for each batch: means over the global batch, or sums if they are integers.
+/// Throws Error if the strategy is impossible, naming the decision and what would work.
 Program build(const Graph& forward, const Strategy& strategy);
 
-/// The graph that `build` lowers: after all passes, with complete tags.
+/// Returns the graph that `build` lowers: after all passes, with complete tags.
 Graph planned_graph(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem::engine

@@ -11,7 +11,7 @@
 namespace tandem::engine {
 namespace {
 
-// What one model's batch norm is in parts, for all of them.
+// Splits the batch norm of one model into parts, and maps the parts over all models.
 Tensors mapped_in_parts(const BatchNormOp& op, const MappedOp& mapped, const Tensors& inputs) {
   Types types;
   for (const Tensor& t : inputs) types.push_back(t.type());
@@ -32,7 +32,7 @@ Tensors mapped_in_parts(const BatchNormOp& op, const MappedOp& mapped, const Ten
   replay_mapped(one, mapped.models, values);
   for (Tensor& t : parts) {
     const Replayed& all = values.at(t.impl()->value);
-    t = with_model_axis(all.tensor, all.mapped, mapped.models);  // statistics of what the models share
+    t = with_model_axis(all.tensor, all.mapped, mapped.models);  // statistics of a shared input lack it
   }
   return parts;
 }

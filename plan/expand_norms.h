@@ -3,9 +3,9 @@
 
 namespace tandem::engine {
 
-/// The graph with batch norms taken apart: statistics of the batch, and an expression of them. The expression
-/// can then fuse with what follows, and be evaluated again without the statistics. Every element has the bits
-/// it had (ops/norm.h).
+/// Splits each batch norm into the batch's statistics and a pointwise expression of them. The expression can
+/// then fuse with the nodes that follow, and be computed again without the statistics. Every element keeps
+/// its bits (ops/norm.h).
 Graph expand_norms(const Graph& graph);
 
 }  // namespace tandem::engine

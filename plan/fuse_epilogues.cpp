@@ -75,8 +75,8 @@ class EpilogueFusion {
     return fused;
   }
 
-  // A state's next value from the one before: an expression makes it in the state's memory, where a product
-  // would have to leave the old value until it is read.
+  // True if the expression makes a state's next value from the last one. It does so in the state's memory; a
+  // product would have to leave the old value there until it is read.
   bool updates_state(const Node& expression) const {
     const auto& readers = readers_[static_cast<std::size_t>(expression.outputs[0])];
     return std::any_of(readers.begin(), readers.end(), [&](NodeId r) {
@@ -89,7 +89,7 @@ class EpilogueFusion {
     });
   }
 
-  // A product, and an expression of its result's type that alone reads it.
+  // True if p is a product, and n has its result's type and is its only reader.
   bool may_take(NodeId p, NodeId n) const {
     const Node &product = g_.node(p), &expression = g_.node(n);
     if (product.op->precision() != Precision::low || product.outputs.size() != 1 || by_node_.contains(p))
@@ -114,18 +114,18 @@ class EpilogueFusion {
     }
     std::vector<int> used;
     fused.expression = builder.finish(builder.append(expression.expression, registers), used);
-    if (used.size() != 1 + fused.others.size()) return std::nullopt;  // it does not need all that it reads
+    if (used.size() != 1 + fused.others.size()) return std::nullopt;  // it does not use all its inputs
     return fused;
   }
 
-  // Nothing is computed between the two.
+  // True if nothing is computed between the two.
   bool adjacent(NodeId p, NodeId n) const {
     for (NodeId between = p + 1; between < n; ++between)
       if (const Node& node = g_.node(between); !is_leaf(node) && !view_of(g_, node)) return false;
     return true;
   }
 
-  // The product would wait for what comes from elsewhere, beside which it can be computed.
+  // True if the product would wait for values that come from elsewhere; by itself it can run beside these.
   bool waits_for_transfers(const Fused& f) const {
     return std::any_of(f.others.begin(), f.others.end(), [&](ValueId v) {
       const NodeId maker = g_.value(v).producer;
@@ -136,7 +136,7 @@ class EpilogueFusion {
   const Graph& g_;
   const std::vector<std::vector<NodeId>> readers_;
   std::vector<Fused> fused_;
-  std::map<NodeId, std::size_t> by_node_;  // of both
+  std::map<NodeId, std::size_t> by_node_;  // index in fused_, by product and by expression
 };
 
 }  // namespace

@@ -3,12 +3,12 @@
 
 namespace tandem::engine {
 
-/// The graph with products (of matrices, convolutions) that take what follows as an epilogue
-/// (ops/epilogue.h): an expression of the product's type, in the same place, that alone reads the result, and
-/// neither makes a state's value of its last one nor reads what is received or copied in. Of several products
-/// in one expression the last takes it. No tensor lives longer: the two are done where the expression was, if
-/// nothing is computed between them, and else where the product was, if all that the expression reads is made
-/// by then. Every element has the bits it had.
+/// Fuses products (matrix products and convolutions) with the expression that follows, as an epilogue
+/// (ops/epilogue.h). The expression must have the product's type and place (stage, lag, micro-batch, phase)
+/// and be its only reader. It must not make a state's next value from the last one, nor read a value that is
+/// received or copied in. If an expression reads several products, the last one takes it. No tensor lives
+/// longer: the fused op stands where the expression was if nothing is computed between the two, else where
+/// the product was if all other operands exist by then. Every element keeps its bits.
 Graph fuse_epilogues(const Graph& graph);
 
 }  // namespace tandem::engine

@@ -12,7 +12,7 @@
 namespace tandem::engine {
 namespace {
 
-// What one expression may hold. More gains nothing: its tiles would no longer fit the first-level cache.
+// Limits of one expression. A larger one gains nothing: its tiles would not fit the first-level cache.
 constexpr std::size_t kMaxInputs = 12, kMaxInstructions = 48;
 
 struct Expression {
@@ -22,7 +22,7 @@ struct Expression {
 
 bool is_comparison(PointwiseCode code) { return code >= PointwiseCode::eq && code <= PointwiseCode::ge; }
 
-// Nodes are met in order, so what one may take in has taken in what it could.
+// Visits nodes in order, so that an expression has taken in all it can before another takes it in.
 class Fusion {
  public:
   explicit Fusion(const Graph& graph)
@@ -31,7 +31,7 @@ class Fusion {
       if (const auto* op = reader(n)) expressions_[at(n)] = expression(n, *op);
   }
 
-  // Without the nodes that nobody reads any more.
+  // Leaves out the nodes that no other node reads any more.
   Graph rewritten() const {
     const std::vector<bool> needed = needed_nodes();
     GraphRewrite rewrite(g_);
@@ -48,14 +48,14 @@ class Fusion {
  private:
   static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
   const TakesExpression* reader(NodeId n) const { return as<TakesExpression>(g_.node(n)); }
-  // What can be a part of another.
+  // The op of n if its expression can become a part of another, else null.
   const PointwiseOp* pointwise(NodeId n) const { return n < 0 ? nullptr : as<PointwiseOp>(g_.node(n)); }
   DType precision(const std::vector<ValueId>& inputs, DType output) const {
     return pointwise_precision(g_.types(inputs), output);
   }
   NodeId producer(ValueId v) const { return g_.value(v).producer; }
 
-  // A node's inputs as they are now: its own, and those of its expression.
+  // A node's inputs after fusion: its own, and those of its expression.
   std::vector<ValueId> inputs_of(NodeId n) const {
     const Node& node = g_.node(n);
     if (!expressions_[at(n)]) return node.inputs;
@@ -76,14 +76,14 @@ class Fusion {
     return needed;
   }
 
-  // A node's own inputs, and its expression as it was.
+  // A node's own inputs, and its expression before fusion.
   std::pair<std::vector<ValueId>, Expression> parts(NodeId n) const {
     const auto& inputs = g_.node(n).inputs;
     const auto middle = inputs.begin() + static_cast<std::ptrdiff_t>(reader(n)->first);
     return {{inputs.begin(), middle}, {reader(n)->expression, {middle, inputs.end()}}};
   }
 
-  // That of node n with all that it can take in.
+  // The expression of node n after it has taken in all it can.
   Expression expression(NodeId n, const TakesExpression& op) {
     auto [own, result] = parts(n);
     for (bool more = true; more;) {
@@ -110,7 +110,7 @@ class Fusion {
            (adjacent(p, n) || kept_alive(p, n) <= 1);
   }
 
-  // What p makes and the expression of n have as many elements.
+  // True if the values of p and of n's expression have the same shape.
   bool same_size(NodeId p, NodeId n) const {
     const Types operands = g_.types(g_.node(n).inputs);
     const auto* op = reader(n);
@@ -118,7 +118,7 @@ class Fusion {
     return g_.type(g_.node(p).outputs[0]).shape == value[0].shape;
   }
 
-  // Nothing is computed between the two but what joins them.
+  // True if all that is computed between the two has been absorbed.
   bool adjacent(NodeId p, NodeId n) const {
     for (NodeId between = p + 1; between < n; ++between)
       if (const Node& node = g_.node(between); !absorbed_.contains(between) && !is_leaf(node) &&
@@ -127,7 +127,7 @@ class Fusion {
     return true;
   }
 
-  // Tensors of the size of what p makes that nobody would need after p, were it not for its place at n.
+  // The number of large tensors that must live longer if p moves to n.
   int kept_alive(NodeId p, NodeId n) const {
     int count = 0;
     for (ValueId v : large(expressions_[at(p)]->inputs, p)) {
@@ -138,7 +138,7 @@ class Fusion {
     return count;
   }
 
-  // Those of about the size of what p makes, or larger.
+  // The values of at least half the size of the value that p makes.
   std::set<ValueId> large(const std::vector<ValueId>& values, NodeId p) const {
     const std::int64_t size = g_.type(g_.node(p).outputs[0]).bytes();
     std::set<ValueId> result;
@@ -147,9 +147,9 @@ class Fusion {
     return result;
   }
 
-  // `outer`, the expression of node n, with a copy of what made its input i, and `own` the other inputs of n:
-  // where n then reads less, since it reads what the copy reads; or no more, and all that read the value copy
-  // it, so that it need not be made.
+  // `outer`, the expression of node n, with a copy of the expression that makes its input i, if that pays: n
+  // then reads less, since it reads the copy's inputs anyway; or as much, and all readers of the value copy
+  // it, so that it need not be made. `own` are the other inputs of n.
   std::optional<Expression> with_copy(const Expression& outer, std::size_t i, NodeId n,
                                       const std::vector<ValueId>& own) const {
     const NodeId p = producer(outer.inputs[i]);
@@ -159,14 +159,14 @@ class Fusion {
     return now < before || (now == before && all_would_copy(p)) ? copy : std::nullopt;
   }
 
-  // Large inputs.
+  // The number of large inputs.
   std::size_t reads(const Expression& e, const std::vector<ValueId>& own, NodeId p) const {
     std::vector<ValueId> all = own;
     all.insert(all.end(), e.inputs.begin(), e.inputs.end());
     return large(all, p).size();
   }
 
-  // The same, worth it or not. What the copy reads is copied in turn where that lessens the reads.
+  // The same, whether it pays or not. The copy's inputs are copied in turn if that reduces the reads.
   std::optional<Expression> copied(const Expression& outer, std::size_t i, NodeId n,
                                    const std::vector<ValueId>& own) const {
     const NodeId p = producer(outer.inputs[i]);
@@ -200,13 +200,13 @@ class Fusion {
   }
 
   bool may_copy(NodeId p, NodeId n) const {
-    if (!pointwise(p) || !expressions_[at(p)] || !same_size(p, n)) return false;  // or not met yet
+    if (!pointwise(p) || !expressions_[at(p)] || !same_size(p, n)) return false;  // or not visited yet
     const Tag &a = g_.node(p).tag, &b = g_.node(n).tag;
     return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.microbatch == b.microbatch &&
            is_cheap(expressions_[at(p)]->expression);
   }
 
-  // `outer`, with a value of type `output`, whose input i is what p makes, with p's expression in its place.
+  // `outer`, whose value has type `output`, with p's expression in the place of its input i.
   std::optional<Expression> join(const Expression& outer, std::size_t i, NodeId p, DType output) const {
     const Expression& inner = *expressions_[at(p)];
     const DType made = pointwise(p)->dtype;
@@ -243,8 +243,8 @@ class Fusion {
 
   const Graph& g_;
   const std::vector<std::vector<NodeId>> readers_;
-  std::vector<std::optional<Expression>> expressions_;  // of nodes that take one
-  std::set<NodeId> absorbed_;                           // into their one reader
+  std::vector<std::optional<Expression>> expressions_;  // by node, if it takes one
+  std::set<NodeId> absorbed_;                           // nodes that became a part of their only reader
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ class Rules {
     each([&](const Tensor& g) { return g * over_models(factor, g.type().rank()); });
   }
 
-  // 0·x is 0, or else NaN; of the extremes x, which a NaN is too.
+  // 0·x is 0 if x is finite, else NaN. The extremes suffice: an infinite or NaN element is always an extreme.
   ValueId all_finite() {
     const Tensor sum = sum_over_all([&](const Tensor& g) {
       return scale(of_model(g, [](const Tensor& t, const std::vector<int>& axes) { return max(t, axes); }),
@@ -63,7 +63,7 @@ class Rules {
     }
   }
 
-  // Per model: of each stage's gradients in order, then of the stages, on stage 0.
+  // Sums f per model: over each stage's gradients in order, then over the stages, on stage 0.
   Tensor sum_over_all(const std::function<Tensor(const Tensor&)>& f) {
     std::map<int, Tensor> of_stage;
     for (const auto& [state, value] : training_.grads) {
@@ -92,7 +92,7 @@ class Rules {
   const int models_;
 };
 
-// The graph without the assigns to what is not trained, which are put off. Value ids stay.
+// The graph without its assigns (to untrained state), which `assigns` keeps for later. Value ids stay.
 Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
   GraphRewrite rewrite(g);
   for (const Node& n : g.nodes())

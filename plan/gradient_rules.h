@@ -8,37 +8,36 @@
 
 namespace tandem {
 
-/// What is done with gradients before the optimizer takes them. Each model has its own norm, and is skipped
-/// alone.
+/// Changes to the gradients before the optimizer uses them. Each model has its own norm, and is skipped
+/// independently of the others.
 struct GradientRules {
-  std::optional<double> clip_value{};  ///< elements are kept in ±clip_value
-  std::optional<double>
-      clip_norm{};               ///< all gradients together are scaled to this L2 norm where theirs is larger
-  bool skip_non_finite = false;  ///< a batch with a gradient that is NaN or infinite changes no state
+  std::optional<double> clip_value{};  ///< clips every element to ±clip_value
+  std::optional<double> clip_norm{};   ///< scales all gradients together to this L2 norm if theirs is larger
+  bool skip_non_finite = false;        ///< a batch with a gradient that is NaN or infinite changes no state
   std::optional<LossScale> loss_scale{};  ///< skips such batches too
   bool any() const { return clip_value || clip_norm || skips(); }
   bool skips() const { return skip_non_finite || loss_scale; }
 };
 
-/// The result that says whether a batch's update was made: b8, one a model.
+/// The result that says whether a batch updated a model: b8, one per model.
 inline constexpr std::string_view kUpdated = "updated";
 
 }  // namespace tandem
 
 namespace tandem::engine {
 
-/// Rewrites the gradients: unscaled first, then in the order above (the norm is that of clipped elements).
-/// Says in `update_if` which updates are skipped, which becomes the result kUpdated; state that the model
-/// assigns itself (running statistics) is skipped with them. What is summed over stages goes to stage 0 and
-/// back, so all stages must update in the same unit: `flush`, else throws Error. Norms as PyTorch's
-/// clip_grad_norm_: g · min(1, clip_norm / (norm + 1e-6)).
+/// Rewrites the gradients: undoes the loss scale, then clips in the order above (the norm is that of clipped
+/// elements). `update_if` says which models update, and becomes the result kUpdated; a skipped model also
+/// keeps the state that it assigns itself (running statistics). Sums over stages go to stage 0 and back, so
+/// all stages must update in the same unit (`flush`), else clipping by norm and skipping throw Error. Clips
+/// norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
                                    bool flush);
 
-/// `after` for models that are updated, `before` for others. `update_if` is a bool, or one a model.
+/// Returns `after` for models that update, else `before`. `update_if` is one bool, or one per model.
 Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before);
 
-/// Throws Error where a number makes no sense.
+/// Throws Error if a number is out of range.
 void check(const GradientRules& rules);
 
 }  // namespace tandem::engine

@@ -24,7 +24,7 @@ std::map<std::string, ValueId> results_of(const Graph& g) {
   return results;
 }
 
-// The one place where the gradient scale is applied.
+// No other function applies the gradient scale.
 std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   auto results = results_of(g);
   if (factor == 1) return results;
@@ -39,8 +39,8 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   return results;
 }
 
-// One micro-batch after another. A state that a micro-batch assigns is read by the next; the last one's
-// assign stays.
+// Repeats a graph for each micro-batch. A micro-batch reads the state that the one before assigned; only the
+// assigns of the last one stay.
 class Unrolling {
  public:
   Unrolling(const Graph& once, int microbatches)
@@ -93,7 +93,7 @@ class Unrolling {
     assigned_ = std::move(assigned);
   }
 
-  // Of what the micro-batches share, such as a weight in bf16, they share what is computed.
+  // True if the micro-batches share the node, because they share its inputs: for example a weight in bf16.
   bool is_shared(const Node& node, const std::vector<ValueId>& inputs) const {
     return !inputs.empty() && !node.op->random() && !as<AssignOp>(node) &&
            std::ranges::equal(inputs, node.inputs, {}, {}, [&](ValueId v) { return values_[0].at(v); });
@@ -102,11 +102,11 @@ class Unrolling {
   const Graph& once_;
   int microbatches_;
   Graph graph_;
-  std::vector<std::unordered_map<ValueId, ValueId>> values_;  // per micro-batch: of `once`, here
+  std::vector<std::unordered_map<ValueId, ValueId>> values_;  // per micro-batch: value of once_ -> of graph_
   std::unordered_map<StateId, ValueId> assigned_;             // by the micro-batch before
 };
 
-// What a trained state is read as: trained states without a read take no part.
+// The value that reads each trained state; a trained state without a read is left out.
 std::map<StateId, ValueId> weights_of(const Graph& g) {
   std::map<StateId, ValueId> weights;
   for (const Node& n : g.nodes())
@@ -124,15 +124,16 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   if (!results.contains(kLossResult)) throw Error("a training graph needs a result called 'loss'");
   if (const TensorType& loss = scaled.type(results.at(kLossResult)); loss.elements() != strategy.models)
     throw Error(fmt::format(
-        "the result 'loss' is {}: it must be a scalar of each model, the mean over its samples; take mean() of it",
+        "the result 'loss' is {}: it must be one scalar per model, the mean over its samples; take mean() "
+        "of it",
         to_string(loss)));
   const auto weights = weights_of(scaled);
   std::vector<ValueId> wrt;
   for (const auto& [state, value] : weights) wrt.push_back(value);
   if (wrt.empty())
     throw Error(
-        "nothing is to be trained: the model is not used, was neither initialized nor loaded before it was "
-        "traced, or all of its parameters are frozen");
+        "there is nothing to train: the model is not used, was neither initialized nor loaded before it was "
+        "traced, or has only frozen parameters");
   const auto& loss_scale = strategy.gradients.loss_scale;
   const ValueId loss =
       loss_scale ? scale_loss(scaled, results.at(kLossResult), *loss_scale) : results.at(kLossResult);

@@ -17,21 +17,21 @@
 namespace tandem::engine {
 namespace {
 
-// Where a node goes within the task of another node, its anchor: in its place, or around it, in this order.
+// Where a node stands within the task of another node, its anchor: in its place or around it, in this order.
 enum class Side : std::uint8_t {
-  before,         // what the anchor needs, and nothing else does earlier
+  before,         // nodes that the anchor is the first to need
   itself,         // the anchor
   send,           // the sends of its value, with their receives
   collect,        // the collectives and copies to the host that wait for it
-  before_update,  // what the update needs, such as a learning rate
-  update          // the update by the gradient that it makes
+  before_update,  // nodes that the update needs, such as a learning rate
+  update          // the update by the gradient that the anchor makes
 };
 constexpr NodeId kCopiedInAhead = 3;  // nodes between the start of a copy from the host and its first reader
 
 // Places are compared from the first member to the last.
 struct Place {
   std::size_t task;
-  std::int64_t anchor;  // the node's number; of what comes at the end of the task, counted on from the last node's
+  std::int64_t anchor;  // the node's number; at the end of the task, numbers above those of all nodes
   Side side;
   NodeId node;
   auto operator<=>(const Place&) const = default;
@@ -74,7 +74,7 @@ class Ordering {
     for (NodeId n = 0; n < count(); ++n)
       for (ValueId v : g_.node(n).inputs) {
         const NodeId from = g_.value(v).producer;
-        // A value from an earlier lag is there before the unit begins, wherever its maker is listed.
+        // A value from an earlier lag exists before the unit begins, wherever its maker is listed.
         if (from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag) edge(from, n);
       }
     for (const auto& [reader, update] : weight_uses()) edge(reader, update);
@@ -140,7 +140,7 @@ class Ordering {
         fmt::join(stuck, ", ")));
   }
 
-  // The last of the places whose values node n waits for.
+  // The last place among the nodes whose values node n waits for.
   Place latest_input(NodeId n) const {
     Place latest{0, 0, Side::before, n};
     for (ValueId v : g_.node(n).inputs)
@@ -168,8 +168,8 @@ class Ordering {
     return uses;
   }
 
-  // A gradient that is much larger than what it is computed from is the last that its task makes: by then the
-  // activations are gone, whose place it takes. Not where ranks wait for it.
+  // A gradient that is much larger than its operands comes last in its task: by then the activations are
+  // freed, and it takes their place. Not if other ranks wait for it.
   void defer_gradient(NodeId n) {
     const Node& node = g_.node(n);
     if (node.tag.phase != Phase::backward || node.op->lane() != LaneKind::compute || node.outputs.size() != 1)
@@ -198,7 +198,7 @@ class Ordering {
       place(n) = around(made, Side::update, n);
   }
 
-  // What needs nothing comes just before whoever needs it first.
+  // A node without inputs comes just before its first reader.
   void advance_source(NodeId n) {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
@@ -213,7 +213,7 @@ class Ordering {
         if (!g_.node(n).inputs.empty()) place(n) = around(latest_input(n), Side::collect, n);
         break;
       case LaneKind::send:
-      case LaneKind::receive: break;  // done first
+      case LaneKind::receive: break;  // the constructor has placed them
       case LaneKind::copy_in: {
         Place first = place(n);
         for (ValueId v : g_.node(n).outputs)

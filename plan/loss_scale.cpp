@@ -13,7 +13,7 @@
 namespace tandem::engine {
 namespace {
 
-constexpr double kLargest = 0x1p126;  // f32 holds its inverse in full
+constexpr double kLargest = 0x1p126;  // f32 holds its inverse exactly
 
 Tensor number(double value) { return Tensor::full({DType::f32, {}}, value); }
 
@@ -27,7 +27,7 @@ Tag tag_at(int stage, Phase phase) {
 
 int stage_of(const Graph& g) { return g.state(g.find_state(std::string(kLossScale))).stage; }
 
-// Under the trace's tag.
+// The scale, 0 replaced by `initial`. The new nodes have the trace's tag.
 Tensor current(Trace& trace, const LossScale& scale) {
   const Tensor kept = trace.read(trace.graph().find_state(std::string(kLossScale)));
   return where(equal(kept, number(0)), number(scale.initial), kept);

@@ -26,7 +26,7 @@ class Mixing {
  private:
   static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
 
-  // Expressions that only what is computed in full reads, as those of a loss before its mean.
+  // Finds the nodes computed in full, and the expressions that only these read, as in a loss before its mean.
   void find_full() {
     const auto readers = g_.readers();
     full_.assign(g_.nodes().size(), false);
@@ -61,7 +61,7 @@ class Mixing {
     rewrite_.copy(n, std::move(op), std::move(inputs));
   }
 
-  // An expression says what it gives; one that gave f32 gives what it is given. Casts are the user's.
+  // An expression has a fixed output type: one of f32 gets `low_` if an input has it. The user's casts stay.
   OpPtr following(const Node& n, const std::vector<ValueId>& inputs) const {
     const auto* pointwise = as<PointwiseOp>(n);
     if (!pointwise || !any_low(inputs) || pointwise->dtype != DType::f32 || pointwise->expression.size() < 2)
@@ -74,7 +74,7 @@ class Mixing {
   }
   bool is(ValueId v, DType dtype) const { return rewrite_.graph().type(v).dtype == dtype; }
 
-  // Once for all readers.
+  // Casts a value once for all its readers.
   ValueId cast_to(ValueId v, DType dtype, const Tag& reader) {
     const auto [found, fresh] = casts_.try_emplace({v, dtype}, -1);
     if (fresh) {
@@ -90,7 +90,7 @@ class Mixing {
   const Graph& g_;
   const DType low_;
   GraphRewrite rewrite_;
-  std::vector<bool> full_;  // nodes
+  std::vector<bool> full_;  // by node
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
 };
 

@@ -79,7 +79,7 @@ class Updates {
     return first;
   }
 
-  // One learning-rate input a stage.
+  // One learning-rate input per stage.
   ValueId rate(Trace& trace, const State& parameter) {
     if (const auto found = rates_.find(parameter.stage); found != rates_.end()) return found->second;
     const DType dtype = parameter.type.dtype == DType::f64 ? DType::f64 : DType::f32;
@@ -88,7 +88,7 @@ class Updates {
   }
   Shape per_model() const { return models_ > 1 ? Shape{models_} : Shape{}; }
 
-  // What the optimizer keeps of a parameter.
+  // A state that the optimizer keeps for a parameter.
   StateId add_state(const char* what, const State& of, const TensorType& type) {
     return g_.add_state({fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage});
   }

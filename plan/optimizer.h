@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-/// How parameters follow their gradients.
+/// The rule by which gradients update the parameters.
 using Optimizer = std::variant<SgdOptions, AdamOptions>;
 
 /// Parameters that are treated differently from the others.
@@ -17,22 +17,22 @@ struct ParameterGroup {
   /// Paths; "*" stands for anything: "head.*", "*.bias". A parameter belongs to the first group that names
   /// it.
   std::vector<std::string> parameters;
-  double lr_scale = 1;                   ///< times the learning rate
-  std::optional<double> weight_decay{};  ///< in place of the optimizer's
+  double lr_scale = 1;                   ///< multiplies the learning rate
+  std::optional<double> weight_decay{};  ///< replaces the optimizer's
 };
 
 }  // namespace tandem
 
 namespace tandem::engine {
 
-/// Appends the optimizer: for every gradient an update of its state, and of the states that the update keeps:
+/// Appends the optimizer: every gradient updates its parameter and the states that the update keeps:
 /// "optimizer.momentum.<path>", or "optimizer.exp_avg.<path>", "optimizer.exp_avg_sq.<path>" and
-/// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) where there are
-/// several. Throws Error where a group or one of its names has no parameter.
+/// "optimizer.step.<path>". The learning rate is the input "lr": a scalar, or (models,) if there are several
+/// models. Throws Error if a group or one of its names has no parameter.
 TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
                           const std::vector<ParameterGroup>& groups, int models);
 
-/// Throws Error where a number makes no sense.
+/// Throws Error if a number is out of range.
 void check(const Optimizer& optimizer);
 
 }  // namespace tandem::engine

@@ -5,8 +5,8 @@
 
 namespace tandem::engine {
 
-/// One value a model, (models,), as an operand for arrays of `rank` whose leading axis is the models'. A
-/// scalar, where there is one model, stays as it is.
+/// Reshapes one value per model, (models,), so that it broadcasts over arrays of rank `rank` whose leading
+/// axis is the models. A scalar (of one model) is unchanged.
 inline Tensor over_models(const Tensor& value, int rank) {
   if (value.type().rank() == 0) return value;
   Shape shape(static_cast<std::size_t>(std::max(1, rank)), 1);

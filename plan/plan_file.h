@@ -11,8 +11,8 @@ namespace tandem::engine {
 ///      "fusion_groups": [["head.weight", "head.bias"]],  parameters reduced together
 ///      "swap": ["block0"], "recompute": ["block3 relu"]} activations, by module or by module and op
 ///
-/// Those left out mean none. Throws Error naming the file and what is wrong: unreadable, not JSON, a key
-/// unknown or given twice, a value of another type.
+/// A missing key means none. Throws Error naming the file and the fault: the file is unreadable or not JSON,
+/// a key is unknown or given twice, or a value has another type.
 void read_plan(const std::string& file, Strategy& strategy);
 
 }  // namespace tandem::engine

@@ -16,7 +16,7 @@ bool is_relu(const Op& op) {
 
 Graph pool_first(const Graph& graph) {
   const auto readers = graph.readers();
-  // The node that makes what a pooling pools, if that is a relu of the pooling's own.
+  // The node that makes a pooling's input, if that is a relu that only the pooling reads.
   const auto relu_before = [&](const Node& pool) -> const Node* {
     if (!as<MaxPool2dOp>(pool)) return nullptr;
     const ValueId pooled = pool.inputs[0];

@@ -3,10 +3,9 @@
 
 namespace tandem::engine {
 
-/// The graph with max pooling before the relu whose output it alone reads, rather than after it: a relu then
-/// has a quarter of the elements where windows are 2×2, and backward need not keep what was pooled. Values
-/// and gradients have the bits they had, since relu keeps the order of what it lets pass, and passes no
-/// gradient where it does not.
+/// Moves each max pooling before the relu whose output only it reads. With 2×2 windows the relu then has a
+/// quarter of the elements, and backward need not keep the pooling's input. Values and gradients keep their
+/// bits, since relu keeps the order of the elements that it lets pass, and passes no gradient to the others.
 Graph pool_first(const Graph& graph);
 
 }  // namespace tandem::engine

@@ -13,8 +13,8 @@
 
 namespace tandem {
 
-/// How a forward graph becomes a Program. Every field is one decision, each made by one pass; the defaults
-/// are plain training on one device.
+/// The decisions that turn a forward graph into a Program. Each field is one decision, carried out by one
+/// pass; the defaults are plain training on one device.
 struct Strategy {
   int models = 1;        ///< trained side by side, with a leading axis in every array
   int replicas = 1;      ///< data-parallel copies; the graph is traced for one replica's micro-batch
@@ -27,26 +27,26 @@ struct Strategy {
   std::vector<std::string> cuts{};
   /// Parameters reduced together, by path; those not named are reduced one by one.
   std::vector<std::vector<std::string>> fusion_groups{};
-  /// Activations taken off the device between forward and backward, or computed again, by node:
-  /// "block0 relu" is the output of the relu in module block0; "block0" alone is every one in the module.
+  /// Activations to swap to the host between forward and backward, or to compute again, by node:
+  /// "block0 relu" is the output of the relu in module block0; "block0" is every activation in the module.
   std::vector<std::string> swap{}, recompute{};
-  bool recompute_cheap = true;     ///< first of all, what a cheap expression of kept activations gives again
+  bool recompute_cheap = true;     ///< recompute cheap expressions of kept activations, before all others
   std::int64_t memory_budget = 0;  ///< bytes per device; 0: no limit
 
-  std::optional<DType> amp{};  ///< bf16: products and activations in it, weights and sums in f32
+  std::optional<DType> amp{};  ///< bf16: products and activations use it; weights and sums stay f32
   bool pool_first = true;      ///< max pooling comes before a relu rather than after it
-  bool fuse_epilogues = true;  ///< what follows a product is done piece by piece as that is made
+  bool fuse_epilogues = true;  ///< the expression after a product is computed piece by piece with it
   bool fuse_pointwise = true;  ///< chains of pointwise ops become one pass over memory
   GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};
   std::vector<ParameterGroup> parameter_groups{};
   bool train = true;  ///< false: forward and results only
 
-  // What plans are made for.
+  // The machine that the plan is for.
   int threads = 1;   ///< per compute lane
   LinkModel link{};  ///< between ranks, for predictions
   const engine::KernelTable* kernels = &engine::cpu_kernels();
-  bool verify = true;  ///< the graph after each pass, and the Program
+  bool verify = true;  ///< verifies the graph after each pass, and the Program
 
   int ranks() const { return replicas * stages; }
 };
@@ -55,11 +55,11 @@ struct Strategy {
 
 namespace tandem::engine {
 
-/// Throws Error where a number makes no sense.
+/// Throws Error if a number is out of range.
 void check(const Strategy& strategy);
 
-/// Forward alone, for the same ranks and with state on the same stages (so `cuts` must be given where there
-/// are stages): its Program can share a Session with that of training.
+/// Returns the strategy of forward alone, with the same ranks and with state on the same stages, so that its
+/// Program can share a Session with the training Program. Throws Error if there are stages but no `cuts`.
 Strategy for_evaluation(Strategy strategy);
 
 }  // namespace tandem::engine

@@ -9,7 +9,7 @@ namespace tandem::nn {
 struct MlpOptions {
   std::int64_t in = 3072, hidden = 256, classes = 10;
   int blocks = 4;
-  Shape image{};  ///< what is flattened, for PyTorch's files (LinearOptions)
+  Shape image{};  ///< as LinearOptions::image
 };
 
 /// (N, …) -> (N, classes): flatten, `blocks` hidden layers with relu, a linear head. No normalization.
@@ -36,8 +36,8 @@ class ResidualBlock final : public Module {
   Linear first_, second_;
 };
 
-/// (N, …) -> (N, classes): a linear stem, `blocks` residual blocks, a linear head. Has skips and no
-/// normalization, so every parallelization of it must give the same losses.
+/// (N, …) -> (N, classes): a linear stem, `blocks` residual blocks, a linear head. It has skips and no
+/// normalization, so its losses must be the same under every parallelization.
 class MlpResidual final : public Module {
  public:
   explicit MlpResidual(const MlpOptions& options = {});

@@ -7,9 +7,9 @@
 
 namespace tandem::nn {
 
-/// The networks for images of 32×32×3, by the names that programs take.
+/// Returns the names that `make_network` accepts; these networks take images of 32×32×3.
 std::vector<std::string> network_names();
-/// Not initialized. Throws Error naming the known ones.
+/// Makes a network, not yet initialized. Throws Error listing the known names if `name` is unknown.
 std::unique_ptr<Module> make_network(const std::string& name, int classes);
 
 }  // namespace tandem::nn

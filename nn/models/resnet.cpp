@@ -16,7 +16,7 @@ Conv2dOptions convolution(std::int64_t in, std::int64_t out, std::int64_t stride
 
 int blocks_of(int depth) {
   if (depth < 8 || depth % 6 != 2)
-    throw Error(fmt::format("a ResNet for CIFAR of depth {}: it must be 6n + 2, as 20, 32, 56", depth));
+    throw Error(fmt::format("a ResNet for CIFAR has depth {}; it must be 6n + 2, such as 20, 32, 56", depth));
   return (depth - 2) / 6;
 }
 

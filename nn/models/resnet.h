@@ -7,13 +7,13 @@
 namespace tandem::nn {
 
 struct ResNetOptions {
-  int depth = 20;  ///< 6n + 2: three stages of n blocks of two convolutions, an image's convolution, a head
+  int depth = 20;  ///< 6n + 2: a convolution, three stages of n blocks of two convolutions, a head
   std::int64_t channels = 3, classes = 10;
-  std::int64_t width = 16;  ///< channels of the first stage; the next have twice and four times as many
+  std::int64_t width = 16;  ///< channels of the first stage; the next two have twice and four times as many
 };
 
-/// conv-norm-relu-conv-norm, plus the input, then relu: (N,H,W,in) -> (N,H/stride,W/stride,out). Where the
-/// shape changes, the input's every `stride`-th pixel is taken and channels of zeros are put around its own.
+/// conv-norm-relu-conv-norm, plus the input, then relu: (N,H,W,in) -> (N,H/stride,W/stride,out). If the shape
+/// changes, the skip takes every `stride`-th pixel and pads the channels with zeros on both sides.
 class BasicBlock final : public Module {
  public:
   BasicBlock(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, std::int64_t stride);
@@ -28,7 +28,7 @@ class BasicBlock final : public Module {
   BatchNorm bn2_;
 };
 
-/// Blocks one after another; the first has the stride.
+/// A sequence of blocks; the first has the stride.
 class ResNetStage final : public Module {
  public:
   ResNetStage(Module& parent, const std::string& name, int blocks, std::int64_t in, std::int64_t out,
@@ -40,7 +40,7 @@ class ResNetStage final : public Module {
 };
 
 /// (N,32,32,channels) -> (N, classes): the residual network for CIFAR of He et al. 2016 §4.2, with identity
-/// shortcuts (option A). Throws Error where the depth is not 6n + 2.
+/// shortcuts (option A). Throws Error if the depth is not 6n + 2.
 class ResNet final : public Module {
  public:
   explicit ResNet(ResNetOptions options = {});

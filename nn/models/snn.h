@@ -9,7 +9,7 @@ namespace tandem::nn {
 struct SnnOptions {
   std::int64_t in = 3072, width = 2048, classes = 10;
   int layers = 32;
-  Shape image{};  ///< what is flattened, for PyTorch's files (LinearOptions)
+  Shape image{};  ///< as LinearOptions::image
 };
 
 /// (N, …) -> (N, classes): the self-normalizing network of Klambauer et al. 2017: hidden layers with SELU and

@@ -12,7 +12,7 @@ Vgg16::Features::Features(Module& parent, const Vgg16Options& o) : Module(parent
     std::int64_t width;
   };
   std::int64_t in = o.channels;
-  int number = 0;  // relu and pooling count too
+  int number = 0;  // torchvision counts relu and pooling too
   for (const Group g :
        {Group{2, o.width}, {2, 2 * o.width}, {3, 4 * o.width}, {3, 8 * o.width}, {3, 8 * o.width}}) {
     groups_.emplace_back();

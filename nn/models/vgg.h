@@ -9,13 +9,14 @@ namespace tandem::nn {
 struct Vgg16Options {
   std::int64_t channels = 3, classes = 10;
   std::int64_t width = 64;     ///< channels of the first group; the next have 2, 4, 8 and 8 times as many
-  std::int64_t hidden = 4096;  ///< of the two layers before the head
+  std::int64_t hidden = 4096;  ///< outputs of each of the two layers before the head
   double dropout = 0.5;
 };
 
-/// (N,32,32,channels) -> (N, classes): configuration D of Simonyan & Zisserman 2015, thirteen 3×3
-/// convolutions with relu in five groups, each halved by a max-pooling, then 512-4096-4096-classes with
-/// dropout. Modules are numbered as in torchvision: features.0, features.2, …, classifier.0, .3, .6.
+/// (N,32,32,channels) -> (N, classes): configuration D of Simonyan & Zisserman 2015. Thirteen 3×3
+/// convolutions with relu in five groups, a max pool after each group, then linear layers
+/// 512-4096-4096-classes with dropout. Modules are named as in torchvision: features.0, features.2, …,
+/// classifier.0, .3, .6.
 class Vgg16 final : public Module {
  public:
   explicit Vgg16(Vgg16Options options = {});

@@ -71,10 +71,11 @@ TEST(Module, RefusesLayersWithoutASize) {
   struct Net : Module {
     Tensor forward(const Tensor& x) override { return x; }
   } net;
-  expect_error([&] { Linear(net, "a", {.in = 2}); }, {"linear layer 'a' of 2 to 0", ".out"});
-  expect_error([&] { Linear(net, "b", {.out = 2}); }, {"'b' of 0 to 2"});
-  expect_error([&] { Conv2d(net, "c", {.in = 2}); }, {"convolution 'c' of 2 to 0"});
-  expect_error([&] { ConvTranspose2d(net, "d", {.out = 2}); }, {"transposed convolution 'd' of 0 to 2"});
+  expect_error([&] { Linear(net, "a", {.in = 2}); }, {"linear layer 'a' has .in = 2, .out = 0", ".out"});
+  expect_error([&] { Linear(net, "b", {.out = 2}); }, {"'b' has .in = 0, .out = 2"});
+  expect_error([&] { Conv2d(net, "c", {.in = 2}); }, {"convolution 'c' has .in = 2, .out = 0"});
+  expect_error([&] { ConvTranspose2d(net, "d", {.out = 2}); },
+               {"transposed convolution 'd' has .in = 0, .out = 2"});
   EXPECT_TRUE(net.children().empty());
 }
 

@@ -307,7 +307,7 @@ TEST_F(Safetensors, RefusesWrongLengths) {
   for (const std::uint64_t n :
        {std::uint64_t{3}, std::uint64_t{100'000'000}, std::uint64_t{100'000'001}, std::uint64_t{1} << 32,
         std::uint64_t{1} << 63, ~std::uint64_t{0}, ~std::uint64_t{0} - 7})
-    expect_refused(length(n) + rest, "is said to have a header of " + std::to_string(n));
+    expect_refused(length(n) + rest, "announces a header of " + std::to_string(n));
 }
 
 TEST_F(Safetensors, RefusesPathsThatAreNotFiles) {
