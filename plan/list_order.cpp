@@ -50,8 +50,7 @@ class Ordering {
       : g_(graph), readers_(graph.readers()) {
     for (std::size_t i = 0; i < tasks.size(); ++i)
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
-    for (NodeId n = 0; n < count(); ++n)
-      places_.push_back({task_of(g_.node(n).tag), n, Side::itself, n});
+    for (NodeId n = 0; n < count(); ++n) places_.push_back({task_of(g_.node(n).tag), n, Side::itself, n});
     for (const auto& [channel, ends] : channels()) {
       if (ends.first < 0 || ends.second < 0) continue;
       place(ends.first) = around(latest_input(ends.first), Side::send, ends.first);
@@ -202,8 +201,7 @@ class Ordering {
   void advance_source(NodeId n) {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
-      for (NodeId r : readers_[at(v)])
-        place(n) = std::min(place(n), before(place(r), n));
+      for (NodeId r : readers_[at(v)]) place(n) = std::min(place(n), before(place(r), n));
   }
 
   void refine(NodeId n) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/runtime/gather.h>
 #include <tandem/dist/thread_comm.h>
 
 #include "allocations.h"
@@ -226,6 +227,23 @@ std::vector<std::string> errors_of(int ranks, const std::function<void(Comm&)>& 
     });
   for (std::thread& t : threads) t.join();
   return errors;
+}
+
+TEST(Gather, GivesTheRootAllRanksArraysInTheirOrder) {
+  constexpr int kRanks = 3, kRoot = 1;
+  run_ranks(kRanks, [&](Comm& comm) {
+    const std::vector<std::int64_t> mine(static_cast<std::size_t>(comm.rank()), comm.rank() + 10);
+    const auto all = gather(comm, std::span(mine), kRoot, 3);
+    using Arrays = std::vector<std::vector<std::int64_t>>;
+    EXPECT_EQ(all, comm.rank() == kRoot ? (Arrays{{}, {11}, {12, 12}}) : Arrays{});
+  });
+}
+
+TEST(Agree, NamesTheRanksThatDifferOnEveryRank) {
+  run_ranks(3, [](Comm& comm) { agree(comm, 5, "the data", 3); });
+  const auto errors = errors_of(4, [](Comm& comm) { agree(comm, comm.rank() % 2, "the data", 3); });
+  for (std::size_t r = 0; r < errors.size(); ++r)
+    expect_words(errors[r], {"rank " + std::to_string(r), "disagree on the data", "rank 1, 3 has another"});
 }
 
 TEST(ThreadComm, MismatchedEndsAllGetAnError) {

@@ -30,7 +30,7 @@ TEST(Build, RefusesALossThatIsNotAScalar) {
     Trace trace(graph);
     trace.result("loss", mul(model.w, trace.input("x", {DType::f32, {2}})));
   }
-  expect_error([&] { build(graph, {}); }, {"'loss' is f32[2]: it must be a scalar"});
+  expect_error([&] { build(graph, {}); }, {"'loss' is f32[2]: it must be one scalar per model"});
 }
 
 TEST(Build, RefusesInvalidOptimizersAndEmptyGroups) {

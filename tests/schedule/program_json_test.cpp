@@ -76,7 +76,7 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
   expect_refused(one_lane(R"({"name": "A", "reads": ["a"], "writes": ["a"]})"), {"cycle", "'A'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "B"}]}, {"name": "B"})"),
                  {"cycle", "'A'", "'B'"});
-  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A"}]})"), {"cycle", "'A'", "itself"});
+  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A"}]})"), {"cycle", "'A'", "its own place"});
   expect_refused(one_lane(R"({"name": "A", "reads": ["x"]})"), {"missing value", "'A'", "'x'"});
   expect_refused(
       one_lane(R"({"name": "U", "reads": ["w@1"], "writes": ["w"]}, {"name": "G", "reads": ["w@0"]})",

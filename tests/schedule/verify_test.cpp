@@ -410,7 +410,7 @@ std::vector<Fault> wrong_waits() {
        [](Program& p) {
          instruction_named(p, "X").waits.push_back({find_instruction(p, "X"), 0});
        },
-       {"cycle", "'X'", "itself"}},
+       {"cycle", "'X'", "its own place"}},
       {"WaitAcrossDevices",
        exchanging(),
        [](Program& p) {
