@@ -42,7 +42,7 @@ std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {
 // The tape as a graph, with the Tensors that its values hold.
 struct Tape {
   Graph graph;
-  std::vector<Tensor> held;  // per value
+  IdVector<ValueId, Tensor> held;  // per value
   std::vector<ValueId> leaves;
   std::unordered_map<const History*, std::vector<ValueId>> outputs;
   std::unordered_map<const Tensor::Impl*, ValueId> arguments;
@@ -50,8 +50,7 @@ struct Tape {
 
   ValueId value_of(const Tensor& t) {
     if (const auto& history = t.impl()->history) return outputs.at(history.get()).at(t.impl()->output);
-    const auto [found, fresh] =
-        arguments.emplace(t.impl().get(), static_cast<ValueId>(graph.values().size()));
+    const auto [found, fresh] = arguments.emplace(t.impl().get(), graph.values().next_id());
     if (fresh) {
       graph.add_value(t.type());
       held.push_back(t);
@@ -94,17 +93,17 @@ void Tensor::backward() const {
     tape.record(history);
   }
   const ValueId loss = tape.value_of(*this);
-  const auto forward_nodes = static_cast<NodeId>(tape.graph.nodes().size());
+  const auto forward_nodes = tape.graph.nodes().next_id();
   const Differentiated d = differentiate(tape.graph, loss, tape.leaves);
 
   const NoGrad no_history;
   const EagerBatch scope(drawn.value_or(EagerBatch::current()));  // what is drawn again must be the same
   tape.held.resize(d.graph.values().size());
-  for (NodeId id = forward_nodes; id < static_cast<NodeId>(d.graph.nodes().size()); ++id) {
+  for (NodeId id = forward_nodes; id < d.graph.nodes().next_id(); ++id) {
     const Node& node = d.graph.node(id);
     Tensors inputs;
     for (ValueId v : node.inputs) {
-      inputs.push_back(tape.held[static_cast<std::size_t>(v)]);
+      inputs.push_back(tape.held[v]);
       if (tape.overwritten.contains(v))
         throw Error(fmt::format(
             "backward(): the derivative of {}{}{} needs the value that state '{}' had before it was assigned "
@@ -113,14 +112,13 @@ void Tensor::backward() const {
             inputs.back().impl()->state));
     }
     const Tensors outputs = evaluate(EagerKernels::current(), node.op, inputs, node.tag);
-    for (std::size_t i = 0; i < outputs.size(); ++i)
-      tape.held[static_cast<std::size_t>(node.outputs[i])] = outputs[i];
+    for (std::size_t i = 0; i < outputs.size(); ++i) tape.held[node.outputs[i]] = outputs[i];
   }
   std::set<ValueId> given;
   for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
     if (d.grads[i] < 0) continue;
-    Tensor& leaf = tape.held[static_cast<std::size_t>(tape.leaves[i])];
-    const Tensor& grad = tape.held[static_cast<std::size_t>(d.grads[i])];
+    Tensor& leaf = tape.held[tape.leaves[i]];
+    const Tensor& grad = tape.held[d.grads[i]];
     if (leaf.grad().defined())
       leaf.set_grad(add(leaf.grad(), grad));
     else

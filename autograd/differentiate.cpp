@@ -19,13 +19,13 @@ Tensors vjp_of(const Node& node, const VjpArgs& args) {
 }
 
 // Which values depend on one of `wrt`.
-std::vector<bool> dependents(const Graph& graph, std::span<const ValueId> wrt) {
-  std::vector<bool> depends(graph.values().size(), false);
-  for (ValueId v : wrt) depends[static_cast<std::size_t>(v)] = true;
+IdVector<ValueId, bool> dependents(const Graph& graph, std::span<const ValueId> wrt) {
+  IdVector<ValueId, bool> depends(graph.values().size(), false);
+  for (ValueId v : wrt) depends[v] = true;
   for (const Node& n : graph.nodes())
     for (ValueId in : n.inputs)
-      if (depends[static_cast<std::size_t>(in)])
-        for (ValueId out : n.outputs) depends[static_cast<std::size_t>(out)] = true;
+      if (depends[in])
+        for (ValueId out : n.outputs) depends[out] = true;
   return depends;
 }
 
@@ -40,25 +40,25 @@ Tensors tensors(Trace& trace, const std::vector<ValueId>& ids) {
 Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId> wrt) {
   if (!is_floating(graph.type(loss).dtype))
     throw Error(fmt::format("cannot differentiate a loss of type {}", to_string(graph.type(loss))));
-  const std::vector<bool> depends = dependents(graph, wrt);
-  std::vector<Tensor> grads(graph.values().size());
-  const auto grad = [&](ValueId v) -> Tensor& { return grads[static_cast<std::size_t>(v)]; };
+  const IdVector<ValueId, bool> depends = dependents(graph, wrt);
+  IdVector<ValueId, Tensor> grads(graph.values().size());
+  const auto grad = [&](ValueId v) -> Tensor& { return grads[v]; };
   std::vector<ValueId> result;
   {
     Trace trace(graph);
-    Tag seed = graph.value(loss).producer >= 0 ? graph.node(graph.value(loss).producer).tag : Tag{};
+    Tag seed = graph.value(loss).producer >= 0 ? graph.producer(loss).tag : Tag{};
     seed.phase = Phase::backward;
     trace.set_tag(seed);
     grad(loss) = trace.tensor(trace.value(Tensor::full(graph.type(loss), 1)));
 
-    const auto forward_nodes = static_cast<NodeId>(graph.nodes().size()) - 1;  // without the seed
+    const auto forward_nodes = graph.nodes().next_id() - 1;  // without the seed
     for (NodeId id = forward_nodes; id-- > 0;) {
       // A copy, since the graph grows below. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
       const Node node = graph.node(id);
       std::vector<bool> needed;
       bool any = false;
       for (ValueId v : node.inputs) {
-        needed.push_back(depends[static_cast<std::size_t>(v)]);
+        needed.push_back(depends[v]);
         any = any || needed.back();
       }
       Tensors out_grads;
@@ -83,7 +83,7 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
         sum = sum.defined() ? add(sum, in_grads[i]) : in_grads[i];
       }
     }
-    for (ValueId v : wrt) result.push_back(grad(v).defined() ? trace.value(grad(v)) : -1);
+    for (ValueId v : wrt) result.push_back(grad(v).defined() ? trace.value(grad(v)) : ValueId());
   }
   return {std::move(graph), std::move(result)};
 }

@@ -84,7 +84,7 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
   std::map<std::string, Kernels> all;
   std::map<InstructionId, std::vector<double>> spans;
   for (const Span& s : timeline.spans) spans[s.instruction].push_back(s.end - s.begin);
-  for (InstructionId id = 0; id < static_cast<InstructionId>(p.instructions.size()); ++id) {
+  for (const InstructionId id : p.instructions.ids()) {
     const Instruction& s = p.instruction(id);
     if (!computes(p, s)) continue;
     Kernels& k = all[signature(*s.op, s.inputs)];

@@ -80,7 +80,7 @@ TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
     reduce(training.graph, replicas, values, tag_of(training.graph, group));
   }
   for (auto& [name, value] : training.results) {
-    Tag tag = training.graph.node(training.graph.value(value).producer).tag;
+    Tag tag = training.graph.producer(value).tag;
     tag.path = name;
     reduce(training.graph, replicas, {&value}, tag);
   }

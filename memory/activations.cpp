@@ -35,7 +35,7 @@ std::vector<ValueId> activations(const Graph& g, Takeoff how) {
   return result;
 }
 
-const Node& maker(const Graph& g, ValueId v) { return g.node(g.value(v).producer); }
+const Node& maker(const Graph& g, ValueId v) { return g.producer(v); }
 
 [[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how) {
   constexpr std::ptrdiff_t kMost = 16;
@@ -54,10 +54,9 @@ bool names_any(const std::string& entry, const Graph& g, Takeoff how) {
 }
 
 // The first node of backward that reads `v`, directly or through forward's views; −1: there is none.
-NodeId backward_reader_through_views(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
-                                     ValueId v) {
+NodeId backward_reader_through_views(const Graph& g, const Readers& readers, ValueId v) {
   if (const auto direct = backward_readers(g, readers, v); !direct.empty()) return direct.front();
-  for (const NodeId r : readers[static_cast<std::size_t>(v)])
+  for (const NodeId r : readers[v])
     if (g.node(r).tag.phase == Phase::forward && view_of(g, g.node(r)))
       if (const NodeId through = backward_reader_through_views(g, readers, g.node(r).outputs[0]);
           through >= 0)
@@ -67,10 +66,9 @@ NodeId backward_reader_through_views(const Graph& g, const std::vector<std::vect
 
 }  // namespace
 
-std::vector<NodeId> backward_readers(const Graph& g, const std::vector<std::vector<NodeId>>& readers,
-                                     ValueId v) {
+std::vector<NodeId> backward_readers(const Graph& g, const Readers& readers, ValueId v) {
   std::vector<NodeId> result;
-  for (NodeId r : readers[static_cast<std::size_t>(v)])
+  for (NodeId r : readers[v])
     if (g.node(r).tag.phase == Phase::backward) result.push_back(r);
   return result;
 }
@@ -79,7 +77,7 @@ Graph with_backward_views(const Graph& g) {
   GraphEdit edit(g);
   const auto readers = g.readers();
   std::map<ValueId, ValueId> again;
-  for (NodeId n = 0; n < static_cast<NodeId>(g.nodes().size()); ++n) {
+  for (const NodeId n : g.nodes().ids()) {
     const Node& node = g.node(n);
     if (node.tag.phase != Phase::forward || !view_of(g, node)) continue;
     const ValueId v = node.outputs[0];

@@ -24,7 +24,6 @@ std::vector<ValueId> select_activations(const Graph& graph, const Selection& sel
                                         const Graph* before_recomputes = nullptr);
 
 /// Returns the readers of `v` that belong to backward. `readers` is Graph::readers().
-std::vector<NodeId> backward_readers(const Graph& graph, const std::vector<std::vector<NodeId>>& readers,
-                                     ValueId v);
+std::vector<NodeId> backward_readers(const Graph& graph, const Readers& readers, ValueId v);
 
 }  // namespace tandem::engine

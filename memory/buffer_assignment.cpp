@@ -13,8 +13,6 @@
 namespace tandem::engine {
 namespace {
 
-std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 class BufferAssigner {
  public:
   BufferAssigner(const Graph& graph, std::span<const NodeId> order)
@@ -25,14 +23,14 @@ class BufferAssigner {
     buffers_.location.resize(graph.values().size());
     for (const State& s : graph.states())
       buffers_.blocks.push_back({s.path, s.stage, Arena::state, s.type.bytes()});
-    for (std::size_t i = 0; i < order.size(); ++i) position_[at(order[i])] = static_cast<int>(i);
-    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+    for (std::size_t i = 0; i < order.size(); ++i) position_[order[i]] = static_cast<int>(i);
+    for (const NodeId n : graph.nodes().ids()) {
       const Node& node = g_.node(n);
-      for (ValueId v : node.outputs) root_[at(v)] = v;
+      for (ValueId v : node.outputs) root_[v] = v;
       if (const auto view = view_of(g_, node))
-        root_[at(node.outputs[0])] = root_[at(*view)];
+        root_[node.outputs[0]] = root_[*view];
       else
-        for (ValueId v : node.inputs) uses_[at(root_[at(v)])].push_back(n);
+        for (ValueId v : node.inputs) uses_[root_[v]].push_back(n);
     }
     place_assigned();
     place_joined();
@@ -42,26 +40,22 @@ class BufferAssigner {
   BufferAssignment take() { return std::move(buffers_); }
 
  private:
-  ValueId root(ValueId v) const { return root_[at(v)]; }
-  Location& location(ValueId v) { return buffers_.location[at(v)]; }
-  const Node* maker(ValueId v) const {
-    return g_.value(v).producer < 0 ? nullptr : &g_.node(g_.value(v).producer);
-  }
+  ValueId root(ValueId v) const { return root_[v]; }
+  Location& location(ValueId v) { return buffers_.location[v]; }
+  const Node* maker(ValueId v) const { return g_.value(v).producer < 0 ? nullptr : &g_.producer(v); }
   bool is_read(ValueId v) const { return maker(v) && as<ReadOp>(*maker(v)); }
-  bool is_free(ValueId v) const {
-    return root(v) == v && maker(v) && !is_read(v) && !buffers_.location[at(v)];
-  }
+  bool is_free(ValueId v) const { return root(v) == v && maker(v) && !is_read(v) && !buffers_.location[v]; }
 
   // assign(state, v): v is made in the state's memory, unless it must lie elsewhere.
   void place_assigned() {
-    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+    for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       const auto* assign = as<AssignOp>(node);
       if (!assign) continue;
       const ValueId v = node.inputs[0];
       if (!is_free(v) || maker(v)->tag.lag != node.tag.lag || maker(v)->tag.stage != node.tag.stage) continue;
       if (maker(v)->op->joins_operands()) continue;  // it lies next to the others of its group
-      location(v) = {static_cast<BlockId>(assign->state), 0, 1};
+      location(v) = {block_of(assign->state), 0, 1};
       buffers_.assigned_in_place.insert(n);
     }
   }
@@ -70,7 +64,7 @@ class BufferAssigner {
   void place_joined() {
     for (const Node& node : g_.nodes()) {
       if (!node.op->joins_operands()) continue;
-      const auto block = static_cast<BlockId>(buffers_.blocks.size());
+      const auto block = buffers_.blocks.next_id();
       buffers_.blocks.push_back({fmt::format("{} group", node.tag.path), node.tag.stage, Arena::work, 0});
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueId v = root(node.inputs[i]);
@@ -91,9 +85,9 @@ class BufferAssigner {
     if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag ||
         maker(r)->op->lane() != LaneKind::compute)
       return false;
-    return std::all_of(uses_[at(r)].begin(), uses_[at(r)].end(), [&](NodeId use) {
+    return std::all_of(uses_[r].begin(), uses_[r].end(), [&](NodeId use) {
       const Tag& tag = g_.node(use).tag;
-      return use == n || (position_[at(use)] < position_[at(n)] && tag.lag == node.tag.lag &&
+      return use == n || (position_[use] < position_[n] && tag.lag == node.tag.lag &&
                           tag.lane == node.tag.lane && g_.node(use).op->lane() == node.op->lane());
     });
   }
@@ -118,10 +112,10 @@ class BufferAssigner {
   }
 
   const Graph& g_;
-  std::vector<int> position_;
-  std::vector<ValueId> root_;
-  std::vector<std::vector<NodeId>> uses_;  // by root: the nodes that use it, without views
-  std::set<ValueId> taken_;                // overwritten by an output
+  IdVector<NodeId, int> position_;
+  IdVector<ValueId, ValueId> root_;
+  IdVector<ValueId, std::vector<NodeId>> uses_;  // by root: the nodes that use it, without views
+  std::set<ValueId> taken_;                      // overwritten by an output
   BufferAssignment buffers_;
 };
 
@@ -130,8 +124,8 @@ class BufferAssigner {
 Graph copy_shared_operands(const Graph& graph) {
   const auto readers = graph.readers();
   const auto is_own = [&](const Node& reader, ValueId v) {
-    const Node& maker = graph.node(graph.value(v).producer);
-    return !view_of(graph, maker) && !as<ReadOp>(maker) && readers[at(v)].size() == 1 &&
+    const Node& maker = graph.producer(v);
+    return !view_of(graph, maker) && !as<ReadOp>(maker) && readers[v].size() == 1 &&
            std::ranges::count(reader.inputs, v) == 1;
   };
   GraphRewrite rewrite(graph);

@@ -16,20 +16,20 @@ namespace {
 
 // Decides whether two blocks can share bytes. Positions are for index 0 and count on from unit 0.
 struct Life {
-  std::int64_t begin = 0, end = 0;       // in the list order
-  std::int64_t turn = 0;                 // position of `begin` within its region's cycle
-  std::vector<std::int64_t> free_on;     // per lane: the first position after all uses
-  std::vector<std::int64_t> written_on;  // per lane: the first write, kNever if none
+  std::int64_t begin = 0, end = 0;            // in the list order
+  std::int64_t turn = 0;                      // position of `begin` within its region's cycle
+  IdVector<LaneId, std::int64_t> free_on;     // per lane: the first position after all uses
+  IdVector<LaneId, std::int64_t> written_on;  // per lane: the first write, kNever if none
 };
 
 class LifeTable {
  public:
   explicit LifeTable(const Program& p) : p_(p), order_(p), accesses_(accesses_by_block(p)) {}
 
-  bool used(BlockId b) const { return !accesses_[static_cast<std::size_t>(b)].empty(); }
+  bool used(BlockId b) const { return !accesses_[b].empty(); }
 
   Life of(BlockId b) const {
-    const auto& accesses = accesses_[static_cast<std::size_t>(b)];
+    const auto& accesses = accesses_[b];
     const auto instructions = static_cast<std::int64_t>(p_.instructions.size());
     Life life;
     life.free_on.assign(p_.lanes.size(), 0);
@@ -42,9 +42,9 @@ class LifeTable {
     life.begin = life.end = first->delay * instructions + first->instruction;
     for (const Access& a : accesses) {
       const std::int64_t at = a.delay * instructions + a.instruction;
-      for (LaneId l = 0; l < static_cast<LaneId>(p_.lanes.size()); ++l) {
+      for (const LaneId l : p_.lanes.ids()) {
         const std::int64_t after = order_.first_after(a.instruction, l);
-        auto& free = life.free_on[static_cast<std::size_t>(l)];
+        auto& free = life.free_on[l];
         free = after == HappensBefore::kNever ? after : std::max(free, a.delay * instructions + after);
       }
       // On its home lane a block lives until its last use; for a use elsewhere, until that is awaited.
@@ -54,7 +54,7 @@ class LifeTable {
       else if (awaited != HappensBefore::kNever)
         life.end = std::max(life.end, a.delay * instructions + awaited);
       if (a.write) {
-        auto& written = life.written_on[static_cast<std::size_t>(lane(a))];
+        auto& written = life.written_on[lane(a)];
         written = std::min(written, at);
       }
     }
@@ -67,7 +67,7 @@ class LifeTable {
   LaneId lane(const Access& a) const { return p_.instruction(a.instruction).lane; }
   const Program& p_;
   HappensBefore order_;
-  std::vector<std::vector<Access>> accesses_;
+  IdVector<BlockId, std::vector<Access>> accesses_;
 };
 
 std::int64_t modulo(std::int64_t a, std::int64_t m) { return (a % m + m) % m; }
@@ -102,7 +102,7 @@ struct Placed {
 
 // First fit, largest block first: each takes the lowest offset clear of the blocks it must not overlap.
 std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
-                          std::vector<std::int64_t>& offsets) {
+                          IdVector<BlockId, std::int64_t>& offsets) {
   const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };
   std::stable_sort(region.begin(), region.end(), [&](const auto& x, const auto& y) {
     return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
@@ -118,7 +118,7 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
       if (other.offset >= offset + bytes) break;
       if (other.end > offset && !may_share(life, *other.life, cycle)) offset = other.end;
     }
-    offsets[static_cast<std::size_t>(block)] = offset;
+    offsets[block] = offset;
     extent = std::max(extent, offset + bytes);
     const Placed entry{offset, offset + bytes, &life};
     placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
@@ -131,7 +131,7 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
 void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena arena,
                        std::int64_t& arena_bytes) {
   std::map<int, std::vector<std::pair<BlockId, Life>>> regions;  // by slot count
-  for (BlockId b = 0; b < static_cast<BlockId>(p.blocks.size()); ++b) {
+  for (const BlockId b : p.blocks.ids()) {
     MemoryBlock& block = p.block(b);
     if (block.device != device || block.arena != arena) continue;
     block.offsets.assign(static_cast<std::size_t>(block.slots), 0);
@@ -141,14 +141,13 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
     block.end = life.end;
     regions[block.slots].emplace_back(b, life);
   }
-  std::vector<std::int64_t> offsets(p.blocks.size(), 0);
+  IdVector<BlockId, std::int64_t> offsets(p.blocks.size(), 0);
   for (auto& [slots, region] : regions) {
     const std::int64_t cycle = slots * static_cast<std::int64_t>(p.instructions.size());
     const std::int64_t stride = place_region(region, cycle, p, offsets);
     for (const auto& [b, life] : region)
       for (int k = 0; k < slots; ++k)
-        p.block(b).offsets[static_cast<std::size_t>(k)] =
-            arena_bytes + k * stride + offsets[static_cast<std::size_t>(b)];
+        p.block(b).offsets[static_cast<std::size_t>(k)] = arena_bytes + k * stride + offsets[b];
     arena_bytes += slots * stride;
   }
 }

@@ -18,9 +18,8 @@ constexpr double kFlopsAnElement = 64;
 
 // The tag of the node that computes v again. Lag and lane are those of its first reader in backward, or else
 // of the first such reader of a value that is recomputed from v.
-Tag tag_again(const Graph& g, const std::vector<std::vector<NodeId>>& readers, const std::set<ValueId>& again,
-              ValueId v) {
-  Tag tag = g.node(g.value(v).producer).tag;
+Tag tag_again(const Graph& g, const Readers& readers, const std::set<ValueId>& again, ValueId v) {
+  Tag tag = g.producer(v).tag;
   tag.phase = Phase::backward;
   for (ValueId last = v;;) {
     if (const auto users = backward_readers(g, readers, last); !users.empty()) {
@@ -28,7 +27,7 @@ Tag tag_again(const Graph& g, const std::vector<std::vector<NodeId>>& readers, c
       tag.lane = g.node(users.front()).tag.lane;
       return tag;
     }
-    const auto& next = readers[static_cast<std::size_t>(last)];
+    const auto& next = readers[last];
     last = g.node(*std::find_if(next.begin(), next.end(), [&](NodeId r) {
               return !g.node(r).outputs.empty() && again.contains(g.node(r).outputs[0]);
             })).outputs[0];
@@ -59,14 +58,14 @@ class CheapActivations {
  private:
   // Adds v and the values needed to recompute it, if that costs at most `flops` operations per element.
   bool add_chain(ValueId v, double flops, std::set<ValueId>& chain) const {
-    const Node& node = g_.node(g_.value(v).producer);
+    const Node& node = g_.producer(v);
     flops -= flops_of(node) / static_cast<double>(g_.type(v).elements());
     if (flops < 0) return false;
     chain.insert(v);
     return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) {
       return 2 * g_.type(in).bytes() < g_.type(v).bytes() || kept(in) ||
              (!again_.contains(in) && g_.type(in).elements() == g_.type(v).elements() &&
-              g_.node(g_.value(in).producer).tag.lag == node.tag.lag && add_chain(in, flops, chain));
+              g_.producer(in).tag.lag == node.tag.lag && add_chain(in, flops, chain));
     });
   }
 
@@ -86,7 +85,7 @@ class CheapActivations {
   }
 
   const Graph& g_;
-  const std::vector<std::vector<NodeId>> readers_;
+  const Readers readers_;
   std::set<ValueId> again_;
 };
 
@@ -99,7 +98,7 @@ Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
   std::map<ValueId, ValueId> copies;
   // Inputs precede their readers, so ascending ids visit inputs first.
   for (ValueId v : again) {
-    const Node& node = g.node(g.value(v).producer);
+    const Node& node = g.producer(v);
     if (!copies.contains(v)) {
       std::vector<ValueId> inputs;
       for (ValueId in : node.inputs) inputs.push_back(copies.contains(in) ? copies.at(in) : in);

@@ -11,7 +11,7 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
   const auto readers = g.readers();
   for (ValueId v : values) {
     const auto users = backward_readers(g, readers, v);
-    Tag made = g.node(g.value(v).producer).tag;
+    Tag made = g.producer(v).tag;
     made.channel = -1;  // a channel belongs to the transfer that brought the value
     const ValueId kept = edit.add1(std::make_shared<CopyOutOp>(), {v}, made);
     Tag tag = g.node(users.front()).tag;
@@ -25,7 +25,7 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
 Program with_copy_waits(Program p, int release_distance) {
   const auto kind = [&](InstructionId s) { return p.lane_of(s).kind; };
   const auto device = [&](InstructionId s) { return p.lane_of(s).device; };
-  const auto count = static_cast<InstructionId>(p.instructions.size());
+  const auto count = p.instructions.next_id();
   // Compute instructions of the copy's lag, on the lane that made or will use the value.
   const auto beside = [&](InstructionId c, InstructionId copy) {
     const Instruction &instruction = p.instruction(c), &of = p.instruction(copy);

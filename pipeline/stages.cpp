@@ -72,8 +72,8 @@ Candidates joined(const Candidates& list, const std::function<bool(const Candida
 }
 
 // The stage of each node, −1 for leaves.
-std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>& cuts) {
-  std::vector<int> stage(g.nodes().size(), -1);
+IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::string>& cuts) {
+  IdVector<NodeId, int> stage(g.nodes().size(), -1);
   std::size_t current = 0;
   for (std::size_t n = 0; n < stage.size(); ++n) {
     const Node& node = g.nodes()[n];
@@ -105,10 +105,10 @@ std::vector<int> stages_of_nodes(const Graph& g, const std::vector<std::string>&
 }  // namespace
 
 Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
-  const std::vector<int> stage = stages_of_nodes(graph, cuts);
-  std::vector<int> state_stage(graph.states().size(), -1);
+  const IdVector<NodeId, int> stage = stages_of_nodes(graph, cuts);
+  IdVector<StateId, int> state_stage(graph.states().size(), -1);
   const auto use_state = [&](StateId state, int s) {
-    int& owner = state_stage[static_cast<std::size_t>(state)];
+    int& owner = state_stage[state];
     if (owner >= 0 && owner != s)
       throw Error(fmt::format(
           "impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay "
@@ -118,16 +118,16 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
   };
   GraphEdit edit(graph);
   const auto readers = graph.readers();
-  for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n) {
+  for (const NodeId n : graph.nodes().ids()) {
     const Node& node = graph.node(n);
-    if (stage[static_cast<std::size_t>(n)] >= 0) {
-      edit.tag(n).stage = stage[static_cast<std::size_t>(n)];
+    if (stage[n] >= 0) {
+      edit.tag(n).stage = stage[n];
       if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, edit.tag(n).stage);
       continue;
     }
     std::map<int, ValueId> on;  // one source per stage that uses it; a read has one stage
-    for (NodeId r : readers[static_cast<std::size_t>(node.outputs[0])]) {
-      const int s = stage[static_cast<std::size_t>(r)];
+    for (NodeId r : readers[node.outputs[0]]) {
+      const int s = stage[r];
       if (const auto* read = as<ReadOp>(node)) use_state(read->state, s);
       if (on.empty()) {
         edit.tag(n).stage = s;
@@ -140,8 +140,7 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
       edit.rewire(r, node.outputs[0], on[s]);
     }
   }
-  for (StateId s = 0; s < static_cast<StateId>(state_stage.size()); ++s)
-    edit.state(s).stage = std::max(0, state_stage[static_cast<std::size_t>(s)]);
+  for (const StateId s : state_stage.ids()) edit.state(s).stage = std::max(0, state_stage[s]);
   return edit.finish();
 }
 

@@ -15,23 +15,23 @@ class Timing {
  public:
   Timing(const Graph& graph, const std::vector<StageTiming>& stages)
       : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
-    std::vector<bool> constant(graph.values().size(), false);  // made from constants alone
+    IdVector<ValueId, bool> constant(graph.values().size(), false);  // made from constants alone
     for (const Node& n : g_.nodes()) {
       bool only = true, any_weight = is_weight(n);
       for (ValueId v : n.inputs) {
-        any_weight = any_weight || weights_only_[at(v)];
-        only = only && (weights_only_[at(v)] || constant[at(v)]);
+        any_weight = any_weight || weights_only_[v];
+        only = only && (weights_only_[v] || constant[v]);
       }
       const bool fixed = as<ConstantOp>(n) || (!n.inputs.empty() && only && !any_weight);
       for (ValueId v : n.outputs) {
-        weights_only_[at(v)] = only && any_weight;
-        constant[at(v)] = fixed;
+        weights_only_[v] = only && any_weight;
+        constant[v] = fixed;
       }
     }
   }
 
   Graph run() {
-    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+    for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       set_timing(edit_.tag(n));
       if (node.tag.phase == Phase::backward && !timing(node.tag).backward_shares_read) use_latest(n);
@@ -41,7 +41,6 @@ class Timing {
   }
 
  private:
-  static std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
   const StageTiming& timing(const Tag& tag) const { return stages_.at(static_cast<std::size_t>(tag.stage)); }
   bool is_weight(const Node& n) const {
     const auto* read = as<ReadOp>(n);
@@ -57,13 +56,13 @@ class Timing {
   void use_latest(NodeId n) {
     const std::vector<ValueId> inputs = g_.node(n).inputs;
     for (ValueId v : inputs)
-      if (weights_only_[at(v)] && g_.node(g_.value(v).producer).tag.phase == Phase::forward)
+      if (weights_only_[v] && g_.producer(v).tag.phase == Phase::forward)
         edit_.rewire(n, v, own(v, g_.node(n).tag.stage));
   }
 
   // The user must be on the value's stage, because backward goes from the last stage to the first.
   ValueId own(ValueId v, int stage) {
-    const Node node = g_.node(g_.value(v).producer);
+    const Node node = g_.producer(v);
     if (node.tag.stage != stage)
       throw Error(fmt::format(
           "impossible cut: {} on stage {} is computed from weights alone and used on stage {}, whose "
@@ -84,21 +83,21 @@ class Timing {
 
   void age_forward_reads() {
     const auto readers = g_.readers();
-    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+    for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       const int age = timing(node.tag).forward_age;
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
       const auto& read = static_cast<const ReadOp&>(*node.op);
       Tag tag = edit_.graph().node(n).tag;
       const ValueId aged = edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, tag);
-      for (NodeId r : readers[at(node.outputs[0])]) edit_.rewire(r, node.outputs[0], aged);
+      for (NodeId r : readers[node.outputs[0]]) edit_.rewire(r, node.outputs[0], aged);
     }
   }
 
   const Graph& g_;
   const std::vector<StageTiming>& stages_;
   GraphEdit edit_;
-  std::vector<bool> weights_only_;
+  IdVector<ValueId, bool> weights_only_;
   std::map<ValueId, ValueId> own_;
 };
 

@@ -15,12 +15,12 @@ Graph insert_transfers(const Graph& graph) {
   GraphEdit edit(graph);
   const auto readers = graph.readers();
   std::int64_t channel = graph.next_channel();
-  for (ValueId v = 0; v < static_cast<ValueId>(graph.values().size()); ++v) {
+  for (const ValueId v : graph.values().ids()) {
     const NodeId producer = graph.value(v).producer;
     if (producer < 0) continue;
     const Tag made = graph.node(producer).tag;
     std::map<int, ValueId> arrived;
-    for (NodeId r : readers[static_cast<std::size_t>(v)]) {
+    for (NodeId r : readers[v]) {
       const int to = graph.node(r).tag.stage;
       if (to == made.stage) continue;
       if (as<ReadOp>(graph.node(producer)))

@@ -36,7 +36,7 @@ namespace {
 Graph deliver(TrainingGraph training) {
   Graph& g = training.graph;
   for (const auto& [name, value] : training.results) {
-    Tag tag = g.node(g.value(value).producer).tag;
+    Tag tag = g.producer(value).tag;
     tag.channel = -1;
     tag.path = name;
     g.add(std::make_shared<ResultOp>(name), {value}, tag);

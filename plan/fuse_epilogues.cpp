@@ -42,7 +42,7 @@ class EpilogueFusion {
   }
 
  private:
-  NodeId count() const { return static_cast<NodeId>(g_.nodes().size()); }
+  NodeId count() const { return g_.nodes().next_id(); }
 
   void write(const Fused& f, GraphRewrite& rewrite) const {
     const Node& product = g_.node(f.product);
@@ -78,7 +78,7 @@ class EpilogueFusion {
   // True if the expression makes a state's next value from the last one. It does so in the state's memory; a
   // product would have to leave the old value there until it is read.
   bool updates_state(const Node& expression) const {
-    const auto& readers = readers_[static_cast<std::size_t>(expression.outputs[0])];
+    const auto& readers = readers_[expression.outputs[0]];
     return std::any_of(readers.begin(), readers.end(), [&](NodeId r) {
       const auto* assign = as<AssignOp>(g_.node(r));
       return assign && std::any_of(expression.inputs.begin(), expression.inputs.end(), [&](ValueId v) {
@@ -95,8 +95,8 @@ class EpilogueFusion {
     if (product.op->precision() != Precision::low || product.outputs.size() != 1 || by_node_.contains(p))
       return false;
     const ValueId made = product.outputs[0];
-    return readers_[static_cast<std::size_t>(made)] == std::vector{n} &&
-           same_place(product.tag, expression.tag) && g_.type(made) == g_.type(expression.outputs[0]);
+    return readers_[made] == std::vector{n} && same_place(product.tag, expression.tag) &&
+           g_.type(made) == g_.type(expression.outputs[0]);
   }
 
   std::optional<Fused> join(NodeId p, NodeId n, const PointwiseOp& expression) const {
@@ -134,7 +134,7 @@ class EpilogueFusion {
   }
 
   const Graph& g_;
-  const std::vector<std::vector<NodeId>> readers_;
+  const Readers readers_;
   std::vector<Fused> fused_;
   std::map<NodeId, std::size_t> by_node_;  // index in fused_, by product and by expression
 };

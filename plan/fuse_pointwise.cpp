@@ -27,26 +27,25 @@ class Fusion {
  public:
   explicit Fusion(const Graph& graph)
       : g_(graph), readers_(graph.readers()), expressions_(graph.nodes().size()) {
-    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n)
-      if (const auto* op = reader(n)) expressions_[at(n)] = expression(n, *op);
+    for (const NodeId n : graph.nodes().ids())
+      if (const auto* op = reader(n)) expressions_[n] = expression(n, *op);
   }
 
   // Leaves out the nodes that no other node reads any more.
   Graph rewritten() const {
-    const std::vector<bool> needed = needed_nodes();
+    const IdVector<NodeId, bool> needed = needed_nodes();
     GraphRewrite rewrite(g_);
-    for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes().size()); ++n) {
+    for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
-      if (!needed[at(n)]) continue;
+      if (!needed[n]) continue;
       const std::vector<ValueId> all = inputs_of(n);
-      const OpPtr op = all == node.inputs ? node.op : reader(n)->with(expressions_[at(n)]->expression);
+      const OpPtr op = all == node.inputs ? node.op : reader(n)->with(expressions_[n]->expression);
       rewrite.copy(node, op, rewrite.now(all));
     }
     return rewrite.take();
   }
 
  private:
-  static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
   const TakesExpression* reader(NodeId n) const { return as<TakesExpression>(g_.node(n)); }
   // The op of n if its expression can become a part of another, else null.
   const PointwiseOp* pointwise(NodeId n) const { return n < 0 ? nullptr : as<PointwiseOp>(g_.node(n)); }
@@ -58,20 +57,20 @@ class Fusion {
   // A node's inputs after fusion: its own, and those of its expression.
   std::vector<ValueId> inputs_of(NodeId n) const {
     const Node& node = g_.node(n);
-    if (!expressions_[at(n)]) return node.inputs;
+    if (!expressions_[n]) return node.inputs;
     std::vector<ValueId> all = parts(n).first;
-    all.insert(all.end(), expressions_[at(n)]->inputs.begin(), expressions_[at(n)]->inputs.end());
+    all.insert(all.end(), expressions_[n]->inputs.begin(), expressions_[n]->inputs.end());
     return all;
   }
 
-  std::vector<bool> needed_nodes() const {
-    std::vector<bool> needed(g_.nodes().size(), true);
-    std::vector<int> uses(g_.values().size());
-    for (auto n = static_cast<NodeId>(g_.nodes().size()); n-- > 0;) {
-      const ValueId made = pointwise(n) ? g_.node(n).outputs[0] : -1;
-      needed[at(n)] = made < 0 || uses[at(made)] > 0 || readers_[at(made)].empty();
-      if (!needed[at(n)]) continue;
-      for (ValueId v : inputs_of(n)) ++uses[at(v)];
+  IdVector<NodeId, bool> needed_nodes() const {
+    IdVector<NodeId, bool> needed(g_.nodes().size(), true);
+    IdVector<ValueId, int> uses(g_.values().size());
+    for (auto n = g_.nodes().next_id(); n-- > 0;) {
+      const ValueId made = pointwise(n) ? g_.node(n).outputs[0] : ValueId();
+      needed[n] = made < 0 || uses[made] > 0 || readers_[made].empty();
+      if (!needed[n]) continue;
+      for (ValueId v : inputs_of(n)) ++uses[v];
     }
     return needed;
   }
@@ -106,7 +105,7 @@ class Fusion {
 
   bool may_move(NodeId p, NodeId n) const {
     const ValueId made = g_.node(p).outputs[0];
-    return readers_[at(made)].size() == 1 && same_place(g_.node(p).tag, g_.node(n).tag) && same_size(p, n) &&
+    return readers_[made].size() == 1 && same_place(g_.node(p).tag, g_.node(n).tag) && same_size(p, n) &&
            (adjacent(p, n) || kept_alive(p, n) <= 1);
   }
 
@@ -130,8 +129,8 @@ class Fusion {
   // The number of large tensors that must live longer if p moves to n.
   int kept_alive(NodeId p, NodeId n) const {
     int count = 0;
-    for (ValueId v : large(expressions_[at(p)]->inputs, p)) {
-      const auto& all = readers_[at(v)];
+    for (ValueId v : large(expressions_[p]->inputs, p)) {
+      const auto& all = readers_[v];
       const bool lasts = producer(v) < 0 || g_.node(producer(v)).inputs.empty();  // state, the host's data
       count += !lasts && std::none_of(all.begin(), all.end(), [&](NodeId r) { return r >= n; });
     }
@@ -188,7 +187,7 @@ class Fusion {
 
   bool all_would_copy(NodeId p) const {
     const ValueId made = g_.node(p).outputs[0];
-    const auto& all = readers_[at(made)];
+    const auto& all = readers_[made];
     return std::all_of(all.begin(), all.end(), [&](NodeId r) {
       if (!reader(r)) return false;
       const auto [own, e] = parts(r);
@@ -200,15 +199,15 @@ class Fusion {
   }
 
   bool may_copy(NodeId p, NodeId n) const {
-    if (!pointwise(p) || !expressions_[at(p)] || !same_size(p, n)) return false;  // or not visited yet
+    if (!pointwise(p) || !expressions_[p] || !same_size(p, n)) return false;  // or not visited yet
     const Tag &a = g_.node(p).tag, &b = g_.node(n).tag;
     return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.microbatch == b.microbatch &&
-           is_cheap(expressions_[at(p)]->expression);
+           is_cheap(expressions_[p]->expression);
   }
 
   // `outer`, whose value has type `output`, with p's expression in the place of its input i.
   std::optional<Expression> join(const Expression& outer, std::size_t i, NodeId p, DType output) const {
-    const Expression& inner = *expressions_[at(p)];
+    const Expression& inner = *expressions_[p];
     const DType made = pointwise(p)->dtype;
     Expression result;
     for (const Expression* e : {&inner, &outer})
@@ -242,9 +241,9 @@ class Fusion {
   }
 
   const Graph& g_;
-  const std::vector<std::vector<NodeId>> readers_;
-  std::vector<std::optional<Expression>> expressions_;  // by node, if it takes one
-  std::set<NodeId> absorbed_;                           // nodes that became a part of their only reader
+  const Readers readers_;
+  IdVector<NodeId, std::optional<Expression>> expressions_;  // by node, if it takes one
+  std::set<NodeId> absorbed_;                                // nodes that became a part of their only reader
 };
 
 }  // namespace

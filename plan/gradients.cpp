@@ -31,7 +31,7 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   Trace trace(g);
   for (auto& [name, value] : results) {
     if (!is_floating(g.type(value).dtype)) continue;
-    Tag tag = g.node(g.value(value).producer).tag;
+    Tag tag = g.producer(value).tag;
     tag.path = "gradient_scale";
     trace.set_tag(tag);
     value = trace.value(scale(trace.tensor(value), factor));
@@ -152,7 +152,7 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
     result.grads[state] = unrolled.sum(grad, tag);
   }
   for (const auto& [name, value] : results) {
-    Tag tag = d.graph.node(d.graph.value(value).producer).tag;
+    Tag tag = d.graph.producer(value).tag;
     tag.path = name;
     result.results[name] = unrolled.sum(value, tag);
   }

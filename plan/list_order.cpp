@@ -64,11 +64,11 @@ class Ordering {
   }
 
   std::vector<NodeId> run() {
-    std::vector<int> missing(g_.nodes().size(), 0);
-    std::vector<std::vector<NodeId>> next(g_.nodes().size());
+    IdVector<NodeId, int> missing(g_.nodes().size(), 0);
+    IdVector<NodeId, std::vector<NodeId>> next(g_.nodes().size());
     const auto edge = [&](NodeId from, NodeId to) {
-      next[at(from)].push_back(to);
-      ++missing[at(to)];
+      next[from].push_back(to);
+      ++missing[to];
     };
     for (NodeId n = 0; n < count(); ++n)
       for (ValueId v : g_.node(n).inputs) {
@@ -88,24 +88,23 @@ class Ordering {
     }
     std::priority_queue<Place, std::vector<Place>, std::greater<>> ready;
     for (NodeId n = 0; n < count(); ++n)
-      if (missing[at(n)] == 0) ready.push(place(n));
+      if (missing[n] == 0) ready.push(place(n));
     std::vector<NodeId> order;
     while (!ready.empty()) {
       const NodeId n = ready.top().node;
       ready.pop();
       order.push_back(n);
-      for (NodeId to : next[at(n)])
-        if (--missing[at(to)] == 0) ready.push(place(to));
+      for (NodeId to : next[n])
+        if (--missing[to] == 0) ready.push(place(to));
     }
     if (order.size() != g_.nodes().size()) refuse_cycle(missing);
     return order;
   }
 
  private:
-  static std::size_t at(NodeId n) { return static_cast<std::size_t>(n); }
-  Place& place(NodeId n) { return places_[at(n)]; }
-  const Place& place(NodeId n) const { return places_[at(n)]; }
-  NodeId count() const { return static_cast<NodeId>(g_.nodes().size()); }
+  Place& place(NodeId n) { return places_[n]; }
+  const Place& place(NodeId n) const { return places_[n]; }
+  NodeId count() const { return g_.nodes().next_id(); }
 
   std::size_t task_of(const Tag& tag) const {
     const int microbatch = tag.phase == Phase::update ? 0 : tag.microbatch;
@@ -128,10 +127,10 @@ class Ordering {
     return ends;
   }
 
-  [[noreturn]] void refuse_cycle(const std::vector<int>& missing) const {
+  [[noreturn]] void refuse_cycle(const IdVector<NodeId, int>& missing) const {
     std::vector<std::string> stuck;
     for (NodeId n = 0; n < count() && stuck.size() < 8; ++n)
-      if (missing[at(n)] > 0)
+      if (missing[n] > 0)
         stuck.push_back(fmt::format("{} {} (stage {})", g_.node(n).tag.path, g_.node(n).op->label(),
                                     g_.node(n).tag.stage));
     throw Error(fmt::format(
@@ -159,7 +158,7 @@ class Ordering {
       const auto* read = as<ReadOp>(n);
       if (!read || !updates.contains(read->state)) continue;
       const NodeId update = updates.at(read->state);
-      for (NodeId r : readers_[at(n.outputs[0])])
+      for (NodeId r : readers_[n.outputs[0]])
         if (r != update && g_.node(r).tag.phase != Phase::update &&
             g_.node(r).tag.lag == g_.node(update).tag.lag)
           uses.emplace_back(r, update);
@@ -173,7 +172,7 @@ class Ordering {
     const Node& node = g_.node(n);
     if (node.tag.phase != Phase::backward || node.op->lane() != LaneKind::compute || node.outputs.size() != 1)
       return;
-    const auto& all = readers_[at(node.outputs[0])];
+    const auto& all = readers_[node.outputs[0]];
     const bool only_updates =
         std::all_of(all.begin(), all.end(), [&](NodeId r) { return g_.node(r).tag.phase == Phase::update; });
     std::int64_t needs = 0;
@@ -201,7 +200,7 @@ class Ordering {
   void advance_source(NodeId n) {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
-      for (NodeId r : readers_[at(v)]) place(n) = std::min(place(n), before(place(r), n));
+      for (NodeId r : readers_[v]) place(n) = std::min(place(n), before(place(r), n));
   }
 
   void refine(NodeId n) {
@@ -215,7 +214,7 @@ class Ordering {
       case LaneKind::copy_in: {
         Place first = place(n);
         for (ValueId v : g_.node(n).outputs)
-          for (NodeId r : readers_[at(v)])
+          for (NodeId r : readers_[v])
             if (first == place(n) || place(r) < first) first = place(r);
         place(n) = {first.task, first.anchor - kCopiedInAhead, Side::collect, n};
         break;
@@ -225,9 +224,9 @@ class Ordering {
   }
 
   const Graph& g_;
-  std::vector<std::vector<NodeId>> readers_;
+  Readers readers_;
   std::map<std::tuple<Phase, int, int>, std::size_t> task_;
-  std::vector<Place> places_;
+  IdVector<NodeId, Place> places_;
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ Tensor current(Trace& trace, const LossScale& scale) {
 }  // namespace
 
 ValueId scale_loss(Graph& forward, ValueId loss, const LossScale& scale) {
-  const Tag at = forward.node(forward.value(loss).producer).tag;
+  const Tag at = forward.producer(loss).tag;
   for (const std::string_view path : {kLossScale, kFiniteBatches})
     forward.add_state({std::string(path), {DType::f32, forward.type(loss).shape}, false, at.stage});
   Trace trace(forward);

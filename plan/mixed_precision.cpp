@@ -18,25 +18,21 @@ class Mixing {
  public:
   Mixing(const Graph& forward, DType low) : g_(forward), low_(low), rewrite_(forward) {
     find_full();
-    for (NodeId n = 0; n < static_cast<NodeId>(forward.nodes().size()); ++n)
-      add(forward.node(n), full_[at(n)]);
+    for (const NodeId n : forward.nodes().ids()) add(forward.node(n), full_[n]);
   }
   Graph take() { return rewrite_.take(); }
 
  private:
-  static std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-
   // Finds the nodes computed in full, and the expressions that only these read, as in a loss before its mean.
   void find_full() {
     const auto readers = g_.readers();
     full_.assign(g_.nodes().size(), false);
-    for (auto n = static_cast<NodeId>(g_.nodes().size()); n-- > 0;) {
+    for (auto n = g_.nodes().next_id(); n-- > 0;) {
       const Node& node = g_.node(n);
-      full_[at(n)] = node.op->precision() == Precision::full;
+      full_[n] = node.op->precision() == Precision::full;
       if (!as<PointwiseOp>(node)) continue;
-      const auto& all = readers[at(node.outputs[0])];
-      full_[at(n)] =
-          !all.empty() && std::all_of(all.begin(), all.end(), [&](NodeId r) { return full_[at(r)]; });
+      const auto& all = readers[node.outputs[0]];
+      full_[n] = !all.empty() && std::all_of(all.begin(), all.end(), [&](NodeId r) { return full_[r]; });
     }
   }
 
@@ -90,7 +86,7 @@ class Mixing {
   const Graph& g_;
   const DType low_;
   GraphRewrite rewrite_;
-  std::vector<bool> full_;  // by node
+  IdVector<NodeId, bool> full_;  // by node
   std::map<std::pair<ValueId, DType>, ValueId> casts_;
 };
 

@@ -22,19 +22,18 @@ Graph pool_first(const Graph& graph) {
     const ValueId pooled = pool.inputs[0];
     const NodeId maker = graph.value(pooled).producer;
     if (maker < 0 || !is_relu(*graph.node(maker).op)) return nullptr;
-    const bool alone = readers[static_cast<std::size_t>(pooled)].size() == 1 &&
+    const bool alone = readers[pooled].size() == 1 &&
                        graph.type(pooled).dtype == graph.type(graph.node(maker).inputs[0]).dtype;
     return alone ? &graph.node(maker) : nullptr;
   };
-  std::vector<bool> moved(graph.nodes().size(), false);
+  IdVector<NodeId, bool> moved(graph.nodes().size(), false);
   for (const Node& n : graph.nodes())
-    if (const Node* relu = relu_before(n))
-      moved[static_cast<std::size_t>(relu - graph.nodes().data())] = true;
+    if (const Node* relu = relu_before(n)) moved[relu - graph.nodes().data()] = true;
 
   GraphRewrite rewrite(graph);
   Graph& result = rewrite.graph();
-  for (std::size_t n = 0; n < graph.nodes().size(); ++n) {
-    const Node& node = graph.nodes()[n];
+  for (const NodeId n : graph.nodes().ids()) {
+    const Node& node = graph.node(n);
     if (moved[n]) {
       rewrite.replace(node.outputs[0], rewrite.now(node.inputs[0]));
       continue;

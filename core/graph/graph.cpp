@@ -33,10 +33,10 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
     throw Error(
         fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->label(), shapes, e.what()));
   }
-  const auto id = static_cast<NodeId>(nodes_.size());
+  const auto id = nodes_.next_id();
   Node node{std::move(op), std::move(inputs), {}, std::move(tag)};
   for (auto& type : out) {
-    node.outputs.push_back(static_cast<ValueId>(values_.size()));
+    node.outputs.push_back(values_.next_id());
     values_.push_back({std::move(type), id});
   }
   nodes_.push_back(std::move(node));
@@ -46,12 +46,12 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
 StateId Graph::add_state(State state) {
   if (find_state(state.path) >= 0) throw Error(fmt::format("state '{}' exists already", state.path));
   states_.push_back(std::move(state));
-  return static_cast<StateId>(states_.size()) - 1;
+  return states_.next_id() - 1;
 }
 
 ValueId Graph::add_value(TensorType type) {
   values_.push_back({std::move(type), -1});
-  return static_cast<ValueId>(values_.size()) - 1;
+  return values_.next_id() - 1;
 }
 
 Types Graph::types(std::span<const ValueId> ids) const {
@@ -63,7 +63,7 @@ Types Graph::types(std::span<const ValueId> ids) const {
 StateId Graph::find_state(const std::string& path) const {
   const auto found =
       std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.path == path; });
-  return found == states_.end() ? -1 : static_cast<StateId>(found - states_.begin());
+  return found == states_.end() ? StateId() : StateId(found - states_.begin());
 }
 
 bool same_place(const Tag& a, const Tag& b) {
@@ -82,11 +82,11 @@ std::int64_t Graph::next_channel() const {
   return next;
 }
 
-std::vector<std::vector<NodeId>> Graph::readers() const {
-  std::vector<std::vector<NodeId>> result(values_.size());
-  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id)
+Readers Graph::readers() const {
+  Readers result(values_.size());
+  for (const NodeId id : nodes_.ids())
     for (ValueId v : node(id).inputs)
-      if (auto& r = result[static_cast<std::size_t>(v)]; r.empty() || r.back() != id) r.push_back(id);
+      if (auto& r = result[v]; r.empty() || r.back() != id) r.push_back(id);
   return result;
 }
 
@@ -97,41 +97,38 @@ std::optional<ValueId> view_of(const Graph& graph, const Node& node) {
 }
 
 void verify(const Graph& graph) {
-  const auto values = static_cast<ValueId>(graph.values().size());
-  std::vector<bool> made;  // values without a producer are arguments
+  IdVector<ValueId, bool> made;  // values without a producer are arguments
   for (const Value& v : graph.values()) made.push_back(v.producer < 0);
-  std::vector<bool> assigned(graph.states().size(), false);
-  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+  IdVector<StateId, bool> assigned(graph.states().size(), false);
+  for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);
     const auto where = [&] {
       return fmt::format("node {} ({} at '{}')", id, node.op->name(), node.tag.path);
     };
     for (ValueId v : node.inputs)
-      if (v < 0 || v >= values || !made[static_cast<std::size_t>(v)])
+      if (!made.contains(v) || !made[v])
         throw Error(fmt::format("{} reads value {} before it is made", where(), v));
     for (ValueId v : node.outputs) {
-      if (v < 0 || v >= values || made[static_cast<std::size_t>(v)] || graph.value(v).producer != id)
+      if (!made.contains(v) || made[v] || graph.value(v).producer != id)
         throw Error(fmt::format("{} is not the one producer of value {}", where(), v));
-      made[static_cast<std::size_t>(v)] = true;
+      made[v] = true;
     }
     if (node.op->infer(graph.types(node.inputs)) != graph.types(node.outputs))
       throw Error(fmt::format("{}: output types are not what infer gives", where()));
     if (const auto* assign = as<AssignOp>(node)) {
-      const auto state = static_cast<std::size_t>(assign->state);
-      if (state >= assigned.size())
+      const StateId state = assign->state;
+      if (!assigned.contains(state))
         throw Error(fmt::format("{} assigns to unknown state {}", where(), state));
       if (assigned[state])
-        throw Error(fmt::format("{}: state '{}' is assigned twice in a batch", where(),
-                                graph.state(assign->state).path));
+        throw Error(
+            fmt::format("{}: state '{}' is assigned twice in a batch", where(), graph.state(state).path));
       assigned[state] = true;
-      if (graph.type(node.inputs[0]) != graph.state(assign->state).type)
-        throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(),
-                                graph.state(assign->state).path, to_string(graph.state(assign->state).type),
-                                to_string(graph.type(node.inputs[0]))));
+      if (graph.type(node.inputs[0]) != graph.state(state).type)
+        throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(), graph.state(state).path,
+                                to_string(graph.state(state).type), to_string(graph.type(node.inputs[0]))));
     }
     if (const auto* read = as<ReadOp>(node))
-      if (static_cast<std::size_t>(read->state) >= graph.states().size() ||
-          graph.state(read->state).type != read->type)
+      if (!graph.states().contains(read->state) || graph.state(read->state).type != read->type)
         throw Error(
             fmt::format("{} reads state {}, which does not exist or has another type", where(), read->state));
   }
@@ -139,7 +136,7 @@ void verify(const Graph& graph) {
 
 std::string to_string(const Graph& graph) {
   std::string text;
-  for (NodeId id = 0; id < static_cast<NodeId>(graph.nodes().size()); ++id) {
+  for (const NodeId id : graph.nodes().ids()) {
     const Node& n = graph.node(id);
     std::string types;
     for (ValueId v : n.outputs) types += (types.empty() ? "" : ", ") + to_string(graph.type(v));

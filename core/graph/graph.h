@@ -7,14 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include <tandem/core/base/id.h>
 #include <tandem/core/base/types.h>
 #include <tandem/core/graph/op.h>
 
 namespace tandem::engine {
 
-using ValueId = std::int32_t;
-using NodeId = std::int32_t;
-using StateId = std::int32_t;
+using ValueId = Id<struct Value>;
+using NodeId = Id<struct Node>;
+using StateId = Id<struct State>;
 
 enum class Phase : std::uint8_t { forward, backward, update, barrier };
 std::string_view name_of(Phase phase);
@@ -65,6 +66,9 @@ struct State {
   int stage = 0;
 };
 
+/// For each value, the nodes that read it, ascending.
+using Readers = IdVector<ValueId, std::vector<NodeId>>;
+
 /// Everything a training step does, as nodes: arithmetic, reads and assigns of state, inputs,
 /// results, collectives, transfers and copies alike. A plain value; passes take one and return one.
 class Graph {
@@ -75,28 +79,29 @@ class Graph {
   /// Adds a value that no node makes: an argument of a graph that is evaluated by hand.
   ValueId add_value(TensorType type);
 
-  const std::vector<Node>& nodes() const { return nodes_; }
-  const std::vector<Value>& values() const { return values_; }
-  const std::vector<State>& states() const { return states_; }
-  const Node& node(NodeId id) const { return nodes_[static_cast<std::size_t>(id)]; }
-  const Value& value(ValueId id) const { return values_[static_cast<std::size_t>(id)]; }
+  const IdVector<NodeId, Node>& nodes() const { return nodes_; }
+  const IdVector<ValueId, Value>& values() const { return values_; }
+  const IdVector<StateId, State>& states() const { return states_; }
+  const Node& node(NodeId id) const { return nodes_[id]; }
+  /// The node that makes a value; there must be one.
+  const Node& producer(ValueId id) const { return node(value(id).producer); }
+  const Value& value(ValueId id) const { return values_[id]; }
   const TensorType& type(ValueId id) const { return value(id).type; }
   Types types(std::span<const ValueId> ids) const;
-  Tag& tag(NodeId id) { return nodes_[static_cast<std::size_t>(id)].tag; }
-  State& state(StateId id) { return states_[static_cast<std::size_t>(id)]; }
-  const State& state(StateId id) const { return states_[static_cast<std::size_t>(id)]; }
+  Tag& tag(NodeId id) { return nodes_[id].tag; }
+  State& state(StateId id) { return states_[id]; }
+  const State& state(StateId id) const { return states_[id]; }
   /// Returns −1 if no state has that path.
   StateId find_state(const std::string& path) const;
 
   /// Returns the smallest channel above all channels in use.
   std::int64_t next_channel() const;
-  /// Returns, for each value, the nodes that read it, ascending.
-  std::vector<std::vector<NodeId>> readers() const;
+  Readers readers() const;
 
  private:
-  std::vector<Node> nodes_;
-  std::vector<Value> values_;
-  std::vector<State> states_;
+  IdVector<NodeId, Node> nodes_;
+  IdVector<ValueId, Value> values_;
+  IdVector<StateId, State> states_;
 };
 
 /// Returns the node's op as a `T`, or null if it is of another class.

@@ -15,13 +15,13 @@ NodeId GraphEdit::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
 }
 
 void GraphEdit::rewire(NodeId reader, ValueId from, ValueId to) {
-  auto& in = inputs_[static_cast<std::size_t>(reader)];
+  auto& in = inputs_[reader];
   std::replace(in.begin(), in.end(), from, to);
 }
 
 Graph GraphEdit::finish() const {
   GraphRewrite rewrite(graph_);
-  std::vector<char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
+  IdVector<NodeId, char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
 
   // Depth first, without recursion: a graph can be thousands of nodes deep.
   std::vector<std::pair<NodeId, std::size_t>> stack;
@@ -29,7 +29,7 @@ Graph GraphEdit::finish() const {
     stack.emplace_back(root, 0);
     while (!stack.empty()) {
       auto& [n, next] = stack.back();
-      auto& mark = state[static_cast<std::size_t>(n)];
+      auto& mark = state[n];
       if (mark == 2) {
         stack.pop_back();
         continue;
@@ -39,8 +39,8 @@ Graph GraphEdit::finish() const {
       bool descended = false;
       while (next < in.size() && !descended) {
         const NodeId producer = graph_.value(in[next++]).producer;
-        if (producer < 0 || state[static_cast<std::size_t>(producer)] == 2) continue;
-        if (state[static_cast<std::size_t>(producer)] == 1)
+        if (producer < 0 || state[producer] == 2) continue;
+        if (state[producer] == 1)
           throw Error(fmt::format("rewiring made a cycle through '{}'", graph_.node(producer).tag.path));
         stack.emplace_back(producer, 0);
         descended = true;
@@ -51,8 +51,8 @@ Graph GraphEdit::finish() const {
       stack.pop_back();
     }
   };
-  for (NodeId n = 0; n < static_cast<NodeId>(graph_.nodes().size()); ++n)
-    if (state[static_cast<std::size_t>(n)] == 0) write(n);
+  for (const NodeId n : graph_.nodes().ids())
+    if (state[n] == 0) write(n);
   return rewrite.take();
 }
 

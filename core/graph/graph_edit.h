@@ -21,7 +21,7 @@ class GraphEdit {
   ValueId add1(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
     return graph_.node(add(std::move(op), std::move(inputs), std::move(tag))).outputs[0];
   }
-  const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[static_cast<std::size_t>(n)]; }
+  const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[n]; }
   void rewire(NodeId reader, ValueId from, ValueId to);
   Tag& tag(NodeId n) { return graph_.tag(n); }
   State& state(StateId s) { return graph_.state(s); }
@@ -32,7 +32,7 @@ class GraphEdit {
 
  private:
   Graph graph_;
-  std::vector<std::vector<ValueId>> inputs_;
+  IdVector<NodeId, std::vector<ValueId>> inputs_;
 };
 
 }  // namespace tandem::engine

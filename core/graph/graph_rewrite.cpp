@@ -16,7 +16,7 @@ GraphRewrite::GraphRewrite(const Graph& original)
     : original_(original), graph_(with_states_of(original)), now_(original.values().size(), -1) {}
 
 ValueId GraphRewrite::now(ValueId original) {
-  ValueId& value = now_[static_cast<std::size_t>(original)];
+  ValueId& value = now_[original];
   if (value >= 0) return value;
   const NodeId producer = original_.value(original).producer;
   if (producer >= 0)
@@ -31,9 +31,7 @@ std::vector<ValueId> GraphRewrite::now(const std::vector<ValueId>& originals) {
   return values;
 }
 
-void GraphRewrite::replace(ValueId original, ValueId value) {
-  now_[static_cast<std::size_t>(original)] = value;
-}
+void GraphRewrite::replace(ValueId original, ValueId value) { now_[original] = value; }
 
 void GraphRewrite::copy(const Node& node, OpPtr op, std::vector<ValueId> inputs) {
   const Node& added = graph_.node(graph_.add(std::move(op), std::move(inputs), node.tag));

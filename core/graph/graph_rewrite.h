@@ -39,7 +39,7 @@ class GraphRewrite {
  private:
   const Graph& original_;
   Graph graph_;
-  std::vector<ValueId> now_;  // per value of the original; −1: none yet
+  IdVector<ValueId, ValueId> now_;  // per value of the original; −1: none yet
 };
 
 }  // namespace tandem::engine

@@ -43,8 +43,7 @@ std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::st
                                                           std::int64_t models) {
   std::vector<std::map<std::string, Tensor>> result(static_cast<std::size_t>(models));
   for (const auto& [path, all] : stacked) try {
-      for (std::int64_t m = 0; m < models; ++m)
-        result[static_cast<std::size_t>(m)].emplace(path, unstack_state(all, m, models));
+      for (std::int64_t m = 0; m < models; ++m) result[m].emplace(path, unstack_state(all, m, models));
     } catch (const Error& e) {
       throw Error(fmt::format("state '{}': {}", path, e.what()));
     }

@@ -10,10 +10,10 @@
 namespace tandem::engine {
 CpuBackend::CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t spans, double origin)
     : executable_(executable), tracks_(program().lanes.size()), origin_(origin) {
-  std::vector<std::size_t> commands(tracks_.size());  // of a unit
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program().instructions.size()); ++s) {
+  IdVector<LaneId, std::size_t> commands(tracks_.size());  // of a unit
+  for (const InstructionId s : program().instructions.ids()) {
     number_.push_back(++track_of(s).per_unit);
-    commands[static_cast<std::size_t>(program().lane_id(s))] += 1 + program().instruction(s).waits.size();
+    commands[program().lane_id(s)] += 1 + program().instruction(s).waits.size();
   }
   for (std::size_t l = 0; l < tracks_.size(); ++l) {
     if (tracks_[l].per_unit == 0) continue;
@@ -32,9 +32,9 @@ void CpuBackend::begin_run() {
 void CpuBackend::wait(LaneId lane, InstructionId instruction, std::int64_t unit) {
   if (!running_) begin_run();
   const Track& awaited = track_of(instruction);
-  const std::uint64_t count = awaited.before + static_cast<std::uint64_t>(unit) * awaited.per_unit +
-                              number_[static_cast<std::size_t>(instruction)];
-  tracks_[static_cast<std::size_t>(lane)].lane->push_wait(*this, *awaited.lane, count);
+  const std::uint64_t count =
+      awaited.before + static_cast<std::uint64_t>(unit) * awaited.per_unit + number_[instruction];
+  tracks_[lane].lane->push_wait(*this, *awaited.lane, count);
 }
 
 void CpuBackend::issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) {

@@ -51,9 +51,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
     std::atomic<std::int64_t> batch{-1};         // its batch; read between two loads of `instruction`
   };
 
-  Track& track_of(InstructionId instruction) {
-    return tracks_[static_cast<std::size_t>(program().lane_id(instruction))];
-  }
+  Track& track_of(InstructionId instruction) { return tracks_[program().lane_id(instruction)]; }
   void begin_run();
   void execute(InstructionId instruction, std::int64_t unit, std::int64_t batch) override;
   int threads() const override { return program().threads; }
@@ -64,9 +62,9 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   std::exception_ptr explain(InstructionId instruction, std::int64_t batch, std::exception_ptr error) const;
 
   Executable& executable_;
-  std::vector<Track> tracks_;          // per lane
-  std::vector<std::uint64_t> number_;  // per instruction: its number on its lane
-  bool running_ = false;               // anything enqueued since the last flush
+  IdVector<LaneId, Track> tracks_;                 // per lane
+  IdVector<InstructionId, std::uint64_t> number_;  // per instruction: its number on its lane
+  bool running_ = false;                           // anything enqueued since the last flush
   std::atomic<bool> stopped_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;

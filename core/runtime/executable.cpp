@@ -16,7 +16,7 @@ namespace tandem::engine {
 void RankMemory::fit(const Program& program, int device) {
   std::map<std::string, MemoryBlock> states;
   for (const StateBlock& s : program.states) {
-    const MemoryBlock& block = program.blocks.at(static_cast<std::size_t>(s.block));
+    const MemoryBlock& block = program.blocks.at(s.block);
     if (block.device != device) continue;
     states.emplace(s.path, block);
     const auto known = states_.find(s.path);
@@ -53,7 +53,7 @@ std::byte* RankMemory::base(Arena arena) const {
 }
 
 std::span<std::byte> RankMemory::state(const Program& program, const StateBlock& state) const {
-  const MemoryBlock& block = program.blocks.at(static_cast<std::size_t>(state.block));
+  const MemoryBlock& block = program.blocks.at(state.block);
   return {base(Arena::state) + block.offsets.at(0), static_cast<std::size_t>(block.bytes)};
 }
 
@@ -61,8 +61,7 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
                        const KernelTable& kernels)
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.instructions.size()) {
   memory.fit(program_, rank.stage);
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program_.instructions.size()); ++s)
-    prepare(s, kernels);
+  for (const InstructionId s : program_.instructions.ids()) prepare(s, kernels);
   std::set<BlockId> moving;
   for (const Instruction& s : program_.instructions)
     for (MemberId m : s.writes)
@@ -78,19 +77,19 @@ int Executable::threads(LaneId lane) const {
 
 std::byte* Executable::address(const Member& m, std::int64_t index) const {
   const MemoryBlock& b = program_.block(m.block);
-  return memory_.base(b.arena) + b.offsets[static_cast<std::size_t>(b.slot(index))] + m.offset;
+  return memory_.base(b.arena) + b.offsets[b.slot(index)] + m.offset;
 }
 
 void Executable::touch(Prepared& p, const Member& m, std::int64_t index) const {
   const MemoryBlock& b = program_.block(m.block);
-  const std::int64_t end = b.offsets[static_cast<std::size_t>(b.slot(index))] + align_up(m.offset + m.bytes);
+  const std::int64_t end = b.offsets[b.slot(index)] + align_up(m.offset + m.bytes);
   if (b.arena == Arena::work) p.touched_work = std::max(p.touched_work, end);
   if (b.arena == Arena::state) p.touched_state = std::max(p.touched_state, end);
 }
 
 void Executable::prepare(InstructionId s, const KernelTable& kernels) {
   const Instruction& instruction = program_.instruction(s);
-  Prepared& p = prepared_[static_cast<std::size_t>(s)];
+  Prepared& p = prepared_[s];
   if (instruction.op) {
     const TeamSize team(threads(instruction.lane));
     p.kernel = kernels.make({*instruction.op, instruction.inputs, instruction.outputs, instruction.tag,
@@ -129,7 +128,7 @@ void Executable::bind(const Instruction& instruction, Prepared& p) const {
 
 void Executable::execute(InstructionId s, std::int64_t batch) {
   const Instruction& instruction = program_.instruction(s);
-  Prepared& p = prepared_[static_cast<std::size_t>(s)];
+  Prepared& p = prepared_[s];
   if (p.bound != memory_.generation()) bind(instruction, p);
   for (const Moving& m : p.moving) {
     std::byte* const at = address(*m.member, m.member->index(batch));
@@ -171,10 +170,10 @@ void Executable::poison(bool on) {
 void Executable::find_last_uses() {
   const HappensBefore order(program_);
   const auto accesses = accesses_by_block(program_);
-  for (MemberId m = 0; m < static_cast<MemberId>(program_.members.size()); ++m) {
+  for (const MemberId m : program_.members.ids()) {
     const Member& member = program_.member(m);
     if (program_.block(member.block).arena == Arena::state) continue;
-    std::vector<Access> uses = accesses[static_cast<std::size_t>(member.block)];
+    std::vector<Access> uses = accesses[member.block];
     std::erase_if(uses, [&](const Access& a) { return !overlap(program_.member(a.member), member); });
     if (uses.empty()) continue;
     const Access& last = *std::max_element(uses.begin(), uses.end(), earlier);
@@ -182,18 +181,17 @@ void Executable::find_last_uses() {
           return a.instruction == last.instruction ||
                  order.precedes(a.instruction, last.instruction, units_between(a, last));
         }))
-      prepared_[static_cast<std::size_t>(last.instruction)].last_use.push_back(m);
+      prepared_[last.instruction].last_use.push_back(m);
   }
 }
 
 void Executable::settle(std::int64_t batches) {
   for (const BlockId state : moving_states_) {
     const MemoryBlock& block = program_.block(state);
-    const int slot = block.slot(batches);
+    const std::size_t slot = block.slot(batches);
     if (slot == 0) continue;
     std::byte* const base = memory_.base(Arena::state);
-    std::memcpy(base + block.offsets[0], base + block.offsets[static_cast<std::size_t>(slot)],
-                static_cast<std::size_t>(block.bytes));
+    std::memcpy(base + block.offsets[0], base + block.offsets[slot], static_cast<std::size_t>(block.bytes));
   }
 }
 

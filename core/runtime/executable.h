@@ -90,7 +90,7 @@ class Executable {
   RankMemory& memory_;
   std::int64_t first_batch_ = 0;
   bool poison_ = false;
-  std::vector<Prepared> prepared_;
+  IdVector<InstructionId, Prepared> prepared_;
   std::vector<BlockId> moving_states_;  // this device's assigned states with several slots
 };
 

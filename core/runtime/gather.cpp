@@ -39,7 +39,7 @@ void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_
   if (comm.rank() != 0) comm.receive(differs.data(), bytes, 0, channel);
   std::vector<int> ranks;
   for (int r = 0; r < comm.size(); ++r)
-    if (differs[static_cast<std::size_t>(r)]) ranks.push_back(r);
+    if (differs[r]) ranks.push_back(r);
   if (!ranks.empty())
     throw Error(fmt::format(
         "rank {}: the ranks disagree on {}: rank {} has another than rank 0; start all ranks with the same arguments, the "

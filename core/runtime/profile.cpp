@@ -33,11 +33,11 @@ void Profile::measure(const Program& program, const KernelTable& kernels, Host& 
                       const StateDict& state) {
   const std::vector<double> seconds = instruction_seconds(program, kernels, host, state);
   std::map<std::string, std::pair<double, int>> sums;
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+  for (const InstructionId s : program.instructions.ids()) {
     const Instruction& instruction = program.instruction(s);
     if (!is_measured(instruction, program.lane_of(s).kind)) continue;
     auto& [sum, count] = sums[key_of(instruction, program.threads)];
-    sum += seconds[static_cast<std::size_t>(s)];
+    sum += seconds[s];
     ++count;
   }
   for (const auto& [key, of] : sums) seconds_[key] = of.first / of.second;
@@ -67,7 +67,7 @@ void Profile::write(const std::string& file) const {
 }
 
 Program with_costs(Program program, const Profile& profile) {
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+  for (const InstructionId s : program.instructions.ids()) {
     Instruction& instruction = program.instruction(s);
     if (is_measured(instruction, program.lane_of(s).kind))
       instruction.cost.seconds =

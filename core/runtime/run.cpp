@@ -6,7 +6,7 @@ void run(Backend& backend, std::int64_t batches) {
   const Program& program = backend.program();
   const std::int64_t units = program.units(batches);
   for (std::int64_t unit = 0; unit < units && !backend.failed(); ++unit) {
-    for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+    for (const InstructionId s : program.instructions.ids()) {
       const Instruction& instruction = program.instruction(s);
       for (const Wait& w : instruction.waits)
         if (unit >= w.back) backend.wait(instruction.lane, w.instruction, unit - w.back);

@@ -31,9 +31,9 @@ Timeline gathered_timeline(const LocalRanks& ranks, int number, const Program& p
   auto spans = gather(*comm, std::span<const Span>(all.spans), root, kSessionChannel);
   for (int r = 0; r < static_cast<int>(spans.size()); ++r) {
     if (r == root) continue;
-    const Counts& theirs = counts[static_cast<std::size_t>(r)][0];
+    const Counts& theirs = counts[r][0];
     all.dropped += theirs.dropped;
-    for (Span s : spans[static_cast<std::size_t>(r)]) {
+    for (Span s : spans[r]) {
       s.begin += theirs.origin - origin, s.end += theirs.origin - origin;
       all.spans.push_back(s);
     }

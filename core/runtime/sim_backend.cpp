@@ -23,25 +23,24 @@ SimBackend::SimBackend(const Program& program)
       other_ends_(program.instructions.size()),
       beside_(program.lanes.size()) {
   std::map<std::int64_t, std::vector<InstructionId>> ends;
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s)
+  for (const InstructionId s : program.instructions.ids())
     if (const auto channel = program.instruction(s).channel; channel >= 0) ends[channel].push_back(s);
   for (const auto& [channel, instructions] : ends)
     for (InstructionId s : instructions)
       for (InstructionId other : instructions)
-        if (other != s) other_ends_[static_cast<std::size_t>(s)].push_back(other);
-  for (std::size_t a = 0; a < program.lanes.size(); ++a)
-    for (std::size_t b = 0; b < program.lanes.size(); ++b)
-      if (a != b && program.lanes[a].device == program.lanes[b].device)
-        beside_[a].push_back(static_cast<LaneId>(b));
+        if (other != s) other_ends_[s].push_back(other);
+  for (const LaneId a : program.lanes.ids())
+    for (const LaneId b : program.lanes.ids())
+      if (a != b && program.lane(a).device == program.lane(b).device) beside_[a].push_back(b);
 }
 
 void SimBackend::wait(LaneId lane, InstructionId instruction, std::int64_t unit) {
-  clocks_[static_cast<std::size_t>(lane)].queue.push_back({-1 - instruction, unit, -1});
+  clocks_[lane].queue.push_back({-1 - instruction, unit, -1});
 }
 
 void SimBackend::issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) {
   const LaneId lane = program_.instruction(instruction).lane;
-  clocks_[static_cast<std::size_t>(lane)].queue.push_back({instruction, unit, batch});
+  clocks_[lane].queue.push_back({instruction, unit, batch});
 }
 
 // Skips waits that are over. Returns whether the lane is idle and an instruction is at its head.
@@ -50,7 +49,7 @@ bool SimBackend::ready(Clock& clock) {
   for (; clock.next < clock.queue.size(); ++clock.next) {
     const Command& c = clock.queue[clock.next];
     if (c.instruction >= 0) return true;
-    if (ended_[static_cast<std::size_t>(-1 - c.instruction)] <= c.unit) return false;
+    if (ended_[-1 - c.instruction] <= c.unit) return false;
   }
   return false;
 }
@@ -60,10 +59,8 @@ bool SimBackend::start_ready() {
   for (Clock& clock : clocks_) {
     if (!ready(clock)) continue;
     const Command& c = clock.queue[clock.next];
-    const auto& others = other_ends_[static_cast<std::size_t>(c.instruction)];
-    const auto lane_of = [&](InstructionId s) -> Clock& {
-      return clocks_[static_cast<std::size_t>(program_.instruction(s).lane)];
-    };
+    const auto& others = other_ends_[c.instruction];
+    const auto lane_of = [&](InstructionId s) -> Clock& { return clocks_[program_.instruction(s).lane]; };
     const auto start = [&](Clock& end, double seconds) {
       end.running = true;
       end.begin = now_;
@@ -92,14 +89,14 @@ bool SimBackend::start_ready() {
 
 double SimBackend::rate(LaneId lane) const {
   const auto instruction_on = [&](LaneId l) -> const Instruction& {
-    const Clock& c = clocks_[static_cast<std::size_t>(l)];
+    const Clock& c = clocks_[l];
     return program_.instruction(c.queue[c.next].instruction);
   };
   const auto is_compute = [&](LaneId l) { return program_.lane(l).kind == LaneKind::compute; };
   int computing = is_compute(lane) ? 1 : 0;
   double slowed = 1;
-  for (LaneId other : beside_[static_cast<std::size_t>(lane)]) {
-    const Clock& c = clocks_[static_cast<std::size_t>(other)];
+  for (LaneId other : beside_[lane]) {
+    const Clock& c = clocks_[other];
     if (!c.running || c.left <= kRounding * (1 + now_)) continue;
     if (is_compute(other))
       ++computing;
@@ -111,9 +108,9 @@ double SimBackend::rate(LaneId lane) const {
 }
 
 void SimBackend::finish(LaneId lane) {
-  Clock& clock = clocks_[static_cast<std::size_t>(lane)];
+  Clock& clock = clocks_[lane];
   const Command& c = clock.queue[clock.next];
-  ++ended_[static_cast<std::size_t>(c.instruction)];
+  ++ended_[c.instruction];
   if (c.batch >= 0)
     timeline_.spans.push_back(
         {program_.lane(lane).device, lane, c.instruction, c.unit, c.batch, clock.begin, now_});
@@ -122,33 +119,32 @@ void SimBackend::finish(LaneId lane) {
 }
 
 void SimBackend::flush() {
-  std::vector<double> rates(clocks_.size());
+  IdVector<LaneId, double> rates(clocks_.size());
   for (;;) {
     while (start_ready()) {
       // Instructions without work end at once, and can let others start at the same moment.
-      for (std::size_t l = 0; l < clocks_.size(); ++l)
-        if (clocks_[l].running && clocks_[l].left <= 0) finish(static_cast<LaneId>(l));
+      for (const LaneId l : clocks_.ids())
+        if (clocks_[l].running && clocks_[l].left <= 0) finish(l);
     }
-    double instruction = kForever;
-    for (std::size_t l = 0; l < clocks_.size(); ++l) {
+    double until_end = kForever;  // seconds until the next instruction ends
+    for (const LaneId l : clocks_.ids()) {
       if (!clocks_[l].running) continue;
-      rates[l] = rate(static_cast<LaneId>(l));
+      rates[l] = rate(l);
       // The ends of one transfer move together, at the slowest end's rate.
-      for (InstructionId other :
-           other_ends_[static_cast<std::size_t>(clocks_[l].queue[clocks_[l].next].instruction)])
+      for (InstructionId other : other_ends_[clocks_[l].queue[clocks_[l].next].instruction])
         rates[l] = std::min(rates[l], rate(program_.instruction(other).lane));
-      instruction = std::min(instruction, clocks_[l].left / rates[l]);
+      until_end = std::min(until_end, clocks_[l].left / rates[l]);
     }
-    if (instruction == kForever) break;
-    now_ += instruction;
-    for (std::size_t l = 0; l < clocks_.size(); ++l) {
+    if (until_end == kForever) break;
+    now_ += until_end;
+    for (const LaneId l : clocks_.ids()) {
       Clock& c = clocks_[l];
       if (!c.running) continue;
       const double took = c.left / rates[l];
-      c.left = took <= instruction ? 0 : c.left - instruction * rates[l];
+      c.left = took <= until_end ? 0 : c.left - until_end * rates[l];
     }
-    for (std::size_t l = 0; l < clocks_.size(); ++l)
-      if (clocks_[l].running && clocks_[l].left <= kRounding * (1 + now_)) finish(static_cast<LaneId>(l));
+    for (const LaneId l : clocks_.ids())
+      if (clocks_[l].running && clocks_[l].left <= kRounding * (1 + now_)) finish(l);
   }
   for (Clock& c : clocks_) {
     if (c.next < c.queue.size()) throw Error(fmt::format("deadlock in simulation at {} s", now_));

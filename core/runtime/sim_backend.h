@@ -53,10 +53,11 @@ class SimBackend final : public Backend {
   const Program& program_;
   Timeline timeline_;
   double now_ = 0;
-  std::vector<Clock> clocks_;                           // per lane
-  std::vector<std::int64_t> ended_;                     // per instruction: units ended in this run
-  std::vector<std::vector<InstructionId>> other_ends_;  // per instruction: the other ends of its channel
-  std::vector<std::vector<LaneId>> beside_;             // per lane: the other lanes of its device
+  IdVector<LaneId, Clock> clocks_;               // per lane
+  IdVector<InstructionId, std::int64_t> ended_;  // per instruction: units ended in this run
+  IdVector<InstructionId, std::vector<InstructionId>>
+      other_ends_;                                // per instruction: the other ends of its channel
+  IdVector<LaneId, std::vector<LaneId>> beside_;  // per lane: the other lanes of its device
 };
 
 }  // namespace tandem::engine

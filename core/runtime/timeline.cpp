@@ -41,9 +41,9 @@ Timeline empty_timeline(const Program& program) {
   if (program.memory.empty()) return t;  // not placed yet
   std::vector<std::vector<std::int64_t>> live;
   for (int device = 0; device < program.devices; ++device) live.push_back(live_bytes(program, device));
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+  for (const InstructionId s : program.instructions.ids()) {
     const auto device = static_cast<std::size_t>(program.lane_of(s).device);
-    t.live.push_back(program.memory[device].state + live[device][static_cast<std::size_t>(s)]);
+    t.live.push_back(program.memory[device].state + live[device][s]);
     t.planned.push_back(planned_peak(program, program.lane_of(s).device));
   }
   return t;
@@ -63,7 +63,7 @@ std::string to_perfetto(const Timeline& t) {
                       {"name", "thread_name"},
                       {"pid", rank},
                       {"tid", lane},
-                      {"args", {{"name", t.lane_names[static_cast<std::size_t>(lane)]}}}});
+                      {"args", {{"name", t.lane_names[lane]}}}});
     events.push_back({{"ph", "M"},
                       {"name", "thread_sort_index"},
                       {"pid", rank},
@@ -72,7 +72,7 @@ std::string to_perfetto(const Timeline& t) {
   }
   constexpr double kMicroseconds = 1e6;
   for (const Span& s : t.spans) {
-    const auto instruction = static_cast<std::size_t>(s.instruction);
+    const InstructionId instruction = s.instruction;
     events.push_back({{"ph", "X"},
                       {"name", t.instruction_names[instruction]},
                       {"cat", t.categories[instruction]},
@@ -81,7 +81,7 @@ std::string to_perfetto(const Timeline& t) {
                       {"ts", s.begin * kMicroseconds},
                       {"dur", (s.end - s.begin) * kMicroseconds},
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
-    if (instruction < t.live.size())
+    if (t.live.contains(instruction))
       events.push_back({{"ph", "C"},
                         {"name", "bytes"},
                         {"pid", s.rank},
@@ -112,7 +112,7 @@ std::string to_text(const Timeline& t, int columns) {
   std::size_t width = 0;
   for (const auto& name : t.lane_names) width = std::max(width, name.size());
   std::string text;
-  for (LaneId lane = 0; lane < static_cast<LaneId>(t.lane_names.size()); ++lane) {
+  for (const LaneId lane : t.lane_names.ids()) {
     std::string row(static_cast<std::size_t>(columns), '.');
     std::vector<double> longest(static_cast<std::size_t>(columns), 0);
     for (const Span& s : t.spans) {
@@ -123,12 +123,11 @@ std::string to_text(const Timeline& t, int columns) {
         const double covered = std::min(s.end - begin, (c + 1) * cell) - std::max(s.begin - begin, c * cell);
         if (covered <= longest[static_cast<std::size_t>(c)]) continue;
         longest[static_cast<std::size_t>(c)] = covered;
-        row[static_cast<std::size_t>(c)] =
-            symbol(t.categories[static_cast<std::size_t>(s.instruction)], s.batch);
+        row[static_cast<std::size_t>(c)] = symbol(t.categories[s.instruction], s.batch);
       }
     }
     if (row.find_first_not_of('.') != std::string::npos)
-      text += fmt::format("{:<{}}  {}\n", t.lane_names[static_cast<std::size_t>(lane)], width, row);
+      text += fmt::format("{:<{}}  {}\n", t.lane_names[lane], width, row);
   }
   return text;
 }

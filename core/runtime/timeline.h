@@ -24,14 +24,15 @@ struct Span {
 /// A record of what ran when. Measurements (CpuBackend) and predictions (SimBackend) have the same type, so
 /// that subtraction compares them.
 struct Timeline {
-  std::vector<std::string> lane_names;
-  std::vector<std::string> instruction_names;
-  std::vector<std::string> categories;  ///< per instruction: forward, backward, update, collective, …
+  IdVector<LaneId, std::string> lane_names;
+  IdVector<InstructionId, std::string> instruction_names;
+  IdVector<InstructionId, std::string>
+      categories;  ///< per instruction: forward, backward, update, collective, …
   std::vector<Span> spans;
   std::int64_t dropped = 0;  ///< executions that were not measured for lack of room
-  std::vector<std::int64_t>
+  IdVector<InstructionId, std::int64_t>
       live;  ///< per instruction: bytes of state, and of work that is live while it runs
-  std::vector<std::int64_t> planned;  ///< per instruction: its device's `planned_peak`
+  IdVector<InstructionId, std::int64_t> planned;  ///< per instruction: its device's `planned_peak`
 
   /// Returns the seconds from the first begin to the last end.
   double seconds() const;

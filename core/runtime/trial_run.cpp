@@ -75,11 +75,11 @@ std::vector<double> instruction_seconds(const Program& program, const KernelTabl
     stages.push_back(std::make_unique<Stage>(program, s, kernels, host, messages));
     load_state(program, s, stages.back()->memory, state);
   }
-  std::vector<std::array<double, kMeasured>> took(program.instructions.size());
+  IdVector<InstructionId, std::array<double, kMeasured>> took(program.instructions.size());
   constexpr std::int64_t kBatches = kWarmUp + kMeasured;
   for (std::int64_t unit = 0; unit < kBatches + program.max_lag; ++unit) {
     for (auto& stage : stages) stage->next = 0;
-    for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+    for (const InstructionId s : program.instructions.ids()) {
       Stage& stage = *stages[static_cast<std::size_t>(program.lane_of(s).device)];
       const InstructionId own = stage.next++;
       const std::int64_t batch = unit - program.instruction(s).lag;
@@ -87,9 +87,7 @@ std::vector<double> instruction_seconds(const Program& program, const KernelTabl
       const TeamSize team(stage.executable.threads(program.lane_id(s)));
       const double begin = steady_seconds();
       stage.executable.execute(own, batch);
-      if (batch >= kWarmUp)
-        took[static_cast<std::size_t>(s)][static_cast<std::size_t>(batch - kWarmUp)] =
-            steady_seconds() - begin;
+      if (batch >= kWarmUp) took[s][static_cast<std::size_t>(batch - kWarmUp)] = steady_seconds() - begin;
     }
   }
   std::vector<double> result;

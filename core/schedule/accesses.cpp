@@ -2,13 +2,13 @@
 
 namespace tandem::engine {
 
-std::vector<std::vector<Access>> accesses_by_block(const Program& program) {
-  std::vector<std::vector<Access>> result(program.blocks.size());
-  for (InstructionId s = 0; s < static_cast<InstructionId>(program.instructions.size()); ++s) {
+IdVector<BlockId, std::vector<Access>> accesses_by_block(const Program& program) {
+  IdVector<BlockId, std::vector<Access>> result(program.blocks.size());
+  for (const InstructionId s : program.instructions.ids()) {
     const Instruction& instruction = program.instruction(s);
     const auto add = [&](MemberId m, bool write) {
       const Member& member = program.member(m);
-      result[static_cast<std::size_t>(member.block)].push_back({s, m, write, instruction.lag - member.shift});
+      result[member.block].push_back({s, m, write, instruction.lag - member.shift});
     };
     for (MemberId m : instruction.reads) add(m, false);
     for (MemberId m : instruction.writes) add(m, true);

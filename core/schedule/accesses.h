@@ -15,7 +15,7 @@ struct Access {
 };
 
 /// Returns, for each block, all accesses to it in list order.
-std::vector<std::vector<Access>> accesses_by_block(const Program& program);
+IdVector<BlockId, std::vector<Access>> accesses_by_block(const Program& program);
 
 /// Returns whether two members are in one block and share bytes.
 bool overlap(const Member& a, const Member& b);

@@ -13,24 +13,21 @@ struct Edge {
 HappensBefore::HappensBefore(const Program& program)
     : instructions_(static_cast<std::int64_t>(program.instructions.size())), lanes_(program.lanes.size()) {
   const auto n = program.instructions.size();
-  std::vector<std::vector<Edge>> edges(n);
-  std::vector<InstructionId> first_on(lanes_, -1), last_on(lanes_, -1);
-  for (std::size_t s = 0; s < n; ++s) {
-    const Instruction& instruction = program.instructions[s];
-    const auto lane = static_cast<std::size_t>(instruction.lane);
-    const auto id = static_cast<InstructionId>(s);
-    lane_of_.push_back(instruction.lane);
+  IdVector<InstructionId, std::vector<Edge>> edges(n);
+  IdVector<LaneId, InstructionId> first_on(lanes_), last_on(lanes_);
+  for (const InstructionId s : program.instructions.ids()) {
+    const LaneId lane = program.lane_id(s);
+    lane_of_.push_back(lane);
     if (last_on[lane] >= 0)
-      edges[static_cast<std::size_t>(last_on[lane])].push_back({id, 0});
+      edges[last_on[lane]].push_back({s, 0});
     else
-      first_on[lane] = id;
-    last_on[lane] = id;
-    for (const Wait& w : instruction.waits)
-      edges[static_cast<std::size_t>(w.instruction)].push_back({id, w.back * instructions_});
+      first_on[lane] = s;
+    last_on[lane] = s;
+    for (const Wait& w : program.instruction(s).waits)
+      edges[w.instruction].push_back({s, w.back * instructions_});
   }
-  for (std::size_t lane = 0; lane < lanes_; ++lane)
-    if (last_on[lane] >= 0)
-      edges[static_cast<std::size_t>(last_on[lane])].push_back({first_on[lane], instructions_});
+  for (const LaneId lane : program.lanes.ids())
+    if (last_on[lane] >= 0) edges[last_on[lane]].push_back({first_on[lane], instructions_});
 
   // Shortest paths to every lane, by sweeps against the list order: one sweep settles a unit, waits that
   // reach over several units need a few more.
@@ -48,7 +45,7 @@ HappensBefore::HappensBefore(const Program& program)
             changed = true;
           }
         };
-        relax(static_cast<std::size_t>(lane_of_[to]), e.to + e.shift);
+        relax(static_cast<std::size_t>(lane_of_[e.to]), e.to + e.shift);
         for (std::size_t lane = 0; lane < lanes_; ++lane)
           if (next[lane] != kNever) relax(lane, next[lane] + e.shift);
       }

@@ -23,13 +23,13 @@ class HappensBefore {
   /// Returns whether `from` of unit u has ended when `to` of unit u + units starts.
   bool precedes(InstructionId from, InstructionId to, std::int64_t units) const {
     const std::int64_t at = units * instructions_ + to;
-    return first_after(from, lane_of_[static_cast<std::size_t>(to)]) <= at;
+    return first_after(from, lane_of_[to]) <= at;
   }
 
  private:
   std::int64_t instructions_;
   std::size_t lanes_;
-  std::vector<LaneId> lane_of_;
+  IdVector<InstructionId, LaneId> lane_of_;
   std::vector<std::int64_t> first_;
 };
 

@@ -14,8 +14,6 @@
 namespace tandem::engine {
 namespace {
 
-std::size_t at(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 class Lowering {
  public:
   Lowering(const Graph& graph, std::span<const NodeId> order, const BufferAssignment& buffers,
@@ -25,8 +23,7 @@ class Lowering {
         options_(options),
         p_(with_states()),
         members_(graph.values().size(), -1) {
-    for (NodeId n = 0; n < static_cast<NodeId>(graph.nodes().size()); ++n)
-      add_members(n);  // a reader may be listed before its source
+    for (const NodeId n : graph.nodes().ids()) add_members(n);  // a reader may be listed before its source
     for (NodeId n : order)
       if (has_instruction(n)) add_instruction(g_.node(n));
     check_assigned();
@@ -41,26 +38,26 @@ class Lowering {
     p.microbatches = options_.microbatches;
     p.threads = options_.threads;
     p.blocks = buffers_.blocks;
-    for (const State& s : g_.states())
-      p.states.push_back({s.path, s.type, static_cast<BlockId>(p.states.size()), s.trained});
+    for (const StateId s : g_.states().ids())
+      p.states.push_back({g_.state(s).path, g_.state(s).type, block_of(s), g_.state(s).trained});
     return p;
   }
 
   MemberId add_member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes,
                       int shift) {
     p_.members.push_back({name, block, offset, bytes, shift});
-    return static_cast<MemberId>(p_.members.size()) - 1;
+    return p_.members.next_id() - 1;
   }
 
   BlockId add_block(const std::string& name, int device, Arena arena, std::int64_t bytes) {
     p_.blocks.push_back({name, device, arena, bytes});
-    return static_cast<BlockId>(p_.blocks.size()) - 1;
+    return p_.blocks.next_id() - 1;
   }
 
   MemberId read_member(const ReadOp& read) {
     const auto [found, fresh] = reads_.try_emplace({read.state, read.age}, -1);
     if (fresh) {
-      const StateBlock& state = p_.states[at(read.state)];
+      const StateBlock& state = p_.states[read.state];
       found->second = add_member(fmt::format("{}@{}", state.path, read.age), state.block, 0,
                                  state.type.bytes(), 1 - read.age);
     }
@@ -71,10 +68,10 @@ class Lowering {
     const ValueId v = node.outputs[o];
     const std::int64_t bytes = g_.type(v).bytes();
     if (const auto found = buffers_.overwrites.find(v); found != buffers_.overwrites.end()) {
-      const Member source = p_.members[at(members_[at(found->second)])];
+      const Member source = p_.members[members_[found->second]];
       return add_member(name, source.block, source.offset, bytes, source.shift);
     }
-    if (const Location& shared = buffers_.location[at(v)])
+    if (const Location& shared = buffers_.location[v])
       return add_member(name, shared.block, shared.offset, bytes, shared.shift);
     const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
     return add_member(name, add_block(name, node.tag.stage, arena, bytes), 0, bytes, 0);
@@ -83,8 +80,7 @@ class Lowering {
   LaneId lane_of(const Node& node) {
     const LaneKind kind = node.op->lane();
     const int index = kind == LaneKind::compute ? node.tag.lane : node.op->lane_index();
-    const auto [found, fresh] =
-        lanes_.try_emplace({node.tag.stage, kind, index}, static_cast<LaneId>(p_.lanes.size()));
+    const auto [found, fresh] = lanes_.try_emplace({node.tag.stage, kind, index}, p_.lanes.next_id());
     if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
     return found->second;
   }
@@ -96,7 +92,7 @@ class Lowering {
       for (MemberId m : s.writes) written.insert(p_.member(m).block);
     for (const Node& n : g_.nodes())
       if (const auto* assign = as<AssignOp>(n))
-        if (const StateBlock& state = p_.states[at(assign->state)]; !written.contains(state.block))
+        if (const StateBlock& state = p_.states[assign->state]; !written.contains(state.block))
           throw Error(fmt::format("state '{}' is assigned, but no instruction writes it", state.path));
   }
 
@@ -115,12 +111,12 @@ class Lowering {
   void add_members(NodeId n) {
     const Node& node = g_.node(n);
     if (const auto* read = as<ReadOp>(node)) {
-      members_[at(node.outputs[0])] = read_member(*read);
+      members_[node.outputs[0]] = read_member(*read);
     } else if (const auto source = view_of(g_, node)) {
-      members_[at(node.outputs[0])] = members_[at(*source)];
+      members_[node.outputs[0]] = members_[*source];
     } else {
       for (std::size_t o = 0; o < node.outputs.size(); ++o)
-        members_[at(node.outputs[o])] =
+        members_[node.outputs[o]] =
             output_member(node, o, name_of(node) + (node.outputs.size() > 1 ? fmt::format(".{}", o) : ""));
     }
   }
@@ -140,13 +136,13 @@ class Lowering {
     instruction.tag = node.tag;
     instruction.inputs = g_.types(node.inputs);
     instruction.outputs = g_.types(node.outputs);
-    for (ValueId v : node.inputs) instruction.reads.push_back(members_[at(v)]);
+    for (ValueId v : node.inputs) instruction.reads.push_back(members_[v]);
     if (const auto* assign = as<AssignOp>(node)) {  // an explicit copy into the state
-      const StateBlock& state = p_.states[at(assign->state)];
+      const StateBlock& state = p_.states[assign->state];
       instruction.outputs = {state.type};
       instruction.writes.push_back(add_member(state.path + "'", state.block, 0, state.type.bytes(), 1));
     }
-    for (ValueId v : node.outputs) instruction.writes.push_back(members_[at(v)]);
+    for (ValueId v : node.outputs) instruction.writes.push_back(members_[v]);
     instruction.in_place = overlaps_only_as_declared(node, instruction);
     if (const std::int64_t bytes = workspace_of(node, instruction); bytes > 0) {
       const std::string name = instruction.name + " workspace";
@@ -163,9 +159,8 @@ class Lowering {
     bool any = false;
     for (std::size_t o = 0; o < instruction.writes.size(); ++o)
       for (std::size_t i = 0; i < instruction.reads.size(); ++i) {
-        if (p_.members[at(instruction.reads[i])].block != p_.members[at(instruction.writes[o])].block)
-          continue;
-        const Member &r = p_.members[at(instruction.reads[i])], &w = p_.members[at(instruction.writes[o])];
+        if (p_.members[instruction.reads[i]].block != p_.members[instruction.writes[o]].block) continue;
+        const Member &r = p_.members[instruction.reads[i]], &w = p_.members[instruction.writes[o]];
         if (r.offset + r.bytes <= w.offset || w.offset + w.bytes <= r.offset) continue;
         any = true;
         if (std::none_of(aliases.begin(), aliases.end(), [&](const Alias& a) {
@@ -194,7 +189,7 @@ class Lowering {
   const BufferAssignment& buffers_;
   const LowerOptions& options_;
   Program p_;
-  std::vector<MemberId> members_;  // per value
+  IdVector<ValueId, MemberId> members_;  // per value
   std::map<std::pair<StateId, int>, MemberId> reads_;
   std::map<std::tuple<int, LaneKind, int>, LaneId> lanes_;
   std::unordered_map<std::string, std::int64_t> workspaces_;

@@ -29,11 +29,13 @@ struct Location {
   explicit operator bool() const { return block >= 0; }
 };
 
+/// The block of a state: a Program's first blocks are the states', in their order.
+inline BlockId block_of(StateId state) { return std::int32_t{state}; }
+
 /// Which values share blocks (memory/buffer_assignment.h finds them).
 struct BufferAssignment {
-  std::vector<MemoryBlock>
-      blocks;  ///< first one per state, in the order of the states; then those that values share
-  std::vector<Location> location;         ///< per value; empty: it has a block of its own
+  IdVector<BlockId, MemoryBlock> blocks;  ///< the states' blocks, then those that values share
+  IdVector<ValueId, Location> location;   ///< empty: the value has a block of its own
   std::map<ValueId, ValueId> overwrites;  ///< an output -> the value that it overwrites
   std::set<NodeId> assigned_in_place;  ///< assigns without instruction: their value is in the state's memory
 };

@@ -36,23 +36,23 @@ int max_back(const Program& program) {
 Program project(const Program& program, int device) {
   Program result = program;
   result.instructions.clear();
-  std::vector<InstructionId> renumbered;  // where the instruction, or the next one of this device, is now
-  for (std::size_t s = 0; s < program.instructions.size(); ++s) {
-    renumbered.push_back(static_cast<InstructionId>(result.instructions.size()));
-    if (program.lane_of(static_cast<InstructionId>(s)).device != device) continue;
-    result.instructions.push_back(program.instructions[s]);
-    result.instructions.back().origin = static_cast<InstructionId>(s);
+  IdVector<InstructionId, InstructionId>
+      renumbered;  // where the instruction, or the next one of this device, is now
+  for (const InstructionId s : program.instructions.ids()) {
+    renumbered.push_back(result.instructions.next_id());
+    if (program.lane_of(s).device != device) continue;
+    result.instructions.push_back(program.instruction(s));
+    result.instructions.back().origin = s;
   }
   for (Instruction& instruction : result.instructions)
-    for (Wait& w : instruction.waits) w.instruction = renumbered[static_cast<std::size_t>(w.instruction)];
+    for (Wait& w : instruction.waits) w.instruction = renumbered[w.instruction];
 
   const auto before = static_cast<std::int64_t>(program.instructions.size()),
              after = static_cast<std::int64_t>(result.instructions.size());
   for (MemoryBlock& b : result.blocks)
     for (std::int64_t* position : {&b.begin, &b.end})
-      *position = b.device == device && after > 0
-                      ? *position / before * after + renumbered[static_cast<std::size_t>(*position % before)]
-                      : 0;
+      *position =
+          b.device == device && after > 0 ? *position / before * after + renumbered[*position % before] : 0;
   return result;
 }
 
@@ -111,7 +111,7 @@ std::vector<std::int64_t> live_bytes(const Program& program, int device) {
     const std::int64_t rest = length % n;
     const auto add = [&](std::int64_t a, std::int64_t b, std::int64_t bytes) {
       change[static_cast<std::size_t>(a)] += bytes;
-      change[static_cast<std::size_t>(b)] -= bytes;
+      change[b] -= bytes;
     };
     add(0, n, length / n * align_up(block.bytes));
     add(from, std::min(from + rest, n), align_up(block.bytes));

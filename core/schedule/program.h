@@ -9,10 +9,10 @@
 
 namespace tandem::engine {
 
-using InstructionId = std::int32_t;  ///< position in the list order
-using LaneId = std::int32_t;
-using BlockId = std::int32_t;
-using MemberId = std::int32_t;
+using InstructionId = Id<struct Instruction>;  ///< position in the list order
+using LaneId = Id<struct Lane>;
+using BlockId = Id<struct MemoryBlock>;
+using MemberId = Id<struct Member>;
 
 /// An in-order queue of one device: a CUDA stream, a CPU worker, or a simulated clock.
 struct Lane {
@@ -39,7 +39,7 @@ struct MemoryBlock {
   /// counted from unit 0 (they can exceed one unit).
   std::int64_t begin = 0, end = 0;
 
-  int slot(std::int64_t index) const { return static_cast<int>(index % slots); }
+  std::size_t slot(std::int64_t index) const { return static_cast<std::size_t>(index % slots); }
 };
 
 /// A value's place in its block. An instruction that works on batch b touches index max(0, b + shift): shift
@@ -89,7 +89,7 @@ struct Instruction {
   InstructionId origin = -1;  ///< in a projection: the list position in the global Program
 
   /// Returns the member that is the scratch of an instruction with an op, or −1.
-  MemberId workspace() const { return writes.size() > outputs.size() ? writes.back() : -1; }
+  MemberId workspace() const { return writes.size() > outputs.size() ? writes.back() : MemberId(); }
 };
 
 /// Returns the instruction's op as a `T`, or null if it is of another class or missing.
@@ -122,20 +122,20 @@ struct Program {
   int threads = 1;  ///< team size of a compute lane, for which workspaces were sized
   int max_lag = 0;
   double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
-  std::vector<Lane> lanes{};
-  std::vector<MemoryBlock> blocks{};
-  std::vector<Member> members{};
-  std::vector<Instruction> instructions{};
-  std::vector<StateBlock> states{};
+  IdVector<LaneId, Lane> lanes{};
+  IdVector<BlockId, MemoryBlock> blocks{};
+  IdVector<MemberId, Member> members{};
+  IdVector<InstructionId, Instruction> instructions{};
+  IdVector<StateId, StateBlock> states{};
   std::vector<DeviceMemory> memory{};  ///< per device
 
-  Instruction& instruction(InstructionId s) { return instructions[static_cast<std::size_t>(s)]; }
-  const Instruction& instruction(InstructionId s) const { return instructions[static_cast<std::size_t>(s)]; }
-  MemoryBlock& block(BlockId b) { return blocks[static_cast<std::size_t>(b)]; }
-  const MemoryBlock& block(BlockId b) const { return blocks[static_cast<std::size_t>(b)]; }
-  Member& member(MemberId m) { return members[static_cast<std::size_t>(m)]; }
-  const Member& member(MemberId m) const { return members[static_cast<std::size_t>(m)]; }
-  const Lane& lane(LaneId l) const { return lanes[static_cast<std::size_t>(l)]; }
+  Instruction& instruction(InstructionId s) { return instructions[s]; }
+  const Instruction& instruction(InstructionId s) const { return instructions[s]; }
+  MemoryBlock& block(BlockId b) { return blocks[b]; }
+  const MemoryBlock& block(BlockId b) const { return blocks[b]; }
+  Member& member(MemberId m) { return members[m]; }
+  const Member& member(MemberId m) const { return members[m]; }
+  const Lane& lane(LaneId l) const { return lanes[l]; }
   LaneId lane_id(InstructionId s) const { return instruction(s).lane; }
   const Lane& lane_of(InstructionId s) const { return lane(lane_id(s)); }
   int ranks() const { return replicas * devices; }

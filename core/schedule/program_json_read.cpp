@@ -98,7 +98,7 @@ class Reader {
  private:
   void add_state(const std::string& name, const JsonInput& state) {
     state.require_keys({"device", "bytes", "trained", "slots", "offsets"});
-    const auto block = static_cast<BlockId>(p_.blocks.size());
+    const auto block = p_.blocks.next_id();
     p_.blocks.push_back({name, state["device"].integer(0), Arena::state, bytes_of(state["bytes"]),
                          state["slots"].integer(1)});
     StateBlock entry{.path = name, .block = block, .trained = state["trained"].flag(false)};
@@ -110,15 +110,14 @@ class Reader {
   // Learns the instruction's name, and the device of every value that it uses.
   void name_instruction(const JsonInput& instruction) {
     const std::string name = instruction["name"].required().text();
-    if (!instruction_ids_.emplace(name, static_cast<InstructionId>(instruction_ids_.size())).second)
+    if (!instruction_ids_.emplace(name, InstructionId(instruction_ids_.size())).second)
       throw Error(fmt::format("Program: two instructions are called '{}'", name));
     const int lane = instruction["lane"].integer(0);
     if (lane < 0 || static_cast<std::size_t>(lane) >= p_.lanes.size())
       throw Error(fmt::format("Program: instruction '{}' is on lane {}, but there are {}", name, lane,
                               p_.lanes.size()));
     for (const char* list : {"writes", "reads"})
-      for (const std::string& v : instruction[list].texts())
-        devices_.emplace(v, p_.lanes[static_cast<std::size_t>(lane)].device);
+      for (const std::string& v : instruction[list].texts()) devices_.emplace(v, p_.lanes[lane].device);
   }
 
   // Adds the listed blocks that are used, then the listed values, each in the order of the text.
@@ -136,7 +135,7 @@ class Reader {
 
   MemberId member(const std::string& name, BlockId block, std::int64_t offset, std::int64_t bytes,
                   int shift) {
-    const auto [found, fresh] = members_.emplace(name, static_cast<MemberId>(p_.members.size()));
+    const auto [found, fresh] = members_.emplace(name, p_.members.next_id());
     if (fresh) p_.members.push_back({name, block, offset, bytes, shift});
     return found->second;
   }
@@ -155,7 +154,7 @@ class Reader {
 
   // Returns the block of that name, with room for `bytes`.
   BlockId block(const std::string& name, const std::string& value, std::int64_t bytes) {
-    const auto [found, fresh] = blocks_.emplace(name, static_cast<BlockId>(p_.blocks.size()));
+    const auto [found, fresh] = blocks_.emplace(name, p_.blocks.next_id());
     if (fresh) {
       p_.blocks.push_back({name, devices_.at(value), Arena::work, bytes});
       if (const JsonInput* const b = block_section_.find(name)) {

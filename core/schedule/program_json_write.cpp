@@ -49,16 +49,15 @@ class Writer {
                              {"slots", b.slots},
                              {"offsets", b.offsets}};
     }
-    std::vector<bool> holds(p_.blocks.size(), false);
-    for (const Member& m : p_.members) holds[static_cast<std::size_t>(m.block)] = true;
+    IdVector<BlockId, bool> holds(p_.blocks.size(), false);
+    for (const Member& m : p_.members) holds[m.block] = true;
     for (std::size_t i = 0; i < p_.blocks.size(); ++i)
       if (const MemoryBlock& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
         j["blocks"][blocks_[i]] = {
             {"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
     for (std::size_t i = 0; i < p_.members.size(); ++i)
       if (const Member& m = p_.members[i]; block_of(m).arena != Arena::state)
-        j["values"][values_[i]] = {
-            {"bytes", m.bytes}, {"block", blocks_[static_cast<std::size_t>(m.block)]}, {"offset", m.offset}};
+        j["values"][values_[i]] = {{"bytes", m.bytes}, {"block", blocks_[m.block]}, {"offset", m.offset}};
     j["instructions"] = json::array();
     for (std::size_t i = 0; i < p_.instructions.size(); ++i)
       j["instructions"].push_back(instruction(p_.instructions[i], instructions_[i]));
@@ -66,11 +65,11 @@ class Writer {
   }
 
  private:
-  const MemoryBlock& block_of(const Member& m) const { return p_.blocks[static_cast<std::size_t>(m.block)]; }
+  const MemoryBlock& block_of(const Member& m) const { return p_.blocks[m.block]; }
 
   std::string operand(MemberId id) const {
-    const Member& m = p_.members[static_cast<std::size_t>(id)];
-    if (block_of(m).arena != Arena::state) return values_[static_cast<std::size_t>(id)];
+    const Member& m = p_.members[id];
+    if (block_of(m).arena != Arena::state) return values_[id];
     return m.shift == 1 ? block_of(m).name : fmt::format("{}@{}", block_of(m).name, 1 - m.shift);
   }
 
@@ -90,8 +89,7 @@ class Writer {
       j["channel"] =
           std::to_string(channels_.emplace(s.channel, static_cast<int>(channels_.size())).first->second);
     for (const Wait& w : s.waits)
-      j["waits"].push_back(
-          {{"instruction", instructions_[static_cast<std::size_t>(w.instruction)]}, {"back", w.back}});
+      j["waits"].push_back({{"instruction", instructions_[w.instruction]}, {"back", w.back}});
     return j;
   }
 

@@ -11,8 +11,7 @@ VectorClocks::VectorClocks(const Program& projection)
       window_(static_cast<std::size_t>(max_back(p_)) + 1),
       at_end_(window_ * p_.instructions.size() * lanes_, 0),
       known_(lanes_ * lanes_, 0) {
-  for (const Instruction& s : p_.instructions)
-    number_.push_back(++per_unit_[static_cast<std::size_t>(s.lane)]);
+  for (const Instruction& s : p_.instructions) number_.push_back(++per_unit_[s.lane]);
 }
 
 Execution VectorClocks::start(InstructionId instruction, std::int64_t unit) {
@@ -23,9 +22,8 @@ Execution VectorClocks::start(InstructionId instruction, std::int64_t unit) {
     const std::uint32_t* const awaited = at_end_of(w.instruction, unit - w.back);
     for (std::size_t l = 0; l < lanes_; ++l) now[l] = std::max(now[l], awaited[l]);
   }
-  const std::int64_t before = unit * per_unit_[static_cast<std::size_t>(lane)];
-  return {lane, static_cast<std::uint32_t>(before + number_[static_cast<std::size_t>(instruction)]),
-          instruction, unit};
+  const std::int64_t before = unit * per_unit_[lane];
+  return {lane, static_cast<std::uint32_t>(before + number_[instruction]), instruction, unit};
 }
 
 void VectorClocks::finish(const Execution& execution) {

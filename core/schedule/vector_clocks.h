@@ -41,11 +41,11 @@ class VectorClocks {
 
   const Program& p_;
   std::size_t lanes_;
-  std::vector<std::uint32_t> number_;    // of an instruction on its lane, from 1
-  std::vector<std::uint32_t> per_unit_;  // instructions a lane runs in a unit
-  std::size_t window_;                   // units of clocks kept
-  std::vector<std::uint32_t> at_end_;    // [unit mod window][instruction][lane]
-  std::vector<std::uint32_t> known_;     // [lane][lane]
+  IdVector<InstructionId, std::uint32_t> number_;  // of an instruction on its lane, from 1
+  IdVector<LaneId, std::uint32_t> per_unit_;       // instructions a lane runs in a unit
+  std::size_t window_;                             // units of clocks kept
+  std::vector<std::uint32_t> at_end_;              // [unit mod window][instruction][lane]
+  std::vector<std::uint32_t> known_;               // [lane][lane]
 };
 
 }  // namespace tandem::engine

@@ -34,8 +34,8 @@ class MemoryCheck {
         used_(p_.members.size()),
         assigned_(p_.blocks.size()) {
     for (const Instruction& s : p_.instructions) {
-      for (MemberId m : s.reads) used_[at(m)] = true;
-      for (MemberId m : s.writes) used_[at(m)] = assigned_[at(member(m).block)] = true;
+      for (MemberId m : s.reads) used_[m] = true;
+      for (MemberId m : s.writes) used_[m] = assigned_[member(m).block] = true;
     }
     split();
     check_slot_counts();
@@ -44,16 +44,15 @@ class MemoryCheck {
   void run(std::int64_t batches) {
     const std::int64_t units = p_.units(batches);
     for (std::int64_t u = 0; u < units; ++u)
-      for (InstructionId s = 0; s < static_cast<InstructionId>(p_.instructions.size()); ++s)
-        execute(s, u, batches);
+      for (const InstructionId s : p_.instructions.ids()) execute(s, u, batches);
     check_drained(batches);
   }
 
  private:
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-  const Instruction& instruction(InstructionId s) const { return p_.instructions[at(s)]; }
-  const Member& member(MemberId m) const { return p_.members[at(m)]; }
-  const MemoryBlock& block(const Member& m) const { return p_.blocks[at(m.block)]; }
+  const Instruction& instruction(InstructionId s) const { return p_.instruction(s); }
+  const Member& member(MemberId m) const { return p_.member(m); }
+  const MemoryBlock& block(const Member& m) const { return p_.block(m.block); }
   bool is_state(const Member& m) const { return block(m).arena == Arena::state; }
 
   // Returns everything that can cover bytes: the members that instructions use, and all whole states.
@@ -61,9 +60,9 @@ class MemoryCheck {
     std::vector<Member> result;
     for (std::size_t m = 0; m < used_.size(); ++m)
       if (used_[m]) result.push_back(p_.members[m]);
-    for (BlockId b = 0; b < static_cast<BlockId>(p_.blocks.size()); ++b)
-      if (p_.blocks[at(b)].arena == Arena::state && p_.blocks[at(b)].device == device_)
-        result.push_back({p_.blocks[at(b)].name, b, 0, p_.blocks[at(b)].bytes, 0});
+    for (const BlockId b : p_.blocks.ids())
+      if (p_.block(b).arena == Arena::state && p_.block(b).device == device_)
+        result.push_back({p_.block(b).name, b, 0, p_.block(b).bytes, 0});
     return result;
   }
 
@@ -96,7 +95,7 @@ class MemoryCheck {
           const std::size_t a = at(int(block(m).arena));
           BlockId& first = owner[a][at(&s - segments_[a].data())];
           if (first < 0) first = m.block;
-          const MemoryBlock& other = p_.blocks[at(first)];
+          const MemoryBlock& other = p_.blocks[first];
           if (other.slots != block(m).slots)
             throw Error(fmt::format(
                 "race: '{}' ({} slots, used by '{}') and '{}' ({} slots, used by '{}') share bytes; only blocks "
@@ -121,7 +120,7 @@ class MemoryCheck {
     for (; i < cuts.size() && cuts[i] < from + m.bytes; ++i) f(segments[i]);
   }
   std::int64_t address(const Member& m, std::int64_t index) const {
-    return block(m).offsets[at(block(m).slot(index))] + m.offset;
+    return block(m).offsets[block(m).slot(index)] + m.offset;
   }
 
   void execute(InstructionId s, std::int64_t unit, std::int64_t batches) {
@@ -154,7 +153,7 @@ class MemoryCheck {
   void read(const Execution& execution, MemberId m, std::int64_t batch) {
     const Member& mem = member(m);
     const std::int32_t expected = is_state(mem) ? mem.block : m;
-    const std::int64_t index = is_state(mem) && !assigned_[at(mem.block)] ? 0 : mem.index(batch);
+    const std::int64_t index = is_state(mem) && !assigned_[mem.block] ? 0 : mem.index(batch);
     for_each_segment(mem, mem.index(batch), [&](Segment& s) {
       if (s.holder != expected || s.index != index)
         throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(execution),
@@ -190,7 +189,7 @@ class MemoryCheck {
   void check_drained(std::int64_t batches) {
     for (const Member& m : covers()) {
       if (!is_state(m)) continue;
-      const std::int64_t version = assigned_[at(m.block)] ? batches : 0;
+      const std::int64_t version = assigned_[m.block] ? batches : 0;
       for_each_segment(m, version, [&](Segment& s) {
         if (s.holder != m.block || s.index != version)
           throw Error(
@@ -202,13 +201,12 @@ class MemoryCheck {
 
   std::string describe(const Execution& e) const {
     return fmt::format("'{}' (unit {}, {})", instruction(e.instruction).name, e.unit,
-                       name_of(p_.lanes[at(e.lane)], p_.devices));
+                       name_of(p_.lanes[e.lane], p_.devices));
   }
   std::string contents(const Segment& s, bool in_state) const {
     if (s.holder < 0) return "nothing written yet";
-    const std::string what = in_state
-                                 ? fmt::format("version {} of '{}'", s.index, p_.blocks[at(s.holder)].name)
-                                 : fmt::format("'{}' of index {}", member(s.holder).name, s.index);
+    const std::string what = in_state ? fmt::format("version {} of '{}'", s.index, p_.blocks[s.holder].name)
+                                      : fmt::format("'{}' of index {}", member(s.holder).name, s.index);
     return s.writer.count ? fmt::format("{}, written by {}", what, describe(s.writer)) : what;
   }
   [[noreturn]] void race(const Execution& first, const Execution& second, const Member& m, const char* did,
@@ -220,8 +218,8 @@ class MemoryCheck {
   Program p_;
   int device_;
   VectorClocks clocks_;
-  std::vector<bool> used_;               // per member: by an instruction of this device
-  std::vector<bool> assigned_;           // per block: written by such an instruction
+  IdVector<MemberId, bool> used_;        // per member: by an instruction of this device
+  IdVector<BlockId, bool> assigned_;     // per block: written by such an instruction
   std::vector<std::int64_t> bounds_[3];  // per arena
   std::vector<Segment> segments_[3];
 };

@@ -18,8 +18,8 @@ class ProgressProof {
  public:
   ProgressProof(const Program& p, std::int64_t units)
       : p_(p), units_(units), lanes_(p.lanes.size()), done_(p.instructions.size(), 0) {
-    for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
-      lanes_[static_cast<std::size_t>(instruction(s).lane)].instructions.push_back(s);
+    for (const InstructionId s : p.instructions.ids()) {
+      lanes_[instruction(s).lane].instructions.push_back(s);
       if (instruction(s).channel >= 0) ends_[instruction(s).channel].push_back(s);
     }
   }
@@ -43,22 +43,20 @@ class ProgressProof {
     std::int64_t unit = 0;
   };
 
-  const Instruction& instruction(InstructionId s) const {
-    return p_.instructions[static_cast<std::size_t>(s)];
-  }
+  const Instruction& instruction(InstructionId s) const { return p_.instructions[s]; }
   bool finished(const LaneState& lane) const { return lane.instructions.empty() || lane.unit == units_; }
   bool awaited_done(const Wait& w, std::int64_t unit) const {
-    return unit < w.back || done_[static_cast<std::size_t>(w.instruction)] > unit - w.back;
+    return unit < w.back || done_[w.instruction] > unit - w.back;
   }
   bool at_head(InstructionId s, std::int64_t unit) const {
-    const LaneState& lane = lanes_[static_cast<std::size_t>(instruction(s).lane)];
+    const LaneState& lane = lanes_[instruction(s).lane];
     if (finished(lane) || lane.unit != unit || lane.instructions[lane.next] != s) return false;
     return std::all_of(instruction(s).waits.begin(), instruction(s).waits.end(),
                        [&](const Wait& w) { return awaited_done(w, unit); });
   }
   void complete(InstructionId s) {
-    LaneState& lane = lanes_[static_cast<std::size_t>(instruction(s).lane)];
-    ++done_[static_cast<std::size_t>(s)];
+    LaneState& lane = lanes_[instruction(s).lane];
+    ++done_[s];
     if (++lane.next == lane.instructions.size()) {
       lane.next = 0;
       ++lane.unit;
@@ -81,9 +79,8 @@ class ProgressProof {
   }
   std::string explain(const LaneState& lane) const {
     const InstructionId s = lane.instructions[lane.next];
-    std::string text = fmt::format(
-        "{}: '{}' of unit {}", name_of(p_.lanes[static_cast<std::size_t>(instruction(s).lane)], p_.devices),
-        instruction(s).name, lane.unit);
+    std::string text = fmt::format("{}: '{}' of unit {}", name_of(p_.lanes[instruction(s).lane], p_.devices),
+                                   instruction(s).name, lane.unit);
     for (const Wait& w : instruction(s).waits)
       if (!awaited_done(w, lane.unit))
         return text +
@@ -97,8 +94,8 @@ class ProgressProof {
 
   const Program& p_;
   std::int64_t units_;
-  std::vector<LaneState> lanes_;
-  std::vector<std::int64_t> done_;
+  IdVector<LaneId, LaneState> lanes_;
+  IdVector<InstructionId, std::int64_t> done_;
   std::map<std::int64_t, std::vector<InstructionId>> ends_;
 };
 

@@ -14,19 +14,19 @@ namespace tandem::engine {
 namespace {
 
 // Returns, for each member, the instruction that writes it; for a read of state, the one that assigns it.
-std::vector<Access> writers(const Program& p) {
-  std::vector<Access> result(p.members.size());
-  std::vector<Access> assigns(p.blocks.size());
-  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s)
+IdVector<MemberId, Access> writers(const Program& p) {
+  IdVector<MemberId, Access> result(p.members.size());
+  IdVector<BlockId, Access> assigns(p.blocks.size());
+  for (const InstructionId s : p.instructions.ids())
     for (MemberId m : p.instruction(s).writes) {
       const Member& member = p.member(m);
-      auto& writer = result[static_cast<std::size_t>(m)];
+      auto& writer = result[m];
       if (writer.instruction >= 0)
         throw Error(fmt::format("value '{}' is made twice, by '{}' and by '{}'", member.name,
                                 p.instruction(writer.instruction).name, p.instruction(s).name));
       writer = {s, m, true, p.instruction(s).lag - member.shift};
       if (p.block(member.block).arena == Arena::state) {
-        auto& assign = assigns[static_cast<std::size_t>(member.block)];
+        auto& assign = assigns[member.block];
         if (assign.instruction >= 0)
           throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'",
                                   p.block(member.block).name, p.instruction(assign.instruction).name,
@@ -34,13 +34,11 @@ std::vector<Access> writers(const Program& p) {
         assign = writer;
       }
     }
-  for (std::size_t m = 0; m < p.members.size(); ++m)
-    if (result[m].instruction < 0 && p.block(p.members[m].block).arena == Arena::state)
-      result[m] = assigns[static_cast<std::size_t>(p.members[m].block)];
+  for (const MemberId m : p.members.ids())
+    if (result[m].instruction < 0 && p.block(p.member(m).block).arena == Arena::state)
+      result[m] = assigns[p.member(m).block];
   return result;
 }
-
-bool in_range(auto id, const auto& v) { return id >= 0 && static_cast<std::size_t>(id) < v.size(); }
 
 void check_devices(const Program& p) {
   if (p.devices < 1 || p.devices > kMaxDevices || p.replicas < 1 || p.microbatches < 1)
@@ -67,7 +65,7 @@ void check_blocks(const Program& p) {
     room -= b.bytes;
   }
   for (const Member& m : p.members) {
-    if (!in_range(m.block, p.blocks)) throw Error(fmt::format("value '{}' is in no block", m.name));
+    if (!p.blocks.contains(m.block)) throw Error(fmt::format("value '{}' is in no block", m.name));
     if (m.offset < 0 || m.bytes < 0 || m.offset > p.block(m.block).bytes - m.bytes)
       throw Error(fmt::format("value '{}' does not fit its block", m.name));
     if (1 - m.shift > kMaxAge)
@@ -80,14 +78,14 @@ void check_ids(const Program& p) {
   check_devices(p);
   check_blocks(p);
   for (const Instruction& s : p.instructions) {
-    if (!in_range(s.lane, p.lanes))
+    if (!p.lanes.contains(s.lane))
       throw Error(fmt::format("instruction '{}' is on unknown lane {}", s.name, s.lane));
     if (s.lag < 0 || s.lag > kMaxLag)
       throw Error(fmt::format("instruction '{}' has lag {}; lags are 0 to {}", s.name, s.lag, kMaxLag));
     const int device = p.lane(s.lane).device;
     for (const auto* members : {&s.reads, &s.writes})
       for (MemberId m : *members) {
-        if (!in_range(m, p.members))
+        if (!p.members.contains(m))
           throw Error(fmt::format("instruction '{}' uses unknown value {}", s.name, m));
         if (p.block(p.member(m).block).device != device)
           throw Error(
@@ -95,7 +93,7 @@ void check_ids(const Program& p) {
                           s.name, device, p.member(m).name, p.block(p.member(m).block).device));
       }
     for (const Wait& w : s.waits) {
-      if (!in_range(w.instruction, p.instructions) || w.back < 0 || w.back > kMaxLag)
+      if (!p.instructions.contains(w.instruction) || w.back < 0 || w.back > kMaxLag)
         throw Error(fmt::format(
             "instruction '{}' waits for instruction {} of {} units back; there are {} instructions, units are 0 to {}",
             s.name, w.instruction, w.back, p.instructions.size(), kMaxLag));
@@ -139,7 +137,7 @@ void check_channels(const Program& p) {
   const auto is_transfer = [&](InstructionId s) {
     return p.lane_of(s).kind == LaneKind::send || p.lane_of(s).kind == LaneKind::receive;
   };
-  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
+  for (const InstructionId s : p.instructions.ids()) {
     if (p.instruction(s).channel >= 0)
       channels[p.instruction(s).channel].push_back(s);
     else if (is_transfer(s))
@@ -163,7 +161,7 @@ void check_unplanned(const Program& p) {
   check_ids(p);
   check_channels(p);
   const auto made_by = writers(p);
-  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
+  for (const InstructionId s : p.instructions.ids()) {
     const Instruction& instruction = p.instruction(s);
     for (const Wait& w : instruction.waits)
       if (w.back == 0 && w.instruction >= s)
@@ -172,7 +170,7 @@ void check_unplanned(const Program& p) {
                                 w.instruction == s ? "at its own place" : "after it"));
     for (MemberId m : instruction.reads) {
       const Member& member = p.member(m);
-      const Access& writer = made_by[static_cast<std::size_t>(m)];
+      const Access& writer = made_by[m];
       if (writer.instruction < 0) {
         if (p.block(member.block).arena == Arena::state) continue;  // never assigned: constant state
         throw Error(fmt::format("missing value: '{}' reads '{}', which no instruction makes",
@@ -231,9 +229,9 @@ class WaitAdder {
 void add_data_waits(Program& p) {
   WaitAdder adder(p);
   const auto made_by = writers(p);
-  for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s)
+  for (const InstructionId s : p.instructions.ids())
     for (MemberId m : p.instruction(s).reads) {
-      const Access& writer = made_by[static_cast<std::size_t>(m)];
+      const Access& writer = made_by[m];
       const Access read{s, m, false, p.instruction(s).lag - p.member(m).shift};
       if (writer.instruction >= 0 && writer.instruction != s)
         adder.add(writer.instruction, s, units_between(writer, read));
@@ -265,10 +263,10 @@ void add_reuse_waits(Program& p) {
 // lane's next instruction waits for the barrier.
 void add_barrier_waits(Program& p) {
   WaitAdder adder(p);
-  const auto count = static_cast<InstructionId>(p.instructions.size());
+  const auto count = p.instructions.next_id();
   for (InstructionId barrier = 0; barrier < count; ++barrier) {
     if (!p.instruction(barrier).barrier) continue;
-    for (LaneId l = 0; l < static_cast<LaneId>(p.lanes.size()); ++l) {
+    for (const LaneId l : p.lanes.ids()) {
       if (l == p.lane_id(barrier) || p.lane(l).device != p.lane_of(barrier).device) continue;
       InstructionId before = -1, after = -1, first = -1, last = -1;
       for (InstructionId s = 0; s < count; ++s) {

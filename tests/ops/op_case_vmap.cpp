@@ -68,7 +68,7 @@ std::string mask_name(const std::vector<bool>& mask) {
 bool refuses_derivative(const Graph& original) {
   Graph graph = original;
   Trace trace(graph);
-  for (NodeId id = 0; id < static_cast<NodeId>(original.nodes().size()); ++id) {
+  for (const NodeId id : original.nodes().ids()) {
     const Node& node = original.node(id);
     Tensors inputs, outputs, grads;
     std::vector<bool> needed;

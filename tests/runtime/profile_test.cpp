@@ -59,7 +59,7 @@ TEST(Profile, MeasuresComputationHostAndTransfers) {
   const Program costed = with_costs(p, profile);
   EXPECT_GE(input_instruction(costed, "images").cost.seconds, 2e-3);
   EXPECT_LT(input_instruction(costed, "labels").cost.seconds, 2e-3);
-  for (InstructionId s = 0; s < static_cast<InstructionId>(costed.instructions.size()); ++s) {
+  for (const InstructionId s : costed.instructions.ids()) {
     const Instruction& instruction = costed.instruction(s);
     const LaneKind kind = costed.lane_of(s).kind;
     if (kind != LaneKind::compute && kind != LaneKind::receive) continue;

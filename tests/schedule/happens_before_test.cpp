@@ -42,7 +42,7 @@ TEST(HappensBefore, IsReachabilityInTheUnrolledProgram) {
   for (int i = 0; i < 300; ++i) {
     const Program p = planned(random_schedule(rng));
     const HappensBefore order(p);
-    const auto n = static_cast<InstructionId>(p.instructions.size());
+    const auto n = p.instructions.next_id();
     for (InstructionId from = 0; from < n; ++from) {
       const auto follows = followers(p, from, kUnits);
       for (InstructionId to = 0; to < n; ++to)

@@ -131,7 +131,7 @@ bool can_read_younger(Program p, InstructionId s, MemberId m) {
   p.members.push_back(p.members[at(m)]);
   ++p.members.back().shift;
   auto& reads = p.instructions[at(s)].reads;
-  std::replace(reads.begin(), reads.end(), m, static_cast<MemberId>(p.members.size()) - 1);
+  std::replace(reads.begin(), reads.end(), m, MemberId(p.members.next_id() - 1));
   try {
     check_unplanned(p);
     return true;
@@ -147,7 +147,7 @@ TEST(ScheduleTable, NamesTheNewestWeightsThatExist) {
     const bool stash = row.name.starts_with("PipeDream");  // B uses the version that F used
     for (int n = 1; n <= kMaxStages; ++n) {
       const Program p = row.make(n);
-      for (InstructionId s = 0; s < static_cast<InstructionId>(p.instructions.size()); ++s) {
+      for (const InstructionId s : p.instructions.ids()) {
         const Phase phase = p.instructions[at(s)].tag.phase;
         if (phase == Phase::update || (stash && phase == Phase::backward)) continue;
         for (MemberId m : p.instructions[at(s)].reads)

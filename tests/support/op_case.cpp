@@ -108,14 +108,14 @@ TracedCase trace_case(const OpCase& c, DType precision, bool gradients) {
     grads.push_back(is_floating(t.dtype()) ? argument(t.type(), traced.cotangents) : Tensor());
   trace.set_tag(case_tag(Phase::backward));
   for (const auto& t : differentiate_here(0, differentiable, outputs, grads))
-    traced.gradients.push_back(t ? trace.value(t) : -1);
+    traced.gradients.push_back(t ? trace.value(t) : ValueId());
   return traced;
 }
 
 Tensors differentiate_here(NodeId first, const Tensors& inputs, const Tensors& outputs,
                            const Tensors& grads) {
   Trace& trace = *Trace::current();
-  const NodeId end = static_cast<NodeId>(trace.graph().nodes().size());
+  const NodeId end = trace.graph().nodes().next_id();
   std::map<ValueId, Tensor> gradient;
   const auto accumulate = [&](ValueId v, const Tensor& g) {
     if (!g) return;
@@ -173,7 +173,7 @@ OpCase derivative_of(const OpCase& c) {
     Tensors differentiable;
     for (std::size_t i = 0; i < inputs.size(); ++i)
       if (c.inputs[i].differentiable && is_floating(inputs[i].dtype())) differentiable.push_back(inputs[i]);
-    const auto first = static_cast<NodeId>(Trace::current()->graph().nodes().size());
+    const auto first = Trace::current()->graph().nodes().next_id();
     const Tensors outputs = c.apply(inputs);
     Tensors defined;
     for (const auto& t : differentiate_here(first, differentiable, outputs, grads))

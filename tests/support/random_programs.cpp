@@ -153,7 +153,7 @@ class RandomSchedule {
   }
 
   int device_of(InstructionId s) { return b_.program().lane_of(s).device; }
-  InstructionId instructions() { return static_cast<InstructionId>(b_.program().instructions.size()); }
+  InstructionId instructions() { return b_.program().instructions.next_id(); }
   InstructionId any_instruction() { return draw_int(rng_, 0, instructions() - 1); }
   bool is_end(InstructionId s) { return b_.instruction(s).channel >= 0; }
 
@@ -161,7 +161,7 @@ class RandomSchedule {
     for (int i = draw_int(rng_, 0, 3); i > 0; --i) {
       const int device = draw_int(rng_, 0, devices_ - 1);
       const BlockId state = b_.state(fmt::format("w{}", i), device, draw_int(rng_, 1, 4) * 40);
-      const InstructionId assign = draw_bool(rng_, 0.85) ? any_instruction() : -1;
+      const InstructionId assign = draw_bool(rng_, 0.85) ? any_instruction() : InstructionId();
       const bool assigned = assign >= 0 && device_of(assign) == device && !is_end(assign);
       if (assigned) {
         b_.instruction(assign).writes.push_back(b_.assign(state));

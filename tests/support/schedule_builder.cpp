@@ -8,21 +8,20 @@ namespace tandem::testing {
 using namespace engine;
 
 LaneId ScheduleBuilder::lane(int device, LaneKind kind, int index) {
-  const auto [found, fresh] =
-      lanes_.try_emplace({device, kind, index}, static_cast<LaneId>(program_.lanes.size()));
+  const auto [found, fresh] = lanes_.try_emplace({device, kind, index}, program_.lanes.next_id());
   if (fresh) program_.lanes.push_back({device, kind, index});
   return found->second;
 }
 
 BlockId ScheduleBuilder::block(const std::string& name, int device, std::int64_t bytes, Arena arena) {
   program_.blocks.push_back({name, device, arena, bytes});
-  return static_cast<BlockId>(program_.blocks.size()) - 1;
+  return program_.blocks.next_id() - 1;
 }
 
 MemberId ScheduleBuilder::member(const std::string& name, BlockId block, std::int64_t offset,
                                  std::int64_t bytes, int shift) {
   program_.members.push_back({name, block, offset, bytes, shift});
-  return static_cast<MemberId>(program_.members.size()) - 1;
+  return program_.members.next_id() - 1;
 }
 
 MemberId ScheduleBuilder::value(const std::string& name, int device, std::int64_t bytes, Arena arena) {
@@ -63,7 +62,7 @@ MemberId ScheduleBuilder::assign(BlockId state) {
 
 InstructionId ScheduleBuilder::add(Instruction instruction) {
   program_.instructions.push_back(std::move(instruction));
-  return static_cast<InstructionId>(program_.instructions.size()) - 1;
+  return program_.instructions.next_id() - 1;
 }
 
 void ScheduleBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag,

@@ -102,7 +102,7 @@ class StageWriter {
  private:
   Flow add_flow(int k, int j) {
     const auto boundary = [&](const char* what, int neighbor) {
-      return neighbor < 0 || neighbor >= size() ? -1 : b_.value(name(what, k, j), k, p_.boundary);
+      return neighbor < 0 || neighbor >= size() ? MemberId() : b_.value(name(what, k, j), k, p_.boundary);
     };
     Flow flow;
     flow.input = boundary("x", k - 1);
