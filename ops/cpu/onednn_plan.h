@@ -105,8 +105,8 @@ typename P::primitive_desc find_implementation(std::string_view wanted, std::tup
 
 bool supported(DType dtype);
 
-/// Calls `make` with the team's number of threads set. Returns null if the library does not support the
-/// types.
+/// Calls `make` with the team's number of threads set. Returns null if the library lacks the types or the
+/// operation; throws Error on other failures.
 template <class Prepare>
 PrimitivePtr prepare(std::initializer_list<const Operand*> operands, const Team& team, const Prepare& make) {
   for (const Operand* operand : operands)

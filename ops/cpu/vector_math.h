@@ -116,7 +116,7 @@ struct VectorMath {
     const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
     const std::uint64_t shifted = bits - 0x3fe6a09e00000000u;  // mantissa in [√½, √2)
     const std::uint64_t mantissa = (shifted & 0x000fffffffffffffu) + 0x3fe6a09e00000000u;
-    // The exponent plus a bias that makes it positive, in the low bits of a double.
+    // The exponent plus 2¹¹, which makes it positive, in the low bits of a double.
     const std::uint64_t biased = (shifted + (std::uint64_t{1} << 63)) >> 52;
     const double exponent = std::bit_cast<double>(biased | 0x4330000000000000u) - (0x1p52 + 2048);
     const double m = std::bit_cast<double>(mantissa);

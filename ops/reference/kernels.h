@@ -3,8 +3,8 @@
 
 namespace tandem::engine {
 
-/// Make kernels that are plain loops on one thread. Tests compare with them, and backends without a faster
-/// kernel use them.
+/// Make kernels that are plain loops on one thread. Tests compare with them; they also run if no faster
+/// kernel exists.
 KernelPtr make_pointwise_reference(const KernelSpec& spec);
 KernelPtr make_reduce_reference(const KernelSpec& spec);
 KernelPtr make_first_extreme_reference(const KernelSpec& spec);
