@@ -35,7 +35,7 @@ template <PointwiseCode code, class Math, class T>
   if constexpr (code == sigmoid) return T(1) / (T(1) + Math::exp(-a));
   if constexpr (code == erf) return Math::erf(a);
   if constexpr (code == abs) return std::fabs(a);
-  if constexpr (code == relu) return a <= T(0) ? T(0) : a;  // −0 gives 0: see pool_first
+  if constexpr (code == relu) return a <= T(0) ? T(0) : a;  // −0 gives 0: see plan/pool_first.h
   if constexpr (code == gelu)
     return T(0.5) * a * (T(1) + Math::erf(a * static_cast<T>(1 / std::numbers::sqrt2)));
   if constexpr (code == softplus) return (a < T(0) ? T(0) : a) + Math::log1p(Math::exp(-std::fabs(a)));

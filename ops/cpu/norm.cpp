@@ -91,7 +91,7 @@ struct Blocks {
   std::int64_t channels, elements, group, width, block, count;
   int threads;
 
-  explicit Blocks(const KernelSpec& spec)  // of input 0
+  explicit Blocks(const KernelSpec& spec)  // for input 0
       : channels(spec.inputs[0].shape.back()),
         elements(spec.inputs[0].elements()),
         group((kLanes + channels - 1) / channels),
