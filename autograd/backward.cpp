@@ -83,16 +83,17 @@ Tensor copy_of(const Tensor& t) {
 void Tensor::backward() const {
   if (Trace::current()) throw Error("backward() inside a trace: the trace is differentiated as a whole");
   if (elements() != 1)
-    throw Error(fmt::format("backward() of {}: one element is needed; use sum() or mean()",
-                            to_string(type())));
+    throw Error(
+        fmt::format("backward() of {}: one element is needed; use sum() or mean()", to_string(type())));
   if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
   Tape tape;
   std::optional<std::int64_t> drawn;  // the batch of the ops that drew random numbers
   for (const auto& history : tape_of(*this)) {
     if (history->op->random() && drawn.value_or(history->batch) != history->batch)
-      throw Error(fmt::format("backward(): the loss uses random numbers of batch {} and of batch {} ({}); "
-                              "call backward() once per batch",
-                              *drawn, history->batch, history->op->label()));
+      throw Error(
+          fmt::format("backward(): the loss uses random numbers of batch {} and of batch {} ({}); "
+                      "call backward() once per batch",
+                      *drawn, history->batch, history->op->label()));
     if (history->op->random()) drawn = history->batch;
     tape.record(history);
   }

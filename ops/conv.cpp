@@ -72,9 +72,9 @@ Conv2dSize Conv2dOp::size(std::span<const TensorType> inputs) const {
   check_images("input", x);
   check_groups(options.groups, x.shape[3]);
   if (w.rank() != 4 || w.shape[3] != x.shape[3] / options.groups)
-    throw Error(fmt::format(
-        "an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), not {}", x.shape[3],
-        counted(options.groups, "group"), x.shape[3] / options.groups, to_string(w.shape)));
+    throw Error(fmt::format("an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), not {}",
+                            x.shape[3], counted(options.groups, "group"), x.shape[3] / options.groups,
+                            to_string(w.shape)));
   if (inputs.size() == 3 && inputs[2].shape != Shape{w.shape[0]})
     throw Error(fmt::format("the bias is {}; it must be ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));

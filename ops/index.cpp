@@ -35,9 +35,8 @@ Shape resized(Shape shape, int axis, std::int64_t extent) {
 void check_beside_axis(const TensorType& x, const TensorType& index, int axis) {
   check_index_dtype(index);
   if (resized(x.shape, axis, 0) != resized(index.shape, axis, 0))
-    throw Error(
-        fmt::format("{} and its indices {} must agree in all axes but {}", to_string(x), to_string(index),
-                    axis));
+    throw Error(fmt::format("{} and its indices {} must agree in all axes but {}", to_string(x),
+                            to_string(index), axis));
 }
 
 Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> outputs, double flops) {

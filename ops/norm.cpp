@@ -23,8 +23,8 @@ TensorType channel_type(const TensorType& x) {
 void check_channels(const TensorType& x, std::span<const TensorType> vectors) {
   for (const auto& t : vectors)
     if (t != channel_type(x))
-      throw Error(fmt::format("an input per channel must be {}, not {}", to_string(channel_type(x)),
-                              to_string(t)));
+      throw Error(
+          fmt::format("an input per channel must be {}, not {}", to_string(channel_type(x)), to_string(t)));
 }
 
 // Number of elements per channel.

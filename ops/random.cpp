@@ -21,8 +21,8 @@ std::string DropoutOp::attributes() const { return fmt::format("p={}", p); }
 Types DropoutOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 2) throw Error(fmt::format("takes x and a seed, not {} inputs", inputs.size()));
   if (!is_floating(inputs[0].dtype) || inputs[0].rank() == 0)
-    throw Error(fmt::format("x must be floating with a leading axis of samples, not {}",
-                            to_string(inputs[0])));
+    throw Error(
+        fmt::format("x must be floating with a leading axis of samples, not {}", to_string(inputs[0])));
   if (inputs[1] != TensorType{DType::i64, {}})
     throw Error(fmt::format("the seed must be i64[], not {}", to_string(inputs[1])));
   return {inputs[0]};

@@ -92,8 +92,8 @@ Types TransposeOp::infer(std::span<const TensorType> inputs) const {
   bool fits = static_cast<int>(perm.size()) == x.rank();
   for (std::size_t i = 0; i < sorted.size(); ++i) fits = fits && sorted[i] == static_cast<int>(i);
   if (!fits)
-    throw Error(fmt::format("[{}] must be a permutation of the axes of {}", fmt::join(perm, ", "),
-                            to_string(x)));
+    throw Error(
+        fmt::format("[{}] must be a permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
   TensorType out{x.dtype, {}};
   for (int axis : perm) out.shape.push_back(extent(x.shape, axis));
   return {out};
@@ -199,13 +199,13 @@ Types SliceOp::infer(std::span<const TensorType> inputs) const {
   check_axes(ranges, out);
   for (const AxisRange& r : ranges) {
     if (r.step < 1)
-      throw Error(fmt::format(
-          "a slice in steps of {} on axis {}: a step must be 1 or more; flip() reverses an axis", r.step,
-          r.axis));
+      throw Error(
+          fmt::format("a slice in steps of {} on axis {}: a step must be 1 or more; flip() reverses an axis",
+                      r.step, r.axis));
     if (r.begin < 0 || r.begin >= r.end || r.end > extent(out.shape, r.axis))
-      throw Error(fmt::format(
-          "a slice [{}, {}) on axis {} of {}: it must hold an element and lie within the axis", r.begin,
-          r.end, r.axis, to_string(inputs[0])));
+      throw Error(
+          fmt::format("a slice [{}, {}) on axis {} of {}: it must hold an element and lie within the axis",
+                      r.begin, r.end, r.axis, to_string(inputs[0])));
     extent(out.shape, r.axis) = r.count();
   }
   return {out};
@@ -242,9 +242,10 @@ Types PadOp::infer(std::span<const TensorType> inputs) const {
   check_axes(paddings, out);
   for (const AxisPadding& p : paddings) {
     if (p.before < 0 || p.after < 0 || p.between < 0)
-      throw Error(fmt::format("cannot pad axis {} by {} before, {} after and {} between elements: no number "
-                              "can be negative",
-                              p.axis, p.before, p.after, p.between));
+      throw Error(
+          fmt::format("cannot pad axis {} by {} before, {} after and {} between elements: no number "
+                      "can be negative",
+                      p.axis, p.before, p.after, p.between));
     extent(out.shape, p.axis) = p.extent(extent(out.shape, p.axis));
   }
   return {out};

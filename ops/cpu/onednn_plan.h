@@ -67,9 +67,9 @@ int pieces_of(const Operand& result, std::int64_t least = 1);
 
 /// One operand of a plan's main step.
 struct Role {
-  int name;                     // DNNL_ARG_...
-  const Operand* outside;       // layout of one part in the caller's memory; null: the operand is absent
-  memory::desc wanted;          // layout that the library wants
+  int name;                // DNNL_ARG_...
+  const Operand* outside;  // layout of one part in the caller's memory; null: the operand is absent
+  memory::desc wanted;     // layout that the library wants
   bool output = false;
   std::int64_t part_bytes = 0;  // distance of the parts; 0: every part reads, or adds to, the whole operand
 };
