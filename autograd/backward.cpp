@@ -1,5 +1,5 @@
-// The eager tape is a Graph whose values hold buffers: `backward` writes it down, differentiates it as a
-// trace would be, and runs the backward nodes.
+// `backward` turns the recorded history into a Graph whose values hold buffers (the tape), differentiates it
+// like a traced graph, and runs the backward nodes.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -39,14 +39,14 @@ std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {
   return tape;
 }
 
-// The tape as a graph, with the Tensors that its values hold.
+// The tape as a graph, with the Tensor of each value.
 struct Tape {
   Graph graph;
   IdVector<ValueId, Tensor> held;  // per value
   std::vector<ValueId> leaves;
   std::unordered_map<const History*, std::vector<ValueId>> outputs;
   std::unordered_map<const Tensor::Impl*, ValueId> arguments;
-  std::unordered_set<ValueId> overwritten;  // assigned to since they were used
+  std::unordered_set<ValueId> overwritten;  // values assigned to after an op used them
 
   ValueId value_of(const Tensor& t) {
     if (const auto& history = t.impl()->history) return outputs.at(history.get()).at(t.impl()->output);
@@ -80,15 +80,19 @@ Tensor copy_of(const Tensor& t) {
 }  // namespace
 
 void Tensor::backward() const {
-  if (Trace::current()) throw Error("backward() inside a trace: a Program is differentiated as a whole");
-  if (elements() != 1) throw Error(fmt::format("backward() of {}: a scalar is needed", to_string(type())));
+  if (Trace::current()) throw Error("backward() inside a trace: the trace is differentiated as a whole");
+  if (elements() != 1)
+    throw Error(
+        fmt::format("backward() of {}: one element is needed; use sum() or mean()", to_string(type())));
   if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
   Tape tape;
-  std::optional<std::int64_t> drawn;  // the batch of what drew random numbers
+  std::optional<std::int64_t> drawn;  // the batch of the ops that drew random numbers
   for (const auto& history : tape_of(*this)) {
     if (history->op->random() && drawn.value_or(history->batch) != history->batch)
-      throw Error(fmt::format("backward(): random numbers of batch {} and of batch {} ({}) in one loss",
-                              *drawn, history->batch, history->op->label()));
+      throw Error(
+          fmt::format("backward(): the loss uses random numbers of batch {} and of batch {} ({}); "
+                      "call backward() once per batch",
+                      *drawn, history->batch, history->op->label()));
     if (history->op->random()) drawn = history->batch;
     tape.record(history);
   }
@@ -97,7 +101,7 @@ void Tensor::backward() const {
   const Differentiated d = differentiate(tape.graph, loss, tape.leaves);
 
   const NoGrad no_history;
-  const EagerBatch scope(drawn.value_or(EagerBatch::current()));  // what is drawn again must be the same
+  const EagerBatch scope(drawn.value_or(EagerBatch::current()));  // so that backward draws the same numbers
   tape.held.resize(d.graph.values().size());
   for (NodeId id = forward_nodes; id < d.graph.nodes().next_id(); ++id) {
     const Node& node = d.graph.node(id);
@@ -106,8 +110,8 @@ void Tensor::backward() const {
       inputs.push_back(tape.held[v]);
       if (tape.overwritten.contains(v))
         throw Error(fmt::format(
-            "backward(): the derivative of {}{}{} needs the value that state '{}' had before it was assigned "
-            "another; call backward() first",
+            "backward(): the derivative of {}{}{} needs the old value of state '{}', which was assigned "
+            "another; call backward() before the assignment",
             node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
             inputs.back().impl()->state));
     }
@@ -122,7 +126,7 @@ void Tensor::backward() const {
     if (leaf.grad().defined())
       leaf.set_grad(add(leaf.grad(), grad));
     else
-      leaf.set_grad(given.insert(d.grads[i]).second ? grad : copy_of(grad));  // each leaf's is its own
+      leaf.set_grad(given.insert(d.grads[i]).second ? grad : copy_of(grad));  // leaves never share a gradient
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tandem::engine {
 namespace {
 
-// With the module's name where there is no such rule.
+// Adds the module's name to the message if the op has no vjp rule.
 Tensors vjp_of(const Node& node, const VjpArgs& args) {
   try {
     return node.op->vjp(args);
@@ -18,7 +18,7 @@ Tensors vjp_of(const Node& node, const VjpArgs& args) {
   }
 }
 
-// Which values depend on one of `wrt`.
+// Tells for each value whether it depends on one of `wrt`.
 IdVector<ValueId, bool> dependents(const Graph& graph, std::span<const ValueId> wrt) {
   IdVector<ValueId, bool> depends(graph.values().size(), false);
   for (ValueId v : wrt) depends[v] = true;
@@ -76,8 +76,8 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
       for (std::size_t i = 0; i < in_grads.size(); ++i) {
         if (!in_grads[i].defined() || !needed[i]) continue;
         if (in_grads[i].type() != graph.type(node.inputs[i]))
-          throw Error(fmt::format("{}: the gradient of input {} of {} is {}, the input {}", node.tag.path, i,
-                                  node.op->name(), to_string(in_grads[i].type()),
+          throw Error(fmt::format("{}: the gradient of input {} of {} is {}, but the input is {}",
+                                  node.tag.path, i, node.op->name(), to_string(in_grads[i].type()),
                                   to_string(graph.type(node.inputs[i]))));
         Tensor& sum = grad(node.inputs[i]);
         sum = sum.defined() ? add(sum, in_grads[i]) : in_grads[i];

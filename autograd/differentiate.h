@@ -6,15 +6,16 @@
 
 namespace tandem::engine {
 
-/// A graph with its own backward pass appended.
+/// A graph followed by its backward pass.
 struct Differentiated {
   Graph graph;
-  std::vector<ValueId> grads;  ///< per value asked for; −1 where the loss does not depend on it
+  std::vector<ValueId> grads;  ///< one per value of `wrt`; −1 if the loss does not depend on that value
 };
 
-/// Reverse-mode differentiation of `loss` (a scalar, or one loss per model; seeded with ones) with respect
-/// to `wrt`. A value read by several nodes gets its gradients added up from the last reader to the first.
-/// Backward nodes inherit path, stage, micro-batch and rng_id of the node they differentiate.
+/// Appends the gradients of `loss` with respect to `wrt`, by reverse-mode differentiation. `loss` is a scalar
+/// or one loss per model; its own gradient is ones. If several nodes read a value, its gradients are added
+/// from the last reader to the first. A backward node inherits path, stage, micro-batch and rng_id from the
+/// node that it differentiates. Throws Error if `loss` is not floating, NoRule if an op has no derivative.
 Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId> wrt);
 
 }  // namespace tandem::engine

@@ -5,9 +5,9 @@
 
 namespace tandem::engine {
 
-/// N models in one graph: every state and every per-model input gets a leading axis of `models`, and
-/// every node that depends on one of them is replaced by its vmap rule. Nodes that depend on
-/// shared data alone stay single.
+/// Returns a graph that computes `models` models at once. Every state and every per-model input gets a
+/// leading axis of extent `models`, and every node that depends on one of them is replaced by its vmap rule.
+/// A node that depends only on shared data is kept once.
 Graph vmap(const Graph& graph, std::int64_t models);
 
 }  // namespace tandem::engine

@@ -8,7 +8,7 @@ namespace {
 
 using Code = PointwiseCode;
 
-// Writes an expression of one input, by the name that users know.
+// Builds an expression of one input; `label` is its name for users.
 class Expression {
  public:
   Expression(const Tensor& x, const char* label) : x_(x), label_(label) {}
@@ -27,7 +27,7 @@ class Expression {
 };
 
 int hard_sigmoid_of(Expression& e) {
-  const int six = e.number(6);  // first, so that it takes the gradient where both are 6
+  const int six = e.number(6);  // the first operand of min, so that the gradient of x is 0 at 6
   return e(Code::mul, e(Code::min, six, e(Code::relu, e(Code::add, e.x(), e.number(3)))), e.number(1.0 / 6));
 }
 

@@ -3,15 +3,14 @@
 
 namespace tandem {
 
-/// Activations that are one pointwise expression each, of the shape and dtype of `x`. (relu, gelu, tanh and
-/// sigmoid, which are one instruction, are in pointwise.h.) Derivatives at kinks are PyTorch's, as said with
-/// each.
+/// Activations. Each is one pointwise expression; the result has the shape and dtype of `x`. Derivatives at
+/// kinks are PyTorch's. (relu, gelu, tanh and sigmoid are single terms of an expression: see pointwise.h.)
 
 /// x·sigmoid(x), also called swish.
 Tensor silu(const Tensor& x);
-/// x for x > 0, α·(exp x − 1) elsewhere; the derivative at 0 is α.
+/// x for x > 0, α·(exp x − 1) otherwise; the derivative at 0 is α.
 Tensor elu(const Tensor& x, double alpha = 1);
-/// Scaled elu, which keeps mean 0 and variance 1 (Klambauer et al. 2017).
+/// Scaled elu; keeps mean 0 and variance 1 (Klambauer et al. 2017).
 Tensor selu(const Tensor& x);
 /// min(max(x + 3, 0), 6)/6; the derivative at ±3 is 0.
 Tensor hard_sigmoid(const Tensor& x);

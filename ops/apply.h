@@ -4,10 +4,10 @@
 
 namespace tandem::engine {
 
-/// Applies an op, which is the one way to use it: adds a node inside a Trace, and runs the kernel at once
-/// outside (eager.h). Throws Error naming module path, op and shapes where the inputs do not fit.
+/// Applies an op; this is the only way to use one. Inside a Trace it adds a node; outside, it runs the kernel
+/// at once (eager.h). Throws Error naming module path, op and shapes if the inputs do not fit.
 Tensors apply_op(OpPtr op, Tensors inputs);
-/// `apply_op` for ops with one output.
+/// Applies an op and returns its first output.
 Tensor apply_op1(OpPtr op, Tensors inputs);
 
 }  // namespace tandem::engine

@@ -5,7 +5,8 @@
 
 namespace tandem::engine {
 
-/// A shape as kernels that work along one axis see it: (outer, extent, inner).
+/// A shape seen as (outer, extent, inner), for kernels that work along one axis: `outer` and `inner` are the
+/// products of the extents before and after it.
 struct AxisSplit {
   std::int64_t outer = 1, extent, inner = 1;
   AxisSplit(const Shape& shape, int axis) : extent(shape[static_cast<std::size_t>(axis)]) {

@@ -7,18 +7,18 @@
 
 namespace tandem::engine {
 
-using Strides = std::vector<std::int64_t>;  ///< in elements, one an axis
+using Strides = std::vector<std::int64_t>;  ///< in elements, one per axis
 
-/// The shape that all `shapes` broadcast to, by NumPy's rule: aligned at the last axis, an extent of 1
-/// stretches. Throws Error naming two shapes that do not fit and the axis.
+/// Returns the shape that all `types` broadcast to by NumPy's rule: shapes are aligned at the last axis, and
+/// an extent of 1 stretches. Throws Error naming two shapes that do not fit and the axis.
 Shape broadcast_shape(std::span<const TensorType> types);
 
-/// Strides of a dense row-major array of `shape`.
+/// Returns the strides of a dense row-major array of `shape`.
 Strides dense_strides(const Shape& shape);
-/// Strides with which a dense array of `shape` is read as one of shape `out`: 0 where it is stretched.
+/// Returns the strides that read a dense array of `shape` as an array of shape `out`; a stretched axis has 0.
 Strides broadcast_strides(const Shape& shape, const Shape& out);
 
-/// Where element `i` of a row-major walk over `extents` lies.
+/// Returns the offset of element `i` in a row-major walk over `extents`.
 std::int64_t position(const Shape& extents, const Strides& strides, std::int64_t i);
 
 /// Nested loops over `extents`, outermost first, with each operand's strides.
@@ -26,8 +26,8 @@ struct Loops {
   Shape extents;
   std::vector<Strides> strides;  ///< per operand
 };
-/// The same walk with as few loops as possible: extents of 1 dropped, neighbors that every operand walks
-/// as one merged. At least one loop is left.
+/// Returns the same walk with as few loops as possible: drops extents of 1, and merges two neighboring loops
+/// if every operand walks them as one. At least one loop remains.
 Loops collapse(const Loops& loops);
 
 }  // namespace tandem::engine

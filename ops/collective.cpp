@@ -11,12 +11,12 @@ namespace tandem::engine {
 namespace {
 
 constexpr std::string_view kInsertedLater =
-    "transfers are put in after differentiation, which gives them their own";
+    "transfers are inserted after differentiation, and the backward pass gets its own";
 
 }  // namespace
 
 AllReduceOp::AllReduceOp(int replicas) : replicas(replicas) {
-  if (replicas < 1) throw Error(fmt::format("all_reduce over {} replicas", replicas));
+  if (replicas < 1) throw Error(fmt::format("all_reduce over {} replicas: at least 1 is needed", replicas));
 }
 std::string AllReduceOp::attributes() const { return fmt::format("replicas={}", replicas); }
 Types AllReduceOp::infer(std::span<const TensorType> inputs) const {
@@ -44,8 +44,8 @@ Tensors AllReduceOp::vjp(const VjpArgs& args) const {
 }
 Tensors AllReduceOp::vmap(const VmapArgs& args) const {
   if (std::ranges::count(args.mapped, false) > 0)
-    no_rule(*this, "batch",
-            "some of its values belong to all models together: reduce those in a group of their own");
+    no_rule(*this, "vmap",
+            "some of its values are shared by all models; reduce those in a separate all_reduce");
   return all_reduce(args.inputs, replicas);
 }
 Work AllReduceOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {

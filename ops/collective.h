@@ -8,20 +8,19 @@ namespace tandem::engine {
 
 class KernelTable;
 
-/// Sums k values over the replicas of a stage: ranks replica · stages + stage, for every replica. All k are
-/// of one element type that ranks can sum (f32, f64, i32, i64), and lie one after another in memory
-/// (`joins_operands`), so that one call reduces them. Every element is the left fold in replica
-/// order.
+/// Sums k values over the replicas of a stage: ranks replica · stages + stage, for every replica. All k have
+/// one dtype that ranks can sum (f32, f64, i32, i64) and lie one after another in memory (`joins_operands`),
+/// so that one call reduces them. Every element is added in the order of the replicas.
 class AllReduceOp final : public Op {
  public:
   explicit AllReduceOp(int replicas);
   std::string_view name() const override { return "all_reduce"; }
   std::string attributes() const override;
   Types infer(std::span<const TensorType> inputs) const override;
-  /// A sum over ranks, where every rank's loss counts: the gradients are summed over the same ranks.
+  /// Sums the gradients over the same ranks, because the loss of every rank counts.
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  /// flops: replicas − 1 additions an element; bytes: what memory sees. What the link sees: dist/link.h.
+  /// flops: replicas − 1 additions per element; bytes: memory traffic. dist/link.h computes link traffic.
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
   LaneKind lane() const override { return LaneKind::collective; }
@@ -47,7 +46,7 @@ class SendOp final : public Op {
   const int peer_stage;
 };
 
-/// The value that stage `peer_stage` of the same replica sends.
+/// Receives the value that stage `peer_stage` of the same replica sends.
 class ReceiveOp final : public Op {
  public:
   ReceiveOp(int peer_stage, TensorType type) : peer_stage(peer_stage), type(std::move(type)) {}
@@ -65,8 +64,8 @@ class ReceiveOp final : public Op {
   const TensorType type;
 };
 
-/// The ranks of a replica meet: on each of them, what is listed before it ends before it, and what is listed
-/// after it begins after it, on all lanes.
+/// Makes all ranks of a replica wait for each other. On each rank and all its lanes, instructions listed
+/// before the barrier end before it, and instructions listed after it begin after it.
 class BarrierOp final : public Op {
  public:
   std::string_view name() const override { return "barrier"; }
@@ -79,16 +78,13 @@ class BarrierOp final : public Op {
   bool is_barrier() const override { return true; }
 };
 
-/// Applies AllReduce.
+/// Apply the ops above.
 Tensors all_reduce(const Tensors& values, int replicas);
-/// Applies Send.
 void send(const Tensor& value, int peer_stage);
-/// Applies Receive.
 Tensor receive(int peer_stage, TensorType type);
-/// Applies Barrier.
 void barrier();
 
-/// Kernels of these ops over Launch.rank->comm: the same on every backend whose values lie in host memory.
+/// Adds the kernels of these ops, which call Launch.rank->comm, for backends with values in host memory.
 void add_collective_kernels(KernelTable& table);
 
 }  // namespace tandem::engine

@@ -12,11 +12,11 @@
 namespace tandem::engine {
 namespace {
 
-/// The ranks that take part, on the stack: `run` allocates nothing.
+/// The ranks that take part. They are stored on the stack, because `run` allocates nothing.
 class Group {
  public:
   void add(int rank) {
-    if (size_ == kMax) throw Error(fmt::format("a group of more than {} ranks", kMax));
+    if (size_ == kMax) throw Error(fmt::format("a group can have at most {} ranks", kMax));
     ranks_[size_++] = rank;
   }
   operator std::span<const int>() const { return {ranks_.data(), size_}; }
@@ -29,7 +29,7 @@ class Group {
 
 Comm& comm_of(const Launch& launch, const char* op) {
   if (launch.rank->comm) return *launch.rank->comm;
-  throw Error(fmt::format("{} needs other ranks, but this is no distributed run: there is no Comm", op));
+  throw Error(fmt::format("{} needs other ranks, but this run is not distributed: it has no Comm", op));
 }
 
 class AllReduceKernel final : public Kernel {
@@ -49,15 +49,15 @@ class AllReduceKernel final : public Kernel {
     const RankContext& me = *l.rank;
     Comm& comm = comm_of(l, "all_reduce");
     if (me.replicas != replicas_)
-      throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run of {}", me.rank, replicas_,
-                              me.replicas));
+      throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run that has {}", me.rank,
+                              replicas_, me.replicas));
     Group group;
     for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.stages + me.stage);
     comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group, channel_);
   }
 
  private:
-  // From the first value to the end of the last, with the padding between, which is summed too: it is small.
+  // From the first value to the end of the last. The sum includes the padding between them, which is small.
   std::int64_t span_bytes(const Launch& l, int rank) const {
     const auto at = [&](std::size_t i) { return static_cast<const std::byte*>(l.out[i]); };
     for (std::size_t i = 1; i < bytes_.size(); ++i) {

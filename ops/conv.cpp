@@ -16,7 +16,7 @@ void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::si
     throw Error(fmt::format("takes {} to {} inputs, not {}", least, most, inputs.size()));
   for (const auto& t : inputs)
     if (!is_floating(t.dtype) || t.dtype != inputs[0].dtype)
-      throw Error("inputs need one floating dtype; cast them");
+      throw Error("inputs must have the same floating dtype; cast them");
 }
 
 void check_groups(std::int64_t groups, std::int64_t channels) {
@@ -24,8 +24,7 @@ void check_groups(std::int64_t groups, std::int64_t channels) {
     throw Error(fmt::format("{} channels do not split into {}", channels, counted(groups, "group")));
 }
 
-// All extents from those of image, weights and output; each may come from an op's input or from its
-// attributes.
+// Computes all extents from those that are given; each comes from an op's input or from its attributes.
 Conv2dSize make_size(const Conv2dOptions& options, std::int64_t n, Size2 image, std::int64_t in,
                      std::int64_t out, Size2 kernel) {
   const Window window{kernel, options.stride, options.padding, options.dilation};
@@ -37,7 +36,7 @@ Conv2dSize make_size(const Conv2dOptions& options, std::int64_t n, Size2 image, 
 void check_output(const Conv2dSize& s, const TensorType& grad_output) {
   const Shape expected{s.n, s.output.h, s.output.w, s.out};
   if (grad_output.shape != expected)
-    throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output.shape),
+    throw Error(fmt::format("the gradient of the output is {}; it must be {}", to_string(grad_output.shape),
                             to_string(expected)));
 }
 
@@ -58,8 +57,7 @@ std::string ConvolutionOp::attributes() const {
 
 Tensors ConvolutionOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
 
-// Each of the three multiplies every output pixel's channels with every tap of every input channel of its
-// group.
+// All three ops multiply each channel of each output pixel by every tap of every input channel of its group.
 Work ConvolutionOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   const Conv2dSize s = size(inputs);
   Work work = streaming_work(inputs, outputs, 0);
@@ -74,11 +72,11 @@ Conv2dSize Conv2dOp::size(std::span<const TensorType> inputs) const {
   check_images("input", x);
   check_groups(options.groups, x.shape[3]);
   if (w.rank() != 4 || w.shape[3] != x.shape[3] / options.groups)
-    throw Error(fmt::format(
-        "an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), these are {}", x.shape[3],
-        counted(options.groups, "group"), x.shape[3] / options.groups, to_string(w.shape)));
+    throw Error(fmt::format("an image (N,H,W,C) of {} channels in {} needs weights (O,Kh,Kw,{}), not {}",
+                            x.shape[3], counted(options.groups, "group"), x.shape[3] / options.groups,
+                            to_string(w.shape)));
   if (inputs.size() == 3 && inputs[2].shape != Shape{w.shape[0]})
-    throw Error(fmt::format("the bias {} is not ({})", to_string(inputs[2].shape), w.shape[0]));
+    throw Error(fmt::format("the bias is {}; it must be ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));
 }
 Types Conv2dOp::infer(std::span<const TensorType> inputs) const {
@@ -140,7 +138,8 @@ Types Conv2dGradWeightOp::infer(std::span<const TensorType> inputs) const {
   if (bias) types.push_back({inputs[0].dtype, {s.out}});
   return types;
 }
-// The adjoint of (weights', bias') <- grad_output is the convolution with those weights and that bias.
+// The adjoint of grad_output -> (grad_weights, grad_bias) is the convolution whose weights and bias are the
+// gradients of these two outputs.
 Tensors Conv2dGradWeightOp::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &grad_output = args.inputs[1];
   const Tensor by_bias = bias ? args.grads[1] : Tensor();
@@ -162,17 +161,17 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
   const TensorType &image = x.type(), &w = weight.type();
   if (image.rank() != 4 || w.rank() != 4 || w.shape[0] != image.shape[3])
     throw Error(
-        fmt::format("conv_transpose2d: an image (N,H,W,C) and weights (C,Kh,Kw,O/groups), not {} and {}",
+        fmt::format("conv_transpose2d: needs image (N,H,W,C) and weights (C,Kh,Kw,O/groups), not {} and {}",
                     to_string(image), to_string(w)));
   check_groups(o.groups, image.shape[3]);
   if (bias && bias.shape() != Shape{w.shape[3] * o.groups})
-    throw Error(fmt::format("conv_transpose2d: the bias {} is not ({})", to_string(bias.type()),
+    throw Error(fmt::format("conv_transpose2d: the bias is {}; it must be ({})", to_string(bias.type()),
                             w.shape[3] * o.groups));
   const Window window{{w.shape[1], w.shape[2]}, o.stride, o.padding, o.dilation};
   const Size2 p = o.output_padding, least = window.covered(pixels(image)), size{least.h + p.h, least.w + p.w};
   if (p.h < 0 || p.w < 0 || p.h >= o.stride.h || p.w >= o.stride.w)
-    throw Error(fmt::format("conv_transpose2d: output_padding {} is not below the stride {}", to_string(p),
-                            to_string(o.stride)));
+    throw Error(fmt::format("conv_transpose2d: output_padding {} must be at least 0 and below the stride {}",
+                            to_string(p), to_string(o.stride)));
   const Tensor y = conv2d_grad_input(x, weight, size, {o.stride, o.padding, o.dilation, o.groups});
   return bias ? y + bias : y;
 }

@@ -7,7 +7,7 @@ namespace tandem {
 
 struct Conv2dOptions {
   Size2 stride = 1, padding = 0, dilation = 1;
-  std::int64_t groups = 1;  ///< output channels of group g see the input channels of group g only
+  std::int64_t groups = 1;  ///< output channels of group g read only the input channels of group g
 };
 
 }  // namespace tandem
@@ -22,8 +22,8 @@ struct Conv2dSize {
   Window window;
 };
 
-/// What a convolution and its two derivatives share. The three are the partial derivatives of one trilinear
-/// form, so each one's derivatives are the other two.
+/// The base of a convolution and its two derivatives. The three are the partial derivatives of one trilinear
+/// form, so the derivatives of each are the other two.
 class ConvolutionOp : public Op {
  public:
   explicit ConvolutionOp(Conv2dOptions options) : options(options) {}
@@ -33,18 +33,18 @@ class ConvolutionOp : public Op {
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
-  /// Throws Error where the inputs do not fit; the caller adds their shapes.
+  /// Throws Error if the inputs do not fit; the caller adds their shapes to the message.
   virtual Conv2dSize size(std::span<const TensorType> inputs) const = 0;
   const Conv2dOptions options;
 
  protected:
-  /// The same op again, for the batching rule.
+  /// Returns a copy of the op, for the vmap rule.
   virtual OpPtr clone() const = 0;
 };
 
-/// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). A cross-correlation, as
-/// everywhere in the field. The bias is part of the sum; where it is added in it, and so its rounding, is the
-/// kernel's.
+/// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). Computes a cross-correlation, as
+/// all frameworks do. The kernel chooses at which point of the sum it adds the bias, so the rounding differs
+/// between kernels.
 class Conv2dOp final : public ConvolutionOp {
  public:
   using ConvolutionOp::ConvolutionOp;
@@ -57,8 +57,8 @@ class Conv2dOp final : public ConvolutionOp {
   OpPtr clone() const override { return std::make_shared<Conv2dOp>(options); }
 };
 
-/// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C); a transposed
-/// convolution.
+/// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C). This is a
+/// transposed convolution.
 class Conv2dGradInputOp final : public ConvolutionOp {
  public:
   Conv2dGradInputOp(Conv2dOptions options, Size2 image) : ConvolutionOp(options), image(image) {}
@@ -68,7 +68,7 @@ class Conv2dGradInputOp final : public ConvolutionOp {
   Tensors vjp(const VjpArgs& args) const override;
   Conv2dSize size(std::span<const TensorType> inputs) const override;
 
-  const Size2 image;  ///< H, W: several fit one output where the stride skips pixels
+  const Size2 image;  ///< H, W; with a stride above 1, images of several sizes give the same output size
 
  protected:
   OpPtr clone() const override { return std::make_shared<Conv2dGradInputOp>(options, image); }
@@ -99,19 +99,21 @@ namespace tandem {
 
 /// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
 /// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
-/// Padding is zeros: whether an infinite weight makes NaN of it depends on the processor.
+/// Padding is zeros; whether the product of such a zero and an infinite weight gives NaN depends on the
+/// processor.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 struct ConvTranspose2dOptions {
   Size2 stride = 1, padding = 0;
   Size2 output_padding =
-      0;  ///< rows and columns more, of the images that one output could come from; below the stride
+      0;  ///< extra rows and columns, less than the stride: selects one of several possible output sizes
   Size2 dilation = 1;
   std::int64_t groups = 1;
 };
 /// x (N,H,W,C), weight (C,Kh,Kw,O/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
-/// Ho = (H−1)·stride − 2·padding + dilation·(Kh−1) + output_padding + 1: what the convolution with this
-/// weight from (N,Ho,Wo,O) to (N,H,W,C) does to gradients. Throws Error naming shapes that do not fit.
+/// Ho = (H−1)·stride − 2·padding + dilation·(Kh−1) + output_padding + 1. Computes the gradient of the image
+/// of a convolution with this weight from (N,Ho,Wo,O) to (N,H,W,C), given the gradient `x` of its output.
+/// Throws Error naming shapes that do not fit.
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
                         const ConvTranspose2dOptions& options = {});
 
@@ -119,8 +121,8 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
 
 namespace tandem::engine {
 
-/// The derivatives of conv2d by `x`, an image of `image` pixels, and by the weights (second, if asked for, by
-/// the bias).
+/// Return the gradients of conv2d with respect to `x`, an image of size `image`, and to the weights. If
+/// `bias` is set, conv2d_grad_weight returns the gradient of the bias as its second result.
 Tensor conv2d_grad_input(const Tensor& grad_output, const Tensor& weight, Size2 image,
                          const Conv2dOptions& options = {});
 Tensors conv2d_grad_weight(const Tensor& x, const Tensor& grad_output, Size2 kernel, bool bias,

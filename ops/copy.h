@@ -6,8 +6,8 @@ namespace tandem::engine {
 
 class KernelTable;
 
-/// A copy of a value in host memory (the host arena): what a swap keeps while the device's memory is reused.
-/// Mathematically the identity. Same type in and out.
+/// Copies a value to host memory (the host arena). A swap keeps this copy while it reuses the device memory.
+/// The output has the input's type and elements.
 class CopyOutOp final : public Op {
  public:
   std::string_view name() const override { return "copy_out"; }
@@ -19,7 +19,7 @@ class CopyOutOp final : public Op {
   LaneKind lane() const override { return LaneKind::copy_out; }
 };
 
-/// The way back: a new value in the device's memory, equal to the host copy.
+/// Copies a host copy back: the output is a new value in device memory, equal to the host copy.
 class CopyInOp final : public Op {
  public:
   std::string_view name() const override { return "copy_in"; }
@@ -31,7 +31,7 @@ class CopyInOp final : public Op {
   LaneKind lane() const override { return LaneKind::copy_in; }
 };
 
-/// A copy on the compute lane, made visible where a value must lie in two places.
+/// Copies a value on the compute lane. Buffer assignment inserts it if a value must lie in two places.
 class CopyOp final : public Op {
  public:
   std::string_view name() const override { return "copy"; }
@@ -42,12 +42,12 @@ class CopyOp final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };
 
-/// Applies CopyOut, CopyIn.
+/// Apply CopyOutOp and CopyInOp.
 Tensor copy_out(const Tensor& value);
 Tensor copy_in(const Tensor& host_copy);
 
-/// Kernels of both where device and host memory are the same: memcpy, which bypasses the caches for copies
-/// larger than they are.
+/// Adds the kernels of these ops for backends whose device memory is host memory: memcpy, which bypasses the
+/// caches if a copy is larger than the caches.
 void add_copy_kernels(KernelTable& table);
 
 }  // namespace tandem::engine

@@ -7,7 +7,7 @@
 
 namespace tandem::engine {
 
-/// Which elements a dropout keeps: what its kernels share.
+/// Tells which elements a dropout keeps. All dropout kernels use it, so they keep the same elements.
 struct DropoutMask {
   std::int64_t rows, row_elements;
   int microbatch, microbatches;
@@ -26,7 +26,7 @@ struct DropoutMask {
     const auto seed = *static_cast<const std::int64_t*>(l.in[1]);
     return {static_cast<std::uint64_t>(seed), static_cast<std::uint64_t>(l.batch), rng_id};
   }
-  /// The number of a row in the whole batch, over replicas and micro-batches.
+  /// Returns the number of a row in the whole batch, over replicas and micro-batches.
   std::uint64_t sample(const Launch& l, std::int64_t row) const {
     const std::int64_t before = std::int64_t{l.rank->replica} * microbatches + microbatch;
     return static_cast<std::uint64_t>(before * rows + row);

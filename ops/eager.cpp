@@ -49,7 +49,7 @@ Tensors engine::apply_eager(OpPtr op, Tensors inputs) {
 }
 
 Tensors engine::evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag) {
-  Graph scratch;  // checks the types, and words the error as a trace would
+  Graph scratch;  // checks the types, with the same error messages as a trace
   std::vector<ValueId> ids;
   std::vector<const void*> in_data;
   for (const auto& t : inputs) {
@@ -79,8 +79,8 @@ engine::History::History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order)
   for (const Tensor& t : this->inputs) versions.push_back(t.impl()->version);
 }
 
-// Histories hold each other through their inputs, as long a chain as the tape: taken apart one by one, not by
-// recursion.
+// Histories hold each other through their inputs, in a chain as long as the tape. The loop takes it apart one
+// by one, because recursion could overflow the stack.
 engine::History::~History() {
   Tensors pending = std::move(inputs);
   while (!pending.empty()) {

@@ -12,18 +12,19 @@ namespace tandem::engine {
 
 class KernelTable;
 
-/// What `apply_op` does outside a trace: runs the op on the CPU kernels (or EagerKernels), and keeps a
-/// History where a gradient may be asked for.
+/// Runs an op at once, on the CPU kernels unless EagerKernels names others; `apply_op` calls it outside a
+/// trace. Records a History if an input needs a gradient and no NoGrad exists on this thread.
 Tensors apply_eager(OpPtr op, Tensors inputs);
-/// Runs one op at once on a given backend's kernels, keeping no history.
+/// Runs one op at once on the given kernels and records no History.
 Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
 
 }  // namespace tandem::engine
 
 namespace tandem {
 
-/// While it lives, eager ops on this thread belong to `batch`, or to one of its micro-batches: random draws
-/// are those of it in a Program, and each module's calls are numbered from zero, as at the start of a trace.
+/// While an EagerBatch exists, eager ops on this thread belong to `batch` and `microbatch`: they draw the
+/// same random numbers as a Program does for that batch, and each module's calls are numbered from zero, as
+/// at the start of a trace.
 class EagerBatch {
  public:
   explicit EagerBatch(std::int64_t batch, int microbatch = 0);
@@ -42,8 +43,8 @@ class EagerBatch {
 
 namespace tandem::engine {
 
-/// While it lives, eager ops on this thread, and their derivatives, run on these kernels, which must outlive
-/// it.
+/// While an EagerKernels exists, eager ops on this thread and their derivatives run on `kernels`, which must
+/// outlive it.
 class EagerKernels {
  public:
   explicit EagerKernels(const KernelTable& kernels);
@@ -60,7 +61,7 @@ class EagerKernels {
 
 namespace tandem {
 
-/// While it lives, eager ops on this thread keep no history.
+/// While a NoGrad exists, eager ops on this thread record no history, so backward() cannot reach them.
 class NoGrad {
  public:
   NoGrad();
@@ -76,7 +77,7 @@ class NoGrad {
 
 namespace tandem::engine {
 
-/// How eager Tensors came to be; kept only where a gradient may be asked for.
+/// The op and the inputs that made an eager Tensor. Recorded only if an input needs a gradient.
 struct History {
   History(OpPtr op, Tensors inputs, Tag tag, std::uint64_t order);
   ~History();
@@ -85,11 +86,11 @@ struct History {
 
   OpPtr op;
   Tensors inputs;
-  std::vector<std::uint64_t> versions;  ///< of the inputs' contents, when they were used
-  Tensors outputs;  ///< the same buffers as the outputs', without their histories: no cycle
+  std::vector<std::uint64_t> versions;  ///< version of each input's contents when the op ran
+  Tensors outputs;  ///< share the outputs' buffers but have no history, so that no ownership cycle forms
   Tag tag;
-  std::int64_t batch = 0;   ///< that it belonged to (EagerBatch)
-  std::uint64_t order = 0;  ///< of creation, so that a tape is differentiated as a trace would be
+  std::int64_t batch = 0;   ///< the batch that the op belonged to (EagerBatch)
+  std::uint64_t order = 0;  ///< number in order of creation: backward() sorts by it, as a trace is ordered
 };
 
 }  // namespace tandem::engine

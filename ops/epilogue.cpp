@@ -13,8 +13,8 @@
 namespace tandem::engine {
 namespace {
 
-// The expression in the place of the product's result: of each piece where both are made in as many, else
-// of all of it.
+// Evaluates the expression in the memory of the product's result: piece by piece if both kernels have the
+// same number of pieces, otherwise for the whole result.
 class EpilogueKernel final : public Kernel {
  public:
   explicit EpilogueKernel(const KernelSpec& spec)
@@ -26,7 +26,7 @@ class EpilogueKernel final : public Kernel {
     expression_ = spec.table->make(
         {expression, types, spec.outputs, spec.tag, spec.threads, spec.microbatches, 0, product_->pieces()});
   }
-  // One after the other: the product's holds what its next piece needs.
+  // The two workspaces do not overlap, because the product's next piece needs the contents of its own.
   std::int64_t workspace() const override {
     return align_up(product_->workspace()) + expression_->workspace();
   }
@@ -75,12 +75,13 @@ Types EpilogueOp::infer(std::span<const TensorType> inputs) const {
   const Types types = expression_types(inputs);
   Types values = PointwiseOp(expression, types[0].dtype).infer(types);
   if (values[0] != types[0])
-    throw Error(fmt::format("the expression makes {} of {}", to_string(values[0]), to_string(types[0])));
+    throw Error(fmt::format("the expression gives {}, but the product gives {}", to_string(values[0]),
+                            to_string(types[0])));
   return values;
 }
 
 Tensors EpilogueOp::vjp(const VjpArgs&) const {
-  no_rule(*this, "vjp", "products are given expressions after differentiation");
+  no_rule(*this, "vjp", "a pass makes epilogues after differentiation");
 }
 Tensors EpilogueOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<EpilogueOp>(*this), args);

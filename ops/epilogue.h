@@ -8,15 +8,16 @@
 
 namespace tandem::engine {
 
-/// A product (of matrices, a convolution) with an expression of its result, evaluated on each piece of that
-/// while the piece is in the caches (Kernel::pieces): a normalization, an activation, a residual to add. The
-/// product's inputs, then the expression's others -> the expression's value, of the product's type. Every
-/// element has the bits that the two have apart. A pass joins them after differentiation
-/// (plan/fuse_epilogues.h).
+/// A product (matrix product or convolution) followed by a pointwise expression of its result: a
+/// normalization, an activation, a residual to add. The kernel evaluates the expression on each piece of the
+/// result while that piece is in the caches (Kernel::pieces). Inputs: those of the product, then the other
+/// inputs of the expression. Output: the expression's value, in the type of the product's result. Every
+/// element has the same bits as if the two ops ran one after the other. The pass plan/fuse_epilogues.h makes
+/// this op after differentiation.
 class EpilogueOp final : public Op {
  public:
-  /// Input 0 of `expression` is the result of `product`, an op of one output that takes `own` inputs; its
-  /// input k > 0 is input own + k − 1 of this op. `label`: what users call the expression.
+  /// `product` has one output and takes `own` inputs. Input 0 of `expression` is that output; input k > 0 is
+  /// input own + k − 1 of this op. `label` is the expression's name for users.
   EpilogueOp(OpPtr product, std::size_t own, PointwiseExpression expression, std::string label);
   std::string_view name() const override { return "epilogue"; }
   std::string label() const override;
@@ -28,19 +29,20 @@ class EpilogueOp final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   Precision precision() const override { return product->precision(); }
 
-  /// The types of the expression's inputs: the product's result and the others.
+  /// Returns the types of the expression's inputs: the product's result, then the others.
   Types expression_types(std::span<const TensorType> inputs) const;
 
   const OpPtr product;
   const std::size_t own;
   const PointwiseExpression expression;
-  static constexpr std::size_t kMostInputs = 16;  ///< of the expression
+  static constexpr std::size_t kMostInputs = 16;  ///< most inputs of the expression
 
  private:
   std::string label_;
 };
 
-/// The kernels of product and expression, piece by piece where both are made in as many.
+/// Makes a kernel that runs the kernels of product and expression: alternating piece by piece if both have
+/// the same number of pieces, otherwise one after the other.
 KernelPtr make_epilogue(const KernelSpec& spec);
 
 }  // namespace tandem::engine

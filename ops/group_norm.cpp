@@ -19,14 +19,14 @@ TensorType statistic_type(const TensorType& x, std::int64_t groups) {
 
 void check_x(const TensorType& x, std::int64_t groups) {
   if (x.rank() < 2 || !is_floating(x.dtype) || x.elements() == 0)
-    throw Error(fmt::format("{} is not (N,…,C) of a floating dtype, or is empty", to_string(x)));
+    throw Error(fmt::format("x must be (N,…,C), floating and not empty, not {}", to_string(x)));
   if (groups < 1 || x.shape.back() % groups != 0)
     throw Error(fmt::format("{} channels do not split into {} groups", x.shape.back(), groups));
 }
 
 void check_type(const char* what, const TensorType& actual, const TensorType& expected) {
   if (actual != expected)
-    throw Error(fmt::format("{} is {}, not {}", what, to_string(actual), to_string(expected)));
+    throw Error(fmt::format("{} is {}; it must be {}", what, to_string(actual), to_string(expected)));
 }
 
 // (…,C) -> (rows,C)
@@ -65,7 +65,8 @@ Types GroupNormOp::infer(std::span<const TensorType> inputs) const {
 }
 Tensors GroupNormOp::vjp(const VjpArgs& args) const {
   for (std::size_t i = 1; i < args.grads.size(); ++i)
-    if (args.grads[i]) no_rule(*this, "vjp", "of its statistics: compute them by mean() and variance()");
+    if (args.grads[i])
+      no_rule(*this, "vjp", "its statistics have no derivative; use those of mean() and variance()");
   Tensors operands{args.inputs[0], args.inputs[1], args.grads[0], args.outputs[1]};
   if (centered) operands.push_back(args.outputs[2]);
   return apply_op(std::make_shared<GroupNormGradOp>(groups, centered), std::move(operands));
@@ -96,7 +97,7 @@ Types GroupNormGradOp::infer(std::span<const TensorType> inputs) const {
   return types;
 }
 Tensors GroupNormGradOp::vjp(const VjpArgs&) const {
-  no_rule(*this, "vjp", "second derivatives: compose the norm of mean(), variance() and expressions");
+  no_rule(*this, "vjp", "for second derivatives, compose the norm from mean(), variance() and pointwise ops");
 }
 Tensors GroupNormGradOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<GroupNormGradOp>(groups, centered), args);

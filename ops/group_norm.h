@@ -4,11 +4,11 @@
 
 namespace tandem::engine {
 
-/// x (N,…,C), gamma (C) [, beta (C)] -> y (N,…,C), inv_std (N,groups) [, mean (N,groups)]: within a sample,
-/// each group of C/groups neighboring channels is normalized over all its pixels, y = (x −
-/// mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon), with the biased variance. Where it is not
-/// `centered` there is neither beta nor mean, and the variance is the mean square. Layer norm is the case of
-/// one group and no pixels. Parameters and statistics are f64 where x is and f32 elsewhere.
+/// x (N,…,C), gamma (C) [, beta (C)] -> y (N,…,C), inv_std (N,groups) [, mean (N,groups)]. In each sample,
+/// normalizes each group of C/groups neighboring channels over all its pixels: y = (x −
+/// mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon), with the biased variance. If `centered` is
+/// false, beta and mean are absent and the variance is the mean square. Layer norm is the case of one group
+/// and no pixel axes. Parameters and statistics are f64 if x is f64, otherwise f32.
 class GroupNormOp final : public Op {
  public:
   GroupNormOp(std::int64_t groups, double epsilon, bool centered)
@@ -28,8 +28,8 @@ class GroupNormOp final : public Op {
   const bool centered;
 };
 
-/// x, gamma, grad_y, inv_std [, mean] -> gradients of x and gamma [, of beta], the statistics being those of
-/// x. Fused, and not differentiable again.
+/// x, gamma, grad_y, inv_std [, mean] -> gradients of x and gamma [, of beta]; inv_std and mean are the
+/// outputs of GroupNormOp. Computed by one kernel; has no derivative.
 class GroupNormGradOp final : public Op {
  public:
   GroupNormGradOp(std::int64_t groups, bool centered) : groups(groups), centered(centered) {}
@@ -50,8 +50,8 @@ class GroupNormGradOp final : public Op {
 
 namespace tandem {
 
-/// Normalizes each sample of x (N,…,C) by group of channels; gamma and beta (C). Throws Error naming shapes
-/// that do not fit. (Wu & He, 2018.)
+/// Normalizes each group of channels in each sample of x (N,…,C); gamma and beta are (C). Throws Error naming
+/// shapes that do not fit. (Wu & He, 2018.)
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,
                   double epsilon = 1e-5);
 /// Normalizes each row of x (…,C). (Ba, Kiros & Hinton, 2016.)
@@ -63,13 +63,13 @@ Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
 
 namespace tandem::engine {
 
-/// Extents for kernels: x is (samples, pixels, channels).
+/// Extents of a group norm, for kernels: x is (samples, pixels, channels).
 struct GroupNormSize {
   std::int64_t samples, pixels, channels, groups;
   GroupNormSize(const TensorType& x, std::int64_t groups);
-  std::int64_t width() const { return channels / groups; }  ///< channels of a group
+  std::int64_t width() const { return channels / groups; }  ///< channels per group
   std::int64_t sample() const { return pixels * channels; }
-  double group() const { return static_cast<double>(pixels * width()); }  ///< elements of a group
+  double group() const { return static_cast<double>(pixels * width()); }  ///< elements per group and sample
 };
 
 }  // namespace tandem::engine

@@ -21,13 +21,13 @@ void check_count(std::span<const TensorType> inputs, std::size_t count) {
 
 void check_index_dtype(const TensorType& index) {
   if (index.dtype != DType::i32)
-    throw Error(fmt::format("indices are i32, not {}; cast them", to_string(index)));
+    throw Error(fmt::format("indices must be i32, not {}; cast them", to_string(index)));
 }
 
-// `shape` with another extent of `axis`.
+// Returns `shape` with another extent for `axis`.
 Shape resized(Shape shape, int axis, std::int64_t extent) {
   if (axis < 0 || axis >= static_cast<int>(shape.size()))
-    throw Error(fmt::format("axis {} of {}", axis, to_string(shape)));
+    throw Error(fmt::format("axis {} does not exist in {}", axis, to_string(shape)));
   shape[static_cast<std::size_t>(axis)] = extent;
   return shape;
 }
@@ -35,8 +35,8 @@ Shape resized(Shape shape, int axis, std::int64_t extent) {
 void check_beside_axis(const TensorType& x, const TensorType& index, int axis) {
   check_index_dtype(index);
   if (resized(x.shape, axis, 0) != resized(index.shape, axis, 0))
-    throw Error(
-        fmt::format("{} and its indices {} differ beside axis {}", to_string(x), to_string(index), axis));
+    throw Error(fmt::format("{} and its indices {} must agree in all axes but {}", to_string(x),
+                            to_string(index), axis));
 }
 
 Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> outputs, double flops) {
@@ -48,7 +48,8 @@ Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> ou
 }  // namespace
 
 void engine::check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
-  // As unsigned numbers, negative ones are larger than all others; a loop without a way out is vector code.
+  // As unsigned numbers, negative indices are larger than all others. A loop without an early exit
+  // vectorizes.
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, static_cast<std::uint32_t>(indices[i]));
@@ -73,7 +74,7 @@ Tensors GatherOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<GatherOp>(axis), args);
 }
 Work GatherOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // as much is read as is written
+  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // reads as many bytes as it writes
 }
 
 std::string ScatterAddOp::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
@@ -81,7 +82,8 @@ Types ScatterAddOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   if (inputs[0].shape != inputs[1].shape)
-    throw Error(fmt::format("{} values by {} indices", to_string(inputs[0]), to_string(inputs[1])));
+    throw Error(fmt::format("the values {} and indices {} must have the same shape", to_string(inputs[0]),
+                            to_string(inputs[1])));
   return {{inputs[0].dtype, resized(inputs[0].shape, axis, extent)}};
 }
 Tensors ScatterAddOp::vjp(const VjpArgs& args) const {
@@ -97,7 +99,7 @@ Work ScatterAddOp::cost(std::span<const TensorType> inputs, std::span<const Tens
 Types EmbeddingOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 2);
   check_index_dtype(inputs[1]);
-  if (inputs[0].rank() == 0) throw Error("a scalar is no table of rows");
+  if (inputs[0].rank() == 0) throw Error("the table is a scalar; it needs an axis of rows");
   Shape shape = inputs[1].shape;
   shape.insert(shape.end(), inputs[0].shape.begin() + 1, inputs[0].shape.end());
   return {{inputs[0].dtype, shape}};
@@ -119,8 +121,8 @@ Types EmbeddingGradOp::infer(std::span<const TensorType> inputs) const {
   const Shape &rows = inputs[0].shape, &ids = inputs[1].shape;
   check_index_dtype(inputs[1]);
   if (rows.size() < ids.size() || !std::equal(ids.begin(), ids.end(), rows.begin()))
-    throw Error(fmt::format("rows {} do not begin with the shape of their ids {}", to_string(inputs[0]),
-                            to_string(inputs[1])));
+    throw Error(fmt::format("the shape of the rows {} must begin with that of the ids {}",
+                            to_string(inputs[0]), to_string(inputs[1])));
   Shape shape{count};
   shape.insert(shape.end(), rows.begin() + static_cast<std::ptrdiff_t>(ids.size()), rows.end());
   return {{inputs[0].dtype, shape}};
@@ -139,7 +141,7 @@ std::string OneHotOp::attributes() const { return fmt::format("classes={} {}", c
 Types OneHotOp::infer(std::span<const TensorType> inputs) const {
   check_count(inputs, 1);
   check_index_dtype(inputs[0]);
-  if (classes < 1) throw Error(fmt::format("one of {} classes", classes));
+  if (classes < 1) throw Error(fmt::format("the number of classes is {}; it must be at least 1", classes));
   Shape shape = inputs[0].shape;
   shape.push_back(classes);
   return {{dtype, shape}};

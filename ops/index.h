@@ -4,8 +4,8 @@
 
 namespace tandem::engine {
 
-/// Elements and rows named by indices: i32, checked when the op runs. One outside its axis throws Error
-/// naming it, its place and the range.
+/// Ops that read or add elements and rows by index. Indices are i32, checked when the op runs: an index
+/// outside its axis throws Error naming the index, its position and the range.
 
 /// x (…,K,…), index (…,J,…) -> (…,J,…) along `axis`: y[…,j,…] = x[…,index[…,j,…],…].
 class GatherOp final : public Op {
@@ -21,8 +21,9 @@ class GatherOp final : public Op {
   const int axis;
 };
 
-/// source (…,J,…), index (…,J,…) -> (…,extent,…) along `axis`: zeros, to which y[…,index[…,j,…],…] +=
-/// source[…,j,…] in the order of j. The derivative of Gather, as Gather is its own.
+/// source (…,J,…), index (…,J,…) -> (…,extent,…) along `axis`: starts from zeros and computes
+/// y[…,index[…,j,…],…] += source[…,j,…] in the order of j. GatherOp and ScatterAddOp are each other's
+/// derivative.
 class ScatterAddOp final : public Op {
  public:
   ScatterAddOp(int axis, std::int64_t extent) : axis(axis), extent(extent) {}
@@ -48,8 +49,8 @@ class EmbeddingOp final : public Op {
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };
 
-/// rows (I…, …), ids (I…) -> (V, …): each row added to that of its id, in the order of the ids. The
-/// derivative of Embedding, as Embedding is its own.
+/// rows (I…, …), ids (I…) -> (V, …): starts from zeros and adds each row to the row that its id names, in the
+/// order of the ids. EmbeddingOp and EmbeddingGradOp are each other's derivative.
 class EmbeddingGradOp final : public Op {
  public:
   explicit EmbeddingGradOp(std::int64_t count) : count(count) {}
@@ -63,7 +64,7 @@ class EmbeddingGradOp final : public Op {
   const std::int64_t count;  ///< V
 };
 
-/// ids (I…) -> (I…, classes): 1 at the id, 0 elsewhere.
+/// ids (I…) -> (I…, classes): 1 at the id, 0 at every other class.
 class OneHotOp final : public Op {
  public:
   OneHotOp(std::int64_t classes, DType dtype) : classes(classes), dtype(dtype) {}
@@ -82,15 +83,16 @@ class OneHotOp final : public Op {
 
 namespace tandem {
 
-/// Elements of x (…,K,…) along `axis` (negative counts from the end), by an index (…,J,…) whose other extents
-/// are those of `x`.
+/// Returns y (…,J,…) with y[…,j,…] = x[…,index[…,j,…],…] along `axis` (negative counts from the end). x is
+/// (…,K,…); index (…,J,…) has the same other extents.
 Tensor gather(const Tensor& x, int axis, const Tensor& index);
-/// x (…,K,…) with source (…,J,…) added where index (…,J,…) says, along `axis`; floating, i32 or i64.
-/// In bf16 and f16 the sum at each place is f32's, rounded once, and x is added to that.
+/// Returns x (…,K,…) plus source (…,J,…) added at the places along `axis` that index (…,J,…) names. The dtype
+/// is floating, i32 or i64. In bf16 and f16, the source elements of one place are summed in f32 and rounded
+/// once; then x is added.
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source);
-/// Rows of a table (V, …) of any dtype by ids (I…): (I…, …).
+/// Returns the rows (I…, …) that ids (I…) name in a table (V, …) of any dtype.
 Tensor embedding(const Tensor& table, const Tensor& ids);
-/// ids (I…) -> (I…, classes).
+/// Returns (I…, classes) from ids (I…): 1 at the id, 0 at every other class.
 Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype = DType::f32);
 
 }  // namespace tandem

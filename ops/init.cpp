@@ -14,7 +14,7 @@ namespace {
 
 template <class Draw> Tensor fill(TensorType type, const std::string& path, std::uint64_t seed, Draw draw) {
   if (!is_floating(type.dtype))
-    throw Error(fmt::format("{}: initial weights are floating, not {}", path, to_string(type)));
+    throw Error(fmt::format("{}: initial weights must be floating, not {}", path, to_string(type)));
   Tensor tensor = Tensor::empty(std::move(type));
   const RngKey key{seed, 0, fnv1a(path)};
   for (std::int64_t i = 0; i < tensor.elements(); ++i)
@@ -38,7 +38,7 @@ Tensor normal(TensorType type, double mean, double deviation, const std::string&
 Tensor truncated_normal(TensorType type, double deviation, double cut, const std::string& path,
                         std::uint64_t seed) {
   if (!(cut > 0))
-    throw Error(fmt::format("{}: a normal distribution cut at {} deviations has nothing left", path, cut));
+    throw Error(fmt::format("{}: a truncated normal needs a cut above 0 deviations, not {}", path, cut));
   return fill(std::move(type), path, seed, [=](const RngKey& key, std::uint64_t i) {
     for (std::uint64_t attempt = 0;; ++attempt)
       if (const double x = normal(key, attempt, i); std::fabs(x) <= cut) return deviation * x;

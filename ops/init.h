@@ -6,14 +6,14 @@
 
 namespace tandem {
 
-/// Initial weights, computed on the host. What is drawn depends on `seed`, `path` (the parameter's,
-/// "layer1.0.conv2.weight") and the element alone, so it is the same whatever else a model holds.
+/// Initial weights, drawn on the host. A draw depends only on `seed`, on `path` (the parameter's name, as in
+/// "layer1.0.conv2.weight") and on the element's number, so other parts of a model do not change it.
 
 /// Uniform in [low, high).
 Tensor uniform(TensorType type, double low, double high, const std::string& path, std::uint64_t seed);
 Tensor normal(TensorType type, double mean, double deviation, const std::string& path, std::uint64_t seed);
 
-/// Normal around 0, an element drawn again while it is more than `cut` deviations away. Throws Error unless
+/// Normal around 0; draws an element again while it is more than `cut` deviations from 0. Throws Error unless
 /// `cut` is positive.
 Tensor truncated_normal(TensorType type, double deviation, double cut, const std::string& path,
                         std::uint64_t seed);

@@ -1,4 +1,5 @@
-// The two kernel tables, whole: every kernel is named here (static initializers vanish from static archives).
+// The two kernel tables. They list every kernel by name, because a linker drops static initializers of static
+// archives.
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/runtime/graph_op_kernels.h>
 #include <tandem/ops/collective.h>

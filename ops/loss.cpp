@@ -15,7 +15,7 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr double kFlopsPerLogit = 10;  // maximum, exponential, sum, quotient
+constexpr double kFlopsPerLogit = 10;  // for maximum, exponential, sum and quotient
 
 void check_precision(const TensorType& t) {
   if (t.dtype != DType::f32 && t.dtype != DType::f64)
@@ -27,9 +27,9 @@ void check_logits_and_labels(std::span<const TensorType> inputs, std::size_t cou
   const TensorType &logits = inputs[0], &labels = inputs[1];
   check_precision(logits);
   if (logits.rank() != 2 || logits.elements() == 0)
-    throw Error(fmt::format("logits are [samples, classes], not {}", to_string(logits)));
+    throw Error(fmt::format("logits must be [samples, classes] and not empty, not {}", to_string(logits)));
   if (labels != TensorType{DType::i32, {logits.shape[0]}})
-    throw Error(fmt::format("labels for {} are i32[{}], not {}", to_string(logits), logits.shape[0],
+    throw Error(fmt::format("labels for {} must be i32[{}], not {}", to_string(logits), logits.shape[0],
                             to_string(labels)));
 }
 
@@ -37,13 +37,13 @@ Tensor cross_entropy_grad(const Tensor& logits, const Tensor& labels, const Tens
   return apply_op1(std::make_shared<CrossEntropyGradOp>(smoothing), {logits, labels, g});
 }
 
-// (softmax's output y, g) -> y·(g − Σ g·y)
+// Gradient of softmax, from its output y: y·(g − Σ g·y).
 Tensor softmax_vjp(const Tensor& y, const Tensor& g) { return y * (g - sum(g * y, {-1}, true)); }
 
-// The mean of an expression in the elements of a and b.
+// The mean of an expression of the elements of a and b.
 Tensor mean_of(const char* name, PointwiseExpression expression, const Tensor& a, const Tensor& b) {
   if (a.type() != b.type() || !is_floating(a.dtype()))
-    throw Error(fmt::format("{}: {} against {}: they need one shape and one floating dtype; reshape or cast",
+    throw Error(fmt::format("{}: {} and {} must have the same shape and floating dtype; reshape or cast",
                             name, to_string(a.type()), to_string(b.type())));
   return mean(apply_op1(std::make_shared<PointwiseOp>(std::move(expression), a.dtype()), {a, b}));
 }
@@ -96,11 +96,11 @@ std::string CrossEntropyGradOp::attributes() const { return fmt::format("smoothi
 Types CrossEntropyGradOp::infer(std::span<const TensorType> inputs) const {
   check_logits_and_labels(inputs, 3);
   if (inputs[2] != TensorType{inputs[0].dtype, {}})
-    throw Error(fmt::format("the loss's gradient is {}, not {}", to_string(TensorType{inputs[0].dtype, {}}),
-                            to_string(inputs[2])));
+    throw Error(fmt::format("the loss's gradient must be {}, not {}",
+                            to_string(TensorType{inputs[0].dtype, {}}), to_string(inputs[2])));
   return {inputs[0]};
 }
-// With p = softmax(logits): d/dlogits of Σ h·(p − t)·g/N is p·(h − Σ h·p)·g/N.
+// With p = softmax(logits), the derivative of Σ h·(p − t)·g/N by the logits is p·(h − Σ h·p)·g/N.
 Tensors CrossEntropyGradOp::vjp(const VjpArgs& args) const {
   const Tensor &logits = args.inputs[0], &labels = args.inputs[1], &g = args.inputs[2], &h = args.grads[0];
   Tensors grads(3);
@@ -122,7 +122,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_sm
   return apply_op1(std::make_shared<CrossEntropyOp>(label_smoothing), {logits, labels});
 }
 
-// t·softplus(−x) + (1 − t)·softplus(x): nothing cancels.
+// Computed as t·softplus(−x) + (1 − t)·softplus(x), in which no terms cancel.
 Tensor bce_with_logits(const Tensor& logits, const Tensor& targets) {
   return mean_of("bce_with_logits",
                  {{Code::input, 0},

@@ -4,7 +4,7 @@
 
 namespace tandem::engine {
 
-/// exp(x − max) / Σ exp(x − max) over the last axis, or its logarithm.
+/// exp(x − max) / Σ exp(x − max) over the last axis; its logarithm if `logarithm` is set.
 class SoftmaxOp final : public Op {
  public:
   explicit SoftmaxOp(bool logarithm) : logarithm(logarithm) {}
@@ -22,8 +22,8 @@ class SoftmaxOp final : public Op {
 };
 
 /// (logits [N, C], labels i32 [N]) -> mean over N of −Σ t·log softmax(logits), a scalar. The target t is 1 at
-/// the label, or with label smoothing s 1 − s there and s/C more everywhere (Szegedy et al. 2016). Logits in
-/// bf16 or f16 are refused: a loss is computed in f32.
+/// the label and 0 elsewhere; label smoothing s makes it (1 − s)·t + s/C (Szegedy et al. 2016). Throws Error
+/// on logits in bf16 or f16: a loss is computed in f32 or f64.
 class CrossEntropyOp final : public Op {
  public:
   /// Throws Error unless 0 ≤ smoothing ≤ 1.
@@ -39,7 +39,7 @@ class CrossEntropyOp final : public Op {
   const double smoothing;
 };
 
-/// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N, with the same target t.
+/// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N, with the target t of CrossEntropyOp.
 class CrossEntropyGradOp final : public Op {
  public:
   explicit CrossEntropyGradOp(double smoothing = 0) : smoothing(smoothing) {}
@@ -60,25 +60,26 @@ class CrossEntropyGradOp final : public Op {
 
 namespace tandem {
 
-/// Over the last axis.
+/// Softmax over the last axis, and its logarithm.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-/// Mean cross entropy of logits [N, C] against labels i32 [N]: a scalar of the logits' dtype, which is f32 or
-/// f64 (Error for bf16 and f16: cast first). A label outside 0 … C−1 throws Error, naming the sample, when
-/// the op runs.
+/// Returns the mean cross entropy of logits [N, C] against labels i32 [N], a scalar of the logits' dtype. The
+/// dtype is f32 or f64; others throw Error (cast first). A label outside 0 … C−1 throws Error, naming the
+/// sample, when the op runs.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0);
 
-/// Means over all elements of two Tensors of one type (Error otherwise), as scalars.
-/// −t·log p − (1−t)·log(1−p) with p = sigmoid(logits) and targets t in [0, 1]; no logit is too large for it.
+/// The next four return the mean of an expression over all elements, a scalar. Both Tensors have the same
+/// floating type; otherwise they throw Error.
+/// −t·log p − (1−t)·log(1−p) with p = sigmoid(logits) and targets t in [0, 1]; does not overflow.
 Tensor bce_with_logits(const Tensor& logits, const Tensor& targets);
 /// (a − b)²
 Tensor mse_loss(const Tensor& a, const Tensor& b);
-/// |a − b|, with derivative 0 where they are equal.
+/// |a − b|; its derivative is 0 if they are equal.
 Tensor l1_loss(const Tensor& a, const Tensor& b);
-/// (a − b)²/(2β) where |a − b| < β, |a − b| − β/2 elsewhere. Throws Error unless β > 0.
+/// (a − b)²/(2β) if |a − b| < β, otherwise |a − b| − β/2. Throws Error unless β > 0.
 Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, double beta = 1);
 
-/// How many rows of logits [N, C] have their first maximum at their label: i32 [].
+/// Returns how many rows of logits [N, C] have their first maximum at their label, as i32 [].
 Tensor correct_count(const Tensor& logits, const Tensor& labels);
 
 }  // namespace tandem

@@ -67,7 +67,7 @@ Types MappedOp::inner_types(std::span<const TensorType> inputs) const {
   Types types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (mapped[i] && (inputs[i].shape.empty() || inputs[i].shape[0] != models))
-      throw Error(fmt::format("input {} is {}, without a leading axis of {} models", i, to_string(inputs[i]),
+      throw Error(fmt::format("input {} is {}; it needs a leading axis of {} models", i, to_string(inputs[i]),
                               models));
     types.push_back(mapped[i] ? without_models(inputs[i]) : inputs[i]);
   }
@@ -80,8 +80,8 @@ Types MappedOp::infer(std::span<const TensorType> inputs) const {
   return types;
 }
 
-// The inner op's rule, traced on what one model sees, replayed on all models. Inputs shared by the models
-// get the sum of the models' gradients, which the caller's fan-in would need a reduction for: no use yet.
+// Traces the inner op's rule for one model and replays it on all models. An input shared by the models would
+// get the sum of their gradients; this needs a reduction that no caller uses so far.
 Tensors MappedOp::vjp(const VjpArgs& args) const {
   Types types;
   for (const auto& t : args.inputs) types.push_back(t.type());
@@ -119,7 +119,7 @@ Tensors MappedOp::vjp(const VjpArgs& args) const {
   return results;
 }
 
-Tensors MappedOp::vmap(const VmapArgs&) const { no_rule(*this, "batch", "models are batched once"); }
+Tensors MappedOp::vmap(const VmapArgs&) const { no_rule(*this, "vmap", "vmap can be applied only once"); }
 
 Work MappedOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   Types out(outputs.begin(), outputs.end());
@@ -153,7 +153,7 @@ void replay_batched(const Node& node, std::int64_t models, bool force,
     inputs.push_back(values.at(v).tensor);
     batched.push_back(values.at(v).mapped);
   }
-  if (node.outputs.empty())  // what leaves the graph is each model's
+  if (node.outputs.empty())  // its inputs leave the graph, one per model
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       inputs[i] = with_model_axis(inputs[i], batched[i], models);
       batched[i] = true;

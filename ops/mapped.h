@@ -9,9 +9,9 @@
 
 namespace tandem::engine {
 
-/// An op done once per model: inputs that are batched, and every output, carry a leading model axis,
-/// and the kernel runs the inner op's kernel model by model. The batching rule of ops that gain nothing
-/// from a joint kernel, and bitwise equal to separate models by construction.
+/// An op run once per model. Every mapped input and every output has a leading model axis; the kernel runs
+/// the inner op's kernel model by model, so each model's result is bit-identical to a separate run. This is
+/// the vmap rule of ops that gain nothing from a joint kernel.
 class MappedOp final : public Op {
  public:
   MappedOp(OpPtr inner, std::vector<bool> batched, std::int64_t models);
@@ -26,7 +26,7 @@ class MappedOp final : public Op {
   LaneKind lane() const override { return inner->lane(); }
   Precision precision() const override { return inner->precision(); }
 
-  /// What one model sees of the inputs.
+  /// Returns the types of one model's inputs.
   Types inner_types(std::span<const TensorType> inputs) const;
 
   const OpPtr inner;
@@ -34,23 +34,24 @@ class MappedOp final : public Op {
   const std::int64_t models;
 };
 
-/// The batching rule "do it model by model".
+/// The vmap rule that applies MappedOp to `op`.
 Tensors map_over_models(OpPtr op, const VmapArgs& args);
 
-/// A value of a graph being replayed: the Tensor that stands for it, and whether that carries the model axis.
+/// A value of a graph that is being replayed: the Tensor that replaces it, and whether that Tensor has the
+/// model axis.
 struct Replayed {
   Tensor tensor;
   bool mapped = false;
 };
 
-/// Applies the nodes of `graph` in order, by their batching rules where an input is batched and as they
-/// are elsewhere. `values` holds what stands for the graph's arguments, and receives the rest.
+/// Applies the nodes of `graph` in order: by the vmap rule if an input is mapped, unchanged otherwise. On
+/// entry `values` holds the replacements of the graph's arguments; every node adds those of its outputs.
 void replay_mapped(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values);
-/// The same for one node; `force` batches it whatever its inputs are.
+/// Applies one node in the same way; `force` applies the vmap rule even if no input is mapped.
 void replay_batched(const Node& node, std::int64_t models, bool force,
                     std::unordered_map<ValueId, Replayed>& values);
 
-/// The inner op's kernel, model by model.
+/// Makes a kernel that runs the inner op's kernel model by model.
 std::unique_ptr<class Kernel> make_mapped(const struct KernelSpec& spec);
 
 }  // namespace tandem::engine

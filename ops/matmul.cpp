@@ -19,10 +19,10 @@ std::string MatMulOp::attributes() const {
 
 MatMulSize engine::matmul_size(const MatMulOp& op, std::span<const TensorType> inputs) {
   if (inputs.size() != 2 && inputs.size() != 3)
-    throw Error(fmt::format("takes a, b and perhaps a bias, not {} inputs", inputs.size()));
+    throw Error(fmt::format("takes a, b and optionally a bias, not {} inputs", inputs.size()));
   const TensorType &a = inputs[0], &b = inputs[1];
   if (!is_floating(a.dtype) || b.dtype != a.dtype)
-    throw Error("a and b need one floating dtype; cast one of them");
+    throw Error("a and b must have the same floating dtype; cast one of them");
   if (a.rank() < 2 || a.rank() != b.rank())
     throw Error("a and b need the same number of axes, two or more; reshape one of them");
   const auto end_a = a.shape.end(), end_b = b.shape.end();
@@ -33,7 +33,7 @@ MatMulSize engine::matmul_size(const MatMulOp& op, std::span<const TensorType> i
   if (op.transpose_a) std::swap(s.m, s.k);
   if (op.transpose_b) std::swap(k, s.n);
   if (s.k != k)
-    throw Error(fmt::format("a{} has {} columns, b{} has {} rows: they must be as many",
+    throw Error(fmt::format("a{} has {} columns, b{} has {} rows: the two must be equal",
                             op.transpose_a ? " transposed" : "", s.k, op.transpose_b ? " transposed" : "",
                             k));
   for (auto extent = a.shape.begin(); extent != end_a - 2; ++extent) s.count *= *extent;
@@ -55,8 +55,8 @@ Types MatMulOp::infer(std::span<const TensorType> inputs) const {
   return {out};
 }
 
-// With A, B as multiplied, dA = dC·Bᵀ and dB = Aᵀ·dC; an operand stored transposed gets the transpose of
-// that.
+// If A and B are the multiplied matrices, dA = dC·Bᵀ and dB = Aᵀ·dC. An operand that is stored transposed
+// gets the transpose of its gradient.
 Tensors MatMulOp::vjp(const VjpArgs& args) const {
   const Tensor &a = args.inputs[0], &b = args.inputs[1], &g = args.grads[0];
   Tensors gradients(args.inputs.size());
@@ -88,7 +88,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.type().rank() < 1 || weight.type().rank() != 2)
-    throw Error(fmt::format("linear: x {} and weight {}, not (…,in) and (out,in)", to_string(x.type()),
+    throw Error(fmt::format("linear: x {} and weight {} must be (…,in) and (out,in)", to_string(x.type()),
                             to_string(weight.type())));
   const Tensor rows = x.type().rank() == 2 ? x : reshape(x, {x.elements() / x.size(-1), x.size(-1)});
   Tensors operands{rows, weight};

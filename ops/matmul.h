@@ -13,9 +13,9 @@ struct MatMulOptions {
 
 namespace tandem::engine {
 
-/// Matrix product with the transposes folded in: a (…,M,K) · b (…,K,N) [+ bias (…,N) over the rows] ->
-/// (…,M,N). Equal leading axes make it one product per leading index, each as it would be alone, bit for bit.
-/// The bias is added to the finished sum, rounded once more, as a separate `add` would.
+/// Matrix product with optional transposes: a (…,M,K) · b (…,K,N) [+ bias (…,N) on every row] -> (…,M,N).
+/// The leading axes are equal; each leading index has its own product, bit-identical to that product alone.
+/// The bias is added to the rounded sum and the result is rounded again, as a separate `add` does.
 class MatMulOp final : public Op {
  public:
   explicit MatMulOp(MatMulOptions options)
@@ -32,21 +32,21 @@ class MatMulOp final : public Op {
   const bool transpose_a, transpose_b;
 };
 
-/// One product of a MatMul: (M,K)·(K,N), and how many there are.
+/// Extents of each product of a MatMulOp, (m,k)·(k,n), and the number of products.
 struct MatMulSize {
   std::int64_t count, m, k, n;
 };
-/// Throws Error where the operands do not fit; the caller adds their shapes.
+/// Throws Error if the operands do not fit; the caller adds their shapes to the message.
 MatMulSize matmul_size(const MatMulOp& op, std::span<const TensorType> inputs);
 
 }  // namespace tandem::engine
 
 namespace tandem {
 
-/// a (…,M,K) · b (…,K,N) -> (…,M,N), leading axes equal (there may be none). Throws Error naming what
-/// differs.
+/// Returns a (…,M,K) · b (…,K,N), of shape (…,M,N). Zero or more leading axes, equal in a and b. Throws Error
+/// naming the difference.
 Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options = {});
-/// x (…,in), weight (out,in), bias (out) or undefined -> (…,out): x·weightᵀ + bias.
+/// Returns x·weightᵀ + bias, of shape (…,out), for x (…,in), weight (out,in), bias (out) or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 }  // namespace tandem

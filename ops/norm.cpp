@@ -13,26 +13,27 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-// (C) in the dtype of parameters and statistics.
+// Type of parameters and statistics: (C), f64 if x is f64, otherwise f32.
 TensorType channel_type(const TensorType& x) {
   if (x.rank() < 2 || !is_floating(x.dtype) || x.elements() == 0)
-    throw Error(fmt::format("{} is not (N,…,C) of a floating dtype, or is empty", to_string(x)));
+    throw Error(fmt::format("x must be (N,…,C), floating and not empty, not {}", to_string(x)));
   return {x.dtype == DType::f64 ? DType::f64 : DType::f32, {x.shape.back()}};
 }
 
 void check_channels(const TensorType& x, std::span<const TensorType> vectors) {
   for (const auto& t : vectors)
     if (t != channel_type(x))
-      throw Error(fmt::format("{} per channel, not {}", to_string(channel_type(x)), to_string(t)));
+      throw Error(
+          fmt::format("an input per channel must be {}, not {}", to_string(channel_type(x)), to_string(t)));
 }
 
-// Elements a statistic is taken over.
+// Number of elements per channel.
 double rows(const Tensor& x) { return static_cast<double>(x.elements() / x.size(-1)); }
 
-// A sum in which an undefined Tensor is zero.
+// a + b; an undefined Tensor counts as zero.
 Tensor plus(const Tensor& a, const Tensor& b) { return !a ? b : !b ? a : a + b; }
 
-// What statistics of x pass on to it: the gradients of mean, variance and inv_std, where they have one.
+// Gradient of x from the gradients of mean, variance and inv_std; each of these can be undefined.
 Tensor through_statistics(const Tensor& x, const Tensor& mean, const Tensor& inv_std, const Tensors& grads) {
   Tensor by_variance = grads[1];
   if (grads[2]) by_variance = plus(by_variance, grads[2] * inv_std * inv_std * inv_std * -0.5);
@@ -56,7 +57,7 @@ Tensor evaluate(const PointwiseBuilder& builder, int register_, DType dtype, std
   return apply_op1(std::make_shared<PointwiseOp>(std::move(expression), dtype, std::move(label)), inputs);
 }
 
-// With n rows, dgamma = Σ dy·(x − mean)·inv_std and dbeta = Σ dy:
+// For n rows, dgamma = Σ dy·(x − mean)·inv_std and dbeta = Σ dy:
 //   dx = gamma·inv_std·(dy − dbeta/n − (x − mean)·inv_std·dgamma/n).
 Tensor gradient_of_x(const Tensor& x, const Tensor& dy, const Tensor& mean, const Tensor& inv_std,
                      const Tensor& gamma, const Tensor& dgamma, const Tensor& dbeta) {
@@ -82,7 +83,7 @@ Types BatchNormOp::infer(std::span<const TensorType> inputs) const {
   return {inputs[0], c, c, c};
 }
 
-// The statistics are outputs, so they may have gradients of their own: in second derivatives they do.
+// The statistics are outputs too; in second derivatives they have gradients of their own.
 Tensors BatchNormOp::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &gamma = args.inputs[1], &dy = args.grads[0], &mean = args.outputs[1],
                &inv_std = args.outputs[3];
@@ -147,13 +148,13 @@ Types BatchNormSumsOp::infer(std::span<const TensorType> inputs) const {
   const Types gradient = PointwiseOp(expression, dtype).infer(inputs.subspan(2));
   if (gradient[0].shape != inputs[0].shape)
     throw Error(
-        fmt::format("the gradient of y is {}, that of {}", to_string(gradient[0]), to_string(inputs[0])));
+        fmt::format("the gradient of y is {}, but x is {}", to_string(gradient[0]), to_string(inputs[0])));
   return {inputs[1], inputs[1]};
 }
 Tensors BatchNormSumsOp::vjp(const VjpArgs& args) const {
   if (expression.size() > 1) no_rule(*this, "vjp", "expressions are put into it after differentiation");
   const Tensor &x = args.inputs[0], &mean = args.inputs[1], &g = args.inputs[2];
-  const Tensor &u = args.grads[0], &v = args.grads[1];  // of Σ g, and of Σ g·(x − mean)
+  const Tensor &u = args.grads[0], &v = args.grads[1];  // gradients of Σ g and of Σ g·(x − mean)
   Tensor by_x, by_mean, by_g = u;
   if (v) {
     by_x = g * v;

@@ -7,8 +7,8 @@ namespace tandem::engine {
 
 /// x (…,C), gamma (C), beta (C) -> y (…,C), mean (C), variance (C), inv_std (C), over all axes but the last:
 /// y = (x − mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon). The variance is the biased one,
-/// Σ(x − mean)²/n; running statistics, which take n/(n−1) of it, are updated by nodes of their own.
-/// Parameters and statistics are f64 where x is and f32 elsewhere.
+/// Σ(x − mean)²/n. Separate nodes update the running statistics, which use n/(n−1) times this variance.
+/// Parameters and statistics are f64 if x is f64, otherwise f32.
 class BatchNormOp final : public Op {
  public:
   explicit BatchNormOp(double epsilon) : epsilon(epsilon) {}
@@ -25,7 +25,7 @@ class BatchNormOp final : public Op {
   const double epsilon;
 };
 
-/// x (…,C) -> mean (C), variance (C), inv_std (C): BatchNorm's statistics alone.
+/// x (…,C) -> mean (C), variance (C), inv_std (C): only the statistics of BatchNormOp.
 class BatchNormStatisticsOp final : public Op {
  public:
   explicit BatchNormStatisticsOp(double epsilon) : epsilon(epsilon) {}
@@ -39,15 +39,15 @@ class BatchNormStatisticsOp final : public Op {
   const double epsilon;
 };
 
-/// x (…,C), mean (C), g (…,C) -> Σ g (C), Σ g·(x − mean) (C), over all axes but the last: what batch norm's
-/// derivative sums, g being the gradient of its output. g is an expression of the inputs after `mean`.
+/// x (…,C), mean (C), g (…,C) -> Σ g (C), Σ g·(x − mean) (C), over all axes but the last: the sums in the
+/// derivative of batch norm. g is the gradient of its output, an expression of the inputs after `mean`.
 class BatchNormSumsOp final : public TakesExpression {
  public:
   explicit BatchNormSumsOp(DType dtype) : BatchNormSumsOp({{PointwiseCode::input, 0}}, dtype) {}
   BatchNormSumsOp(PointwiseExpression expression, DType dtype)
       : TakesExpression(std::move(expression), dtype, 2) {}
   OpPtr with(PointwiseExpression expression) const override;
-  /// The expression with its value rounded to `dtype`, for kernels that keep it in a wider one.
+  /// Returns the expression with its value rounded to `dtype`, for kernels that store it in a wider dtype.
   PointwiseExpression rounded() const;
   std::string_view name() const override { return "batch_norm_sums"; }
   std::string attributes() const override;
@@ -58,14 +58,15 @@ class BatchNormSumsOp final : public TakesExpression {
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };
 
-/// What BatchNorm gives, by its statistics and an expression of them.
+/// Returns the outputs of BatchNormOp, computed by BatchNormStatisticsOp and a pointwise expression.
 Tensors batch_norm_in_parts(const BatchNormOp& op, const Tensor& x, const Tensor& gamma, const Tensor& beta);
 
 }  // namespace tandem::engine
 
 namespace tandem {
 
-/// What `batch_norm` gives: the normalized values, and the batch's statistics for the running ones.
+/// The results of `batch_norm`: the normalized values, and the batch's statistics, from which the running
+/// statistics are updated.
 struct BatchNormResult {
   Tensor y, mean, variance;
 };
@@ -73,7 +74,7 @@ struct BatchNormResult {
 /// Normalizes each channel of x (N,H,W,C) or (N,C) by the batch's mean and biased variance. Throws Error
 /// naming shapes that do not fit. (Ioffe & Szegedy, 2015.)
 BatchNormResult batch_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, double epsilon = 1e-5);
-/// The same with given statistics: (x − mean)·gamma/√(variance + epsilon) + beta, element by element.
+/// Normalizes by given statistics: (x − mean)·gamma/√(variance + epsilon) + beta, element by element.
 Tensor batch_norm_inference(const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& mean,
                             const Tensor& variance, double epsilon = 1e-5);
 

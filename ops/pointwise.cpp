@@ -40,7 +40,7 @@ Tensor arithmetic(Code code, const Tensor& a, const Tensor& b) {
 }
 Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(code, a, b, DType::b8); }
 
-// code(x, value), or code(value, x) where `value_first`.
+// code(x, value), or code(value, x) if `value_first`.
 Tensor with_constant(Code code, const Tensor& x, double value, bool value_first = false) {
   PointwiseExpression expression{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
   if (value_first) std::swap(expression[2].a, expression[2].b);
@@ -116,7 +116,7 @@ Tensors PointwiseOp::vjp(const VjpArgs& args) const {
 }
 
 Tensors PointwiseOp::vmap(const VmapArgs& args) const {
-  int rank = 0;  // of what one model computes
+  int rank = 0;  // of one model's output
   for (std::size_t i = 0; i < args.inputs.size(); ++i)
     rank = std::max(rank, args.inputs[i].type().rank() - (args.mapped[i] ? 1 : 0));
   Tensors inputs = args.inputs;
@@ -150,7 +150,7 @@ Tensor engine::apply_pointwise(PointwiseExpression expression, DType dtype, cons
   auto op = std::make_shared<PointwiseOp>(std::move(expression), dtype, std::move(label));
   if (!is_floating(dtype) && !stays_whole(op->expression) &&
       std::ranges::none_of(inputs, [](const Tensor& t) { return is_floating(t.dtype()); }))
-    throw Error(fmt::format("{} of {}, {}: its values are not whole; cast to a floating dtype first",
+    throw Error(fmt::format("{} of {}, {}: the result can have a fraction; cast to a floating dtype first",
                             op->label(), name_of(dtype), to_string(op->expression)));
   return apply_op1(std::move(op), inputs);
 }
@@ -182,7 +182,8 @@ Tensor pow(const Tensor& x, double exponent) {
 }
 
 Tensor clamp(const Tensor& x, double low, double high) {
-  if (!(low <= high)) throw Error(fmt::format("clamp to {} … {}: the lower end comes first", low, high));
+  if (!(low <= high))
+    throw Error(fmt::format("clamp: the lower limit {} must not be above the upper limit {}", low, high));
   const PointwiseExpression expression{{Code::input, 0},
                                        {Code::constant, -1, -1, -1, low},
                                        {Code::max, 1, 0},

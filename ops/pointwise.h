@@ -8,14 +8,14 @@
 
 namespace tandem::engine {
 
-/// An op that reads its last inputs as an expression of them, element by element. A pass may put what made
-/// one of them into the expression (plan/fuse_pointwise.h).
+/// An op that evaluates a pointwise expression of its last inputs, element by element. A pass can replace one
+/// of these inputs by the expression that computes it (plan/fuse_pointwise.h).
 class TakesExpression : public Op {
  public:
-  /// Input k of the expression is input `first` + k of the op; the inputs before are the op's own. The value
-  /// is rounded to `dtype`. Throws Error on a malformed expression.
+  /// Input k of the expression is input `first` + k of the op; the expression does not read the inputs
+  /// before. Its value is rounded to `dtype`. Throws Error on a malformed expression.
   TakesExpression(PointwiseExpression expression, DType dtype, std::size_t first);
-  /// The same op, by the same label, with another expression.
+  /// Returns the same op, with the same label and another expression.
   virtual OpPtr with(PointwiseExpression expression) const = 0;
 
   const PointwiseExpression expression;
@@ -23,15 +23,17 @@ class TakesExpression : public Op {
   const std::size_t first;
 };
 
-/// An expression evaluated element by element. Every pointwise operation is one of these, so fusing is
-/// composing expressions; the fast kernel evaluates tile by tile in cache, and a composed expression gives
-/// the bits of its parts (where an intermediate had a narrower dtype, the composed expression has a `cast`).
+/// A pointwise expression, evaluated element by element. Every pointwise operation is a PointwiseOp, so
+/// fusing two of them means composing their expressions. The fast kernel evaluates tile by tile in cache. A
+/// composed expression gives the bits of its parts: a `cast` replaces each intermediate of narrower dtype.
 ///
-/// Inputs broadcast to one shape by NumPy's rule, the output's. Arithmetic is in f32, or in f64 where an
-/// input or the output is f64, i32 or i64 (so i64 is exact to 2^53); the last register is stored as `dtype`.
+/// Inputs broadcast to one shape by NumPy's rule, which is the output's shape. Arithmetic is in f64 if an
+/// input or the output is f64, i32 or i64 (so i64 is exact to 2^53), otherwise in f32; the last register is
+/// stored as `dtype`.
 class PointwiseOp final : public TakesExpression {
  public:
-  /// `label` is what users call it: without one, the instruction's name where there is just one ("relu").
+  /// `label` is the op's name for users. Its default is the name of the only computing term ("relu"), or
+  /// "pointwise" if there are several.
   PointwiseOp(PointwiseExpression expression, DType dtype, std::string label = {})
       : TakesExpression(std::move(expression), dtype, 0), label_(std::move(label)) {}
   OpPtr with(PointwiseExpression expression) const override;
@@ -49,11 +51,11 @@ class PointwiseOp final : public TakesExpression {
   std::string label_;
 };
 
-/// The type arithmetic is done in: f32 or f64. Expressions may be composed where theirs agree.
+/// Returns the dtype of the arithmetic, f32 or f64. Two expressions can be composed if theirs agree.
 DType pointwise_precision(std::span<const TensorType> inputs, DType output);
 
-/// A new expression, applied. Throws Error where `dtype` is an integer type and whole inputs may have results
-/// with a fraction: cast them to a floating dtype first.
+/// Applies a PointwiseOp. Throws Error if `dtype` and all inputs are integer types and the result can have a
+/// fraction: cast the inputs to a floating dtype first.
 Tensor apply_pointwise(PointwiseExpression expression, DType dtype, const Tensors& inputs,
                        std::string label = {});
 
@@ -61,9 +63,10 @@ Tensor apply_pointwise(PointwiseExpression expression, DType dtype, const Tensor
 
 namespace tandem {
 
-/// Two operands broadcast (Error where they do not); mixed dtypes give the wider one: f64, f32, f16 and bf16
-/// (f32 from the two), i64, i32, u8, bool. Integers saturate, and are not divided, nor have they powers,
-/// roots, exponentials or constants with a fraction: these throw Error, as of all functions below.
+/// Two operands broadcast, or throw Error. Mixed dtypes give the wider one: f64, f32, f16 or bf16 (together
+/// they give f32), i64, i32, u8, bool. Integer results saturate. For integers, quotients, roots,
+/// exponentials, powers with a Tensor exponent and constants with a fraction throw Error, also in all
+/// functions below.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -71,24 +74,24 @@ Tensor div(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 
-/// As in <cmath>: a negative base has powers of whole exponents alone, NaN otherwise.
+/// As in <cmath>: a negative base gives NaN unless the exponent is whole.
 Tensor pow(const Tensor& base, const Tensor& exponent);
 
-/// With a constant, in the Tensor's own dtype: x·factor, x + addend.
+/// x·factor and x + addend, in the dtype of `x`.
 Tensor scale(const Tensor& x, double factor);
 Tensor add_scalar(const Tensor& x, double addend);
-/// Products, quotients and roots where `exponent` is 1, 2, 3, −1, ½ or −½.
+/// Computed by products, a quotient or roots if `exponent` is 1, 2, 3, −1, ½ or −½.
 Tensor pow(const Tensor& x, double exponent);
-/// At a tie the gradient is the constant's, as in PyTorch's clamp: `x` has 0.
+/// At a tie the gradient of `x` is 0, as in PyTorch's clamp.
 Tensor maximum(const Tensor& x, double low);
 Tensor minimum(const Tensor& x, double high);
 /// min(max(x, low), high), with gradient 0 at both ends. Throws Error unless low ≤ high.
 Tensor clamp(const Tensor& x, double low, double high);
 
-/// Same shape and dtype as `x`.
+/// The next functions return the shape and dtype of `x`.
 Tensor neg(const Tensor& x);
 Tensor abs(const Tensor& x);
-/// Has no derivative.
+/// floor has no derivative.
 Tensor floor(const Tensor& x);
 Tensor relu(const Tensor& x);
 Tensor exp(const Tensor& x);
@@ -103,7 +106,7 @@ Tensor softplus(const Tensor& x);
 /// x·Φ(x), exact: by the error function.
 Tensor gelu(const Tensor& x);
 
-/// Comparisons broadcast and give bool; they have no derivative.
+/// Comparisons broadcast and return bool; they have no derivative.
 Tensor equal(const Tensor& a, const Tensor& b);
 Tensor not_equal(const Tensor& a, const Tensor& b);
 Tensor less(const Tensor& a, const Tensor& b);
@@ -111,12 +114,12 @@ Tensor less_equal(const Tensor& a, const Tensor& b);
 Tensor greater(const Tensor& a, const Tensor& b);
 Tensor greater_equal(const Tensor& a, const Tensor& b);
 
-/// Elements of `a` where `condition` is not zero, of `b` elsewhere; all three broadcast.
+/// Returns the elements of `a` where `condition` is not zero, of `b` where it is zero; all three broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, double b);
 
-/// The same values as `dtype`: floats round to nearest, integers truncate towards zero and saturate. Its
-/// derivative is the cast back. `x` itself where it has that dtype.
+/// Converts `x` to `dtype`: to floats it rounds to nearest, to integers it truncates towards zero and
+/// saturates. The derivative is the cast back. Returns `x` itself if it already has that dtype.
 Tensor cast(const Tensor& x, DType dtype);
 
 Tensor operator+(const Tensor& a, const Tensor& b);

@@ -21,12 +21,12 @@ constexpr std::array<std::string_view, 32> kNames{
 
 static_assert(kNames.size() == static_cast<std::size_t>(Code::where) + 1 && kNames.back() == "where");
 
-// Registers below are those of the derivative's expression.
+// Writes derivative rules. All registers in this class are those of the derivative's expression.
 class Derivative {
  public:
   explicit Derivative(PointwiseBuilder& to) : to_(to) {}
 
-  // Contributions of one instruction with value `y` and gradient `g` to its operands a, b, c; −1: none.
+  // Returns the gradients that a term of value `y` and gradient `g` adds to its operands a, b, c; −1: none.
   std::array<int, 3> rule(const PointwiseTerm& i, std::array<int, 3> x, int y, int g) {
     const int a = x[0], b = x[1];
     switch (i.code) {
@@ -94,7 +94,7 @@ class Derivative {
     return add(cumulative, mul(x, density));
   }
 
-  // By its value, which is positive where x is.
+  // Computed from the value y, which is positive exactly if x is.
   int selu_slope(int y) {
     return where(gt(y, zero()), number(kSeluScale), add(y, number(kSeluScale * kSeluAlpha)));
   }
@@ -134,12 +134,12 @@ int input_count(const PointwiseExpression& expression) {
 }
 
 void check(const PointwiseExpression& expression) {
-  if (expression.empty()) throw Error("an empty pointwise expression");
+  if (expression.empty()) throw Error("a pointwise expression needs at least one term");
   for (int r = 0; r < static_cast<int>(expression.size()); ++r) {
     const auto& i = expression[static_cast<std::size_t>(r)];
     for (int o : reads(i))
       if (o < 0 || o >= r)
-        throw Error(fmt::format("pointwise expression {}: instruction {} reads register {}",
+        throw Error(fmt::format("pointwise expression {}: term {} reads register {}, which is not before it",
                                 to_string(expression), r, o));
     if (i.code == Code::input && i.a < 0) throw Error("pointwise expression: a negative input number");
   }

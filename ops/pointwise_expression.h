@@ -8,11 +8,11 @@
 
 namespace tandem::engine {
 
-/// What one instruction of a pointwise expression computes. Comparisons give 1 or 0.
+/// The operation of one term of a pointwise expression. Comparisons give 1 or 0.
 enum class PointwiseCode : std::uint8_t {
   input,     ///< element of input number `a`
   constant,  ///< `immediate`
-  cast,      ///< register `a` rounded as a store in dtype number `b` would: `b` is a DType, not a register
+  cast,      ///< register `a` rounded as a store in dtype `b` rounds; `b` is a DType, not a register
   neg,
   exp,
   log,
@@ -25,7 +25,7 @@ enum class PointwiseCode : std::uint8_t {
   relu,
   gelu,      ///< x·Φ(x) by the error function
   softplus,  ///< log(1 + exp x), without overflow
-  elu,       ///< `a` > 0 ? `a` : exp(a) − 1, with the small differences that exp loses
+  elu,       ///< `a` > 0 ? `a` : expm1(a), which is accurate near 0
   selu,      ///< λ·(`a` > 0 ? `a` : α·(exp(a) − 1)): kSeluScale, kSeluAlpha
   floor,
   add,
@@ -33,7 +33,7 @@ enum class PointwiseCode : std::uint8_t {
   mul,
   div,
   max,
-  min,  ///< NaN where either operand is
+  min,  ///< max and min give NaN if an operand is NaN
   pow,  ///< as in <cmath>
   eq,
   ne,
@@ -46,13 +46,13 @@ enum class PointwiseCode : std::uint8_t {
 inline constexpr double kSeluScale = 1.0507009873554804934, kSeluAlpha = 1.6732632423543772848;
 
 std::string_view name_of(PointwiseCode code);
-/// How many of `a`, `b`, `c` are registers.
+/// Returns how many of `a`, `b`, `c` are registers.
 constexpr int operands_of(PointwiseCode code) {
   if (code <= PointwiseCode::constant) return 0;
   return code < PointwiseCode::add ? 1 : code < PointwiseCode::where ? 2 : 3;
 }
 
-/// Instruction i writes register i, and reads registers before it.
+/// One term of a pointwise expression. Term i writes register i and reads only earlier registers.
 struct PointwiseTerm {
   PointwiseCode code;
   int a = -1;
@@ -62,35 +62,37 @@ struct PointwiseTerm {
   bool operator==(const PointwiseTerm&) const = default;
 };
 
-/// The registers an instruction reads.
+/// Returns the registers that a term reads.
 std::vector<int> reads(const PointwiseTerm& instruction);
 
-/// A straight-line expression; its value is its last register.
+/// A list of terms without branches; its value is its last register.
 using PointwiseExpression = std::vector<PointwiseTerm>;
 
-/// 1 + the highest input number.
+/// Returns 1 + the highest input number.
 int input_count(const PointwiseExpression& expression);
-/// Throws Error on an operand that does not precede its instruction.
+/// Throws Error if the expression is empty or a term reads a register that is not before it.
 void check(const PointwiseExpression& expression);
-/// Does an element cost no more than to read it from memory? So without exponentials and the like.
+/// Returns true if computing an element costs no more than reading it from memory: no exponentials and the
+/// like.
 bool is_cheap(const PointwiseExpression& expression);
-/// Are the values of whole numbers whole? So without quotients, roots, exponentials and fractions.
+/// Returns true if whole inputs give whole values: no quotients, roots, exponentials or fractions.
 bool stays_whole(const PointwiseExpression& expression);
-/// "in0, 2, mul(0, 1)"
+/// Returns text such as "in0, 2, mul(0, 1)".
 std::string to_string(const PointwiseExpression& expression);
 
-/// Writes a expression instruction by instruction; an instruction it has already is not repeated.
+/// Builds an expression term by term; reuses a term that it already has.
 class PointwiseBuilder {
  public:
   int input(int index);
   int constant(double value);
   int cast(int register_, DType dtype);
   int emit(const PointwiseTerm& instruction);
-  /// Appends `expression` with its inputs replaced by registers of this one; gives the register of its value.
+  /// Appends `expression`, with `inputs[k]` of this builder as its input k. Returns the register of its
+  /// value.
   int append(const PointwiseExpression& expression, const std::vector<int>& inputs);
 
-  /// The expression that ends in register `result`, without what that does not need. `inputs` receives the
-  /// input numbers that are left: input i of the expression is what was input `inputs[i]`.
+  /// Returns the expression that ends in register `result`, without the terms that it does not need. `inputs`
+  /// receives the remaining input numbers: input i of the returned expression was input `inputs[i]`.
   PointwiseExpression finish(int result, std::vector<int>& inputs) const;
 
  private:
@@ -98,13 +100,14 @@ class PointwiseBuilder {
   PointwiseExpression expression_;
 };
 
-/// The derivative of a expression: one that gives the gradient of input `input` from the expression's inputs,
-/// then its output (input number n), then the output's gradient (n+1). Returns false where it is zero
-/// everywhere. Rules use the output rather than an input where they can (relu, tanh, exp, sigmoid, sqrt, elu,
-/// selu), so that the input's memory is free; but the slopes of elu and selu, differences from it, not where
-/// it is `rounded` to fewer digits than arithmetic has. At a kink: relu and abs give 0, of equal operands max
-/// and min take the first. floor has none. pow by its base is 0 where the exponent is, by its exponent where
-/// the base is and the exponent is not negative: as PyTorch.
+/// Appends to `builder` the gradient of input `input` and sets `result` to its register. The gradient reads
+/// the expression's n inputs, then its output (input n), then the output's gradient (input n+1). Returns
+/// false if the gradient is zero everywhere. The rules of relu, tanh, exp, sigmoid, sqrt, elu and selu read
+/// the output rather than an input, which frees the input's memory. elu and selu do not if the output is
+/// `rounded` to fewer digits than the arithmetic has, because their slopes are differences from the output.
+/// At a kink, the gradients of relu and abs are 0, and max and min pass it to the first of equal operands.
+/// floor has none. As in PyTorch, the derivative of pow by its base is 0 if the exponent is 0, and by its
+/// exponent is 0 if the base is 0 and the exponent is not negative.
 bool differentiate(const PointwiseExpression& expression, int input, bool rounded, PointwiseBuilder& builder,
                    int& result);
 

@@ -10,7 +10,7 @@
 
 namespace tandem::engine {
 
-/// The transcendental functions of the reference kernels: the standard library's.
+/// The transcendental functions of the reference kernels, taken from the standard library.
 struct StandardMath {
   template <class T> static T exp(T x) { return std::exp(x); }
   template <class T> static T log(T x) { return std::log(x); }
@@ -21,8 +21,8 @@ struct StandardMath {
   template <class T> static T pow(T x, T e) { return std::pow(x, e); }
 };
 
-/// One instruction on one element, the same for every CPU kernel but for the transcendental functions `Math`.
-/// Written without branches, so that loops over it vectorize.
+/// Computes one term for one element. All CPU kernels share it; they differ only in `Math`, the
+/// transcendental functions. It has no branches, so that loops over it vectorize.
 template <PointwiseCode code, class Math, class T>
 [[gnu::always_inline]] inline T pointwise_element(T a, T b, T c) {
   using enum PointwiseCode;
@@ -35,7 +35,7 @@ template <PointwiseCode code, class Math, class T>
   if constexpr (code == sigmoid) return T(1) / (T(1) + Math::exp(-a));
   if constexpr (code == erf) return Math::erf(a);
   if constexpr (code == abs) return std::fabs(a);
-  if constexpr (code == relu) return a <= T(0) ? T(0) : a;  // −0 gives 0: see pool_first
+  if constexpr (code == relu) return a <= T(0) ? T(0) : a;  // −0 gives 0: see plan/pool_first.h
   if constexpr (code == gelu)
     return T(0.5) * a * (T(1) + Math::erf(a * static_cast<T>(1 / std::numbers::sqrt2)));
   if constexpr (code == softplus) return (a < T(0) ? T(0) : a) + Math::log1p(Math::exp(-std::fabs(a)));
@@ -77,8 +77,7 @@ template <class F, int... offset>
 }
 }  // namespace detail
 
-/// Calls `f` with `std::integral_constant<PointwiseCode, code>`; not for input, constant and cast, which do
-/// not compute.
+/// Calls `f` with `std::integral_constant<PointwiseCode, code>`. Does nothing for input, constant and cast.
 template <class F> [[gnu::always_inline]] inline void visit_code(PointwiseCode code, F&& f) {
   detail::visit_code(code, f,
                      std::make_integer_sequence<int, detail::kLastComputing - detail::kFirstComputing + 1>{});

@@ -41,12 +41,12 @@ TensorType pooled(const Pool2dOptions& options, const TensorType& x) {
   return {x.dtype, {x.shape[0], h.positions, w.positions, x.shape[3]}};
 }
 
-// The image that `grad_output` is the pooled gradient of.
+// Type of the image whose pooled output has the gradient `grad_output`.
 TensorType unpooled(const Pool2dOptions& options, const TensorType& grad_output, Size2 image) {
   check_images("gradient of the output", grad_output);
   TensorType x{grad_output.dtype, {grad_output.shape[0], image.h, image.w, grad_output.shape[3]}};
   if (pooled(options, x) != grad_output)
-    throw Error(fmt::format("the gradient of the output is {}, not {}", to_string(grad_output),
+    throw Error(fmt::format("the gradient of the output is {}; it must be {}", to_string(grad_output),
                             to_string(pooled(options, x))));
   return x;
 }
@@ -60,10 +60,10 @@ void check_index(const Pool2dOptions& options, Size2 image, const TensorType& in
                  const TensorType& output) {
   const TensorType expected = index_type(options, image, output);
   if (index != expected)
-    throw Error(fmt::format("the index is {}, not {}", to_string(index), to_string(expected)));
+    throw Error(fmt::format("the index is {}; it must be {}", to_string(index), to_string(expected)));
 }
 
-// Pixels of the image under the window at `position`.
+// Number of pixels of the image under the window at `position`.
 std::int64_t covered(const PoolAxis& axis, std::int64_t position) {
   return std::min(axis.end(position), axis.extent) - std::max<std::int64_t>(axis.begin(position), 0);
 }
@@ -83,7 +83,7 @@ Pool2dOptions::Pool2dOptions(Size2 kernel, Size2 stride, Size2 padding, bool cou
 
 Pool2dOptions Pool2dOptions::adaptive(Size2 output) {
   if (output.h < 1 || output.w < 1)
-    throw Error(fmt::format("adaptive pooling to {}: at least one pixel must be left", to_string(output)));
+    throw Error(fmt::format("adaptive pooling to {}: the output needs one pixel or more", to_string(output)));
   Pool2dOptions options(1);
   options.output = output;
   return options;

@@ -10,19 +10,20 @@ struct Pool2dOptions {
   Size2 stride = 0;   ///< 0: the kernel's size
   Size2 padding = 0;  ///< at most half the kernel
   bool count_include_pad =
-      true;  ///< averages divide by the kernel's area, not by the pixels it covers (PyTorch's default)
+      true;  ///< averages divide by the kernel's area instead of the covered pixels (PyTorch's default)
   Pool2dOptions(Size2 kernel, Size2 stride = 0, Size2 padding = 0, bool count_include_pad = true);
   Pool2dOptions(std::int64_t kernel) : Pool2dOptions(Size2(kernel)) {}
-  /// Windows that cut any image of H × W into `output`: number o covers pixels ⌊o·H/Ho⌋ to ⌈(o+1)·H/Ho⌉.
+  /// Windows that cut an image of any H × W into `output` parts: along H, window o covers pixels ⌊o·H/Ho⌋ up
+  /// to, but not including, ⌈(o+1)·H/Ho⌉.
   static Pool2dOptions adaptive(Size2 output);
-  Size2 output = 0;  ///< of adaptive windows; 0: windows that slide
+  Size2 output = 0;  ///< number of adaptive windows; 0: sliding windows
 };
 
 }  // namespace tandem
 
 namespace tandem::engine {
 
-/// What the pooling ops share: batching model by model, and the check of their window.
+/// The base of the pooling ops: their options, and a vmap rule that runs model by model.
 class Pool2dOp : public Op {
  public:
   explicit Pool2dOp(Pool2dOptions options) : options(options) {}
@@ -37,9 +38,9 @@ class Pool2dOp : public Op {
   virtual OpPtr clone() const = 0;
 };
 
-/// x (N,H,W,C) -> y (N,Ho,Wo,C), index (N,Ho,Wo,C): the largest pixel of each window, and which tap it is,
-/// numbered row by row; the first of equals, a NaN before all. The index is u8, or i32 for more than 256
-/// taps of the largest window.
+/// x (N,H,W,C) -> y (N,Ho,Wo,C), index (N,Ho,Wo,C): the largest pixel of each window, and the number of its
+/// tap, counted row by row. A NaN counts as the largest; of equal pixels the first counts. The index is u8,
+/// or i32 if the largest window has more than 256 taps.
 class MaxPool2dOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
@@ -51,7 +52,7 @@ class MaxPool2dOp final : public Pool2dOp {
   OpPtr clone() const override { return std::make_shared<MaxPool2dOp>(options); }
 };
 
-/// grad_output, index (N,Ho,Wo,C) -> (N,H,W,C): each gradient goes to the pixel that its index names.
+/// grad_output, index (N,Ho,Wo,C) -> (N,H,W,C): adds each gradient to the pixel that its index names.
 class MaxPool2dGradOp final : public Pool2dOp {
  public:
   MaxPool2dGradOp(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
@@ -89,7 +90,7 @@ class AvgPool2dOp final : public Pool2dOp {
   OpPtr clone() const override { return std::make_shared<AvgPool2dOp>(options); }
 };
 
-/// grad_output (N,Ho,Wo,C) -> (N,H,W,C): each pixel gets its share of its windows' gradients.
+/// grad_output (N,Ho,Wo,C) -> (N,H,W,C): gives each pixel its share of the gradients of its windows.
 class AvgPool2dGradOp final : public Pool2dOp {
  public:
   AvgPool2dGradOp(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
@@ -107,16 +108,15 @@ class AvgPool2dGradOp final : public Pool2dOp {
 
 namespace tandem {
 
-/// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding never is the maximum;
-/// in a mean it counts as zero. The gradient of a maximum goes to the first of equals. Throws Error naming
-/// what does not fit.
+/// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding is never the maximum;
+/// in a mean it counts as zero. The gradient of a maximum goes to the first of equal pixels. Throws Error
+/// naming the extents that do not fit.
 Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
 Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
-/// x (N,H,W,C) -> (N,output.h,output.w,C) by windows that cut the image into so many
-/// (Pool2dOptions::adaptive).
+/// x (N,H,W,C) -> (N,output.h,output.w,C), with the windows of Pool2dOptions::adaptive.
 Tensor adaptive_max_pool2d(const Tensor& x, Size2 output);
 Tensor adaptive_avg_pool2d(const Tensor& x, Size2 output);
-/// x (N,H,W,C) -> (N,C): the mean, or the maximum, of each channel's image.
+/// x (N,H,W,C) -> (N,C): the mean, or the maximum, of each channel of each image.
 Tensor global_avg_pool2d(const Tensor& x);
 Tensor global_max_pool2d(const Tensor& x);
 
@@ -126,11 +126,12 @@ namespace tandem::engine {
 
 /// The windows along one axis of an image.
 struct PoolAxis {
-  std::int64_t extent, positions;  ///< of the image, of the output
-  std::int64_t kernel;             ///< taps of the largest window, or one more where its windows are adaptive
+  std::int64_t extent, positions;  ///< extents of the image and of the output
+  std::int64_t kernel;             ///< taps of the largest window; adaptive: that number or one more
   std::int64_t stride, padding;
   bool adaptive;
-  /// The pixels under the window at `position`; with padding, some lie outside the image.
+  /// Return the first pixel under the window at `position`, and one past the last. With padding, some lie
+  /// outside the image.
   std::int64_t begin(std::int64_t position) const;
   std::int64_t end(std::int64_t position) const;
 };
@@ -141,7 +142,7 @@ struct Pool2dSize {
   Size2 image, output;
   PoolAxis h, w;
   bool count_include_pad;
-  /// What a window's sum is divided by, at row `oh` and column `ow` of the output.
+  /// Returns the divisor of the window's sum at row `oh` and column `ow` of the output.
   double divisor(std::int64_t oh, std::int64_t ow) const;
 };
 Pool2dSize pool2d_size(const Pool2dOptions& options, const TensorType& image, const TensorType& output);

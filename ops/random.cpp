@@ -9,7 +9,7 @@
 namespace tandem {
 using namespace engine;
 namespace {
-constexpr double kFlopsPerDraw = 20;  // ten rounds of two multiplications give four draws
+constexpr double kFlopsPerDraw = 20;  // Philox: ten rounds of two multiplications give four draws
 }
 
 DropoutOp::DropoutOp(double p) : p(p) {
@@ -21,9 +21,10 @@ std::string DropoutOp::attributes() const { return fmt::format("p={}", p); }
 Types DropoutOp::infer(std::span<const TensorType> inputs) const {
   if (inputs.size() != 2) throw Error(fmt::format("takes x and a seed, not {} inputs", inputs.size()));
   if (!is_floating(inputs[0].dtype) || inputs[0].rank() == 0)
-    throw Error(fmt::format("x is floating with a leading axis of samples, not {}", to_string(inputs[0])));
+    throw Error(
+        fmt::format("x must be floating with a leading axis of samples, not {}", to_string(inputs[0])));
   if (inputs[1] != TensorType{DType::i64, {}})
-    throw Error(fmt::format("the seed is i64[], not {}", to_string(inputs[1])));
+    throw Error(fmt::format("the seed must be i64[], not {}", to_string(inputs[1])));
   return {inputs[0]};
 }
 Tensors DropoutOp::vjp(const VjpArgs& args) const {

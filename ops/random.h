@@ -4,10 +4,10 @@
 
 namespace tandem::engine {
 
-/// (x [N, …], seed i64 []) -> x/(1−p) where an element is kept, 0 elsewhere; each is kept with probability
-/// 1−p. What is kept is a function of the model's seed, the batch, the node's rng_id, the sample's number in
-/// the whole batch (over replicas and micro-batches) and the element's number in the sample, so the gradient
-/// is this same op.
+/// (x [N, …], seed i64 []) -> x/(1−p) for kept elements, 0 for the others. Each element is kept with
+/// probability 1−p. The choice depends only on the model's seed, the batch, the node's rng_id, the sample's
+/// number in the whole batch (over replicas and micro-batches) and the element's number in the sample, so the
+/// gradient is the same op.
 class DropoutOp final : public Op {
  public:
   /// Throws Error unless 0 ≤ p < 1.
@@ -31,8 +31,8 @@ class DropoutOp final : public Op {
 
 namespace tandem {
 
-/// `x` is of a floating dtype, with a leading axis of samples; `seed` the model's own, an i64 scalar. `x`
-/// itself for p = 0.
+/// Drops elements of `x` with probability `p` and divides the others by 1−p. `x` has a floating dtype and a
+/// leading axis of samples; `seed` is the model's own, an i64 scalar. Returns `x` itself if p = 0.
 Tensor dropout(const Tensor& x, double p, const Tensor& seed);
 
 }  // namespace tandem

@@ -27,7 +27,7 @@ bool contains(const std::vector<int>& axes, int axis) {
 void check_axes(const std::vector<int>& axes, const TensorType& x) {
   for (std::size_t i = 0; i < axes.size(); ++i)
     if (axes[i] < 0 || axes[i] >= x.rank() || (i > 0 && axes[i] <= axes[i - 1]))
-      throw Error(fmt::format("axes [{}] of {}", fmt::join(axes, ", "), to_string(x)));
+      throw Error(fmt::format("[{}] are not ascending axes of {}", fmt::join(axes, ", "), to_string(x)));
 }
 
 bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduction::min; }
@@ -35,8 +35,8 @@ bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduc
 void check_extreme_exists(Reduction kind, const std::vector<int>& axes, const TensorType& x) {
   for (int a : axes)
     if (x.shape[static_cast<std::size_t>(a)] == 0)
-      throw Error(fmt::format("there is no {} over axes [{}] of {}", name_of(kind), fmt::join(axes, ", "),
-                              to_string(x)));
+      throw Error(fmt::format("there is no {} over axes [{}] of {}: an extent is 0", name_of(kind),
+                              fmt::join(axes, ", "), to_string(x)));
 }
 
 Shape reduced(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
@@ -56,7 +56,7 @@ std::vector<int> shifted(std::vector<int> axes) {
 
 DType reduced_dtype(Reduction kind, DType dtype) {
   if (kind == Reduction::mean && !is_floating(dtype))
-    throw Error(fmt::format("the mean of {}: cast to a floating dtype first", name_of(dtype)));
+    throw Error(fmt::format("mean does not take {}: cast to a floating dtype first", name_of(dtype)));
   return kind == Reduction::sum && (dtype == DType::u8 || dtype == DType::b8) ? DType::i32 : dtype;
 }
 
@@ -173,7 +173,7 @@ Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep
   const double count = static_cast<double>(x.elements()) / static_cast<double>(average.elements());
   if (unbiased && count == 1)
     throw Error(fmt::format(
-        "the unbiased variance of one element of {}: there is none; give more, or unbiased = false",
+        "the unbiased variance of {} needs more than one element; reduce more, or set unbiased = false",
         to_string(x.type())));
   const Tensor squares = apply_op1(std::make_shared<PointwiseOp>(squared_distance, x.dtype()), {x, average});
   return sum(squares, std::move(axes), keep_dims) / (count - (unbiased ? 1 : 0));
@@ -181,7 +181,8 @@ Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep
 
 Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims) {
   using Code = PointwiseCode;
-  // The root of 1 where the sum is 0: its derivative there is chosen away, and finite.
+  // If the sum is 0, take the root of 1 and replace it by 0: the derivative of the root stays finite, and
+  // `where` replaces it by 0.
   const PointwiseExpression root{{Code::input, 0},       {Code::constant, -1, -1, -1, 0},
                                  {Code::eq, 0, 1},       {Code::constant, -1, -1, -1, 1},
                                  {Code::where, 2, 3, 0}, {Code::sqrt, 4},

@@ -9,11 +9,11 @@ namespace tandem::engine {
 enum class Reduction : std::uint8_t { sum, mean, max, min };
 std::string_view name_of(Reduction kind);
 
-/// Sum, mean or an extreme (maximum, minimum) over axes. Of u8 and bool the sum is i32; the mean of integers
-/// is an Error. NaN counts as the extreme, here and below.
+/// Sum, mean or an extreme (maximum, minimum) over axes. The sum of u8 and bool is i32; the mean of integers
+/// throws Error. Here and below, a NaN counts as the extreme.
 class ReduceOp final : public Op {
  public:
-  /// `axes` ascending, 0 … rank−1.
+  /// `axes` are ascending, each in 0 … rank−1.
   ReduceOp(Reduction kind, std::vector<int> axes, bool keep_dims)
       : kind(kind), axes(std::move(axes)), keep_dims(keep_dims) {}
   std::string_view name() const override { return "reduce"; }
@@ -29,8 +29,8 @@ class ReduceOp final : public Op {
   const bool keep_dims;
 };
 
-/// bool of the input's shape: true at the first extreme along the axes, once per reduced group. Where the
-/// gradient of an extreme goes.
+/// bool of the input's shape: true at the first extreme of each reduced group. The gradient of an extreme
+/// goes to that element.
 class FirstExtremeOp final : public Op {
  public:
   /// `kind` is max or min.
@@ -47,7 +47,7 @@ class FirstExtremeOp final : public Op {
   const std::vector<int> axes;
 };
 
-/// Index (i32) of the first extreme along an axis, which goes.
+/// Index (i32) of the first extreme along an axis; the output lacks that axis.
 class ArgExtremeOp final : public Op {
  public:
   /// `kind` is max or min, `axis` 0 … rank−1.
@@ -69,23 +69,23 @@ class ArgExtremeOp final : public Op {
 
 namespace tandem {
 
-/// Over `axes` (negative counts from the end), or over all of them. `keep_dims` leaves extents of 1.
+/// Reduce over `axes` (negative counts from the end), or over all axes. `keep_dims` keeps them with extent 1.
 Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor sum(const Tensor& x);
 Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor mean(const Tensor& x);
-/// The gradient goes to the first of equals.
+/// The gradient of an extreme goes to the first of equal elements.
 Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 Tensor min(const Tensor& x);
 
-/// Σ(x − mean)²/n, or where `unbiased` /(n−1), which is an Error for n = 1.
+/// Σ(x − mean)²/(n−1) if `unbiased`, otherwise Σ(x − mean)²/n. Throws Error if `unbiased` and n = 1.
 Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased = true, bool keep_dims = false);
-/// √Σx²; the derivative at 0 is 0, as PyTorch's.
+/// √Σx²; the derivative at 0 is 0, as in PyTorch.
 Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
 
-/// Where the first extreme along `axis` is: i32, without that axis.
+/// Return the index (i32) of the first extreme along `axis`; the result lacks that axis.
 Tensor argmax(const Tensor& x, int axis = -1);
 Tensor argmin(const Tensor& x, int axis = -1);
 
@@ -93,8 +93,8 @@ Tensor argmin(const Tensor& x, int axis = -1);
 
 namespace tandem::engine {
 
-/// Sums over the axes along which `shape` broadcasts to the shape of `x`: the gradient of broadcasting. `x`
-/// itself where the shape is its own.
+/// Sums `x` over the axes along which `shape` broadcasts to the shape of `x`; this is the gradient of
+/// broadcasting. Returns `x` itself if it has that shape.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace tandem::engine

@@ -23,10 +23,11 @@ std::int64_t& extent(Shape& shape, int axis) { return shape.at(static_cast<std::
 std::int64_t extent(const Shape& shape, int axis) { return shape.at(static_cast<std::size_t>(axis)); }
 
 void check_axis(int axis, const TensorType& type) {
-  if (axis < 0 || axis >= type.rank()) throw Error(fmt::format("axis {} of {}", axis, to_string(type)));
+  if (axis < 0 || axis >= type.rank())
+    throw Error(fmt::format("axis {} does not exist in {}", axis, to_string(type)));
 }
 
-// Ranges and paddings name axes of the input, in order.
+// Checks that ranges or paddings name existing axes of the input, each at most once.
 template <class PerAxis> void check_axes(const std::vector<PerAxis>& parts, const TensorType& type) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check_axis(parts[i].axis, type);
@@ -46,7 +47,7 @@ template <class PerAxis> std::vector<PerAxis> behind_models(std::vector<PerAxis>
   return parts;
 }
 
-// One input, one output, as ops.
+// Applies an op with one input and one output.
 template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... args) {
   return apply_op1(std::make_shared<Op>(std::forward<Args>(args)...), {x});
 }
@@ -56,13 +57,13 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 int engine::normalize_axis(int axis, int rank) {
   const int a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
-    throw Error(fmt::format("{}: there is no axis {} among {}",
+    throw Error(fmt::format("{}: there is no axis {}; the number of axes is {}",
                             Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
   return a;
 }
 
 Work MovementOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  // What is moved is read once: less than the inputs of a slice, and of a broadcast less than the output.
+  // Every moved element is read once: a slice reads less than its input, a broadcast less than its output.
   const auto all = streaming_work(inputs, outputs, 0), written = streaming_work({}, outputs, 0);
   return {0, std::min(all.bytes, 2 * written.bytes)};
 }
@@ -71,7 +72,7 @@ std::string ReshapeOp::attributes() const { return fmt::format("shape={}", to_st
 Types ReshapeOp::infer(std::span<const TensorType> inputs) const {
   const TensorType& x = only(inputs);
   if (x.elements() != element_count(shape))
-    throw Error(fmt::format("{} does not reshape to {}: {} elements against {}", to_string(x),
+    throw Error(fmt::format("{} does not reshape to {}: it has {} elements, not {}", to_string(x),
                             to_string(shape), x.elements(), element_count(shape)));
   return {{x.dtype, shape}};
 }
@@ -91,7 +92,8 @@ Types TransposeOp::infer(std::span<const TensorType> inputs) const {
   bool fits = static_cast<int>(perm.size()) == x.rank();
   for (std::size_t i = 0; i < sorted.size(); ++i) fits = fits && sorted[i] == static_cast<int>(i);
   if (!fits)
-    throw Error(fmt::format("[{}] is no permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
+    throw Error(
+        fmt::format("[{}] must be a permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
   TensorType out{x.dtype, {}};
   for (int axis : perm) out.shape.push_back(extent(x.shape, axis));
   return {out};
@@ -150,7 +152,8 @@ Types ConcatOp::infer(std::span<const TensorType> inputs) const {
     TensorType rest = t;
     if (t.rank() == out.rank()) extent(rest.shape, axis) = extent(out.shape, axis);
     if (rest != out)
-      throw Error(fmt::format("{} and {} differ beside axis {}", to_string(inputs[0]), to_string(t), axis));
+      throw Error(fmt::format("{} and {} must agree in dtype and in all axes but {}", to_string(inputs[0]),
+                              to_string(t), axis));
     extent(out.shape, axis) += extent(t.shape, axis);
   }
   return {out};
@@ -196,12 +199,13 @@ Types SliceOp::infer(std::span<const TensorType> inputs) const {
   check_axes(ranges, out);
   for (const AxisRange& r : ranges) {
     if (r.step < 1)
-      throw Error(fmt::format(
-          "a slice in steps of {} on axis {}: a step is 1 or more; flip() reverses an axis", r.step, r.axis));
+      throw Error(
+          fmt::format("a slice in steps of {} on axis {}: a step must be 1 or more; flip() reverses an axis",
+                      r.step, r.axis));
     if (r.begin < 0 || r.begin >= r.end || r.end > extent(out.shape, r.axis))
-      throw Error(fmt::format(
-          "a slice from {} to before {} on axis {} of {}: it must hold an element, and lie within", r.begin,
-          r.end, r.axis, to_string(inputs[0])));
+      throw Error(
+          fmt::format("a slice [{}, {}) on axis {} of {}: it must hold an element and lie within the axis",
+                      r.begin, r.end, r.axis, to_string(inputs[0])));
     extent(out.shape, r.axis) = r.count();
   }
   return {out};
@@ -221,7 +225,7 @@ std::vector<CopyRegion> SliceOp::regions(std::span<const TensorType> inputs) con
   for (const AxisRange& r : ranges) {
     std::int64_t& stride = region.from[static_cast<std::size_t>(r.axis)];
     region.from_offset += r.begin * stride;
-    if (r.count() > 1) stride *= r.step;  // else of no use, and perhaps too large
+    if (r.count() > 1) stride *= r.step;  // one element needs no stride, and its step could overflow
   }
   return {region};
 }
@@ -238,8 +242,10 @@ Types PadOp::infer(std::span<const TensorType> inputs) const {
   check_axes(paddings, out);
   for (const AxisPadding& p : paddings) {
     if (p.before < 0 || p.after < 0 || p.between < 0)
-      throw Error(fmt::format("cannot pad axis {} by {}, {} and {} between elements", p.axis, p.before,
-                              p.after, p.between));
+      throw Error(
+          fmt::format("cannot pad axis {} by {} before, {} after and {} between elements: no number "
+                      "can be negative",
+                      p.axis, p.before, p.after, p.between));
     extent(out.shape, p.axis) = p.extent(extent(out.shape, p.axis));
   }
   return {out};
@@ -259,7 +265,8 @@ std::vector<CopyRegion> PadOp::regions(std::span<const TensorType> inputs) const
   const Strides dense = dense_strides(out);
   std::vector<CopyRegion> regions;
   CopyRegion elements{0, inputs[0].shape, dense_strides(inputs[0].shape), dense};
-  // Zeros along the first axis, then between those along the next, and so on: what is left is the elements'.
+  // For each axis in turn, add the boxes of zeros along it and take them off the rest. The elements of the
+  // input fill the rest that remains after the last axis.
   Shape left = out;
   Strides to = dense;
   std::int64_t offset = 0;
@@ -315,7 +322,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
       throw Error(fmt::format("reshape to {}: only one extent may be -1", to_string(wanted)));
     *open = 1;
     const std::int64_t rest = element_count(shape);
-    if (rest == 0) throw Error("reshape: beside an extent of 0, one of −1 could be anything; give a number");
+    if (rest == 0) throw Error("reshape: with an extent of 0, an extent of −1 is undefined; give a number");
     if (x.elements() % rest != 0)
       throw Error(fmt::format("{} does not reshape to {}: {} elements are no multiple of {}",
                               to_string(x.type()), to_string(wanted), x.elements(), rest));
@@ -354,8 +361,9 @@ Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis)
   std::int64_t begin = 0;
   for (std::int64_t size : sizes) begin += size;
   if (begin != extent(x.shape(), axis))
-    throw Error(fmt::format("split: sizes [{}] add up to {}, axis {} of {} is {}", fmt::join(sizes, ", "),
-                            begin, axis, to_string(x.type()), extent(x.shape(), axis)));
+    throw Error(fmt::format("split: sizes [{}] add up to {}, but axis {} of {} has extent {}",
+                            fmt::join(sizes, ", "), begin, axis, to_string(x.type()),
+                            extent(x.shape(), axis)));
   Tensors pieces;
   begin = 0;
   for (std::int64_t size : sizes) {
@@ -369,7 +377,8 @@ Tensor stack(const Tensors& inputs, int axis) {
   Tensors layers;
   for (const Tensor& x : inputs) {
     if (x.type() != inputs[0].type())
-      throw Error(fmt::format("stack: {} and {} differ", to_string(inputs[0].type()), to_string(x.type())));
+      throw Error(fmt::format("stack: {} and {} must be the same type", to_string(inputs[0].type()),
+                              to_string(x.type())));
     Shape shape = x.shape();
     shape.insert(shape.begin() + normalize_axis(axis, x.type().rank() + 1), 1);
     layers.push_back(reshape(x, shape));

@@ -8,7 +8,7 @@
 
 namespace tandem::engine {
 
-/// A box of elements of the output, copied from an input.
+/// A box of elements of the output, with the box of an input that is copied to it.
 struct CopyRegion {
   int input;  ///< −1: zeros
   Shape extents;
@@ -16,17 +16,17 @@ struct CopyRegion {
   std::int64_t from_offset = 0, to_offset = 0;
 };
 
-/// An op that only moves elements: its kernels are one strided copy, fed by `regions`.
+/// An op that only moves elements. All such ops share one kernel, a strided copy of the boxes in `regions`.
 class MovementOp : public Op {
  public:
-  /// Boxes that make up the output.
+  /// Returns the boxes that make up the output.
   virtual std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const = 0;
   Precision precision() const override { return Precision::follows; }
   Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 };
 
-/// The same elements under another shape. Never computed in a Program: the output is the input's memory.
+/// The same elements in another shape. A Program never computes it: output and input share their memory.
 class ReshapeOp final : public MovementOp {
  public:
   explicit ReshapeOp(Shape shape) : shape(std::move(shape)) {}
@@ -88,12 +88,12 @@ class ConcatOp final : public MovementOp {
 
 namespace tandem {
 
-/// Elements begin, begin + step, … before `end` of an axis, as x[begin:end:step] elsewhere; 0 ≤ begin < end ≤
+/// Elements begin, begin + step, … before `end` of an axis, as NumPy's x[begin:end:step]; 0 ≤ begin < end ≤
 /// extent, and step ≥ 1 (`flip` reverses).
 struct AxisRange {
   int axis;
   std::int64_t begin, end, step = 1;
-  std::int64_t count() const { return (end - begin - 1) / step + 1; }  // of a range that holds an element
+  std::int64_t count() const { return (end - begin - 1) / step + 1; }  // requires begin < end
   bool operator==(const AxisRange&) const = default;
 };
 
@@ -101,10 +101,10 @@ struct AxisRange {
 
 namespace tandem::engine {
 
-/// The elements that lie in every range; axes without one are taken whole.
+/// The elements that lie in every range; an axis without a range is taken whole.
 class SliceOp final : public MovementOp {
  public:
-  /// At most one range an axis, in the order of the axes.
+  /// `ranges` has at most one range per axis, in the order of the axes.
   explicit SliceOp(std::vector<AxisRange> ranges) : ranges(std::move(ranges)) {}
   std::string_view name() const override { return "slice"; }
   std::string attributes() const override;
@@ -124,7 +124,7 @@ namespace tandem {
 struct AxisPadding {
   int axis;
   std::int64_t before, after, between = 0;
-  /// Of the padded axis, `n` being the input's.
+  /// Returns the extent of the padded axis; `n` is the input's extent.
   std::int64_t extent(std::int64_t n) const {
     return before + n + std::max<std::int64_t>(n - 1, 0) * between + after;
   }
@@ -134,10 +134,10 @@ struct AxisPadding {
 
 namespace tandem::engine {
 
-/// The input with zeros around its elements, and between them: the derivative of Slice.
+/// The input with zeros around its elements and between them; this is the derivative of SliceOp.
 class PadOp final : public MovementOp {
  public:
-  /// At most one padding an axis, in the order of the axes.
+  /// `paddings` has at most one padding per axis, in the order of the axes.
   explicit PadOp(std::vector<AxisPadding> paddings) : paddings(std::move(paddings)) {}
   std::string_view name() const override { return "pad"; }
   std::string attributes() const override;
@@ -149,7 +149,7 @@ class PadOp final : public MovementOp {
   const std::vector<AxisPadding> paddings;
 };
 
-/// The input repeated to `shape` by the broadcasting rule.
+/// The input repeated to `shape` by NumPy's broadcasting rule.
 class BroadcastToOp final : public MovementOp {
  public:
   explicit BroadcastToOp(Shape shape) : shape(std::move(shape)) {}
@@ -167,41 +167,41 @@ class BroadcastToOp final : public MovementOp {
 
 namespace tandem {
 
-/// One extent may be −1: what is left. `x` itself where the shape is its own. Throws Error where the numbers
-/// of elements differ.
+/// Returns the elements of `x` in another shape. One extent can be −1; it is computed from the number of
+/// elements. Returns `x` itself if it has that shape. Throws Error if the numbers of elements differ.
 Tensor reshape(const Tensor& x, Shape shape);
-/// (d0, …, dk−1, dk, …) -> (d0, …, dk−1, dk·…): axes from `axis` on become one.
+/// (d0, …, dk−1, dk, …) -> (d0, …, dk−1, dk·…): joins all axes from `axis` on into one.
 Tensor flatten(const Tensor& x, int axis = 1);
-/// Throws Error where `perm` is not a permutation of the axes.
+/// Output axis i is input axis `perm[i]`. Throws Error if `perm` is not a permutation of the axes.
 Tensor transpose(const Tensor& x, const std::vector<int>& perm);
-/// Reversed along `axes` (negative counts from the end).
+/// Reverses `x` along `axes` (negative counts from the end).
 Tensor flip(const Tensor& x, std::vector<int> axes);
-/// One dtype, equal shapes but for `axis` (negative counts from the end).
+/// Joins the inputs along `axis` (negative counts from the end). They have one dtype and equal other extents.
 Tensor concat(const Tensors& inputs, int axis);
 /// Elements begin, begin + step, … before `end` along `axis` (negative counts from the end); 0 ≤ begin < end
-/// ≤ extent and step ≥ 1. `x` itself where that is all of it.
+/// ≤ extent and step ≥ 1. Returns `x` itself if that is all of it.
 Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
-/// The same along several axes at once, each named at most once: x[:, 1:9, ::2] is slice(x, {{1, 1, 9}, {2,
-/// 0, x.size(2), 2}}).
+/// Slices several axes at once, each named at most once: x[:, 1:9, ::2] is slice(x, {{1, 1, 9}, {2, 0,
+/// x.size(2), 2}}).
 Tensor slice(const Tensor& x, std::vector<AxisRange> ranges);
-/// Pieces of `sizes` along `axis`, which they must fill.
+/// Cuts `x` into pieces of `sizes` along `axis`. Throws Error unless the sizes add up to the axis's extent.
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis);
-/// Side by side along a new axis: number `axis` of the result (negative counts from its end).
+/// Joins inputs of one type along a new axis, axis `axis` of the result (negative counts from its end).
 Tensor stack(const Tensors& inputs, int axis);
-/// Zeros before and after the elements along `axis` (negative counts from the end).
+/// Adds zeros before and after the elements along `axis` (negative counts from the end).
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
-/// The same along several axes at once, each named at most once, and between elements.
+/// Pads several axes at once, each named at most once; also adds zeros between elements.
 Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings);
-/// `x` itself where the shape is its own. Throws Error where `x` does not broadcast to `shape`.
+/// Repeats `x` to `shape`; returns `x` itself if it has that shape. Throws Error if it does not broadcast.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 }  // namespace tandem
 
 namespace tandem::engine {
 
-/// For batching rules: `x` with the model axis, repeated where it is shared by the models.
+/// For vmap rules: returns `x` if it has the model axis (`batched`), otherwise `x` repeated for every model.
 Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models);
-/// `axis` as 0 … rank−1; negative counts from the end. Throws Error where there is no such axis.
+/// Returns `axis` as 0 … rank−1; negative counts from the end. Throws Error if there is no such axis.
 int normalize_axis(int axis, int rank);
 
 }  // namespace tandem::engine

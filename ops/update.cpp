@@ -21,11 +21,11 @@ void check_weights(std::span<const TensorType> tensors) {
 void check_coefficient(const char* what, const TensorType& c, const TensorType& w) {
   const bool one_a_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
   if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_a_model))
-    throw Error(fmt::format("{} is a scalar or one a model, not {} for weights {}", what, to_string(c),
-                            to_string(w)));
+    throw Error(fmt::format("{} must be f32 or f64, a scalar or one value per model, not {} for weights {}",
+                            what, to_string(c), to_string(w)));
 }
 
-// The inputs without the guard's, which is checked.
+// Checks the guard, if there is one, and returns the inputs without it.
 std::span<const TensorType> unguarded(std::span<const TensorType> inputs, bool guarded, std::size_t count) {
   const std::size_t all = count + (guarded ? 1 : 0);
   if (inputs.size() != all) throw Error(fmt::format("takes {} inputs, not {}", all, inputs.size()));
@@ -33,20 +33,20 @@ std::span<const TensorType> unguarded(std::span<const TensorType> inputs, bool g
     const TensorType &guard = inputs.back(), &w = inputs[0];
     const bool one_a_model = guard.rank() == 1 && w.rank() >= 1 && guard.shape[0] == w.shape[0];
     if (guard.dtype != DType::b8 || !(guard.rank() == 0 || one_a_model))
-      throw Error(fmt::format("whether to update is a bool, or one a model, not {} for weights {}",
+      throw Error(fmt::format("update_if must be a bool or one bool per model, not {} for weights {}",
                               to_string(guard), to_string(w)));
   }
   return inputs.first(count);
 }
 
-// All inputs but the last are of one type; the last is a coefficient, for all or one a model.
+// Checks that all inputs but the last have one type, and that the last is a coefficient.
 void check_update(std::span<const TensorType> inputs) {
   check_weights(inputs.first(inputs.size() - 1));
   check_coefficient("the coefficient", inputs.back(), inputs[0]);
 }
 
-// The first `states` inputs, weights and what is kept of them, have their models side by side; what comes
-// after may stay shared.
+// Gives the first `states` inputs (weights, gradients, statistics, step numbers) a model axis; the later
+// inputs can stay shared by the models.
 Tensors batched_update(const OpPtr& op, const VmapArgs& args, std::size_t states) {
   Tensors inputs = args.inputs;
   for (std::size_t i = 0; i < states; ++i)
@@ -64,7 +64,8 @@ std::string guard_text(bool guarded) { return guarded ? " guarded" : ""; }
 }  // namespace
 
 SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded) : options(options), guarded(guarded) {
-  if (options.nesterov && options.momentum == 0) throw Error("sgd_update: Nesterov's step needs a momentum");
+  if (options.nesterov && options.momentum == 0)
+    throw Error("sgd_update: nesterov needs a momentum other than 0");
 }
 
 std::string SgdUpdateOp::attributes() const {
@@ -111,7 +112,7 @@ Tensors AdamUpdateOp::vmap(const VmapArgs& args) const {
   return batched_update(std::make_shared<AdamUpdateOp>(options, guarded), args, 5);
 }
 Work AdamUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streaming_work(inputs, outputs, 5);  // twenty operations an element, over four outputs
+  return streaming_work(inputs, outputs, 5);  // twenty operations per element, over four outputs
 }
 std::vector<Alias> AdamUpdateOp::may_alias(std::span<const TensorType>) const {
   return {{0, 0, Alias::in_place}, {1, 1, Alias::in_place}, {2, 2, Alias::in_place}, {3, 4, Alias::in_place}};
@@ -136,14 +137,14 @@ std::vector<Alias> PredictOp::may_alias(std::span<const TensorType>) const {
 
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
                    const SgdOptions& options, const Tensor& update_if) {
-  if (options.momentum == 0) throw Error("sgd_update: without momentum there is no v to update");
+  if (options.momentum == 0) throw Error("sgd_update: momentum is 0, so do not pass v");
   return apply_op(std::make_shared<SgdUpdateOp>(options, update_if.defined()),
                   with_guard({w, v, g, lr}, update_if));
 }
 
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options,
                    const Tensor& update_if) {
-  if (options.momentum != 0) throw Error("sgd_update: momentum needs v");
+  if (options.momentum != 0) throw Error("sgd_update: with momentum, pass v");
   return apply_op(std::make_shared<SgdUpdateOp>(options, update_if.defined()),
                   with_guard({w, g, lr}, update_if));
 }

@@ -14,20 +14,20 @@ struct SgdOptions {
 
 namespace tandem::engine {
 
-// Weights, gradients and statistics of an update are f32 or f64, and an Error refuses other dtypes: an update
-// is mostly smaller than what bf16 resolves of its weight. Mixed precision keeps them in f32
+// Weights, gradients and statistics of an update are f32 or f64; other dtypes throw Error, because most
+// updates are smaller than the resolution of a bf16 weight. Mixed precision keeps them in f32
 // (plan/mixed_precision.h).
 //
-// A `guarded` update has one more input, the last: bool, a scalar or one a model. Where it is false there is
-// no update: the outputs are what the weights and statistics were.
+// A `guarded` update has an additional last input: bool, a scalar or one per model. If it is false, the op
+// returns the weights and statistics unchanged.
 
 /// One step of SGD in one pass over memory, as PyTorch defines it: g' = g + weight_decay·w,
 /// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v').
-/// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), where v' = g'.
-/// lr is a scalar, or one a model: [models] with w [models, …].
+/// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), with v' = g'.
+/// lr is a scalar or one value per model: [models] with w [models, …].
 class SgdUpdateOp final : public Op {
  public:
-  /// Throws Error on Nesterov without momentum.
+  /// Throws Error if `nesterov` is set and momentum is 0.
   explicit SgdUpdateOp(SgdOptions options, bool guarded = false);
   std::string_view name() const override { return "sgd_update"; }
   std::string attributes() const override;
@@ -47,25 +47,25 @@ class SgdUpdateOp final : public Op {
 namespace tandem {
 
 struct AdamOptions {
-  double beta1 = 0.9;    ///< of the mean of gradients
-  double beta2 = 0.999;  ///< of the mean of their squares
+  double beta1 = 0.9;    ///< decay rate of the mean of gradients
+  double beta2 = 0.999;  ///< decay rate of the mean of squared gradients
   double epsilon = 1e-8;
   double weight_decay = 0;
-  bool decoupled = false;  ///< AdamW: decay shrinks the weights, and is no part of the gradient
+  bool decoupled = false;  ///< AdamW: weight decay shrinks the weights instead of adding to the gradient
 };
 
 }  // namespace tandem
 
 namespace tandem::engine {
 
-/// One step of Adam in one pass over memory, as PyTorch defines it, t' = t + 1 being the number of this step:
-/// g' = g + weight_decay·w (or, decoupled, w shrinks by 1 − lr·weight_decay first), m' = beta1·m +
-/// (1−beta1)·g', v' = beta2·v + (1−beta2)·g'², w' = w − lr/(1−beta1^t')·m' / (√(v'/(1−beta2^t')) + epsilon).
-/// (w, m, v, g, t, lr) -> (w', m', v', t'). t and lr are scalars, or one a model: [models] with w [models,
-/// …]. (Kingma & Ba 2015; Loshchilov & Hutter 2019.)
+/// One step of Adam in one pass over memory, as PyTorch defines it; t' = t + 1 is the number of this step.
+/// g' = g + weight_decay·w (if decoupled: g' = g, and w is first multiplied by 1 − lr·weight_decay), m' =
+/// beta1·m + (1−beta1)·g', v' = beta2·v + (1−beta2)·g'², w' = w − lr/(1−beta1^t')·m' / (√(v'/(1−beta2^t')) +
+/// epsilon). (w, m, v, g, t, lr) -> (w', m', v', t'). t and lr are scalars or one value per model: [models]
+/// with w [models, …]. (Kingma & Ba 2015; Loshchilov & Hutter 2019.)
 class AdamUpdateOp final : public Op {
  public:
-  /// Throws Error where a beta is not in [0, 1).
+  /// Throws Error if a beta is not in [0, 1).
   explicit AdamUpdateOp(AdamOptions options, bool guarded = false);
   std::string_view name() const override { return "adam_update"; }
   std::string attributes() const override;
@@ -79,7 +79,7 @@ class AdamUpdateOp final : public Op {
   const bool guarded;
 };
 
-/// Predicted weights w − c·v (SpecTrain). (w, v, c) -> (ŵ); c is a scalar, or one a model.
+/// Predicted weights w − c·v (SpecTrain). (w, v, c) -> (ŵ); c is a scalar or one value per model.
 class PredictOp final : public Op {
  public:
   std::string_view name() const override { return "predict"; }
@@ -94,15 +94,15 @@ class PredictOp final : public Op {
 
 namespace tandem {
 
-/// {w', v'}. `w`, `v` and `g` are f32 or f64 of one type; `lr` is f32 or f64; `update_if`, where it is given,
-/// bool. Throws Error with momentum 0.
+/// Returns {w', v'}. `w`, `v` and `g` have one type, f32 or f64; `lr` is f32 or f64; `update_if` is bool or
+/// undefined. Throws Error if momentum is 0.
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
                    const SgdOptions& options, const Tensor& update_if = {});
-/// {w'}, for momentum 0.
+/// Returns {w'}. Throws Error unless momentum is 0.
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {},
                    const Tensor& update_if = {});
 
-/// {w', m', v', t'}. `w`, `m`, `v` and `g` are f32 or f64 of one type; `t` is f32; `lr` is f32 or f64.
+/// Returns {w', m', v', t'}. `w`, `m`, `v` and `g` have one type, f32 or f64; `t` and `lr` are f32 or f64.
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
                     const Tensor& lr, const AdamOptions& options = {}, const Tensor& update_if = {});
 
@@ -110,7 +110,7 @@ Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Ten
 
 namespace tandem::engine {
 
-/// w − c·v. `w` and `v` are f32 or f64 of one type; `c` is f32 or f64.
+/// Returns w − c·v. `w` and `v` have one type, f32 or f64; `c` is f32 or f64.
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);
 
 }  // namespace tandem::engine

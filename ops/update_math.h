@@ -8,8 +8,8 @@
 
 namespace tandem::engine {
 
-/// The formulas of the update ops on `n` elements, shared by all CPU kernels; outputs may be the inputs'
-/// memory.
+/// The formulas of the update ops for `n` elements, shared by all CPU kernels. Outputs can be the same memory
+/// as inputs.
 template <class T>
 [[gnu::always_inline]] inline void sgd_elements(const SgdOptions& options, T lr, const T* w, const T* v,
                                                 const T* g, T* new_w, T* new_v, std::int64_t n) {
@@ -33,11 +33,11 @@ template <class T>
   for (std::int64_t i = 0; i < n; ++i) new_w[i] = w[i] - lr * (g[i] + decay * w[i]);
 }
 
-/// What is the same for all elements in one step of Adam.
+/// The factors that all elements share in one step of Adam.
 template <class T> struct AdamFactors {
   T beta1, beta2, rest1, rest2, epsilon, decay, shrink, step, root;
-  /// Step number `t`, from 1. What a beta leaves of 1 is taken before it is rounded: of 0.9999 in f32 it
-  /// would be wrong by 2 parts in 10,000.
+  /// `t` is the number of the step, from 1. 1 − beta is computed in double and then rounded: for beta =
+  /// 0.9999, subtracting in f32 would be wrong by 2 parts in 10,000.
   AdamFactors(const AdamOptions& o, double t, double lr)
       : beta1(static_cast<T>(o.beta1)),
         beta2(static_cast<T>(o.beta2)),
@@ -71,24 +71,24 @@ template <class T>
   for (std::int64_t i = 0; i < n; ++i) predicted[i] = w[i] - c * v[i];
 }
 
-/// Where an update's coefficient lies and to how many elements each applies.
+/// Reads an update's coefficient: one value for all elements, or one per model.
 struct Coefficient {
   DType dtype;
-  std::int64_t per_model;  ///< elements that share one
+  std::int64_t per_model;  ///< number of elements that share one value
 
-  /// Of input `input`.
+  /// The coefficient is input `input`.
   Coefficient(const KernelSpec& spec, std::size_t input)
       : dtype(spec.inputs[input].dtype),
         per_model(spec.inputs[input].rank() == 0
                       ? spec.inputs[0].elements()
                       : spec.inputs[0].elements() / std::max<std::int64_t>(1, spec.inputs[0].shape[0])) {}
-  /// Of the model that holds element `i`.
+  /// Returns the value for the model that holds element `i`.
   template <class T> T at(const void* data, std::int64_t i) const {
     const std::int64_t model = i / per_model;
     return dtype == DType::f64 ? static_cast<T>(static_cast<const double*>(data)[model])
                                : static_cast<T>(static_cast<const float*>(data)[model]);
   }
-  /// Calls `f(coefficient, first, count)` for the models' parts of elements begin … end−1.
+  /// Cuts elements begin … end−1 by model and calls `f(coefficient, first, count)` for each part.
   template <class T, class F>
   void visit(const void* data, std::int64_t begin, std::int64_t end, const F& f) const {
     while (begin < end) {
@@ -99,7 +99,7 @@ struct Coefficient {
   }
 };
 
-/// Which models an update is for: the last input of a guarded one, or all.
+/// Tells which models an update changes: those with true in the last input of a guarded op, otherwise all.
 class Guard {
  public:
   Guard(const KernelSpec& spec, bool guarded)
@@ -110,8 +110,8 @@ class Guard {
   bool updates(const Launch& l, std::int64_t model) const {
     return input_ < 0 || static_cast<const bool*>(l.in[input_])[shared_ ? 0 : model];
   }
-  /// Calls `update(begin, end)` for the parts of elements begin … end−1 that are updated. Of the others each
-  /// output of `states`, T's, becomes the input of the same number.
+  /// Cuts elements begin … end−1 by model. Calls `update(begin, end)` for each part of an updated model; for
+  /// the other models it copies inputs 0 … states−1, of type T, to the outputs of the same numbers.
   template <class T, class F>
   void visit(const Launch& l, int states, std::int64_t begin, std::int64_t end, const F& update) const {
     while (begin < end) {
@@ -131,10 +131,10 @@ class Guard {
  private:
   int input_;
   bool shared_;
-  std::int64_t per_model_;  // elements that have one word
+  std::int64_t per_model_;  // number of elements that share one bool
 };
 
-/// The numbers of steps, one more each where there is an update, in their dtype: f32 or f64.
+/// Writes the step numbers (f32 or f64) to `output`: one more than `input` for each updated model.
 inline void count_steps(const TensorType& type, const Guard& guard, const Launch& l, int input, int output) {
   for (std::int64_t i = 0; i < type.elements(); ++i) {
     const int more = guard.updates(l, i) ? 1 : 0;

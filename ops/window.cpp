@@ -26,8 +26,8 @@ std::int64_t positions_along(const char* axis, std::int64_t extent, std::int64_t
   check_axis(axis, "extent", extent, kernel, stride, padding, dilation);
   const std::int64_t reach = dilation * (kernel - 1) + 1, room = extent + 2 * padding - reach;
   if (room < 0)
-    throw Error(fmt::format("{}: a kernel reaching over {} does not fit into {} with padding {}", axis, reach,
-                            extent, padding));
+    throw Error(fmt::format("{}: a kernel that spans {} pixels does not fit into {} with padding {}", axis,
+                            reach, extent, padding));
   return room / stride + 1;
 }
 

@@ -1,5 +1,5 @@
-// Where the first extreme along an axis is, in f32. Neighboring elements are searched side by side; where
-// the axis is the last, a long row is folded into lanes, whose winners are then compared.
+// Finds the first extreme along an axis, in f32. Neighboring elements are searched at once. If the axis is
+// the last, a long row is folded into lanes, whose extremes are then compared.
 #include <algorithm>
 
 #include <tandem/core/base/clones.h>
@@ -11,16 +11,16 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::int64_t kColumns = 256;  // searched side by side, at most
-constexpr std::int64_t kLanes = 32;     // that a row is folded into
+constexpr std::int64_t kColumns = 256;  // most columns searched at once
+constexpr std::int64_t kLanes = 32;     // lanes of a folded row
 constexpr std::int64_t kLongRow = 256;
 
-// True where `x` takes the place of `best`, which came first: a NaN wins over all but a NaN.
+// True if `x` replaces `best`, which comes earlier: a NaN replaces everything except a NaN.
 template <bool largest> [[gnu::always_inline]] inline bool displaces(float x, float best) {
   return (largest ? !(x <= best) : !(x >= best)) & (best == best);
 }
 
-// best (width), at (width): the extreme of x[r·stride + j] over the rows r, and its row.
+// Writes the extreme of x[r·stride + j] over the rows r to best[j], and its row to at[j], for j < width.
 template <bool largest>
 TANDEM_CLONES void search_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
                                float* best, std::int32_t* at) {
@@ -36,7 +36,7 @@ TANDEM_CLONES void search_rows(const float* x, std::int64_t rows, std::int64_t s
     }
 }
 
-// at (rows): where the first extreme of each row x (rows, n) is. Short rows are not worth lanes.
+// Writes the index of the first extreme of each row of x (rows, n) to `at`. Short rows are not worth lanes.
 template <bool largest>
 void search_each(const float* x, std::int64_t rows, std::int64_t n, std::int32_t* at) {
   float lanes[kLanes];
@@ -49,7 +49,7 @@ void search_each(const float* x, std::int64_t rows, std::int64_t n, std::int32_t
       search_rows<largest>(x, whole, kLanes, kLanes, lanes, turns);
       best = lanes[0], where = turns[0] * kLanes;
     }
-    for (std::int64_t j = 1; whole > 0 && j < kLanes; ++j) {  // of equals, the first in the row
+    for (std::int64_t j = 1; whole > 0 && j < kLanes; ++j) {  // of equal values, the first in the row
       const std::int64_t place = turns[j] * kLanes + j;
       const bool equal = lanes[j] == best || (lanes[j] != lanes[j] && best != best);
       if (equal ? place < where : displaces<largest>(lanes[j], best)) best = lanes[j], where = place;

@@ -1,6 +1,6 @@
-// Convolutions of plain channels-last images: of tiny ones as products (conv_dense.h), else through oneDNN,
-// whose implementation is chosen in onednn_convolution.cpp. None reads weights (O,H,W,I) at speed, so they
-// are repacked in the workspace: about 1 % of a layer's time.
+// Convolutions of channels-last images. Tiny images use matrix products (conv_dense.h), others oneDNN, whose
+// implementation is chosen in onednn_convolution.cpp. None of these is fast with weights (O,H,W,I), so
+// weights are repacked in the workspace, which takes about 1 % of a layer's time.
 #include <tandem/ops/conv.h>
 
 #include <array>
@@ -30,7 +30,7 @@ onednn::Operand weights(DType dtype, const Conv2dSize& s) {
 
 onednn::Operand vector(DType dtype, std::int64_t n) { return {dtype, {n}, {1}}; }
 
-// Inputs, then outputs, are the primitive's operands in its order.
+// The kernel's inputs, then its outputs, are the primitive's operands in order.
 class ConvKernel final : public Kernel {
  public:
   ConvKernel(onednn::PrimitivePtr primitive, std::size_t inputs, std::size_t outputs)
@@ -76,7 +76,7 @@ struct Operands {
   Conv2dSize s;
   onednn::Operand x, w, bias, y;
   onednn::Team team;
-  bool dense;  // done as a product with the convolution's matrix
+  bool dense;  // computed as a matrix product (conv_dense.h)
 };
 
 }  // namespace

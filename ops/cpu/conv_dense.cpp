@@ -10,8 +10,8 @@
 namespace tandem::engine {
 namespace {
 
-// The map's matrix, a row for each element of an output (pixel, channel), a column for each of an image, and
-// the weights (out, tap, in) that it is made of.
+// Converts between the weights (out, tap, in) and the map's matrix, which has a row per element (pixel,
+// channel) of an output and a column per element of an image.
 class DenseMap {
  public:
   DenseMap(const Conv2dSize& s, int threads)
@@ -36,7 +36,7 @@ class DenseMap {
   std::int64_t columns() const { return pixels_ * in_; }
   std::int64_t bytes() const { return align_up(rows() * columns() * std::int64_t{sizeof(float)}); }
 
-  // The matrix of the weights.
+  // Writes the matrix that the weights define.
   void expand(const float* weights, float* dense) const {
     parallel_parts(threads_, rows(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row)
@@ -51,7 +51,7 @@ class DenseMap {
     });
   }
 
-  // Every weight's sum over the places where it stands in the matrix.
+  // Sums, for every weight, the elements of the matrix that it defines.
   void fold(const float* dense, float* weights) const {
     parallel_parts(threads_, out_, [&](std::int64_t begin, std::int64_t end) {
       std::fill(weights + begin * taps_ * in_, weights + end * taps_ * in_, 0.0F);
@@ -67,7 +67,7 @@ class DenseMap {
     });
   }
 
-  // An output's bias, and the sum of outputs over samples and pixels.
+  // Repeat the bias for each output pixel; sum outputs over samples and pixels.
   void expand_bias(const float* bias, float* dense) const {
     for (std::int64_t output = 0; output < outputs_; ++output) std::copy_n(bias, out_, dense + output * out_);
   }
@@ -87,19 +87,19 @@ class DenseMap {
   }
 
   std::int64_t in_, out_, pixels_, outputs_, taps_;
-  std::vector<std::int64_t> tap_;  // by output and pixel: the tap of the kernel between them
+  std::vector<std::int64_t> tap_;  // per output and pixel: the tap of the kernel that connects them
   int threads_;
 };
 
 onednn::Operand row_major(std::int64_t rows, std::int64_t columns) {
   return {DType::f32, {rows, columns}, {columns, 1}};
 }
-// What lies in memory as rows × columns, seen as columns × rows.
+// A matrix that lies in memory as rows × columns, read as columns × rows.
 onednn::Operand transposed(std::int64_t rows, std::int64_t columns) {
   return {DType::f32, {columns, rows}, {1, columns}};
 }
 
-// The workspace holds the map, then a bias for each element of an output, then the product's own.
+// The workspace holds the map, then a bias for each element of an output, then the product's workspace.
 class DenseConv : public Kernel {
  public:
   DenseConv(const DenseMap& map, onednn::PrimitivePtr product, bool has_bias)

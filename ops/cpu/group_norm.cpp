@@ -1,7 +1,7 @@
-// Group, layer and RMS norm in f32, of f32 or bf16. A sample is taken as (pixels, channels): loops run along
-// the channels, sums of columns are added up to sums of groups in double, and what belongs to a group is
-// spread to its channels. A sample is read again while it is in cache. Samples are cut into chunks by their
-// number alone, so the result is the same for every team.
+// Group, layer and RMS norm of f32 or bf16, computed in f32. A sample is (pixels, channels). Loops run along
+// the channels: sums of columns are added up to sums of groups in double, and values of a group are copied to
+// its channels. A sample is read again while it is in cache. Only the number of samples decides how they are
+// cut into chunks, so the result is the same for every team.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -15,8 +15,8 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::int64_t kChunks = 32;  // of the samples, at most
-constexpr std::int64_t kRows = 64;    // added in float before double takes over
+constexpr std::int64_t kChunks = 32;  // most chunks of the samples
+constexpr std::int64_t kRows = 64;    // rows added in float before their sum is added in double
 constexpr std::int64_t kLanes = 16;
 
 // sums (channels) = Σ x over rows
@@ -28,7 +28,7 @@ TANDEM_CLONES void sum_columns(const E* x, std::int64_t rows, std::int64_t chann
     for (std::int64_t c = 0; c < channels; ++c) sums[c] += x[r * channels + c];
 }
 
-// The same of (x − mean)².
+// sums (channels) = Σ (x − mean)² over rows
 template <class E>
 TANDEM_CLONES void sum_squares(const E* x, std::int64_t rows, std::int64_t channels, const float* mean,
                                float* sums) {
@@ -41,7 +41,7 @@ TANDEM_CLONES void sum_squares(const E* x, std::int64_t rows, std::int64_t chann
     }
 }
 
-// The same of g and of g·(x − mean).
+// sums (channels) = Σ g, products (channels) = Σ g·(x − mean) over rows
 template <class E>
 TANDEM_CLONES void sum_gradients(const E* x, const E* g, std::int64_t rows, std::int64_t channels,
                                  const float* mean, float* sums, float* products) {
@@ -83,7 +83,7 @@ TANDEM_CLONES double dot(const float* x, const float* y, std::int64_t n) {
   return total;
 }
 
-// y = (x − mean)·scale + beta; y may be x.
+// y = (x − mean)·scale + beta; y can be x.
 template <class E>
 TANDEM_CLONES void normalize(const E* x, std::int64_t rows, std::int64_t channels, const float* mean,
                              const float* scale, const float* beta, E* y) {
@@ -93,7 +93,7 @@ TANDEM_CLONES void normalize(const E* x, std::int64_t rows, std::int64_t channel
       y[r * channels + c] = (x[r * channels + c] - mean[c]) * scale[c] + beta[c];
 }
 
-// dx = g·scale − (x − mean)·slope − offset; dx may be x or g.
+// dx = g·scale − (x − mean)·slope − offset; dx can be x or g.
 template <class E>
 TANDEM_CLONES void normalize_gradient(const E* x, const E* g, std::int64_t rows, std::int64_t channels,
                                       const float* mean, const float* scale, const float* slope,
@@ -105,7 +105,7 @@ TANDEM_CLONES void normalize_gradient(const E* x, const E* g, std::int64_t rows,
           g[r * channels + c] * scale[c] - (x[r * channels + c] - mean[c]) * slope[c] - offset[c];
 }
 
-// A chunk's scratch: sums in double, then one float a channel of each kind.
+// A chunk's scratch memory: sums in double, then arrays of one float per channel.
 struct Scratch {
   double *groups, *products;                           // (groups) each
   double *dgamma, *dbeta, *by_sum, *by_more;           // (channels) each
@@ -149,15 +149,15 @@ struct Norm {
         chunks(std::min(s.samples, kChunks)) {}
   std::int64_t workspace() const { return chunks * Scratch::bytes(s); }
 
-  // Calls f(chunk, first sample, end) for all chunks, shared out among the team.
+  // Calls f(chunk, first sample, end) for all chunks; the team shares them.
   template <class F> void for_each_chunk(const F& f) const {
     parallel_parts(threads, chunks, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) f(i, s.samples * i / chunks, s.samples * (i + 1) / chunks);
     });
   }
 
-  // totals (groups) = what `columns(first row, rows)` gives per channel, summed over each group's channels
-  // and rows.
+  // totals (groups) = sums over each group's rows and channels. `columns(first element, rows)` returns the
+  // sums per channel of some rows.
   template <class F> void add_up(double* totals, const F& columns) const {
     std::fill_n(totals, s.groups, 0.0);
     for (std::int64_t r = 0; r < s.pixels; r += kRows) {
@@ -170,7 +170,7 @@ struct Norm {
     std::fill_n(to + group * s.width(), s.width(), value);
   }
 
-  // One sample's x -> y, inv_std and mean (groups).
+  // Computes y, inv_std (groups) and mean (groups) of one sample.
   template <class E>
   void forward(const Scratch& t, const E* x, const float* gamma, const float* beta, E* y, float* inv_std,
                float* mean) const {
@@ -197,7 +197,7 @@ struct Norm {
     normalize(x, s.pixels, s.channels, t.mean, t.scale, beta, y);
   }
 
-  // A sample's Σ dy and Σ dy·(x − mean) over its pixels, as `sums` and `more`.
+  // Writes a sample's Σ dy and Σ dy·(x − mean) over its pixels to `sums` and `more`.
   template <class E> void sum_pixels(const Scratch& t, const E* x, const E* dy) const {
     if (s.pixels <= kRows) return sum_gradients(x, dy, s.pixels, s.channels, t.mean, t.sums, t.more);
     std::fill_n(t.by_sum, 2 * s.channels, 0.0);
@@ -213,8 +213,9 @@ struct Norm {
     }
   }
 
-  // One sample's gradients: dx, and its parts of dgamma and dbeta added to the chunk's. With the sums over
-  // pixels D = Σ dy and E = Σ dy·(x − mean), a group's Σ h is Σ gamma·D and its Σ h·x̂ is inv_std·Σ gamma·E.
+  // Writes dx of one sample, and adds its parts of dgamma and dbeta to the chunk's. With h = dy·gamma and the
+  // sums over pixels D = Σ dy and E = Σ dy·(x − mean), a group's Σ h is Σ gamma·D and its Σ h·x̂ is
+  // inv_std·Σ gamma·E.
   template <class E>
   void backward(const Scratch& t, const E* x, const float* gamma, const E* dy, const float* inv_std,
                 const float* mean, E* dx) const {

@@ -1,5 +1,5 @@
-// Elements and rows by the team: copied by the indices that each member has, added by the part of the result
-// that it owns, so that every sum runs in the order of the indices.
+// Gathers and scatters by a team. To copy, each thread takes a part of the indices. To add, each thread takes
+// a part of the result, so that every sum runs in the order of the indices.
 #include <tandem/ops/index.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ template <class E> KernelPtr make_gather(const KernelSpec& spec) {
     const auto* x = static_cast<const E*>(l.in[0]);
     auto* y = static_cast<E*>(l.out[0]);
     parallel_parts(threads, to.outer * to.extent, [&](std::int64_t begin, std::int64_t end) {
-      while (begin < end) {  // what one part has of one outer index
+      while (begin < end) {  // one outer index at a time
         const std::int64_t outer = begin / to.extent, stop = std::min(end, (outer + 1) * to.extent);
         const E* source = x + outer * from.extent * from.inner;
         if (to.inner == 1)
@@ -44,8 +44,8 @@ template <class E> KernelPtr make_gather(const KernelSpec& spec) {
   });
 }
 
-// y[index[j,i],i] += x[j,i] in the order of j, for the columns i that `columns` has; where not `all`, as far
-// as the index lies in `rows`.
+// y[index[j,i],i] += x[j,i] in the order of j, for the columns i in `columns`. If not `all`, skips an index
+// outside `rows`.
 struct Part {
   std::int64_t begin, end;
 };
@@ -59,8 +59,8 @@ void add_at(const AxisSplit& from, const float* x, const std::int32_t* index, fl
 
 constexpr std::int64_t kManyColumns = 64;
 
-// What is shared out: the outer indices, or where there are fewer than threads the columns, or where those
-// are few, the rows of the result, for which each thread looks at all indices.
+// Threads share the outer indices. If these are fewer than the threads, they share the columns; if the
+// columns are few too, they share the rows of the result, and each thread reads all indices.
 KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) {
   return make_kernel([=](const Launch& l) {
     const auto* x = static_cast<const float*>(l.in[0]);

@@ -3,8 +3,8 @@
 
 namespace tandem::engine {
 
-/// Fast kernels for f32, and of norms and pooling for bf16, run by a team of `spec.threads`. Each gives null
-/// for types it leaves to the reference kernels. Unless it says otherwise, a kernel's result does not depend
+/// Make fast kernels for f32 (norms and pooling: also bf16), run by a team of `spec.threads` threads. Each
+/// returns null for types that it leaves to the reference kernels. The results of these kernels do not depend
 /// on the size of the team.
 KernelPtr make_pointwise_cpu(const KernelSpec& spec);
 KernelPtr make_reduce_cpu(const KernelSpec& spec);
@@ -32,9 +32,9 @@ KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec);
 KernelPtr make_group_norm_cpu(const KernelSpec& spec);
 KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec);
 
-/// Kernels of oneDNN, which promises the same bits for the same team only. It splits sums among the team
-/// where there are fewer results than work for it: in most gradients of convolution weights, and in products
-/// of few rows and columns whose sums are thousands of terms long.
+/// Make kernels of oneDNN, which promises identical bits only for the same team size. It splits sums among
+/// the team if there are too few results to share out: in most gradients of convolution weights, and in
+/// products of few rows and columns whose sums have thousands of terms.
 KernelPtr make_matmul_cpu(const KernelSpec& spec);
 KernelPtr make_conv2d_cpu(const KernelSpec& spec);
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec);

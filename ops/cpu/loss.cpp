@@ -14,7 +14,7 @@ namespace tandem::engine {
 namespace {
 
 constexpr std::int64_t kLanes =
-    16;  // partial results of a row, always as many: sums do not depend on vector width
+    16;  // partial results of a row; a fixed number, so that sums do not depend on the vector width
 constexpr std::int64_t kTile = 256;
 
 TANDEM_CLONES float row_max(const float* x, std::int64_t n) {
@@ -27,7 +27,7 @@ TANDEM_CLONES float row_max(const float* x, std::int64_t n) {
   return *std::max_element(lanes, lanes + kLanes);
 }
 
-// y = exp(x − shift), which may be in place; gives the sum.
+// y = exp(x − shift); y can be x. Returns the sum of y.
 TANDEM_CLONES float exp_row(const float* x, float* y, std::int64_t n, float shift) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = VectorMath::exp(x[i] - shift);
@@ -45,7 +45,7 @@ TANDEM_CLONES void scale_row(float* y, std::int64_t n, float factor) {
   for (std::int64_t i = 0; i < n; ++i) y[i] *= factor;
 }
 
-// One after the other, because in their sum a large maximum swallows the logarithm.
+// Subtracts `largest` and `log_sum` one after the other: their sum would lose the bits of a small logarithm.
 TANDEM_CLONES void shift_row(const float* x, float* y, std::int64_t n, float largest, float log_sum) {
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
@@ -63,7 +63,7 @@ double sum_shifted(const float* x, std::int64_t n, float largest) {
   return sum;
 }
 
-// log Σ exp(x − largest) without writing the exponentials.
+// log Σ exp(x − largest), without storing all exponentials.
 double log_sum_exp(const float* x, std::int64_t n, float largest) {
   float exponentials[kTile];
   double sum = 0;
@@ -79,7 +79,7 @@ struct Rows {
       : count(spec.inputs[0].elements() / spec.inputs[0].shape.back()),
         size(spec.inputs[0].shape.back()),
         threads(useful_threads(spec.threads, 4 * spec.inputs[0].bytes())) {}
-  /// `f(row)` for every row.
+  /// Calls `f(row)` for every row.
   template <class F> void each(const F& f) const {
     parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) f(r);

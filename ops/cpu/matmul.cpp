@@ -1,4 +1,4 @@
-// Matrix products through oneDNN, one primitive for all products of a batch.
+// Matrix products by oneDNN. All products of one op share one primitive.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -61,7 +61,7 @@ class MatMulKernel final : public Kernel {
     operands[n++] = static_cast<std::byte*>(l.out[0]) + i * strides_[3];
     return {operands, n};
   }
-  // The status of the first that fails, else 0.
+  // Returns the status of the first product that fails, or 0.
   int run_products(const Launch& l, std::int64_t begin, std::int64_t end, void* workspace) const noexcept {
     for (std::int64_t i = begin; i < end; ++i) {
       const auto [operands, n] = operands_of(l, i);
@@ -72,7 +72,7 @@ class MatMulKernel final : public Kernel {
 
   onednn::PrimitivePtr product_;
   std::int64_t count_;
-  int callers_;  // threads that take products of their own; 1: the team works on each product together
+  int callers_;  // threads that compute separate products; 1: the whole team computes each product
   bool has_bias_;
   std::array<std::int64_t, 4> strides_;  // bytes from product to product: a, b, bias, c
 };
@@ -84,7 +84,7 @@ KernelPtr make_matmul_cpu(const KernelSpec& spec) {
   const MatMulSize s = matmul_size(op, spec.inputs);
   const DType dtype = spec.inputs[0].dtype;
   const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.k) * static_cast<double>(s.n);
-  // Chosen from the size of one product, so that it has the same bits in a batch and by itself.
+  // Depends only on the size of one product, so that a product has the same bits alone and among others.
   const bool alone = flops < kTeamFlops;
   const bool share = alone && s.count >= spec.threads && flops * static_cast<double>(s.count) >= kTeamFlops;
   const int callers = share ? spec.threads : 1;

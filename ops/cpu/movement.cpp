@@ -8,11 +8,12 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::int64_t kBlock = 32;     // side of the squares a transposition is done in
-constexpr std::int64_t kRow = 1 << 14;  // elements that one unit of straight copies has, about
+constexpr std::int64_t kBlock = 32;     // side of the squares that a transposition is cut into
+constexpr std::int64_t kRow = 1 << 14;  // approximate number of elements in one unit of plain copies
 
-// A region as outer loops around an inner box of `rows` × `columns`: rows copied straight, or for
-// transpositions a square whose rows are near each other in the input and whose columns are in the output.
+// A region as outer loops around an inner box of `rows` × `columns`. A plain copy copies its rows. A
+// transposition cuts it into squares: neighbors along `rows` are adjacent in the input, neighbors along
+// `columns` in the output.
 struct Box {
   Shape extents;  // of the outer loops
   Strides from, to;
@@ -73,7 +74,7 @@ void copy_block(const Box& box, const E* from, E* to, std::int64_t rows, std::in
       copy_row(box, from + r * box.from_row, to + r * box.to_row, columns);
     return;
   }
-  // By way of a square in the first-level cache: columns far apart in memory would push each other out of it.
+  // Copy through a square in the first-level cache: columns far apart in memory would evict each other.
   E square[kBlock][kBlock];
   for (std::int64_t c = 0; c < columns; ++c)
     for (std::int64_t r = 0; r < rows; ++r) square[r][c] = from[r * box.from_row + c * box.from_column];

@@ -1,6 +1,7 @@
-// Batch norm in f32, of f32 or bf16. The rows are cut into blocks that fit into a core's cache: each
-// block gives its own mean and squares around it, and the blocks are combined in double, in order. So x comes
-// from memory once for the statistics and once to be normalized, and the result is the same for every team.
+// Batch norm of f32 or bf16, computed in f32. The rows are cut into blocks that fit into a core's cache. Each
+// block has its own mean and sum of squares around it; these are combined in double, in the order of the
+// blocks. x is read from memory once for the statistics and once to normalize it, and the result is the same
+// for every team.
 #include <algorithm>
 #include <cmath>
 
@@ -14,11 +15,11 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::int64_t kLanes = 128;  // narrow rows are taken several at a time, to be this wide
+constexpr std::int64_t kLanes = 128;  // several narrow rows are handled as one row of at least this width
 constexpr std::int64_t kBlockElements = 32 << 10;
-constexpr std::int64_t kBlocks = 64;  // worth having
+constexpr std::int64_t kBlocks = 64;  // wanted number of blocks
 
-// sums[j] = Σ x[j + r·width] over `elements` in rows of `width`, the last one perhaps incomplete.
+// sums[j] = Σ x[j + r·width] over `elements` in rows of `width`; the last row can be incomplete.
 template <class E>
 TANDEM_CLONES void sum_rows(const E* x, std::int64_t elements, std::int64_t width, float* sums) {
   std::fill_n(sums, width, 0.0f);
@@ -35,7 +36,7 @@ TANDEM_CLONES void sum_rows(const E* x, std::int64_t elements, std::int64_t widt
   }
 }
 
-// The same of (x − mean)².
+// sums[j] = Σ (x[j + r·width] − mean[j])² over the same rows.
 template <class E>
 TANDEM_CLONES void sum_squares(const E* x, std::int64_t elements, std::int64_t width, const float* mean,
                                float* sums) {
@@ -55,8 +56,8 @@ TANDEM_CLONES void sum_squares(const E* x, std::int64_t elements, std::int64_t w
   }
 }
 
-// Adds g and g·(x − mean) to the sums of their lanes, row by row: the first element is that of lane `lane`.
-// So the sums do not depend on the pieces in which the rows come.
+// Adds g and g·(x − mean) to the sums of their lanes, row by row. The first element belongs to lane `lane`,
+// so the sums do not depend on how the rows are cut into calls.
 template <class E>
 TANDEM_CLONES void add_gradients(const E* x, const float* g, std::int64_t elements, std::int64_t lane,
                                  std::int64_t width, const float* mean, float* sums, float* products) {
@@ -74,7 +75,7 @@ TANDEM_CLONES void add_gradients(const E* x, const float* g, std::int64_t elemen
   }
 }
 
-// y = (x − mean)·scale + beta; y may be x.
+// y = (x − mean)·scale + beta; y can be x.
 template <class E>
 TANDEM_CLONES void normalize(const E* x, std::int64_t elements, std::int64_t width, const float* mean,
                              const float* scale, const float* beta, E* y) {
@@ -85,12 +86,12 @@ TANDEM_CLONES void normalize(const E* x, std::int64_t elements, std::int64_t wid
   }
 }
 
-// How (rows, channels) is walked: `group` rows together as one of `width`, in blocks of whole groups.
+// Cuts (rows, channels) into blocks. `group` rows are handled as one row of `width` lanes.
 struct Blocks {
   std::int64_t channels, elements, group, width, block, count;
   int threads;
 
-  explicit Blocks(const KernelSpec& spec)  // of input 0
+  explicit Blocks(const KernelSpec& spec)  // for input 0
       : channels(spec.inputs[0].shape.back()),
         elements(spec.inputs[0].elements()),
         group((kLanes + channels - 1) / channels),
@@ -105,15 +106,15 @@ struct Blocks {
   double rows(std::int64_t b) const { return static_cast<double>(length(b) / channels); }
   double rows() const { return static_cast<double>(elements / channels); }
 
-  // Adds up the groups' sums, leaving one per channel.
+  // Adds up the sums of the lanes of each channel, leaving one sum per channel.
   void fold(float* sums) const {
     for (std::int64_t j = channels; j < width; ++j) sums[j % channels] += sums[j];
   }
-  // One value per channel to one per lane.
+  // Copies one value per channel to one value per lane.
   void spread(float* values) const {
     for (std::int64_t j = channels; j < width; ++j) values[j] = values[j % channels];
   }
-  // Each thread's blocks.
+  // Calls f(begin, end) for each thread's blocks.
   template <class F> void each_part(const F& f) const { parallel_parts(threads, count, f); }
   template <class F> void each_channel(const F& f) const {
     parallel_parts(count * channels < kBlockElements ? 1 : threads, channels,
@@ -123,7 +124,7 @@ struct Blocks {
   }
 };
 
-// The workspace: two rows of lanes per block, then `kParameters` rows for all.
+// The workspace: two rows of lanes per block, then `kParameters` rows that all blocks share.
 constexpr std::int64_t kParameters = 3;
 std::int64_t workspace_of(const Blocks& b) {
   return (2 * b.count + kParameters) * b.width * static_cast<std::int64_t>(sizeof(float));
@@ -140,7 +141,7 @@ struct Statistics {
   float *mean, *variance, *inv_std;
 };
 
-// Of each block, its mean and the squares around it; then of all.
+// Computes each block's mean and sum of squares around it, then combines the blocks.
 template <class E>
 void find_statistics(const Blocks& blocks, const E* x, double epsilon, const Scratch& scratch,
                      const Statistics& s) {
@@ -188,7 +189,7 @@ template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
     }
     for (float* p : {means, scales, betas}) blocks.spread(p);
     blocks.each_part([&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = end; b-- > begin;)  // backwards, to meet what is still in cache
+      for (std::int64_t b = end; b-- > begin;)  // backwards, because the last blocks are still in cache
         normalize(x + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
                   static_cast<E*>(l.out[0]) + blocks.begin(b));
     });

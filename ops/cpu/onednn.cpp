@@ -5,8 +5,8 @@
 
 namespace tandem::engine::onednn {
 
-// Everything a run needs, made once: memory objects whose addresses a run sets, and the argument lists.
-// A run borrows one set, so that threads sharing the Primitive do not meet.
+// Everything that a run needs, made once: argument lists, and memory objects whose addresses a run sets.
+// A run borrows one set, so that threads that share the Primitive do not disturb each other.
 struct ArgumentSet {
   std::atomic<bool> taken{false};
   dnnl::stream stream{engine()};
@@ -60,7 +60,7 @@ int Primitive::run_piece(std::span<void* const> operands, void* workspace, int p
   return impl_->run(operands, workspace, piece, piece + 1);
 }
 
-// The steps of pieces first … last−1.
+// Runs the steps of pieces first … last−1.
 int Primitive::Impl::run(std::span<void* const> operands, void* workspace, int first, int last) noexcept {
   const TeamSize team(threads);
   ArgumentSet& set = take();
@@ -87,8 +87,8 @@ void Primitive::require_success(int status) const {
 
 namespace {
 
-// The library's first choice, brgemm, copies a row-major b by columns: up to four times slower than the older
-// kernels where its rows are long (measured with 2.6; as fast on rows of 256).
+// The library's first choice, brgemm, copies a row-major b by columns. If the rows of b are long, it is up to
+// four times slower than the older kernels (measured with 2.6; equally fast with rows of 256).
 std::string_view best_matmul(const Operand& b) {
   return b.strides[1] == 1 && b.extents[1] >= 512 ? "gemm:jit" : "";
 }
@@ -97,7 +97,7 @@ std::string_view best_matmul(const Operand& b) {
 
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {
   return prepare({&a, &b, bias, &c}, team, [&]() -> PrimitivePtr {
-    const int parts = pieces_of(c, 256);  // each reads all of b
+    const int parts = pieces_of(c, 256);  // every part reads all of b, so parts have at least 256 rows
     Operand rows = a, results = c;
     const std::int64_t row_bytes = take_part(rows, 0, parts), result_bytes = take_part(results, 0, parts);
     const auto pd = find_implementation<dnnl::matmul>(

@@ -7,41 +7,41 @@
 #include <tandem/core/base/types.h>
 #include <tandem/ops/window.h>
 
-/// oneDNN behind one header: only the files onednn* include its own, and both its second and its third API
-/// are spoken. Without the library, onednn_absent.cpp stands in and there are no primitives.
+/// The only interface to oneDNN: no file except onednn* includes its headers. Versions 2 and 3 of its API
+/// both work. A build without the library uses onednn_absent.cpp, in which no primitive exists.
 namespace tandem::engine::onednn {
 
-/// One operand, in oneDNN's order of axes whatever its order in memory: images (N,C,H,W), convolution
+/// One operand. Its axes are in oneDNN's order, whatever the order in memory: images (N,C,H,W), convolution
 /// weights ([G,]O,I,H,W), matrices (rows, columns). Strides count elements.
 struct Operand {
   DType dtype = DType::f32;
   std::vector<std::int64_t> extents;
   std::vector<std::int64_t> strides;
-  /// The library chooses the layout to compute in; where that is another one, the operand is repacked
-  /// in the workspace at each run.
+  /// True: the library chooses the layout to compute in. If that layout differs, each run repacks the operand
+  /// in the workspace.
   bool repack = false;
 };
 
-/// A computation prepared for given operands and a given team. Running allocates nothing of ours and
-/// keeps no state: several threads may run one Primitive at once, each with a workspace of its own.
+/// A computation prepared for given operands and a given team. A run keeps no state, and Tandem allocates
+/// nothing in it. Several threads can run one Primitive at once, each with its own workspace.
 class Primitive {
  public:
   struct Plan;
   Primitive(Plan plan, int threads, int callers);
   ~Primitive();
 
-  /// Bytes of scratch memory that a run needs: the library's scratchpad and repacked operands.
+  /// Returns the bytes of scratch memory that a run needs: the library's scratchpad and repacked operands.
   std::int64_t workspace() const;
-  /// `operands`: addresses in the order in which the operands were described. Throws nothing, so that a
-  /// member of a team may call it; gives a status, for `require_success`.
+  /// Runs the computation. `operands` are addresses, in the order in which the operands were described.
+  /// Returns a status for `require_success`; throws nothing, so that a member of a team can call it.
   int run(std::span<void* const> operands, void* workspace) const noexcept;
-  /// A large result is made in equal parts, one after the other in memory: how many, and one of them. All of
-  /// them, in order, are a run.
+  /// A run computes a large result in equal pieces, which follow each other in memory. `pieces` returns their
+  /// number; `run_piece` computes one. Computing all of them in order equals a run.
   int pieces() const;
   int run_piece(std::span<void* const> operands, void* workspace, int piece) const noexcept;
-  /// Throws Error where `status` says that a run failed.
+  /// Throws Error if `status` reports a failed run.
   void require_success(int status) const;
-  /// The library's name of the implementation: "brg:avx512_core".
+  /// Returns the library's name of the implementation, such as "brg:avx512_core".
   const char* implementation() const;
 
  private:
@@ -50,13 +50,14 @@ class Primitive {
 };
 using PrimitivePtr = std::unique_ptr<const Primitive>;
 
-/// The team a primitive runs on, and how many threads can run it at once without waiting for each other.
+/// The number of threads that a primitive runs on, and the number of callers that can run it at once without
+/// waiting for each other.
 struct Team {
   int threads = 1;
   int callers = 4;
 };
 
-// Each returns null where the library cannot do it: not built in, or no implementation for the types.
+// Each returns null if the build lacks the library, or the library has no implementation for the types.
 
 /// c = a·b (+ bias over rows). Operands: a (M,K), b (K,N), bias (1,N) if not null, c (M,N).
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team);
@@ -66,7 +67,7 @@ PrimitivePtr convolution(const Operand& image, const Operand& weights, const Ope
 /// Operands: gradient of the output, weights, gradient of the image.
 PrimitivePtr convolution_grad_input(const Operand& grad_output, const Operand& weights,
                                     const Operand& grad_image, const Window& window, Team team);
-/// Operands: image, gradient of the output, gradient of the weights, of the bias if not null.
+/// Operands: image, gradient of the output, gradient of the weights, gradient of the bias if not null.
 PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_output,
                                      const Operand& grad_weights, const Operand* grad_bias,
                                      const Window& window, Team team);

@@ -1,4 +1,4 @@
-// Stands in for onednn.cpp in builds without the library: there are no primitives.
+// Replaces onednn.cpp in builds without the library: the functions that make primitives return null.
 #include <tandem/ops/cpu/onednn.h>
 
 namespace tandem::engine::onednn {

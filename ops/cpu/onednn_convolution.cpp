@@ -1,4 +1,4 @@
-// Which of oneDNN's kernels a convolution takes, and in how many parts.
+// Chooses oneDNN's kernel for a convolution, and the number of parts to compute it in.
 #include <algorithm>
 #include <optional>
 
@@ -15,9 +15,9 @@ struct WindowDims {
         padding{w.padding.h, w.padding.w} {}
 };
 
-// The library's first choice, brgemm, is up to two times slower than its older direct kernels where a matrix
-// has few rows (pixels) or little depth (channels): measured with 2.6 and 3.2 on images of 4×4 and below, and
-// of 3 channels. Grouped and 1×1 convolutions have kernels of their own.
+// The library's first choice, brgemm, is up to two times slower than its older direct kernels if a matrix has
+// few rows (pixels) or little depth (channels): measured with 2.6 and 3.2 on images of at most 4×4, and of
+// 3 channels. Grouped and 1×1 convolutions have other kernels.
 std::string_view best_direct(const Operand& image, const Operand& weights, const Operand& output) {
   const auto pixels = [](const Operand& o) { return o.extents[2] * o.extents[3]; };
   if (weights.extents.size() != 4 || pixels(weights) == 1) return "";
@@ -25,9 +25,10 @@ std::string_view best_direct(const Operand& image, const Operand& weights, const
   return few ? "jit:avx512" : "";
 }
 
-// Winograd's F(4×4, 3×3) multiplies 36 times for 16 pixels, not 144, but it transforms every tile of every
-// channel, and reads only blocked images. Measured with 2.6 from 32 channels and two thirds filled tiles on:
-// up to three times faster than direct kernels, at a relative error of 1e-6 instead of 3e-7.
+// Winograd's F(4×4, 3×3) needs 36 multiplications for 16 pixels instead of 144, but it transforms every tile
+// of every channel, and reads only blocked images. Measured with 2.6, for at least 32 channels and tiles at
+// least two thirds full: up to three times faster than direct kernels, at a relative error of 1e-6 instead of
+// 3e-7.
 bool winograd_is_faster(const Operand& weights, const Operand& output, const WindowDims& w) {
   if (output.dtype != DType::f32 || weights.extents.size() != 4 || weights.extents[2] != 3 ||
       weights.extents[3] != 3 || w.stride != memory::dims{1, 1} || w.dilation != memory::dims{0, 0})
@@ -41,7 +42,7 @@ bool winograd_is_faster(const Operand& weights, const Operand& output, const Win
 struct ConvolutionPart {
   Operand image, weights, bias, output;
   bool has_bias;
-  std::int64_t image_bytes = 0, weight_bytes = 0, bias_bytes = 0, output_bytes = 0;  // from part to part
+  std::int64_t image_bytes = 0, weight_bytes = 0, bias_bytes = 0, output_bytes = 0;  // distances of the parts
   int parts = 1;
 
   const Operand* bias_or_null() const { return has_bias ? &bias : nullptr; }
@@ -49,7 +50,8 @@ struct ConvolutionPart {
 
 enum class Split { batch, outputs, inputs };
 
-// One of `parts` equal parts; none where it cannot be cut, or its channels would be too few to be fast.
+// Returns one of `parts` equal parts, or nothing if the cut is impossible or leaves too few channels per part
+// to be fast.
 std::optional<ConvolutionPart> split(ConvolutionPart p, Split along, int parts) {
   if (parts == 1) return p;
   p.parts = parts;
@@ -75,15 +77,15 @@ std::optional<ConvolutionPart> split(ConvolutionPart p, Split along, int parts) 
   return p;
 }
 
-// Winograd's transforms and repacked images can need more memory than all else; a convolution is done in as
-// many parts as bring that down to so many bytes, and to twice the operands'. Of smaller parts the kernels
-// are slow.
+// Winograd's transforms and repacked images can need more memory than everything else. A convolution is cut
+// into parts until its workspace has at most this many bytes, and at most twice the bytes of its operands.
+// Kernels are slow on more, smaller parts.
 constexpr std::int64_t kScratchTarget = 24 << 20;
 constexpr int kMostParts = 4;
 
-// `make(part, algorithm, implementation, any)` gives a plan, or none where the library cannot; images and
-// outputs are as they lie, or in `any` layout. `along`: ways to part the work, the best first; `pieces`: what
-// a direct kernel makes its result in.
+// `make(part, algorithm, implementation, any)` returns a plan, or nothing if the library has no such kernel.
+// Images and outputs have their layout in memory; if `any`, the library chooses. `along` lists the ways to
+// cut the work, the best first. `pieces` is the number of pieces of a direct kernel's result.
 template <class Make>
 PrimitivePtr make_convolution(const ConvolutionPart& whole, const WindowDims& w,
                               std::initializer_list<Split> along, int pieces, const Team& team,

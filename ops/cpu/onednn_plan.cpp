@@ -95,7 +95,7 @@ Primitive::Plan make_plan(const dnnl::primitive_desc_base& main, const std::vect
     const Role* role;
     int operand;
     bool repacked;
-    std::size_t inside = 0, outside = 0, partial = 0;  // slots; what a part adds is first in `partial`
+    std::size_t inside = 0, outside = 0, partial = 0;  // slots; `partial` holds a result before it is added
   };
   std::vector<Bound> bound;
   for (const Role& role : roles) {

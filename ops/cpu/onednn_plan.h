@@ -13,22 +13,22 @@
 #include <tandem/core/base/team.h>
 #include <tandem/ops/cpu/onednn.h>
 
-/// What the files onednn*.cpp share: how a computation of oneDNN's becomes a Primitive.
+/// Shared by the files onednn*.cpp: turns a oneDNN computation into a Primitive.
 namespace tandem::engine::onednn {
 
 using dnnl::memory;
 
 const dnnl::engine& engine();
-/// Scratchpads are the planner's.
+/// Returns attributes that make the library take its scratchpads from the caller, which plans their memory.
 dnnl::primitive_attr attributes();
 
-/// The layout in which the library is asked to take the operand: as it lies, or `any`, its own choice. None
-/// for null.
+/// Returns the layout to request for the operand: its layout in memory, or the library's choice if `any` or
+/// Operand::repack is set. A null operand has an empty layout.
 memory::desc request(const Operand& operand, bool any = false);
 memory::desc request(const Operand* operand);
 
-/// What a Primitive is made of: memory slots and the steps that work on them. A slot is an operand, a part of
-/// one, or lies in the workspace.
+/// The contents of a Primitive: memory slots and the library calls (steps) that work on them. A slot is an
+/// operand, a part of an operand, or a range of the workspace.
 struct Primitive::Plan {
   struct Slot {
     memory::desc desc;
@@ -43,7 +43,7 @@ struct Primitive::Plan {
   struct Step {
     dnnl::primitive_desc_base computation;
     std::vector<Argument> arguments;
-    int piece = 0;  // of the result, that is whole after it
+    int piece = 0;  // the piece of the result that this step helps to compute
   };
   std::vector<Slot> slots;
   std::int64_t workspace = 0;
@@ -58,33 +58,31 @@ struct Primitive::Plan {
   void add_sum(std::size_t to, std::size_t from);  ///< to += from
 };
 
-/// Makes `operand` one of `parts` along `axis`; the distance of the parts in bytes.
+/// Shrinks `operand` to one of `parts` equal parts along `axis`. Returns the distance of the parts in bytes.
 std::int64_t take_part(Operand& operand, std::size_t axis, int parts);
 std::int64_t bytes_of(const Operand& operand);
-/// Into how many parts along its first axis a result is best cut, that each may be in the caches; none has
-/// fewer than `least` along it.
+/// Returns the best number of pieces to cut a result into along its first axis, so that each piece fits into
+/// the caches. A piece has at least `least` rows along that axis.
 int pieces_of(const Operand& result, std::int64_t least = 1);
 
-/// One operand of a plan's main step: its name, how a part of it lies outside, the layout that the library
-/// wants, its direction, the distance of its parts in bytes. 0: every part reads the whole of it, or adds to
-/// it.
+/// One operand of a plan's main step.
 struct Role {
-  int name;
-  const Operand* outside;  // null: absent
-  memory::desc wanted;
+  int name;                // DNNL_ARG_...
+  const Operand* outside;  // layout of one part in the caller's memory; null: the operand is absent
+  memory::desc wanted;     // layout that the library wants
   bool output = false;
-  std::int64_t part_bytes = 0;
+  std::int64_t part_bytes = 0;  // distance of the parts; 0: every part reads, or adds to, the whole operand
 };
 
-/// A plan whose main step is `main`, once for each part, on operands that are repacked where the wanted
-/// layout differs. The parts share their scratch memory.
+/// Makes a plan that runs `main` once for each part, and repacks operands whose wanted layout differs from
+/// their layout in memory. The parts share their scratch memory.
 Primitive::Plan make_plan(const dnnl::primitive_desc_base& main, const std::vector<Role>& roles,
                           int parts = 1);
 
-/// The first implementation whose name starts with `wanted`, or the library's own choice where there is none;
-/// empty where it cannot do it at all. `hint`: the forward's descriptor, for gradients. The two APIs differ
-/// in this: the second describes an operation before it looks for implementations (and keeps pointing at that
-/// description), the third does both at once.
+/// Returns the first implementation whose name starts with `wanted`; if there is none, the library's own
+/// choice; if the library cannot do the operation at all, an empty descriptor. `hint` is the forward
+/// descriptor, for gradients. Version 2 of the API describes an operation before it looks for implementations
+/// (and keeps pointing at that description); version 3 does both at once.
 template <class P, class... Args, class... Hint>
 typename P::primitive_desc find_implementation(std::string_view wanted, std::tuple<Args...> args,
                                                const Hint&... hint) {
@@ -107,7 +105,8 @@ typename P::primitive_desc find_implementation(std::string_view wanted, std::tup
 
 bool supported(DType dtype);
 
-/// Prepares under the team; null where the library refuses.
+/// Calls `make` with the team's number of threads set. Returns null if the library lacks the types or the
+/// operation; throws Error on other failures.
 template <class Prepare>
 PrimitivePtr prepare(std::initializer_list<const Operand*> operands, const Team& team, const Prepare& make) {
   for (const Operand* operand : operands)

@@ -11,7 +11,8 @@ namespace tandem::engine {
 
 namespace {
 
-// Evaluated tile by tile, in as many pieces as are wished for where those are equal.
+// Evaluates an expression tile by tile. Has the requested number of pieces if that gives equal pieces, else
+// 1.
 class PointwiseKernel final : public Kernel {
  public:
   PointwiseKernel(TiledExpression expression, const KernelSpec& spec)

@@ -1,5 +1,5 @@
-// Pooling of f32 or bf16, in f32: rows of the output, or of the image for gradients, shared out among the
-// team. Every element is made by one thread in one order, so the result is the same for every team.
+// Pooling of f32 or bf16, computed in f32. The team shares the rows of the output; for gradients, the rows of
+// the image. One thread computes an element, in a fixed order, so the result is the same for every team.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -13,20 +13,21 @@
 namespace tandem::engine {
 namespace {
 
-// Of lambdas, into the clones: outside them they are compiled for the oldest processor.
+// Inlines lambdas into the clones of a function: outside the clones they would be compiled for the oldest
+// processor.
 #define TANDEM_INLINE __attribute__((always_inline))
 
-constexpr std::int64_t kChunk = 64;  // channels summed or compared at once
+constexpr std::int64_t kChunk = 64;  // most channels summed or compared at once
 
 // A half-open range of taps, or of positions.
 struct Range {
   std::int64_t begin, end;
 };
 
-// One axis, worked out beforehand: divisions cost as much as many channels.
+// One axis, computed when the kernel is made, because a division costs as much as many channels.
 struct Axis {
   std::int64_t kernel;                // taps of the largest window
-  std::vector<std::int64_t> origins;  // per position of the window: where its first tap lies, perhaps outside
+  std::vector<std::int64_t> origins;  // per window position: pixel of its first tap, can be outside the image
   std::vector<Range> taps;            // per position: its taps that lie on the image
   std::vector<Range> windows;         // per pixel of the image: the positions whose window covers it
 
@@ -59,8 +60,8 @@ struct PoolPlan {
         w(s.w),
         threads(useful_threads(spec.threads, image.bytes() + output.bytes())) {}
 
-  // Calls f(row, element of the image where its batch entry starts, of the output) for all rows of all
-  // entries.
+  // Calls f(row, image, output) for all rows of all samples: `image` and `output` are the first elements of
+  // the row's sample.
   template <class F> void for_each_row(std::int64_t rows, const F& f) const {
     parallel_parts(threads, s.n * rows, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
@@ -91,8 +92,8 @@ template <class F>
       f(static_cast<std::int32_t>((ih - p.h.origin(oh)) * p.w.kernel + iw - p.w.origin(ow)), oh, ow);
 }
 
-// Calls f(first channel, how many) for pieces of the channels; whole pieces have their length as a constant,
-// so that loops over them become straight vector code.
+// Calls f(first channel, number of channels) for pieces of the channels. The length of a full piece is a
+// compile-time constant, so that loops over it become vector code without a remainder.
 template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_t channels, const F& f) {
   std::int64_t c = 0;
   for (; c + kChunk <= channels; c += kChunk) f(c, std::integral_constant<std::int64_t, kChunk>());
@@ -101,12 +102,12 @@ template <class F> [[gnu::always_inline]] inline void for_each_piece(std::int64_
   if (c < channels) f(c, channels - c);
 }
 
-// One row of the output from one image.
+// Computes one row of the output of one image.
 template <class E, class I>
 TANDEM_CLONES void max_row(const PoolPlan& p, std::int64_t oh, const E* image, E* y, I* index) {
   for (std::int64_t ow = 0; ow < p.s.output.w; ++ow)
     for_each_piece(p.s.channels, [&](std::int64_t c0, auto n) TANDEM_INLINE {
-      float best[kChunk] = {};  // every window has a tap, but compilers cannot know
+      float best[kChunk] = {};  // every window has a tap, but compilers cannot know that
       std::int32_t taps[kChunk] = {};
       bool first = true;
       for_each_tap(p, oh, ow, [&](std::int32_t tap, std::int64_t pixel) TANDEM_INLINE {
@@ -130,8 +131,8 @@ TANDEM_CLONES void max_row(const PoolPlan& p, std::int64_t oh, const E* image, E
     });
 }
 
-// One row of the gradient of one image: each window adds share(tap, oh, ow, first element, n, sums) for n
-// channels.
+// Computes one row of the gradient of one image. share(tap, oh, ow, first element, n, sums) adds the part of
+// one window to the sums of n channels.
 template <class E, class F>
 [[gnu::always_inline]] inline void gradient_row(const PoolPlan& p, std::int64_t ih, E* dx, const F& share) {
   for (std::int64_t iw = 0; iw < p.s.image.w; ++iw)
@@ -152,7 +153,7 @@ TANDEM_CLONES void max_gradient_row(const PoolPlan& p, std::int64_t ih, const E*
       p, ih, dx,
       [&](std::int32_t tap, std::int64_t, std::int64_t, std::int64_t at, auto n, float* sums) TANDEM_INLINE {
         for (std::int64_t c = 0; c < n; ++c) {
-          const float gradient = g[at + c];  // read whatever the index says: a select, not a branch
+          const float gradient = g[at + c];  // read in any case, so that the next line is a select, no branch
           sums[c] += index[at + c] == tap ? gradient : 0.0f;
         }
       });
@@ -221,7 +222,7 @@ template <class E> KernelPtr make_avg_gradient(PoolPlan plan) {
   });
 }
 
-// `make` for the elements that there are kernels for, null for others.
+// Calls `make` with a zero of the element type; returns null for types without a kernel.
 template <class F> KernelPtr for_elements(DType dtype, const F& make) {
   switch (dtype) {
     case DType::f32: return make(float{});

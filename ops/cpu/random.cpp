@@ -20,12 +20,12 @@ TANDEM_CLONES void drop(const float* draws, float threshold, float scale, const 
 
 }  // namespace
 
-// What is drawn is the reference kernel's.
+// Draws the same numbers as the reference kernel.
 KernelPtr make_dropout_cpu(const KernelSpec& spec) {
   if (spec.inputs[0].dtype != DType::f32) return nullptr;
   const DropoutMask mask(spec);
   const float scale = static_cast<float>(1 / (1 - static_cast<const DropoutOp&>(spec.op).p));
-  const std::int64_t quads = (mask.row_elements + 3) / 4;  // of a row
+  const std::int64_t quads = (mask.row_elements + 3) / 4;  // per row
   const std::int64_t blocks = (mask.rows * quads + kQuads - 1) / kQuads;
   const int threads = useful_threads(spec.threads, 4 * spec.inputs[0].bytes());
   return make_kernel([=](const Launch& l) {

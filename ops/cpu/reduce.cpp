@@ -13,10 +13,10 @@
 namespace tandem::engine {
 namespace {
 
-constexpr std::int64_t kLanes = 64;      // narrow rows are taken several at a time, to be this wide
-constexpr std::int64_t kColumns = 1024;  // of one unit of work
-constexpr std::int64_t kRows = 64;       // added in float before double takes over
-constexpr std::int64_t kUnits = 16;      // worth having: more than the threads, few enough to combine
+constexpr std::int64_t kLanes = 64;      // several narrow rows are handled as one row of at most this width
+constexpr std::int64_t kColumns = 1024;  // most columns of one unit of work
+constexpr std::int64_t kRows = 64;       // rows added in float before their sum is added in double
+constexpr std::int64_t kUnits = 16;      // wanted number of units: more than threads, few enough to combine
 constexpr std::int64_t kUnitElements = 1 << 15;
 
 struct Sum {
@@ -39,7 +39,7 @@ struct Min {
   }
 };
 
-// lanes[j] = combined x[r][j] of all rows.
+// lanes[j] = x[r][j] of all rows r, combined.
 template <class F>
 [[gnu::always_inline]] inline void combine_rows(const float* x, std::int64_t rows, std::int64_t stride,
                                                 std::int64_t width, float* lanes) {
@@ -72,15 +72,15 @@ constexpr auto* kRowsOf = std::is_same_v<F, Sum>   ? add_rows
                           : std::is_same_v<F, Max> ? max_rows
                                                    : min_rows;
 
-// lanes[j] = combined lanes[k·width + j] of all k; `parts` is a power of two.
+// lanes[j] = lanes[k·width + j] of all k < parts, combined; `parts` is a power of two.
 template <class F> void fold(float* lanes, std::int64_t parts, std::int64_t width) {
   for (std::int64_t n = parts / 2 * width; n >= width; n /= 2)
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < n; ++j) lanes[j] = F::combine(lanes[j], lanes[n + j]);
 }
 
-// (rows, columns) with `stride` between rows -> (columns). Narrow rows that lie side by side are taken
-// several at a time.
+// Reduces (rows, columns), with `stride` between rows, to (columns). Several narrow rows that are adjacent in
+// memory are handled as one.
 template <class F>
 void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
                  double* result) {
@@ -106,7 +106,7 @@ void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::in
       result[j] = F::combine(result[j], static_cast<double>(x[r * stride + j]));
 }
 
-// (outer, rows, columns) -> (outer, columns), cut into units that depend on the shape alone.
+// Reduces (outer, rows, columns) to (outer, columns), in units of work that depend only on the shape.
 struct Plan {
   std::int64_t outer = 1, rows = 1, columns = 1;
   std::int64_t column_blocks = 1, chunks = 1;  // per outer index; per column block
@@ -139,8 +139,8 @@ struct Plan {
     return static_cast<float>(mean ? value / static_cast<double>(rows) : value);
   }
 
-  // One unit: its part of the output, or where the rows are cut its part of `partial` (outer, chunks,
-  // columns).
+  // Computes one unit. It writes its part of the output, or of `partial` (outer, chunks, columns) if the rows
+  // are cut into chunks.
   template <class F> void run_unit(std::int64_t unit, const float* x, float* y, double* partial) const {
     double result[kColumns];
     const std::int64_t chunk = unit % chunks, o = unit / chunks / column_blocks;

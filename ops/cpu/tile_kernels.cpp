@@ -31,7 +31,7 @@ template <class F> [[gnu::always_inline]] inline void visit_pairing(Code code, c
   }
 }
 
-// to = second(first(a, b), c), or second(c, first(a, b)) where that comes second.
+// to = second(first(a, b), c); if `comes_second`, to = second(c, first(a, b)).
 template <Code first, Code second, bool comes_second>
 [[gnu::always_inline]] inline void compute_pair_elements(float* to, const float* a, const float* b,
                                                          const float* c, std::int64_t n) {

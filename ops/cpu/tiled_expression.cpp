@@ -11,16 +11,16 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr std::int64_t kTile = 1024;                // elements, at most
-constexpr std::int64_t kLine = 64 / sizeof(float);  // elements that memory brings together
-// Elements of all registers that live at once: near the first-level cache.
+constexpr std::int64_t kTile = 1024;                // most elements of a tile
+constexpr std::int64_t kLine = 64 / sizeof(float);  // elements of a cache line
+// Elements of all slots together: about the size of the first-level cache.
 constexpr std::int64_t kRegisters = 16384;
 
 }  // namespace
 
 struct TiledExpression::Run {
   const void* const* in;
-  void* out;  // null where tiles are shown
+  void* out;  // null if a visitor gets the tiles
   float* slots;
   float* shown;
 };
@@ -68,7 +68,7 @@ void TiledExpression::show(const void* const* in, std::int64_t begin, std::int64
   });
 }
 
-// Calls `done(begin, n)` when these elements are computed.
+// Computes elements begin … end−1 and calls `done(first, n)` after each tile.
 template <class F>
 void TiledExpression::each_tile(Run& run, std::int64_t begin, std::int64_t end, const F& done) const {
   const std::int64_t steps = std::ssize(each_),
@@ -103,8 +103,8 @@ float* TiledExpression::at(const Place& p, const Run& run, std::int64_t begin) c
   return nullptr;
 }
 
-// Memory brings these elements of the next tile while this one is computed: by itself it follows what is
-// read.
+// Prefetches elements begin … end−1 of the next tile while this tile is computed. The hardware prefetches
+// only along the reads that it sees.
 void TiledExpression::fetch(const Run& run, std::int64_t begin, std::int64_t end) const {
   for (int k : fetched_)
     for (std::int64_t i = begin; i < end; i += kLine)
@@ -134,7 +134,8 @@ void TiledExpression::run_step(const Step& step, const Run& run, std::int64_t be
   }
 }
 
-// The constants that every reader takes as one number: a second operand that varies stands beside them.
+// Finds the constants that every reader can take as a single number: the reader has another operand, and that
+// is not constant.
 void TiledExpression::find_numbers() {
   const auto is_constant = [&](int r) {
     return expression_[static_cast<std::size_t>(r)].code == Code::constant;
@@ -157,8 +158,8 @@ void TiledExpression::find_numbers() {
   }
 }
 
-// Chooses tiles that are a multiple of every short period, and the registers that are alike in all tiles of a
-// block.
+// Chooses a tile size that is a multiple of every short period, and finds the registers that are equal in all
+// tiles of a block.
 void TiledExpression::find_repeating() {
   std::vector<std::optional<BroadcastWalk::Repetition>> found;
   block_ = std::max<std::int64_t>(1, out_.elements());
@@ -180,7 +181,7 @@ void TiledExpression::find_repeating() {
                                                  return repeats_[static_cast<std::size_t>(o)];
                                                }));
   }
-  last_use_.assign(expression_.size(), expression_.size());  // of what is never read: the result
+  last_use_.assign(expression_.size(), expression_.size());  // stays so if never read, as the result is
   for (std::size_t r = 0; r < expression_.size(); ++r)
     for (int o : reads(expression_[r])) last_use_[static_cast<std::size_t>(o)] = r;
   for (std::size_t r = 0; r < expression_.size(); ++r)
@@ -189,7 +190,8 @@ void TiledExpression::find_repeating() {
         last_use_[static_cast<std::size_t>(o)] = expression_.size();
 }
 
-// A slot for register `r`, after those it is the last to read are free.
+// Gives register `r` a slot, after freeing the slots that it is the last to read. Returns false if none is
+// free.
 bool TiledExpression::take_slot(std::size_t r) {
   release_operands(r);
   if (free_.empty()) return false;
@@ -231,7 +233,7 @@ bool TiledExpression::place_once() {
 }
 
 bool TiledExpression::place_each() {
-  std::int64_t last = -1;  // the register of the last step, while that is one instruction
+  std::int64_t last = -1;  // the register of the last step; −1 if that step already has two terms
   for (std::size_t r = 0; r < expression_.size(); ++r) {
     const PointwiseTerm& i = expression_[r];
     const auto k = static_cast<std::size_t>(i.a);
@@ -256,7 +258,7 @@ bool TiledExpression::place_each() {
   return true;
 }
 
-// Makes the last step, which computes register p, compute register r as well, if r alone reads p.
+// Makes the last step, which computes register p, also compute register r, if only r reads p.
 bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
   const PointwiseTerm &first = expression_[p], &second = expression_[r];
   const std::vector<int> operands = reads(second);

@@ -11,32 +11,34 @@
 
 namespace tandem::engine {
 
-/// A pointwise expression in f32, made ready to be evaluated tile by tile in the first-level cache: every
-/// register has a place. What repeats from tile to tile (channels' parameters) is computed once, an input or
-/// the output that lies as the tile does is used where it is, and the rest share slots.
+/// A pointwise expression in f32, prepared for evaluation tile by tile in the first-level cache. Every
+/// register has a place. Registers that repeat from tile to tile (parameters of channels) are computed once.
+/// An f32 input or output that is contiguous like the tile is used in place. All other registers share slots
+/// of scratch memory.
 class TiledExpression {
  public:
-  /// The expression's value is of type `output`, rounded to its dtype. None where an input's broadcasting
-  /// takes too many loops, or the expression too many registers.
+  /// The expression's value has type `output` and is rounded to its dtype. Returns nothing if an input's
+  /// broadcasting takes too many loops, or the expression needs too many registers.
   static std::optional<TiledExpression> make(const PointwiseExpression& expression,
                                              std::span<const TensorType> inputs, const TensorType& output);
 
   std::int64_t elements() const { return out_.elements(); }
-  /// Elements of a tile: ranges that begin at its multiples, or where an input begins anew, are cut best.
+  /// Returns the elements per tile. Ranges are fastest if they begin at multiples of it, or where a repeating
+  /// input starts over.
   std::int64_t tile() const { return tile_; }
 
-  /// Elements begin … end−1 of the value, into the array `out`. `in` has the address of each input.
+  /// Writes elements begin … end−1 of the value to the array `out`. `in` has the address of each input.
   void store(const void* const* in, void* out, std::int64_t begin, std::int64_t end) const;
 
-  /// The same elements, shown tile by tile: `visitor(begin, n, values)` gets n of them from `begin` on. Their
-  /// dtype is f32, or rounded by the expression's last cast.
+  /// Calls `visitor(first, n, values)` for each tile of elements begin … end−1; `values` are n elements from
+  /// `first` on. They are f32, not rounded to the output's dtype unless the expression ends with a cast.
   template <class F>
   void visit(const void* const* in, std::int64_t begin, std::int64_t end, const F& visitor) const {
     show(in, begin, end, std::cref(visitor));  // a reference: nothing is allocated
   }
 
  private:
-  // Where the tile of a register is.
+  // The place of a register's tile.
   struct Place {
     enum Kind : std::uint8_t { none, slot, input, output, number } kind = none;
     int index = 0;
@@ -45,11 +47,12 @@ class TiledExpression {
     PointwiseTerm instruction;
     std::array<Place, 3> from;
     Place to;
-    // A second instruction on the value of the first, if not `input`; that may be its second operand.
+    // If not `input`: a second term that reads the value of the first, as its second operand if
+    // `comes_second`.
     PointwiseCode then = PointwiseCode::input;
     bool comes_second = false;
   };
-  struct Run;  // one thread's
+  struct Run;  // addresses that one thread uses during an evaluation
   using Visitor = std::function<void(std::int64_t begin, std::int64_t n, const float* values)>;
 
   TiledExpression(const PointwiseExpression& expression, std::span<const TensorType> inputs,
@@ -70,20 +73,20 @@ class TiledExpression {
   bool place_each();
   bool join_pair(std::size_t p, std::size_t r);
 
-  std::int64_t most_;  // elements of a tile; a slot has room for them
+  std::int64_t most_;  // most elements of a tile: the size of a slot
   PointwiseExpression expression_;
   TensorType out_;
   std::vector<BroadcastWalk> walks_;  // per input
   std::vector<DType> dtypes_;         // per input
   std::int64_t tile_;
-  std::int64_t block_;                 // elements that have the repeating registers in common
-  std::vector<bool> repeats_;          // per register: alike in all tiles of a block
-  std::vector<std::size_t> last_use_;  // per register: the one that frees its slot
+  std::int64_t block_;                 // elements that share the repeating registers
+  std::vector<bool> repeats_;          // per register: equal in all tiles of a block
+  std::vector<std::size_t> last_use_;  // per register: the register whose computation frees its slot
   std::vector<Place> places_;          // per register
   std::vector<float> numbers_;
-  std::vector<int> free_;
-  std::vector<int> fetched_;  // inputs that are read where they are
-  std::vector<Step> once_, each_;
+  std::vector<int> free_;          // free slots
+  std::vector<int> fetched_;       // inputs that are read in place
+  std::vector<Step> once_, each_;  // run once per block, and for each tile
 };
 
 }  // namespace tandem::engine

@@ -6,7 +6,7 @@
 namespace tandem::engine {
 namespace {
 
-// Philox of every counter words[…][i], in its place.
+// Replaces every counter words[…][i] by its Philox output.
 TANDEM_CLONES void philox_all(std::uint32_t (*words)[kQuads], std::array<std::uint32_t, 2> key) {
   for (std::int64_t i = 0; i < kQuads; ++i) {
     const auto drawn = philox({words[0][i], words[1][i], words[2][i], words[3][i]}, key);

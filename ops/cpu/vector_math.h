@@ -7,16 +7,16 @@
 
 namespace tandem::engine {
 
-/// Transcendental functions of float without branches or tables, so that loops over them vectorize: products,
-/// sums and selects alone, hence the same bits in every instruction set. Within 2 units in the last place of
-/// the exact value (pointwise_test); NaN and infinities as in <cmath>. The polynomials are
-/// minimax fits (Chebyshev) on the ranges given.
+/// Transcendental functions of float without branches or tables, so that loops over them vectorize. They
+/// consist of products, sums and selects, so every instruction set gives the same bits. Errors are at most
+/// 2 units in the last place (pointwise_test); NaN and infinities are as in <cmath>. The polynomials are
+/// minimax fits (Chebyshev) on the given ranges.
 struct VectorMath {
   [[gnu::always_inline]] static inline float exp(float x) {
     x = x > 89.0f ? 89.0f : x;      // gives infinity
     x = x < -104.0f ? -104.0f : x;  // gives 0
     const Power power = power_of_e(x);
-    // 2ⁿ in two factors: n reaches past the exponents of normal floats.
+    // 2ⁿ in two factors, because n can exceed the exponents of normal floats.
     const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(power.n) >> 1);
     return (power.above_one + 1.0f) * power_of_two(half) * power_of_two(power.n - half);
   }
@@ -90,13 +90,13 @@ struct VectorMath {
     return a < 0.92f ? small : large;
   }
 
-  /// log(1 + u) for 0 ≤ u ≤ 1: what rounding takes off 1 + u is added to the logarithm, by its derivative.
+  /// log(1 + u) for 0 ≤ u ≤ 1. Adds the rounding error of 1 + u, times the derivative, to the logarithm.
   [[gnu::always_inline]] static inline float log1p(float u) {
     const float w = 1.0f + u;
     return log(w) + (u - (w - 1.0f)) / w;
   }
 
-  /// xᵉ by way of double, which keeps the bits that the product e·log x would lose.
+  /// xᵉ, computed in double to keep the bits that the product e·log x would lose in float.
   [[gnu::always_inline]] static inline float pow(float x, float e) {
     const float a = std::fabs(x);
     float y = static_cast<float>(exp(static_cast<double>(e) * log(static_cast<double>(a))));
@@ -111,12 +111,12 @@ struct VectorMath {
   }
 
  private:
-  // In double, to about 2⁻⁴⁰ of the result: a half of `pow`. x is a float ≥ 0 or NaN.
+  // Natural logarithm in double, with a relative error of about 2⁻⁴⁰, for `pow`. x is a float ≥ 0 or NaN.
   [[gnu::always_inline]] static inline double log(double x) {
     const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
     const std::uint64_t shifted = bits - 0x3fe6a09e00000000u;  // mantissa in [√½, √2)
     const std::uint64_t mantissa = (shifted & 0x000fffffffffffffu) + 0x3fe6a09e00000000u;
-    // The exponent, biased by 2¹² to be positive, as the low bits of a double.
+    // The exponent plus 2¹¹, which makes it positive, in the low bits of a double.
     const std::uint64_t biased = (shifted + (std::uint64_t{1} << 63)) >> 52;
     const double exponent = std::bit_cast<double>(biased | 0x4330000000000000u) - (0x1p52 + 2048);
     const double m = std::bit_cast<double>(mantissa);
@@ -154,7 +154,7 @@ struct VectorMath {
     return p * std::bit_cast<double>((n + 1023) << 52);
   }
 
-  // eˣ = 2ⁿ·(1 + above_one), for −104 ≤ x ≤ 89; n in two's complement.
+  // eˣ = 2ⁿ·(1 + above_one) for −104 ≤ x ≤ 89; n is in two's complement.
   struct Power {
     std::uint32_t n;
     float above_one;

@@ -7,8 +7,8 @@
 
 namespace tandem::engine {
 
-/// The elements of a broadcast input in the order of the output's, in pieces: where the input's element for a
-/// given output element lies, and how far it goes on with one stride.
+/// Walks a broadcast input in the order of the output's elements. Finds the input's element for an output
+/// element, and how many elements follow with one stride.
 class BroadcastWalk {
  public:
   static constexpr std::size_t kMaxLoops = 8;
@@ -18,14 +18,15 @@ class BroadcastWalk {
       : loops_(collapse({out, {broadcast_strides(shape, out), dense_strides(out)}})) {}
 
   bool fits() const { return loops_.extents.size() <= kMaxLoops; }
-  /// True where the input is walked like the output.
+  /// True if the input is walked like the output.
   bool contiguous() const { return loops_.extents.size() == 1 && strides()[0] == 1; }
   bool scalar() const { return loops_.extents.size() == 1 && strides()[0] == 0; }
-  /// In every `block` elements of the output from the first on, the walk repeats itself after `period`.
+  /// Within every `block` elements of the output, the walk repeats itself after `period` elements.
   struct Repetition {
     std::int64_t period, block;
   };
-  /// The longest blocks whose period is at most `most`, if they are at least as long as that.
+  /// Returns the longest blocks whose period is at most `most`, if a block has at least `most` elements or is
+  /// the whole output.
   std::optional<Repetition> repetition(std::int64_t most) const {
     std::int64_t inner = 1;
     std::optional<Repetition> found;
@@ -37,8 +38,8 @@ class BroadcastWalk {
     return found;
   }
 
-  /// Calls `piece(done, count, offset, stride)` until `n` elements from output element `begin` on are done:
-  /// the `count` elements from the `done`-th lie at `offset`, `offset + stride`, … of the input.
+  /// Cuts the `n` elements from output element `begin` on into pieces and calls `piece(done, count, offset,
+  /// stride)` for each: element `done` + i of the n, for i < `count`, is input element offset + i·stride.
   template <class F> void visit(std::int64_t begin, std::int64_t n, const F& piece) const {
     const std::size_t last = loops_.extents.size() - 1;
     std::int64_t index[kMaxLoops], offset = 0;

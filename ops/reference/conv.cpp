@@ -1,5 +1,4 @@
-// Convolutions as plain loops on one thread. Sums run in double whatever the operands are, and are rounded
-// once.
+// Convolutions as plain loops on one thread. Sums are in double for all operand types and are rounded once.
 #include <algorithm>
 #include <array>
 
@@ -10,7 +9,7 @@
 namespace tandem::engine {
 namespace {
 
-// Eight interleaved partial sums: a fixed order that compilers vectorize.
+// Dot product with eight interleaved partial sums: a fixed order that compilers vectorize.
 template <class T> double dot_lanes(std::int64_t n, const T* a, const T* b) {
   std::array<double, 8> lanes{};
   std::int64_t i = 0;
@@ -31,7 +30,7 @@ TANDEM_CLONES void add_scaled(std::int64_t n, double factor, const double* a, do
   for (std::int64_t i = 0; i < n; ++i) sums[i] += factor * a[i];
 }
 
-// Where output pixel `output` finds its tap `tap` along one axis of the image; −1 in the padding.
+// Returns the image pixel under tap `tap` of output pixel `output`, along one axis; −1 in the padding.
 std::int64_t source(std::int64_t output, std::int64_t tap, std::int64_t extent, std::int64_t stride,
                     std::int64_t padding, std::int64_t dilation) {
   const std::int64_t i = output * stride - padding + tap * dilation;
@@ -44,7 +43,7 @@ std::int64_t source_column(const Conv2dSize& s, std::int64_t output, std::int64_
   return source(output, tap, s.image.w, s.window.stride.w, s.window.padding.w, s.window.dilation.w);
 }
 
-// Offsets of a pixel's channels, and of the input channels of one tap of one output channel.
+// Return the offset of a pixel's channels, and of the input channels of one tap of one output channel.
 std::int64_t image_at(const Conv2dSize& s, std::int64_t n, std::int64_t h, std::int64_t w) {
   return ((n * s.image.h + h) * s.image.w + w) * s.in;
 }
@@ -65,7 +64,7 @@ template <class F> void for_each_tap(const Conv2dSize& s, const F& f) {
     for (std::int64_t kw = 0; kw < s.window.kernel.w; ++kw) f(kh, kw);
 }
 
-// `sums` (out) in double; `bias` may be null.
+// `sums` (out) is in double; `bias` can be null.
 template <class T>
 void forward(const Conv2dSize& s, const T* image, const T* weights, const T* bias, T* output, double* sums) {
   const std::int64_t in = s.in / s.groups, out = s.out / s.groups;
@@ -82,7 +81,7 @@ void forward(const Conv2dSize& s, const T* image, const T* weights, const T* bia
   });
 }
 
-// The gradient of a whole image at a time: `sums` (h,w,in) in double.
+// Computes the gradient of one whole image at a time, in `sums` (h,w,in).
 template <class T>
 void grad_input(const Conv2dSize& s, const T* grad_output, const T* weights, T* grad_image, double* sums) {
   const std::int64_t in = s.in / s.groups, out = s.out / s.groups, pixels = s.image.h * s.image.w * s.in;
@@ -105,7 +104,7 @@ void grad_input(const Conv2dSize& s, const T* grad_output, const T* weights, T* 
   });
 }
 
-// One tap at a time: `sums` (out, in/groups) in double. `grad_bias` may be null.
+// Computes one tap at a time, in `sums` (out, in/groups). `grad_bias` can be null.
 template <class T>
 void grad_weight(const Conv2dSize& s, const T* image, const T* grad_output, T* grad_weights, T* grad_bias,
                  double* sums) {

@@ -37,8 +37,8 @@ template <class T> void group_norm(const GroupNormSize& s, double epsilon, bool 
 }
 
 // With x̂ = (x − mean)·inv_std, h = dy·gamma and averages over the group:
-//   dx = inv_std·(h − average of h − x̂·average of h·x̂),  dgamma = Σ dy·x̂,  dbeta = Σ dy;
-// not centered, the average of h stays out. `sums` (2,channels) in double.
+//   dx = inv_std·(h − average of h − x̂·average of h·x̂),  dgamma = Σ dy·x̂,  dbeta = Σ dy.
+// If not centered, dx lacks the term "average of h". The workspace holds sums (2,channels) in double.
 template <class T> void group_norm_grad(const GroupNormSize& s, bool centered, const Launch& l) {
   const auto in = [&](int i, std::int64_t at) {
     return static_cast<double>(static_cast<const T*>(l.in[i])[at]);

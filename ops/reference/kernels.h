@@ -3,12 +3,13 @@
 
 namespace tandem::engine {
 
-/// Plain loops, one thread: the tests' oracle, and what runs where there is nothing faster.
+/// Make kernels that are plain loops on one thread. Tests compare with them; they also run if no faster
+/// kernel exists.
 KernelPtr make_pointwise_reference(const KernelSpec& spec);
 KernelPtr make_reduce_reference(const KernelSpec& spec);
 KernelPtr make_first_extreme_reference(const KernelSpec& spec);
 KernelPtr make_arg_extreme_reference(const KernelSpec& spec);
-/// Of every Movement: reshape, transpose, flip, concat, slice, pad, broadcast_to.
+/// Makes the kernel of every MovementOp: reshape, transpose, flip, concat, slice, pad, broadcast_to.
 KernelPtr make_movement_reference(const KernelSpec& spec);
 KernelPtr make_gather_reference(const KernelSpec& spec);
 KernelPtr make_scatter_add_reference(const KernelSpec& spec);

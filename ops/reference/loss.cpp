@@ -9,8 +9,8 @@
 namespace tandem::engine {
 namespace {
 
-// log softmax of a row, in double: (x − max) − log Σ exp(x − max). The two are taken off one after the other,
-// because in their sum a large maximum swallows the logarithm.
+// log softmax of a row, in double: (x − max) − log Σ exp(x − max). The two are subtracted one after the
+// other, because their sum would lose the bits of a small logarithm.
 template <class T> class LogSoftmax {
  public:
   LogSoftmax(const T* x, std::int64_t n) : x_(x), largest_(*std::max_element(x, x + n)) {

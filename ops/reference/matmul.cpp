@@ -1,5 +1,5 @@
-// Matrix products as plain loops on one thread. Every sum runs over k in order, in double whatever the
-// operands are, and is rounded once; then the bias is added and rounded again.
+// Matrix products as plain loops on one thread. Every sum runs over k in order, in double for all operand
+// types, and is rounded once; then the bias is added and the result is rounded again.
 #include <algorithm>
 
 #include <tandem/core/base/clones.h>
@@ -9,7 +9,7 @@
 namespace tandem::engine {
 namespace {
 
-// A matrix as multiplied, whatever its order in memory.
+// A matrix as it is multiplied, in any order in memory.
 template <class T> struct MatrixView {
   const T* data;
   std::int64_t row_stride, column_stride;
@@ -18,11 +18,12 @@ template <class T> struct MatrixView {
   }
 };
 
-// Of a tile: rows summed at once, rows, depth and columns. A tile of b is 64 KiB, as are its sums.
+// Extents of a tile: rows summed at once, rows, depth and columns. A tile of b has 64 KiB, and so do the
+// sums.
 constexpr std::int64_t kStrip = 4, kRows = 128, kDepth = 128, kColumns = 64;
 
-// sums (kStrip,kColumns) += a (depth,kStrip)ᵀ · b (depth,kColumns): loops of fixed length, which compilers
-// vectorize.
+// sums (kStrip,kColumns) += a (depth,kStrip)ᵀ · b (depth,kColumns). Compilers vectorize the inner loops,
+// because their lengths are fixed.
 TANDEM_CLONES void multiply_strip(std::int64_t depth, const double* a, const double* b, double* sums) {
   for (std::int64_t k = 0; k < depth; ++k)
     for (std::int64_t i = 0; i < kStrip; ++i) {
@@ -31,8 +32,8 @@ TANDEM_CLONES void multiply_strip(std::int64_t depth, const double* a, const dou
     }
 }
 
-// sums (kRows,kColumns) = rows × columns of a·b from (row, column) on. Operands go through small copies in
-// double, filled up with zeros, so that transposes and dtypes cost nothing inside.
+// sums (kRows,kColumns) = rows × columns of a·b from (row, column) on. Small copies of the operands, in
+// double and padded with zeros, keep transposes and dtypes out of the inner loops.
 template <class T>
 void multiply_tile(MatrixView<T> a, MatrixView<T> b, std::int64_t row, std::int64_t rows, std::int64_t column,
                    std::int64_t columns, std::int64_t k, double* sums) {

@@ -14,7 +14,7 @@ KernelPtr make_movement_reference(const KernelSpec& spec) {
         for (const CopyRegion& r : regions) {
           const auto* from = static_cast<const std::byte*>(r.input < 0 ? &kZero : l.in[r.input]);
           const std::int64_t n = element_count(r.extents);
-          for (std::int64_t i = 0; i < n; ++i)  // memmove: a view's output may be its input
+          for (std::int64_t i = 0; i < n; ++i)  // memmove: a view's output can be its input
             std::memmove(to + (r.to_offset + position(r.extents, r.to, i)) * size,
                          from + (r.from_offset + position(r.extents, r.from, i)) * size,
                          static_cast<std::size_t>(size));

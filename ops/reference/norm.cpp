@@ -1,4 +1,4 @@
-// Batch norm as plain loops on one thread: sums in double, the mean first and then the squares around it.
+// Batch norm as plain loops on one thread. Sums are in double: first the mean, then the squares around it.
 #include <cmath>
 
 #include <tandem/ops/norm.h>
@@ -43,7 +43,7 @@ template <class T> void batch_norm(const BatchNormSize& s, double epsilon, const
     }
 }
 
-// The gradient of y is in `g`, of type T.
+// Computes the two sums of BatchNormSumsOp per channel; `g` is the gradient of y.
 template <class T>
 void sums(const BatchNormSize& s, const T* x, const T* mean, const T* g, T* sum, T* product) {
   for (std::int64_t c = 0; c < s.channels; ++c) {
@@ -58,7 +58,7 @@ void sums(const BatchNormSize& s, const T* x, const T* mean, const T* g, T* sum,
   }
 }
 
-// The expression is evaluated first, into the workspace.
+// Evaluates the expression into the workspace, then computes the sums.
 class ReferenceSums final : public Kernel {
  public:
   explicit ReferenceSums(const KernelSpec& spec) : size_(size_of_norm(spec)), gradient_(spec.inputs[0]) {

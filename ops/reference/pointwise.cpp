@@ -22,7 +22,7 @@ template <class T> T round_to(DType dtype, T value) {
                      [&](auto zero) { return static_cast<T>(convert_element<decltype(zero)>(value)); });
 }
 
-// Element by element, register by register; arithmetic in T.
+// Evaluates an expression element by element, register by register, with arithmetic in T.
 template <class T> class ReferencePointwise final : public Kernel {
  public:
   explicit ReferencePointwise(const KernelSpec& spec)

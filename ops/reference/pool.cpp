@@ -1,4 +1,4 @@
-// Pooling as plain loops on one thread. Averages sum in double and are rounded once.
+// Pooling as plain loops on one thread. Averages are summed in double and rounded once.
 #include <algorithm>
 #include <cmath>
 
@@ -52,7 +52,7 @@ void max_pool_grad(const Pool2dSize& s, const T* grad_output, const I* index, T*
 
 template <class T, class I> void max_pool_take(const Pool2dSize& s, const T* x, const I* index, T* y) {
   for_each_output(s, [&](std::int64_t o, std::int64_t image, std::int64_t oh, std::int64_t ow) {
-    y[o] = 0;  // an index that names no pixel
+    y[o] = 0;  // stays 0 if the index names no pixel
     for_each_tap(s, oh, ow, [&](std::int64_t tap, std::int64_t pixel) {
       if (index[o] == tap) y[o] = x[image + pixel];
     });
@@ -68,7 +68,7 @@ template <class T> void avg_pool(const Pool2dSize& s, const T* x, T* y) {
   });
 }
 
-// `sums`: one batch of images in double.
+// `sums` has the gradient of all images, in double.
 template <class T>
 void avg_pool_grad(const Pool2dSize& s, const T* grad_output, T* grad_image, double* sums) {
   const std::int64_t elements = s.n * s.image.h * s.image.w * s.channels;
@@ -92,7 +92,7 @@ template <class F> KernelPtr for_dtype(DType dtype, const F& make) {
   if (dtype == DType::f64) return make(double{});
   return nullptr;
 }
-// The same with the index's type.
+// Like for_dtype, but also passes the index's type.
 template <class F> KernelPtr for_dtypes(DType dtype, DType index, const F& make) {
   return for_dtype(
       dtype, [&](auto x) { return index == DType::u8 ? make(x, std::uint8_t{}) : make(x, std::int32_t{}); });

@@ -11,7 +11,7 @@
 namespace tandem::engine {
 namespace {
 
-// A dense array split into the axes that go (`inner`) and those that stay (`outer`).
+// A dense array split into the reduced axes (`inner`) and the other axes (`outer`).
 struct Groups {
   Loops outer, inner;
 
@@ -28,7 +28,7 @@ struct Groups {
   }
   std::int64_t count() const { return element_count(outer.extents); }
   std::int64_t size() const { return element_count(inner.extents); }
-  /// Where element `i` of group `g` lies.
+  /// Returns the offset of element `i` of group `g`.
   std::int64_t at(std::int64_t g, std::int64_t i) const {
     return position(outer.extents, outer.strides[0], g) + position(inner.extents, inner.strides[0], i);
   }
@@ -36,12 +36,12 @@ struct Groups {
 
 bool is_extreme(Reduction kind) { return kind == Reduction::max || kind == Reduction::min; }
 
-// Whether `x` displaces `best` as the extreme found so far: NaN does, unless there is one already.
+// Returns whether `x` replaces `best`, the extreme found so far. A NaN replaces everything except a NaN.
 template <class T> bool displaces(Reduction kind, T x, T best) {
   return (kind == Reduction::max ? x > best : x < best) || (x != x && best == best);
 }
 
-// Exactly: integers as they are, everything else in double.
+// Converts for an exact comparison: integers stay as they are, all other types become double.
 template <class T> auto comparable(T x) {
   if constexpr (std::is_integral_v<T>)
     return x;
@@ -49,7 +49,7 @@ template <class T> auto comparable(T x) {
     return static_cast<double>(x);
 }
 
-// Sums of floats in double: the oracle's own error does not count.
+// Sums floats in double, so that the error of this reference is negligible in tests.
 template <class In, class Out> void reduce(Reduction kind, const Groups& groups, const In* x, Out* y) {
   using Sum = std::conditional_t<std::is_integral_v<Out>, std::int64_t, double>;
   const std::int64_t n = groups.size();

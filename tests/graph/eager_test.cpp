@@ -321,7 +321,7 @@ TEST(Eager, ShapeErrorsQuoteTheRequest) {
   EXPECT_EQ("f32[6] does not reshape to [4, -1]: 6 elements are no multiple of 4", message_of([&] {
               reshape(x, {4, -1});
             }));
-  expect_error([&] { slice(x, 0, 2, 2); }, {"a slice from 2 to before 2 on axis 0"});
+  expect_error([&] { slice(x, 0, 2, 2); }, {"a slice [2, 2) on axis 0"});
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ OpCase epilogue_case(const Product& p) {
              const auto product = std::make_shared<MatMulOp>(MatMulOptions{false, true});
              return Tensors{apply_op1(std::make_shared<EpilogueOp>(product, 2, program, "relu"), in)};
            }};
-  c.no_gradient = "products are given expressions after differentiation";
+  c.no_gradient = "a pass makes epilogues after differentiation";
   return c;
 }
 

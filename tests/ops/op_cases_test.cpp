@@ -64,7 +64,7 @@ TEST(OpRegistryTest, EveryOpHasACaseOrAReason) {
 }
 
 // Ops that cannot be differentiated twice, and a word of the error that names the alternative.
-const std::map<std::string, std::string> kFused{{"group_norm", "compose the norm of mean(), variance()"}};
+const std::map<std::string, std::string> kFused{{"group_norm", "compose the norm from mean(), variance()"}};
 
 // Ops without a derivative: their cases say why, and check that a derivative is refused.
 const std::set<std::string> kConstant{"first_extreme", "arg_extreme", "one_hot",
