@@ -10,8 +10,8 @@ namespace tandem {
 /// Throws Error unless a learning rate is finite, and 0 or more.
 void check_rate(double rate);
 
-// What a training Program asks for beside its batches, one a model. Throw Error where so many bytes are not
-// that: the model then has an input of its own of this name.
+// The inputs of a training Program in addition to its batches, one value per model. These functions throw
+// Error if `out` has another size: the model then has its own input with this name.
 
 /// Input "lr": f32 or f64.
 void fill_rates(std::size_t models, const std::function<double(std::size_t model)>& rate,
