@@ -28,7 +28,7 @@ class Spirals final : public Host {
   void fill(const std::string& name, std::int64_t, int microbatch, const RankContext&,
             std::span<std::byte> out) override {
     constexpr std::array<float, kModels> kRates{0.1f, 0.05f};
-    if (name == "lr") std::memcpy(out.data(), kRates.data(), out.size());  // one a model
+    if (name == "lr") std::memcpy(out.data(), kRates.data(), out.size());  // one per model
     float* const f = reinterpret_cast<float*>(out.data());
     for (int i = 0; i < samples_; ++i) {
       const int sample = microbatch * samples_ + i;

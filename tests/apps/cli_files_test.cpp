@@ -180,7 +180,7 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
   refused("epochs = 1\nepochs = 1\n", {"line 2, column", "'epochs'"});
   refused("lr = 'fast'\n", {"--lr: 'fast' is no finite decimal number"});
   refused("steps = 1e3\n", {"--steps: '1000.0' is no whole number"});
-  refused("[optimizer]\nlr = 0.1\n", {"line 1: 'optimizer': there are no sections"});
+  refused("[optimizer]\nlr = 0.1\n", {"line 1: 'optimizer': sections, dates,"});
   refused("force = true\n", {"line 1: 'force' is only for the command line"});
   refused("config = \"other.toml\"\n", {"'config' is only for the command line"});
   refused(std::string(2 << 20, '#'), {"more than 1048576 bytes"});

@@ -195,10 +195,11 @@ TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
   const Ended e =
       run("ulimit -f 1000; " + kShort + "--arch mlp --checkpoint-every 10 --output " + file("run"));
   EXPECT_EQ(1, e.status) << "the last checkpoint is the purpose of the run";
-  EXPECT_NE(std::string::npos, e.err.find("the run is over, and its last checkpoint is not saved")) << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("the run is complete, but its last checkpoint could not be saved"))
+      << e.err;
   EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
   EXPECT_NE(std::string::npos,
-            e.err.find("the checkpoint after 10 batches failed, training goes on: cannot write"))
+            e.err.find("the checkpoint after 10 batches failed, but training continues: cannot write"))
       << e.err;
   EXPECT_NE(std::string::npos, e.err.find("File too large")) << e.err;
   EXPECT_EQ(20u, losses("run").size());
