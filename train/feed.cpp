@@ -15,7 +15,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-// Rows of what a Program asks for by the names that trace_forward gives its inputs.
+// Fills an input of a Program with rows of a batch; trace_forward names the inputs.
 void fill_rows(Loader& loader, const std::string& name, std::int64_t batch, Rows rows,
                std::span<std::byte> out) {
   if (name == "data") return loader.data(batch, rows, out);
@@ -26,12 +26,13 @@ void fill_rows(Loader& loader, const std::string& name, std::int64_t batch, Rows
     loader.weights(batch, rows, {reinterpret_cast<float*>(out.data()), count});
   } else {
     throw Error(fmt::format(
-        "the model asks for input '{}' of {}; a dataset gives data, labels and, of several, weights", name,
-        counted(std::ssize(out), "byte")));
+        "the model has an input '{}' of {}; a dataset gives only data, labels and, for several labels per "
+        "sample, weights",
+        name, counted(std::ssize(out), "byte")));
   }
 }
 
-// Samples up to a multiple of the batch size: zeros of label -1 after those there are.
+// Pads a dataset to a multiple of the batch size, with zeros of label -1.
 class FilledUp final : public Dataset {
  public:
   FilledUp(DatasetPtr source, std::int64_t batch_size)

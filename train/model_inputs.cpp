@@ -14,8 +14,8 @@ namespace {
 
 [[noreturn]] void refuse(const char* name, const char* type, std::size_t models, std::size_t bytes) {
   throw Error(fmt::format(
-      "the model asks for input '{}' of {}; this name is training's own, for {} {}: call it otherwise", name,
-      counted(static_cast<std::int64_t>(bytes), "byte"), models, type));
+      "the model has an input '{}' of {}; training uses this name for {} {}, so give the input another name",
+      name, counted(static_cast<std::int64_t>(bytes), "byte"), models, type));
 }
 
 }  // namespace
