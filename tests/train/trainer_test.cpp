@@ -417,7 +417,7 @@ TEST_F(Trainers, RefuseInvalidOptions) {
     change(o);
     expect_error([&] { Trainer(net, samples(), std::move(o)); }, {words});
   };
-  refused("batches of 23 samples, of 22", [](auto& o) { o.batch_size = 23; });
+  refused("batches of 23 samples from a dataset of 22", [](auto& o) { o.batch_size = 23; });
   refused("epochs 0, batches 0: give one", [](auto& o) { o.epochs = 0; });
   refused("2 learning rates and 1 seed for 1 model", [](auto& o) { o.lr = {1, 2}; });
   refused("a strategy of 0 replicas", [](auto& o) { o.strategy.replicas = 0; });
