@@ -46,7 +46,7 @@ std::string named(const std::vector<double>& losses) {
   for (std::size_t m = 0; m < std::min(losses.size(), kMost); ++m)
     text +=
         fmt::format("{} {:.4f}", m == 0 ? "" : ",",
-                    std::isnan(losses[m]) ? std::fabs(losses[m]) : losses[m]);  // a NaN's sign says nothing
+                    std::isnan(losses[m]) ? std::fabs(losses[m]) : losses[m]);  // a NaN's sign has no meaning
   if (losses.size() > kMost) text += fmt::format(" and {} more", losses.size() - kMost);
   return text;
 }

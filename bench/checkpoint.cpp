@@ -91,7 +91,7 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return head(relu(second(relu(first(x))))); }
 };
 
-// Steps on one thread, so that the writer has a core where there are two.
+// Steps on one thread, so that the writer has a core if there are two.
 void compare_steps(const fs::path& folder, const StateDict& state, int rounds) {
   Net net;
   net.initialize(1);

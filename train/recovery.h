@@ -32,7 +32,8 @@ class Recoverable {
   virtual ~Recoverable() = default;
   virtual RunPoint point() const = 0;
   virtual void go_back(const RunPoint& point) = 0;
-  /// Trains up to batch `end` without the left-out batches, and drains at the same batches as ever.
+  /// Trains up to batch `end` without the left-out batches, and drains at the batches where the run always
+  /// drains.
   virtual void go_on(std::int64_t end) = 0;
   /// Returns whether all state is finite. All ranks get the same answer.
   virtual bool is_finite() const = 0;

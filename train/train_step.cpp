@@ -145,7 +145,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   feed_->start(batches, rates, batches_, known.results);
   try {
     session_->run(batches_, std::ssize(batches), known.program);
-  } catch (...) {  // the state is lost, and several ranks have given up
+  } catch (...) {  // the state is lost, and several ranks have stopped
     session_.reset();
     programs_.clear();
     uses_.clear();

@@ -252,7 +252,7 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
     if (std::isfinite(loss[m]) || options_.on_non_finite != OnNonFinite::stop) continue;
     const std::string which = loss.size() > 1 ? fmt::format(" of model {}", m) : "";
     const std::string what =
-        std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign says nothing
+        std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign has no meaning
     throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
   }
   progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
