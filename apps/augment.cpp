@@ -17,7 +17,7 @@ namespace {
 
 struct Named {
   std::string name;
-  bool of_pixels;  // else of what is normalized: 0 is the mean color then
+  bool of_pixels;  // false: of normalized values, where 0 is the mean color
   TransformPtr (*make)(std::uint64_t seed);
 };
 const std::vector<Named>& table() {
@@ -52,8 +52,8 @@ void check_augmentations(const std::string& names) {
   for (const std::string& name : parts(names)) {
     const bool known = std::ranges::find(table(), name, &Named::name) != table().end();
     if (!known || std::ranges::find(seen, name) != seen.end())
-      throw Error(fmt::format("'{}': '{}' {}; there are {}, or several joined by commas, each once", names,
-                              name, known ? "is there twice" : "cannot be there",
+      throw Error(fmt::format("'{}': '{}' {}; give one of {}, or several joined by commas, each once", names,
+                              name, known ? "is given twice" : "is unknown or cannot be combined",
                               fmt::join(augmentations(), ", ")));
     seen.push_back(name);
   }

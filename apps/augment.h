@@ -8,15 +8,14 @@
 
 namespace tandem::apps {
 
-/// What --augment takes.
+/// Returns the names that --augment takes.
 std::vector<std::string> augmentations();
 
-/// Throws Error where `names` is neither "none" nor some of the others joined by commas, each once, listing
-/// all.
+/// Throws Error listing all names unless `names` is "none" or some of the others joined by commas, each once.
 void check_augmentations(const std::string& names);
 
-/// Images normalized, with the transforms that `names` asks for. What they draw is a function of seed, epoch
-/// and image.
+/// Returns the images normalized and with the transforms in `names`. Their random numbers are a function of
+/// seed, epoch and image.
 DatasetPtr augmented(DatasetPtr images, const std::string& names, std::uint64_t seed,
                      const TransformPtr& normalize);
 

@@ -36,11 +36,11 @@ void check_batch_size(const TrainOptions& o, std::int64_t images) {
   if (o.batch_size > images)
     throw Error(fmt::format("--batch-size {} is larger than the training set of {}", o.batch_size,
                             counted(images, "image")));
-  // All ranks and micro-batches must get equal parts of the last one.
+  // All ranks and micro-batches must get equal parts of the last batch.
   const std::int64_t last = images % o.batch_size, parts = std::int64_t{o.ranks} * o.microbatches;
   if (!o.drop_last && last % parts != 0)
     throw Error(
-        fmt::format("the last of {} in batches of {} is one of {}, which is not divided by {} × {}; "
+        fmt::format("{} in batches of {} leave a last batch of {}, which is no multiple of {} × {}; "
                     "choose another --batch-size, or --drop-last",
                     counted(images, "image"), o.batch_size, last, counted(o.ranks, "rank"),
                     counted(o.microbatches, "micro-batch")));
@@ -57,11 +57,10 @@ CifarData read_cifar(const TrainOptions& o) {
   data.train_digest = train->digest();
   data.test_digest = test->digest();
   const auto normalize = std::make_shared<Normalize>(kCifarMean, kCifarStd, dtype_from_name(o.dtype));
-  // Transforms lie below the shuffle: what a sample becomes in an epoch depends on the sample, not on its
-  // place.
+  // Transforms are below the shuffle, so their result in an epoch depends on the sample, not on its place.
   data.train = std::make_shared<ShuffledDataset>(augmented(std::move(train), o.augment, o.seed[0], normalize),
                                                  o.seed[0]);
-  if (o.mixup > 0)  // of the batch as it is shuffled
+  if (o.mixup > 0)  // mixes the shuffled batch
     data.train = std::make_shared<MixupDataset>(std::move(data.train), o.batch_size, o.mixup, o.seed[0]);
   data.test = mapped(std::move(test), {normalize});
   return data;

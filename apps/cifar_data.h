@@ -8,15 +8,15 @@
 
 namespace tandem::apps {
 
-/// What a run trains on and is tested by.
+/// The training and test data of a run.
 struct CifarData {
-  DatasetPtr train, test;  ///< as a Trainer takes them: shuffled, augmented, normalized
+  DatasetPtr train, test;  ///< ready for a Trainer: normalized; `train` also shuffled and augmented
   int classes = 10;
   std::string train_digest, test_digest;  ///< of the images as they were read
 };
 
-/// Reads, or draws, the images of --data, and says how many were left out. Throws Error on what cannot
-/// be read, and on a batch size that does not go with their number.
+/// Reads or draws the images of --data, and logs how many were left out. Throws Error if they cannot be read,
+/// or if the batch size does not fit their number.
 CifarData read_cifar(const TrainOptions& options);
 
 }  // namespace tandem::apps

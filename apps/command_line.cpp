@@ -20,7 +20,7 @@ namespace tandem::apps {
 using namespace engine;
 namespace {
 
-// Letters to insert, drop or replace to make b of a (Levenshtein 1966).
+// Returns how many letters must be inserted, dropped or replaced to turn a into b (Levenshtein 1966).
 std::size_t edits(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
@@ -33,7 +33,7 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// ", perhaps --epochs": the long flags that differ from `flag` by a slip, or by what is missing at its end.
+// ", perhaps --epochs": the long flags that differ from `flag` by at most two letters, or begin with it.
 std::string perhaps(const CLI::App& app, const std::string& flag) {
   std::vector<std::string> found;
   for (const CLI::Option* option : app.get_options())
@@ -53,12 +53,12 @@ std::string unexpected(const CLI::App& app) {
   const auto flag =
       std::find_if(rest.begin(), rest.end(), [](const std::string& r) { return r.starts_with("-"); });
   if (flag == rest.end())
-    return fmt::format("'{}' is not expected; {} says what is", fmt::join(rest, " "), help);
+    return fmt::format("'{}' is not expected; {} lists what is", fmt::join(rest, " "), help);
   return fmt::format("unknown flag '{}'{}; all are listed by {}", *flag,
                      perhaps(command, flag->substr(0, flag->find('='))), help);
 }
 
-// What is asked of every value, before CLI11 converts it.
+// Checks every value before CLI11 converts it.
 std::string checked(const std::string& type, const std::string& text) {
   if (text.empty()) throw CLI::ValidationError("an empty value; leave the option out, or give it one");
   if (type == "INT") return std::to_string(decimal<std::int64_t>(text));
@@ -67,7 +67,7 @@ std::string checked(const std::string& type, const std::string& text) {
   return text;
 }
 
-// CLI11 takes the empty value of an option that may stand alone for none.
+// If the value of an option is optional, CLI11 takes an empty value for a missing one.
 void refuse_empty_values(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i], before = argv[i - 1];
@@ -93,14 +93,14 @@ void require_known_command(const CLI::App& app, const std::string& word) {
     known.push_back(command->get_name());
   if (!known.empty() && !word.empty() && !word.starts_with("-") &&
       std::find(known.begin(), known.end(), word) == known.end())
-    throw Error(fmt::format("unknown command '{}'; there are: {}", word, fmt::join(known, ", ")));
+    throw Error(fmt::format("unknown command '{}'; the commands are: {}", word, fmt::join(known, ", ")));
 }
 
 class ConfigFile final : public CLI::Config {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
 
-  // The file is read here, since CLI11 would read one without an end, such as /dev/zero.
+  // Reads the file with a limit on its size: CLI11 would read an endless one, such as /dev/zero.
   std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
     const auto file = app_.get_config_ptr()->as<std::string>();
     const std::string text = read_text("--config", file, 1 << 20);
@@ -122,7 +122,7 @@ class ConfigFile final : public CLI::Config {
       throw Error(fmt::format("line {}: unknown key '{}'{}; keys are the flags of {} --help", entry.line,
                               entry.key, perhaps(app_, flag), app_.get_name()));
     if (!option->get_configurable())
-      throw Error(fmt::format("line {}: '{}' is for the command line alone", entry.line, entry.key));
+      throw Error(fmt::format("line {}: '{}' is only for the command line", entry.line, entry.key));
     const bool is_switch = option->get_expected_max() == 0, may_stand_alone = option->get_expected_min() == 0;
     if (is_switch && value != "true" && value != "false")
       throw Error(fmt::format("line {}: '{}' is true or false, not '{}'", entry.line, entry.key, value));
@@ -140,8 +140,8 @@ class ConfigFile final : public CLI::Config {
 
 void add_config(CLI::App& app) {
   app.set_config("--config", "",
-                 "TOML file of flag = value, the flags without their dashes; flags given here override it.\n"
-                 "--output writes such a file, config.toml")
+                 "TOML file with lines flag = value, without the flags' dashes; flags on the command line\n"
+                 "override it. --output writes such a file, config.toml")
       ->group("Options");
   app.config_formatter(std::make_shared<ConfigFile>(app));
 }
@@ -159,8 +159,8 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
     return false;
   } catch (const CLI::ExtrasError&) {
     throw Error(unexpected(app));
-  } catch (const CLI::ConversionError& e) {  // of 64 bits, to fewer; or of a flag's value
-    throw Error(fmt::format("{}; a flag is true or false, a number at most {}", e.what(),
+  } catch (const CLI::ConversionError& e) {  // a number is too large for its type, or a switch's value is bad
+    throw Error(fmt::format("{}; a switch is true or false, a number at most {}", e.what(),
                             std::numeric_limits<int>::max()));
   } catch (const CLI::FileError& e) {
     throw Error(fmt::format("--config: {}", e.what()));

@@ -11,8 +11,9 @@
 
 namespace tandem::apps {
 
-/// The decimal number that all of `text` is. Throws CLI::ValidationError saying what is accepted: CLI11
-/// itself takes "010" for 8, -1 for a large unsigned number, and what does not fit for the nearest that does.
+/// Returns the decimal number that the whole of `text` is. Throws CLI::ValidationError saying what is
+/// accepted. CLI11 itself would read "010" as 8, -1 as a large unsigned number, and a number out of range as
+/// the nearest in range.
 template <class T> T decimal(const std::string& text) {
   using Limits = std::numeric_limits<T>;
   T value{};
@@ -28,7 +29,7 @@ template <class T> T decimal(const std::string& text) {
   return value;
 }
 
-/// The numbers of a list: "0.1,0.05".
+/// Returns the numbers of a list: "0.1,0.05".
 template <class T> std::vector<T> decimals(const std::string& text) {
   std::vector<T> values;
   for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {

@@ -7,10 +7,11 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// Throws Error naming `flag` unless a simulation can hold so many batches: 10 million steps in all.
+/// Throws Error naming `flag` unless a simulation can hold so many batches: at most 10 million executions of
+/// instructions in all.
 void require_simulable(const std::string& flag, std::int64_t batches, const Program& program);
 
-/// Prints a row a lane: its name, and how much of the predicted time it is busy.
+/// Prints one row per lane: its name, and the share of the predicted time in which it is busy.
 void print_lanes(const SimBackend& sim);
 
 }  // namespace tandem::apps

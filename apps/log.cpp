@@ -15,7 +15,7 @@ namespace {
 constexpr std::array kLevels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
                              spdlog::level::err};
 
-// Standard output and error, and the line that is drawn at the end of the one that is a terminal.
+// Writes to standard output and standard error, and keeps track of the line drawn last on the terminal.
 class Console final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   void name(const std::string& program) {

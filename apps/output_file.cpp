@@ -31,7 +31,7 @@ void write_file(const std::string& file, const std::string& text) {
   out << text;
   if (out.flush()) return;
   const std::string reason = std::strerror(errno);
-  std::error_code ignored;  // a part of it would pass for the whole; no device, nor a link to one, goes
+  std::error_code ignored;  // removes a partial file, which would pass for the whole, but never a device
   if (const auto part = std::filesystem::canonical(file, ignored);
       std::filesystem::is_regular_file(part, ignored))
     std::filesystem::remove(part, ignored);

@@ -4,14 +4,14 @@
 
 namespace tandem::apps {
 
-/// Makes sure, before hours are spent on its contents, that a file can be written. Leaves what it holds.
+/// Checks that a file can be written, before hours are spent on its contents. Does not change the file.
 /// Throws Error naming `flag`, the file and the reason. An empty name means no file.
 void require_writable(const std::string& flag, const std::string& file);
 
-/// Throws Error naming the file where reading it to its end failed; the end alone is no failure.
+/// Throws Error naming the file if reading it to its end failed; reaching the end is not a failure.
 void require_read(const std::string& file, const std::istream& in);
 
-/// Writes a whole file, or leaves none. Throws Error naming it.
+/// Writes a whole file. If that fails, leaves no file and throws Error naming it.
 void write_file(const std::string& file, const std::string& text);
 
 }  // namespace tandem::apps

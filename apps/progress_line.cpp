@@ -14,7 +14,7 @@
 
 namespace tandem::apps {
 namespace {
-constexpr std::int64_t kWidth = 30;  // of the bar, where there is room
+constexpr std::int64_t kWidth = 30;  // of the bar, if there is room
 constexpr double kRedraw = 0.1;      // seconds
 constexpr double kSilence = 10;      // seconds without a line
 
@@ -25,13 +25,13 @@ std::string clock(double seconds) {
                   : fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
 }
 
-// Of the terminal that is standard output, as it is now.
+// The current width of the terminal at standard output.
 std::int64_t columns() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// In one line of the terminal: a longer one would be drawn below the last, again and again.
+// Fits one line of the terminal: a longer line could not be drawn over itself, and would be repeated below.
 std::string drawn(double done, const std::string& numbers) {
   const std::int64_t room = columns() - 1, width = std::min(kWidth, room - std::ssize(numbers) - 3);
   if (width < 1) return numbers.substr(0, static_cast<std::size_t>(room));
@@ -39,14 +39,14 @@ std::string drawn(double done, const std::string& numbers) {
   return fmt::format("[{:=<{}}{:<{}}] {}", "", filled, "", width - filled, numbers);
 }
 
-// "loss 2.3026", of several models "losses 2.3026, 2.2985".
+// "loss 2.3026"; for several models "losses 2.3026, 2.2985".
 std::string named(const std::vector<double>& losses) {
   constexpr std::size_t kMost = 4;
   std::string text = losses.size() == 1 ? "loss" : "losses";
   for (std::size_t m = 0; m < std::min(losses.size(), kMost); ++m)
     text +=
         fmt::format("{} {:.4f}", m == 0 ? "" : ",",
-                    std::isnan(losses[m]) ? std::fabs(losses[m]) : losses[m]);  // a NaN's sign says nothing
+                    std::isnan(losses[m]) ? std::fabs(losses[m]) : losses[m]);  // a NaN's sign has no meaning
   if (losses.size() > kMost) text += fmt::format(" and {} more", losses.size() - kMost);
   return text;
 }
@@ -70,7 +70,7 @@ void ProgressLine::update(const BatchResult& batch) {
   since_ = 0;
   std::string numbers = fmt::format("{}/{}  {}", done, total_, named(batch.loss));
   last_ = numbers;
-  if (done > before_ + 1)  // of the first batch, only the time to its loss is known
+  if (done > before_ + 1)  // for the first batch, only the time to its loss is known
     numbers += fmt::format("  {:.0f} images/s  {} left", rate, clock(left));
   if (terminal_) {
     done_ = static_cast<double>(done) / static_cast<double>(total_);

@@ -6,26 +6,26 @@
 
 namespace tandem::apps {
 
-/// How far a run is: a bar with the time left on a terminal, a plain line every `every` batches elsewhere.
-/// Its images/s are the mean since it was drawn or printed last.
+/// Shows the progress of a run: on a terminal a bar with the time left, elsewhere a plain line every `every`
+/// batches. Its images/s are the mean since it was last drawn or printed.
 class ProgressLine {
  public:
-  /// `before`: batches that were done in another run.
+  /// `before`: number of batches done in an earlier run.
   ProgressLine(std::int64_t total, std::int64_t before, int every, bool terminal);
 
   void update(const BatchResult& batch);
-  /// Says on a terminal that an evaluation goes on, which may take long.
+  /// Shows on a terminal that an evaluation is running, which can take long.
   void testing() const;
 
  private:
   std::int64_t total_, before_;
   int every_;
   bool terminal_;
-  double seconds_ = 0;       // trained
-  double since_ = 0;         // of these, since it was shown
-  std::int64_t images_ = 0;  // since then
-  std::string last_{};       // shown, without rates
-  double done_ = 0;          // of all: what a bar then showed
+  double seconds_ = 0;       // of training
+  double since_ = 0;         // part of seconds_ after the last update of the line
+  std::int64_t images_ = 0;  // after the last update of the line
+  std::string last_{};       // text of the last update, without rates
+  double done_ = 0;          // fraction of the batches that a bar showed at the last update
 };
 
 }  // namespace tandem::apps

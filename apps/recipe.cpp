@@ -30,7 +30,7 @@ Optimizer optimizer_of(const TrainOptions& o) {
                      .decoupled = o.optimizer == "adamw"};
 }
 
-// Parameters of one dimension: biases, and the scales of normalizations.
+// The paths of parameters with one dimension: biases, and the scales of normalizations.
 std::vector<std::string> vectors_of(const Graph& g) {
   std::vector<std::string> paths;
   for (const State& s : g.states())
@@ -43,9 +43,9 @@ std::vector<std::string> vectors_of(const Graph& g) {
 CoreShares share_cores(const TrainOptions& o, const MpiSession* mpi) {
   CoreShares c;
   c.available = default_threads();
-  // mpirun may have given this process some of the machine's.
+  // mpirun may have bound this process to some of the machine's cores.
   const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
-  c.lanes = o.parallel == "pipeline" && o.schedule == "dualpipe" ? 2 : 1;  // of a rank
+  c.lanes = o.parallel == "pipeline" && o.schedule == "dualpipe" ? 2 : 1;  // per rank
   if (!own) c.lanes *= o.ranks * o.stages;
   c.loaders = o.workers * (mpi && !own ? o.ranks : 1);  // in each process whose stage takes the images
   c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);
@@ -121,7 +121,7 @@ void say_plan(const Graph& forward, const Strategy& s) {
       "{}: planned peak {:.1f} MB, {:.1f} MB without swaps and recomputes (live {:.1f}, {:.1f} MB)",
       lowers     ? "plan"
       : more > 0 ? "the plan raises the peak"
-                 : "the plan lowers no peak",
+                 : "the plan does not lower the peak",
       mb(planned_peak(program)), mb(planned_peak(without)), mb(live_peak(program)), mb(live_peak(without)));
   lowers ? log_info(text) : log_warning(text);
 }

@@ -16,28 +16,28 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// Who shares the cores that this process may use.
+/// The lanes and threads that share the cores available to this process.
 struct CoreShares {
   int available = 1;
-  int lanes = 1;    ///< that compute
-  int loaders = 0;  ///< threads
-  int threads = 1;  ///< of a lane
+  int lanes = 1;    ///< compute lanes
+  int loaders = 0;  ///< loading threads
+  int threads = 1;  ///< threads per lane
 };
 CoreShares share_cores(const TrainOptions& options, const MpiSession* mpi);
 
-/// What options say, in the library's terms. `forward` is the network's graph for one sample.
+/// Returns the Strategy that the options describe. `forward` is the network's graph for one sample.
 Strategy strategy_of(const TrainOptions& options, const Graph& forward, int threads);
 
-/// Of a model whose rate begins at `lr`; what is given in epochs becomes batches.
+/// Returns the learning-rate schedule of a model with the base rate `lr`; options in epochs become batches.
 LrSchedule lr_schedule_of(const TrainOptions& options, const RunLength& length, double lr);
 
-/// The network, of --dtype, without weights.
+/// Returns the network with the type --dtype, without weights.
 std::unique_ptr<nn::Module> network_of(const TrainOptions& options, int classes);
 
-/// All models' first weights: drawn, or the file's.
+/// Returns the first weights of all models, drawn or from a file.
 StateDict initial_state(const TrainOptions& options, int classes, const std::string& weights_file = "");
 
-/// Says what swaps and recomputes do to the planned peak, since those that lower nothing only cost time.
+/// Logs how swaps and recomputes change the planned peak; if they do not lower it, they only cost time.
 void say_plan(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem::apps

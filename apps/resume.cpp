@@ -14,12 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a directory of checkpoints, or of runs' directories.
+// Begins from the newest intact checkpoint in a directory.
 Start newest_in(const std::string& directory) {
   Start start;
   start.checkpoint = newest_checkpoint(directory, start.damaged);
   if (!start.checkpoint && !start.damaged.empty())
-    throw Error(fmt::format("--resume: no checkpoint in '{}' is whole: {}", directory,
+    throw Error(fmt::format("--resume: no checkpoint in '{}' is intact: {}", directory,
                             fmt::join(start.damaged, "; ")));
   return start;
 }
@@ -36,7 +36,7 @@ Start in_output(const TrainOptions& o) {
   return start;
 }
 
-// What a path names.
+// Begins from what the path names.
 Start named(const std::string& path) {
   Start start;
   std::error_code none;
@@ -66,7 +66,7 @@ Start find_start(const TrainOptions& o) {
   Start start = o.resume == "auto" ? in_output(o) : named(o.resume);
   if (!start.checkpoint && start.weights.empty() && (o.resume != "auto" || o.evaluate))
     throw Error(fmt::format(
-        "--resume '{}': there is no checkpoint; it takes a directory step-N, one that holds such, "
+        "--resume '{}': there is no checkpoint; give a directory step-N, a directory of checkpoints, "
         "a run's --output, a file of weights (.safetensors), or auto",
         o.resume));
   if (start.checkpoint) start.digest = start.checkpoint->digest;
@@ -80,8 +80,7 @@ Start find_start(const TrainOptions& o) {
         "--resume '{}': --output holds a newer checkpoint of this run, '{}'; choose another --output, "
         "or --resume auto",
         o.resume, newest->path));
-  if (o.force)
-    throw Error("--force would replace the run that --resume goes on with; leave out one of the two");
+  if (o.force) throw Error("--force would replace the run that --resume continues; leave out one of the two");
   return start;
 }
 

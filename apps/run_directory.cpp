@@ -28,24 +28,24 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What says that a directory holds a run.
+// A directory with one of these holds a run.
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
                            "profile.json", "program.json",  "checkpoints"};
-// What else a run leaves there, beside TensorBoard's files.
+// The other files that a run leaves, in addition to TensorBoard's.
 constexpr std::array kBeside{"config.toml", "summary.csv", "trace.json"};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
 }
 
-// One a model.
+// Writes one value per model.
 void scalars(EventFile& events, const std::string& tag, std::int64_t step,
              const std::vector<double>& values) {
   for (std::size_t m = 0; m < values.size(); ++m)
     events.scalar(values.size() == 1 ? tag : fmt::format("{}/model_{}", tag, m), step, values[m]);
 }
 
-// Holds the directory for this run until the last copy is gone, or the process.
+// Locks the directory for this run until the last copy of the result is gone, or the process ends.
 std::shared_ptr<const int> locked(const std::string& directory) {
   const int folder = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   std::shared_ptr<const int> lock(new int(folder), [](const int* fd) {
@@ -58,8 +58,8 @@ std::shared_ptr<const int> locked(const std::string& directory) {
   return lock;
 }
 
-// The lines of metrics.jsonl on the batches below `batches`: a run that was killed may have got further, or
-// have left half a line.
+// Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
+// lines, or half a line.
 std::string first_steps(const std::string& file, std::int64_t batches) {
   std::ifstream in(file);
   std::string lines;
@@ -98,22 +98,22 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   try {
     make_directories(Files::system(), directory_);
   } catch (const Error& e) {
-    throw Error(fmt::format("--output '{}' cannot be made: {}", directory_, e.what()));
+    throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, e.what()));
   }
   if (fresh) lock_ = locked(directory_);
   in_place_ = in_place;
   std::error_code error;
-  for (const char* file : kHeld)  // also where another run made it just now
+  for (const char* file : kHeld)  // also if another run has just created the directory
     if (!options.force && (fresh || !in_place) && fs::exists(path(file), error))
       throw Error(fmt::format(
-          "--output '{}' holds a run already ({}); {}choose another directory, or --force its "
-          "replacement",
+          "--output '{}' holds a run already ({}); {}choose another directory, or replace the run with "
+          "--force",
           directory_, file,
-          checkpoint_steps(checkpoints_of(directory_)).empty() ? "" : "go on with it by --resume auto, "));
+          checkpoint_steps(checkpoints_of(directory_)).empty() ? "" : "continue it with --resume auto, "));
   require_writable("--output", path(kHeld[0]));
 }
 
-// What stayed would pass for this run's.
+// Files that stayed would pass for this run's.
 void RunDirectory::remove_earlier_run() {
   std::vector<std::string> files = event_files(directory_);
   for (const char* file : kHeld) files.push_back(path(file));
@@ -167,14 +167,14 @@ Callbacks RunDirectory::callbacks() {
               }};
 }
 
-// A disk that is full costs the record of the training, not the training.
+// A full disk ends the recording, not the training.
 template <class F> void RunDirectory::record(const F& write) {
   if (lost_) return;
   try {
     write();
   } catch (const Error& e) {
     lost_ = true;
-    log_error(fmt::format("training goes on, but nothing more is recorded of it: {}", e.what()));
+    log_error(fmt::format("training continues, but nothing more is recorded: {}", e.what()));
   }
 }
 

@@ -22,26 +22,26 @@ struct Summary {
   bool simulated = false;
 };
 
-/// All that an option may say, as JSON: what args.json holds.
+/// Returns all options as JSON: the contents of args.json.
 std::string to_json(const TrainOptions& options);
 
-/// What a run leaves behind: args.json, config.toml (for --config), metrics.jsonl (an object per batch),
-/// summary.csv (a row per epoch), a TensorBoard event file, summary.json. Without a directory it keeps
+/// The files that a run leaves: args.json, config.toml (for --config), metrics.jsonl (an object per batch),
+/// summary.csv (a row per epoch), a TensorBoard event file, summary.json. Without a directory it writes
 /// nothing. With several models, per-model numbers are arrays.
 class RunDirectory {
  public:
   RunDirectory() = default;
-  /// Takes the directory --output, where it is there already, for this run alone; nothing is changed. Throws
-  /// Error naming it when another run writes there.
+  /// Locks the directory --output, if it exists, for this run, and changes nothing. Throws Error naming it if
+  /// another run writes there.
   explicit RunDirectory(const TrainOptions& options);
-  /// Makes the directory, and leaves what it holds. Throws Error naming it when it cannot be written, or
-  /// holds a run and is neither to replace it (--force) nor to go on with it (`in_place`).
+  /// Creates the directory, and keeps its contents. Throws Error naming it if it cannot be written, or if it
+  /// holds a run that this run neither replaces (--force) nor continues (`in_place`).
   void claim(const TrainOptions& options, bool in_place);
-  /// Removes what is left of an earlier run, and writes args.json. A run that goes on, in place, after
-  /// `batches` keeps its checkpoints and its metrics so far.
+  /// Removes what is left of an earlier run, and writes args.json. A run that continues in place after
+  /// `batches` batches keeps its checkpoints and its metrics so far.
   void start(const TrainOptions& options, std::int64_t batches = 0);
-  /// Writes what comes of training; the directory must outlive it. The first file that cannot be written is
-  /// said, and is the last.
+  /// Returns callbacks that record the training; this object must outlive them. If a file cannot be written,
+  /// they log that and record no more.
   Callbacks callbacks();
   void summary(const Summary& summary);
   std::string path(const std::string& file) const;
@@ -55,7 +55,7 @@ class RunDirectory {
   void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false, lost_ = false;
-  std::shared_ptr<const int> lock_;  // no other run writes here meanwhile
+  std::shared_ptr<const int> lock_;  // keeps other runs from writing here
   std::ofstream metrics_;
   SummaryCsv csv_;
   std::optional<EventFile> events_;

@@ -17,8 +17,8 @@ using nlohmann::json;
 
 using Texts = std::vector<std::string>;
 
-// The flags that change `what` and have another value than in the saved run. A flag that an older version did
-// not know had what is its default now.
+// Adds the flags that change `what` and whose values differ from the saved run's. If the saved run was of an
+// older version without a flag, the flag counts as today's default.
 void add_differences(Texts& differences, Change what, const json& saved, const TrainOptions& now) {
   for (const Flag& flag : flags()) {
     if (change_by(flag, now) != what) continue;
@@ -64,14 +64,14 @@ std::string compare(const RunState& saved, const RunState& now) {
   add_differences(refused, Change::network, was, now.options);
   if (!evaluates) {
     add_differences(refused, Change::learning, was, now.options);
-    if (saved.train_data != now.train_data) refused.emplace_back("other training images");
-    if (saved.test_data != now.test_data) refused.emplace_back("other test images");
+    if (saved.train_data != now.train_data) refused.emplace_back("the training images are different");
+    if (saved.test_data != now.test_data) refused.emplace_back("the test images are different");
     add_differences(noted, Change::arithmetic, was, now.options);
   }
   if (!refused.empty())
     throw Error(fmt::format(
-        "--resume: this would not be the run that was saved: {}. Give the same arguments and data, "
-        "or begin a new run from the weights alone: --resume …/model.safetensors",
+        "--resume: this run would differ from the saved one: {}. Give the same arguments and data, "
+        "or begin a new run from only the weights: --resume …/model.safetensors",
         fmt::join(refused, "; ")));
   return noted.empty() ? ""
                        : fmt::format("losses will not be bit-identical to those of the saved run: {}",

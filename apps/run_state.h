@@ -11,25 +11,24 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// What a checkpoint of train_cifar knows of its run beside model and optimizer: run.json.
+/// What a checkpoint of train_cifar holds about its run in addition to model and optimizer: run.json.
 struct RunState {
-  TrainProgress progress;             ///< its batch is where the loader goes on
-  std::int64_t epoch = 0;             ///< that this batch belongs to
+  TrainProgress progress;             ///< its batch is the next one to load
+  std::int64_t epoch = 0;             ///< the epoch of this batch
   std::string train_data, test_data;  ///< digests
-  TrainOptions options;               ///< not when read
+  TrainOptions options;               ///< not filled when read from a checkpoint
   std::string arguments;              ///< the options, as JSON
 };
 
-/// All but the progress, which the library writes.
+/// Returns everything except the progress, which the library writes.
 RunNotes notes_of(const RunState& run);
 
-/// Throws Error where run.json is not as train_cifar writes it.
+/// Throws Error if run.json is not as train_cifar writes it.
 RunState read_run_state(const Checkpoint& checkpoint);
 
-/// Throws Error listing the arguments, or data, with which this would not be the run that was saved. Returns
-/// a note on those by which its losses change in their last bits, or, where a schedule has several batches in
-/// flight, are those of other delays; empty where there are none. With --evaluate the network alone must
-/// agree.
+/// Throws Error listing the arguments or data that make this a different run from the saved one. Returns a
+/// note on arguments that change the last bits of the losses or, if the schedule has several batches in
+/// flight, their delays; empty if there are none. With --evaluate, only the network must agree.
 std::string compare(const RunState& saved, const RunState& now);
 
 }  // namespace tandem::apps

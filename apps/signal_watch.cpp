@@ -27,7 +27,7 @@ sigset_t watched() {
   return set;
 }
 
-// mpirun ends ranks by a signal after an error that another has told.
+// After one rank has reported an error, mpirun ends the others by a signal, which they need not report.
 bool one_of_several() {
   try {
     return launch_environment().size > 1;
@@ -75,7 +75,7 @@ void SignalWatch::work() {
     const std::lock_guard lock(mutex_);
     if (!used_ && !one_of_several()) log_error(interruption(signal));
     if (!call_) std::_Exit(status_after(signal));
-    caller_ = std::jthread(call_, signal);  // however long it takes, the next signal is heard
+    caller_ = std::jthread(call_, signal);  // on its own thread, so that the next signal is handled at once
   }
 }
 
@@ -86,7 +86,7 @@ SignalWatch::During::During(SignalWatch& watch, std::function<void(int)> f) : wa
 }
 
 SignalWatch::During::~During() {
-  std::jthread caller;  // joined last: what it calls needs what is still there
+  std::jthread caller;  // joined last, after the lock is released
   const std::lock_guard lock(watch_.mutex_);
   watch_.call_ = nullptr;
   caller = std::move(watch_.caller_);

@@ -7,28 +7,29 @@
 
 namespace tandem::apps {
 
-/// The exit status that tells of a signal: 130 after Ctrl-C, 143 after SIGTERM.
+/// Returns the exit status for a signal: 130 after Ctrl-C, 143 after SIGTERM.
 inline int status_after(int signal) { return 128 + signal; }
-/// Why a run ended that a signal ended: "interrupted" (SIGINT), "terminated" (SIGTERM).
+/// Returns the reason for which a signal ends a run: "interrupted" (SIGINT), "terminated" (SIGTERM).
 const char* interruption(int signal);
-/// The signal, here or on another rank, that is behind an error; 0 if none is.
+/// Returns the signal, on this or another rank, that caused an error; 0 if none did.
 int signal_behind(const std::exception& error);
 
-/// Takes SIGINT and SIGTERM on a thread of its own, where, unlike in a signal handler, anything may be done.
-/// The first one is passed on where someone asked for it; any other ends the process at once, also while the
-/// first is being dealt with, and with the status by which shells report it.
+/// Receives SIGINT and SIGTERM on a thread of its own, which, unlike a signal handler, can do anything. The
+/// first signal goes to the function of a During, if there is one. Any other signal ends the process at once,
+/// even while the first is being handled, with the status by which shells report it.
 class SignalWatch {
  public:
-  /// To be made before any other thread: those made later leave the signals to this one.
+  /// Create it before any other thread, so that later threads leave the signals to this one.
   SignalWatch();
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// The last signal that came, or 0.
+  /// Returns the last signal that came, or 0.
   int signal() const { return signal_; }
 
-  /// While it lives, the first signal calls `f(signal)`, on a thread of its own. Waits for its end.
+  /// During its lifetime, the first signal calls `f(signal)` on a thread of its own. The destructor waits for
+  /// that call.
   class During {
    public:
     During(SignalWatch& watch, std::function<void(int signal)> f);
@@ -44,8 +45,8 @@ class SignalWatch {
   void work();
   std::mutex mutex_;
   std::function<void(int)> call_;
-  bool used_ = false;    // someone has asked
-  std::jthread caller_;  // of `call_`
+  bool used_ = false;    // there has been a During
+  std::jthread caller_;  // runs `call_`
   std::atomic<int> signal_{0};
   std::atomic<bool> closing_{false};
   std::thread thread_;

@@ -34,9 +34,9 @@ Profile measured(const TrainOptions& o, const Program& program, const CifarData&
 
 void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
   if (o.link.empty() && o.ranks * o.stages > 1)
-    log_warning("without --link, all-reduces cost nothing and transfers a copy in memory");
+    log_warning("without --link, an all-reduce costs nothing, and a transfer costs a copy in memory");
   if (busy > available)
-    log_warning(fmt::format("predicted for {} with a core each; this machine has {}",
+    log_warning(fmt::format("the prediction is for {} with a core each; this machine has {}",
                             counted(busy, "computing thread"), counted(available, "core")));
 }
 
@@ -68,7 +68,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   summary.planned_peak_bytes = planned_peak(program);
   summary.live_peak_bytes = live_peak(program);
   directory.summary(summary);
-  fmt::print("predicted: {:.2f} ms a step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
+  fmt::print("predicted: {:.2f} ms per step, {:.0f} images/s, planned peak {:.1f} MB per device\n",
              summary.step_ms, summary.images_per_second,
              static_cast<double>(summary.planned_peak_bytes) / 1e6);
   print_lanes(sim);

@@ -10,8 +10,8 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// What --simulate does: predicts how long steps of `program` take, from kernels measured on the data or from
-/// --profile, and prints and writes it.
+/// Does what --simulate says: predicts how long a training step of `program` takes, from kernels measured on
+/// the data or from --profile, and prints and writes the prediction.
 void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores, Program program,
               const CifarData& data, RunDirectory& directory);
 

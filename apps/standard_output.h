@@ -1,11 +1,11 @@
 #pragma once
 namespace tandem::apps {
 
-/// Throws Error when standard output or standard error is closed: the file opened next would take its place,
-/// and what is printed with it. To be called first.
+/// Throws Error if standard output or standard error is closed: the next opened file would take its place,
+/// and receive the printed text. Call it first.
 void require_standard_output();
 
-/// Throws Error when not all that was printed has been written, as on a full disk. To be called last.
+/// Throws Error if not all printed text could be written, for example to a full disk. Call it last.
 void finish_standard_output();
 
 }  // namespace tandem::apps

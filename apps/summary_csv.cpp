@@ -24,7 +24,7 @@ std::string header(std::size_t models) {
   return text + ",step_ms,images_per_second\n";
 }
 
-// Of the epochs that ended by then: the row at the end of a run that goes on is none any more.
+// Returns the rows of the epochs that ended by then, without the final row of a run that now continues.
 std::string rows_until(const std::string& file, std::int64_t batches) {
   std::ifstream in(file);
   std::string rows;

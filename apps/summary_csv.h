@@ -7,13 +7,13 @@
 
 namespace tandem::apps {
 
-/// summary.csv: a row after each epoch, and one at the end with the means over the run. With several models
-/// losses, accuracies and rates have a column each.
+/// The file summary.csv: one row after each epoch, and one at the end with the means over the run. Losses,
+/// accuracies and rates have one column per model.
 class SummaryCsv {
  public:
   SummaryCsv() = default;
-  /// Goes on with the rows of the epochs among the first `batches`. Throws Error where the file cannot be
-  /// written.
+  /// Keeps the rows of the epochs that ended within the first `batches` batches, and continues after them.
+  /// Throws Error if the file cannot be written.
   SummaryCsv(const std::string& file, int models, std::int64_t batches);
   void epoch(const EpochResult& result) { row("epoch", result); }
   void end(const EpochResult& result) { row("end", result); }

@@ -1,4 +1,4 @@
-// The `tandem` command: data to train on, and Programs to look at.
+// The `tandem` command: makes training data, and inspects networks and Programs.
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
@@ -38,7 +38,7 @@ void simulate(const std::string& file, std::int64_t batches, const std::string& 
   apps::require_writable("--trace", trace);
   SimBackend sim(program);
   run(sim, batches);
-  fmt::print("{} in {:.6g} s, {:.6g} s a batch\n", counted(batches, "batch"), sim.now(),
+  fmt::print("{} in {:.6g} s, {:.6g} s per batch\n", counted(batches, "batch"), sim.now(),
              sim.now() / static_cast<double>(batches));
   apps::print_lanes(sim);
   fmt::print("\n{}", to_text(sim.timeline(), 96));
@@ -77,10 +77,10 @@ void add_commands(CLI::App& app, Arguments& a) {
   auto* make = app.add_subcommand("make-data", "writes drawn images in the binary format of a data set");
   make->option_defaults()->always_capture_default();
   make->add_option("kind", a.kind, "the format: cifar10")->required()->check(CLI::IsMember({"cifar10"}));
-  make->add_option("directory", a.directory, "an empty one, or one to be made")->required();
+  make->add_option("directory", a.directory, "an empty or a new directory")->required();
   make->add_option("--train", a.train, "training images, a multiple of 5");
   make->add_option("--test", a.test, "test images");
-  make->add_option("--seed", a.seed, "which images: equal seeds, equal bytes");
+  make->add_option("--seed", a.seed, "seed of the images; equal seeds give equal bytes");
   make->add_flag("--force", a.force, "replace CIFAR-10's files in the directory; others stay");
   auto* sim = app.add_subcommand(
       "sim",
@@ -88,21 +88,24 @@ void add_commands(CLI::App& app, Arguments& a) {
       "backwards as letters (a: batch 0), updates *, all-reduces =, sends >, receives <, copies o i, idle dots");
   sim->option_defaults()->always_capture_default();
   sim->add_option("file", a.file, program)->required();
-  sim->add_option("--batches", a.batches, "batches to run, from empty to drained");
+  sim->add_option("--batches", a.batches, "batches to run, from an empty to a drained pipeline");
   sim->add_option("--trace", a.trace, "write the timeline here, for ui.perfetto.dev");
-  auto* table = app.add_subcommand("summary", "a network's modules: outputs, parameters, operations, bytes");
+  auto* table =
+      app.add_subcommand("summary", "prints a network's modules: outputs, parameters, operations, bytes");
   table->option_defaults()->always_capture_default();
-  table->add_option("network", a.network, "which")->required()->check(CLI::IsMember(nn::network_names()));
-  table->add_option("-b,--batch-size", a.samples, "images")->check(CLI::Range(1, 1'000'000));
+  table->add_option("network", a.network, "the network")
+      ->required()
+      ->check(CLI::IsMember(nn::network_names()));
+  table->add_option("-b,--batch-size", a.samples, "number of images")->check(CLI::Range(1, 1'000'000));
   auto* check = app.add_subcommand(
-      "verify", "plans a Program, proves it free of races and deadlocks, prints the bytes it needs");
+      "verify", "plans a Program, proves it free of races and deadlocks, and prints the bytes it needs");
   check->add_option("file", a.file, program)->required();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Tandem: data to train on, and Programs to look at", "tandem"};
+  CLI::App app{"Makes training data, and inspects networks and Programs.", "tandem"};
   Arguments a;
   add_commands(app, a);
   return apps::run_program(app, argc, argv, [&] {

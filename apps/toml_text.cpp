@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-// toml++ 3.3 asserts, or assumes in release builds, what a file may violate, as "[1, }" does. Without its
-// assertions it says what is wrong.
+// toml++ 3.3 asserts (in release builds: assumes) conditions that a file such as "[1, }" violates. Without
+// its assertions it reports what is wrong.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #if __has_include(<toml++/toml.hpp>)
@@ -28,7 +28,7 @@ namespace {
 constexpr const char* kAccepted =
     "write flag = value: a number, true, false, a \"string\" or a [list] of these";
 
-// UTF-8 with U+0080 to U+FFFF moved to U+100080 to U+10FFFF, which is for private use, and back. toml++ up
+// These move U+0080 … U+FFFF of UTF-8 to U+100080 … U+10FFFF, which is for private use, and back. toml++ up
 // to 3.4 has undefined behavior for some of the former outside strings.
 std::string hidden(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark
@@ -90,7 +90,7 @@ std::string text_of(const std::string& key, const toml::node& value) {
   if (const auto* number = value.as_floating_point())
     return fmt::format("{:#}", number->get());  // 1.0, not 1
   if (const auto* flag = value.as_boolean()) return flag->get() ? "true" : "false";
-  throw Error(fmt::format("line {}: '{}': there are no sections, dates, or lists in lists; {}",
+  throw Error(fmt::format("line {}: '{}': sections, dates, and lists in lists are not accepted; {}",
                           value.source().begin.line, key, kAccepted));
 }
 
@@ -102,7 +102,7 @@ std::string as_toml(const nlohmann::ordered_json& value) {
   }
   const bool too_large =
       value.is_number_unsigned() && !std::in_range<std::int64_t>(value.get<std::uint64_t>());
-  if (!too_large && !value.is_string()) return value.dump();  // JSON's numbers and truths are TOML's
+  if (!too_large && !value.is_string()) return value.dump();  // TOML writes numbers and booleans as JSON does
   std::ostringstream out;
   out << toml::toml_formatter(toml::value(too_large ? value.dump() : value.get<std::string>()),
                               toml::format_flags::allow_unicode_strings);

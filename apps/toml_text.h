@@ -6,7 +6,7 @@
 
 namespace tandem::apps {
 
-/// A key of a TOML file and its value, in the words of a command line.
+/// A key of a TOML file and its value, in the form of a command line.
 struct TomlEntry {
   std::string key;
   std::vector<std::string> values;  ///< one, or those of a list
@@ -14,12 +14,12 @@ struct TomlEntry {
   int line = 0;                     ///< from 1
 };
 
-/// The keys of a TOML file, in the order written. A value is a number, true, false, a string, or a list of
-/// these. Throws Error naming the line for everything else: syntax errors, keys given twice, sections, dates,
-/// empty lists.
+/// Returns the keys of a TOML file, in the order written. A value is a number, true, false, a string, or a
+/// list of these. Throws Error naming the line for everything else: syntax errors, keys given twice,
+/// sections, dates, empty lists.
 std::vector<TomlEntry> read_toml(const std::string& text);
 
-/// An object of such values as TOML, one line per key. A whole number that TOML does not have is written as a
+/// Returns an object of such values as TOML, one line per key. A whole number beyond TOML's range becomes a
 /// string.
 std::string to_toml(const nlohmann::ordered_json& values);
 

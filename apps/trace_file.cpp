@@ -14,7 +14,7 @@ void write_trace(const std::string& file, const Timeline& timeline) {
   write_file(file, to_perfetto(timeline));
   if (timeline.dropped > 0)
     log_warning(fmt::format(
-        "--trace has the first {} steps of each lane; {} later ones are missing: trace a shorter run",
+        "--trace has the first {} instructions of each lane; {} later ones are missing: trace a shorter run",
         kSpansPerLane, timeline.dropped));
 }
 

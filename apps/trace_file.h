@@ -6,7 +6,8 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// Writes a timeline for ui.perfetto.dev, and says what of it is missing. An empty name means no file.
+/// Writes a timeline for ui.perfetto.dev, and logs how many executions are missing. An empty name means no
+/// file.
 void write_trace(const std::string& file, const Timeline& timeline);
 
 }  // namespace tandem::apps

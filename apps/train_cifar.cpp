@@ -26,7 +26,7 @@ using namespace tandem::engine;
 constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);
 
-// Is this one of several processes, and not the one that reports?
+// Returns whether this is one of several processes, and not the one that reports.
 bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
   try {
     const LaunchEnvironment env = launch_environment();
@@ -36,7 +36,8 @@ bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
   }
 }
 
-// One rank reports for all, since an error reaches every rank; the others do when it is not heard of.
+// One rank reports for all, because an error reaches every rank. The others report it only if that rank has
+// not ended the job within kPatience.
 int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
   if (signal == 0) signal = apps::signal_behind(error);
   if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
@@ -51,11 +52,10 @@ int fail(const std::exception& error, int signal, const MpiSession* mpi, int rep
 
 int main(int argc, char** argv) {
   prepare_teams(argv);
-  // Large tensors come from the system and go back to it. By default the first that is freed raises this
-  // limit, and copies of the state, of which there is one with each checkpoint, then leave holes in every
-  // thread's heap.
+  // Makes large tensors come from the system and return to it. By default, the first one that is freed raises
+  // this limit; then the copies of the state, one for each checkpoint, leave holes in every thread's heap.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // if a file reaches its size limit, the write fails instead
   apps::start_log("train_cifar");
   std::optional<apps::SignalWatch> signals;
   std::unique_ptr<MpiSession> mpi;

@@ -30,7 +30,7 @@ template <class T> CLI::Option* add(CLI::App& app, const Flag& flag, T& value) {
   return app.add_option(flag.names, value, flag.help);
 }
 
-// A number, or several: 0.1,0.05.
+// One number or several: 0.1,0.05.
 template <class T> CLI::Option* add(CLI::App& app, const Flag& flag, std::vector<T>& values) {
   return app
       .add_option_function<std::string>(
@@ -80,7 +80,7 @@ void check_values(const TrainOptions& o) {
   }
 }
 
-// One value for all models, or one for each.
+// Throws unless there is one value, which then counts for all models, or one per model.
 template <class T> void per_model(const char* flag, std::vector<T>& values, int models) {
   if (values.size() == 1) values.resize(static_cast<std::size_t>(models), values[0]);
   if (static_cast<int>(values.size()) != models)
@@ -90,19 +90,19 @@ template <class T> void per_model(const char* flag, std::vector<T>& values, int 
 
 void settle_models(TrainOptions& o) {
   if (o.models == 0) o.models = static_cast<int>(std::max(o.lr.size(), o.seed.size()));
-  if (o.seed.size() == 1)  // models without seeds of their own differ all the same
+  if (o.seed.size() == 1)  // models without their own seeds must differ, too
     for (int m = 1; m < o.models; ++m) o.seed.push_back(o.seed[0] + static_cast<std::uint64_t>(m));
   per_model("--lr", o.lr, o.models);
   per_model("--seed", o.seed, o.models);
 }
 
-// From what the user says and what mpirun says, who there is.
+// Sets transport, parallelism, ranks and stages from the flags and from what mpirun started.
 void settle_ranks(TrainOptions& o) {
   const LaunchEnvironment env = launch_environment();
   if (o.transport.empty()) o.transport = env.launched && env.size > 1 ? "mpi" : "threads";
   if (o.transport == "threads" && env.launched && env.size > 1)
     throw Error(
-        fmt::format("mpirun started {}, but --transport threads runs in one; leave out one of the two",
+        fmt::format("mpirun started {}, but --transport threads uses one process; leave out one of the two",
                     counted(env.size, "process")));
   const int world = o.transport == "mpi" ? env.size : 0;  // 0: as many as asked for
   if (o.parallel.empty()) o.parallel = o.stages > 1 ? "pipeline" : o.ranks > 1 || world > 1 ? "data" : "none";
@@ -130,28 +130,29 @@ void check_combinations(const TrainOptions& o) {
   if (o.amp_dtype != "none" && o.dtype != "f32")
     throw Error(fmt::format("--amp-dtype {} needs --dtype f32, not {}", o.amp_dtype, o.dtype));
   if (o.on_nan == "rollback" && o.checkpoint_every == 0)
-    throw Error("--on-nan rollback needs --checkpoint-every, which says where the run may go back to");
+    throw Error("--on-nan rollback needs --checkpoint-every, which sets where the run can go back to");
   if (o.keep_every > 0 && o.keep_every % o.checkpoint_every != 0)
-    throw Error(fmt::format("--keep-every {} is no multiple of --checkpoint-every {}, so few would be kept",
-                            o.keep_every, o.checkpoint_every));
+    throw Error(fmt::format(
+        "--keep-every {} is no multiple of --checkpoint-every {}, so it would keep few checkpoints",
+        o.keep_every, o.checkpoint_every));
   if (o.resume == "auto" && o.output.empty())
-    throw Error("--resume auto needs --output, whose checkpoints it looks for");
+    throw Error("--resume auto needs --output, whose checkpoints it uses");
   const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
   if (o.batch_size % parts != 0) {
     const std::int64_t below = o.batch_size / parts * parts, above = below + parts;
-    throw Error(fmt::format("--batch-size {} is not divided by {} × {}; the nearest that is: {}{}",
+    throw Error(fmt::format("--batch-size {} is no multiple of {} × {}; the nearest multiple is {}{}",
                             o.batch_size, counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
                             below > 0 ? fmt::format("{} or ", below) : "", above));
   }
 }
 
-// Fills in what the command line leaves open, and checks the whole. `given` tells whether the flag --name was
-// on the command line or in --config's file.
+// Fills in what the command line leaves open, and checks everything. `given` returns whether the flag --name
+// was on the command line or in --config's file.
 void settle(TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
   check_values(o);
   settle_models(o);
   settle_ranks(o);
-  check_values(o);                  // with what follows from other flags
+  check_values(o);                  // again, with the values that follow from other flags
   for (const Flag& flag : flags())  // what the user asks for must happen, or be refused
     if (flag.without_effect && given(flag.name))
       if (const std::string why = flag.without_effect(o); !why.empty())
@@ -172,7 +173,7 @@ std::int64_t parse_bytes(const std::string& text) {
   double number = -1;
   const char* const end = text.data() + text.size();
   const std::string unit(std::from_chars(text.data(), end, number).ptr, end);
-  std::string factor = "1" + unit;  // CLI11 knows the units, but multiplies whole numbers alone
+  std::string factor = "1" + unit;  // CLI11 knows the units, but multiplies only whole numbers
   try {
     if (std::ranges::all_of(unit, [](unsigned char c) { return std::isalpha(c) != 0; })) {
       CLI::AsSizeValue(/*kb_is_1000=*/true)(factor);

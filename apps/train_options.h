@@ -5,7 +5,7 @@
 #include <vector>
 
 namespace tandem::apps {
-/// How many executions of each lane a --trace holds.
+/// The most executions per lane that a --trace holds.
 inline constexpr std::size_t kSpansPerLane = 200'000;
 
 /// The values of train_cifar's flags, which flags.cpp describes.
@@ -40,14 +40,14 @@ struct TrainOptions {
   std::string command_line, config;  ///< as typed, and as a file for --config
 };
 
-/// Parses the command line, fills in what it leaves open, such as the number of ranks, and checks the whole.
-/// Returns false when there is nothing to run (--help, --version), after printing. Throws Error naming the
-/// flag, what was given and what is accepted: values out of range, flags that do not fit together, flags
-/// without an effect.
+/// Parses the command line, fills in what it leaves open, such as the number of ranks, and checks everything.
+/// Returns false if there is nothing to run, because --help or --version was printed. Throws Error naming the
+/// flag, what was given and what is accepted: for values out of range, flags that do not fit together, and
+/// flags without an effect.
 bool parse(int argc, char** argv, TrainOptions& options);
 
-/// Bytes: "1000000", "512MB", "1.5GiB", "64K". Upper and lower case are the same; K and kB are 1000 bytes, Ki
-/// and KiB 1024. Throws Error listing the forms.
+/// Returns the bytes that a text means: "1000000", "512MB", "1.5GiB", "64K". Case does not matter; K and kB
+/// are 1000 bytes, Ki and KiB 1024. Throws Error listing the forms.
 std::int64_t parse_bytes(const std::string& text);
 
 }  // namespace tandem::apps

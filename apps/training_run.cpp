@@ -38,8 +38,8 @@ std::string accuracy_line(std::vector<double> accuracy) {
 std::string what_becomes_of(const NonFiniteBatch& b) {
   const std::string where = b.where.empty() ? "" : "; " + b.where;
   if (b.back_to < 0) return fmt::format("step {} is not finite: its update is skipped{}", b.batch, where);
-  return fmt::format("step {} is not finite: the run goes back to step {} and on without it{}", b.batch,
-                     b.back_to, where);
+  return fmt::format("step {} is not finite: the run goes back to step {} and continues without it{}",
+                     b.batch, b.back_to, where);
 }
 
 std::optional<double> mean(const std::vector<double>& values) {
@@ -55,17 +55,17 @@ bool has_bf16_instructions() {
 #endif
 }
 
-// Of a run that a signal ended, as --resume auto would find it.
+// What --resume auto will find of a run that a signal ended.
 std::string what_is_left(const TrainOptions& o) {
   std::vector<std::int64_t> saved;
   if (!o.output.empty()) saved = checkpoint_steps(checkpoints_of(o.output));
   if (!saved.empty())
-    return fmt::format("the same command with --resume auto{} goes on from batch {}",
+    return fmt::format("the same command with --resume auto{} continues from batch {}",
                        o.force ? ", without --force," : "", saved.back());
   if (o.checkpoint_every > 0)
     return fmt::format("no checkpoint was saved yet: the first is due after {}",
                        counted(o.checkpoint_every, "batch"));
-  return "no checkpoint was saved; --checkpoint-every saves some, to go on from";
+  return "no checkpoint was saved; --checkpoint-every saves checkpoints to continue from";
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession*
 
 void TrainingRun::run() {
   const bool writes = is_main() && !options_.evaluate;
-  if (writes) directory_ = RunDirectory(options_);  // before what it holds is looked at
+  if (writes) directory_ = RunDirectory(options_);  // locks it before find_start reads it
   start_ = find_start(options_);
   if (writes) directory_.claim(options_, start_.in_place);
   if (is_main()) require_writable("--trace", options_.trace);  // before anything that takes long
@@ -101,7 +101,7 @@ void TrainingRun::run() {
     return;
   }
   if (strategy.amp && !has_bf16_instructions())
-    log_warning("this processor has no instructions for bf16, which takes longer here than f32");
+    log_warning("this processor has no instructions for bf16, so bf16 takes longer than f32");
   begin_.options = options_;
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
@@ -109,8 +109,8 @@ void TrainingRun::run() {
   Trainer trainer(*network_, data.train, trainer_options(strategy, data.test));
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
-  if (start_.ended && trainer.finished()) {  // what it measured stays
-    log_info(fmt::format("nothing is left to train: '{}' is at its end", options_.output));
+  if (start_.ended && trainer.finished()) {  // keeps what the run measured
+    log_info(fmt::format("nothing is left to train: the run in '{}' is complete", options_.output));
     return evaluate(trainer);
   }
   if (const int busy = cores.threads * cores.lanes; busy + cores.loaders > cores.available)
@@ -119,21 +119,21 @@ void TrainingRun::run() {
                             counted(cores.available, "core")));
   if (const std::int64_t warm = options_.warmup_epochs * trainer.length().per_epoch;
       warm > 0 && warm >= trainer.length().total)
-    log_warning("--warmup-epochs lasts longer than the run, which never gets to its --lr");
+    log_warning("--warmup-epochs lasts as long as the run or longer, so the rate never reaches --lr");
   train(trainer);
 }
 
 void TrainingRun::agree_on_arguments() const {
   TrainOptions common = options_;
   common.command_line.clear();
-  common.data.clear();  // the data themselves count
+  common.data.clear();  // the images count, not their path
   agree(
       *mpi_->comm(),
       fnv1a(fmt::format("{} {} {} {}", to_json(common), begin_.train_data, begin_.test_data, start_.digest)),
       "arguments or data", 0);
 }
 
-// That it fits this run is known before anything is lost.
+// Checks that the checkpoint fits this run before anything is replaced.
 void TrainingRun::agree_on_checkpoint() {
   if (!start_.checkpoint) {
     if (options_.resume == "auto")
@@ -166,7 +166,7 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Data
   t.workers = options_.workers;
   t.checkpoint_every = options_.checkpoint_every > 0 || options_.output.empty()
                            ? options_.checkpoint_every
-                           : std::numeric_limits<std::int64_t>::max();  // at the end
+                           : std::numeric_limits<std::int64_t>::max();  // only at the end
   t.score_checkpoints = options_.keep_best;
   if (options_.on_nan == "skip") t.on_non_finite = OnNonFinite::skip;
   if (options_.on_nan == "rollback") t.on_non_finite = OnNonFinite::rollback;
@@ -194,7 +194,7 @@ std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
 
 void TrainingRun::load(Trainer& trainer) const {
   const std::int64_t done = begin_.progress.batch, total = trainer.length().total;
-  if (done > total)  // in the words of the command line
+  if (done > total)  // Trainer::load would not name the flags
     throw Error(
         fmt::format("--resume: {} are trained already, and the run ends after {}; raise --epochs or --steps",
                     counted(done, "batch"), total));
@@ -214,7 +214,7 @@ void TrainingRun::evaluate(Trainer& trainer) {
   fmt::print("{}{}\n", accuracy_line(accuracy), of.empty() ? "" : ", of " + of);
 }
 
-// The main rank's; the thread of its own writes while training goes on.
+// Only the main rank has a writer, whose thread writes while training continues.
 std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
   if (options_.output.empty() || !is_main()) return nullptr;
   const Retention retention{options_.keep, options_.keep_every, options_.keep_best};
@@ -222,13 +222,13 @@ std::unique_ptr<CheckpointWriter> TrainingRun::checkpoint_writer() const {
       CheckpointStore(checkpoints_of(options_.output), retention),
       [this](std::int64_t batch, const std::string& why) {
         failed_save_ = batch;
-        log_error(fmt::format("the checkpoint after {} failed, training goes on: {}", counted(batch, "batch"),
-                              why));
+        log_error(fmt::format("the checkpoint after {} failed, but training continues: {}",
+                              counted(batch, "batch"), why));
       });
 }
 
 void TrainingRun::train(Trainer& trainer) {
-  const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's is none, though it seems one
+  const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
   const Session& session = trainer.session();
@@ -241,7 +241,7 @@ void TrainingRun::train(Trainer& trainer) {
                .begin_evaluation = [&] { progress.testing(); },
                .end_epoch =
                    [&](const EpochResult& e) {
-                     if (e.batches == trainer.length().total) return;  // the report has it
+                     if (e.batches == trainer.length().total) return;  // report() prints it
                      log_info(fmt::format("epoch {}  train loss {:.4f}  {}", e.epoch + 1,
                                           fmt::join(e.loss, ", "), accuracy_line(e.accuracy)));
                    },
@@ -266,7 +266,7 @@ void TrainingRun::train(Trainer& trainer) {
     write_trace(options_.trace, timeline);
     if (writer) writer->wait();
     if (failed_save_ == end.batches)
-      throw Error("the run is over, and its last checkpoint is not saved: what it learnt is lost");
+      throw Error("the run is complete, but its last checkpoint could not be saved: what it learned is lost");
   } catch (const Aborted& e) {
     save_what_was_traced(trainer.session());
     if (signal_behind(e) == 0)
@@ -277,7 +277,7 @@ void TrainingRun::train(Trainer& trainer) {
   }
 }
 
-// A signal may mean that another rank died: it is said where this one was.
+// A signal can mean that another rank died, so this rank logs what it was doing.
 void TrainingRun::end_run(Session& session, int signal) const {
   if (mpi_ && signal == SIGTERM) {
     const std::string doing = session.doing();
@@ -287,9 +287,9 @@ void TrainingRun::end_run(Session& session, int signal) const {
   session.stop(interruption(signal));
 }
 
-// Of a run that ended early. That a file cannot be written is said, and is not why it ended.
+// For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
 void TrainingRun::save_what_was_traced(Session& session) const {
-  if (mpi_) return;  // the others may be gone
+  if (mpi_) return;  // the other ranks may be gone
   try {
     write_trace(options_.trace, session.timeline());
   } catch (const Error& e) {
@@ -297,7 +297,7 @@ void TrainingRun::save_what_was_traced(Session& session) const {
   }
 }
 
-// When the save under way has ended, well or not.
+// Waits until the current save has ended, successfully or not.
 void TrainingRun::say_what_is_left(CheckpointWriter* writer) const {
   if (writer) writer->wait();
   try {
@@ -317,7 +317,7 @@ void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t 
   summary.peak_bytes = peak;
   summary.planned_peak_bytes = trainer.session().planned_peak();
   summary.live_peak_bytes = trainer.session().live_peak();
-  fmt::print("{}  train loss {:.4f}  {:.2f} ms a step  {:.0f} images/s  peak {:.1f} MB\n",
+  fmt::print("{}  train loss {:.4f}  {:.2f} ms per step  {:.0f} images/s  peak {:.1f} MB\n",
              accuracy_line(end.accuracy), fmt::join(summary.train_loss, ", "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
   directory_.summary(summary);

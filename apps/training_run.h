@@ -20,15 +20,15 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// What train_cifar is: a Trainer made of options, with a run directory, checkpoints, progress and signals
-/// around it.
+/// A run of train_cifar: a Trainer made from options, with a run directory, checkpoints, a progress line and
+/// handling of signals.
 class TrainingRun {
  public:
   TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi);
-  /// Trains, evaluates or predicts, and writes the run directory. Throws Error; NonFinite with the first
-  /// module whose output is not finite in its message.
+  /// Trains, evaluates or predicts, and writes the run directory. Throws Error; the message of NonFinite
+  /// names the first module whose output is not finite.
   void run();
-  /// The rank that gets the losses, or that predicts: it prints, and writes the run directory.
+  /// Returns the rank that gets the losses or predicts. It prints, and writes the run directory.
   int main_rank() const { return options_.simulate ? 0 : options_.stages - 1; }
 
  private:
@@ -52,9 +52,9 @@ class TrainingRun {
   MpiSession* mpi_;
   RunDirectory directory_;
   Start start_;
-  RunState begin_;  ///< what this run begins with
+  RunState begin_;  ///< the state in which this run begins
   int classes_ = 10;
-  mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< of the last checkpoint that could not be saved
+  mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
   std::unique_ptr<nn::Module> network_;
 };
 

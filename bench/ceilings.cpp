@@ -19,14 +19,14 @@ namespace {
 #define BEST_CLONE
 #endif
 
-using Vector = float __attribute__((vector_size(64)));  // as many registers as that takes here
+using Vector = float __attribute__((vector_size(64)));  // in as many registers as this processor needs
 constexpr int kChains = 10;                             // enough to hide an operation's latency
 constexpr std::int64_t kRounds = 4'000'000;
 
 // 2·16·kChains·kRounds operations.
 BEST_CLONE float multiply_add(float by) {
   Vector x[kChains], a = Vector{} + by, b = Vector{} + 0.5f;
-  for (int i = 0; i < kChains; ++i) x[i] = Vector{} + static_cast<float>(i);  // else one would stand for all
+  for (int i = 0; i < kChains; ++i) x[i] = Vector{} + static_cast<float>(i);  // equal chains would be merged
   for (std::int64_t r = 0; r < kRounds; ++r)
 #pragma GCC unroll 16
     for (int i = 0; i < kChains; ++i) x[i] = x[i] * a + b;
@@ -45,8 +45,8 @@ double thread_time() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// What the slowest of `threads` takes for `work(thread)`, the best of `tries`; in its own time, which does
-// not count what other programs take.
+// Returns the seconds that the slowest of `threads` takes for `work(thread)`, the best of `tries`. They are
+// CPU time, which does not include other programs.
 template <class F> double seconds(int threads, int tries, const F& work) {
   double best = 1e9;
   for (int i = 0; i < tries; ++i) {
@@ -73,7 +73,7 @@ Ceilings measure_ceilings(int threads) {
   const float by = sink;
   c.flops =
       threads * 2.0 * 16 * kChains * kRounds / seconds(threads, 5, [&](int) { sink = multiply_add(by); });
-  constexpr std::int64_t kElements = 16 << 20;  // a thread; 64 MB an array, more than caches hold
+  constexpr std::int64_t kElements = 16 << 20;  // per thread; 64 MB per array, more than caches hold
   std::vector<Buffer> arrays;
   for (int i = 0; i < 3 * threads; ++i) arrays.emplace_back(kElements * std::int64_t{sizeof(float)});
   const auto array = [&](int i) {

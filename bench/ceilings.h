@@ -2,13 +2,14 @@
 
 namespace tandem::bench {
 
-/// What this machine can do at most, measured: the ceilings that other benchmarks give shares of.
+/// The measured limits of this machine. Other benchmarks report shares of them.
 struct Ceilings {
-  double flops;      ///< f32 operations a second, of fused multiply-adds on registers
-  double bandwidth;  ///< bytes a second to and from memory: read x, y, write z
+  double flops;      ///< f32 operations per second, of fused multiply-adds on registers
+  double bandwidth;  ///< bytes per second to and from memory: read x, y, write z
 };
 
-/// Of `threads` threads at once, each on a core of its own; the best of several tries (about half a second).
+/// Measures `threads` threads at once, each on its own core. Returns the best of several tries (about half a
+/// second).
 Ceilings measure_ceilings(int threads);
 
 }  // namespace tandem::bench

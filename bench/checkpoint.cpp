@@ -1,5 +1,5 @@
-// How fast a checkpoint is written, beside a plain write and fsync of as many bytes, in turn; and
-// how much slower training steps are meanwhile.
+// Compares the speed of saving a checkpoint with a plain write and fsync of as many bytes, in turn, and
+// measures how much slower training steps are during a save.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ StateDict some_state(std::int64_t tensors) {
   return state;
 }
 
-// In the pieces in which a checkpoint is written.
+// Writes the same pieces as a checkpoint.
 double plain_seconds(const std::string& path, const StateDict& state) {
   const double begin = steady_seconds();
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
@@ -91,7 +91,7 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return head(relu(second(relu(first(x))))); }
 };
 
-// Steps on one thread, so that the writer has a core where there are two.
+// Steps on one thread, so that the writer has a core if there are two.
 void compare_steps(const fs::path& folder, const StateDict& state, int rounds) {
   Net net;
   net.initialize(1);
@@ -124,7 +124,7 @@ void compare_steps(const fs::path& folder, const StateDict& state, int rounds) {
     return std::accumulate(v.begin(), v.end(), 0.0) / static_cast<double>(v.size());
   };
   fmt::print(
-      "a step on one thread: {:.3f} ms on average alone, {:.3f} ms while it is written ({} steps): {:+.1f} %\n",
+      "a step on one thread: {:.3f} ms on average alone, {:.3f} ms during a save ({} steps): {:+.1f} %\n",
       1e3 * mean(alone), 1e3 * mean(beside), beside.size(), 100 * (mean(beside) / mean(alone) - 1));
 }
 
@@ -138,12 +138,13 @@ void measure(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"how fast a checkpoint is written, and what training loses meanwhile", "bench_checkpoint"};
+  CLI::App app{"Measures how fast a checkpoint is saved, and how much slower training is meanwhile.",
+               "bench_checkpoint"};
   Options options;
   app.option_defaults()->always_capture_default();
-  app.add_option("directory", options.directory, "on the disk to be measured");
-  app.add_option("--tensors", options.tensors, "of 10 MB each")->check(CLI::PositiveNumber);
-  app.add_option("--rounds", options.rounds, "measurements in turn, of which the median counts")
+  app.add_option("directory", options.directory, "a directory on the disk to measure");
+  app.add_option("--tensors", options.tensors, "number of tensors of 10 MB")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", options.rounds, "number of measurements in turn; their median counts")
       ->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);

@@ -1,5 +1,6 @@
-// What the engine itself costs: planning, proving and simulating a Program of 2,000 steps, a step's overhead
-// when nothing is computed, what a lane uses while it waits, and what is allocated. Prints a table.
+// Measures the cost of the engine itself: planning, proving and simulating a Program of 2,000 instructions,
+// the overhead of an instruction that computes nothing, the CPU time of a waiting lane, and allocations.
+// Prints a table.
 #include <ctime>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ double seconds_of_clock(clockid_t clock) {
 double wall() { return seconds_of_clock(CLOCK_MONOTONIC); }
 double thread_time() { return seconds_of_clock(CLOCK_THREAD_CPUTIME_ID); }
 
-/// Seconds of the fastest of `repeats` calls: what it costs when nothing else disturbs.
+/// Returns the seconds of the fastest of `repeats` calls: the cost without disturbance.
 double fastest(int repeats, const std::function<void()>& f) {
   double best = 1e9;
   for (int i = 0; i < repeats; ++i) {
@@ -56,7 +57,7 @@ class Busy final : public Op {
   std::string_view name() const override { return "busy"; }
   Types infer(std::span<const TensorType>) const override { return {}; }
   Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only takes time"); }
-  Tensors vmap(const VmapArgs&) const override { no_rule(*this, "batch", "it only takes time"); }
+  Tensors vmap(const VmapArgs&) const override { no_rule(*this, "vmap", "it only takes time"); }
   Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
   std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const double seconds;
@@ -109,7 +110,7 @@ void report_planning(const std::string& what, const Program& schedule) {
   });
   std::size_t waits = 0;
   for (const Instruction& s : plan.instructions) waits += s.waits.size();
-  fmt::print("{}: {} steps on {} lanes, {} blocks, {} waits\n", what, plan.instructions.size(),
+  fmt::print("{}: {} instructions on {} lanes, {} blocks, {} waits\n", what, plan.instructions.size(),
              plan.lanes.size(), plan.blocks.size(), waits);
   for (std::size_t device = 0; device < plan.memory.size(); ++device)
     fmt::print(
@@ -133,7 +134,7 @@ void report_overhead(const std::string& what, const Program& plan) {
   report("  allocations while running", static_cast<double>(testing::allocations() - before), "", 0);
 }
 
-/// One lane computes in 1,000 short steps, another waits for the last of them.
+/// One lane runs 1,000 short instructions, and another waits for the last of them.
 void report_waiting() {
   constexpr double kStep = 20e-6;
   constexpr int kSteps = 1000, kUnits = 10;
@@ -162,7 +163,8 @@ void report_waiting() {
   }
   report("CPU share of a waiting lane", lane_share, "%", 2);
   report("CPU share of the thread that issues and waits", main_share, "%", 2);
-  report("1,000 steps of 20 us beside a waiting lane, relative", least / (kUnits * kSteps * kStep), "", 1.02);
+  report("1,000 instructions of 20 us beside a waiting lane, ratio", least / (kUnits * kSteps * kStep), "",
+         1.02);
 }
 
 Program chain(int steps) {
@@ -183,13 +185,14 @@ Program chain(int steps) {
 
 int main(int argc, char** argv) {
   using namespace tandem::bench;
-  CLI::App app{"what the engine adds to the kernels: planning, verifying, simulating, replaying, waiting",
-               "bench_engine"};
+  CLI::App app{
+      "Measures what the engine adds to the kernels: planning, verifying, simulating, replaying, waiting.",
+      "bench_engine"};
   return tandem::apps::run_program(app, argc, argv, [] {
     report_planning("one device", training_step(174));
     report_planning("DualPipe on four devices", training_step(176, 4));
-    report_overhead("a step on one lane, nothing computed", chain(2000));
-    report_overhead("a step on four lanes, nothing computed", tandem::engine::planned(training_step(174)));
+    report_overhead("an empty instruction on one lane", chain(2000));
+    report_overhead("an empty instruction on four lanes", tandem::engine::planned(training_step(174)));
     report_waiting();
   });
 }

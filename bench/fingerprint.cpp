@@ -1,5 +1,5 @@
-// What a change that changes no result leaves equal: for each of many configurations the structure of its
-// Program, its planned and executed peaks, its losses and its checkpoint.
+// Prints what must stay equal if a change is to change no result: for each of many configurations the
+// structure of its Program, its planned and executed peaks, its losses and its checkpoint.
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -33,7 +33,7 @@ class Mix {
   std::uint64_t h_ = 0xcbf29ce484222325ULL;
 };
 
-// Everything of a Program but names.
+// Hashes everything in a Program except names.
 std::uint64_t structure(const Program& p) {
   Mix mix;
   for (auto n : {p.devices, p.replicas, p.microbatches, p.threads, p.max_lag}) mix(n);

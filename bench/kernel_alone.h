@@ -9,14 +9,14 @@
 namespace tandem::bench {
 using namespace engine;
 
-/// The CPU kernel of an op by itself, on operands of its own that hold small numbers.
+/// The CPU kernel of an op by itself, with its own operands, which hold small numbers.
 class KernelAlone {
  public:
   KernelAlone(const Op& op, const Types& inputs, const Types& outputs, int threads);
 
   void run() const { kernel_->run(launch_); }
-  /// Of the fastest run within `seconds`, and five at least: what it costs when nothing disturbs. One
-  /// thread's own time, where there is one, does not count what other programs take.
+  /// Returns the seconds of the fastest run within `seconds`, and at least of five: the cost without
+  /// disturbance. For one thread, they are CPU time, which does not include other programs.
   double fastest(double seconds) const;
 
  private:

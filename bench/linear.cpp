@@ -1,6 +1,5 @@
-// A linear layer, forward and backward, beside the matrix products that it is made of: those as oneDNN
-// computes them by itself, on plain arrays, in turn with a Program that also adds the bias and sums its
-// gradient.
+// Compares a linear layer, forward and backward, with the three matrix products that it consists of. oneDNN
+// alone computes these on plain arrays, in turn with a Program that also adds the bias and sums its gradient.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -38,7 +37,7 @@ Size parse(const std::string& text) {
   return s;
 }
 
-// A matrix of small numbers, for oneDNN: as it lies in memory, or turned.
+// A matrix of small numbers for oneDNN, as it is in memory or transposed.
 struct Matrix {
   std::int64_t rows, columns;
   Buffer buffer;
@@ -50,7 +49,7 @@ struct Matrix {
   onednn::Operand turned() const { return {DType::f32, {columns, rows}, {1, columns}}; }
 };
 
-// The three products of a linear layer, as oneDNN has them.
+// The three products of a linear layer, as oneDNN computes them.
 class Products {
  public:
   Products(const Size& s, int threads)
@@ -88,7 +87,7 @@ class Products {
   std::vector<Product> products_;
 };
 
-// The layer's result, and the gradients of its mean squared error by x, weight and bias.
+// Computes the layer's result, and the gradients of its mean squared error by x, weight and bias.
 Program forward_and_backward(const Size& s, int threads) {
   Graph graph;
   std::vector<ValueId> wrt;
@@ -109,7 +108,7 @@ Program forward_and_backward(const Size& s, int threads) {
   return build(d.graph, {.train = false, .threads = threads});
 }
 
-// Its time in compute kernels, those that copy in what is given left out.
+// Returns the seconds in compute kernels, without those that only copy inputs and results.
 double layer_seconds(const Program& p, Session& session, std::int64_t batch) {
   session.run(batch, 1);
   double seconds = 0;
@@ -151,14 +150,15 @@ void measure(const std::string& text, const Options& o) {
 int main(int argc, char** argv) {
   using namespace tandem;
   CLI::App app{
-      "a linear layer's forward and backward beside the three products that these are, by oneDNN alone",
+      "Compares a linear layer, forward and backward, with its three matrix products by oneDNN alone.",
       "bench_linear"};
   bench::Options o;
   o.threads = default_threads();
   app.option_defaults()->always_capture_default();
   app.add_option("sizes", o.sizes, "rows x inputs x outputs");
-  app.add_option("--rounds", o.rounds, "of one after the other")->check(CLI::PositiveNumber);
-  app.add_option("--threads", o.threads, "of the team")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", o.rounds, "number of measurements in turn; their median counts")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--threads", o.threads, "threads of the team")->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);
     fmt::print("{:>16} {:>10} {:>10} {:>10}\n", "size", "layer ms", "oneDNN ms", "share");

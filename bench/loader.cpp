@@ -1,5 +1,5 @@
-// What it costs to make batches: images a second of one core, by the CPU time of the thread that reads, and
-// what workers that load ahead leave for the thread that trains.
+// Measures the cost of making batches: images per second of one core, by the CPU time of the thread that
+// reads, and the time that is left for the calling thread if workers load ahead.
 #include <ctime>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using namespace engine;
 namespace {
 
 constexpr std::int64_t kImages = 10'000;
-constexpr double kTarget = 20'000;  // images a second of one core
+constexpr double kTarget = 20'000;  // images per second of one core
 
 double thread_seconds() {
   timespec t{};
@@ -39,11 +39,11 @@ double thread_seconds() {
 }
 
 struct Cost {
-  double cpu = 1e9, wall = 1e9;  ///< seconds an image, of the thread that asks
+  double cpu = 1e9, wall = 1e9;  ///< seconds per image, of the calling thread
 };
 
-/// The cheapest of some epochs, the first of which, in which memory is touched for the first time, does not
-/// count.
+/// Returns the cost of the cheapest epoch. The first epoch does not count, because it touches memory for the
+/// first time.
 Cost measure(Loader& loader, std::int64_t batch_size) {
   constexpr std::int64_t kEpochs = 8;
   const std::int64_t batches = loader.batches_per_epoch();
@@ -73,7 +73,7 @@ void report(const std::string& what, const DatasetPtr& data, std::int64_t batch_
 void report_workers(int workers, const DatasetPtr& data, std::int64_t batch_size) {
   Loader loader(data, {.batch_size = batch_size, .drop_last = true, .workers = workers, .labels = false});
   const Cost cost = measure(loader, batch_size);
-  fmt::print("{:<52} {:>10.0f}  of it the thread that asks {:.2f} us an image\n",
+  fmt::print("{:<52} {:>10.0f}  the calling thread takes {:.2f} us per image\n",
              fmt::format("crop, flip, normalize: {}, by the clock", counted(workers, "worker")),
              1 / cost.wall, 1e6 * cost.cpu);
 }
@@ -85,7 +85,7 @@ void run(int workers, std::int64_t batch_size) {
   const auto normal = std::make_shared<Normalize>(kCifarMean, kCifarStd);
   const auto shuffled = [](DatasetPtr d) { return std::make_shared<ShuffledDataset>(std::move(d), 0); };
   const DatasetPtr augmented = shuffled(mapped(images, {crop, flip, normal}));
-  fmt::print("images a second of a core, batches of {}\n", batch_size);
+  fmt::print("images per second of one core, batches of {}\n", batch_size);
   report("normalize", shuffled(mapped(images, {normal})), batch_size);
   report("crop, flip, normalize, cutout",
          shuffled(mapped(images, {crop, flip, normal, std::make_shared<Cutout>(0)})), batch_size);
@@ -99,11 +99,11 @@ void run(int workers, std::int64_t batch_size) {
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-  CLI::App app{"what it costs to make batches: reading, transforming, loading ahead", "bench_loader"};
+  CLI::App app{"Measures the cost of making batches: reading, transforming, loading ahead.", "bench_loader"};
   int workers = tandem::default_threads();
   std::int64_t batch_size = 128;
   app.option_defaults()->always_capture_default();
-  app.add_option("-j,--workers", workers, "threads that load ahead, at most")->check(CLI::NonNegativeNumber);
+  app.add_option("-j,--workers", workers, "most threads that load ahead")->check(CLI::NonNegativeNumber);
   app.add_option("-b,--batch-size", batch_size, "images in a batch")->check(CLI::Range(1, 10'000));
   return tandem::apps::run_program(app, argc, argv, [&] { tandem::bench::run(workers, batch_size); });
 }

@@ -1,6 +1,7 @@
-// What single kernels reach: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
-// products, dropout, pooling, norms, indices. One line an op: its signature, milliseconds, GFLOP/s and GB/s
-// by its own cost rule, calls of operator new per run (oneDNN makes a few for its argument table).
+// Measures single kernels: the layers of a VGG16 and a ResNet-20 on CIFAR images at batch 128, matrix
+// products, dropout, pooling, norms, indices. Prints one line per op: milliseconds, GFLOP/s and GB/s by its
+// own cost rule, calls of operator new per run (oneDNN makes a few for its argument table), and its
+// signature.
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ struct Layer {
   std::int64_t pixels, in, out, stride, times;
 };
 
-// Large results with a relu, as an epilogue and apart.
+// Products with large results and a relu, as one kernel with an epilogue and as two kernels.
 void measure_epilogues(const Options& options) {
   const PointwiseExpression relu{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
   const auto both = [&](const OpPtr& product, const Types& inputs) {
@@ -62,7 +63,8 @@ void measure_epilogues(const Options& options) {
                  relu_alone = measure(options, PointwiseOp(relu, DType::f32), product->infer(inputs)),
                  together = measure(options, EpilogueOp(product, inputs.size(), relu, "relu"), inputs);
     if (together > 0 && product_alone > 0)
-      fmt::print("as an epilogue {:.0f}% of the time apart\n", 100 * together / (product_alone + relu_alone));
+      fmt::print("as an epilogue {:.0f}% of the time of two kernels\n",
+                 100 * together / (product_alone + relu_alone));
   };
   const auto conv = std::make_shared<Conv2dOp>(Conv2dOptions{.padding = 1});
   both(conv, {f32({128, 32, 32, 3}), f32({64, 3, 3, 3})});
@@ -71,7 +73,7 @@ void measure_epilogues(const Options& options) {
        {f32({8192, 512}), f32({2048, 512}), f32({2048})});
 }
 
-// Forward and both gradients of 3×3 convolutions; the first layer's image needs none.
+// Forward and both gradients of 3×3 convolutions; the first layer's image needs no gradient.
 void measure_convolutions(const Options& options, const char* network, const std::vector<Layer>& layers) {
   double total = 0, flops = 0;
   for (const Layer& l : layers) {
@@ -190,12 +192,13 @@ void measure_all(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace tandem;
-  CLI::App app{"milliseconds, GFLOP/s and GB/s of single kernels, at the sizes of VGG16 and ResNet-20",
-               "bench_ops"};
+  CLI::App app{
+      "Measures milliseconds, GFLOP/s and GB/s of single kernels, at the sizes of VGG16 and ResNet-20.",
+      "bench_ops"};
   bench::Options options{default_threads(), ""};
   app.option_defaults()->always_capture_default();
-  app.add_option("--threads", options.threads, "of the team")->check(CLI::PositiveNumber);
-  app.add_option("--only", options.only, "those with this text in their signature");
+  app.add_option("--threads", options.threads, "threads of the team")->check(CLI::PositiveNumber);
+  app.add_option("--only", options.only, "measure only ops with this text in their signature");
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);
     bench::measure_all(options);

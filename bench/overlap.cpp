@@ -1,13 +1,13 @@
-// How much of what a link model says can be hidden does data-parallel training hide? Two ranks as threads,
-// one computing thread each, a throttled link.
+// Measures how much of the time of all-reduces data-parallel training hides, compared with what a link model
+// says it can hide. Two ranks are threads, with one computing thread each and a throttled link.
 //
 //   serial     all gradients in one all-reduce, which cannot begin before backward is over (SynEASGD)
-//   overlapped one all-reduce a tensor (WFBP), or one a layer, beside backward
-//   free       no link: what computing and moving the bytes in memory alone takes
+//   overlapped one all-reduce per tensor (WFBP), or one per layer, beside backward
+//   free       no link: only computing, and moving the bytes in memory
 //
-// What can be hidden is what the link model allows: the difference between both Programs in the simulator,
-// with the link's seconds for the all-reduces and the computing steps scaled to take as long as measured
-// without a link. What is hidden is the measured difference.
+// Training can hide the difference between both Programs in the simulator, with the link's seconds for the
+// all-reduces, and with the computing instructions scaled to take as long as measured without a link. It
+// hides the measured difference.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -53,7 +53,7 @@ double seconds_a_step(const Program& program, const StateDict& state, const Link
   return (steady_seconds() - begin) / kBatches;
 }
 
-// `scale` multiplies the seconds of computing steps, `with_link` keeps those of the all-reduces.
+// `scale` multiplies the seconds of computing instructions; `with_link` keeps those of the all-reduces.
 double predicted(const Program& program, const Profile& profile, double scale, bool with_link) {
   Program costed = with_costs(program, profile);
   for (Instruction& s : costed.instructions) {
@@ -122,12 +122,13 @@ void measure_all(const std::vector<std::string>& links, int pairs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"how much of the all-reduces that could be hidden behind backward is hidden", "bench_overlap"};
+  CLI::App app{"Measures how much of the all-reduces is hidden behind backward, of what could be hidden.",
+               "bench_overlap"};
   std::vector<std::string> links{"4GB/s,20us", "2GB/s,20us", "1GB/s,20us"};
   int pairs = 7;
   app.option_defaults()->always_capture_default();
-  app.add_option("--links", links, "bytes a second, and what each message takes besides");
-  app.add_option("--pairs", pairs, "measurements in turn, of which the median counts")
+  app.add_option("--links", links, "bytes per second, and the additional time of each message");
+  app.add_option("--pairs", pairs, "number of measurements in turn; their median counts")
       ->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);

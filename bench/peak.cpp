@@ -1,4 +1,4 @@
-// What this machine can do at most: the ceilings of arithmetic and of memory, on 1 … N threads.
+// Measures the limits of this machine in arithmetic and in memory bandwidth, on 1 … N threads.
 #include <cstdio>
 
 #include <tandem/core/base/team.h>
@@ -8,10 +8,10 @@
 
 int main(int argc, char** argv) {
   using namespace tandem;
-  CLI::App app{"the most that this machine computes and moves", "bench_peak"};
+  CLI::App app{"Measures the limits of this machine in arithmetic and in memory bandwidth.", "bench_peak"};
   int threads = default_threads();
   app.option_defaults()->always_capture_default();
-  app.add_option("--threads", threads, "at most so many")->check(CLI::PositiveNumber);
+  app.add_option("--threads", threads, "most threads to measure")->check(CLI::PositiveNumber);
   return apps::run_program(app, argc, argv, [&] {
     for (int t = 1; t <= threads; ++t) {
       const bench::Ceilings c = bench::measure_ceilings(t);

@@ -1,5 +1,5 @@
-// Whole training steps on CIFAR-like images: how long they take, what share of the machine's arithmetic that
-// is, and how it compares with their kernels, each run by itself.
+// Measures whole training steps on CIFAR-like images: their time, their share of the machine's arithmetic,
+// and the sum of their kernels' times, each run by itself.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -28,11 +28,11 @@ struct Options {
   bool kernels = false, bf16 = false;
 };
 
-// Every step of one op and types: how often it comes, and seconds.
+// All instructions with the same op and types: their number, and seconds.
 struct Kernels {
   std::string signature;
   int count = 0;
-  double alone = 0, in_step = 0;  // of one
+  double alone = 0, in_step = 0;  // of one instruction
 };
 
 Graph traced(nn::Module& net, std::int64_t batch) {
@@ -44,7 +44,7 @@ Graph traced(nn::Module& net, std::int64_t batch) {
   return graph;
 }
 
-// One batch of drawn images, again and again.
+// Gives the same batch of drawn images again and again.
 FunctionHost drawn_host(std::int64_t batch) {
   Loader loader(mapped(std::make_shared<MemoryDataset>(draw_cifar(batch, /*seed=*/0)),
                        {std::make_shared<Normalize>(kCifarMean, kCifarStd)}),
@@ -152,18 +152,19 @@ void measure_all(const Options& o) {
 int main(int argc, char** argv) {
   using namespace tandem;
   CLI::App app{
-      "training steps of whole networks: times, shares of the machine's arithmetic, and of the time that\n"
-      "their kernels take by themselves; bytes that the kernels move, planned peak",
+      "Measures training steps of whole networks: times, their share of the machine's arithmetic, the times\n"
+      "of their kernels by themselves, the bytes that the kernels move, and the planned peak.",
       "bench_step"};
   bench::Options o;
   o.threads = default_threads();
   app.option_defaults()->always_capture_default();
-  app.add_option("networks", o.networks, "which")->check(CLI::IsMember(nn::network_names()));
-  app.add_option("-b,--batch-size", o.batch, "samples a step")->check(CLI::PositiveNumber);
-  app.add_option("--steps", o.steps, "measured, after two that are not")->check(CLI::PositiveNumber);
-  app.add_option("--threads", o.threads, "of the team")->check(CLI::PositiveNumber);
-  app.add_flag("--bf16", o.bf16, "in mixed precision");
-  app.add_flag("--kernels", o.kernels, "also each kernel's time, in the step and alone");
+  app.add_option("networks", o.networks, "networks to measure")->check(CLI::IsMember(nn::network_names()));
+  app.add_option("-b,--batch-size", o.batch, "samples per step")->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps, "number of measured steps, after two that do not count")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--threads", o.threads, "threads of the team")->check(CLI::PositiveNumber);
+  app.add_flag("--bf16", o.bf16, "use mixed precision");
+  app.add_flag("--kernels", o.kernels, "also print each kernel's time, in the step and alone");
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);
     bench::measure_all(o);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Training steps of the same networks here and in PyTorch, in turn: median times and their ratios.
+"""Compares training steps of the same networks in Tandem and PyTorch, in turn: median times and ratios.
 
-Installs nothing: needs a Python in which PyTorch imports, and build/release/bin/bench_step. Every pair runs some
-steps of ours, then some of each variant of PyTorch's (memory format, eager or compiled) at the same batch and
-number of threads, so that what disturbs the machine disturbs both.
+Needs a Python that can import PyTorch, and build/release/bin/bench_step; installs nothing. Every pair runs
+some steps in Tandem, then some in each variant of PyTorch (memory format, eager or compiled) with the same
+batch and number of threads, so that a disturbance of the machine affects both.
 """
 import argparse
 import pathlib
@@ -52,7 +52,7 @@ class Variant:
         return statistics.median(times)
 
     def peak_megabytes(self):
-        """Of tensors, in one step: what lives before it, and the highest sum of its allocations."""
+        """Returns the bytes of tensors before a step plus the highest sum of its allocations, in MB."""
         tensors = [self.images, self.labels]
         for group in self.optimizer.param_groups:
             for p in group["params"]:
@@ -103,7 +103,7 @@ def main():
     parser.add_argument("networks", nargs="*", default=["mlp", "convnet", "resnet20", "vgg16", "snn"], help=f"of {', '.join(NETWORKS)}")
     parser.add_argument("-b", "--batch-size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--steps", type=int, default=5, help="of each in a pair")
+    parser.add_argument("--steps", type=int, default=5, help="steps of each side in a pair")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--bf16", action="store_true", help="mixed precision in both")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="eager variants only")

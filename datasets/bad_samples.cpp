@@ -12,7 +12,7 @@ void BadSamples::met(std::int64_t index, const BadSample& what) {
   const auto count = static_cast<std::int64_t>(met_.size());
   if (count <= allowed_) return;
   if (allowed_ == 0) throw what;
-  throw BadSample(fmt::format("{}; it is number {} of those that cannot be read, and {} may be skipped",
+  throw BadSample(fmt::format("{}; it is number {} of the samples that cannot be read, and {} may be skipped",
                               what.what(), count, allowed_));
 }
 

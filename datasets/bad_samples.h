@@ -8,16 +8,16 @@
 
 namespace tandem {
 
-/// How many samples of a dataset may be left out because they cannot be read, and which were. From any
-/// thread.
+/// Counts the samples of a dataset that cannot be read, and limits how many can be left out. Any thread can
+/// call it.
 class BadSamples {
  public:
   explicit BadSamples(std::int64_t allowed = 0) : allowed_(allowed) {}
-  /// Counts sample `index`, once however often it is met. Where it is one too many, throws a BadSample (by
-  /// `what`, and how many there were).
+  /// Counts sample `index`, only once even if it is met again. If it is one too many, throws BadSample with
+  /// the message of `what` and the count.
   void met(std::int64_t index, const BadSample& what);
   std::int64_t count() const;
-  /// What was said of the first that was met; empty where none was.
+  /// Returns the message of the first bad sample; empty if there is none.
   std::string first() const;
 
  private:
@@ -27,7 +27,8 @@ class BadSamples {
   std::string first_;
 };
 
-/// How many a policy allows: 0 by "stop", N by "skip:N". Throws Error listing the two.
+/// Returns how many bad samples a policy allows: 0 for "stop", N for "skip:N". Throws Error listing these
+/// two.
 std::int64_t allowed_bad_samples(const std::string& policy);
 
 }  // namespace tandem

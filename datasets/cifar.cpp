@@ -23,7 +23,7 @@ struct LabelByte {
 
 }  // namespace
 
-/// A record is the label bytes, of which the last is the one to train on, then the three planes.
+/// A record is the label bytes, then the three planes. The last label is the one to train on.
 struct CifarDataset::Format {
   std::string name, subfolder;
   std::vector<LabelByte> label_bytes;
@@ -55,7 +55,7 @@ void require_directory(const fs::path& dir) {
                             error.message()));
 }
 
-/// Also of a link that leads nowhere: reading it says so.
+/// Returns true also for a dangling link, so that reading it reports the error.
 bool has_name(const fs::path& file) {
   std::error_code ignored;
   return fs::exists(fs::symlink_status(file, ignored));
@@ -70,7 +70,7 @@ bool holds(const fs::path& dir, const Format& format) {
   return holds_any_file(dir, format) || holds_any_file(dir / format.subfolder, format);
 }
 
-/// The files of one split: the first must exist, the last ones may be absent.
+/// Returns the files of one split. The first must exist; the last ones can be absent.
 std::vector<fs::path> find_files(const fs::path& dir, const Format& format, CifarSplit split) {
   require_directory(dir);
   const fs::path folder = holds_any_file(dir, format) ? dir : dir / format.subfolder;

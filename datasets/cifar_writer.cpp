@@ -26,7 +26,7 @@ std::string train_file(int i) { return fmt::format("data_batch_{}.bin", i + 1); 
 
 std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
 
-/// A file that gets its name when `publish` is called; until then, and if it never is, it leaves nothing.
+/// A file that gets its name when `publish` is called. Without that call it leaves nothing.
 class NewFile {
  public:
   explicit NewFile(const fs::path& path)
@@ -63,13 +63,13 @@ class NewFile {
   std::ofstream out_;
 };
 
-/// What an interrupted run left may be replaced, nothing else.
+/// Throws Error if the directory holds anything except leftovers of an interrupted run.
 void require_empty(const fs::path& dir) {
   for (const auto& entry : fs::directory_iterator(dir))
     if (entry.path().extension() != kUnfinished)
       throw Error(
-          fmt::format("{}: holds {} already; choose an empty directory, or --force the replacement of "
-                      "CIFAR-10's files in this one",
+          fmt::format("{}: holds {} already; choose an empty directory, or replace CIFAR-10's files in "
+                      "this one with --force",
                       dir.string(), entry.path().filename().string()));
 }
 
@@ -77,7 +77,7 @@ void prepare_directory(const fs::path& dir, bool force) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error || !fs::is_directory(dir))
-    throw Error(fmt::format("{}: cannot be made a directory ({}); choose another", dir.string(),
+    throw Error(fmt::format("{}: cannot be created as a directory ({}); choose another", dir.string(),
                             error ? error.message() : "a file has this name"));
   if (force) return;
   try {

@@ -5,12 +5,12 @@
 namespace tandem {
 
 /// Draws a data set (draw.h) and writes it to `dir` in CIFAR-10's binary layout: data_batch_1.bin …
-/// data_batch_5.bin of equal size, test_batch.bin and batches.meta.txt (the class names, one a line).
+/// data_batch_5.bin of equal size, test_batch.bin and batches.meta.txt (the class names, one per line).
 /// Training images are numbers 0 … train_images-1 of the series `seed`, test images start at
 /// kFirstDrawnTestIndex. Files get their names only once all are complete.
-/// A directory that holds anything is refused, unless `force`: then files of these names are replaced, all
-/// others stay. Throws Error on counts that are not positive
-/// or a `train_images` that five does not divide, and when something cannot be written.
+/// With `force`, files with these names are replaced, and all others stay. Throws Error if the directory is
+/// not empty, unless `force` is set; if a count is not positive or `train_images` is not a multiple of 5; and
+/// if something cannot be written.
 void write_cifar10(const std::filesystem::path& dir, std::int64_t train_images = 50'000,
                    std::int64_t test_images = 10'000, std::uint64_t seed = 0, bool force = false);
 

@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-/// A view of another dataset; what it does not override is the source's.
+/// A view of another dataset. Functions that it does not override return the source's values.
 class DatasetAdapter : public Dataset {
  public:
   std::int64_t size() const override { return source_->size(); }
@@ -22,7 +22,7 @@ class DatasetAdapter : public Dataset {
 
  protected:
   explicit DatasetAdapter(DatasetPtr source) : source_(required(std::move(source))) {}
-  /// Which of the source's samples is number `index` here.
+  /// Returns the source's index of the sample that has number `index` here.
   virtual std::int64_t source_index(std::int64_t /*epoch*/, std::int64_t index) const { return index; }
   const Dataset& source() const { return *source_; }
 

@@ -66,7 +66,7 @@ float dots(Point p) {
 struct Form {
   std::string_view name;
   float (*distance)(Point);
-  float min_scale, max_scale;  // pixels a unit of the form's own coordinates
+  float min_scale, max_scale;  // pixels per unit of the form's own coordinates
   float mean_angle, max_turn;  // radians
   bool is_texture;             // covers the whole image
 };
@@ -110,12 +110,12 @@ int class_of(std::uint64_t seed, std::int64_t index) {
   return order[index % kDrawnClasses];
 }
 
-/// Where the form lies: image coordinates -> its own.
+/// The place of the form. Maps image coordinates to the form's own.
 struct Pose {
   float x, y, scale, cosine, sine;
 
   Pose(const Form& form, Draws& draws) : scale(draws.between(form.min_scale, form.max_scale)) {
-    // A shape may lose up to three pixels at the border; a texture may begin anywhere.
+    // A shape can lose up to three pixels at the border; a texture can begin anywhere.
     const float room = form.is_texture ? scale : std::max(0.0f, kCifarSide / 2 - scale + 3);
     x = kCifarSide / 2 + draws.between(-room, room);
     y = kCifarSide / 2 + draws.between(-room, room);

@@ -6,8 +6,8 @@
 
 namespace tandem {
 
-/// Drawn images (draw.h), each drawn when it is asked for: numbers first_index … first_index+size-1 of the
-/// series `seed`.
+/// Drawn images (draw.h), each drawn when it is read: numbers first_index … first_index+size-1 of the series
+/// `seed`.
 class DrawnDataset final : public Dataset {
  public:
   /// Throws Error on a negative argument.
@@ -23,7 +23,7 @@ class DrawnDataset final : public Dataset {
   const std::int64_t first_index_;
 };
 
-/// The whole of a DrawnDataset in memory.
+/// Draws a whole DrawnDataset into memory.
 MemoryDataset draw_cifar(std::int64_t count, std::uint64_t seed, std::int64_t first_index = 0);
 
 }  // namespace tandem

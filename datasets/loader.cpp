@@ -9,7 +9,7 @@
 namespace tandem {
 namespace {
 
-/// What this thread reads samples into.
+/// The Sample into which this thread reads.
 Sample& scratch() {
   thread_local Sample sample;
   return sample;
@@ -18,7 +18,7 @@ Sample& scratch() {
 std::int64_t batches_in(std::int64_t size, const LoaderOptions& o) {
   if (o.batch_size < 1 || o.workers < 0 || o.buffers < 0)
     throw Error(
-        fmt::format("Loader: batches of {}, {}, {}; batches must hold a sample, the others be at least 0",
+        fmt::format("Loader: batch size {}, {}, {}; the batch size must be at least 1, the others at least 0",
                     o.batch_size, counted(o.workers, "worker"), counted(o.buffers, "buffer")));
   const std::int64_t batches = o.drop_last ? size / o.batch_size : (size + o.batch_size - 1) / o.batch_size;
   if (batches == 0)
@@ -30,7 +30,7 @@ std::int64_t batches_in(std::int64_t size, const LoaderOptions& o) {
 
 }  // namespace
 
-/// A batch that was loaded ahead, in the hands of one who takes rows of it; none where they are not there.
+/// Holds a batch that was loaded ahead while a caller takes rows of it. It is empty if they were not loaded.
 class Loader::Reading {
  public:
   Reading(Loader& loader, std::int64_t batch, Rows rows, bool kept, bool counts = true)
@@ -42,9 +42,9 @@ class Loader::Reading {
       return;
     }
     Buffer& b = loader.buffer(batch);
-    // Workers wait for no reader once they have a buffer, so this ends.
+    // This wait ends, because a worker that has a buffer does not wait for readers.
     loader.ready_.wait(lock, [&] { return batch < loader.first_ || (b.batch == batch && b.ready); });
-    if (batch < loader.first_) return;  // others took all, some of it twice
+    if (batch < loader.first_) return;  // other callers took all rows, some of them twice
     buffer_ = &b;
     ++b.readers;
   }
@@ -75,7 +75,7 @@ Loader::Loader(DatasetPtr dataset, LoaderOptions options)
       per_epoch_(batches_in(size_, options)),
       labels_per_sample_(dataset_->labels_per_sample()) {
   if (options_.workers == 0) return;
-  for (const std::int64_t batch : {std::int64_t{0}, per_epoch_ - 1}) kept_rows(batch);  // or an Error
+  for (const std::int64_t batch : {std::int64_t{0}, per_epoch_ - 1}) kept_rows(batch);  // may throw
   const auto rows = static_cast<std::size_t>(kept_rows(0).count);
   buffers_.resize(static_cast<std::size_t>(options_.buffers > 0 ? options_.buffers : 2 * options_.workers));
   for (Buffer& b : buffers_) {
@@ -98,12 +98,12 @@ Rows Loader::kept_rows(std::int64_t batch) const {
   return share_of(rows(batch), options_.replica, options_.replicas);
 }
 
-// Of each row its data, labels and weights.
+// Counts each row once for its data, once for its labels and once for its weights.
 std::int64_t Loader::to_be_taken(Rows rows) const {
   return rows.count * (options_.data + options_.labels * (labels_per_sample_ > 1 ? 2 : 1));
 }
 
-// Is it, or will it be, loaded ahead?
+// Returns whether the rows are, or will be, loaded ahead.
 bool Loader::keeps(std::int64_t batch, Rows rows) const {
   if (buffers_.empty() || batch < first_ || batch >= end_) return false;
   const Rows kept = kept_rows(batch);
@@ -113,7 +113,7 @@ bool Loader::keeps(std::int64_t batch, Rows rows) const {
 void Loader::start(std::int64_t first, std::int64_t end) {
   if (first < 0) throw Error(fmt::format("Loader: start at batch {}; batches are numbered from 0", first));
   std::unique_lock lock(mutex_);
-  end_ = next_;  // nothing more is begun
+  end_ = next_;  // workers begin no more batches
   ready_.wait(lock, [&] { return loading_ == 0; });
   for (Buffer& b : buffers_) b.ready = false, b.batch = -1;
   early_.clear();
@@ -143,7 +143,7 @@ void Loader::work(const std::stop_token& stop) {
 }
 
 void Loader::load(Buffer& b, const std::stop_token& stop) const {
-  b.failed = b.left <= 0;  // all were taken: not worth reading
+  b.failed = b.left <= 0;  // all rows were taken already, so there is nothing to read
   if (b.failed) return;
   try {
     read(b.batch, b.rows, options_.data ? b.data.data() : nullptr,
@@ -153,7 +153,7 @@ void Loader::load(Buffer& b, const std::stop_token& stop) const {
   }
 }
 
-// In order, so that the next one to be held is always the oldest.
+// Frees buffers in order of batches, so that the held ones are always consecutive.
 void Loader::free_taken() {
   const std::int64_t before = first_;
   for (; first_ < next_; ++first_) {
@@ -190,7 +190,7 @@ void Loader::read(std::int64_t batch, Rows rows, std::byte* data, std::int32_t* 
 
 void Loader::check(std::int64_t batch, Rows rows, std::size_t given, std::size_t wanted) const {
   if (batch < 0 || rows.first < 0 || rows.count < 0 || rows.first + rows.count > this->rows(batch))
-    throw Error(fmt::format("Loader: rows {} … {} of batch {}, which has {} from 0 on", rows.first,
+    throw Error(fmt::format("Loader: rows {} … {} of batch {}, which has only {}, from 0 on", rows.first,
                             rows.first + rows.count - 1, batch, batch < 0 ? 0 : this->rows(batch)));
   if (given != wanted)
     throw Error(fmt::format("Loader: {} of samples of {} with {} need room for {}, not {}",

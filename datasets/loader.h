@@ -17,11 +17,11 @@ namespace tandem {
 
 struct LoaderOptions {
   std::int64_t batch_size = 1;  ///< samples in the global batch
-  bool drop_last = false;       ///< leave out what does not fill a batch; else the last one is short
+  bool drop_last = false;       ///< leave out samples that do not fill a batch; else the last batch is short
   int workers = 0;              ///< threads that load ahead
-  int buffers = 0;              ///< batches held at most; 0: two a worker
-  // What will be asked for, each row once (of samples with several labels their weights, too, once), and is
-  // therefore loaded ahead:
+  int buffers = 0;              ///< batches held at most; 0: two per worker
+  // What callers will request, each row once (with several labels per sample, also their weights once). Only
+  // this is loaded ahead:
   int replica = 0, replicas = 1;    ///< the rows of this replica (share.h); 0 of 1: all
   bool data = true, labels = true;  ///< of those rows
 };
@@ -29,14 +29,14 @@ struct LoaderOptions {
 /// The batches of a dataset, numbered through all epochs from 0: samples in the dataset's order, the same
 /// rows for any number of workers, replicas and micro-batches.
 ///
-/// After `start`, workers fill a fixed number of buffers with the batches to come; a buffer is free again
-/// when all its rows were taken. Whatever is asked for and not loaded ahead, because there are no workers,
-/// `start` was not called, the batch is not next, or a worker met an error in it, is read in the caller's
-/// thread: so nobody waits for another who asks, and neither what is given nor what is thrown depends on who
-/// read it. Nothing is allocated while it runs, but for requests ahead of the buffers.
+/// After `start`, workers fill a fixed number of buffers with the next batches; a buffer is free again when
+/// all its rows were taken. If a request was not loaded ahead (there are no workers, `start` was not called,
+/// the batch is not next, or a worker met an error in it), the calling thread reads it. So no caller waits
+/// for another caller, and results and errors do not depend on the thread that read them. Nothing is
+/// allocated during a run, except for requests ahead of the buffers.
 class Loader {
  public:
-  /// Throws Error on options out of range, or a dataset with less than a batch to give.
+  /// Throws Error if options are out of range, or if the dataset gives no batch.
   Loader(DatasetPtr dataset, LoaderOptions options);
   /// Waits for the samples that workers are reading.
   ~Loader();
@@ -47,18 +47,18 @@ class Loader {
   /// Samples in `batch`: the batch size, or fewer in the last of an epoch.
   std::int64_t rows(std::int64_t batch) const;
 
-  /// Loads batches `first` … `end`-1 from here on, and forgets what else was loaded. To be called while
-  /// nothing is asked for.
+  /// Begins to load batches `first` … `end`-1, and forgets what was loaded before. Call it while no request
+  /// is running.
   void start(std::int64_t first, std::int64_t end = std::numeric_limits<std::int64_t>::max());
 
-  // From several threads at once. Throw what reading these rows throws, and Error on rows that `batch` has
-  // not or an `out` of another size.
+  // Several threads can call these at once. They throw what reading the rows throws, and Error if `batch`
+  // does not have these rows or `out` has another size.
 
-  /// The data of some rows of `batch`, one after the other, each of the dataset's type.
+  /// Writes the data of `rows` of `batch` to `out`, one after the other, each of the dataset's type.
   void data(std::int64_t batch, Rows rows, std::span<std::byte> out);
-  /// Their labels (rows, labels_per_sample).
+  /// Writes their labels (rows, labels_per_sample).
   void labels(std::int64_t batch, Rows rows, std::span<std::int32_t> out);
-  /// The weights of these labels, 1 where a dataset gives none.
+  /// Writes the weights of these labels; 1 if the dataset gives none.
   void weights(std::int64_t batch, Rows rows, std::span<float> out);
 
  private:
@@ -68,7 +68,7 @@ class Loader {
     bool ready = false;
     std::int64_t left = 0;  // rows of data, of labels and of weights still to be taken
     int readers = 0;
-    bool failed = false;  // in reading: who takes reads himself, and meets the error
+    bool failed = false;  // not read: the caller reads the rows itself, and meets the error
     Rows rows;
     std::vector<std::byte> data;
     std::vector<std::int32_t> labels;
@@ -95,13 +95,13 @@ class Loader {
   const std::int64_t size_, sample_bytes_, per_epoch_;
   const int labels_per_sample_;
   std::mutex mutex_;
-  std::condition_variable_any free_;             // a buffer is
-  std::condition_variable ready_;                // a batch is
+  std::condition_variable_any free_;             // a buffer became free
+  std::condition_variable ready_;                // a batch became ready
   std::vector<Buffer> buffers_;                  // batch b is in number b mod size while it is held
-  std::int64_t first_ = 0, next_ = 0, end_ = 0;  // the first held, the next to load, the first not wanted
+  std::int64_t first_ = 0, next_ = 0, end_ = 0;  // first batch held, next to load, first not wanted
   int loading_ = 0;                              // buffers that are being filled
-  std::map<std::int64_t, std::int64_t> early_;   // by batch after those held: rows that were taken already
-  std::vector<std::jthread> workers_;            // last: gone before what they use
+  std::map<std::int64_t, std::int64_t> early_;   // by batch beyond the held ones: rows already taken
+  std::vector<std::jthread> workers_;            // declared last: they end before what they use
 };
 
 }  // namespace tandem

@@ -7,10 +7,10 @@
 
 namespace tandem {
 
-/// Another dataset, its data transformed; labels stay as they are.
+/// A view of another dataset with transformed data and the same labels.
 class MappedDataset final : public DatasetAdapter {
  public:
-  /// Throws Error where the transform does not take the source's type.
+  /// Throws Error if the transform does not take the source's type.
   MappedDataset(DatasetPtr source, TransformPtr transform);
   TensorType type() const override { return out_; }
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
@@ -20,7 +20,7 @@ class MappedDataset final : public DatasetAdapter {
   const TensorType in_, out_;
 };
 
-/// `source` with all transforms, the first of them applied first.
+/// Returns `source` with all transforms, the first of them applied first.
 DatasetPtr mapped(DatasetPtr source, std::initializer_list<TransformPtr> transforms);
 
 }  // namespace tandem

@@ -23,7 +23,7 @@ MemoryDataset::MemoryDataset(TensorType type, std::vector<std::uint8_t> bytes,
 MemoryDataset::MemoryDataset(const Dataset& source, BadSamples* bad)
     : sample_type(source.type()), class_count(source.classes()) {
   if (source.labels_per_sample() != 1)
-    throw Error(fmt::format("a MemoryDataset holds one label a sample, the source has {}",
+    throw Error(fmt::format("a MemoryDataset holds one label per sample, but the source has {}",
                             source.labels_per_sample()));
   bytes.reserve(static_cast<std::size_t>(source.size() * sample_type.bytes()));
   labels.reserve(static_cast<std::size_t>(source.size()));

@@ -11,11 +11,11 @@ namespace tandem {
 class MemoryDataset final : public Dataset {
  public:
   MemoryDataset() = default;
-  /// Throws Error where there are not `labels.size()` samples of `type` in `bytes`.
+  /// Throws Error unless `bytes` holds `labels.size()` samples of `type`.
   MemoryDataset(TensorType type, std::vector<std::uint8_t> bytes, std::vector<std::int32_t> labels,
                 int classes);
-  /// All of another dataset, as it is in epoch 0. Samples that cannot be read are left out, up to as many as
-  /// `bad` allows; none where it is null.
+  /// Copies another dataset as it is in epoch 0. Leaves out as many unreadable samples as `bad` allows; none
+  /// if it is null.
   explicit MemoryDataset(const Dataset& source, BadSamples* bad = nullptr);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(labels.size()); }
@@ -23,7 +23,7 @@ class MemoryDataset final : public Dataset {
   int classes() const override { return class_count; }
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
   void get_labels(std::int64_t epoch, std::int64_t index, Sample& sample) const override;
-  /// Of all samples and labels: other data have, almost certainly, another one.
+  /// Returns a checksum of all samples and labels; other data almost certainly have another one.
   std::string digest() const;
 
   TensorType sample_type;

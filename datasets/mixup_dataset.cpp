@@ -12,8 +12,8 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-/// Beta(alpha, alpha) by Jöhnk (1964), in logarithms: u^(1/alpha) underflows for a small alpha. A try
-/// succeeds with probability Γ(alpha+1)² / Γ(2·alpha+1): 1/2 for alpha 1, 1/70 for 4.
+/// Draws from Beta(alpha, alpha) by Jöhnk's method (1964), in logarithms, because u^(1/alpha) underflows for
+/// a small alpha. A try succeeds with probability Γ(alpha+1)² / Γ(2·alpha+1): 1/2 for alpha 1, 1/70 for 4.
 double draw_beta(double alpha, const RngKey& key, std::uint64_t sample) {
   for (std::uint64_t quad = 1;; ++quad) {
     const auto u = uniform4(key, sample, quad);
@@ -26,7 +26,7 @@ double draw_beta(double alpha, const RngKey& key, std::uint64_t sample) {
   }
 }
 
-/// What is kept of the first sample while the second is read.
+/// The data of the first sample while the second is read.
 std::vector<std::byte>& held_data() {
   thread_local std::vector<std::byte> held;
   return held;
@@ -49,12 +49,12 @@ MixupDataset::MixupDataset(DatasetPtr source, std::int64_t batch_size, double al
       type_(this->source().type()) {
   if (batch_size < 1 || !(alpha > 0 && alpha <= 4))
     throw Error(fmt::format(
-        "MixupDataset: batches of {}, alpha {}; batches must hold a sample, and alpha be in (0, 4]",
+        "MixupDataset: batch size {}, alpha {}; the batch size must be at least 1, and alpha in (0, 4]",
         batch_size, alpha));
   if ((type_.dtype != DType::f32 && type_.dtype != DType::f64) || this->source().labels_per_sample() != 1)
-    throw Error(
-        fmt::format("MixupDataset: samples are {} with {}; mix f32 or f64 with one label: normalize first",
-                    to_string(type_), counted(this->source().labels_per_sample(), "label")));
+    throw Error(fmt::format(
+        "MixupDataset: samples are {} with {}; they must be f32 or f64 with one label: normalize first",
+        to_string(type_), counted(this->source().labels_per_sample(), "label")));
 }
 
 MixupDataset::Pair MixupDataset::pair(std::int64_t epoch, std::int64_t index) const {

@@ -12,7 +12,7 @@ Rows share_of(std::int64_t rows, int replica, int replicas, int microbatch, int 
                             replicas, microbatch, microbatches));
   const std::int64_t parts = std::int64_t{replicas} * microbatches, count = rows / parts;
   if (count * parts != rows)
-    throw Error(fmt::format("a batch of {} is not divided by {} of {}; choose another batch size",
+    throw Error(fmt::format("a batch of {} cannot be divided among {} of {}; choose another batch size",
                             counted(rows, "sample"), counted(replicas, "replica"),
                             counted(microbatches, "micro-batch")));
   return {(std::int64_t{replica} * microbatches + microbatch) * count, count};

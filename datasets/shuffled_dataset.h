@@ -8,8 +8,8 @@
 
 namespace tandem {
 
-/// Another order in every epoch: a function of seed and epoch. Orders of the last two epochs asked for are
-/// kept, 8 bytes a sample.
+/// A view of another dataset in another order in every epoch, which is a function of seed and epoch. Keeps
+/// the orders of the last two epochs that were read, 8 bytes per sample.
 class ShuffledDataset final : public DatasetAdapter {
  public:
   ShuffledDataset(DatasetPtr source, std::uint64_t seed);
@@ -25,10 +25,10 @@ class ShuffledDataset final : public DatasetAdapter {
   };
   const std::uint64_t seed_;
   mutable std::mutex mutex_;
-  mutable std::array<Kept, 2> kept_;  // the one asked for last first
+  mutable std::array<Kept, 2> kept_;  // the one used last comes first
 };
 
-/// The order of `size` samples in `epoch`: Fisher–Yates by Philox.
+/// Returns the order of `size` samples in `epoch`: a Fisher–Yates shuffle with Philox's numbers.
 std::vector<std::int64_t> shuffled_order(std::int64_t size, std::uint64_t seed, std::int64_t epoch);
 
 }  // namespace tandem

@@ -7,9 +7,9 @@
 
 namespace tandem {
 
-/// In place of a sample that cannot be read, the next one of the source that can, up to as many as `bad`
-/// allows. Nothing moves, so what stands at an index depends on no thread nor order. To be put right above
-/// the reader, below shuffles and transforms. Reads a sample for its labels as well.
+/// Replaces each sample that cannot be read by the source's next one that can, for as many as `bad` allows.
+/// All others keep their index, so the sample at an index does not depend on threads or the order of reads.
+/// Put it right above the reader, below shuffles and transforms. Reading labels also reads the whole sample.
 class SkippingDataset final : public DatasetAdapter {
  public:
   SkippingDataset(DatasetPtr source, std::shared_ptr<BadSamples> bad);

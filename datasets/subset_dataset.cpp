@@ -12,7 +12,7 @@ SubsetDataset::SubsetDataset(DatasetPtr source, std::int64_t first, std::int64_t
   const std::int64_t size = this->source().size();
   if (first < 0 || count < 0 || step < 1 ||
       (count > 0 && (first >= size || count - 1 > (size - 1 - first) / step)))
-    throw Error(fmt::format("a subset of {} from {} on, every {}th: the dataset has {}, from 0",
+    throw Error(fmt::format("a subset of {} from {} on, every {}th: the dataset has only {}, from 0",
                             counted(count, "sample"), first, step, counted(size, "sample")));
 }
 

@@ -5,10 +5,10 @@
 
 namespace tandem {
 
-/// Every `step`-th sample of another dataset, from `first` on, `count` of them.
+/// A view of `count` samples of another dataset: every `step`-th from `first` on.
 class SubsetDataset final : public DatasetAdapter {
  public:
-  /// Throws Error where the source has not all of them.
+  /// Throws Error if the source does not have all of them.
   SubsetDataset(DatasetPtr source, std::int64_t first, std::int64_t count, std::int64_t step = 1);
   std::int64_t size() const override { return count_; }
 
@@ -17,8 +17,8 @@ class SubsetDataset final : public DatasetAdapter {
   const std::int64_t first_, count_, step_;
 };
 
-/// Shard `number` of `shards`: samples number, number + shards, … . Shards differ in size by one at most.
-/// Throws Error on a number outside 0 … shards-1.
+/// Returns shard `number` of `shards`: samples number, number + shards, … . The sizes of shards differ by at
+/// most one. Throws Error if `number` is outside 0 … shards-1.
 DatasetPtr shard(DatasetPtr source, std::int64_t number, std::int64_t shards);
 
 }  // namespace tandem

@@ -1,8 +1,8 @@
 #pragma once
 /// Tandem for programs that build and train models, in namespace tandem: tensors, functions, modules, data,
-/// training steps, training runs and weights. <tandem/engine.h> has what these are made of.
+/// training steps, training runs and weights. <tandem/engine.h> declares the engine that runs them.
 
-// Tensors, and functions of them
+// Tensors and functions on them
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/names.h>

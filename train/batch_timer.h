@@ -3,9 +3,9 @@
 
 namespace tandem {
 
-/// Times a run by its results: a batch takes from the result before to its own. Between `pause` and `go_on`
-/// the run does something else, which counts with no batch; what a section does after its last result counts
-/// with the next one's.
+/// Measures the time per batch of a run. A batch lasts from the previous result to its own. The time between
+/// `pause` and `go_on` belongs to no batch. The time of a section after its last result belongs to the next
+/// result.
 class BatchTimer {
  public:
   struct Total {
@@ -15,20 +15,20 @@ class BatchTimer {
 
   void go_on();
   void pause();
-  /// What was done since the last result was no training.
+  /// Drops the time between the last result and `pause`: it was not training.
   void forget_tail() { tail_ = 0; }
-  /// Of a batch of so many samples: its seconds.
+  /// Ends a batch of `samples` samples, and returns its seconds.
   double result(std::int64_t samples);
   void begin_epoch() { epoch_ = {}; }
 
-  // Without the run's first batch, which warms up; unless there is no other: it then has all seconds.
+  // Totals without the run's first batch, which warms up. If there is no other batch, they are of the first.
   Total epoch() const { return or_first(epoch_); }
   Total run() const { return or_first(run_); }
 
  private:
   Total or_first(const Total& total) const;
 
-  double since_ = 0;  // the result before, or the beginning: steady seconds
+  double since_ = 0;  // time of the previous result, or of the beginning, in steady seconds
   double tail_ = 0;   // seconds of a section after its last result
   Total first_, epoch_, run_;
 };

@@ -10,55 +10,56 @@
 
 namespace tandem {
 
-/// What a batch gave.
+/// The results of one batch.
 struct BatchResult {
   std::int64_t batch = 0, epoch = 0;  ///< from 0
   std::int64_t samples = 0;
   std::vector<double> loss, lr;  ///< per model
-  double seconds = 0;            ///< since the result of the batch before, without what was not training
+  double seconds = 0;            ///< since the previous batch's result, without time that was not training
 };
 
 /// Means over an epoch, or over a run.
 struct EpochResult {
-  std::int64_t epoch = 0;              ///< from 0; the last of a run
-  std::int64_t batches = 0;            ///< trained on since the run began, in all epochs
+  std::int64_t epoch = 0;              ///< from 0; for a run, its last epoch
+  std::int64_t batches = 0;            ///< trained since the run began, in all epochs
   std::vector<double> loss, lr;        ///< per model; loss: the mean over the epoch, lr: of its last batch
-  std::vector<double> accuracy;        ///< per model, of the test set; empty without one
-  double step_ms = 0;                  ///< of all batches but the run's first, which warms up
-  double samples_per_second = 0;       ///< likewise
+  std::vector<double> accuracy;        ///< per model, on the test set; empty if there is no test set
+  double step_ms = 0;                  ///< mean over all batches except the run's first, which warms up
+  double samples_per_second = 0;       ///< over the same batches
   std::int64_t losses_not_finite = 0;  ///< over the run
 };
 
-/// What a checkpoint is to hold. `state` is a copy.
+/// The contents of a checkpoint. `state` is a copy.
 struct CheckpointResult {
   TrainProgress progress;
   StateDict state;
-  std::vector<double> accuracy;  ///< per model; empty where it was not asked for
+  std::vector<double> accuracy;  ///< per model; empty if checkpoints are not scored
 };
 
-/// A batch whose loss or gradients are not finite, and which the run goes on without.
+/// A batch whose loss or gradients are not finite. The run continues without it.
 struct NonFiniteBatch {
   std::int64_t batch = 0;
   std::string where;          ///< "the first value that is not finite is sqrt in module 'norm'"; may be empty
-  std::int64_t back_to = -1;  ///< the batch that the run goes on with; -1: it does not go back
+  std::int64_t back_to = -1;  ///< the batch from which the run continues; -1: it does not go back
 };
 
-/// What a Trainer calls, where given, on the rank that gets the losses. `batch` is called on a thread of the
-/// engine, in order of batches, while later ones run; the others between batches, on the thread of `fit`.
-/// What they throw ends the run; what `batch` throws, as an Error that says where in the run it was.
+/// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a
+/// thread of the engine, in order of batches, while later batches run. The others run between batches, on the
+/// thread that called `fit`. An exception ends the run; one from `batch` becomes an Error that says where in
+/// the run it occurred.
 struct Callbacks {
   std::function<void()> begin{};
   std::function<void(std::int64_t epoch)> begin_epoch{};
   std::function<void(const BatchResult&)> batch{};
   std::function<void()> begin_evaluation{};
   std::function<void(const EpochResult&)> end_epoch{};
-  /// Before the state is copied for `checkpoint`. Who has let go of the last copy by then saves a new one's
-  /// memory; a thread that reads it has been waited for by then, or keeps it until this call is over.
+  /// Called before the state is copied for `checkpoint`. If the previous copy has no other user by then, its
+  /// memory is used again. Wait here for a thread that reads it, or let it keep the copy until this returns.
   std::function<void()> before_checkpoint{};
-  std::function<void(CheckpointResult)> checkpoint{};  ///< and with what, before training goes on
+  std::function<void(CheckpointResult)> checkpoint{};  ///< called before training continues
   std::function<void(const EpochResult&)> end{};
-  /// Of batches that are skipped, the first alone. After one that the run goes back for, batches from
-  /// `back_to` on come again.
+  /// Called for the first skipped batch only, and for each batch that makes the run go back. Batches from
+  /// `back_to` on then come again.
   std::function<void(const NonFiniteBatch&)> non_finite{};
 };
 

@@ -53,8 +53,8 @@ Checkpoint read_checkpoint(const std::string& path, CheckpointCheck check) {
   const CheckpointManifest manifest = manifest_from_json(file.path(), text);
   const fs::path directory = fs::path(path).has_filename() ? fs::path(path) : fs::path(path).parent_path();
   if (const auto named = checkpoint_step(directory.filename().string()); named && *named != manifest.step)
-    throw Error(
-        fmt::format("'{}' is of step {}, its directory's name of {}", file.path(), manifest.step, *named));
+    throw Error(fmt::format("'{}' is of step {}, but its directory is named after step {}", file.path(),
+                            manifest.step, *named));
   for (const auto& f : manifest.files) check_file((directory / f.name).string(), f, check);
   return {directory.string(), manifest.step, manifest.score, checksum_of(text)};
 }

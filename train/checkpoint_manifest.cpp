@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kFormat = "tandem checkpoint 2";
 constexpr double kAnyScore = 1e300;
 
-// So that it leads nowhere, and is written in JSON as it is.
+// Such a name stays in its directory, and JSON needs no escapes for it.
 bool plain(const std::string& name) {
   return !name.empty() && name.front() != '.' && name != kManifest &&
          std::ranges::all_of(
@@ -29,13 +29,13 @@ bool plain(const std::string& name) {
 void check_names(const CheckpointManifest& manifest) {
   std::set<std::string> names;
   for (const auto& f : manifest.files) {
-    if (!plain(f.name)) throw Error(fmt::format("'{}' is no name of a file in a checkpoint", f.name));
+    if (!plain(f.name)) throw Error(fmt::format("'{}' cannot be the name of a file in a checkpoint", f.name));
     if (!names.insert(f.name).second)
       throw Error(fmt::format("a checkpoint has two files called '{}'", f.name));
   }
 }
 
-// By hand, since nlohmann's values end the process where there is no memory.
+// Written by hand, because nlohmann's values end the process if there is no memory.
 std::string to_json(const CheckpointManifest& manifest) {
   std::string files;
   for (const auto& f : manifest.files)
@@ -64,7 +64,7 @@ CheckpointManifest manifest_from_json(const std::string& file, const std::string
   } catch (const Error& e) {
     throw Error(fmt::format("'{}': {}", file, e.what()));
   }
-  if (to_json(manifest) != text) throw Error(fmt::format("'{}' is not as it was written", file));
+  if (to_json(manifest) != text) throw Error(fmt::format("'{}' has changed since it was written", file));
   return manifest;
 }
 

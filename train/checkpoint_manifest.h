@@ -8,7 +8,7 @@ namespace tandem {
 
 inline constexpr const char* kManifest = "manifest.json";
 
-/// What a checkpoint's manifest says. In its file there is also a checksum of all this.
+/// The contents of a checkpoint's manifest. Its file also holds a checksum of them.
 struct CheckpointManifest {
   struct File {
     std::string name;
@@ -20,13 +20,13 @@ struct CheckpointManifest {
   std::vector<File> files;
 };
 
-/// Throws Error unless the files have names of which each is another, of letters, digits, '-', '_' and '.',
-/// and none begins with '.' or is the manifest's.
+/// Throws Error unless all file names are different, consist of letters, digits, '-', '_' and '.', do not
+/// begin with '.', and are not the manifest's name.
 void check_names(const CheckpointManifest& manifest);
 
 std::string to_json(const CheckpointManifest& manifest);
-/// Throws Error naming the file unless `text` is, to the byte, what `to_json` gives: so no bit of it can
-/// change unnoticed.
+/// Reads a manifest. Throws Error naming the file unless `text` is, byte for byte, what `to_json` returns for
+/// its contents, so no bit of it can change unnoticed.
 CheckpointManifest manifest_from_json(const std::string& file, const std::string& text);
 
 }  // namespace tandem

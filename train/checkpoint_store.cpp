@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 const std::string kUnfinished = ".tmp", kGivenUp = ".old";
 
-// Neither does anyone read, and both may be removed at any time.
+// No reader uses such a directory, so it can be removed at any time.
 bool is_leftover(const std::string& name) {
   return std::ranges::any_of(std::vector{kUnfinished, kGivenUp}, [&](const std::string& ending) {
     return name.ends_with(ending) && checkpoint_step(name.substr(0, name.size() - ending.size()));
@@ -33,11 +33,12 @@ std::optional<Checkpoint> whole_checkpoint(const std::string& path, CheckpointCh
   }
 }
 
-// Before anything is written.
+// Throws before anything is written.
 void check_request(const std::string& path, std::int64_t step, const std::vector<CheckpointFile>& files,
                    std::optional<double> score) {
   if (step < 0) throw Error(fmt::format("a checkpoint of step {}; steps count from 0", step));
-  if (score && !std::isfinite(*score)) throw Error(fmt::format("the score of '{}' is {}", path, *score));
+  if (score && !std::isfinite(*score))
+    throw Error(fmt::format("the score of '{}' is {}; it must be finite", path, *score));
   CheckpointManifest manifest{step, score, {}};
   for (const CheckpointFile& f : files) manifest.files.push_back({f.name, 0, ""});
   check_names(manifest);
@@ -49,8 +50,8 @@ CheckpointStore::CheckpointStore(std::string directory, Retention retention, Fil
     : directory_(std::move(directory)), retention_(retention), files_(files) {
   if (retention.last < 2 || retention.every < 0)
     throw Error(fmt::format(
-        "a store that keeps the last {} checkpoints and those of every {} steps: it must keep 2 at "
-        "least, and the steps cannot be negative",
+        "a store that keeps the last {} checkpoints and those of every {} steps: it must keep at least "
+        "2, and the steps cannot be negative",
         retention.last, retention.every));
   make_directories(files_, directory_);
   for (const std::string& name : names_in(directory_))
@@ -71,8 +72,8 @@ Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<Checkpoint
   for (const std::int64_t later : checkpoint_steps(directory_))
     if (later > step && is_whole(later))
       throw Error(fmt::format(
-          "'{}' would not be the newest checkpoint, '{}' is there: remove_after({}) first, or save in another "
-          "directory",
+          "'{}' would not be the newest checkpoint, because there is '{}': call remove_after({}) first, or save "
+          "in another directory",
           whole, path(later), step));
   Checkpoint saved;
   try {
@@ -82,7 +83,7 @@ Checkpoint CheckpointStore::save(std::int64_t step, const std::vector<Checkpoint
   } catch (...) {
     try {
       remove_directory(files_, unfinished);
-    } catch (const std::exception&) {  // the next store does
+    } catch (const std::exception&) {  // the next store removes it
     }
     throw;
   }
@@ -121,7 +122,7 @@ Checkpoint CheckpointStore::write(const std::string& path, std::int64_t step,
   return {path, step, score, checksum_of(text)};
 }
 
-// What is damaged gives way only when there is something to take its place.
+// A damaged checkpoint stays until there is one to take its place.
 void CheckpointStore::replace(const std::string& unfinished, const std::string& whole) {
   const bool damaged = fs::exists(fs::symlink_status(whole));
   if (damaged) {
@@ -132,7 +133,7 @@ void CheckpointStore::replace(const std::string& unfinished, const std::string& 
   if (damaged) remove_directory(files_, whole + kGivenUp);
 }
 
-// Under another name first, so that what is half removed is not taken for a checkpoint.
+// Renames first, so that a half-removed directory is not taken for a checkpoint.
 void CheckpointStore::remove(std::int64_t step) {
   const std::string whole = path(step), given_up = whole + kGivenUp;
   read_.erase(step);
@@ -146,7 +147,7 @@ void CheckpointStore::remove_after(std::int64_t step) {
   for (auto later = steps.rbegin(); later != steps.rend() && *later > step; ++later) remove(*later);
 }
 
-// Each is read once; what its files' sizes tell is looked at again.
+// Reads each checkpoint once; later calls compare only the sizes of its files.
 bool CheckpointStore::is_whole(std::int64_t step) {
   const bool known = read_.contains(step);
   if (!whole_checkpoint(path(step), known ? CheckpointCheck::sizes : CheckpointCheck::contents)) return false;
@@ -171,7 +172,7 @@ std::optional<std::int64_t> CheckpointStore::best_whole() {
   return best == scored.end() ? std::nullopt : std::optional(best->second);
 }
 
-// Older than those that can be gone back to. What is found to be damaged stays for whoever wants to look.
+// Removes only checkpoints older than all that a run can fall back to. Damaged ones stay for inspection.
 void CheckpointStore::prune() {
   const std::vector<std::int64_t> newest = newest_whole();
   if (std::ssize(newest) < retention_.last) return;

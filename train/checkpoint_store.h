@@ -11,38 +11,39 @@
 
 namespace tandem {
 
-/// Which checkpoints stay when a new one is there.
+/// Which checkpoints stay after a save.
 struct Retention {
-  int last = 2;            ///< the newest so many; at least 2, so that there is one to fall back to
-  std::int64_t every = 0;  ///< and those of every so many steps; 0: none for that
-  bool best = false;       ///< and the one with the highest score, the newest of them
+  int last = 2;            ///< number of newest ones; at least 2, so that there is one to fall back to
+  std::int64_t every = 0;  ///< also those whose step is a multiple of this; 0: none
+  bool best = false;       ///< also the one with the highest score; of equal ones, the newest
 };
 
-/// A file to be saved: `write` gives its contents.
+/// A file to save: `write` passes its contents to the sink.
 struct CheckpointFile {
   std::string name;
   std::function<void(const engine::Sink&)> write;
 };
 
-/// A directory of checkpoints that one writer adds to. A save that ends anywhere, by an error, a kill or a
-/// power cut, leaves either the checkpoints there were, or these and the new one, whole: it is written as
-/// `step-N.tmp`, brought to the disk file by file, then renamed. One to be removed is `step-N.old` first.
+/// A directory of checkpoints with one writer. If a save is interrupted anywhere, by an error, a kill or a
+/// power cut, the directory holds either the old checkpoints, or these and the complete new one: a save
+/// writes `step-N.tmp`, syncs each file to the disk, then renames the directory. A removal first renames it
+/// to `step-N.old`.
 class CheckpointStore {
  public:
-  /// Makes the directory, if need be, and removes what broken saves left. Throws Error when it cannot be
-  /// written, or `retention` is out of range.
+  /// Creates the directory if it does not exist, and removes what interrupted saves left. Throws Error if it
+  /// cannot be written, or if `retention` is out of range.
   explicit CheckpointStore(std::string directory, Retention retention = {},
                            engine::Files& files = engine::Files::system());
   const std::string& directory() const { return directory_; }
 
-  /// Returns when the checkpoint is on the disk, and what `retention` gives up is gone. A damaged checkpoint
-  /// of this step is replaced. Throws Error naming file and reason; nothing is lost then. So it does where
-  /// there is one of a later step, which would be taken for the newest: a run that goes on from an older one
-  /// calls `remove_after` first, or has a directory of its own. Only checkpoints of
-  /// which this store knows every byte, since it wrote or read it, count among those that `retention` keeps.
+  /// Saves a checkpoint, and returns when it is on the disk and the ones that `retention` does not keep are
+  /// removed. Replaces a damaged checkpoint of this step. Throws Error naming file and reason, and then loses
+  /// nothing. Also throws if there is an intact checkpoint of this step or of a later one, which would be
+  /// taken for the newest: a run that continues from an older checkpoint calls `remove_after` first, or uses
+  /// another directory. `retention` counts only checkpoints whose every byte this store wrote or read.
   Checkpoint save(std::int64_t step, const std::vector<CheckpointFile>& files,
                   std::optional<double> score = {});
-  /// Removes the checkpoints of later steps, damaged ones too. Throws Error naming what could not be removed.
+  /// Removes the checkpoints of later steps, also damaged ones. Throws Error naming what cannot be removed.
   void remove_after(std::int64_t step);
 
  private:
@@ -52,13 +53,13 @@ class CheckpointStore {
   void replace(const std::string& unfinished, const std::string& whole);
   void remove(std::int64_t step);
   bool is_whole(std::int64_t step);
-  std::vector<std::int64_t> newest_whole();  // from the newest down, as many as are kept
+  std::vector<std::int64_t> newest_whole();  // newest first, at most retention_.last
   std::optional<std::int64_t> best_whole();
   void prune();
   std::string directory_;
   Retention retention_;
   engine::Files& files_;
-  std::set<std::int64_t> read_;  // steps of which every byte was seen
+  std::set<std::int64_t> read_;  // steps whose every byte this store wrote or read
 };
 
 }  // namespace tandem

@@ -8,8 +8,8 @@
 namespace tandem {
 namespace {
 
-// Copying and checksums take turns with whoever computes, and get the smaller part (Linux: of this thread
-// alone).
+// Lowers the priority of this thread, so that copying and checksums yield to computing threads. (On Linux,
+// setpriority changes one thread.)
 void give_way() {
   constexpr int kNicer = 10;
   const auto self = static_cast<id_t>(gettid());
@@ -46,7 +46,7 @@ void CheckpointWriter::save(const Job& job) noexcept {
     } catch (const std::exception& e) {
       failed_(job.step, e.what());
     }
-  } catch (...) {  // not even memory to say why: the checkpoint's absence does
+  } catch (...) {  // no memory even for a message: the missing checkpoint shows the failure
   }
 }
 
@@ -56,7 +56,7 @@ void CheckpointWriter::work(const std::stop_token& stop) {
   while (changed_.wait(lock, stop, [&] { return job_.has_value(); })) {
     lock.unlock();
     save(*job_);
-    job_->files.clear();  // a copy of the state: freed while nobody is kept waiting for the lock
+    job_->files.clear();  // frees the copy of the state without holding the lock
     lock.lock();
     job_.reset();
     changed_.notify_all();

@@ -12,19 +12,19 @@
 
 namespace tandem {
 
-/// Saves checkpoints on a thread of its own, one at a time, while training goes on.
+/// Saves checkpoints on its own thread, one at a time, while training continues.
 class CheckpointWriter {
  public:
-  /// `failed` is called, on that thread, with what a save threw and its step: training goes on, and older
-  /// checkpoints are intact. What `failed` itself throws is lost.
+  /// If a save throws, that thread calls `failed` with its step and the message; training continues, and
+  /// older checkpoints are intact. Exceptions from `failed` are ignored.
   CheckpointWriter(CheckpointStore store, std::function<void(std::int64_t, const std::string&)> failed);
-  /// Waits for the save under way.
+  /// Waits for the current save.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Waits for the save before, and returns when this one begins. `files` own what they write: a copy of the
-  /// state, which lives until it is saved.
+  /// Waits for the previous save, and returns when this one begins. `files` must own what they write, such as
+  /// a copy of the state; it lives until it is saved.
   void save(std::int64_t step, std::vector<CheckpointFile> files, std::optional<double> score = {});
   /// Returns when nothing is being saved.
   void wait();
@@ -41,8 +41,8 @@ class CheckpointWriter {
   std::function<void(std::int64_t, const std::string&)> failed_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::optional<Job> job_;  // under way, or about to be
-  std::jthread thread_;     // last: gone before what it uses
+  std::optional<Job> job_;  // the current or next save
+  std::jthread thread_;     // declared last: it ends before the members that it uses
 };
 
 }  // namespace tandem

@@ -23,9 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "events.out.tfevents.";
-constexpr std::int64_t kLatest = 9'999'999'999;  // seconds: of ten digits, so that names have an order
+constexpr std::int64_t kLatest = 9'999'999'999;  // seconds, of ten digits, so that names sort by time
 
-// As TFRecord stores it: a sum over bytes that hold sums themselves would be weak.
+// TFRecord stores checksums in this form, because a checksum over bytes that hold checksums would be weak.
 std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xa282ead8u; }
 
 template <class T> std::string fixed(T value) {  // little-endian
@@ -62,7 +62,7 @@ std::string event(std::int64_t step, const std::string& what) {
   return field(1, now.count()) + field(2, step) + what;
 }
 
-// Later than all that are there, also within a second.
+// Returns a name that sorts after all existing ones, even within the same second.
 std::string next_name(const std::string& directory) {
   const std::chrono::seconds now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
@@ -86,7 +86,7 @@ EventFile::EventFile(const std::string& directory, std::int64_t first_step)
   out_.open(path_, std::ios::binary);
   if (!out_) throw Error(fmt::format("'{}' cannot be written: {}", path_, std::strerror(errno)));
   write(event(0, field(3, std::string_view("brain.Event:2"))));  // file_version
-  // SessionLog { START }: what is known of this step and later ones does not count
+  // SessionLog { START }: earlier values of this step and later ones do not count
   if (event_files(directory).size() > 1) write(event(first_step, field(7, field(1, std::int64_t{1}))));
 }
 
@@ -95,7 +95,7 @@ void EventFile::scalar(std::string_view tag, std::int64_t step, double value) {
   write(event(step, field(5, field(1, field(1, tag) + field(2, static_cast<float>(value))))));
 }
 
-// A TFRecord: length, its sum, the bytes, their sum.
+// A TFRecord: length, its checksum, the bytes, their checksum.
 void EventFile::write(const std::string& event) {
   const std::string length = fixed(static_cast<std::uint64_t>(event.size()));
   out_ << length << fixed(masked(crc32c(length))) << event << fixed(masked(crc32c(event))) << std::flush;

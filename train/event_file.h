@@ -7,15 +7,15 @@
 
 namespace tandem {
 
-/// A file of scalars that TensorBoard reads: TFRecords of Event messages (tensorflow/core/util/event.proto,
-/// framework/summary.proto), of which the few fields that scalars need are written here. Every scalar is in
-/// the file when the call returns.
+/// A file of scalars for TensorBoard: TFRecords of Event messages (tensorflow/core/util/event.proto,
+/// framework/summary.proto) with only the fields that scalars need. A scalar is in the file when the call
+/// returns.
 class EventFile {
  public:
-  /// Makes `events.out.tfevents.<seconds>.<host>` in a directory, which is made if need be, after all that
-  /// are there: TensorBoard reads them in the order of their names. What earlier ones hold of `first_step`
-  /// and later steps is taken back: a run that goes on writes it anew. Throws Error naming the file when it
-  /// cannot be written.
+  /// Creates `events.out.tfevents.<seconds>.<host>` in a directory, which it creates if it does not exist.
+  /// The name sorts after all existing ones, because TensorBoard reads the files in order of names. The new
+  /// file discards what earlier ones hold from `first_step` on: a run that continues writes it again. Throws
+  /// Error naming the file if it cannot be written.
   EventFile(const std::string& directory, std::int64_t first_step);
   void scalar(std::string_view tag, std::int64_t step, double value);
   const std::string& path() const { return path_; }
@@ -26,7 +26,7 @@ class EventFile {
   std::ofstream out_;
 };
 
-/// The files of that kind in a directory, in the order of their names; none where there is no directory.
+/// Returns the event files in a directory, in order of names; none if the directory does not exist.
 std::vector<std::string> event_files(const std::string& directory);
 
 }  // namespace tandem

@@ -21,11 +21,12 @@ void fill_rows(Loader& loader, const HostInput& in, Rows rows) {
   if (in.name == kLabelsInput) return loader.labels(in.batch, rows, in.as<std::int32_t>());
   if (in.name == kWeightsInput) return loader.weights(in.batch, rows, in.as<float>());
   throw Error(fmt::format(
-      "the model asks for input '{}' of {}; a dataset gives data, labels and, of several, weights", in.name,
-      to_string(in.type)));
+      "the model has an input '{}' of {}; a dataset gives only data, labels and, for several labels per "
+      "sample, weights",
+      in.name, to_string(in.type)));
 }
 
-// Samples up to a multiple of the batch size: zeros of label -1 after those there are.
+// Pads a dataset to a multiple of the batch size, with zeros of label -1.
 class FilledUp final : public Dataset {
  public:
   FilledUp(DatasetPtr source, std::int64_t batch_size)

@@ -9,15 +9,15 @@
 
 namespace tandem {
 
-/// What a training Program asks for and delivers: the batches of a dataset, a learning rate and a seed per
-/// model; losses.
+/// The Host of a training Program: gives it the batches of a dataset and, per model, a learning rate and a
+/// seed, and takes its losses.
 class TrainFeed final : public engine::Host {
  public:
   using Rate = std::function<double(std::size_t model, std::int64_t batch)>;
   using Arrived = std::function<void(std::int64_t batch, const std::vector<double>& loss)>;
   using Skipped = std::function<void(std::int64_t batch)>;
-  /// `skipped` is called with batches that changed no state (GradientRules), where stage 0 runs. `arrived` is
-  /// called with the losses of each batch, per model, in order of batches, on a lane's thread.
+  /// Calls `arrived` with the losses of each batch, per model, in order of batches, on a lane's thread. Calls
+  /// `skipped`, in the process that runs stage 0, with each batch that changed no state (GradientRules).
   TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatches, std::vector<std::uint64_t> seeds,
             Rate rate, Arrived arrived, Skipped skipped = {});
 
@@ -35,20 +35,21 @@ class TrainFeed final : public engine::Host {
   Skipped skipped_;
 };
 
-/// The samples of a dataset in order, for a Program that evaluates; counts those that are right.
+/// The Host of an evaluation Program: gives it the samples of a dataset in order, and counts the correct
+/// ones.
 class TestFeed final : public engine::Host {
  public:
-  /// The last batch is filled up with zeros of label -1. Workers load ahead as `loader` says.
+  /// Pads the last batch with zeros of label -1. Workers load ahead as `loader` says.
   TestFeed(const DatasetPtr& data, const LoaderOptions& loader, std::vector<std::uint64_t> seeds);
 
   std::int64_t batches() const { return loader_.batches_per_epoch(); }
-  /// Counts anew.
+  /// Begins a new count.
   void start();
-  /// Of the samples that are right, per model: 0 … 1.
+  /// Returns the fraction of correct samples, 0 … 1, per model.
   std::vector<double> accuracy() const;
 
   void fill(const engine::HostInput& input) override;
-  /// Throws Error where an output is not finite.
+  /// Throws Error if an output is not finite.
   void deliver(const engine::HostResult& result) override;
 
  private:

@@ -16,7 +16,7 @@ void require(bool met, const char* what, double given) {
   if (!met) throw Error(fmt::format("learning-rate schedule: {}, not {}", what, given));
 }
 
-// 0 … 1 over the batches.
+// The fraction of the batches that is done, 0 … 1.
 double progress(std::int64_t batch, std::int64_t batches) {
   return std::min(1.0, static_cast<double>(batch) / static_cast<double>(batches));
 }
@@ -28,12 +28,12 @@ LrSchedule constant_lr() {
 }
 
 LrSchedule step_lr(std::int64_t every, double gamma) {
-  require(every >= 1, "a step takes at least 1 batch", static_cast<double>(every));
+  require(every >= 1, "the interval must be at least 1 batch", static_cast<double>(every));
   return [=](std::int64_t batch) { return std::pow(gamma, static_cast<double>(batch / every)); };
 }
 
 LrSchedule multi_step_lr(std::vector<std::int64_t> milestones, double gamma) {
-  require(std::is_sorted(milestones.begin(), milestones.end()), "milestones ascend",
+  require(std::is_sorted(milestones.begin(), milestones.end()), "milestones must ascend",
           milestones.empty() ? 0 : static_cast<double>(milestones.back()));
   return [=, at = std::move(milestones)](std::int64_t batch) {
     return std::pow(gamma, static_cast<double>(std::upper_bound(at.begin(), at.end(), batch) - at.begin()));

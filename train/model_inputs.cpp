@@ -14,7 +14,7 @@ namespace {
 void require(bool fits, const HostInput& input, std::size_t models, const char* type) {
   if (!fits || input.type.elements() != static_cast<std::int64_t>(models))
     throw Error(fmt::format(
-        "the model asks for input '{}' of {}; this name is training's own, for {} {}: call it otherwise",
+        "the model has an input '{}' of {}; training uses this name for {} {}, so give the input another name",
         input.name, to_string(input.type), models, type));
 }
 

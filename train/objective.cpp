@@ -14,7 +14,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-// Against labels (n, k) with weights (n, k) of sum 1 a row.
+// Cross entropy against labels (n, k) with weights (n, k), whose rows have the sum 1.
 Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tensor& weights,
                           double smoothing) {
   const std::int64_t n = labels.shape()[0], k = labels.shape()[1];
@@ -28,7 +28,7 @@ Tensor soft_cross_entropy(const Tensor& logits, const Tensor& labels, const Tens
 
 Objective classification(double label_smoothing) {
   static_cast<void>(
-      CrossEntropyOp(label_smoothing));  // throws where that makes no sense, before there is a batch
+      CrossEntropyOp(label_smoothing));  // throws if it is out of range, before there is a batch
   return {
       .loss =
           [=](const Tensor& output, const Tensors& batch) {

@@ -29,7 +29,7 @@ void Recovery::keep() {
   lost_ = skipped_ = -1;
   searching_ = false;
   if (rule_ != OnNonFinite::rollback) return;
-  good_ = {};  // before there is another: each is as large as the state
+  good_ = {};  // frees the old point first: each is as large as the state
   good_ = run_.point();
   left_out_.clear();
 }
@@ -38,12 +38,12 @@ bool Recovery::act(std::int64_t end) {
   if (rule_ == OnNonFinite::stop) return false;
   if (rule_ == OnNonFinite::skip) return report_skipped();
   std::int64_t lost = run_.share(std::exchange(lost_, -1), run_.main_rank());
-  if (lost < 0 && !run_.is_finite()) lost = end;  // before it is evaluated, or saved
+  if (lost < 0 && !run_.is_finite()) lost = end;  // found before the state is evaluated or saved
   if (lost >= 0) roll_back(lost);
   return lost >= 0;
 }
 
-// The first alone.
+// Reports only the first one of the run.
 bool Recovery::report_skipped() {
   std::int64_t first = run_.share(std::exchange(lost_, -1), run_.main_rank());
   const std::int64_t skipped = run_.share(std::exchange(skipped_, -1), 0);
@@ -66,8 +66,8 @@ void Recovery::roll_back(std::int64_t batch) {
   run_.report({culprit, where, good_.progress.batch});
 }
 
-// The loss may be due to the update of a batch before: the culprit is the last batch that begins from finite
-// weights, where the run is left. Weights that are not finite stay so, and so halving finds it.
+// The update of an earlier batch may have caused the loss. So the culprit is the last batch that begins from
+// finite weights; the run is left there. Weights that are not finite stay so, so bisection finds it.
 std::int64_t Recovery::find_culprit(std::int64_t batch) {
   searching_ = true;
   std::int64_t at = -1;
@@ -76,7 +76,7 @@ std::int64_t Recovery::find_culprit(std::int64_t batch) {
     run_.go_on(b);
     at = b;
   };
-  // Batches that begin from finite weights, and from others; both are moved towards each other.
+  // last_good begins from finite weights, first_bad does not; the loop moves them towards each other.
   std::int64_t last_good = good_.progress.batch - 1, first_bad = batch + 1;
   for (std::int64_t b = batch; last_good + 1 < first_bad; b = last_good + (first_bad - last_good) / 2) {
     go_to(b);

@@ -10,43 +10,45 @@
 
 namespace tandem {
 
-/// What becomes of a batch whose loss is NaN or infinite.
+/// What a run does with a batch whose loss is NaN or infinite.
 enum class OnNonFinite {
-  stop,  ///< NonFinite is thrown, naming the first module whose output is not finite
+  stop,  ///< throws NonFinite, which names the first module whose output is not finite
   skip,  ///< a batch with a gradient that is not finite changes no state
-  /// The run goes back to its last checkpoint with finite weights, or its beginning, and on without the batch
-  /// whose loss or update is not finite. Each process keeps a copy of its state for that.
+  /// Goes back to the last checkpoint with finite weights, or to the beginning, and continues without the
+  /// batch whose loss or update is not finite. Each process keeps a copy of its state for that.
   rollback
 };
 
-/// Where a run can go back to.
+/// A point that a run can go back to.
 struct RunPoint {
   TrainProgress progress;
   engine::Session::Snapshot state;
 };
 
-/// What a Recovery asks of the run that it watches, between batches. Where ranks are processes, all make the
-/// same calls.
+/// The run that a Recovery watches. The Recovery calls it between batches. If ranks are processes, all make
+/// the same calls.
 class Recoverable {
  public:
   virtual ~Recoverable() = default;
   virtual RunPoint point() const = 0;
   virtual void go_back(const RunPoint& point) = 0;
-  /// Trains up to batch `end`, drained wherever the run always is, and without the batches left out.
+  /// Trains up to batch `end` without the left-out batches, and drains at the batches where the run always
+  /// drains.
   virtual void go_on(std::int64_t end) = 0;
-  /// Is all state finite? All ranks get the same answer.
+  /// Returns whether all state is finite. All ranks get the same answer.
   virtual bool is_finite() const = 0;
-  /// What is not finite in `batch` when it begins from the state as it is: of the batch that is to blame
-  /// where the run has gone back to it, and else perhaps of one whose weights are others by now.
+  /// Describes what is not finite in `batch` if it begins from the current state. Unless the run has gone
+  /// back to this batch, its weights may have been different.
   virtual std::string explain(std::int64_t batch) = 0;
   virtual void report(const NonFiniteBatch& batch) const = 0;
-  /// The value that rank `root` has.
+  /// Returns the value of rank `root`.
   virtual std::int64_t share(std::int64_t value, int root) const = 0;
-  virtual int main_rank() const = 0;  ///< knows the losses; rank 0 which updates were skipped
+  virtual int main_rank() const = 0;  ///< the rank that knows the losses; rank 0 knows the skipped updates
 };
 
-/// Decides what a training run does about batches that are not finite: hears of them while the run goes on,
-/// and acts each time it is drained. Where ranks are processes each has one, and all make the same calls.
+/// Decides what a training run does about batches that are not finite. It is told of them while the run goes
+/// on, and acts each time the run is drained. If ranks are processes, each has one, and all make the same
+/// calls.
 class Recovery {
  public:
   Recovery(OnNonFinite rule, int most_rollbacks, Recoverable& run);
@@ -54,15 +56,15 @@ class Recovery {
   // While the run goes on, from one thread each:
   void loss_not_finite(std::int64_t batch);
   void update_skipped(std::int64_t batch);
-  /// Are results of no interest, since the run will go back, or looks for the culprit?
+  /// Returns whether results do not count, because the run will go back or is searching for the culprit.
   bool ignores_results() const { return searching_ || (lost_ >= 0 && rule_ == OnNonFinite::rollback); }
-  /// The first batch in [begin, end) that is left out, or `end`.
+  /// Returns the first batch in [begin, end) that is left out, or `end`.
   std::int64_t next_left_out(std::int64_t begin, std::int64_t end) const;
 
-  /// The run is drained, and will go back to where it is now, no further. What was heard before is forgotten.
+  /// Makes the current point of the drained run the one to go back to, and forgets what was reported before.
   void keep();
-  /// To be called when the run is drained before batch `end`. True where it has gone back. Throws NonFinite
-  /// where it would go back once too often, and Error where it would go back to weights that are not finite.
+  /// Call it when the run is drained before batch `end`. Returns true if the run has gone back. Throws
+  /// NonFinite if that is one rollback too many, and Error if the weights to go back to are not finite.
   bool act(std::int64_t end);
 
  private:
@@ -73,7 +75,7 @@ class Recovery {
   const OnNonFinite rule_;
   const int most_rollbacks_;
   Recoverable& run_;
-  std::int64_t lost_ = -1, skipped_ = -1;  // the first since the run was drained: loss, update
+  std::int64_t lost_ = -1, skipped_ = -1;  // first bad loss and first skipped update since the last drain
   bool reported_ = false, searching_ = false;
   RunPoint good_;
   std::set<std::int64_t> left_out_;  // since good_

@@ -26,7 +26,7 @@ std::string model_file(int model, int models) {
   return models == 1 ? "model.safetensors" : fmt::format("model-{}.safetensors", model);
 }
 
-// Not by nlohmann's objects, which end the process where there is no memory.
+// Written by hand, because nlohmann's objects end the process if there is no memory.
 std::string to_json(const TrainProgress& p, const RunNotes& notes) {
   std::string text = fmt::format(
       R"({{"batch": {},
@@ -38,7 +38,7 @@ std::string to_json(const TrainProgress& p, const RunNotes& notes) {
   return text + "}\n";
 }
 
-// What older versions did not write has its default.
+// Keys that older versions did not write have their defaults.
 TrainProgress progress_from_json(const std::string& text) {
   const JsonInput j = JsonInput::parse("run state", text), losses = j["losses"].required();
   losses.require_keys({"batches", "sum", "not_finite"});
@@ -55,36 +55,36 @@ TrainProgress progress_from_json(const std::string& text) {
   return p;
 }
 
-// What the files of one checkpoint share until they are written, on another thread perhaps.
+// The data that the files of one checkpoint share until they are written, possibly on another thread.
 struct Snapshot {
-  StateDict state, rest;  // rest: of state, what is no model's
+  StateDict state, rest;  // rest: the part of state that belongs to no model
   std::vector<std::map<std::string, nn::TensorSource>> models;
   TrainProgress progress;
   RunNotes notes;
 };
 
-// A file that could not be read back must not pass for a checkpoint: a sum of losses may have overflowed.
+// Throws if the text cannot be read back, for example because a sum of losses has overflowed.
 void write_run(const Snapshot& s, const Sink& sink) {
   const std::string text = to_json(s.progress, s.notes);
   progress_from_json(text);
   sink(std::as_bytes(std::span(text)));
 }
 
-// Before the first loss there are none.
+// Before the first loss, both lists are empty.
 void check_models(const LossSums& losses, int models) {
   if (losses.batches.size() != losses.sum.size())
-    throw Error(fmt::format("it has sums of losses of {}, and numbers of batches of {}",
+    throw Error(fmt::format("it has sums of losses for {}, but numbers of batches for {}",
                             counted(std::ssize(losses.sum), "model"), losses.batches.size()));
   if (!losses.sum.empty() && std::ssize(losses.sum) != models)
     throw Error(
-        fmt::format("it has losses of {}, not of {}", counted(std::ssize(losses.sum), "model"), models));
+        fmt::format("it has losses for {}, not for {}", counted(std::ssize(losses.sum), "model"), models));
 }
 
 }  // namespace
 
 std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const CheckpointResult& result, int models,
                                              const RunNotes& notes) {
-  progress_from_json(to_json({}, notes));  // a mistake in them is said now
+  progress_from_json(to_json({}, notes));  // throws now if a note is wrong
   const auto snapshot =
       std::make_shared<Snapshot>(Snapshot{result.state, result.state, {}, result.progress, notes});
   for (const auto& [path, parameter] : model.named_parameters()) snapshot->rest.erase(path);
@@ -106,11 +106,12 @@ TrainProgress read_progress(const Checkpoint& checkpoint, int models) {
   try {
     TrainProgress progress = progress_from_json(text);
     if (progress.batch != checkpoint.step)
-      throw Error(fmt::format("it is of batch {}, the checkpoint of {}", progress.batch, checkpoint.step));
+      throw Error(
+          fmt::format("it is of batch {}, but the checkpoint is of {}", progress.batch, checkpoint.step));
     check_models(progress.losses, models);
     return progress;
   } catch (const Error& e) {
-    throw Error(fmt::format("'{}' is no progress of such a run: {}", file, e.what()));
+    throw Error(fmt::format("'{}' is not the progress of such a run: {}", file, e.what()));
   }
 }
 
@@ -126,7 +127,7 @@ StateDict read_state(nn::Module& model, const Checkpoint& checkpoint, int models
   const nn::SafetensorsFile rest(checkpoint.file(kOptimizerFile));
   for (const auto& [name, entry] : rest.tensors())
     if (!state.emplace(name, rest.read(name)).second)
-      throw Error(fmt::format("'{}' holds '{}', which is the model's", rest.path(), name));
+      throw Error(fmt::format("'{}' holds '{}', which belongs to the model", rest.path(), name));
   return state;
 }
 

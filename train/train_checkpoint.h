@@ -13,30 +13,30 @@
 
 namespace tandem {
 
-/// The file of a checkpoint that says how far its run is.
+/// The file of a checkpoint that holds the progress of its run.
 inline constexpr const char* kRunFile = "run.json";
 
-/// What a program adds to that file, such as its own options: key and JSON text.
+/// Entries that a program adds to that file, such as its own options: key and JSON text.
 using RunNotes = std::vector<std::pair<std::string, std::string>>;
 
-/// A run's checkpoint as files for a CheckpointStore: model.safetensors (of several models
-/// model-0.safetensors, …), which PyTorch reads; optimizer.safetensors, all other state; run.json, progress
-/// and notes. `result` is what Callbacks::checkpoint gives, `model` the Trainer's, of which the files need
-/// nothing afterwards; they share the tensors of `result`. Throws Error where its state is not that of so
-/// many such models, or notes are no JSON or come twice.
+/// Returns a run's checkpoint as files for a CheckpointStore: model.safetensors (for several models
+/// model-0.safetensors, …), which PyTorch reads; optimizer.safetensors with all other state; run.json with
+/// progress and notes. `result` comes from Callbacks::checkpoint, and `model` is the Trainer's. The files
+/// share the tensors of `result`, and do not use `model` afterwards. Throws Error if the state does not fit
+/// `models` such models, or if a note is not JSON or its key occurs twice.
 std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const CheckpointResult& result,
                                              int models = 1, const RunNotes& notes = {});
 
-/// What is read back is checked in full: Errors name the file, and what is wrong with it. Who wants every
-/// byte compared with its checksum has the checkpoint from `newest_checkpoint`.
+/// These functions check everything that they read; Errors name the file and its fault. They compare no
+/// checksums: `newest_checkpoint` does.
 
-/// How far the run is. Throws Error also where it is of another batch than the checkpoint, or of another
+/// Returns the progress of the run. Also throws Error if it has another batch than the checkpoint, or another
 /// number of models.
 TrainProgress read_progress(const Checkpoint& checkpoint, int models = 1);
-/// Weights and running statistics alone, by path; of several models stacked. `model` says what they must be,
-/// to the type, and is left as it is.
+/// Returns only weights and running statistics, by path; those of several models are stacked. `model` gives
+/// the paths and types that they must have, and does not change.
 StateDict read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
-/// The same with all other state: what `result.state` was.
+/// Returns these and all other state: `result.state` as it was saved.
 StateDict read_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
 
 }  // namespace tandem

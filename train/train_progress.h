@@ -4,25 +4,25 @@
 
 namespace tandem {
 
-/// The losses of an epoch so far, per model; a short batch counts as its part of a whole one.
+/// Sums of an epoch's losses so far, per model. A short batch counts as its fraction of a full one.
 struct LossSums {
   std::vector<double> batches, sum;
-  std::int64_t not_finite = 0;  ///< of all models, over the run: they are in no sum
+  std::int64_t not_finite = 0;  ///< number of these losses, of all models over the run; no sum includes them
 
   void add(const std::vector<double>& loss, double part);
   /// Begins another epoch.
   void clear();
-  /// NaN where there are none.
+  /// Returns NaN for a model without losses.
   std::vector<double> mean() const;
 };
 
-/// How far a run is, between two batches: with the Session's state, all that is needed to go on with it.
+/// The progress of a run between two batches. With the Session's state it is all that a resume needs.
 struct TrainProgress {
-  std::int64_t batch = 0;  ///< the first that is not trained on yet
-  LossSums losses;         ///< of the epoch of the batch before
+  std::int64_t batch = 0;  ///< the next one to train
+  LossSums losses;         ///< of the previous batch's epoch
   double best_accuracy = -1;
   std::int64_t epochs_since_best = 0;
-  std::int64_t rollbacks = 0;  ///< of the run, to leave batches out that are not finite
+  std::int64_t rollbacks = 0;  ///< so far in the run (OnNonFinite::rollback)
 };
 
 }  // namespace tandem

@@ -28,7 +28,7 @@ std::string types_of(const Tensors& batch) {
   return fmt::format("({})", fmt::join(types, ", "));
 }
 
-// As they are delivered, also those that passes added.
+// The types of the results as they are delivered, including results that passes added.
 std::map<std::string, TensorType> results_of(const Program& program) {
   std::map<std::string, TensorType> types;
   for (const Instruction& s : program.instructions)
@@ -36,7 +36,7 @@ std::map<std::string, TensorType> results_of(const Program& program) {
   return types;
 }
 
-// What a trace does with each state that it uses: is it trained, is it assigned?
+// Returns for each state that a trace uses whether it is trained, and whether it is assigned.
 std::map<std::string, std::pair<bool, bool>> uses_of(const Graph& graph) {
   std::map<std::string, std::pair<bool, bool>> uses;
   for (const State& state : graph.states()) uses[state.path].first = state.trained;
@@ -45,7 +45,7 @@ std::map<std::string, std::pair<bool, bool>> uses_of(const Graph& graph) {
   return uses;
 }
 
-// States that the loss does not use stay what they are.
+// Adds the states that the loss does not use, so that they keep their values.
 void carry(Graph& graph, const StateDict& state, int models) {
   for (const auto& [path, value] : state) {
     if (path.starts_with(kOptimizerPath) || graph.find_state(path) >= 0) continue;
@@ -57,7 +57,7 @@ void carry(Graph& graph, const StateDict& state, int models) {
 
 }  // namespace
 
-// The batches of a run, and what is delivered of them.
+// Gives the batches of a run to the Program, and keeps the results.
 class TrainStep::Feed final : public Host {
  public:
   Feed(const Strategy& strategy, const std::vector<std::uint64_t>& seeds)
@@ -108,7 +108,7 @@ TrainStep::TrainStep(Loss loss, StateDict state, TrainStepOptions options)
   check(options_.strategy);
   if (!loss_) throw Error("a TrainStep needs a loss: a function of the batch");
   if (std::ssize(options_.seeds) != options_.strategy.models)
-    throw Error(fmt::format("{} for {}: give as many in options.seeds",
+    throw Error(fmt::format("{} for {}: give one per model in options.seeds",
                             counted(std::ssize(options_.seeds), "seed"),
                             counted(options_.strategy.models, "model")));
   if (options_.most_programs < 1) throw Error("a TrainStep keeps at least one Program");
@@ -119,28 +119,29 @@ TrainStep::~TrainStep() = default;
 
 double TrainStep::operator()(const Tensors& batch, double lr) {
   if (const int models = options_.strategy.models; models > 1)
-    throw Error(
-        fmt::format("a step of {} has as many losses: call run({{batch}}, rates)", counted(models, "model")));
+    throw Error(fmt::format("a step of {} has one loss per model: call run({{batch}}, rates)",
+                            counted(models, "model")));
   return run({batch}, {lr}).at(0).at(0);
 }
 
 std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batches,
                                                 const std::vector<double>& rates) {
   if (std::ssize(rates) != options_.strategy.models)
-    throw Error(fmt::format("{} for {}", counted(std::ssize(rates), "learning rate"),
+    throw Error(fmt::format("{} for {}; give one per model", counted(std::ssize(rates), "learning rate"),
                             counted(options_.strategy.models, "model")));
   std::ranges::for_each(rates, check_rate);
   if (batches.empty()) return {};
-  if (batches[0].empty()) throw Error("a batch without a tensor");
+  if (batches[0].empty()) throw Error("a batch must have at least one tensor");
   require_state();
   for (const Tensors& b : batches)
     if (types_of(b) != types_of(batches[0]))
-      throw Error(fmt::format("the batches of a run differ: {} and {}", types_of(batches[0]), types_of(b)));
+      throw Error(fmt::format("the batches of a run must have the same types, not {} and {}",
+                              types_of(batches[0]), types_of(b)));
   const Known& known = program_for(batches[0]);
   feed_->start(batches, rates, batches_, known.results);
   try {
     session_->run(batches_, std::ssize(batches), known.program);
-  } catch (...) {  // the state is lost, and several ranks have given up
+  } catch (...) {  // the state is lost, and several ranks have stopped
     session_.reset();
     programs_.clear();
     uses_.clear();
@@ -207,21 +208,20 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   return programs_[types] = {handle, batches_, std::move(results)};
 }
 
-// A module that was frozen, or put into evaluation, since the first trace is not so in the Programs there
-// are.
+// If a module was frozen or put into evaluation after the first trace, the existing Programs do not follow.
 void TrainStep::require_same_uses(const StateUses& uses) const {
   for (const auto& [path, use] : uses) {
     const auto known = uses_.find(path);
     if (known == uses_.end()) continue;
     const auto first = known->second;
     if (use.first != first.first)
-      throw Error(fmt::format("'{}' {}; what is frozen is so for all of a TrainStep: make another", path,
+      throw Error(fmt::format("'{}' {}; a TrainStep cannot change what is frozen: make another one", path,
                               use.first ? "was frozen when the step was first traced, and is trained now"
                                         : "was trained when the step was first traced, and is frozen now"));
     if (use.second != first.second)
       throw Error(fmt::format(
           "'{}' is {} by this trace and was {} by the first: its module has changed between train() and eval(), "
-          "in which it is for all of a TrainStep",
+          "which a TrainStep cannot follow: make another one",
           path, use.second ? "assigned" : "only read", first.second ? "assigned" : "only read"));
   }
 }

@@ -15,54 +15,54 @@ namespace tandem {
 
 struct TrainStepOptions {
   Strategy strategy{};
-  std::vector<std::uint64_t> seeds = {0};         ///< per model, of what the models draw (dropout)
-  int most_programs = 8;                          ///< kept; one for each combination of input types
-  std::function<void(const std::string&)> log{};  ///< told when a Program is made
-  engine::SessionOptions session{};               ///< all but its kernels, which are the strategy's
+  std::vector<std::uint64_t> seeds = {0};         ///< per model, for what it draws (dropout)
+  int most_programs = 8;                          ///< kept at most; each combination of input types has one
+  std::function<void(const std::string&)> log{};  ///< called when a Program is made
+  engine::SessionOptions session{};               ///< its kernels are ignored: the strategy's are used
 };
 
-/// A training step as a function of a batch. What it computes is traced once for each combination of input
-/// types, planned and proved, and replayed from then on; ranks and stages are threads of this process. What
-/// the first trace found, it stays: which parameters are frozen, which modules are in evaluation, and what is
-/// in Tensors that the function holds beside the model's.
+/// A training step as a function of a batch. It is traced, planned and proved once for each combination of
+/// input types, and replayed from then on. Ranks and stages are threads of this process. The first trace
+/// fixes these for the lifetime of the TrainStep: which parameters are frozen, which modules are in
+/// evaluation, and the values of Tensors that the function holds in addition to the model's.
 ///
 ///     TrainStep step([&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); }, net.state());
 ///     const double loss = step({images, labels}, /*lr=*/0.1);
 ///     net.load(step.state());
 class TrainStep {
  public:
-  /// The mean loss over the samples that it is given: a scalar.
+  /// Returns the mean loss over the given samples, a scalar.
   using Loss = std::function<Tensor(const Tensors& batch)>;
 
-  /// `state` is what training starts from, as Module::state gives it (with a leading model axis where the
-  /// strategy has several models); what of it the loss does not use is carried along.
+  /// Training starts from `state`, as Module::state returns it (with a leading model axis if the strategy has
+  /// several models). Entries that the loss does not use are carried along.
   TrainStep(Loss loss, StateDict state, TrainStepOptions options = {});
   ~TrainStep();
 
-  /// Trains on one batch, whose tensors have the samples as their leading axis; scalars are given to all
-  /// samples. Returns the loss. Throws Error of several models (see `run`), where ranks × micro-batches do
-  /// not divide the samples, and what Session::run throws; the state is lost then, and `load` must give
+  /// Trains on one batch, and returns the loss. The leading axis of a tensor is the samples; a scalar goes to
+  /// all samples. Throws Error if there are several models (see `run`) or if ranks × micro-batches do not
+  /// divide the samples, and what Session::run throws; after that the state is lost, and `load` must set
   /// another.
   double operator()(const Tensors& batch, double lr);
-  /// Several batches from empty to drained, so that schedules with several batches in flight have them.
-  /// Losses per batch and model; `rates` per model.
+  /// Trains on several batches, from an empty to a drained pipeline, so that schedules can have several
+  /// batches in flight. Returns the losses per batch and model; `rates` has one rate per model.
   std::vector<std::vector<double>> run(const std::vector<Tensors>& batches, const std::vector<double>& rates);
 
   using Results = std::map<std::string, Tensor>;
-  /// By batch of the last run: the loss, and what else the loss function delivers by name, as in
-  /// `Trace::current()->result("correct", correct_count(output, labels))`; with rules that skip updates also
-  /// kUpdated (gradient_rules.h). Means over the samples, integers
-  /// as sums; with a leading axis where there are several models.
+  /// Returns the results of the last run, by batch: the loss, and what else the loss function delivers by
+  /// name, as in `Trace::current()->result("correct", correct_count(output, labels))`; also kUpdated
+  /// (gradient_rules.h) if rules can skip updates. Results are means over the samples, but integers are sums.
+  /// With several models, they have a leading axis.
   const std::vector<Results>& results() const { return results_; }
 
-  /// Parameters, buffers and the optimizer's state as they are now. Throws Error where they are lost.
+  /// Returns the current parameters, buffers and optimizer state. Throws Error if they are lost.
   StateDict state() const;
-  /// Batches trained on so far, which also numbers the next.
+  /// Returns the number of batches trained so far, which is also the number of the next one.
   std::int64_t batches() const { return batches_; }
-  /// Goes on from other state, at another batch. Throws Error where the state does not fit the Programs that
-  /// were made, and changes nothing then.
+  /// Continues from `state`, with `batches` as the next batch. Throws Error, and changes nothing, if the
+  /// state does not fit the Programs made so far.
   void load(StateDict state, std::int64_t batches);
-  /// Programs made so far.
+  /// Returns the number of Programs made so far.
   int traces() const { return traces_; }
 
  private:
@@ -85,8 +85,8 @@ class TrainStep {
   std::vector<Results> results_;
   std::map<std::string, Known> programs_;  // by input types
   std::int64_t batches_ = 0;
-  StateUses uses_;     // by the Programs there are
-  bool lost_ = false;  // the state, when a run failed
+  StateUses uses_;     // by the Programs made so far
+  bool lost_ = false;  // a run failed, and the state is lost
   int traces_ = 0;
 };
 

@@ -26,13 +26,13 @@ namespace {
 
 constexpr std::uint64_t kDecisions = 1;  // a channel of the spare Comm
 
-// As many epochs as there are numbers for: a run that ends otherwise.
+// The largest number if the product overflows: such a run ends for another reason.
 std::int64_t batches_of(std::int64_t epochs, std::int64_t per_epoch) {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   return epochs > kMost / per_epoch ? kMost : epochs * per_epoch;
 }
 
-// What of a batch this process needs: all, or where it is a rank, that rank's part.
+// Which part of a batch this process needs: all of it, or if the process is a rank, that rank's part.
 LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, std::int64_t max_lag) {
   LoaderOptions l{.batch_size = batch_size,
                   .drop_last = o.drop_last,
@@ -61,7 +61,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   check();
   Strategy& s = options_.strategy;
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
-  if (s.cuts.empty() && s.stages > 1)  // evaluation's as well
+  if (s.cuts.empty() && s.stages > 1)  // also for evaluation
     s.cuts = balanced_cuts(trace_forward(model_, *train_, options_.objective, 1, true), s.stages);
   Program first = program(options_.batch_size, true);
   feed_ = std::make_unique<TrainFeed>(
@@ -69,7 +69,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
       [this](std::size_t m, std::int64_t batch) { return rate(m, batch); },
       [this](std::int64_t batch, const std::vector<double>& loss) { arrived(batch, loss); },
       [this](std::int64_t batch) {
-        if (!options_.strategy.gradients.loss_scale)  // else it was too large: a matter of course
+        if (!options_.strategy.gradients.loss_scale)  // overflows are normal with a loss scale
           recovery_.update_skipped(batch);
       });
   length_.per_epoch = feed_->loader().batches_per_epoch();
@@ -99,26 +99,27 @@ void Trainer::check() const {
   };
   require(train_ != nullptr, "there is no dataset to train on");
   require(o.objective.loss != nullptr, "the objective has no loss");
-  require(!o.test || o.objective.correct, "a test set needs objective.correct, which counts what is right");
-  require(
-      o.batch_size >= 1 && o.batch_size <= train_->size(),
-      fmt::format("batches of {}, of {}; one must be full", counted(o.batch_size, "sample"), train_->size()));
+  require(!o.test || o.objective.correct, "a test set needs objective.correct, which counts correct samples");
+  require(o.batch_size >= 1 && o.batch_size <= train_->size(),
+          fmt::format("batches of {} from a dataset of {}; at least one batch must be full",
+                      counted(o.batch_size, "sample"), train_->size()));
   require(o.epochs >= 0 && o.batches >= 0 && (o.epochs > 0 || o.batches > 0),
           fmt::format("epochs {}, batches {}: give one of them, or both", o.epochs, o.batches));
   const auto models = static_cast<std::size_t>(o.strategy.models);
   require(o.lr.size() == models && o.seeds.size() == models,
-          fmt::format("{} and {} for {}", counted(std::ssize(o.lr), "learning rate"),
+          fmt::format("{} and {} for {}; give one per model", counted(std::ssize(o.lr), "learning rate"),
                       counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
   std::ranges::for_each(o.lr, check_rate);
   require(o.patience >= 0 && (o.patience == 0 || o.test), "patience needs a test set");
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
-          "a rollback needs checkpoint_every, which says where it may go back to");
+          "a rollback needs checkpoint_every, which sets where it can go back to");
   require(o.max_rollbacks >= 0, "max_rollbacks is negative");
   require(std::ranges::all_of(o.comms, [](const auto& comm) { return comm != nullptr; }),
-          "there is a Comm missing among `comms`");
+          "`comms` has a null pointer instead of a Comm");
   const bool process = o.comms.size() == 1 && o.comms[0]->size() > 1;
-  require(process == (o.spare != nullptr), "a second Comm, `spare`, goes with ranks that are processes");
+  require(process == (o.spare != nullptr),
+          "if ranks are processes, and only then, give a second Comm, `spare`");
   const std::int64_t last = o.drop_last ? 0 : train_->size() % o.batch_size,
                      parts = std::int64_t{o.strategy.replicas} * o.strategy.microbatches;
   for (const std::int64_t samples : {o.batch_size, last})
@@ -129,7 +130,7 @@ void Trainer::check() const {
                         samples == last ? ", or drop_last" : ""));
 }
 
-// For a global batch of so many samples.
+// The Program for a global batch of `batch_size` samples.
 Program Trainer::program(std::int64_t batch_size, bool training) {
   const Strategy& s = options_.strategy;
   const Dataset& data = training ? *train_ : *options_.test;
@@ -138,7 +139,7 @@ Program Trainer::program(std::int64_t batch_size, bool training) {
                training ? s : for_evaluation(s));
 }
 
-// In the micro-batches of training, whose memory it fits.
+// Evaluates batches of the size of training's micro-batches, which fit the memory.
 void Trainer::add_evaluation() {
   const std::int64_t samples = options_.batch_size / options_.strategy.microbatches;
   Program evaluation = program(samples, false);
@@ -156,7 +157,7 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
 }
 
 void Trainer::load(const StateDict& state, TrainProgress progress) {
-  if (progress.batch < 0) throw Error("Trainer: a run cannot go on before its first batch");
+  if (progress.batch < 0) throw Error("Trainer: a run cannot continue before its first batch");
   session_->load(state);
   progress_ = std::move(progress);
   evaluated_ = -1;
@@ -174,8 +175,8 @@ void Trainer::load(const Checkpoint& checkpoint) {
     check_state(session_->program(), state, /*exactly=*/true);
   } catch (const Error& e) {
     throw Error(fmt::format(
-        "the checkpoint '{}' is of another training: {}; give the options that it was saved with, or begin "
-        "from its weights alone",
+        "the checkpoint '{}' does not fit this Trainer: {}; give the options that it was saved with, or begin "
+        "from only its weights",
         checkpoint.path, e.what()));
   }
   load(state, std::move(progress));
@@ -211,7 +212,8 @@ EpochResult Trainer::fit() try {
                   e.batch);
 }
 
-// After every epoch, and for checkpoints, at batches that do not depend on where the run began.
+// The schedule drains after every epoch and for checkpoints, at batches that do not depend on where the run
+// began.
 std::int64_t Trainer::next_drain() const {
   const std::int64_t batch = progress_.batch, every = options_.checkpoint_every;
   const std::int64_t end = std::min(length_.total, (batch / length_.per_epoch + 1) * length_.per_epoch);
@@ -227,7 +229,7 @@ void Trainer::go_on(std::int64_t end) {
   }
 }
 
-// Batches of one epoch. A short last one has a Program of its own.
+// Runs batches of one epoch. A short last batch has its own Program.
 void Trainer::run_section(std::int64_t end) {
   if (end == progress_.batch) return;
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
@@ -250,7 +252,7 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
     if (std::isfinite(loss[m]) || options_.on_non_finite != OnNonFinite::stop) continue;
     const std::string which = loss.size() > 1 ? fmt::format(" of model {}", m) : "";
     const std::string what =
-        std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign says nothing
+        std::isnan(loss[m]) ? "nan" : fmt::format("{}", loss[m]);  // a NaN's sign has no meaning
     throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
   }
   progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
@@ -268,7 +270,7 @@ std::vector<double> Trainer::evaluate() {
   return accuracy_;
 }
 
-// Or goes on with one.
+// Begins an epoch, or continues one.
 void Trainer::begin_epoch() {
   timer_.begin_epoch();
   if (at_epoch_end()) progress_.losses.clear();
@@ -292,8 +294,8 @@ bool Trainer::checkpoint_is_due(bool ends) const {
   return every > 0 && (ends || progress_.batch == length_.total || progress_.batch % every == 0);
 }
 
-// All ranks give what they hold to the main one. A run never goes on from weights that are not finite, so
-// they are not saved in the place of others; a Recovery that goes back has looked already.
+// All ranks send their state to the main one. Weights that are not finite are never saved, because no run can
+// continue from them. With rollback, the Recovery has checked them already.
 void Trainer::save() {
   if (options_.on_non_finite != OnNonFinite::rollback && !is_finite()) {
     const std::string what =
@@ -337,8 +339,8 @@ std::string Trainer::explain(std::int64_t batch) {
   return where_non_finite(batch, session_->state(main_rank()));
 }
 
-// The graph of the whole batch once more, forward and backward, node by node. What happened is said also
-// where that fails.
+// Computes the graph of the whole batch again, forward and backward, node by node. If that fails, says why,
+// so that the caller can still report the batch.
 std::string Trainer::where_non_finite(std::int64_t batch, const StateDict& state) try {
   if (!is_main()) return "";
   TrainFeed host(
@@ -360,7 +362,7 @@ bool Trainer::is_finite() const {
   return finite != 0;
 }
 
-// All ranks get the value that one has.
+// Gives all ranks the value of rank `root`.
 std::int64_t Trainer::share(std::int64_t value, int root) const {
   Comm* const comm = options_.spare.get();
   if (!comm) return value;

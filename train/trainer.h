@@ -24,83 +24,85 @@ namespace tandem {
 class TrainFeed;
 class TestFeed;
 
-/// In batches.
+/// The length of a run, in batches.
 struct RunLength {
   std::int64_t per_epoch = 0, total = 0;
 };
 
 struct TrainerOptions {
   Strategy strategy{};           ///< optimizer, precision, ranks, stages, threads, …
-  std::int64_t batch_size = 32;  ///< of the global batch
-  std::int64_t epochs = 1;       ///< 0: as many as `batches` takes
-  std::int64_t batches = 0;      ///< 0: by epochs; with both, whichever ends first
+  std::int64_t batch_size = 32;  ///< samples in the global batch
+  std::int64_t epochs = 1;       ///< 0: as many as `batches` needs
+  std::int64_t batches = 0;      ///< 0: as `epochs` says; with both, the run ends at the first to be reached
   std::vector<double> lr = {0.1};
-  /// What the rate `lr` of a model is multiplied with, batch by batch; constant without one.
+  /// Returns the schedule that multiplies a model's rate `lr` batch by batch; if empty, the rate is constant.
   std::function<LrSchedule(const RunLength&, double lr)> lr_schedule{};
-  std::vector<std::uint64_t> seeds = {0};  ///< per model, of what the models draw (dropout)
+  std::vector<std::uint64_t> seeds = {0};  ///< per model, for what it draws (dropout)
   Objective objective = classification();
   DatasetPtr test{};                  ///< evaluated after each epoch
-  std::int64_t patience = 0;          ///< ends after so many epochs without a better accuracy; 0: never
-  bool drop_last = false;             ///< leave out what does not fill an epoch's last batch
-  int workers = 0;                    ///< threads that load batches ahead; no loss depends on it
+  std::int64_t patience = 0;          ///< end after so many epochs without a better accuracy; 0: never
+  bool drop_last = false;             ///< leave out samples that do not fill an epoch's last batch
+  int workers = 0;                    ///< threads that load batches ahead; no loss depends on their number
   std::int64_t checkpoint_every = 0;  ///< batches between calls of `checkpoint`, and one at the end; 0: none
-  bool score_checkpoints = false;     ///< evaluate for each of them
+  bool score_checkpoints = false;     ///< evaluate the model for each checkpoint
   OnNonFinite on_non_finite = OnNonFinite::stop;
-  int max_rollbacks = 3;  ///< of a run; one more throws NonFinite
+  int max_rollbacks = 3;  ///< per run; one more throws NonFinite
   std::size_t spans = 0;  ///< executions per lane that the Session's timeline holds
-  /// Where ranks are processes: this one's Comm, and a second one for what is said between batches and after
-  /// a failure. Else ranks are threads, and their Comms may be given, as to a Session.
+  /// If ranks are processes: the Comm of this rank, and `spare`, a second one for messages between batches
+  /// and after a failure. Otherwise ranks are threads, and `comms` can give their Comms, as for a Session.
   std::vector<std::unique_ptr<engine::Comm>> comms{};
   std::unique_ptr<engine::Comm> spare{};
 };
 
-/// The loop over epochs and batches: trains a model on a dataset, evaluates it, and tells Callbacks.
+/// The loop over epochs and batches: trains a model on a dataset, evaluates it, and calls Callbacks.
 ///
 ///     Trainer trainer(net, train_set, {.batch_size = 64, .epochs = 3, .lr = {0.05}, .test = test_set});
 ///     trainer.add({.end_epoch = [](const EpochResult& e) { … }});
 ///     trainer.fit();
 ///
-/// Samples come in the dataset's order (ShuffledDataset draws another each epoch). The schedule is drained
-/// after every epoch and for checkpoints, at batches that do not depend on where the run began: so a run that
-/// goes on gives the bits of the run that did not end. Where ranks are processes, all make the same calls.
+/// Samples come in the dataset's order (ShuffledDataset draws another each epoch). The Trainer drains the
+/// schedule after every epoch and for checkpoints, at batches that do not depend on where the run began, so a
+/// resumed run is bit-identical to an uninterrupted one. If ranks are processes, all make the same calls.
 class Trainer final : private Recoverable {
  public:
-  /// Begins from the model's state; of several models `load` must give it. `model` must outlive this. Throws
-  /// Error on options that make no sense, and what build and Session throw.
+  /// Begins from the model's state; for several models, `load` must set the state. `model` must outlive this
+  /// object. Throws Error if options are out of range or do not fit together, and what build and Session
+  /// throw.
   Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options = {});
   ~Trainer() override;
 
   /// What the callbacks use must outlive `fit`.
   void add(Callbacks callbacks) { callbacks_.push_back(std::move(callbacks)); }
-  /// Begins from another state, or goes on with a run: `progress` is a CheckpointResult's.
+  /// Begins from another state, or continues a run: then `progress` is a CheckpointResult's.
   void load(const StateDict& state, TrainProgress progress = {});
-  /// Goes on with the run that was saved there as `checkpoint_files` (train_checkpoint.h). Model, optimizer
-  /// and number of models must be its own, and its batch within the run's length, or an Error says
-  /// what differs, and nothing is changed; that data, rates and seeds are its own is the caller's to see to.
+  /// Continues the run that was saved with `checkpoint_files` (train_checkpoint.h). Throws Error, and changes
+  /// nothing, if model, optimizer or number of models are not those of the saved run, or if its batch is
+  /// beyond the end of this run. The caller must give the same data, rates and seeds.
   void load(const Checkpoint& checkpoint);
 
-  /// Trains to the end, from which on the model has the weights (one model, and on the rank that gets the
-  /// losses). Returns the means over the run with the last epoch's loss and accuracy. Throws NonFinite, where
-  /// a loss or what a checkpoint would hold is not finite; what callbacks throw; and what Session::run
-  /// throws. On a rank that is a process, Aborted may mean that another one waits for `help_explain`.
+  /// Trains to the end, then gives the weights to the model (if there is one model, and on the rank that gets
+  /// the losses). Returns the means over the run with the last epoch's loss and accuracy. Throws NonFinite if
+  /// a loss or the state for a checkpoint is not finite, and what callbacks and Session::run throw. On a rank
+  /// that is a process, Aborted can mean that another rank waits for `help_explain`.
   EpochResult fit();
-  /// The part of the test set that is right, per model; empty on other ranks than that which gets the losses.
-  /// Not to be called from Callbacks::batch, while the training Program runs: that is an Error.
+  /// Returns the fraction of correct test samples, per model; empty except on the rank that gets the losses.
+  /// Throws Error in Callbacks::batch, since the training Program is running, and without a test set.
   std::vector<double> evaluate();
-  /// Is nothing left to train: all batches are done, or the patience is at its end?
+  /// Returns whether nothing is left to train: all batches are done, or the patience has run out.
   bool finished() const;
-  /// Ends the run after this epoch; to be called from callbacks.
+  /// Ends the run after this epoch; for calls from callbacks.
   void stop_after_epoch() { stopping_ = true; }
 
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
   engine::Session& session() { return *session_; }
-  /// The rank that gets the losses, and calls back: the last stage's of the first replica.
+  /// Returns the rank that gets the losses and calls the callbacks: the last stage of the first replica.
   int main_rank() const override { return options_.strategy.stages - 1; }
   bool is_main() const { return !options_.spare || options_.spare->rank() == main_rank(); }
 
-  /// To be called on a rank that is a process when another one failed, perhaps the main one because of a loss
-  /// that is not finite: gives it what this one holds. Whoever failed ends the job, and this wait with it.
+  /// Call it on a rank that is a process after another rank failed. Sends the main rank the state held here,
+  /// in case the main rank failed because of a loss that is not finite. Then waits until the failed rank ends
+  /// the job.
   void help_explain();
 
  private:
@@ -149,7 +151,7 @@ class Trainer final : private Recoverable {
   TrainProgress progress_;
   StateDict copy_;                // of the state, for checkpoints
   std::vector<double> accuracy_;  // of the test set
-  std::int64_t evaluated_ = -1;   // after so many batches
+  std::int64_t evaluated_ = -1;   // number of batches before the last evaluation
   bool stopping_ = false;
   BatchTimer timer_;
 };

@@ -5,7 +5,7 @@
 namespace tandem {
 namespace {
 
-/// kChannels known to the compiler: an image of 3 is as fast as its values can be stored.
+/// The compiler knows kChannels, so an image with 3 channels takes no longer than storing its values.
 template <std::size_t kChannels, class T>
 void gather(const T* table, const std::byte* in, std::size_t pixels, T* out) {
   for (std::size_t i = 0; i < pixels; ++i, in += kChannels, out += kChannels)

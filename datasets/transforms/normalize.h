@@ -11,8 +11,8 @@ namespace tandem {
 /// u8 (H,W,C) -> f32 or f64 (H,W,C).
 class Normalize final : public Transform {
  public:
-  /// A mean and a standard deviation per channel. Throws Error where their numbers differ, or on another
-  /// dtype.
+  /// Takes one mean and one standard deviation per channel. Throws Error if their numbers differ, if a
+  /// deviation is not above 0, or if `dtype` is not f32 or f64.
   Normalize(std::span<const double> mean, std::span<const double> deviation, DType dtype = DType::f32);
   TensorType type(const TensorType& in) const override;
   void apply(std::int64_t epoch, std::int64_t index, const TensorType& in, Sample& sample) const override;
@@ -21,7 +21,7 @@ class Normalize final : public Transform {
   template <class T> void look_up(const std::vector<T>& table, Sample& sample) const;
   const std::size_t channels_;
   const DType dtype_;
-  // What each value of a channel becomes, (256, channels): one of the two.
+  // The result for each value of a channel, (256, channels); only the vector of `dtype_` is filled.
   std::vector<float> f32_;
   std::vector<double> f64_;
 };

@@ -25,7 +25,7 @@ void RandomCrop::apply(std::int64_t epoch, std::int64_t index, const TensorType&
   const auto u =
       uniform4({seed_, static_cast<std::uint64_t>(epoch), id}, static_cast<std::uint64_t>(index), 0);
   const auto places = static_cast<float>(2 * padding_ + 1);
-  // Where the image's corner comes to lie in the result.
+  // The place of the image's corner in the result.
   const std::int64_t down = padding_ - static_cast<std::int64_t>(u[0] * places);
   const std::int64_t right = padding_ - static_cast<std::int64_t>(u[1] * places);
   const std::int64_t height = in.shape[0], width = in.shape[1], pixel = in.shape[2];

@@ -5,11 +5,11 @@
 
 namespace tandem {
 
-/// Surrounds an image with `padding` pixels of value 0 and cuts it out again, of the size it had, anywhere:
-/// u8 (H,W,C) -> u8 (H,W,C). Source: He et al., CVPR 2016, section 4.2 (padding 4).
+/// Surrounds an image with `padding` pixels of value 0, and cuts an image of the original size out of a
+/// random place: u8 (H,W,C) -> u8 (H,W,C). Source: He et al., CVPR 2016, section 4.2 (padding 4).
 class RandomCrop final : public Transform {
  public:
-  /// Throws Error on a negative padding.
+  /// Throws Error if the padding is negative.
   explicit RandomCrop(std::uint64_t seed, std::int64_t padding = 4);
   TensorType type(const TensorType& in) const override;
   void apply(std::int64_t epoch, std::int64_t index, const TensorType& in, Sample& sample) const override;

@@ -108,8 +108,8 @@ TEST_F(CliData, RefusesInvalidDataFlags) {
   expect_refused(kTrain + "-j 1000000", {"--workers 1000000", "at most 1024"});
   expect_refused(kTrain + "--augment crop", {"--augment: 'crop'", "pad-crop, flip, cutout"});
   expect_refused(kTrain + "--augment flip,", {"--augment: 'flip,'", "''"});
-  expect_refused(kTrain + "--augment flip,flip", {"'flip' is there twice"});
-  expect_refused(kTrain + "--augment none,flip", {"'none' cannot be there"});
+  expect_refused(kTrain + "--augment flip,flip", {"'flip' is given twice"});
+  expect_refused(kTrain + "--augment none,flip", {"'none' is unknown or cannot be combined"});
   expect_refused(kTrain + "--bad-samples skip", {"--bad-samples: 'skip'", "skip:N"});
   expect_refused(kTrain + "--bad-samples skip:1", {"--bad-samples", "no effect", "--data"});
   expect_refused(kTrain + "--simulate -j 1", {"--workers", "no effect", "--simulate"});

@@ -180,16 +180,16 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
   refused("epochs = 1\nepochs = 1\n", {"line 2, column", "'epochs'"});
   refused("lr = 'fast'\n", {"--lr: 'fast' is no finite decimal number"});
   refused("steps = 1e3\n", {"--steps: '1000.0' is no whole number"});
-  refused("[optimizer]\nlr = 0.1\n", {"line 1: 'optimizer': there are no sections"});
-  refused("force = true\n", {"line 1: 'force' is for the command line alone"});
-  refused("config = \"other.toml\"\n", {"'config' is for the command line alone"});
+  refused("[optimizer]\nlr = 0.1\n", {"line 1: 'optimizer': sections, dates,"});
+  refused("force = true\n", {"line 1: 'force' is only for the command line"});
+  refused("config = \"other.toml\"\n", {"'config' is only for the command line"});
   refused(std::string(2 << 20, '#'), {"more than 1048576 bytes"});
   expect_refused(kTrain + "--config /dev/zero", {"--config '/dev/zero'", "more than 1048576 bytes"});
   expect_refused(kTrain + "--config " + write("mine.toml", "opt = \"adam\"\nbetas = [0.9]\n"),
                  {"--betas: there must be two", "not 0.9"});
   expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "not readable"});
   expect_refused(kTrain + "--config " + write("mine.toml", "momentum = 0.5\nopt = \"adam\"\n"),
-                 {"--momentum has no effect on --opt adam"});
+                 {"--momentum has no effect with --opt adam"});
 }
 
 }  // namespace

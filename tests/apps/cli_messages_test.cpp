@@ -24,7 +24,7 @@ TEST_F(CliMessages, EachLogLevelPrintsAllOfTheNextAndMore) {
     EXPECT_EQ(info, e.out.find("epoch 1  train loss ") != std::string::npos) << level << ": " << e.out;
     EXPECT_EQ(note, std::regex_search(e.out, std::regex("note: 64 computing threads share \\d+ core")))
         << level << ": " << e.out;
-    EXPECT_TRUE(std::regex_search(e.out, std::regex("test accuracy .* ms a step")))
+    EXPECT_TRUE(std::regex_search(e.out, std::regex("test accuracy .* ms per step")))
         << "the result is missing: " << e.out;
     EXPECT_EQ("", e.err);
   }

@@ -102,8 +102,9 @@ TEST_F(CliMpi, RanksRollBackTogetherAndEquallyOften) {
             file("run") + " --parallel " + parallel);
     SCOPED_TRACE(parallel + ": " + e.out + e.err);
     EXPECT_EQ(1, e.status);
-    EXPECT_EQ(2,
-              count(e.out, "is not finite: the run goes back to step 0 and on without it; the first value"));
+    EXPECT_EQ(
+        2,
+        count(e.out, "is not finite: the run goes back to step 0 and continues without it; the first value"));
     EXPECT_TRUE(std::regex_match(
         said(e),
         std::regex("train_cifar: step [0-9]+ is not finite, after 2 rollbacks; the first value .*\n")));
@@ -114,8 +115,8 @@ TEST_F(CliMpi, OnlyOneRankPrints) {
   const Ended e =
       run(kTwoRanks + kTrain + "--arch mlp --steps 12 --threads 64 --parallel data --log-level debug");
   EXPECT_EQ(0, e.status) << e.err;
-  for (const char* words :
-       {"planned and proved", "computing threads share", "12/12  loss ", "epoch 1  train loss ", "ms a step"})
+  for (const char* words : {"planned and proved", "computing threads share", "12/12  loss ",
+                            "epoch 1  train loss ", "ms per step"})
     EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
 }
 

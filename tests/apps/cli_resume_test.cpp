@@ -78,7 +78,7 @@ TEST_F(Resume, UsesTheLastIntactCheckpoint) {
   EXPECT_EQ(0, run(kShort + "--arch mlp -e --resume " + checkpoint("run", 20)).status)
       << "the damaged checkpoint was replaced";
   for (const int step : {10, 15, 20}) fs::resize_file(checkpoint("run", step) + "/model.safetensors", 9);
-  expect_refused(command + " --resume auto", {"no checkpoint", "is whole", "step-20", "step-10"});
+  expect_refused(command + " --resume auto", {"no checkpoint", "is intact", "step-20", "step-10"});
 }
 
 TEST_F(Resume, KeepsTheRequestedCheckpoints) {
@@ -149,7 +149,7 @@ TEST_F(Resume, RefusesAnotherRun) {
   expect_refused(mlp + "--lr 0.1 --momentum 0.5 --seed 3" + from,
                  {"lr [0.1]", "momentum 0.5, was 0.9", "seed [3]"});
   expect_refused(mlp + "--synthetic-train 449" + from,
-                 {"synthetic_train 449, was 448", "other training images"});
+                 {"synthetic_train 449, was 448", "the training images are different"});
   expect_refused(mlp + "--sched cosine" + from, {"sched"});
   expect_refused(mlp + "--steps 15" + from, {"20 batches are trained already", "ends after 15"});
   expect_refused(mlp + "--lr 0.1,0.2" + from, {"models 2, was 1"});
@@ -195,10 +195,11 @@ TEST_F(Resume, AFailedSaveIsReportedAndTrainingContinues) {
   const Ended e =
       run("ulimit -f 1000; " + kShort + "--arch mlp --checkpoint-every 10 --output " + file("run"));
   EXPECT_EQ(1, e.status) << "the last checkpoint is the purpose of the run";
-  EXPECT_NE(std::string::npos, e.err.find("the run is over, and its last checkpoint is not saved")) << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("the run is complete, but its last checkpoint could not be saved"))
+      << e.err;
   EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
   EXPECT_NE(std::string::npos,
-            e.err.find("the checkpoint after 10 batches failed, training goes on: cannot write"))
+            e.err.find("the checkpoint after 10 batches failed, but training continues: cannot write"))
       << e.err;
   EXPECT_NE(std::string::npos, e.err.find("File too large")) << e.err;
   EXPECT_EQ(20u, losses("run").size());
@@ -209,7 +210,7 @@ TEST_F(Resume, UnwritableMetricsAreReportedOnceAndTrainingContinues) {
   const std::string command = kShort + "--arch mlp --steps 60 --tensorboard 0 --output " + file("run");
   const Ended e = run("ulimit -f 5; " + command);  // blocks of 512 bytes, or of 1024
   EXPECT_EQ(1, e.status) << "the trained weights cannot be saved either";
-  EXPECT_NE(std::string::npos, e.err.find("training goes on")) << e.err;
+  EXPECT_NE(std::string::npos, e.err.find("training continues")) << e.err;
   EXPECT_NE(std::string::npos, e.err.find("metrics.jsonl' cannot be written")) << e.err;
   const std::string said = e.err.substr(0, e.err.find("the checkpoint after 60"));
   EXPECT_EQ(1, std::ranges::count(said, '\n')) << e.err;

@@ -32,7 +32,8 @@ TEST_F(CliRun, WarnsAboutAPlanThatSavesNoMemory) {
   const Ended e = run(kTrain + "--arch resnet20 -b 32 --steps 1 --plan " +
                       write("plan.json", R"({"recompute": ["layer1.0.conv1 conv2d"]})"));
   EXPECT_EQ(0, e.status) << e.err;
-  EXPECT_TRUE(std::regex_search(e.out, std::regex("note: the plan lowers no peak: planned peak"))) << e.out;
+  EXPECT_TRUE(std::regex_search(e.out, std::regex("note: the plan does not lower the peak: planned peak")))
+      << e.out;
 }
 
 TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
@@ -49,7 +50,7 @@ TEST_F(CliRun, ASignalEndsARunWithItsStatusAndOneMessage) {
       run(kTrain + "--epochs 100000 --checkpoint-every 1 --output " + file("saved") + " & until ls " +
           file("saved/checkpoints") + "/step-*0 > /dev/null 2>&1; do sleep 0.1; done; kill -INT $!; wait $!");
   EXPECT_TRUE(
-      std::regex_search(e.out, std::regex("same command with --resume auto goes on from batch [1-9]")))
+      std::regex_search(e.out, std::regex("same command with --resume auto continues from batch [1-9]")))
       << e.out;
   // The checkpoint that it started from lies in another directory, so auto would not find it.
   const std::string metrics = file("other/metrics.jsonl");

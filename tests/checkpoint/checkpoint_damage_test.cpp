@@ -110,7 +110,7 @@ TEST_F(DamagedCheckpoints, MaliciousManifestsAreRefused) {
     expect_error([&] { manifest_from_json("manifest", text); }, {"manifest", word});
   };
   for (const std::string name : {"../model", "/etc/passwd", ".", "..", "", "manifest.json"})
-    refuse(to_json({1, {}, {{name, 0, ""}}}), "no name of a file");
+    refuse(to_json({1, {}, {{name, 0, ""}}}), "cannot be the name of a file");
   refuse(to_json({1, {}, {{"a", 0, ""}, {"a", 0, ""}}}), "two files called 'a'");
   refuse(R"({"format": "tandem checkpoint 1", "step": 1, "files": []})", "this version of Tandem reads");
   refuse(std::string(1 << 19, '[') + std::string(1 << 19, ']'), "are nested");

@@ -112,7 +112,7 @@ TEST_F(Checkpoints, AreKeptByTheGivenRules) {
   for (std::size_t i = 0; i < scores.size(); ++i)
     store.save(static_cast<std::int64_t>(10 * (i + 1)), checkpoint_files(1), scores[i]);
   EXPECT_EQ((std::vector<std::int64_t>{40, 50, 80, 90}), checkpoint_steps(parent_.file("a")));
-  expect_error([&] { CheckpointStore(parent_.file("b"), {.last = 1}); }, {"keeps the last 1", "2 at least"});
+  expect_error([&] { CheckpointStore(parent_.file("b"), {.last = 1}); }, {"keeps the last 1", "at least 2"});
 }
 
 TEST_F(Checkpoints, AKillAtAnyCallLeavesTheOldOrTheNewCheckpoint) {

@@ -266,17 +266,17 @@ TEST_F(SavedRun, WithForeignProgressIsRefusedByName) {
   for (const char* foreign :
        {"{}", "[]", "null", "\"run\"", R"({"format": "tandem checkpoint 2", "step": 4})"})
     expect_refused(foreign, foreign[0] == '{' ? "\"losses\" is missing" : "an object is expected");
-  expect_refused(with("\"batch\": 4", "\"batch\": 3"), "it is of batch 3, the checkpoint of 4");
+  expect_refused(with("\"batch\": 4", "\"batch\": 3"), "it is of batch 3, but the checkpoint is of 4");
   expect_refused(with("\"batch\": 4", "\"batch\": -4"), "an integer from 0");
   expect_refused(with("\"batch\": 4", "\"batch\": 4.0"), "an integer from 0");
   expect_refused(with("\"batch\": 4", "\"batch\": 4, \"batch\": 4"), "\"batch\" is given twice");
   expect_refused(with("\"sum\": [", "\"sum\": [1, "),
-                 "sums of losses of 2 models, and numbers of batches of 1");
+                 "sums of losses for 2 models, but numbers of batches for 1");
   expect_refused(with("\"sum\": [", "\"sum\": [\"a\", "), "a number from");
   expect_refused(with("\"not_finite\": 0", "\"not_finite\": 0, \"more\": 1"), "unknown key 'more'");
   expect_refused(with("\"best_accuracy\": ", "\"best_accuracy\": 1"), "a number from -1 to 1 is expected");
   write(kRunFile, run_);
-  expect_error([&] { read_progress(saved_, 2); }, {saved_.file(kRunFile), "losses of 1 model, not of 2"});
+  expect_error([&] { read_progress(saved_, 2); }, {saved_.file(kRunFile), "losses for 1 model, not for 2"});
 }
 
 // As train_cifar wrote it before the library did, without fields that did not exist yet.
@@ -309,7 +309,7 @@ TEST_F(SavedRun, WithDamagedOrMissingStateIsRefusedByName) {
   write_durably(Files::system(), saved_.file("optimizer.safetensors"),
                 [&](const Sink& sink) { nn::write_safetensors(both, sink); });
   expect_error([&] { load(options(kMomentum), net_); },
-               {saved_.file("optimizer.safetensors"), "'head.bias', which is the model's"});
+               {saved_.file("optimizer.safetensors"), "'head.bias', which belongs to the model"});
   both.erase("head.bias");
   both.erase("optimizer.momentum.first.bias");
   write_durably(Files::system(), saved_.file("optimizer.safetensors"),
@@ -328,7 +328,7 @@ TEST_F(SavedRun, OfAnotherTrainingIsRefused) {
       [&] {
         load(options({"Two", SgdOptions{.momentum = 0.9}, {0.1, 0.2}, 2}), net_);
       },
-      {saved_.file(kRunFile), "losses of 1 model, not of 2"});
+      {saved_.file(kRunFile), "losses for 1 model, not for 2"});
   const auto misfit = [&](nn::Module& other, const std::string& why) {
     expect_words(message_of([&] { load(options(kMomentum), other); }),
                  {saved_.file("model.safetensors"), why});

@@ -59,7 +59,7 @@ TEST_F(Docs, PlanExamplesRun) {
     SCOPED_TRACE(example);
     const Ended e = run_here(example);
     EXPECT_EQ(0, e.status) << e.err;
-    EXPECT_EQ(std::string::npos, e.out.find("lowers no peak")) << e.out;
+    EXPECT_EQ(std::string::npos, e.out.find("does not lower the peak")) << e.out;
   }
 }
 

@@ -417,7 +417,7 @@ TEST_F(Trainers, RefuseInvalidOptions) {
     change(o);
     expect_error([&] { Trainer(net, samples(), std::move(o)); }, {words});
   };
-  refused("batches of 23 samples, of 22", [](auto& o) { o.batch_size = 23; });
+  refused("batches of 23 samples from a dataset of 22", [](auto& o) { o.batch_size = 23; });
   refused("epochs 0, batches 0: give one", [](auto& o) { o.epochs = 0; });
   refused("2 learning rates and 1 seed for 1 model", [](auto& o) { o.lr = {1, 2}; });
   refused("a strategy of 0 replicas", [](auto& o) { o.strategy.replicas = 0; });
@@ -433,7 +433,7 @@ TEST_F(Trainers, RefuseInvalidOptions) {
           [](auto& o) { o.lr_schedule = [](const RunLength&, double) { return LrSchedule(); }; });
   EXPECT_THROW(Trainer(net, nullptr, options()), Error);
   refused("a strategy without kernels", [](auto& o) { o.strategy.kernels = nullptr; });
-  refused("a Comm missing", [](auto& o) { o.comms.resize(1); });
+  refused("a null pointer instead of a Comm", [](auto& o) { o.comms.resize(1); });
   refused("max_rollbacks is negative", [](auto& o) { o.max_rollbacks = -1; });
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });
   refused(
