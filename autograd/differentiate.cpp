@@ -46,9 +46,8 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
   std::vector<ValueId> result;
   {
     Trace trace(graph);
-    Tag seed = graph.value(loss).producer >= 0 ? graph.producer(loss).tag : Tag{};
-    seed.phase = Phase::backward;
-    trace.set_tag(seed);
+    const Tag of_loss = graph.value(loss).producer >= 0 ? graph.producer(loss).tag : Tag{};
+    trace.set_tag(of_loss.in_phase(Phase::backward));
     grad(loss) = trace.tensor(trace.value(Tensor::full(graph.type(loss), 1)));
 
     const auto forward_nodes = graph.nodes().next_id() - 1;  // without the seed
@@ -68,9 +67,7 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
         reached = reached || grad(v).defined();
       }
       if (!any || !reached) continue;
-      Tag tag = node.tag;
-      tag.phase = Phase::backward;
-      trace.set_tag(tag);
+      trace.set_tag(node.tag.in_phase(Phase::backward));
       const Tensors in_grads =
           vjp_of(node, {tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
       for (std::size_t i = 0; i < in_grads.size(); ++i) {

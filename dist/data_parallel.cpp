@@ -12,11 +12,10 @@ namespace tandem::engine {
 namespace {
 
 // Replaces `values` by their sums over the replicas.
-void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, Tag tag) {
+void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, const Tag& tag) {
   std::vector<ValueId> inputs;
   for (const ValueId* v : values) inputs.push_back(*v);
-  tag.channel = g.next_channel();
-  const NodeId n = g.add(std::make_shared<AllReduceOp>(replicas), inputs, tag);
+  const NodeId n = g.add(std::make_shared<AllReduceOp>(replicas), inputs, tag.on_channel(g.next_channel()));
   for (std::size_t i = 0; i < values.size(); ++i) *values[i] = g.node(n).outputs[i];
 }
 
@@ -61,12 +60,8 @@ std::vector<Group> groups_in_order(const TrainingGraph& training,
 
 Tag tag_of(const Graph& g, const Group& group) {
   const State& first = g.state(group.states[0]);
-  Tag tag;
-  tag.phase = Phase::backward;
-  tag.stage = first.stage;
-  tag.path = first.path;
-  if (group.states.size() > 1) tag.path += fmt::format(" +{}", group.states.size() - 1);
-  return tag;
+  const std::string others = group.states.size() > 1 ? fmt::format(" +{}", group.states.size() - 1) : "";
+  return tag_of(Phase::backward, first.path + others, first.stage);
 }
 
 }  // namespace
@@ -79,11 +74,8 @@ TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
     for (StateId s : group.states) values.push_back(&training.grads.at(s));
     reduce(training.graph, replicas, values, tag_of(training.graph, group));
   }
-  for (auto& [name, value] : training.results) {
-    Tag tag = training.graph.producer(value).tag;
-    tag.path = name;
-    reduce(training.graph, replicas, {&value}, tag);
-  }
+  for (auto& [name, value] : training.results)
+    reduce(training.graph, replicas, {&value}, training.graph.producer(value).tag.named(name));
   return training;
 }
 

@@ -83,10 +83,7 @@ Graph with_backward_views(const Graph& g) {
     const ValueId v = node.outputs[0];
     const NodeId reader = backward_reader_through_views(g, readers, v);
     if (reader < 0) continue;
-    Tag tag = node.tag;
-    tag.phase = Phase::backward;
-    tag.lag = g.node(reader).tag.lag;
-    tag.lane = g.node(reader).tag.lane;
+    const Tag tag = node.tag.in_phase(Phase::backward).timed_like(g.node(reader).tag);
     const auto source = again.find(node.inputs[0]);
     again[v] = edit.add1(node.op, {source == again.end() ? node.inputs[0] : source->second}, tag);
     for (NodeId r : backward_readers(g, readers, v)) edit.rewire(r, v, again[v]);

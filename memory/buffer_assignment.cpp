@@ -133,10 +133,8 @@ Graph copy_shared_operands(const Graph& graph) {
     std::vector<ValueId> inputs = rewrite.now(n.inputs);
     for (std::size_t i = 0; n.op->joins_operands() && i < inputs.size(); ++i) {
       if (is_own(n, n.inputs[i])) continue;
-      Tag tag = n.tag;
-      tag.channel = -1;
       Graph& g = rewrite.graph();
-      inputs[i] = g.node(g.add(std::make_shared<CopyOp>(), {inputs[i]}, tag)).outputs[0];
+      inputs[i] = g.node(g.add(std::make_shared<CopyOp>(), {inputs[i]}, n.tag.without_channel())).outputs[0];
     }
     rewrite.copy(n, n.op, std::move(inputs));
   }

@@ -19,14 +19,10 @@ constexpr double kFlopsAnElement = 64;
 // The tag of the node that computes v again. Lag and lane are those of its first reader in backward, or else
 // of the first such reader of a value that is recomputed from v.
 Tag tag_again(const Graph& g, const Readers& readers, const std::set<ValueId>& again, ValueId v) {
-  Tag tag = g.producer(v).tag;
-  tag.phase = Phase::backward;
+  const Tag tag = g.producer(v).tag.in_phase(Phase::backward);
   for (ValueId last = v;;) {
-    if (const auto users = backward_readers(g, readers, last); !users.empty()) {
-      tag.lag = g.node(users.front()).tag.lag;
-      tag.lane = g.node(users.front()).tag.lane;
-      return tag;
-    }
+    if (const auto users = backward_readers(g, readers, last); !users.empty())
+      return tag.timed_like(g.node(users.front()).tag);
     const auto& next = readers[last];
     last = g.node(*std::find_if(next.begin(), next.end(), [&](NodeId r) {
               return !g.node(r).outputs.empty() && again.contains(g.node(r).outputs[0]);

@@ -11,12 +11,10 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
   const auto readers = g.readers();
   for (ValueId v : values) {
     const auto users = backward_readers(g, readers, v);
-    Tag made = g.producer(v).tag;
-    made.channel = -1;  // a channel belongs to the transfer that brought the value
+    const Tag made = g.producer(v).tag.without_channel();
     const ValueId kept = edit.add1(std::make_shared<CopyOutOp>(), {v}, made);
-    Tag tag = g.node(users.front()).tag;
-    tag.path = made.path;
-    const ValueId back = edit.add1(std::make_shared<CopyInOp>(), {kept}, tag);
+    const ValueId back =
+        edit.add1(std::make_shared<CopyInOp>(), {kept}, g.node(users.front()).tag.named(made.path));
     for (NodeId r : users) edit.rewire(r, v, back);
   }
   return edit.finish();

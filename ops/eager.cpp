@@ -23,10 +23,8 @@ thread_local std::unordered_map<std::string, int> eager_calls;
 std::atomic<std::uint64_t> creation_order{0};
 
 Tag eager_tag(const Op& op) {
-  Tag tag;
-  tag.path = Scope::path();
-  tag.microbatch = eager_microbatch;
-  if (op.random()) tag.rng_id = fnv1a(fmt::format("{}#{}", tag.path, eager_calls[tag.path]++));
+  Tag tag = tag_of(Phase::forward, Scope::path()).of_microbatch(eager_microbatch);
+  if (op.random()) tag.rng_id = rng_id(tag.path, eager_calls[tag.path]++);
   return tag;
 }
 

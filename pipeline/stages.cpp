@@ -133,9 +133,7 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
         edit.tag(n).stage = s;
         on[s] = node.outputs[0];
       } else if (!on.contains(s)) {
-        Tag tag = node.tag;
-        tag.stage = s;
-        on[s] = edit.add1(node.op, {}, tag);
+        on[s] = edit.add1(node.op, {}, node.tag.on_stage(s));
       }
       edit.rewire(r, node.outputs[0], on[s]);
     }

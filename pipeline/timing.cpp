@@ -70,8 +70,7 @@ class Timing {
           "one stage, or choose a schedule whose backward uses the weights of its forward",
           node.op->label(), node.tag.stage, stage, node.tag.stage));
     if (const auto found = own_.find(v); found != own_.end()) return found->second;
-    Tag tag = node.tag;
-    tag.phase = Phase::backward;
+    Tag tag = node.tag.in_phase(Phase::backward);
     set_timing(tag);
     std::vector<ValueId> inputs;
     for (ValueId in : node.inputs) inputs.push_back(own(in, stage));
@@ -88,8 +87,7 @@ class Timing {
       const int age = timing(node.tag).forward_age;
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
       const auto& read = static_cast<const ReadOp&>(*node.op);
-      Tag tag = edit_.graph().node(n).tag;
-      const ValueId aged = edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, tag);
+      const ValueId aged = edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, edit_.tag(n));
       for (NodeId r : readers[node.outputs[0]]) edit_.rewire(r, node.outputs[0], aged);
     }
   }

@@ -36,9 +36,7 @@ namespace {
 Graph deliver(TrainingGraph training) {
   Graph& g = training.graph;
   for (const auto& [name, value] : training.results) {
-    Tag tag = g.producer(value).tag;
-    tag.channel = -1;
-    tag.path = name;
+    const Tag tag = g.producer(value).tag.without_channel().named(name);
     g.add(std::make_shared<ResultOp>(name), {value}, tag);
   }
   return std::move(training.graph);

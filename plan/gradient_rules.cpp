@@ -48,13 +48,7 @@ class Rules {
   }
 
  private:
-  void at_stage(int stage) {
-    Tag tag;
-    tag.phase = Phase::update;
-    tag.path = "gradients";
-    tag.stage = stage;
-    trace_.set_tag(tag);
-  }
+  void at_stage(int stage) { trace_.set_tag(tag_of(Phase::update, "gradients", stage)); }
 
   void each(const std::function<Tensor(const Tensor&)>& f) {
     for (auto& [state, value] : training_.grads) {
@@ -129,11 +123,8 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
   Trace trace(training.graph);
   for (const Node& n : assigns) {
     const StateId state = static_cast<const AssignOp&>(*n.op).state;
-    Tag tag = n.tag;
-    tag.phase = Phase::update;
-    trace.set_tag(tag);
+    trace.set_tag(n.tag.in_phase(Phase::update));
     const Tensor before = trace.read(state);
-    trace.set_tag(tag);
     trace.assign(state, if_updated(trace.tensor(training.update_if), trace.tensor(n.inputs[0]), before));
   }
   return training;

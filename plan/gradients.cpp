@@ -31,9 +31,7 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
   Trace trace(g);
   for (auto& [name, value] : results) {
     if (!is_floating(g.type(value).dtype)) continue;
-    Tag tag = g.producer(value).tag;
-    tag.path = "gradient_scale";
-    trace.set_tag(tag);
+    trace.set_tag(g.producer(value).tag.named("gradient_scale"));
     value = trace.value(scale(trace.tensor(value), factor));
   }
   return results;
@@ -50,12 +48,11 @@ class Unrolling {
   Graph& graph() { return graph_; }
 
   /// The left fold of a value over the micro-batches.
-  ValueId sum(ValueId v, Tag tag) {
+  ValueId sum(ValueId v, const Tag& tag) {
     ValueId total = values_[0].at(v);
     Trace trace(graph_);
     for (int i = 1; i < microbatches_; ++i) {
-      tag.microbatch = i;
-      trace.set_tag(tag);
+      trace.set_tag(tag.of_microbatch(i));
       total = trace.value(add(trace.tensor(total), trace.tensor(values_[static_cast<std::size_t>(i)].at(v))));
     }
     return total;
@@ -83,9 +80,7 @@ class Unrolling {
         for (const ValueId o : node.outputs) value[o] = values_[0].at(o);
         continue;
       }
-      Tag tag = node.tag;
-      tag.microbatch = i;
-      const NodeId copy = graph_.add(node.op, std::move(inputs), std::move(tag));
+      const NodeId copy = graph_.add(node.op, std::move(inputs), node.tag.of_microbatch(i));
       for (std::size_t o = 0; o < node.outputs.size(); ++o)
         value[node.outputs[o]] = graph_.node(copy).outputs[o];
     }
@@ -145,17 +140,11 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   for (const auto& [state, value] : weights) {
     const ValueId grad = d.grads[i++];
     if (grad < 0) continue;
-    Tag tag;
-    tag.phase = Phase::backward;
-    tag.path = d.graph.state(state).path;
-    tag.stage = d.graph.state(state).stage;
-    result.grads[state] = unrolled.sum(grad, tag);
+    const State& s = d.graph.state(state);
+    result.grads[state] = unrolled.sum(grad, tag_of(Phase::backward, s.path, s.stage));
   }
-  for (const auto& [name, value] : results) {
-    Tag tag = d.graph.producer(value).tag;
-    tag.path = name;
-    result.results[name] = unrolled.sum(value, tag);
-  }
+  for (const auto& [name, value] : results)
+    result.results[name] = unrolled.sum(value, d.graph.producer(value).tag.named(name));
   result.graph = std::move(unrolled.graph());
   return result;
 }

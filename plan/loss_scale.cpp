@@ -17,13 +17,7 @@ constexpr double kLargest = 0x1p126;  // f32 holds its inverse exactly
 
 Tensor number(double value) { return Tensor::full({DType::f32, {}}, value); }
 
-Tag tag_at(int stage, Phase phase) {
-  Tag tag;
-  tag.phase = phase;
-  tag.path = "loss_scale";
-  tag.stage = stage;
-  return tag;
-}
+Tag tag_at(int stage, Phase phase) { return tag_of(phase, "loss_scale", stage); }
 
 int stage_of(const Graph& g) { return g.state(g.find_state(std::string(kLossScale))).stage; }
 

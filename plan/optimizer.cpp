@@ -15,13 +15,7 @@
 namespace tandem::engine {
 namespace {
 
-Tag update_tag(const State& parameter) {
-  Tag tag;
-  tag.phase = Phase::update;
-  tag.path = parameter.path;
-  tag.stage = parameter.stage;
-  return tag;
-}
+Tag update_tag(const State& parameter) { return tag_of(Phase::update, parameter.path, parameter.stage); }
 
 // "*" stands for any text.
 bool matches(std::string_view pattern, std::string_view path) {

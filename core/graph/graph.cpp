@@ -10,16 +10,6 @@
 
 namespace tandem::engine {
 
-std::string_view name_of(Phase phase) {
-  switch (phase) {
-    case Phase::forward: return "forward";
-    case Phase::backward: return "backward";
-    case Phase::update: return "update";
-    case Phase::barrier: return "barrier";
-  }
-  return "?";
-}
-
 NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
   const Types in = types(inputs);
   Types out;
@@ -64,16 +54,6 @@ StateId Graph::find_state(const std::string& path) const {
   const auto found =
       std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.path == path; });
   return found == states_.end() ? StateId() : StateId(found - states_.begin());
-}
-
-bool same_place(const Tag& a, const Tag& b) {
-  return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
-         a.microbatch == b.microbatch && a.channel == b.channel;
-}
-
-bool in_module(std::string_view path, std::string_view module) {
-  return path == module ||
-         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
 }
 
 std::int64_t Graph::next_channel() const {

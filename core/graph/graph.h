@@ -10,36 +10,13 @@
 #include <tandem/core/base/id.h>
 #include <tandem/core/base/types.h>
 #include <tandem/core/graph/op.h>
+#include <tandem/core/graph/tag.h>
 
 namespace tandem::engine {
 
 using ValueId = Id<struct Value>;
 using NodeId = Id<struct Node>;
 using StateId = Id<struct State>;
-
-enum class Phase : std::uint8_t { forward, backward, update, barrier };
-std::string_view name_of(Phase phase);
-
-/// Where a node comes from and where it runs. Backward nodes inherit path, stage and rng_id from
-/// the forward node they differentiate.
-struct Tag {
-  Phase phase = Phase::forward;
-  std::string path{};  ///< module path: "layer1.0.conv2"
-  int stage = 0;       ///< pipeline stage = device
-  int microbatch = 0;
-  int lane = 0;               ///< compute lane of the stage
-  int lag = 0;                ///< in unit u the node works on batch u − lag
-  std::uint64_t rng_id = 0;   ///< hash(path, call number)
-  std::int64_t channel = -1;  ///< of a transfer or collective: unique, and equal at all its ends
-};
-
-/// Returns whether `path` names the module or a module inside it: "layer1.0.conv2" is in "layer1.0", but not
-/// in "layer1.1".
-bool in_module(std::string_view path, std::string_view module);
-
-/// Returns whether nodes with these tags run on the same lane of the same stage, in the same phase, for the
-/// same batch and micro-batch, with the same channel.
-bool same_place(const Tag& a, const Tag& b);
 
 /// An op applied to values, giving new values (single assignment). Nodes and values are named by id, and the
 /// inputs of a node are always made before it.

@@ -73,9 +73,9 @@ void Trace::result(const std::string& name, const Tensor& tensor) {
 Tensor Trace::read(StateId state, int age) {
   const std::string key = fmt::format("{}@{}", state, age);
   if (const auto found = reads_.find(key); found != reads_.end()) return tensor(found->second);
-  Tag tag = next_tag();
-  tag.path = graph_.state(state).path;
-  const NodeId node = graph_.add(std::make_shared<ReadOp>(state, age, graph_.state(state).type), {}, tag);
+  const State& read = graph_.state(state);
+  const NodeId node =
+      graph_.add(std::make_shared<ReadOp>(state, age, read.type), {}, next_tag().named(read.path));
   reads_[key] = graph_.node(node).outputs[0];
   return tensor(reads_[key]);
 }
@@ -90,19 +90,14 @@ Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
   std::vector<ValueId> ids;
   for (const auto& t : inputs) ids.push_back(value(t));
   Tag tag = next_tag();
-  if (!has_tag_ && op->random()) tag.rng_id = fnv1a(fmt::format("{}#{}", tag.path, calls_[tag.path]++));
+  if (!has_tag_ && op->random()) tag.rng_id = rng_id(tag.path, calls_[tag.path]++);
   const NodeId node = graph_.add(std::move(op), std::move(ids), std::move(tag));
   Tensors outputs;
   for (ValueId v : graph_.node(node).outputs) outputs.push_back(tensor(v));
   return outputs;
 }
 
-Tag Trace::next_tag() {
-  if (has_tag_) return tag_;
-  Tag tag;
-  tag.path = Scope::path();
-  return tag;
-}
+Tag Trace::next_tag() { return has_tag_ ? tag_ : tag_of(Phase::forward, Scope::path()); }
 
 void Trace::set_tag(const Tag& tag) {
   tag_ = tag;

@@ -82,7 +82,7 @@ TEST_F(CliData, AShortLastBatchIsABatchOfItsOwn) {
       << "it is the mean over the epoch";
   expect_near(kept, losses(job + "--parallel data --ranks 2 --microbatches 2"), 1e-11);
   expect_near(kept, losses(job + "--parallel pipeline --stages 2"), 1e-11);
-  expect_refused(job + "--parallel data --ranks 3", {"640 images", "one of 40", "3 ranks", "--batch-size"});
+  expect_refused(job + "--parallel data --ranks 3", {"640 images", "last batch of 40", "3 ranks", "--batch-size"});
 }
 
 TEST_F(CliData, NamesTheModuleOfANonFiniteLossInAShortBatch) {

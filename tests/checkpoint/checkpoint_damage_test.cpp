@@ -98,7 +98,7 @@ TEST_F(DamagedCheckpoints, FilesCutAnywhereMissingOrReplacedAreFound) {
 TEST_F(DamagedCheckpoints, WithAStepUnlikeTheirNameAreFound) {
   fs::rename(parent_.file("step-10"), parent_.file("step-11"));
   expect_error([&] { read_checkpoint(parent_.file("step-11"), CheckpointCheck::sizes); },
-               {"of step 10", "of 11"});
+               {"of step 10", "after step 11"});
   fs::rename(parent_.file("step-11"), parent_.file("elsewhere"));
   EXPECT_EQ(10, read_checkpoint(parent_.file("elsewhere"), CheckpointCheck::contents).step)
       << "a copy may have any name";

@@ -223,7 +223,7 @@ TEST(Mixup, DrawsItsWeightFromBeta) {
 }
 
 TEST(Mixup, RefusesInvalidArguments) {
-  expect_error([] { MixupDataset(numbers(4), 0, 1, 0); }, {"batches of 0"});
+  expect_error([] { MixupDataset(numbers(4), 0, 1, 0); }, {"batch size 0"});
   for (const double alpha : {0.0, 4.5, std::nan("")})
     expect_error([&] { MixupDataset(numbers(4), 2, alpha, 0); }, {"alpha", "(0, 4]"});
   const auto pixels =

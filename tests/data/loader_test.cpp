@@ -392,7 +392,7 @@ TEST(Loader, RefusesInvalidRequests) {
                {"batch of 4", "3 samples", "keep the last"});
   expect_error([] { Loader(std::make_shared<SubsetDataset>(shuffled(3), 0, 0), {.drop_last = false}); },
                {"0 samples"});
-  expect_error([] { Loader(shuffled(3), {.batch_size = 0}); }, {"batches of 0"});
+  expect_error([] { Loader(shuffled(3), {.batch_size = 0}); }, {"batch size 0"});
   expect_error([] { Loader(shuffled(3), {.workers = -1}); }, {"-1 workers"});
   expect_error([] { Loader(shuffled(9), {.batch_size = 9, .workers = 1, .replicas = 2}); },
                {"9 samples", "2 replicas"});
@@ -400,7 +400,7 @@ TEST(Loader, RefusesInvalidRequests) {
   expect_error([] { share_of(12, 3, 3); }, {"replica 3 of 3"});
   Loader loader(shuffled(10), {.batch_size = 4, .drop_last = false});
   expect_error([&] { loader.start(-1); }, {"-1"});
-  expect_error([&] { take(loader, 2, {0, 3}); }, {"rows 0 … 2", "batch 2", "2 from 0"});
+  expect_error([&] { take(loader, 2, {0, 3}); }, {"rows 0 … 2", "batch 2", "only 2", "from 0"});
   expect_error([&] { take(loader, -1, {0, 1}); }, {"batch -1"});
   std::vector<std::byte> room(15);
   expect_error([&] { loader.data(0, {0, 2}, room); }, {"16", "15", "2 rows", "f32[2]"});

@@ -1,0 +1,53 @@
+#include <tandem/core/graph/tag.h>
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/rng.h>
+
+namespace tandem::engine {
+namespace {
+
+template <class T> Tag with(Tag tag, T Tag::*member, T value) {
+  tag.*member = std::move(value);
+  return tag;
+}
+
+}  // namespace
+
+std::string_view name_of(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "forward";
+    case Phase::backward: return "backward";
+    case Phase::update: return "update";
+    case Phase::barrier: return "barrier";
+  }
+  return "?";
+}
+
+Tag Tag::in_phase(Phase other) const { return with(*this, &Tag::phase, other); }
+Tag Tag::named(std::string other) const { return with(*this, &Tag::path, std::move(other)); }
+Tag Tag::on_stage(int other) const { return with(*this, &Tag::stage, other); }
+Tag Tag::of_microbatch(int other) const { return with(*this, &Tag::microbatch, other); }
+Tag Tag::on_channel(std::int64_t other) const { return with(*this, &Tag::channel, other); }
+Tag Tag::without_rng() const { return with(*this, &Tag::rng_id, std::uint64_t{0}); }
+Tag Tag::timed_like(const Tag& other) const {
+  return with(with(*this, &Tag::lag, other.lag), &Tag::lane, other.lane);
+}
+
+Tag tag_of(Phase phase, std::string path, int stage) { return {phase, std::move(path), stage}; }
+
+std::uint64_t rng_id(std::string_view path, int call) { return fnv1a(fmt::format("{}#{}", path, call)); }
+
+bool in_module(std::string_view path, std::string_view module) {
+  return path == module ||
+         (path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.');
+}
+
+bool same_place(const Tag& a, const Tag& b) {
+  return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
+         a.microbatch == b.microbatch && a.channel == b.channel;
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tandem::engine {
+
+enum class Phase : std::uint8_t { forward, backward, update, barrier };
+std::string_view name_of(Phase phase);
+
+/// Where a node comes from and where it runs. A pass that adds nodes takes the tag of a node nearby, and
+/// changes by name what is different; or it makes a new one with `tag_of`.
+struct Tag {
+  Phase phase = Phase::forward;
+  std::string path{};  ///< module path: "layer1.0.conv2"
+  int stage = 0;       ///< pipeline stage = device
+  int microbatch = 0;
+  int lane = 0;               ///< compute lane of the stage
+  int lag = 0;                ///< in unit u the node works on batch u − lag
+  std::uint64_t rng_id = 0;   ///< of an op that draws (`rng_id`)
+  std::int64_t channel = -1;  ///< of a transfer or collective: unique, and equal at all its ends
+
+  // This tag with one thing changed.
+  Tag in_phase(Phase other) const;
+  Tag named(std::string other) const;
+  Tag on_stage(int other) const;
+  Tag of_microbatch(int other) const;
+  Tag on_channel(std::int64_t other) const;
+  /// Without a channel: it belongs to one transfer or collective.
+  Tag without_channel() const { return on_channel(-1); }
+  /// For an op that draws nothing.
+  Tag without_rng() const;
+  /// With the lag and the lane of `other`.
+  Tag timed_like(const Tag& other) const;
+};
+
+/// The tag of a new node.
+Tag tag_of(Phase phase, std::string path, int stage = 0);
+
+/// What the `call`-th op that draws in module `path` (0, 1, …) draws from, in addition to the seed, the batch
+/// and the micro-batch: a hash of both. Planned and eager runs number the calls alike.
+std::uint64_t rng_id(std::string_view path, int call);
+
+/// Returns whether `path` names the module or a module inside it: "layer1.0.conv2" is in "layer1.0", but not
+/// in "layer1.1".
+bool in_module(std::string_view path, std::string_view module);
+
+/// Returns whether nodes with these tags run on the same lane of the same stage, in the same phase, for the
+/// same batch and micro-batch, with the same channel.
+bool same_place(const Tag& a, const Tag& b);
+
+}  // namespace tandem::engine
