@@ -16,7 +16,7 @@
 #include <tandem/nn/models/networks.h>
 #include <tandem/plan/over_models.h>
 
-namespace tandem::bench {
+namespace tandem::testing {
 using namespace engine;
 namespace {
 
@@ -91,9 +91,6 @@ void print(Case c) {
   TrainerOptions o;
   o.strategy = c.strategy;
   o.strategy.models = int(c.seeds.size());
-  if (o.strategy.stages > 1 && o.strategy.cuts.empty()) {
-    // cuts are needed for evaluation only
-  }
   if (c.fused) {
     std::vector<std::string> all;
     for (auto& [path, t] : net->state())
@@ -196,11 +193,11 @@ std::vector<Case> cases() {
 }
 
 }  // namespace
-}  // namespace tandem::bench
+}  // namespace tandem::testing
 
 int main(int argc, char** argv) {
   using namespace tandem;
   prepare_teams(argv);
   (void)argc;
-  for (auto& c : bench::cases()) bench::print(std::move(c));
+  for (auto& c : testing::cases()) testing::print(std::move(c));
 }
