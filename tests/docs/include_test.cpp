@@ -1,10 +1,14 @@
-// Which folder may include which: the table of docs/design.md, checked against the sources.
+// Which folder may include, and call, which: the table of docs/design.md, checked against sources and
+// objects.
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -85,6 +89,53 @@ TEST(Includes, FoldersIncludeOnlyWhatTheyMay) {
             << file << " includes <" << name << ">, but " << folder << " may not include " << other;
       }
   EXPECT_GT(seen, 100);
+}
+
+// What an object file of the library defines for others, and what it needs from others: nm's T, D, B and R,
+// and U.
+struct Symbols {
+  std::set<std::string> defined, needed;
+};
+
+Symbols symbols_of(const fs::path& object) {
+  const std::string command = std::string(TANDEM_NM) + " --format=posix '" + object.string() + "'";
+  Symbols symbols;
+  FILE* const out = popen(command.c_str(), "r");
+  std::array<char, 1 << 16> line;
+  while (out && std::fgets(line.data(), line.size(), out)) {
+    std::istringstream words(line.data());
+    std::string name, kind;
+    words >> name >> kind;
+    if (kind == "U")
+      symbols.needed.insert(name);
+    else if (kind.size() == 1 && std::string("TDBR").find(kind) != std::string::npos)
+      symbols.defined.insert(name);
+  }
+  EXPECT_TRUE(out && pclose(out) == 0) << command;
+  return symbols;
+}
+
+// A function can be declared in one room and defined in another, which no include shows.
+TEST(Links, FoldersUseOnlyFunctionsOfThoseTheyMayInclude) {
+  std::map<std::string, std::string> defined_in;  // symbol -> room
+  std::vector<std::pair<fs::path, Symbols>> objects;
+  for (const auto& entry : fs::recursive_directory_iterator(TANDEM_OBJECTS)) {
+    const std::string file = fs::relative(entry.path(), TANDEM_OBJECTS).generic_string();
+    if (entry.path().extension() != ".o" || !kMayInclude.contains(room_of(file))) continue;
+    objects.emplace_back(file, symbols_of(entry.path()));
+    for (const std::string& symbol : objects.back().second.defined) defined_in[symbol] = room_of(file);
+  }
+  int seen = 0;
+  for (const auto& [file, symbols] : objects)
+    for (const std::string& symbol : symbols.needed) {
+      const auto found = defined_in.find(symbol);
+      const std::string room = room_of(file.string());
+      if (found == defined_in.end() || found->second == room) continue;
+      ++seen;
+      EXPECT_TRUE(kMayInclude.at(room).contains(found->second))
+          << file << " uses " << symbol << ", but " << room << " may not use " << found->second;
+    }
+  EXPECT_GT(seen, 500);
 }
 
 TEST(Includes, VendorHeadersStayInBackendFiles) {
