@@ -24,14 +24,21 @@
 #include <tandem/plan/expand_norms.h>
 #include <tandem/plan/fuse_epilogues.h>
 #include <tandem/plan/fuse_pointwise.h>
-#include <tandem/plan/gradients.h>
 #include <tandem/plan/list_order.h>
+#include <tandem/plan/loss_scale.h>
 #include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
 
 namespace tandem::engine {
 namespace {
+
+TrainingGraph training_step(const Graph& forward, const Strategy& strategy) {
+  TrainingGraphOptions options{strategy.models, strategy.replicas, strategy.microbatches};
+  if (const auto& scale = strategy.gradients.loss_scale)
+    options.scale_loss = [&](Graph& g, ValueId loss) { return scale_loss(g, loss, *scale); };
+  return training_graph(forward, options);
+}
 
 Graph deliver(TrainingGraph training) {
   Graph& g = training.graph;
@@ -130,7 +137,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   g = checked(cut_into_stages(std::move(g), cuts));
 
   TrainingGraph training =
-      checked(strategy.train ? training_graph(g, strategy) : evaluation_graph(g, strategy));
+      checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
   training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
   if (strategy.train) {
     training = checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models,

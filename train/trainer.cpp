@@ -8,13 +8,13 @@
 
 #include <fmt/format.h>
 
+#include <tandem/autograd/training_graph.h>
 #include <tandem/autograd/vmap.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/state_memory.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/gradients.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/model_inputs.h>
 #include <tandem/train/non_finite.h>

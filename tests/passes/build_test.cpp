@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/training_graph.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
@@ -13,7 +14,6 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
-#include <tandem/plan/gradients.h>
 
 #include "expect_error.h"
 #include "one_weight.h"

@@ -1,4 +1,4 @@
-#include <tandem/plan/gradients.h>
+#include <tandem/autograd/training_graph.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -113,11 +113,11 @@ std::map<StateId, ValueId> weights_of(const Graph& g) {
 
 }  // namespace
 
-TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
+TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& options) {
   Graph scaled = forward;
-  const auto results = scale_results(scaled, 1.0 / (strategy.replicas * strategy.microbatches));
+  const auto results = scale_results(scaled, 1.0 / (options.replicas * options.microbatches));
   if (!results.contains(kLossResult)) throw Error("a training graph needs a result called 'loss'");
-  if (const TensorType& loss = scaled.type(results.at(kLossResult)); loss.elements() != strategy.models)
+  if (const TensorType& loss = scaled.type(results.at(kLossResult)); loss.elements() != options.models)
     throw Error(fmt::format(
         "the result 'loss' is {}: it must be one scalar per model, the mean over its samples; take mean() "
         "of it",
@@ -129,12 +129,11 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
     throw Error(
         "there is nothing to train: the model is not used, was neither initialized nor loaded before it was "
         "traced, or has only frozen parameters");
-  const auto& loss_scale = strategy.gradients.loss_scale;
   const ValueId loss =
-      loss_scale ? scale_loss(scaled, results.at(kLossResult), *loss_scale) : results.at(kLossResult);
+      options.scale_loss ? options.scale_loss(scaled, results.at(kLossResult)) : results.at(kLossResult);
   const Differentiated d = differentiate(scaled, loss, wrt);
 
-  Unrolling unrolled(d.graph, strategy.microbatches);
+  Unrolling unrolled(d.graph, options.microbatches);
   TrainingGraph result;
   std::size_t i = 0;
   for (const auto& [state, value] : weights) {
@@ -149,10 +148,10 @@ TrainingGraph training_graph(const Graph& forward, const Strategy& strategy) {
   return result;
 }
 
-TrainingGraph evaluation_graph(const Graph& forward, const Strategy& strategy) {
+TrainingGraph evaluation_graph(const Graph& forward, int replicas) {
   TrainingGraph result;
   Graph scaled = forward;
-  const auto results = scale_results(scaled, 1.0 / strategy.replicas);
+  const auto results = scale_results(scaled, 1.0 / replicas);
   Unrolling once(scaled, 1);
   for (const auto& [name, value] : results) result.results[name] = once.sum(value, {});
   result.graph = std::move(once.graph());
