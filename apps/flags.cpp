@@ -78,8 +78,7 @@ const Effect needs_drawn_images = needs(&O::data, {"synthetic"}, "with --data {}
 Change by_length(const O& o) { return needs_curve(o).empty() ? learning : nothing; }
 // Training drains the pipeline for each checkpoint, which changes losses if batches overlap.
 Change by_draining(const O& o) {
-  return o.parallel == "pipeline" && (o.schedule == "pipedream" || o.schedule == "dualpipe") ? arithmetic
-                                                                                             : nothing;
+  return o.parallel == "pipeline" && overlaps_batches(schedule_from_name(o.schedule)) ? arithmetic : nothing;
 }
 
 // The table. A row holds names, member and help, then these values up to the last one that is not the default

@@ -45,7 +45,7 @@ CoreShares share_cores(const TrainOptions& o, const MpiSession* mpi) {
   c.available = default_threads();
   // mpirun may have bound this process to some of the machine's cores.
   const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
-  c.lanes = o.parallel == "pipeline" && o.schedule == "dualpipe" ? 2 : 1;  // per rank
+  c.lanes = o.parallel == "pipeline" ? compute_lanes(schedule_from_name(o.schedule)) : 1;  // per rank
   if (!own) c.lanes *= o.ranks * o.stages;
   c.loaders = o.workers * (mpi && !own ? o.ranks : 1);  // in each process whose stage takes the images
   c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);

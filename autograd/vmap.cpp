@@ -20,7 +20,7 @@ Graph vmap(const Graph& graph, std::int64_t models) {
     trace.set_tag(node.tag);
     const auto* input = as<InputOp>(node);
     const bool source = as<ReadOp>(node) || (input && input->per_model);
-    replay_batched(node, models, source, values);
+    replay_mapped(node, models, source, values);
   }
   return result;
 }

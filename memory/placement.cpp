@@ -188,11 +188,11 @@ Program placed(Program p) {
   return p;
 }
 
-Program planned(Program schedule) {
-  schedule.max_lag = 0;
-  for (const Instruction& s : schedule.instructions) schedule.max_lag = std::max(schedule.max_lag, s.lag);
-  check_unplanned(schedule);
-  return placed(with_waits(with_slots(std::move(schedule))));
+Program planned(Program unplanned) {
+  unplanned.max_lag = 0;
+  for (const Instruction& s : unplanned.instructions) unplanned.max_lag = std::max(unplanned.max_lag, s.lag);
+  check_unplanned(unplanned);
+  return placed(with_waits(with_slots(std::move(unplanned))));
 }
 
 }  // namespace tandem::engine

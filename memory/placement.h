@@ -14,6 +14,6 @@ Program placed(Program program);
 
 /// Completes an unplanned Program (instructions, lanes, lags, members) so that it can run: checks it and
 /// adds slots, waits and addresses. Does not verify it.
-Program planned(Program schedule);
+Program planned(Program unplanned);
 
 }  // namespace tandem::engine

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kLarge = 64 << 10;  // bytes: a smaller saving is not worth a kernel
 // This takes no longer than reading an f32 from memory, on machines that do 15 operations per byte.
-constexpr double kFlopsAnElement = 64;
+constexpr double kFlopsPerElement = 64;
 
 // The tag of the node that computes v again. Lag and lane are those of its first reader in backward, or else
 // of the first such reader of a value that is recomputed from v.
@@ -45,7 +45,7 @@ class CheapActivations {
         return tag.lag == node.tag.lag && tag.stage == node.tag.stage;
       });
       std::set<ValueId> chain;
-      if (!users.empty() && together && g_.type(v).bytes() >= kLarge && add_chain(v, kFlopsAnElement, chain))
+      if (!users.empty() && together && g_.type(v).bytes() >= kLarge && add_chain(v, kFlopsPerElement, chain))
         again_.insert(chain.begin(), chain.end());
     }
     return {again_.begin(), again_.end()};

@@ -53,13 +53,13 @@ class MappedKernel final : public Kernel {
 
 }  // namespace
 
-MappedOp::MappedOp(OpPtr inner, std::vector<bool> batched, std::int64_t models)
-    : inner(std::move(inner)), mapped(std::move(batched)), models(models) {}
+MappedOp::MappedOp(OpPtr inner, std::vector<bool> mapped, std::int64_t models)
+    : inner(std::move(inner)), mapped(std::move(mapped)), models(models) {}
 
 std::string MappedOp::attributes() const {
   std::string flags;
   for (bool b : mapped) flags += b ? '1' : '0';
-  return fmt::format("models={} batched={} {}{{{}}}", models, flags, inner->name(), inner->attributes());
+  return fmt::format("models={} mapped={} {}{{{}}}", models, flags, inner->name(), inner->attributes());
 }
 
 Types MappedOp::inner_types(std::span<const TensorType> inputs) const {
@@ -94,9 +94,9 @@ Tensors MappedOp::vjp(const VjpArgs& args) const {
   Tensors results;
   {
     Trace trace(graph);
-    const auto argument = [&](const TensorType& type, const Tensor& actual, bool is_batched) {
+    const auto argument = [&](const TensorType& type, const Tensor& actual, bool is_mapped) {
       const ValueId id = graph.add_value(type);
-      values[id] = {actual, is_batched};
+      values[id] = {actual, is_mapped};
       return trace.tensor(id);
     };
     for (std::size_t i = 0; i < types.size(); ++i) {
@@ -142,24 +142,24 @@ Tensors map_over_models(OpPtr op, const VmapArgs& args) {
 }
 
 void replay_mapped(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values) {
-  for (const Node& node : graph.nodes()) replay_batched(node, models, false, values);
+  for (const Node& node : graph.nodes()) replay_mapped(node, models, false, values);
 }
 
-void replay_batched(const Node& node, std::int64_t models, bool force,
-                    std::unordered_map<ValueId, Replayed>& values) {
+void replay_mapped(const Node& node, std::int64_t models, bool force,
+                   std::unordered_map<ValueId, Replayed>& values) {
   Tensors inputs;
-  std::vector<bool> batched;
+  std::vector<bool> mapped;
   for (ValueId v : node.inputs) {
     inputs.push_back(values.at(v).tensor);
-    batched.push_back(values.at(v).mapped);
+    mapped.push_back(values.at(v).mapped);
   }
   if (node.outputs.empty())  // its inputs leave the graph, one per model
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      inputs[i] = with_model_axis(inputs[i], batched[i], models);
-      batched[i] = true;
+      inputs[i] = with_model_axis(inputs[i], mapped[i], models);
+      mapped[i] = true;
     }
-  const bool any = force || std::find(batched.begin(), batched.end(), true) != batched.end();
-  const Tensors outputs = any ? node.op->vmap({inputs, batched, models}) : apply_op(node.op, inputs);
+  const bool any = force || std::find(mapped.begin(), mapped.end(), true) != mapped.end();
+  const Tensors outputs = any ? node.op->vmap({inputs, mapped, models}) : apply_op(node.op, inputs);
   for (std::size_t i = 0; i < outputs.size(); ++i) values[node.outputs[i]] = {outputs[i], any};
 }
 

@@ -14,7 +14,7 @@ namespace tandem::engine {
 /// the vmap rule of ops that gain nothing from a joint kernel.
 class MappedOp final : public Op {
  public:
-  MappedOp(OpPtr inner, std::vector<bool> batched, std::int64_t models);
+  MappedOp(OpPtr inner, std::vector<bool> mapped, std::int64_t models);
   std::string_view name() const override { return "mapped"; }
   std::string label() const override { return inner->label(); }
   std::string attributes() const override;
@@ -48,8 +48,8 @@ struct Replayed {
 /// entry `values` holds the replacements of the graph's arguments; every node adds those of its outputs.
 void replay_mapped(const Graph& graph, std::int64_t models, std::unordered_map<ValueId, Replayed>& values);
 /// Applies one node in the same way; `force` applies the vmap rule even if no input is mapped.
-void replay_batched(const Node& node, std::int64_t models, bool force,
-                    std::unordered_map<ValueId, Replayed>& values);
+void replay_mapped(const Node& node, std::int64_t models, bool force,
+                   std::unordered_map<ValueId, Replayed>& values);
 
 /// Makes a kernel that runs the inner op's kernel model by model.
 std::unique_ptr<class Kernel> make_mapped(const struct KernelSpec& spec);

@@ -398,8 +398,8 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
   return shape == x.shape() ? x : apply_to<BroadcastToOp>(x, shape);
 }
 
-Tensor engine::with_model_axis(const Tensor& x, bool batched, std::int64_t models) {
-  return batched ? x : broadcast_to(x, with_models(x.shape(), models));
+Tensor engine::with_model_axis(const Tensor& x, bool mapped, std::int64_t models) {
+  return mapped ? x : broadcast_to(x, with_models(x.shape(), models));
 }
 
 }  // namespace tandem

@@ -199,8 +199,8 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 namespace tandem::engine {
 
-/// For vmap rules: returns `x` if it has the model axis (`batched`), otherwise `x` repeated for every model.
-Tensor with_model_axis(const Tensor& x, bool batched, std::int64_t models);
+/// For vmap rules: returns `x` if it has the model axis (`mapped`), otherwise `x` repeated for every model.
+Tensor with_model_axis(const Tensor& x, bool mapped, std::int64_t models);
 /// Returns `axis` as 0 … rank−1; negative counts from the end. Throws Error if there is no such axis.
 int normalize_axis(int axis, int rank);
 

@@ -19,8 +19,8 @@ void check_weights(std::span<const TensorType> tensors) {
 }
 
 void check_coefficient(const char* what, const TensorType& c, const TensorType& w) {
-  const bool one_a_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
-  if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_a_model))
+  const bool one_per_model = c.rank() == 1 && w.rank() >= 1 && c.shape[0] == w.shape[0];
+  if ((c.dtype != DType::f32 && c.dtype != DType::f64) || !(c.rank() == 0 || one_per_model))
     throw Error(fmt::format("{} must be f32 or f64, a scalar or one value per model, not {} for weights {}",
                             what, to_string(c), to_string(w)));
 }
@@ -31,8 +31,8 @@ std::span<const TensorType> unguarded(std::span<const TensorType> inputs, bool g
   if (inputs.size() != all) throw Error(fmt::format("takes {} inputs, not {}", all, inputs.size()));
   if (guarded) {
     const TensorType &guard = inputs.back(), &w = inputs[0];
-    const bool one_a_model = guard.rank() == 1 && w.rank() >= 1 && guard.shape[0] == w.shape[0];
-    if (guard.dtype != DType::b8 || !(guard.rank() == 0 || one_a_model))
+    const bool one_per_model = guard.rank() == 1 && w.rank() >= 1 && guard.shape[0] == w.shape[0];
+    if (guard.dtype != DType::b8 || !(guard.rank() == 0 || one_per_model))
       throw Error(fmt::format("update_if must be a bool or one bool per model, not {} for weights {}",
                               to_string(guard), to_string(w)));
   }
@@ -47,7 +47,7 @@ void check_update(std::span<const TensorType> inputs) {
 
 // Gives the first `states` inputs (weights, gradients, statistics, step numbers) a model axis; the later
 // inputs can stay shared by the models.
-Tensors batched_update(const OpPtr& op, const VmapArgs& args, std::size_t states) {
+Tensors mapped_update(const OpPtr& op, const VmapArgs& args, std::size_t states) {
   Tensors inputs = args.inputs;
   for (std::size_t i = 0; i < states; ++i)
     inputs[i] = with_model_axis(inputs[i], args.mapped[i], args.models);
@@ -78,7 +78,7 @@ Types SgdUpdateOp::infer(std::span<const TensorType> inputs) const {
 }
 Tensors SgdUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
 Tensors SgdUpdateOp::vmap(const VmapArgs& args) const {
-  return batched_update(std::make_shared<SgdUpdateOp>(options, guarded), args, has_momentum() ? 3 : 2);
+  return mapped_update(std::make_shared<SgdUpdateOp>(options, guarded), args, has_momentum() ? 3 : 2);
 }
 Work SgdUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
@@ -109,7 +109,7 @@ Types AdamUpdateOp::infer(std::span<const TensorType> inputs) const {
 }
 Tensors AdamUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
 Tensors AdamUpdateOp::vmap(const VmapArgs& args) const {
-  return batched_update(std::make_shared<AdamUpdateOp>(options, guarded), args, 5);
+  return mapped_update(std::make_shared<AdamUpdateOp>(options, guarded), args, 5);
 }
 Work AdamUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 5);  // twenty operations per element, over four outputs
@@ -126,7 +126,7 @@ Tensors PredictOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "gradients are taken with respect to predicted weights");
 }
 Tensors PredictOp::vmap(const VmapArgs& args) const {
-  return batched_update(std::make_shared<PredictOp>(), args, 2);
+  return mapped_update(std::make_shared<PredictOp>(), args, 2);
 }
 Work PredictOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
   return streaming_work(inputs, outputs, 2);

@@ -109,6 +109,16 @@ ScheduleKind schedule_from_name(std::string_view name) {
   throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, known));
 }
 
+bool overlaps_batches(ScheduleKind kind) {
+  const auto stages = engine::make_schedule(kind, 2, 1).stages;
+  return std::ranges::any_of(stages, [](const StageTiming& t) { return t.backward_lag > 0; });
+}
+
+int compute_lanes(ScheduleKind kind) {
+  const auto stages = engine::make_schedule(kind, 2, 1).stages;
+  return 1 + std::ranges::max(stages, {}, &StageTiming::backward_lane).backward_lane;
+}
+
 PipelineSchedule engine::make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep) {
   if (stages < 1 || microbatches < 1)
     throw Error(fmt::format("a schedule of {} stages and {} micro-batches: both must be 1 or more", stages,

@@ -11,6 +11,10 @@ enum class ScheduleKind : std::uint8_t { plain, gpipe, one_f_one_b, pipedream, d
 std::string_view name_of(ScheduleKind kind);
 /// Returns the schedule with this name. Throws Error listing the names if there is none.
 ScheduleKind schedule_from_name(std::string_view name);
+/// Returns whether several batches are in flight at once, so that weights can be older than the last update.
+bool overlaps_batches(ScheduleKind kind);
+/// Returns the number of compute lanes per rank.
+int compute_lanes(ScheduleKind kind);
 
 }  // namespace tandem
 

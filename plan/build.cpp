@@ -107,7 +107,7 @@ Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOpti
   return planned_peak(other) < planned_peak(program) ? other : program;
 }
 
-Graph take_off_device(const Graph& graph, const Strategy& strategy) {
+Graph recompute_and_swap(const Graph& graph, const Strategy& strategy) {
   if (!strategy.recompute_cheap && strategy.swap.empty() && strategy.recompute.empty()) return graph;
   const Graph all = with_backward_views(graph);
   Graph g = strategy.recompute_cheap ? insert_recomputes(all, cheap_activations(all)) : all;
@@ -149,7 +149,7 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   g = checked(apply_timing(g, schedule_of(strategy).stages));
   g = checked(insert_transfers(g));  // comes first: a received value is an activation too
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
-  g = checked(take_off_device(g, strategy));
+  g = checked(recompute_and_swap(g, strategy));
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
   g = checked(copy_shared_operands(g));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));

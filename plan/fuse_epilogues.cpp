@@ -22,7 +22,7 @@ struct Fused {
 class EpilogueFusion {
  public:
   explicit EpilogueFusion(const Graph& graph) : g_(graph), readers_(graph.readers()) {
-    for (NodeId n = 0; n < count(); ++n)
+    for (const NodeId n : g_.nodes().ids())
       if (auto fused = fuse(n)) {
         by_node_[fused->product] = by_node_[n] = fused_.size();
         fused_.push_back(std::move(*fused));
@@ -31,7 +31,7 @@ class EpilogueFusion {
 
   Graph rewritten() const {
     GraphRewrite rewrite(g_);
-    for (NodeId n = 0; n < count(); ++n) {
+    for (const NodeId n : g_.nodes().ids()) {
       const auto found = by_node_.find(n);
       if (found == by_node_.end())
         rewrite.copy(g_.node(n));

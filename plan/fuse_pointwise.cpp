@@ -13,7 +13,7 @@ namespace tandem::engine {
 namespace {
 
 // Limits of one expression. A larger one gains nothing: its tiles would not fit the first-level cache.
-constexpr std::size_t kMaxInputs = 12, kMaxInstructions = 48;
+constexpr std::size_t kMaxInputs = 12, kMaxTerms = 48;
 
 struct Expression {
   PointwiseExpression expression;
@@ -235,8 +235,7 @@ class Fusion {
     const int last = builder.append(outer.expression, registers(outer.inputs, value));
     std::vector<int> used;
     result.expression = builder.finish(last, used);
-    if (result.expression.size() > kMaxInstructions || used.size() != result.inputs.size())
-      return std::nullopt;
+    if (result.expression.size() > kMaxTerms || used.size() != result.inputs.size()) return std::nullopt;
     return result;
   }
 

@@ -17,12 +17,12 @@
 namespace tandem::engine {
 namespace {
 
-// Where a node stands within the task of another node, its anchor: in its place or around it, in this order.
+// A node is listed at or next to another node, its anchor. Nodes with one anchor are listed in this order.
 enum class Side : std::uint8_t {
   before,         // nodes that the anchor is the first to need
   itself,         // the anchor
   send,           // the sends of its value, with their receives
-  collect,        // the collectives and copies to the host that wait for it
+  collective,     // the collectives and copies to the host that wait for it
   before_update,  // nodes that the update needs, such as a learning rate
   update          // the update by the gradient that the anchor makes
 };
@@ -39,7 +39,8 @@ struct Place {
 
 Place around(const Place& anchor, Side side, NodeId n) { return {anchor.task, anchor.anchor, side, n}; }
 
-Place before(const Place& p, NodeId n) {
+// One side earlier than `p`.
+Place just_before(const Place& p, NodeId n) {
   const Side side = p.side == Side::before ? p.side : static_cast<Side>(static_cast<int>(p.side) - 1);
   return around(p, side, n);
 }
@@ -50,16 +51,16 @@ class Ordering {
       : g_(graph), readers_(graph.readers()) {
     for (std::size_t i = 0; i < tasks.size(); ++i)
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
-    for (NodeId n = 0; n < count(); ++n) places_.push_back({task_of(g_.node(n).tag), n, Side::itself, n});
+    for (const NodeId n : g_.nodes().ids()) places_.push_back({task_of(g_.node(n).tag), n, Side::itself, n});
     for (const auto& [channel, ends] : channels()) {
       if (ends.first < 0 || ends.second < 0) continue;
       place(ends.first) = around(latest_input(ends.first), Side::send, ends.first);
       place(ends.second) = around(place(ends.first), Side::send, ends.second);
     }
-    for (NodeId n = 0; n < count(); ++n) refine(n);
+    for (const NodeId n : g_.nodes().ids()) place_collective_or_copy(n);
     if (large_gradients_last)
-      for (NodeId n = 0; n < count(); ++n) defer_gradient(n);
-    for (NodeId n = 0; n < count(); ++n) advance_update(n);
+      for (const NodeId n : g_.nodes().ids()) defer_gradient(n);
+    for (const NodeId n : g_.nodes().ids()) advance_update(n);
     for (NodeId n = count(); n-- > 0;) advance_source(n);
   }
 
@@ -70,7 +71,7 @@ class Ordering {
       next[from].push_back(to);
       ++missing[to];
     };
-    for (NodeId n = 0; n < count(); ++n)
+    for (const NodeId n : g_.nodes().ids())
       for (ValueId v : g_.node(n).inputs) {
         const NodeId from = g_.value(v).producer;
         // A value from an earlier lag exists before the unit begins, wherever its maker is listed.
@@ -79,15 +80,15 @@ class Ordering {
     for (const auto& [reader, update] : weight_uses()) edge(reader, update);
     for (const auto& [channel, ends] : channels())
       if (ends.first >= 0 && ends.second >= 0) edge(ends.first, ends.second);
-    for (NodeId barrier = 0; barrier < count(); ++barrier) {
+    for (const NodeId barrier : g_.nodes().ids()) {
       if (!g_.node(barrier).op->is_barrier()) continue;
-      for (NodeId n = 0; n < count(); ++n) {
+      for (const NodeId n : g_.nodes().ids()) {
         if (n == barrier || g_.node(n).tag.stage != g_.node(barrier).tag.stage) continue;
         place(n).task < place(barrier).task ? edge(n, barrier) : edge(barrier, n);
       }
     }
     std::priority_queue<Place, std::vector<Place>, std::greater<>> ready;
-    for (NodeId n = 0; n < count(); ++n)
+    for (const NodeId n : g_.nodes().ids())
       if (missing[n] == 0) ready.push(place(n));
     std::vector<NodeId> order;
     while (!ready.empty()) {
@@ -117,7 +118,7 @@ class Ordering {
 
   std::map<std::int64_t, std::pair<NodeId, NodeId>> channels() const {  // send, receive
     std::map<std::int64_t, std::pair<NodeId, NodeId>> ends;
-    for (NodeId n = 0; n < count(); ++n) {
+    for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       auto& end = ends.try_emplace(node.tag.channel, -1, -1).first->second;
       if (node.op->lane() == LaneKind::send) end.first = n;
@@ -190,7 +191,7 @@ class Ordering {
         gradient = from;
     if (gradient < 0) return;
     const Place made = place(gradient);
-    if (g_.node(gradient).op->lane() == LaneKind::collective)
+    if (g_.node(gradient).op->lane() == LaneKind::collective)  // at the end, in the order of the all-reduces
       place(n).anchor = static_cast<std::int64_t>(made.task) * count() + made.anchor;
     else
       place(n) = around(made, Side::update, n);
@@ -200,14 +201,14 @@ class Ordering {
   void advance_source(NodeId n) {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
     for (ValueId v : g_.node(n).outputs)
-      for (NodeId r : readers_[v]) place(n) = std::min(place(n), before(place(r), n));
+      for (NodeId r : readers_[v]) place(n) = std::min(place(n), just_before(place(r), n));
   }
 
-  void refine(NodeId n) {
+  void place_collective_or_copy(NodeId n) {
     switch (g_.node(n).op->lane()) {
       case LaneKind::collective:
       case LaneKind::copy_out:
-        if (!g_.node(n).inputs.empty()) place(n) = around(latest_input(n), Side::collect, n);
+        if (!g_.node(n).inputs.empty()) place(n) = around(latest_input(n), Side::collective, n);
         break;
       case LaneKind::send:
       case LaneKind::receive: break;  // the constructor has placed them
@@ -216,7 +217,7 @@ class Ordering {
         for (ValueId v : g_.node(n).outputs)
           for (NodeId r : readers_[v])
             if (first == place(n) || place(r) < first) first = place(r);
-        place(n) = {first.task, first.anchor - kCopiedInAhead, Side::collect, n};
+        place(n) = {first.task, first.anchor - kCopiedInAhead, Side::collective, n};
         break;
       }
       case LaneKind::compute: break;

@@ -14,6 +14,9 @@ namespace tandem::engine {
 /// would wait for it. With `large_gradients_last`, gradients at least twice as large as their operands, which
 /// no other rank waits for, come last in their task. By then the activations are freed, but the operands of
 /// these gradients must stay.
+///
+/// The list order alone starts nothing: an instruction starts when its lane is free and its waits are over.
+/// A pass that ties an instruction to a position adds a wait too, as `with_copy_waits` (memory/swap.h) does.
 std::vector<NodeId> list_order(const Graph& graph, const std::vector<Task>& tasks, bool large_gradients_last);
 
 }  // namespace tandem::engine

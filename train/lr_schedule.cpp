@@ -33,8 +33,9 @@ LrSchedule step_lr(std::int64_t every, double gamma) {
 }
 
 LrSchedule multi_step_lr(std::vector<std::int64_t> milestones, double gamma) {
-  require(std::is_sorted(milestones.begin(), milestones.end()), "milestones must ascend",
-          milestones.empty() ? 0 : static_cast<double>(milestones.back()));
+  const auto until = std::is_sorted_until(milestones.begin(), milestones.end());
+  require(until == milestones.end(), "milestones must ascend",
+          until == milestones.end() ? 0 : static_cast<double>(*until));
   return [=, at = std::move(milestones)](std::int64_t batch) {
     return std::pow(gamma, static_cast<double>(std::upper_bound(at.begin(), at.end(), batch) - at.begin()));
   };

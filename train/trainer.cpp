@@ -110,7 +110,8 @@ void Trainer::check() const {
           fmt::format("{} and {} for {}; give one per model", counted(std::ssize(o.lr), "learning rate"),
                       counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
   std::ranges::for_each(o.lr, check_rate);
-  require(o.patience >= 0 && (o.patience == 0 || o.test), "patience needs a test set");
+  require(o.patience >= 0, "patience is negative");
+  require(o.patience == 0 || o.test, "patience needs a test set");
   require(o.checkpoint_every >= 0, "checkpoint_every is negative");
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
           "a rollback needs checkpoint_every, which sets where it can go back to");

@@ -34,14 +34,14 @@ class alignas(64) Progress {
 
   /// Wakes all waiters; each rechecks its condition.
   void wake() const {
-    wanted_.store(kNobody,
+    wanted_.store(kNoTarget,
                   std::memory_order_seq_cst);  // before wakes_: a waiter that comes in between does not sleep
     wakes_.fetch_add(1, std::memory_order_seq_cst);
     wakes_.notify_all();
   }
 
  private:
-  static constexpr std::uint64_t kNobody = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t kNoTarget = std::numeric_limits<std::uint64_t>::max();
   static constexpr int kSpins = 40;
   static void pause() {
 #if defined(__x86_64__)
@@ -49,7 +49,7 @@ class alignas(64) Progress {
 #endif
   }
   std::atomic<std::uint64_t> value_{0};
-  mutable std::atomic<std::uint64_t> wanted_{kNobody};  // the smallest target of a sleeper
+  mutable std::atomic<std::uint64_t> wanted_{kNoTarget};  // the smallest target of a sleeper
   mutable std::atomic<std::uint32_t> wakes_{0};
 };
 

@@ -88,7 +88,7 @@ const std::map<std::string, std::string> kWithoutGolden{
     {"barrier", "needs ranks: collective_test"},
     {"batch_norm_statistics", "a part of batch_norm, with its bits: fuse_pointwise_test"},
     {"epilogue", "a product and an expression, with their bits: epilogue_test"},
-    {"instruction cast", "what fusing makes of a store between two expressions: pointwise_test"},
+    {"term cast", "what fusing makes of a store between two expressions: pointwise_test"},
     {"mapped", "runs other ops model by model: op_cases_test"},
 };
 
@@ -112,7 +112,7 @@ TEST(GoldenOps, CoverAllOpsAndAllPointwiseTerms) {
       covered.emplace(node.op->name());
       if (const auto* expression = as<PointwiseOp>(node))
         for (const PointwiseTerm& i : expression->expression)
-          covered.insert("instruction " + std::string(name_of(i.code)));
+          covered.insert("term " + std::string(name_of(i.code)));
     }
   }
   const std::filesystem::path source(TANDEM_SOURCE);
@@ -120,7 +120,7 @@ TEST(GoldenOps, CoverAllOpsAndAllPointwiseTerms) {
   declared.merge(declared_ops(source / "ops"));
   EXPECT_GE(declared.size(), 20u) << "the headers were not read";
   for (int code = 0; code <= static_cast<int>(PointwiseCode::where); ++code)
-    declared.insert("instruction " + std::string(name_of(static_cast<PointwiseCode>(code))));
+    declared.insert("term " + std::string(name_of(static_cast<PointwiseCode>(code))));
   for (const auto& [op, reason] : kWithoutGolden) {
     EXPECT_TRUE(declared.contains(op)) << "no op '" << op << "' is left";
     EXPECT_FALSE(covered.contains(op)) << "op '" << op << "' has a case; remove it from the list";

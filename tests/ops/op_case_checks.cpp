@@ -158,7 +158,7 @@ TEST_P(OpCaseTest, VmapMatchesALoopOverModels) {
         ASSERT_EQ(mapped.graph.type(value), expected) << "mapped inputs " << mask_name(mask);
         const std::byte* data = together.at(value).data() + (has_models ? m * type.bytes() : 0);
         const std::vector<std::byte> mine(data, data + type.bytes());
-        EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", batched inputs " << mask_name(mask);
+        EXPECT_EQ(mine, alone.at(v)) << "model " << m << ", mapped inputs " << mask_name(mask);
       }
     }
   }

@@ -76,7 +76,7 @@ std::set<std::string> ops_of(const Graph& graph) {
     ops.emplace(node.op->name());
     if (const auto* expression = as<PointwiseOp>(node))
       for (const PointwiseTerm& i : expression->expression)
-        ops.insert("instruction " + std::string(name_of(i.code)));
+        ops.insert("term " + std::string(name_of(i.code)));
   }
   return ops;
 }
