@@ -45,7 +45,7 @@ TEST(LrSchedules, CountFromTheEndOfTheWarmUp) {
 
 TEST(LrSchedules, RefuseInvalidParameters) {
   EXPECT_THROW(step_lr(0, 0.1), Error);
-  expect_error([] { multi_step_lr({3, 1, 9}, 0.1); }, {"milestones must ascend", "not 1"});
+  testing::expect_error([] { multi_step_lr({3, 1, 9}, 0.1); }, {"milestones must ascend", "not 1"});
   EXPECT_THROW(cosine_lr(0), Error);
   EXPECT_THROW(linear_lr(-1), Error);
   EXPECT_THROW(warm_up(-1, constant_lr()), Error);
