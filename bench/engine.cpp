@@ -55,11 +55,11 @@ class Busy final : public Op {
  public:
   explicit Busy(double seconds, std::function<void()> also = {}) : seconds(seconds), also(std::move(also)) {}
   std::string_view name() const override { return "busy"; }
-  Types infer(std::span<const TensorType>) const override { return {}; }
+  Types infer(TypesView) const override { return {}; }
   Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "it only takes time"); }
   Tensors vmap(const VmapArgs&) const override { no_rule(*this, "vmap", "it only takes time"); }
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
   const double seconds;
   const std::function<void()> also;
 };

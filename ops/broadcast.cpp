@@ -8,7 +8,7 @@
 
 namespace tandem::engine {
 
-Shape broadcast_shape(std::span<const TensorType> types) {
+Shape broadcast_shape(TypesView types) {
   Shape out;
   for (const auto& t : types) {
     const Shape& shape = t.shape;

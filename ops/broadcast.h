@@ -11,7 +11,7 @@ using Strides = std::vector<std::int64_t>;  ///< in elements, one per axis
 
 /// Returns the shape that all `types` broadcast to by NumPy's rule: shapes are aligned at the last axis, and
 /// an extent of 1 stretches. Throws Error naming two shapes that do not fit and the axis.
-Shape broadcast_shape(std::span<const TensorType> types);
+Shape broadcast_shape(TypesView types);
 
 /// Returns the strides of a dense row-major array of `shape`.
 Strides dense_strides(const Shape& shape);

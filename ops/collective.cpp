@@ -19,7 +19,7 @@ AllReduceOp::AllReduceOp(int replicas) : replicas(replicas) {
   if (replicas < 1) throw Error(fmt::format("all_reduce over {} replicas: at least 1 is needed", replicas));
 }
 std::string AllReduceOp::attributes() const { return fmt::format("replicas={}", replicas); }
-Types AllReduceOp::infer(std::span<const TensorType> inputs) const {
+Types AllReduceOp::infer(TypesView inputs) const {
   if (inputs.empty()) throw Error("takes one value or more");
   for (const TensorType& t : inputs) {
     if (t.dtype != inputs[0].dtype)
@@ -48,17 +48,15 @@ Tensors AllReduceOp::vmap(const VmapArgs& args) const {
             "some of its values are shared by all models; reduce those in a separate all_reduce");
   return all_reduce(args.inputs, replicas);
 }
-Work AllReduceOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, replicas - 1);
-}
-std::vector<Alias> AllReduceOp::may_alias(std::span<const TensorType> inputs) const {
+Work AllReduceOp::cost(TypesView in, TypesView out) const { return streaming_work(in, out, replicas - 1); }
+std::vector<Alias> AllReduceOp::may_alias(TypesView inputs) const {
   std::vector<Alias> aliases;
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) aliases.push_back({i, i, Alias::in_place});
   return aliases;
 }
 
 std::string SendOp::attributes() const { return fmt::format("peer_stage={}", peer_stage); }
-Types SendOp::infer(std::span<const TensorType> inputs) const {
+Types SendOp::infer(TypesView inputs) const {
   if (inputs.size() != 1) throw Error("takes one value");
   return {};
 }
@@ -66,14 +64,11 @@ Tensors SendOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater
 Tensors SendOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<SendOp>(peer_stage), args.inputs);
 }
-Work SendOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
-}
 
 std::string ReceiveOp::attributes() const {
   return fmt::format("peer_stage={} type={}", peer_stage, to_string(type));
 }
-Types ReceiveOp::infer(std::span<const TensorType> inputs) const {
+Types ReceiveOp::infer(TypesView inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {type};
 }
@@ -81,11 +76,8 @@ Tensors ReceiveOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLa
 Tensors ReceiveOp::vmap(const VmapArgs& args) const {
   return {receive(peer_stage, with_models(type, args.models))};
 }
-Work ReceiveOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
-}
 
-Types BarrierOp::infer(std::span<const TensorType> inputs) const {
+Types BarrierOp::infer(TypesView inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {};
 }

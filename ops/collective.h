@@ -16,13 +16,13 @@ class AllReduceOp final : public Op {
   explicit AllReduceOp(int replicas);
   std::string_view name() const override { return "all_reduce"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   /// Sums the gradients over the same ranks, because the loss of every rank counts.
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
   /// flops: replicas − 1 additions per element; bytes: memory traffic. dist/link.h computes link traffic.
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
   LaneKind lane() const override { return LaneKind::collective; }
   bool joins_operands() const override { return true; }
 
@@ -30,16 +30,14 @@ class AllReduceOp final : public Op {
 };
 
 /// Sends its input to stage `peer_stage` of the same replica.
-class SendOp final : public Op {
+class SendOp final : public StreamingOp {
  public:
   explicit SendOp(int peer_stage) : peer_stage(peer_stage) {}
   std::string_view name() const override { return "send"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::send; }
   int lane_index() const override { return peer_stage; }
 
@@ -47,16 +45,14 @@ class SendOp final : public Op {
 };
 
 /// Receives the value that stage `peer_stage` of the same replica sends.
-class ReceiveOp final : public Op {
+class ReceiveOp final : public StreamingOp {
  public:
   ReceiveOp(int peer_stage, TensorType type) : peer_stage(peer_stage), type(std::move(type)) {}
   std::string_view name() const override { return "receive"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::receive; }
   int lane_index() const override { return peer_stage; }
 
@@ -69,11 +65,11 @@ class ReceiveOp final : public Op {
 class BarrierOp final : public Op {
  public:
   std::string_view name() const override { return "barrier"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override { return {}; }
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
   LaneKind lane() const override { return LaneKind::collective; }
   bool is_barrier() const override { return true; }
 };

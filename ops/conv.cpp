@@ -11,7 +11,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-void check_inputs(std::span<const TensorType> inputs, std::size_t least, std::size_t most) {
+void check_inputs(TypesView inputs, std::size_t least, std::size_t most) {
   if (inputs.size() < least || inputs.size() > most)
     throw Error(fmt::format("takes {} to {} inputs, not {}", least, most, inputs.size()));
   for (const auto& t : inputs)
@@ -58,7 +58,7 @@ std::string ConvolutionOp::attributes() const {
 Tensors ConvolutionOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
 
 // All three ops multiply each channel of each output pixel by every tap of every input channel of its group.
-Work ConvolutionOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work ConvolutionOp::cost(TypesView inputs, TypesView outputs) const {
   const Conv2dSize s = size(inputs);
   Work work = streaming_work(inputs, outputs, 0);
   const double taps = static_cast<double>(s.window.kernel.h * s.window.kernel.w * (s.in / s.groups));
@@ -66,7 +66,7 @@ Work ConvolutionOp::cost(std::span<const TensorType> inputs, std::span<const Ten
   return work;
 }
 
-Conv2dSize Conv2dOp::size(std::span<const TensorType> inputs) const {
+Conv2dSize Conv2dOp::size(TypesView inputs) const {
   check_inputs(inputs, 2, 3);
   const TensorType &x = inputs[0], &w = inputs[1];
   check_images("input", x);
@@ -79,9 +79,7 @@ Conv2dSize Conv2dOp::size(std::span<const TensorType> inputs) const {
     throw Error(fmt::format("the bias is {}; it must be ({})", to_string(inputs[2].shape), w.shape[0]));
   return make_size(options, x.shape[0], pixels(x), x.shape[3], w.shape[0], pixels(w));
 }
-Types Conv2dOp::infer(std::span<const TensorType> inputs) const {
-  return {output_type(size(inputs), inputs[0].dtype)};
-}
+Types Conv2dOp::infer(TypesView inputs) const { return {output_type(size(inputs), inputs[0].dtype)}; }
 Tensors Conv2dOp::vjp(const VjpArgs& args) const {
   const Tensor &x = args.inputs[0], &w = args.inputs[1], &g = args.grads[0];
   const bool bias = args.inputs.size() == 3 && args.needed[2];
@@ -98,7 +96,7 @@ Tensors Conv2dOp::vjp(const VjpArgs& args) const {
 std::string Conv2dGradInputOp::attributes() const {
   return fmt::format("{} image={}", ConvolutionOp::attributes(), to_string(image));
 }
-Conv2dSize Conv2dGradInputOp::size(std::span<const TensorType> inputs) const {
+Conv2dSize Conv2dGradInputOp::size(TypesView inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &g = inputs[0], &w = inputs[1];
   check_images("gradient of the output", g);
@@ -109,9 +107,7 @@ Conv2dSize Conv2dGradInputOp::size(std::span<const TensorType> inputs) const {
   check_output(s, g);
   return s;
 }
-Types Conv2dGradInputOp::infer(std::span<const TensorType> inputs) const {
-  return {image_type(size(inputs), inputs[0].dtype)};
-}
+Types Conv2dGradInputOp::infer(TypesView inputs) const { return {image_type(size(inputs), inputs[0].dtype)}; }
 Tensors Conv2dGradInputOp::vjp(const VjpArgs& args) const {
   const Tensor &grad_output = args.inputs[0], &w = args.inputs[1], &g = args.grads[0];
   Tensors gradients(2);
@@ -123,7 +119,7 @@ Tensors Conv2dGradInputOp::vjp(const VjpArgs& args) const {
 std::string Conv2dGradWeightOp::attributes() const {
   return fmt::format("{} kernel={} bias={}", ConvolutionOp::attributes(), to_string(kernel), int{bias});
 }
-Conv2dSize Conv2dGradWeightOp::size(std::span<const TensorType> inputs) const {
+Conv2dSize Conv2dGradWeightOp::size(TypesView inputs) const {
   check_inputs(inputs, 2, 2);
   const TensorType &x = inputs[0], &g = inputs[1];
   check_images("input", x);
@@ -132,7 +128,7 @@ Conv2dSize Conv2dGradWeightOp::size(std::span<const TensorType> inputs) const {
   check_output(s, g);
   return s;
 }
-Types Conv2dGradWeightOp::infer(std::span<const TensorType> inputs) const {
+Types Conv2dGradWeightOp::infer(TypesView inputs) const {
   const Conv2dSize s = size(inputs);
   Types types{weight_type(s, inputs[0].dtype)};
   if (bias) types.push_back({inputs[0].dtype, {s.out}});

@@ -30,11 +30,11 @@ class ConvolutionOp : public Op {
   std::string attributes() const override;
   Tensors vmap(const VmapArgs& args) const override;
   Precision precision() const override { return Precision::low; }
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   /// Throws Error if the inputs do not fit; the caller adds their shapes to the message.
-  virtual Conv2dSize size(std::span<const TensorType> inputs) const = 0;
+  virtual Conv2dSize size(TypesView inputs) const = 0;
   const Conv2dOptions options;
 
  protected:
@@ -49,9 +49,9 @@ class Conv2dOp final : public ConvolutionOp {
  public:
   using ConvolutionOp::ConvolutionOp;
   std::string_view name() const override { return "conv2d"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Conv2dSize size(std::span<const TensorType> inputs) const override;
+  Conv2dSize size(TypesView inputs) const override;
 
  protected:
   OpPtr clone() const override { return std::make_shared<Conv2dOp>(options); }
@@ -64,9 +64,9 @@ class Conv2dGradInputOp final : public ConvolutionOp {
   Conv2dGradInputOp(Conv2dOptions options, Size2 image) : ConvolutionOp(options), image(image) {}
   std::string_view name() const override { return "conv2d_grad_input"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Conv2dSize size(std::span<const TensorType> inputs) const override;
+  Conv2dSize size(TypesView inputs) const override;
 
   const Size2 image;  ///< H, W; with a stride above 1, images of several sizes give the same output size
 
@@ -82,9 +82,9 @@ class Conv2dGradWeightOp final : public ConvolutionOp {
       : ConvolutionOp(options), kernel(kernel), bias(bias) {}
   std::string_view name() const override { return "conv2d_grad_weight"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Conv2dSize size(std::span<const TensorType> inputs) const override;
+  Conv2dSize size(TypesView inputs) const override;
 
   const Size2 kernel;
   const bool bias;

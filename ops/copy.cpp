@@ -9,7 +9,7 @@
 namespace tandem::engine {
 namespace {
 
-Types same_type(std::span<const TensorType> inputs) {
+Types same_type(TypesView inputs) {
   if (inputs.size() != 1) throw Error("takes one value");
   return {inputs[0]};
 }
@@ -22,24 +22,15 @@ KernelPtr make_copy(const KernelSpec& spec) {
 
 }  // namespace
 
-Types CopyOutOp::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
+Types CopyOutOp::infer(TypesView inputs) const { return same_type(inputs); }
 Tensors CopyOutOp::vmap(const VmapArgs& args) const { return {copy_out(args.inputs.at(0))}; }
-Work CopyOutOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
-}
 
-Types CopyInOp::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
+Types CopyInOp::infer(TypesView inputs) const { return same_type(inputs); }
 Tensors CopyInOp::vmap(const VmapArgs& args) const { return {copy_in(args.inputs.at(0))}; }
-Work CopyInOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
-}
 
-Types CopyOp::infer(std::span<const TensorType> inputs) const { return same_type(inputs); }
+Types CopyOp::infer(TypesView inputs) const { return same_type(inputs); }
 Tensors CopyOp::vmap(const VmapArgs& args) const {
   return {apply_op1(std::make_shared<CopyOp>(), args.inputs)};
-}
-Work CopyOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
 }
 
 Tensor copy_out(const Tensor& value) { return apply_op1(std::make_shared<CopyOutOp>(), {value}); }

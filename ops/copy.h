@@ -8,38 +8,33 @@ class KernelTable;
 
 /// Copies a value to host memory (the host arena). A swap keeps this copy while it reuses the device memory.
 /// The output has the input's type and elements.
-class CopyOutOp final : public Op {
+class CopyOutOp final : public StreamingOp {
  public:
   std::string_view name() const override { return "copy_out"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::copy_out; }
 };
 
 /// Copies a host copy back: the output is a new value in device memory, equal to the host copy.
-class CopyInOp final : public Op {
+class CopyInOp final : public StreamingOp {
  public:
   std::string_view name() const override { return "copy_in"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   LaneKind lane() const override { return LaneKind::copy_in; }
 };
 
 /// Copies a value on the compute lane. Buffer assignment inserts it if a value must lie in two places.
-class CopyOp final : public Op {
+class CopyOp final : public StreamingOp {
  public:
   std::string_view name() const override { return "copy"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };
 
 /// Apply CopyOutOp and CopyInOp.

@@ -62,7 +62,7 @@ std::string EpilogueOp::attributes() const {
                      to_string(expression));
 }
 
-Types EpilogueOp::expression_types(std::span<const TensorType> inputs) const {
+Types EpilogueOp::expression_types(TypesView inputs) const {
   if (inputs.size() < own || inputs.size() - own >= kMostInputs)
     throw Error(fmt::format("takes {} to {} inputs, not {}", own, own + kMostInputs - 1, inputs.size()));
   Types types = product->infer(inputs.first(own));
@@ -71,7 +71,7 @@ Types EpilogueOp::expression_types(std::span<const TensorType> inputs) const {
   return types;
 }
 
-Types EpilogueOp::infer(std::span<const TensorType> inputs) const {
+Types EpilogueOp::infer(TypesView inputs) const {
   const Types types = expression_types(inputs);
   Types values = PointwiseOp(expression, types[0].dtype).infer(types);
   if (values[0] != types[0])
@@ -87,7 +87,7 @@ Tensors EpilogueOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<EpilogueOp>(*this), args);
 }
 
-Work EpilogueOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work EpilogueOp::cost(TypesView inputs, TypesView outputs) const {
   const Types types = expression_types(inputs);
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = product->cost(inputs.first(own), std::span(types).first(1)).flops +

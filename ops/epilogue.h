@@ -22,15 +22,15 @@ class EpilogueOp final : public Op {
   std::string_view name() const override { return "epilogue"; }
   std::string label() const override;
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
   Precision precision() const override { return product->precision(); }
 
   /// Returns the types of the expression's inputs: the product's result, then the others.
-  Types expression_types(std::span<const TensorType> inputs) const;
+  Types expression_types(TypesView inputs) const;
 
   const OpPtr product;
   const std::size_t own;

@@ -52,7 +52,7 @@ GroupNormSize::GroupNormSize(const TensorType& x, std::int64_t groups)
 std::string GroupNormOp::attributes() const {
   return fmt::format("groups={} epsilon={} centered={}", groups, epsilon, int{centered});
 }
-Types GroupNormOp::infer(std::span<const TensorType> inputs) const {
+Types GroupNormOp::infer(TypesView inputs) const {
   if (inputs.size() != (centered ? 3 : 2))
     throw Error(centered ? "takes x, gamma and beta" : "takes x and gamma");
   check_x(inputs[0], groups);
@@ -74,16 +74,11 @@ Tensors GroupNormOp::vjp(const VjpArgs& args) const {
 Tensors GroupNormOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<GroupNormOp>(groups, epsilon, centered), args);
 }
-Work GroupNormOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = 7 * static_cast<double>(inputs[0].elements());
-  return work;
-}
 
 std::string GroupNormGradOp::attributes() const {
   return fmt::format("groups={} centered={}", groups, int{centered});
 }
-Types GroupNormGradOp::infer(std::span<const TensorType> inputs) const {
+Types GroupNormGradOp::infer(TypesView inputs) const {
   if (inputs.size() != (centered ? 5 : 4))
     throw Error("takes x, gamma, the gradient of y and the statistics");
   const TensorType& x = inputs[0];
@@ -101,11 +96,6 @@ Tensors GroupNormGradOp::vjp(const VjpArgs&) const {
 }
 Tensors GroupNormGradOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<GroupNormGradOp>(groups, centered), args);
-}
-Work GroupNormGradOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = 9 * static_cast<double>(inputs[0].elements());
-  return work;
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,

@@ -9,20 +9,18 @@ namespace tandem::engine {
 /// mean)·inv_std·gamma + beta, inv_std = 1/√(variance + epsilon), with the biased variance. If `centered` is
 /// false, beta and mean are absent and the variance is the mean square. Layer norm is the case of one group
 /// and no pixel axes. Parameters and statistics are f64 if x is f64, otherwise f32.
-class GroupNormOp final : public Op {
+class GroupNormOp final : public StreamingOp {
  public:
   GroupNormOp(std::int64_t groups, double epsilon, bool centered)
       : groups(groups), epsilon(epsilon), centered(centered) {}
   std::string_view name() const override { return "group_norm"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::follows; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
-    return {{0, 0, Alias::in_place}};
-  }
+  double flops_per_element() const override { return 7; }
+  std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
   const std::int64_t groups;
   const double epsilon;
   const bool centered;
@@ -30,16 +28,16 @@ class GroupNormOp final : public Op {
 
 /// x, gamma, grad_y, inv_std [, mean] -> gradients of x and gamma [, of beta]; inv_std and mean are the
 /// outputs of GroupNormOp. Computed by one kernel; has no derivative.
-class GroupNormGradOp final : public Op {
+class GroupNormGradOp final : public StreamingOp {
  public:
   GroupNormGradOp(std::int64_t groups, bool centered) : groups(groups), centered(centered) {}
   std::string_view name() const override { return "group_norm_grad"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
+  double flops_per_element() const override { return 9; }
+  std::vector<Alias> may_alias(TypesView) const override {
     return {{0, 2, Alias::in_place}, {0, 0, Alias::in_place}};
   }
   const std::int64_t groups;

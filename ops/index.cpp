@@ -15,7 +15,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-void check_count(std::span<const TensorType> inputs, std::size_t count) {
+void check_count(TypesView inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
 }
 
@@ -39,7 +39,7 @@ void check_beside_axis(const TensorType& x, const TensorType& index, int axis) {
                             to_string(index), axis));
 }
 
-Work streamed(std::span<const TensorType> inputs, std::span<const TensorType> outputs, double flops) {
+Work streamed(TypesView inputs, TypesView outputs, double flops) {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = flops;
   return work;
@@ -61,7 +61,7 @@ void engine::check_indices(const std::int32_t* indices, std::int64_t count, std:
 }
 
 std::string GatherOp::attributes() const { return fmt::format("axis={}", axis); }
-Types GatherOp::infer(std::span<const TensorType> inputs) const {
+Types GatherOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   return {{inputs[0].dtype, inputs[1].shape}};
@@ -73,12 +73,12 @@ Tensors GatherOp::vjp(const VjpArgs& args) const {
 Tensors GatherOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<GatherOp>(axis), args);
 }
-Work GatherOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work GatherOp::cost(TypesView inputs, TypesView outputs) const {
   return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // reads as many bytes as it writes
 }
 
 std::string ScatterAddOp::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
-Types ScatterAddOp::infer(std::span<const TensorType> inputs) const {
+Types ScatterAddOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   if (inputs[0].shape != inputs[1].shape)
@@ -92,11 +92,8 @@ Tensors ScatterAddOp::vjp(const VjpArgs& args) const {
 Tensors ScatterAddOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<ScatterAddOp>(axis, extent), args);
 }
-Work ScatterAddOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streamed(inputs, outputs, static_cast<double>(inputs[0].elements()));
-}
 
-Types EmbeddingOp::infer(std::span<const TensorType> inputs) const {
+Types EmbeddingOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
   check_index_dtype(inputs[1]);
   if (inputs[0].rank() == 0) throw Error("the table is a scalar; it needs an axis of rows");
@@ -111,12 +108,12 @@ Tensors EmbeddingOp::vjp(const VjpArgs& args) const {
 Tensors EmbeddingOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<EmbeddingOp>(), args);
 }
-Work EmbeddingOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work EmbeddingOp::cost(TypesView inputs, TypesView outputs) const {
   return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
 }
 
 std::string EmbeddingGradOp::attributes() const { return fmt::format("count={}", count); }
-Types EmbeddingGradOp::infer(std::span<const TensorType> inputs) const {
+Types EmbeddingGradOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
   const Shape &rows = inputs[0].shape, &ids = inputs[1].shape;
   check_index_dtype(inputs[1]);
@@ -133,12 +130,9 @@ Tensors EmbeddingGradOp::vjp(const VjpArgs& args) const {
 Tensors EmbeddingGradOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<EmbeddingGradOp>(count), args);
 }
-Work EmbeddingGradOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streamed(inputs, outputs, static_cast<double>(inputs[0].elements()));
-}
 
 std::string OneHotOp::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }
-Types OneHotOp::infer(std::span<const TensorType> inputs) const {
+Types OneHotOp::infer(TypesView inputs) const {
   check_count(inputs, 1);
   check_index_dtype(inputs[0]);
   if (classes < 1) throw Error(fmt::format("the number of classes is {}; it must be at least 1", classes));
@@ -148,9 +142,6 @@ Types OneHotOp::infer(std::span<const TensorType> inputs) const {
 }
 Tensors OneHotOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors OneHotOp::vmap(const VmapArgs& args) const { return {one_hot(args.inputs[0], classes, dtype)}; }
-Work OneHotOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streamed(inputs, outputs, 0);
-}
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
   return apply_op1(std::make_shared<GatherOp>(normalize_axis(axis, x.type().rank())), {x, index});

@@ -13,27 +13,26 @@ class GatherOp final : public Op {
   explicit GatherOp(int axis) : axis(axis) {}
   std::string_view name() const override { return "gather"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
   const int axis;
 };
 
 /// source (…,J,…), index (…,J,…) -> (…,extent,…) along `axis`: starts from zeros and computes
 /// y[…,index[…,j,…],…] += source[…,j,…] in the order of j. GatherOp and ScatterAddOp are each other's
 /// derivative.
-class ScatterAddOp final : public Op {
+class ScatterAddOp final : public StreamingOp {
  public:
   ScatterAddOp(int axis, std::int64_t extent) : axis(axis), extent(extent) {}
   std::string_view name() const override { return "scatter_add"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 1; }
   const int axis;
   const std::int64_t extent;
 };
@@ -42,39 +41,36 @@ class ScatterAddOp final : public Op {
 class EmbeddingOp final : public Op {
  public:
   std::string_view name() const override { return "embedding"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };
 
 /// rows (I…, …), ids (I…) -> (V, …): starts from zeros and adds each row to the row that its id names, in the
 /// order of the ids. EmbeddingOp and EmbeddingGradOp are each other's derivative.
-class EmbeddingGradOp final : public Op {
+class EmbeddingGradOp final : public StreamingOp {
  public:
   explicit EmbeddingGradOp(std::int64_t count) : count(count) {}
   std::string_view name() const override { return "embedding_grad"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 1; }
   const std::int64_t count;  ///< V
 };
 
 /// ids (I…) -> (I…, classes): 1 at the id, 0 at every other class.
-class OneHotOp final : public Op {
+class OneHotOp final : public StreamingOp {
  public:
   OneHotOp(std::int64_t classes, DType dtype) : classes(classes), dtype(dtype) {}
   std::string_view name() const override { return "one_hot"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
   const std::int64_t classes;
   const DType dtype;
 };

@@ -15,14 +15,12 @@ namespace {
 
 using Code = PointwiseCode;
 
-constexpr double kFlopsPerLogit = 10;  // for maximum, exponential, sum and quotient
-
 void check_precision(const TensorType& t) {
   if (t.dtype != DType::f32 && t.dtype != DType::f64)
     throw Error(fmt::format("{}: the loss is computed in f32 or f64, cast first", to_string(t)));
 }
 
-void check_logits_and_labels(std::span<const TensorType> inputs, std::size_t count) {
+void check_logits_and_labels(TypesView inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
   const TensorType &logits = inputs[0], &labels = inputs[1];
   check_precision(logits);
@@ -51,7 +49,7 @@ Tensor mean_of(const char* name, PointwiseExpression expression, const Tensor& a
 }  // namespace
 
 std::string SoftmaxOp::attributes() const { return fmt::format("logarithm={}", int{logarithm}); }
-Types SoftmaxOp::infer(std::span<const TensorType> inputs) const {
+Types SoftmaxOp::infer(TypesView inputs) const {
   if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
   if (!is_floating(inputs[0].dtype))
     throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
@@ -67,16 +65,13 @@ Tensors SoftmaxOp::vjp(const VjpArgs& args) const {
 Tensors SoftmaxOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<SoftmaxOp>(logarithm), args.inputs);
 }
-Work SoftmaxOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streaming_work(inputs, outputs, kFlopsPerLogit);
-}
 
 CrossEntropyOp::CrossEntropyOp(double smoothing) : smoothing(smoothing) {
   if (!(smoothing >= 0 && smoothing <= 1))
     throw Error(fmt::format("label smoothing {} is not between 0 and 1", smoothing));
 }
 std::string CrossEntropyOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
-Types CrossEntropyOp::infer(std::span<const TensorType> inputs) const {
+Types CrossEntropyOp::infer(TypesView inputs) const {
   check_logits_and_labels(inputs, 2);
   return {{inputs[0].dtype, {}}};
 }
@@ -86,14 +81,9 @@ Tensors CrossEntropyOp::vjp(const VjpArgs& args) const {
 Tensors CrossEntropyOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<CrossEntropyOp>(smoothing), args);
 }
-Work CrossEntropyOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = kFlopsPerLogit * static_cast<double>(inputs[0].elements());
-  return work;
-}
 
 std::string CrossEntropyGradOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
-Types CrossEntropyGradOp::infer(std::span<const TensorType> inputs) const {
+Types CrossEntropyGradOp::infer(TypesView inputs) const {
   check_logits_and_labels(inputs, 3);
   if (inputs[2] != TensorType{inputs[0].dtype, {}})
     throw Error(fmt::format("the loss's gradient must be {}, not {}",
@@ -111,9 +101,6 @@ Tensors CrossEntropyGradOp::vjp(const VjpArgs& args) const {
 }
 Tensors CrossEntropyGradOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<CrossEntropyGradOp>(smoothing), args);
-}
-Work CrossEntropyGradOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streaming_work(inputs, outputs, kFlopsPerLogit);
 }
 
 Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(false), {x}); }

@@ -5,18 +5,16 @@
 namespace tandem::engine {
 
 /// exp(x − max) / Σ exp(x − max) over the last axis; its logarithm if `logarithm` is set.
-class SoftmaxOp final : public Op {
+class SoftmaxOp final : public StreamingOp {
  public:
   explicit SoftmaxOp(bool logarithm) : logarithm(logarithm) {}
   std::string_view name() const override { return "softmax"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
-    return {{0, 0, Alias::in_place}};
-  }
+  double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
+  std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
 
   const bool logarithm;
 };
@@ -24,34 +22,31 @@ class SoftmaxOp final : public Op {
 /// (logits [N, C], labels i32 [N]) -> mean over N of −Σ t·log softmax(logits), a scalar. The target t is 1 at
 /// the label and 0 elsewhere; label smoothing s makes it (1 − s)·t + s/C (Szegedy et al. 2016). Throws Error
 /// on logits in bf16 or f16: a loss is computed in f32 or f64.
-class CrossEntropyOp final : public Op {
+class CrossEntropyOp final : public StreamingOp {
  public:
   /// Throws Error unless 0 ≤ smoothing ≤ 1.
   explicit CrossEntropyOp(double smoothing = 0);
   std::string_view name() const override { return "cross_entropy"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
 
   const double smoothing;
 };
 
 /// (logits [N, C], labels i32 [N], g []) -> (softmax(logits) − t)·g/N, with the target t of CrossEntropyOp.
-class CrossEntropyGradOp final : public Op {
+class CrossEntropyGradOp final : public StreamingOp {
  public:
   explicit CrossEntropyGradOp(double smoothing = 0) : smoothing(smoothing) {}
   std::string_view name() const override { return "cross_entropy_grad"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
-    return {{0, 0, Alias::in_place}};
-  }
+  double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
+  std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
 
   const double smoothing;
 };

@@ -62,7 +62,7 @@ std::string MappedOp::attributes() const {
   return fmt::format("models={} mapped={} {}{{{}}}", models, flags, inner->name(), inner->attributes());
 }
 
-Types MappedOp::inner_types(std::span<const TensorType> inputs) const {
+Types MappedOp::inner_types(TypesView inputs) const {
   if (inputs.size() != mapped.size()) throw Error(fmt::format("takes {} inputs", mapped.size()));
   Types types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -74,7 +74,7 @@ Types MappedOp::inner_types(std::span<const TensorType> inputs) const {
   return types;
 }
 
-Types MappedOp::infer(std::span<const TensorType> inputs) const {
+Types MappedOp::infer(TypesView inputs) const {
   Types types = inner->infer(inner_types(inputs));
   for (auto& t : types) t = with_models(t, models);
   return types;
@@ -121,7 +121,7 @@ Tensors MappedOp::vjp(const VjpArgs& args) const {
 
 Tensors MappedOp::vmap(const VmapArgs&) const { no_rule(*this, "vmap", "vmap can be applied only once"); }
 
-Work MappedOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work MappedOp::cost(TypesView inputs, TypesView outputs) const {
   Types out(outputs.begin(), outputs.end());
   for (auto& t : out) t = without_models(t);
   Work work = inner->cost(inner_types(inputs), out);
@@ -130,7 +130,7 @@ Work MappedOp::cost(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-std::vector<Alias> MappedOp::may_alias(std::span<const TensorType> inputs) const {
+std::vector<Alias> MappedOp::may_alias(TypesView inputs) const {
   std::vector<Alias> aliases;
   for (const auto& a : inner->may_alias(inner_types(inputs)))
     if (mapped[static_cast<std::size_t>(a.input)]) aliases.push_back(a);

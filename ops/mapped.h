@@ -18,16 +18,16 @@ class MappedOp final : public Op {
   std::string_view name() const override { return "mapped"; }
   std::string label() const override { return inner->label(); }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
   LaneKind lane() const override { return inner->lane(); }
   Precision precision() const override { return inner->precision(); }
 
   /// Returns the types of one model's inputs.
-  Types inner_types(std::span<const TensorType> inputs) const;
+  Types inner_types(TypesView inputs) const;
 
   const OpPtr inner;
   const std::vector<bool> mapped;

@@ -17,7 +17,7 @@ std::string MatMulOp::attributes() const {
   return fmt::format("transpose_a={} transpose_b={}", int{transpose_a}, int{transpose_b});
 }
 
-MatMulSize engine::matmul_size(const MatMulOp& op, std::span<const TensorType> inputs) {
+MatMulSize engine::matmul_size(const MatMulOp& op, TypesView inputs) {
   if (inputs.size() != 2 && inputs.size() != 3)
     throw Error(fmt::format("takes a, b and optionally a bias, not {} inputs", inputs.size()));
   const TensorType &a = inputs[0], &b = inputs[1];
@@ -47,7 +47,7 @@ MatMulSize engine::matmul_size(const MatMulOp& op, std::span<const TensorType> i
   return s;
 }
 
-Types MatMulOp::infer(std::span<const TensorType> inputs) const {
+Types MatMulOp::infer(TypesView inputs) const {
   const MatMulSize s = matmul_size(*this, inputs);
   TensorType out = inputs[0];
   out.shape.end()[-2] = s.m;
@@ -74,7 +74,7 @@ Tensors MatMulOp::vmap(const VmapArgs& args) const {
   return all ? apply_op(same, args.inputs) : map_over_models(same, args);
 }
 
-Work MatMulOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work MatMulOp::cost(TypesView inputs, TypesView outputs) const {
   const MatMulSize s = matmul_size(*this, inputs);
   Work work = streaming_work(inputs, outputs, inputs.size() == 3 ? 1 : 0);
   work.flops += 2.0 * static_cast<double>(s.count) * static_cast<double>(s.m) * static_cast<double>(s.k) *

@@ -23,11 +23,11 @@ class MatMulOp final : public Op {
   std::string_view name() const override { return "matmul"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::low; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const bool transpose_a, transpose_b;
 };
@@ -37,7 +37,7 @@ struct MatMulSize {
   std::int64_t count, m, k, n;
 };
 /// Throws Error if the operands do not fit; the caller adds their shapes to the message.
-MatMulSize matmul_size(const MatMulOp& op, std::span<const TensorType> inputs);
+MatMulSize matmul_size(const MatMulOp& op, TypesView inputs);
 
 }  // namespace tandem::engine
 

@@ -20,7 +20,7 @@ TensorType channel_type(const TensorType& x) {
   return {x.dtype == DType::f64 ? DType::f64 : DType::f32, {x.shape.back()}};
 }
 
-void check_channels(const TensorType& x, std::span<const TensorType> vectors) {
+void check_channels(const TensorType& x, TypesView vectors) {
   for (const auto& t : vectors)
     if (t != channel_type(x))
       throw Error(
@@ -76,7 +76,7 @@ Tensor gradient_of_x(const Tensor& x, const Tensor& dy, const Tensor& mean, cons
 }  // namespace
 
 std::string BatchNormOp::attributes() const { return fmt::format("epsilon={}", epsilon); }
-Types BatchNormOp::infer(std::span<const TensorType> inputs) const {
+Types BatchNormOp::infer(TypesView inputs) const {
   if (inputs.size() != 3) throw Error("takes x, gamma and beta");
   check_channels(inputs[0], inputs.subspan(1));
   const TensorType c = channel_type(inputs[0]);
@@ -102,7 +102,7 @@ Tensors BatchNormOp::vjp(const VjpArgs& args) const {
 Tensors BatchNormOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<BatchNormOp>(epsilon), args);
 }
-Work BatchNormOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work BatchNormOp::cost(TypesView inputs, TypesView outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 7 * static_cast<double>(inputs[0].elements());
   work.bytes += static_cast<double>(inputs[0].bytes());  // once for the statistics, once to normalize
@@ -110,7 +110,7 @@ Work BatchNormOp::cost(std::span<const TensorType> inputs, std::span<const Tenso
 }
 
 std::string BatchNormStatisticsOp::attributes() const { return fmt::format("epsilon={}", epsilon); }
-Types BatchNormStatisticsOp::infer(std::span<const TensorType> inputs) const {
+Types BatchNormStatisticsOp::infer(TypesView inputs) const {
   if (inputs.size() != 1) throw Error("takes x");
   return Types(3, channel_type(inputs[0]));
 }
@@ -120,12 +120,6 @@ Tensors BatchNormStatisticsOp::vjp(const VjpArgs& args) const {
 }
 Tensors BatchNormStatisticsOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<BatchNormStatisticsOp>(epsilon), args);
-}
-Work BatchNormStatisticsOp::cost(std::span<const TensorType> inputs,
-                                 std::span<const TensorType> outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = 4 * static_cast<double>(inputs[0].elements());
-  return work;
 }
 
 OpPtr BatchNormSumsOp::with(PointwiseExpression expression) const {
@@ -142,7 +136,7 @@ std::string BatchNormSumsOp::attributes() const {
   return expression.size() == 1 ? std::string()
                                 : fmt::format("{} -> {}", to_string(expression), name_of(dtype));
 }
-Types BatchNormSumsOp::infer(std::span<const TensorType> inputs) const {
+Types BatchNormSumsOp::infer(TypesView inputs) const {
   if (inputs.size() < 3) throw Error("takes x, mean and the gradient of y");
   check_channels(inputs[0], inputs.subspan(1, 1));
   const Types gradient = PointwiseOp(expression, dtype).infer(inputs.subspan(2));
@@ -166,7 +160,7 @@ Tensors BatchNormSumsOp::vjp(const VjpArgs& args) const {
 Tensors BatchNormSumsOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<BatchNormSumsOp>(expression, dtype), args);
 }
-Work BatchNormSumsOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work BatchNormSumsOp::cost(TypesView inputs, TypesView outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 4 * static_cast<double>(inputs[0].elements());
   if (expression.size() > 1)

@@ -15,27 +15,24 @@ class BatchNormOp final : public Op {
   std::string_view name() const override { return "batch_norm"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::follows; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
-    return {{0, 0, Alias::in_place}};
-  }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
   const double epsilon;
 };
 
 /// x (…,C) -> mean (C), variance (C), inv_std (C): only the statistics of BatchNormOp.
-class BatchNormStatisticsOp final : public Op {
+class BatchNormStatisticsOp final : public StreamingOp {
  public:
   explicit BatchNormStatisticsOp(double epsilon) : epsilon(epsilon) {}
   std::string_view name() const override { return "batch_norm_statistics"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 4; }
   const double epsilon;
 };
 
@@ -51,11 +48,11 @@ class BatchNormSumsOp final : public TakesExpression {
   PointwiseExpression rounded() const;
   std::string_view name() const override { return "batch_norm_sums"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };
 
 /// Returns the outputs of BatchNormOp, computed by BatchNormStatisticsOp and a pointwise expression.

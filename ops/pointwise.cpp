@@ -51,7 +51,7 @@ bool computes(Code code) { return code != Code::input && code != Code::constant;
 
 }  // namespace
 
-DType engine::pointwise_precision(std::span<const TensorType> inputs, DType output) {
+DType engine::pointwise_precision(TypesView inputs, DType output) {
   const auto wide = [](DType d) { return d == DType::f64 || d == DType::i32 || d == DType::i64; };
   return wide(output) ||
                  std::any_of(inputs.begin(), inputs.end(), [&](const auto& t) { return wide(t.dtype); })
@@ -83,7 +83,7 @@ std::string PointwiseOp::attributes() const {
   return fmt::format("{} -> {}", to_string(expression), name_of(dtype));
 }
 
-Types PointwiseOp::infer(std::span<const TensorType> inputs) const {
+Types PointwiseOp::infer(TypesView inputs) const {
   if (static_cast<int>(inputs.size()) != input_count(expression))
     throw Error(fmt::format("[{}] takes {} inputs, not {}", to_string(expression), input_count(expression),
                             inputs.size()));
@@ -130,13 +130,13 @@ Tensors PointwiseOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<PointwiseOp>(expression, dtype, label_), inputs);
 }
 
-Work PointwiseOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work PointwiseOp::cost(TypesView inputs, TypesView outputs) const {
   const auto flops =
       std::count_if(expression.begin(), expression.end(), [](const auto& i) { return computes(i.code); });
   return streaming_work(inputs, outputs, static_cast<double>(flops));
 }
 
-std::vector<Alias> PointwiseOp::may_alias(std::span<const TensorType> inputs) const {
+std::vector<Alias> PointwiseOp::may_alias(TypesView inputs) const {
   const TensorType output = infer(inputs)[0];
   std::vector<Alias> aliases;
   for (std::size_t i = 0; i < inputs.size(); ++i)

@@ -41,18 +41,18 @@ class PointwiseOp final : public TakesExpression {
   std::string attributes() const override;
   std::string label() const override;
   Precision precision() const override { return Precision::follows; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
 
  private:
   std::string label_;
 };
 
 /// Returns the dtype of the arithmetic, f32 or f64. Two expressions can be composed if theirs agree.
-DType pointwise_precision(std::span<const TensorType> inputs, DType output);
+DType pointwise_precision(TypesView inputs, DType output);
 
 /// Applies a PointwiseOp. Throws Error if `dtype` and all inputs are integer types and the result can have a
 /// fraction: cast the inputs to a floating dtype first.

@@ -14,7 +14,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-void check_count(std::span<const TensorType> inputs, std::size_t count) {
+void check_count(TypesView inputs, std::size_t count) {
   if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
   if (!is_floating(inputs[0].dtype))
     throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
@@ -113,7 +113,7 @@ std::string Pool2dOp::attributes() const {
                      to_string(options.stride), to_string(options.padding), int{options.count_include_pad});
 }
 Tensors Pool2dOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
-Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work Pool2dOp::cost(TypesView inputs, TypesView outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   const auto [less, more] = std::minmax({inputs[0].elements(), outputs[0].elements()});  // by value
   work.flops =
@@ -121,7 +121,7 @@ Work Pool2dOp::cost(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-Types MaxPool2dOp::infer(std::span<const TensorType> inputs) const {
+Types MaxPool2dOp::infer(TypesView inputs) const {
   check_count(inputs, 1);
   const TensorType y = pooled(options, inputs[0]);
   return {y, index_type(options, pixels(inputs[0]), y)};
@@ -134,7 +134,7 @@ Tensors MaxPool2dOp::vjp(const VjpArgs& args) const {
 std::string MaxPool2dGradOp::attributes() const {
   return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
 }
-Types MaxPool2dGradOp::infer(std::span<const TensorType> inputs) const {
+Types MaxPool2dGradOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
   check_index(options, image, inputs[1], inputs[0]);
   return {unpooled(options, inputs[0], image)};
@@ -143,7 +143,7 @@ Tensors MaxPool2dGradOp::vjp(const VjpArgs& args) const {
   return {apply_op1(std::make_shared<MaxPool2dTakeOp>(options), {args.grads[0], args.inputs[1]}), Tensor()};
 }
 
-Types MaxPool2dTakeOp::infer(std::span<const TensorType> inputs) const {
+Types MaxPool2dTakeOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
   const TensorType y = pooled(options, inputs[0]);
   check_index(options, pixels(inputs[0]), inputs[1], y);
@@ -155,7 +155,7 @@ Tensors MaxPool2dTakeOp::vjp(const VjpArgs& args) const {
           Tensor()};
 }
 
-Types AvgPool2dOp::infer(std::span<const TensorType> inputs) const {
+Types AvgPool2dOp::infer(TypesView inputs) const {
   check_count(inputs, 1);
   return {pooled(options, inputs[0])};
 }
@@ -166,7 +166,7 @@ Tensors AvgPool2dOp::vjp(const VjpArgs& args) const {
 std::string AvgPool2dGradOp::attributes() const {
   return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
 }
-Types AvgPool2dGradOp::infer(std::span<const TensorType> inputs) const {
+Types AvgPool2dGradOp::infer(TypesView inputs) const {
   check_count(inputs, 1);
   return {unpooled(options, inputs[0], image)};
 }

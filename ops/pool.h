@@ -30,8 +30,8 @@ class Pool2dOp : public Op {
   std::string attributes() const override;
   Tensors vmap(const VmapArgs& args) const override;
   Precision precision() const override { return Precision::follows; }
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
   const Pool2dOptions options;
 
  protected:
@@ -45,7 +45,7 @@ class MaxPool2dOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
   std::string_view name() const override { return "max_pool2d"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
 
  protected:
@@ -58,7 +58,7 @@ class MaxPool2dGradOp final : public Pool2dOp {
   MaxPool2dGradOp(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
   std::string_view name() const override { return "max_pool2d_grad"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   const Size2 image;
 
@@ -71,7 +71,7 @@ class MaxPool2dTakeOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
   std::string_view name() const override { return "max_pool2d_take"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
 
  protected:
@@ -83,7 +83,7 @@ class AvgPool2dOp final : public Pool2dOp {
  public:
   using Pool2dOp::Pool2dOp;
   std::string_view name() const override { return "avg_pool2d"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
 
  protected:
@@ -96,7 +96,7 @@ class AvgPool2dGradOp final : public Pool2dOp {
   AvgPool2dGradOp(Pool2dOptions options, Size2 image) : Pool2dOp(options), image(image) {}
   std::string_view name() const override { return "avg_pool2d_grad"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   const Size2 image;
 

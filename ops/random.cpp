@@ -8,9 +8,6 @@
 
 namespace tandem {
 using namespace engine;
-namespace {
-constexpr double kFlopsPerDraw = 20;  // Philox: ten rounds of two multiplications give four draws
-}
 
 DropoutOp::DropoutOp(double p) : p(p) {
   if (!(p >= 0 && p < 1))
@@ -18,7 +15,7 @@ DropoutOp::DropoutOp(double p) : p(p) {
 }
 
 std::string DropoutOp::attributes() const { return fmt::format("p={}", p); }
-Types DropoutOp::infer(std::span<const TensorType> inputs) const {
+Types DropoutOp::infer(TypesView inputs) const {
   if (inputs.size() != 2) throw Error(fmt::format("takes x and a seed, not {} inputs", inputs.size()));
   if (!is_floating(inputs[0].dtype) || inputs[0].rank() == 0)
     throw Error(
@@ -32,9 +29,6 @@ Tensors DropoutOp::vjp(const VjpArgs& args) const {
 }
 Tensors DropoutOp::vmap(const VmapArgs& args) const {
   return map_over_models(std::make_shared<DropoutOp>(p), args);
-}
-Work DropoutOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streaming_work(inputs, outputs, kFlopsPerDraw);
 }
 
 Tensor dropout(const Tensor& x, double p, const Tensor& seed) {

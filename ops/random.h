@@ -8,20 +8,19 @@ namespace tandem::engine {
 /// probability 1−p. The choice depends only on the model's seed, the batch, the node's rng_id, the sample's
 /// number in the whole batch (over replicas and micro-batches) and the element's number in the sample, so the
 /// gradient is the same op.
-class DropoutOp final : public Op {
+class DropoutOp final : public StreamingOp {
  public:
   /// Throws Error unless 0 ≤ p < 1.
   explicit DropoutOp(double p);
   std::string_view name() const override { return "dropout"; }
   std::string attributes() const override;
   Precision precision() const override { return Precision::follows; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override {
-    return {{0, 0, Alias::in_place}};
-  }
+  /// Philox: ten rounds of two multiplications give four draws.
+  double flops_per_element() const override { return 20; }
+  std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
   bool random() const override { return true; }
 
   const double p;

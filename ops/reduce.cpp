@@ -15,7 +15,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-const TensorType& only(std::span<const TensorType> inputs) {
+const TensorType& only(TypesView inputs) {
   if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
   return inputs[0];
 }
@@ -87,7 +87,7 @@ std::string_view engine::name_of(Reduction kind) {
 std::string ReduceOp::attributes() const {
   return fmt::format("{} axes={} keep_dims={}", name_of(kind), fmt::join(axes, ","), int{keep_dims});
 }
-Types ReduceOp::infer(std::span<const TensorType> inputs) const {
+Types ReduceOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
   if (is_extreme(kind)) check_extreme_exists(kind, axes, x);
@@ -107,16 +107,11 @@ Tensors ReduceOp::vjp(const VjpArgs& args) const {
 Tensors ReduceOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<ReduceOp>(kind, shifted(axes), keep_dims), args.inputs);
 }
-Work ReduceOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = static_cast<double>(inputs[0].elements());
-  return work;
-}
 
 std::string FirstExtremeOp::attributes() const {
   return fmt::format("{} axes={}", name_of(kind), fmt::join(axes, ","));
 }
-Types FirstExtremeOp::infer(std::span<const TensorType> inputs) const {
+Types FirstExtremeOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
   check_axes(axes, x);
   check_extreme_exists(kind, axes, x);
@@ -126,12 +121,9 @@ Tensors FirstExtremeOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors FirstExtremeOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<FirstExtremeOp>(kind, shifted(axes)), args.inputs);
 }
-Work FirstExtremeOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streaming_work(inputs, outputs, 1);
-}
 
 std::string ArgExtremeOp::attributes() const { return fmt::format("{} axis={}", name_of(kind), axis); }
-Types ArgExtremeOp::infer(std::span<const TensorType> inputs) const {
+Types ArgExtremeOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
   check_axes({axis}, x);
   check_extreme_exists(kind, {axis}, x);
@@ -140,11 +132,6 @@ Types ArgExtremeOp::infer(std::span<const TensorType> inputs) const {
 Tensors ArgExtremeOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors ArgExtremeOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<ArgExtremeOp>(kind, axis + 1), args.inputs);
-}
-Work ArgExtremeOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = static_cast<double>(inputs[0].elements());
-  return work;
 }
 
 Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims) {

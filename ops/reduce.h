@@ -11,18 +11,17 @@ std::string_view name_of(Reduction kind);
 
 /// Sum, mean or an extreme (maximum, minimum) over axes. The sum of u8 and bool is i32; the mean of integers
 /// throws Error. Here and below, a NaN counts as the extreme.
-class ReduceOp final : public Op {
+class ReduceOp final : public StreamingOp {
  public:
   /// `axes` are ascending, each in 0 … rank−1.
   ReduceOp(Reduction kind, std::vector<int> axes, bool keep_dims)
       : kind(kind), axes(std::move(axes)), keep_dims(keep_dims) {}
   std::string_view name() const override { return "reduce"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 1; }
 
   const Reduction kind;
   const std::vector<int> axes;
@@ -31,35 +30,33 @@ class ReduceOp final : public Op {
 
 /// bool of the input's shape: true at the first extreme of each reduced group. The gradient of an extreme
 /// goes to that element.
-class FirstExtremeOp final : public Op {
+class FirstExtremeOp final : public StreamingOp {
  public:
   /// `kind` is max or min.
   FirstExtremeOp(Reduction kind, std::vector<int> axes) : kind(kind), axes(std::move(axes)) {}
   std::string_view name() const override { return "first_extreme"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 1; }
 
   const Reduction kind;
   const std::vector<int> axes;
 };
 
 /// Index (i32) of the first extreme along an axis; the output lacks that axis.
-class ArgExtremeOp final : public Op {
+class ArgExtremeOp final : public StreamingOp {
  public:
   /// `kind` is max or min, `axis` 0 … rank−1.
   ArgExtremeOp(Reduction kind, int axis) : kind(kind), axis(axis) {}
   std::string_view name() const override { return "arg_extreme"; }
   std::string label() const override { return kind == Reduction::max ? "argmax" : "argmin"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  double flops_per_element() const override { return 1; }
 
   const Reduction kind;
   const int axis;

@@ -14,7 +14,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-const TensorType& only(std::span<const TensorType> inputs) {
+const TensorType& only(TypesView inputs) {
   if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
   return inputs[0];
 }
@@ -62,14 +62,14 @@ int engine::normalize_axis(int axis, int rank) {
   return a;
 }
 
-Work MovementOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work MovementOp::cost(TypesView inputs, TypesView outputs) const {
   // Every moved element is read once: a slice reads less than its input, a broadcast less than its output.
   const auto all = streaming_work(inputs, outputs, 0), written = streaming_work({}, outputs, 0);
   return {0, std::min(all.bytes, 2 * written.bytes)};
 }
 
 std::string ReshapeOp::attributes() const { return fmt::format("shape={}", to_string(shape)); }
-Types ReshapeOp::infer(std::span<const TensorType> inputs) const {
+Types ReshapeOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
   if (x.elements() != element_count(shape))
     throw Error(fmt::format("{} does not reshape to {}: it has {} elements, not {}", to_string(x),
@@ -80,12 +80,12 @@ Tensors ReshapeOp::vjp(const VjpArgs& args) const { return {reshape(args.grads[0
 Tensors ReshapeOp::vmap(const VmapArgs& args) const {
   return {reshape(args.inputs[0], with_models(shape, args.models))};
 }
-std::vector<CopyRegion> ReshapeOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> ReshapeOp::regions(TypesView inputs) const {
   return {{0, {inputs[0].elements()}, {1}, {1}}};
 }
 
 std::string TransposeOp::attributes() const { return fmt::format("perm={}", fmt::join(perm, ",")); }
-Types TransposeOp::infer(std::span<const TensorType> inputs) const {
+Types TransposeOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
   std::vector<int> sorted = perm;
   std::sort(sorted.begin(), sorted.end());
@@ -109,7 +109,7 @@ Tensors TransposeOp::vmap(const VmapArgs& args) const {
   for (int axis : perm) shifted.push_back(axis + 1);
   return {transpose(args.inputs[0], shifted)};
 }
-std::vector<CopyRegion> TransposeOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> TransposeOp::regions(TypesView inputs) const {
   const Shape out = infer(inputs)[0].shape;
   const Strides dense = dense_strides(inputs[0].shape);
   Strides from;
@@ -118,7 +118,7 @@ std::vector<CopyRegion> TransposeOp::regions(std::span<const TensorType> inputs)
 }
 
 std::string FlipOp::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
-Types FlipOp::infer(std::span<const TensorType> inputs) const {
+Types FlipOp::infer(TypesView inputs) const {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     check_axis(axes[i], only(inputs));
     if (i > 0 && axes[i] == axes[i - 1]) throw Error(fmt::format("axis {} is given twice", axes[i]));
@@ -131,7 +131,7 @@ Tensors FlipOp::vmap(const VmapArgs& args) const {
   for (int& axis : shifted) ++axis;
   return {flip(args.inputs[0], shifted)};
 }
-std::vector<CopyRegion> FlipOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> FlipOp::regions(TypesView inputs) const {
   const Shape& shape = inputs[0].shape;
   CopyRegion region{0, shape, dense_strides(shape), dense_strides(shape)};
   for (int axis : axes) {
@@ -143,7 +143,7 @@ std::vector<CopyRegion> FlipOp::regions(std::span<const TensorType> inputs) cons
 }
 
 std::string ConcatOp::attributes() const { return fmt::format("axis={}", axis); }
-Types ConcatOp::infer(std::span<const TensorType> inputs) const {
+Types ConcatOp::infer(TypesView inputs) const {
   if (inputs.empty()) throw Error("takes at least one input");
   TensorType out = inputs[0];
   check_axis(axis, out);
@@ -174,7 +174,7 @@ Tensors ConcatOp::vmap(const VmapArgs& args) const {
     inputs.push_back(with_model_axis(args.inputs[i], args.mapped[i], args.models));
   return {concat(inputs, axis + 1)};
 }
-std::vector<CopyRegion> ConcatOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> ConcatOp::regions(TypesView inputs) const {
   const Strides to = dense_strides(infer(inputs)[0].shape);
   std::vector<CopyRegion> regions;
   std::int64_t begin = 0;
@@ -194,7 +194,7 @@ std::string SliceOp::attributes() const {
                         r.step == 1 ? "" : fmt::format(" step={}", r.step));
   return text;
 }
-Types SliceOp::infer(std::span<const TensorType> inputs) const {
+Types SliceOp::infer(TypesView inputs) const {
   TensorType out = only(inputs);
   check_axes(ranges, out);
   for (const AxisRange& r : ranges) {
@@ -219,7 +219,7 @@ Tensors SliceOp::vjp(const VjpArgs& args) const {
   return {pad(args.grads[0], paddings)};
 }
 Tensors SliceOp::vmap(const VmapArgs& args) const { return {slice(args.inputs[0], behind_models(ranges))}; }
-std::vector<CopyRegion> SliceOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> SliceOp::regions(TypesView inputs) const {
   const Shape out = infer(inputs)[0].shape;
   CopyRegion region{0, out, dense_strides(inputs[0].shape), dense_strides(out)};
   for (const AxisRange& r : ranges) {
@@ -237,7 +237,7 @@ std::string PadOp::attributes() const {
                         p.between == 0 ? "" : fmt::format(" between={}", p.between));
   return text;
 }
-Types PadOp::infer(std::span<const TensorType> inputs) const {
+Types PadOp::infer(TypesView inputs) const {
   TensorType out = only(inputs);
   check_axes(paddings, out);
   for (const AxisPadding& p : paddings) {
@@ -260,7 +260,7 @@ Tensors PadOp::vjp(const VjpArgs& args) const {
   return {slice(args.grads[0], ranges)};
 }
 Tensors PadOp::vmap(const VmapArgs& args) const { return {pad(args.inputs[0], behind_models(paddings))}; }
-std::vector<CopyRegion> PadOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> PadOp::regions(TypesView inputs) const {
   const Shape out = infer(inputs)[0].shape;
   const Strides dense = dense_strides(out);
   std::vector<CopyRegion> regions;
@@ -296,7 +296,7 @@ std::vector<CopyRegion> PadOp::regions(std::span<const TensorType> inputs) const
 }
 
 std::string BroadcastToOp::attributes() const { return fmt::format("shape={}", to_string(shape)); }
-Types BroadcastToOp::infer(std::span<const TensorType> inputs) const {
+Types BroadcastToOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
   const TensorType target{x.dtype, shape};
   if (broadcast_shape(std::vector{x, target}) != shape)
@@ -311,7 +311,7 @@ Tensors BroadcastToOp::vmap(const VmapArgs& args) const {
   aligned.insert(aligned.begin() + 1, shape.size() + 1 - aligned.size(), 1);
   return {broadcast_to(reshape(args.inputs[0], aligned), with_models(shape, args.models))};
 }
-std::vector<CopyRegion> BroadcastToOp::regions(std::span<const TensorType> inputs) const {
+std::vector<CopyRegion> BroadcastToOp::regions(TypesView inputs) const {
   return {{0, shape, broadcast_strides(inputs[0].shape, shape), dense_strides(shape)}};
 }
 

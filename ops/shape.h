@@ -20,10 +20,10 @@ struct CopyRegion {
 class MovementOp : public Op {
  public:
   /// Returns the boxes that make up the output.
-  virtual std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const = 0;
+  virtual std::vector<CopyRegion> regions(TypesView inputs) const = 0;
   Precision precision() const override { return Precision::follows; }
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };
 
 /// The same elements in another shape. A Program never computes it: output and input share their memory.
@@ -32,12 +32,12 @@ class ReshapeOp final : public MovementOp {
   explicit ReshapeOp(Shape shape) : shape(std::move(shape)) {}
   std::string_view name() const override { return "reshape"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {{0, 0, Alias::view}}; }
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::view}}; }
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const Shape shape;
 };
@@ -48,10 +48,10 @@ class TransposeOp final : public MovementOp {
   explicit TransposeOp(std::vector<int> perm) : perm(std::move(perm)) {}
   std::string_view name() const override { return "transpose"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const std::vector<int> perm;
 };
@@ -62,10 +62,10 @@ class FlipOp final : public MovementOp {
   explicit FlipOp(std::vector<int> axes) : axes(std::move(axes)) {}
   std::string_view name() const override { return "flip"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const std::vector<int> axes;
 };
@@ -76,10 +76,10 @@ class ConcatOp final : public MovementOp {
   explicit ConcatOp(int axis) : axis(axis) {}
   std::string_view name() const override { return "concat"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const int axis;
 };
@@ -108,10 +108,10 @@ class SliceOp final : public MovementOp {
   explicit SliceOp(std::vector<AxisRange> ranges) : ranges(std::move(ranges)) {}
   std::string_view name() const override { return "slice"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const std::vector<AxisRange> ranges;
 };
@@ -141,10 +141,10 @@ class PadOp final : public MovementOp {
   explicit PadOp(std::vector<AxisPadding> paddings) : paddings(std::move(paddings)) {}
   std::string_view name() const override { return "pad"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const std::vector<AxisPadding> paddings;
 };
@@ -155,10 +155,10 @@ class BroadcastToOp final : public MovementOp {
   explicit BroadcastToOp(Shape shape) : shape(std::move(shape)) {}
   std::string_view name() const override { return "broadcast_to"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  std::vector<CopyRegion> regions(std::span<const TensorType> inputs) const override;
+  std::vector<CopyRegion> regions(TypesView inputs) const override;
 
   const Shape shape;
 };

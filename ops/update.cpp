@@ -10,7 +10,7 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-void check_weights(std::span<const TensorType> tensors) {
+void check_weights(TypesView tensors) {
   const TensorType& w = tensors[0];
   if (w.dtype != DType::f32 && w.dtype != DType::f64)
     throw Error(fmt::format("updates f32 or f64, not {}", to_string(w)));
@@ -26,7 +26,7 @@ void check_coefficient(const char* what, const TensorType& c, const TensorType& 
 }
 
 // Checks the guard, if there is one, and returns the inputs without it.
-std::span<const TensorType> unguarded(std::span<const TensorType> inputs, bool guarded, std::size_t count) {
+TypesView unguarded(TypesView inputs, bool guarded, std::size_t count) {
   const std::size_t all = count + (guarded ? 1 : 0);
   if (inputs.size() != all) throw Error(fmt::format("takes {} inputs, not {}", all, inputs.size()));
   if (guarded) {
@@ -40,7 +40,7 @@ std::span<const TensorType> unguarded(std::span<const TensorType> inputs, bool g
 }
 
 // Checks that all inputs but the last have one type, and that the last is a coefficient.
-void check_update(std::span<const TensorType> inputs) {
+void check_update(TypesView inputs) {
   check_weights(inputs.first(inputs.size() - 1));
   check_coefficient("the coefficient", inputs.back(), inputs[0]);
 }
@@ -72,7 +72,7 @@ std::string SgdUpdateOp::attributes() const {
   return fmt::format("momentum={} weight_decay={} nesterov={}{}", options.momentum, options.weight_decay,
                      int{options.nesterov}, guard_text(guarded));
 }
-Types SgdUpdateOp::infer(std::span<const TensorType> inputs) const {
+Types SgdUpdateOp::infer(TypesView inputs) const {
   check_update(unguarded(inputs, guarded, has_momentum() ? 4 : 3));
   return Types(has_momentum() ? 2 : 1, inputs[0]);
 }
@@ -80,10 +80,10 @@ Tensors SgdUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an updat
 Tensors SgdUpdateOp::vmap(const VmapArgs& args) const {
   return mapped_update(std::make_shared<SgdUpdateOp>(options, guarded), args, has_momentum() ? 3 : 2);
 }
-Work SgdUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work SgdUpdateOp::cost(TypesView inputs, TypesView outputs) const {
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
 }
-std::vector<Alias> SgdUpdateOp::may_alias(std::span<const TensorType>) const {
+std::vector<Alias> SgdUpdateOp::may_alias(TypesView) const {
   std::vector<Alias> aliases{{0, 0, Alias::in_place}};             // w -> w'
   if (has_momentum()) aliases.push_back({1, 1, Alias::in_place});  // v -> v'
   return aliases;
@@ -100,7 +100,7 @@ std::string AdamUpdateOp::attributes() const {
                      options.beta2, options.epsilon, options.weight_decay, int{options.decoupled},
                      guard_text(guarded));
 }
-Types AdamUpdateOp::infer(std::span<const TensorType> inputs) const {
+Types AdamUpdateOp::infer(TypesView inputs) const {
   inputs = unguarded(inputs, guarded, 6);
   check_weights(inputs.first(4));
   check_coefficient("the number of steps", inputs[4], inputs[0]);
@@ -111,14 +111,14 @@ Tensors AdamUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an upda
 Tensors AdamUpdateOp::vmap(const VmapArgs& args) const {
   return mapped_update(std::make_shared<AdamUpdateOp>(options, guarded), args, 5);
 }
-Work AdamUpdateOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
+Work AdamUpdateOp::cost(TypesView inputs, TypesView outputs) const {
   return streaming_work(inputs, outputs, 5);  // twenty operations per element, over four outputs
 }
-std::vector<Alias> AdamUpdateOp::may_alias(std::span<const TensorType>) const {
+std::vector<Alias> AdamUpdateOp::may_alias(TypesView) const {
   return {{0, 0, Alias::in_place}, {1, 1, Alias::in_place}, {2, 2, Alias::in_place}, {3, 4, Alias::in_place}};
 }
 
-Types PredictOp::infer(std::span<const TensorType> inputs) const {
+Types PredictOp::infer(TypesView inputs) const {
   check_update(unguarded(inputs, false, 3));
   return {inputs[0]};
 }
@@ -128,10 +128,8 @@ Tensors PredictOp::vjp(const VjpArgs&) const {
 Tensors PredictOp::vmap(const VmapArgs& args) const {
   return mapped_update(std::make_shared<PredictOp>(), args, 2);
 }
-Work PredictOp::cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const {
-  return streaming_work(inputs, outputs, 2);
-}
-std::vector<Alias> PredictOp::may_alias(std::span<const TensorType>) const {
+Work PredictOp::cost(TypesView inputs, TypesView outputs) const { return streaming_work(inputs, outputs, 2); }
+std::vector<Alias> PredictOp::may_alias(TypesView) const {
   return {{0, 0, Alias::in_place}, {0, 1, Alias::in_place}};
 }
 

@@ -31,11 +31,11 @@ class SgdUpdateOp final : public Op {
   explicit SgdUpdateOp(SgdOptions options, bool guarded = false);
   std::string_view name() const override { return "sgd_update"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
   bool has_momentum() const { return options.momentum != 0; }
 
   const SgdOptions options;
@@ -69,11 +69,11 @@ class AdamUpdateOp final : public Op {
   explicit AdamUpdateOp(AdamOptions options, bool guarded = false);
   std::string_view name() const override { return "adam_update"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
 
   const AdamOptions options;
   const bool guarded;
@@ -83,11 +83,11 @@ class AdamUpdateOp final : public Op {
 class PredictOp final : public Op {
  public:
   std::string_view name() const override { return "predict"; }
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
   Tensors vmap(const VmapArgs& args) const override;
-  Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType> inputs) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView inputs) const override;
 };
 
 }  // namespace tandem::engine

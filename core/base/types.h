@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,7 @@ struct TensorType {
   bool operator==(const TensorType&) const = default;
 };
 using Types = std::vector<TensorType>;
+using TypesView = std::span<const TensorType>;
 
 /// Return the shape or type with a leading axis of `models` models.
 Shape with_models(Shape shape, std::int64_t models);

@@ -15,7 +15,7 @@ Tensors ReadOp::vmap(const VmapArgs& args) const {
 }
 
 std::string AssignOp::attributes() const { return fmt::format("state={}", state); }
-Types AssignOp::infer(std::span<const TensorType> inputs) const {
+Types AssignOp::infer(TypesView inputs) const {
   if (inputs.size() != 1) throw Error("takes one value");
   return {};
 }
@@ -30,9 +30,6 @@ Tensors InputOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<InputOp>(input, with_models(type, args.models), per_model),
                                  {});
 }
-Work InputOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
-}
 
 Tensors ResultOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors ResultOp::vmap(const VmapArgs& args) const {
@@ -46,9 +43,6 @@ std::string ConstantOp::attributes() const {
 Tensors ConstantOp::vjp(const VjpArgs&) const { return {}; }
 Tensors ConstantOp::vmap(const VmapArgs&) const {
   no_rule(*this, "vmap", "a constant is shared by all models");
-}
-Work ConstantOp::cost(std::span<const TensorType> in, std::span<const TensorType> out) const {
-  return streaming_work(in, out, 0);
 }
 
 bool is_leaf(const Node& node) {

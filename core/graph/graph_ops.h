@@ -15,11 +15,11 @@ class ReadOp final : public Op {
   ReadOp(StateId state, int age, TensorType type) : state(state), age(age), type(std::move(type)) {}
   std::string_view name() const override { return "read"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType>) const override { return {type}; }
+  Types infer(TypesView) const override { return {type}; }
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const StateId state;
   const int age;
@@ -33,28 +33,26 @@ class AssignOp final : public Op {
   explicit AssignOp(StateId state) : state(state) {}
   std::string_view name() const override { return "assign"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType> inputs) const override;
+  Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const StateId state;
 };
 
 /// Data that the host supplies per batch. `per_model` inputs (learning rates, seeds) get a leading
 /// model axis under vmap; all models share the others.
-class InputOp final : public Op {
+class InputOp final : public StreamingOp {
  public:
   InputOp(std::string input, TensorType type, bool per_model)
       : input(std::move(input)), type(std::move(type)), per_model(per_model) {}
   std::string_view name() const override { return "input"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType>) const override { return {type}; }
+  Types infer(TypesView) const override { return {type}; }
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
   const std::string input;
   const TensorType type;
@@ -67,27 +65,25 @@ class ResultOp final : public Op {
   explicit ResultOp(std::string result) : result(std::move(result)) {}
   std::string_view name() const override { return "result"; }
   std::string attributes() const override { return "name=" + result; }
-  Types infer(std::span<const TensorType>) const override { return {}; }
+  Types infer(TypesView) const override { return {}; }
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override { return {}; }
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const std::string result;
 };
 
 /// A value with fixed contents.
-class ConstantOp final : public Op {
+class ConstantOp final : public StreamingOp {
  public:
   ConstantOp(TensorType type, std::vector<std::byte> bytes)
       : type(std::move(type)), bytes(std::move(bytes)) {}
   std::string_view name() const override { return "constant"; }
   std::string attributes() const override;
-  Types infer(std::span<const TensorType>) const override { return {type}; }
+  Types infer(TypesView) const override { return {type}; }
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(std::span<const TensorType>, std::span<const TensorType>) const override;
-  std::vector<Alias> may_alias(std::span<const TensorType>) const override { return {}; }
 
   const TensorType type;
   const std::vector<std::byte> bytes;

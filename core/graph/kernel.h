@@ -29,8 +29,8 @@ struct RankContext {
 /// What a kernel is prepared for, before the first instruction runs.
 struct KernelSpec {
   const Op& op;
-  std::span<const TensorType> inputs;
-  std::span<const TensorType> outputs;
+  TypesView inputs;
+  TypesView outputs;
   const Tag& tag;
   int threads = 1;            ///< team size of the lane it will run on
   int microbatches = 1;       ///< of the Program

@@ -22,8 +22,7 @@ void no_rule(const Op& op, std::string_view rule, std::string_view why) {
   throw NoRule(fmt::format("{} has no {} rule: {}", op.name(), rule, why));
 }
 
-Work streaming_work(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                    double flops_per_output) {
+Work streaming_work(TypesView inputs, TypesView outputs, double flops_per_output) {
   Work work;
   for (const auto& t : inputs) work.bytes += static_cast<double>(t.bytes());
   for (const auto& t : outputs) {
@@ -33,7 +32,13 @@ Work streaming_work(std::span<const TensorType> inputs, std::span<const TensorTy
   return work;
 }
 
-std::string signature(const Op& op, std::span<const TensorType> inputs) {
+Work StreamingOp::cost(TypesView inputs, TypesView outputs) const {
+  Work work = streaming_work(inputs, outputs, 0);
+  if (!inputs.empty()) work.flops = flops_per_element() * static_cast<double>(inputs[0].elements());
+  return work;
+}
+
+std::string signature(const Op& op, TypesView inputs) {
   std::string types;
   for (const auto& t : inputs) types += (types.empty() ? "" : ", ") + to_string(t);
   return fmt::format("{}{{{}}}({})", op.name(), op.attributes(), types);

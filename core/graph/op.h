@@ -75,13 +75,13 @@ class Op {
   virtual std::string attributes() const { return {}; }
 
   /// Output types. Throws Error on inputs that do not fit; the caller adds the module path.
-  virtual Types infer(std::span<const TensorType> inputs) const = 0;
+  virtual Types infer(TypesView inputs) const = 0;
   /// Gradients with respect to each input, built from ops. An undefined Tensor means "none".
   virtual Tensors vjp(const VjpArgs& args) const = 0;
   /// The same operation for `models` models at once; every output carries the leading model axis.
   virtual Tensors vmap(const VmapArgs& args) const = 0;
-  virtual Work cost(std::span<const TensorType> inputs, std::span<const TensorType> outputs) const = 0;
-  virtual std::vector<Alias> may_alias(std::span<const TensorType> inputs) const = 0;
+  virtual Work cost(TypesView inputs, TypesView outputs) const = 0;
+  virtual std::vector<Alias> may_alias(TypesView inputs) const = 0;
 
   /// How the op takes part in mixed precision.
   virtual Precision precision() const { return Precision::full; }
@@ -100,15 +100,25 @@ class Op {
 };
 using OpPtr = std::shared_ptr<const Op>;
 
+/// An op that reads and writes each operand once, and whose outputs have memory of their own.
+class StreamingOp : public Op {
+ public:
+  Work cost(TypesView inputs, TypesView outputs) const override;
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
+
+ protected:
+  /// Operations per element of the first input.
+  virtual double flops_per_element() const { return 0; }
+};
+
 /// Declares that a rule does not exist: throws NoRule naming the op, the rule and why.
 [[noreturn]] void no_rule(const Op& op, std::string_view rule, std::string_view why);
 
 /// Returns the Work of an op that reads or writes each operand once, with `flops_per_output` per element.
-Work streaming_work(std::span<const TensorType> inputs, std::span<const TensorType> outputs,
-                    double flops_per_output);
+Work streaming_work(TypesView inputs, TypesView outputs, double flops_per_output);
 
 /// Returns everything that a kernel's time depends on, which is the key in profiles:
 /// "matmul{transpose_b=1}(f32[8, 4], f32[16, 4])".
-std::string signature(const Op& op, std::span<const TensorType> inputs);
+std::string signature(const Op& op, TypesView inputs);
 
 }  // namespace tandem::engine

@@ -25,8 +25,7 @@ struct TiledExpression::Run {
   float* shown;
 };
 
-std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& expression,
-                                                     std::span<const TensorType> inputs,
+std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& expression, TypesView inputs,
                                                      const TensorType& output) {
   for (std::int64_t most = kTile; most >= 64; most /= 2) {
     TiledExpression tiled(expression, inputs, output, most);
@@ -39,7 +38,7 @@ std::optional<TiledExpression> TiledExpression::make(const PointwiseExpression& 
   return std::nullopt;
 }
 
-TiledExpression::TiledExpression(const PointwiseExpression& expression, std::span<const TensorType> inputs,
+TiledExpression::TiledExpression(const PointwiseExpression& expression, TypesView inputs,
                                  const TensorType& output, std::int64_t most)
     : most_(most), expression_(expression), out_(output), places_(expression.size()) {
   for (const auto& t : inputs) {

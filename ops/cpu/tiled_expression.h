@@ -19,8 +19,8 @@ class TiledExpression {
  public:
   /// The expression's value has type `output` and is rounded to its dtype. Returns nothing if an input's
   /// broadcasting takes too many loops, or the expression needs too many registers.
-  static std::optional<TiledExpression> make(const PointwiseExpression& expression,
-                                             std::span<const TensorType> inputs, const TensorType& output);
+  static std::optional<TiledExpression> make(const PointwiseExpression& expression, TypesView inputs,
+                                             const TensorType& output);
 
   std::int64_t elements() const { return out_.elements(); }
   /// Returns the elements per tile. Ranges are fastest if they begin at multiples of it, or where a repeating
@@ -55,8 +55,8 @@ class TiledExpression {
   struct Run;  // addresses that one thread uses during an evaluation
   using Visitor = std::function<void(std::int64_t begin, std::int64_t n, const float* values)>;
 
-  TiledExpression(const PointwiseExpression& expression, std::span<const TensorType> inputs,
-                  const TensorType& output, std::int64_t most);
+  TiledExpression(const PointwiseExpression& expression, TypesView inputs, const TensorType& output,
+                  std::int64_t most);
   void show(const void* const* in, std::int64_t begin, std::int64_t end, const Visitor& visitor) const;
   template <class F> void each_tile(Run& run, std::int64_t begin, std::int64_t end, const F& done) const;
   float* at(const Place& place, const Run& run, std::int64_t begin) const;
