@@ -82,7 +82,7 @@ std::int64_t whole_cycles(std::int64_t wait, std::int64_t cycle) {
 // True if all uses of `a` are over before `b` is next written (some multiple of the cycle later).
 bool follows(const Life& a, const Life& b, std::int64_t cycle) {
   const std::int64_t shift = whole_cycles(a.end - b.begin, cycle);
-  for (std::size_t l = 0; l < b.written_on.size(); ++l)
+  for (const LaneId l : b.written_on.ids())
     if (b.written_on[l] != HappensBefore::kNever &&
         (a.free_on[l] == HappensBefore::kNever || a.free_on[l] > b.written_on[l] + shift))
       return false;
