@@ -31,7 +31,7 @@ Graph forward_graph(nn::Module& net) {
   Trace trace(graph);
   const Tensor x = trace.input("x", {DType::f32, {kBatch / 2, kWidth}}),
                y = trace.input("y", {DType::i32, {kBatch / 2}});
-  trace.result("loss", cross_entropy(net(x), y));
+  trace.result(kLossResult, cross_entropy(net(x), y));
   return graph;
 }
 
