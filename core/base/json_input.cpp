@@ -150,6 +150,13 @@ JsonInput JsonInput::operator[](const std::string& key) const {
 
 bool JsonInput::is_object() const { return value_ && as_json(value_).is_object(); }
 
+JsonInput JsonInput::renamed(const std::string& key, const std::string& old_key) const {
+  const JsonInput now = (*this)[key], old = (*this)[old_key];
+  if (now.present() && old.present())
+    refuse(fmt::format("'{}' or its older name '{}', not both", key, old_key));
+  return old.present() ? old : now.required();
+}
+
 const JsonInput& JsonInput::required() const {
   if (!value_) throw Error(fmt::format("{}: {} is missing", what_, where_));
   return *this;

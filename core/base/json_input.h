@@ -25,6 +25,9 @@ class JsonInput {
   JsonInput operator[](const std::string& key) const;
   bool present() const { return value_ != nullptr; }
   bool is_object() const;
+  /// Returns the entry `key`, or that of `old_key`, which older files have. Throws Error if both are present,
+  /// or neither.
+  JsonInput renamed(const std::string& key, const std::string& old_key) const;
   /// Returns this value. Throws Error if it is absent.
   const JsonInput& required() const;
   /// Returns this value with another name for errors: "instruction 'F'".

@@ -87,8 +87,7 @@ class Reader {
                           lane["index"].integer(0)});
     }
     for (const auto& name : state_section_.order()) add_state(name, *state_section_.find(name));
-    const std::vector<JsonInput> instructions =
-        (j_["steps"].present() ? j_["steps"] : j_["instructions"].required()).items();  // older files: steps
+    const std::vector<JsonInput> instructions = j_.renamed("instructions", "steps").items();
     for (const JsonInput& instruction : instructions) name_instruction(instruction);
     add_values();
     for (const JsonInput& instruction : instructions) add_instruction(instruction);
@@ -210,7 +209,7 @@ class Reader {
   void add_waits(Instruction& s, const JsonInput& waits) {
     for (const JsonInput& w : waits.items()) {
       w.require_keys({"instruction", "step", "back"});
-      const std::string name = (w["step"].present() ? w["step"] : w["instruction"].required()).text();
+      const std::string name = w.renamed("instruction", "step").text();
       const auto found = instruction_ids_.find(name);
       if (found == instruction_ids_.end())
         throw Error(fmt::format("Program: instruction '{}' is after unknown instruction '{}'", s.name, name));
@@ -255,7 +254,7 @@ class Reader {
 
 }  // namespace
 
-Program schedule_from_json(const std::string& text) {
+Program program_from_json(const std::string& text) {
   Program p = Reader(JsonInput::parse("Program", text)).read();
   for (const Instruction& s : p.instructions) p.max_lag = std::max(p.max_lag, s.lag);
   check_unplanned(p);

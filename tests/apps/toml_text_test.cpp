@@ -61,6 +61,16 @@ TEST(TomlText, NumbersThatTomlDoesNotHaveAreRead) {
   EXPECT_EQ(Words{"18446744073709551615"}, entries[4].values);
 }
 
+// The rescue of such numbers works by lines, which a text of several lines would hide.
+TEST(TomlText, NumbersInsideTextsOfSeveralLinesStay) {
+  expect_error([] { read_toml("output = \"\"\"\nx = 5\n\"\"\"\nlr = .5\n"); }, {"line 4"});
+  EXPECT_EQ("x = 5\n", read_toml("output = \"\"\"\nx = 5\n\"\"\"\nlr = 0.5\n").at(0).values.at(0));
+}
+
+TEST(TomlText, CharactersThatTheReaderUsesItselfAreRefused) {
+  expect_error([] { read_toml("output = '\xf4\x80\x82\x80'"); }, {"U+100000"});
+}
+
 TEST(TomlText, WhatIsWrittenIsRead) {
   auto rng = testing::generator("strings");
   for (int i = 0; i < 1000; ++i) {

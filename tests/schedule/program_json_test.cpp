@@ -8,8 +8,8 @@
 #include <tandem/memory/placement.h>
 
 #include "expect_error.h"
+#include "program_builder.h"
 #include "random_programs.h"
-#include "schedule_builder.h"
 #include "schedules.h"
 #include "seed.h"
 
@@ -18,14 +18,14 @@ using namespace engine;
 namespace {
 
 void expect_refused(const std::string& text, const std::vector<std::string>& words) {
-  expect_error([&] { schedule_from_json(text); }, words);
+  expect_error([&] { program_from_json(text); }, words);
 }
 std::string one_lane(const std::string& instructions, const std::string& rest = "") {
   return R"({"lanes": [{}], )" + rest + R"("instructions": [)" + instructions + "]}";
 }
 
 TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
-  const Program p = schedule_from_json(R"({
+  const Program p = program_from_json(R"({
     "devices": 2, "corun": 0.75, "microbatches": 3,
     "lanes": [{"device": 0}, {"device": 0, "kind": "compute", "index": 1}, {"device": 0, "kind": "send", "index": 1},
               {"device": 1, "kind": "receive", "index": 0}, {"device": 1}],
@@ -76,6 +76,8 @@ TEST(ProgramJson, RefusesCyclesAndMissingValues) {
   expect_refused(one_lane(R"({"name": "A", "reads": ["a"], "writes": ["a"]})"), {"cycle", "'A'"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "B"}]}, {"name": "B"})"),
                  {"cycle", "'A'", "'B'"});
+  expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A", "instruction": "A"}]})"),
+                 {"'instruction'", "older name 'step'", "not both"});
   expect_refused(one_lane(R"({"name": "A", "after": [{"step": "A"}]})"), {"cycle", "'A'", "its own place"});
   expect_refused(one_lane(R"({"name": "A", "reads": ["x"]})"), {"missing value", "'A'", "'x'"});
   expect_refused(
@@ -140,7 +142,7 @@ TEST(ProgramJson, RefusesAKeyGivenTwice) {
   expect_refused(R"({"lanes": [{}], "lanes": [{}, {}], "instructions": []})", {"\"lanes\" is given twice"});
   expect_refused(one_lane(R"({"name": "A", "lag": 1, "lag": 2})"), {"\"lag\" is given twice"});
   expect_refused(one_lane(R"({"name": "A"})", R"("states": {"w": {}, "w": {}},)"), {"\"w\" is given twice"});
-  EXPECT_NO_THROW(schedule_from_json(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})")))
+  EXPECT_NO_THROW(program_from_json(one_lane(R"({"name": "A", "lag": 1}, {"name": "B", "lag": 1})")))
       << "the same key may be in two objects";
 }
 
@@ -178,7 +180,7 @@ TEST(ProgramJson, RefusesNumbersOutOfRange) {
 
 // The largest accepted numbers overflow nowhere.
 TEST(ProgramJson, PlansTheLargestNumbersItAccepts) {
-  const Program p = planned(schedule_from_json(
+  const Program p = planned(program_from_json(
       one_lane(R"({"name": "A", "writes": ["a"]}, {"name": "B", "lag": 9999, "reads": ["a"]})",
                R"("values": {"a": 281474976710656},)")));
   EXPECT_EQ(10'000, p.blocks[0].slots);
@@ -191,11 +193,11 @@ TEST(ProgramJson, PlansTheLargestNumbersItAccepts) {
 void expect_round_trip(const Program& schedule) {
   const Program plan = planned(schedule);
   const std::string text = to_json(plan);
-  EXPECT_TRUE(to_json(planned(schedule_from_json(text))) == text) << "read back from " << text;
-  EXPECT_TRUE(to_json(planned(schedule_from_json(to_json(schedule)))) == text)
+  EXPECT_TRUE(to_json(planned(program_from_json(text))) == text) << "read back from " << text;
+  EXPECT_TRUE(to_json(planned(program_from_json(to_json(schedule)))) == text)
       << "read back from " << to_json(schedule);
-  const std::string written = to_json(schedule_from_json(to_json(schedule)));
-  EXPECT_TRUE(to_json(schedule_from_json(written)) == written);
+  const std::string written = to_json(program_from_json(to_json(schedule)));
+  EXPECT_TRUE(to_json(program_from_json(written)) == written);
 }
 
 TEST(ProgramJson, RoundTripGivesTheSameProgram) {
@@ -222,7 +224,7 @@ TEST(ProgramJson, RoundTripOfRandomPrograms) {
 }
 
 TEST(ProgramJson, AValueAndAnInstructionMayShareAName) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const MemberId x = b.value("x", 0, 64), other = b.value("x", 0, 128);
   b.add({.name = "relu", .lane = b.lane(0), .writes = {x}});
   b.add({.name = "relu", .lane = b.lane(0), .reads = {x}, .writes = {other}});
