@@ -19,8 +19,11 @@ std::vector<std::vector<std::byte>> gather_bytes(Comm& comm, std::span<const std
   }
   std::vector<std::vector<std::byte>> all;
   for (int r = 0; r < comm.size(); ++r) {
-    auto& theirs = all.emplace_back(mine.begin(), mine.end());
-    if (r == root) continue;
+    auto& theirs = all.emplace_back();
+    if (r == root) {
+      theirs.assign(mine.begin(), mine.end());
+      continue;
+    }
     std::int64_t bytes = 0;
     comm.receive(&bytes, sizeof bytes, r, channel);
     theirs.resize(static_cast<std::size_t>(bytes));
@@ -42,7 +45,7 @@ void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_
     if (differs[r]) ranks.push_back(r);
   if (!ranks.empty())
     throw Error(fmt::format(
-        "rank {}: the ranks disagree on {}: rank {} has another than rank 0; start all ranks with the same arguments, the "
+        "rank {}: the ranks disagree on {}: rank {} has another value than rank 0; start all ranks with the same arguments, the "
         "same data and the same build",
         comm.rank(), what, fmt::join(ranks, ", ")));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -35,18 +36,29 @@ class InputKernel final : public Kernel {
   }
 
   // A host that does not know an input leaves it as it is, and training would go on with old bytes. Therefore
-  // the first fill, and each fill of the few bytes of rates and seeds, must change something.
+  // the first fill must change something; and each fill of rates and seeds, every model's.
   void fill_and_check(const Launch& l) const {
     auto* const data = static_cast<unsigned char*>(l.out[0]);
-    for (const unsigned char pattern : {0xff, 0x5a}) {  // one of them can be the true value
-      std::memset(data, pattern, bytes_);
+    const std::size_t part = per_model_ ? static_cast<std::size_t>(size_of(type_.dtype)) : bytes_;
+    const auto same = [&](const unsigned char* bytes, std::size_t at, unsigned char pattern) {
+      return std::all_of(bytes + at, bytes + at + part, [&](unsigned char byte) { return byte == pattern; });
+    };
+    constexpr unsigned char kFirst = 0xff, kSecond = 0x5a;  // one of them can be the true value
+    std::memset(data, kFirst, bytes_);
+    fill(l);
+    bool all = true;
+    for (std::size_t at = 0; at < bytes_; at += part) all = all && !same(data, at, kFirst);
+    if (!all) {
+      const std::vector<unsigned char> first(data, data + bytes_);
+      std::memset(data, kSecond, bytes_);
       fill(l);
-      if (std::any_of(data, data + bytes_, [&](unsigned char byte) { return byte != pattern; }) ||
-          bytes_ == 0)
-        return filled_.store(true, std::memory_order_relaxed);
+      for (std::size_t at = 0; at < bytes_; at += part)
+        if (same(first.data(), at, kFirst) && same(data, at, kSecond))
+          throw Error(fmt::format(
+              "the host does not fill the input '{}' of {}; it must fill all that the Program asks for",
+              name_, to_string(type_)));
     }
-    throw Error(fmt::format(
-        "the host does not fill the input '{}'; it must fill all that the Program asks for", name_));
+    filled_.store(true, std::memory_order_relaxed);
   }
 
   const std::string name_;

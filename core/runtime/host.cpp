@@ -9,6 +9,16 @@
 
 namespace tandem::engine {
 
+void HostInput::set(std::int64_t i, double value) const {
+  if (i < 0 || i >= type.elements())
+    throw Error(fmt::format("input '{}' is {}: it has no element {}", name, to_string(type), i));
+  store_element(type.dtype, bytes.data(), i, value);
+}
+
+void HostInput::fill(double value) const {
+  for (std::int64_t i = 0; i < type.elements(); ++i) store_element(type.dtype, bytes.data(), i, value);
+}
+
 std::vector<double> HostResult::values() const {
   std::vector<double> all;
   for (std::int64_t i = 0; i < type.elements(); ++i) all.push_back(load_element(type.dtype, bytes.data(), i));

@@ -25,8 +25,10 @@ struct HostInput {
 
   /// The elements as `T`. Throws Error unless `T` stores the input's dtype.
   template <class T> std::span<T> as() const;
-  /// Stores `value` as element `i`, rounded to the dtype.
-  void set(std::int64_t i, double value) const { store_element(type.dtype, bytes.data(), i, value); }
+  /// Stores `value` as element `i`, rounded to the dtype. Throws Error unless 0 ≤ i < elements.
+  void set(std::int64_t i, double value) const;
+  /// Stores `value` as every element.
+  void fill(double value) const;
 };
 
 /// One result of one batch: the value of the whole global batch.

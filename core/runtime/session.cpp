@@ -14,6 +14,7 @@ namespace tandem::engine {
 namespace {
 
 LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr<Comm>>& comms) {
+  if (program.instructions.empty()) throw Error("a Program without instructions: make one with build()");
   LocalRanks ranks;
   const auto add = [&](Comm* comm) {
     const int rank = comm ? comm->rank() : 0;
@@ -62,18 +63,26 @@ ProgramHandle Session::add(Program program, Host& host) {
 
 ProgramHandle Session::prepare(std::shared_ptr<const Program> program, Host& host) {
   check(*program);
+  const KernelTable* kernels = options_.kernels ? options_.kernels : program->kernels;
+  if (!kernels) throw Error("the Program was built for no kernels: give some in SessionOptions::kernels");
   std::vector<std::unique_ptr<LocalRank::Prepared>> prepared;
   for (const auto& rank : ranks_) {
     RankContext context = rank->context;
     context.host = &host;
-    prepared.push_back(std::make_unique<LocalRank::Prepared>(*program, context, *rank, *options_.kernels,
+    prepared.push_back(std::make_unique<LocalRank::Prepared>(*program, context, *rank, *kernels,
                                                              added_ == 0 ? options_.spans : 0, origin_));
     prepared.back()->executable.poison(options_.poison);
   }
   const int number = added_++;
   programs_.emplace(number, std::move(program));
   for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->programs.emplace(number, std::move(prepared[r]));
-  return ProgramHandle(number);
+  return {this, number};
+}
+
+const Program& Session::program(ProgramHandle handle) const {
+  if (handle.number_ == 0) return *first_;
+  require(handle);
+  return *programs_.at(handle.number_);
 }
 
 void Session::drop(ProgramHandle program) {
@@ -84,8 +93,8 @@ void Session::drop(ProgramHandle program) {
 }
 
 void Session::require(ProgramHandle program) const {
-  if (program.number_ >= added_)
-    throw Error(fmt::format("there is no Program {}, the session has {}", program.number_, added_));
+  if (program.session_ && program.session_ != this)
+    throw Error("the handle is of another session: give one that this session's add() returned");
   if (!programs_.contains(program.number_))
     throw Error(fmt::format("Program {} of the session was dropped", program.number_));
 }
@@ -95,9 +104,11 @@ void Session::check(const Program& program) const {
   for (const auto& rank : ranks_)
     if (const RankContext& c = rank->context; (c.comm ? c.comm->size() : 1) != size ||
                                               c.replicas != program.replicas || c.stages != program.devices)
-      throw Error(fmt::format("the Program is for {} ({} of {}), the run has {}", counted(size, "rank"),
-                              counted(program.replicas, "replica"), counted(program.devices, "stage"),
-                              c.comm ? c.comm->size() : 1));
+      throw Error(fmt::format(
+          "the Program is for {} ({} of {}), the run has {}: give thread_comms(program.ranks()), or the Comm "
+          "of this process",
+          counted(size, "rank"), counted(program.replicas, "replica"), counted(program.devices, "stage"),
+          c.comm ? c.comm->size() : 1));
   if (comms_.size() > 1 && static_cast<int>(comms_.size()) != size)
     throw Error(fmt::format("{} Comms for {}; give all of them, or the one of this process", comms_.size(),
                             counted(size, "rank")));
@@ -138,10 +149,19 @@ void Session::load(const StateDict& state) {
   loaded_ = true;
 }
 
-StateDict Session::state(int root, StateDict&& into) const {
+void Session::require_state() const {
   if (!loaded_ && !first_->states.empty())
     throw Error(
         "the session has no state: none was loaded, or its last run failed, and what is left is of no batch");
+}
+
+Session::Snapshot Session::snapshot() const {
+  require_state();
+  return state_.snapshot();
+}
+
+StateDict Session::state(int root, StateDict&& into) const {
+  require_state();
   return state_.gather(root, processes(), into);
 }
 

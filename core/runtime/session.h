@@ -18,13 +18,15 @@
 namespace tandem::engine {
 
 struct SessionOptions {
-  const KernelTable* kernels = &cpu_kernels();
-  std::size_t spans = 0;           ///< executions per lane that `timeline` holds
-  bool poison = false;             ///< fill freed and fresh memory with NaN
-  std::int64_t memory_budget = 0;  ///< bytes per device for all Programs together; 0: no limit
+  const KernelTable* kernels = nullptr;  ///< null: those that each Program was built for
+  std::size_t spans = 0;                 ///< executions per lane that `timeline` holds
+  bool poison = false;                   ///< fill freed and fresh memory with NaN
+  std::int64_t memory_budget = 0;        ///< bytes per device for all Programs together; 0: no limit
 };
 
-/// Names one of a Session's Programs. The default names its first.
+class Session;
+
+/// Names one of a Session's Programs. The default names the first Program of any Session.
 class ProgramHandle {
  public:
   ProgramHandle() = default;
@@ -32,7 +34,8 @@ class ProgramHandle {
 
  private:
   friend class Session;
-  explicit ProgramHandle(int number) : number_(number) {}
+  ProgramHandle(const Session* session, int number) : session_(session), number_(number) {}
+  const Session* session_ = nullptr;
   int number_ = 0;
 };
 
@@ -57,9 +60,7 @@ class Session {
   void drop(ProgramHandle program);
   /// A Program that was not dropped. The first can be dropped and still be asked for: it says where states
   /// lie.
-  const Program& program(ProgramHandle handle = {}) const {
-    return handle.number_ == 0 ? *first_ : *programs_.at(handle.number_);
-  }
+  const Program& program(ProgramHandle handle = {}) const;
 
   /// Sets the state by path, on every local rank that holds it; before the first run, or between runs. The
   /// optimizer's states (their paths begin with kOptimizerPath) start at zero if they are missing, and a
@@ -77,9 +78,9 @@ class Session {
   StateDict remains(int root = 0, Comm* through = nullptr) const;
 
   /// Copies the state that each local rank holds, with what each replica computed for itself; without
-  /// communication.
+  /// communication. Throws Error before `load`, and if the last run failed.
   using Snapshot = SessionState::Snapshot;
-  Snapshot snapshot() const { return state_.snapshot(); }
+  Snapshot snapshot() const;
   void restore(const Snapshot& snapshot);
 
   /// Runs `batches` batches from empty to drained; the first has the number `first_batch`. A Program that
@@ -90,11 +91,11 @@ class Session {
   void run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program = {});
 
   /// Makes a `run` end soon with Aborted(reason), here and on all ranks that can be reached. Any thread may
-  /// call, except while a Program is added. If nothing runs, the next run ends so.
+  /// call, except while a Program is added or dropped. If nothing runs, the next run ends so.
   void stop(const std::string& reason);
 
   /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call, except
-  /// while a Program is added.
+  /// while a Program is added or dropped.
   std::string doing() const;
   /// Spans of the first Program since the last call, of all ranks, by the global Program's instructions. If
   /// ranks are processes, all of them must call, and `root` gets the whole. Clocks of different machines are
@@ -112,6 +113,7 @@ class Session {
   ProgramHandle prepare(std::shared_ptr<const Program> program, Host& host);
   void check(const Program& program) const;
   void require(ProgramHandle program) const;
+  void require_state() const;
   void require_idle() const;
   std::vector<const Program*> sharing_memory() const;
   Comm* processes() const;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include <tandem/core/base/element.h>
+#include <tandem/core/base/error.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/tensor_impl.h>
 #include <tandem/core/runtime/comm.h>
@@ -76,6 +77,16 @@ SessionState::Snapshot SessionState::snapshot() const {
 }
 
 void SessionState::restore(const Snapshot& snapshot) {
+  const auto fits = [&](std::size_t r) {
+    const auto held = held_by(program_, *ranks_[r]);
+    return held.size() == snapshot[r].size() && std::ranges::all_of(held, [&](const StateMemory& h) {
+             const auto found = snapshot[r].find(h.state.path);
+             return found != snapshot[r].end() && found->second.type() == h.state.type;
+           });
+  };
+  if (snapshot.size() != ranks_.size()) throw Error("the snapshot is of another number of ranks");
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (!fits(r)) throw Error("the snapshot is of other states: give one of this session's Program");
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
       std::ranges::copy(snapshot.at(r).at(state.path).bytes(), bytes.begin());

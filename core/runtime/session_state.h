@@ -28,6 +28,7 @@ class SessionState {
   bool is_finite() const;
   /// Copies what each local rank holds, without communication.
   Snapshot snapshot() const;
+  /// Throws Error if the snapshot is of other ranks or other states; then nothing is set.
   void restore(const Snapshot& snapshot);
   /// Gives all replicas the untrained state of replica 0, such as running statistics, which each replica
   /// computes from its own samples.

@@ -19,8 +19,8 @@
 
 #include "allocations.h"
 #include "expect_error.h"
+#include "program_builder.h"
 #include "program_run.h"
-#include "schedule_builder.h"
 #include "schedules.h"
 #include "test_op.h"
 
@@ -62,7 +62,7 @@ void set_call(Instruction& instruction, std::function<void(const Launch&)> funct
 
 /// `A` and `C` on one lane, `B` on another between them.
 Program three_instructions() {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const MemberId x = b.value("x", 0), y = b.value("y", 0);
   b.add({.name = "A", .lane = b.lane(0), .writes = {x}, .tag = {.path = "net.first"}});
   b.add({.name = "B",
@@ -110,7 +110,7 @@ TEST(CpuBackend, RunsMoreCommandsThanItsQueuesHold) {
 
 // A unit longer than the queues, whose second lane starts with the last result of the first.
 TEST(CpuBackend, RunsUnitsLongerThanItsQueues) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId one = b.lane(0), two = b.lane(0, LaneKind::compute, 1);
   const MemberId x = b.value("x", 0);
   constexpr int kInstructions = 10'000;
@@ -125,7 +125,7 @@ TEST(CpuBackend, RunsUnitsLongerThanItsQueues) {
 
 // Two stages that first list what they receive, then many instructions that need it, and last what they send.
 TEST(CpuBackend, RunsUnitsLongerThanItsQueuesBetweenReceiveAndSend) {
-  ScheduleBuilder b(2);
+  ProgramBuilder b(2);
   constexpr int kInstructions = 10'000;
   MemberId made[2], received[2];
   const std::int64_t channel[2] = {b.new_channel(), b.new_channel()};
@@ -292,7 +292,7 @@ TEST(CpuBackend, TimelineCountsTheSpansThatDoNotFit) {
 
 // Reads the state w and writes it, incremented; uses some work memory.
 Program counting(std::int64_t work_bytes, int age, std::int64_t* seen) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const BlockId w = b.state("w", 0, 64);
   const MemberId x = b.value("x", 0, work_bytes);
   b.add({.name = "copy", .lane = b.lane(0), .reads = {b.read(w, age)}, .writes = {x}});

@@ -48,6 +48,20 @@ TEST(Host, AnUnfilledInputIsNamed) {
     }
 }
 
+// Each model's rate: NaN in one of them would pass for a value.
+TEST(Host, AnInputFilledForOneModelOnlyIsNamed) {
+  OneWeight model;
+  Graph graph;
+  {
+    Trace trace(graph);
+    trace.result("loss", sum(mul(model.w, trace.input("x", {DType::f32, {2}}))));
+  }
+  FunctionHost host([](const HostInput& in) { in.name == "x" ? in.fill(1) : in.set(0, 0.1); });
+  Session session(build(graph, {.models = 2}), {}, host);
+  session.load({{"w", Tensor::from({1, 2, 3, 4}, {2, 2})}});
+  expect_error([&] { session.run(0, 1); }, {"does not fill the input 'lr' of f32[2]"});
+}
+
 // core/runtime/host.h guarantees it for every result.
 TEST(Host, ResultsHaveAModelAxisEvenIfTheyUseNoModel) {
   OneWeight model;
@@ -78,6 +92,9 @@ TEST(Host, ATensorKnowsItsType) {
   input.set(1, 0.5);
   const HostResult result{name, type, 0, rank, input.bytes};
   EXPECT_EQ((std::vector<double>{3, 0.5}), result.values());
+  expect_error([&] { input.set(2, 1); }, {"'x'", "no element 2"});
+  input.fill(4);
+  EXPECT_EQ((std::vector<double>{4, 4}), result.values());
   expect_error([&] { input.as<std::int32_t>(); }, {"'x'", "f32[2]"});
   expect_error([&] { result.as<double>(); }, {"'x'", "f32[2]"});
 }

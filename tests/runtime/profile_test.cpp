@@ -9,6 +9,7 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/runtime/profile.h>
 #include <tandem/core/runtime/trial_run.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/plan/build.h>
 
 #include "training_run.h"

@@ -238,7 +238,7 @@ TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   expect_error([&] { session.run(0, -1); }, {"negative"});
   Session other(program_of(job, {}), {}, host);
   const ProgramHandle foreign = other.add(program_of(job, for_evaluation({})), host);
-  expect_error([&] { session.run(0, 1, foreign); }, {"no Program 1"});
+  expect_error([&] { session.run(0, 1, foreign); }, {"handle is of another session"});
 }
 
 // Also if the misfit comes last, on another stage.
@@ -280,7 +280,7 @@ TEST(Session, ADroppedProgramIsRefusedAndItsMemoryReused) {
   Session other(build(forward, {}), {}, host);
   other.add(build(forward, for_evaluation({})), host);
   const ProgramHandle foreign = other.add(build(forward, for_evaluation({})), host);
-  expect_error([&] { session.drop(foreign); }, {"there is no Program 2"});
+  expect_error([&] { session.drop(foreign); }, {"handle is of another session"});
   EXPECT_NE(first, session.add(build(large, for_evaluation({})), host));
   EXPECT_EQ(both, session.planned_peak());
   const ProgramHandle second = session.add(build(forward, for_evaluation({})), host);
@@ -289,6 +289,27 @@ TEST(Session, ADroppedProgramIsRefusedAndItsMemoryReused) {
   session.drop({});  // what it declares of states stays
   session.run(0, 2, second);
   EXPECT_EQ(initial_state(job).size(), session.state().size());
+}
+
+TEST(Session, RefusesASnapshotOfOtherStatesAndSetsNothing) {
+  const Job job = small_residual_job();
+  Job wide = job;
+  wide.model = [] {
+    return std::make_unique<nn::MlpResidual>(
+        nn::MlpOptions{.in = 12, .hidden = 24, .classes = 5, .blocks = 4});
+  };
+  JobHost host(job, 1), wide_host(wide, 1);
+  Session session(program_of(job, {}), {}, host), other(program_of(wide, {}), {}, wide_host);
+  expect_error([&] { session.snapshot(); }, {"no state"});
+  session.load(initial_state(job));
+  other.load(initial_state(wide));
+  auto less = session.snapshot();
+  less[0].erase(less[0].begin());
+  for (const auto& snapshot : {Session::Snapshot{}, less, other.snapshot()})
+    EXPECT_THROW(session.restore(snapshot), Error);
+  expect_same_state(initial_state(job), session.state());
+  session.restore(session.snapshot());
+  session.run(0, 1);
 }
 
 TEST(Session, AStopEndsOnlyOneRun) {

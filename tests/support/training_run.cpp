@@ -136,8 +136,7 @@ Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) 
     comms.push_back(std::move(process));
   else
     comms = thread_comms(strategy.ranks());
-  Session session(outcome.program, std::move(comms), host,
-                  {.kernels = strategy.kernels, .spans = 20'000, .poison = job.poison});
+  Session session(outcome.program, std::move(comms), host, {.spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));
   std::int64_t first = 0;
   for (std::int64_t batches : job.drains) {
