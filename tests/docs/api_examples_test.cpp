@@ -218,7 +218,7 @@ TEST_F(ApiExample, DataFromYourOwnHost) {
       else if (in.name == "labels")
         loader.labels(in.batch, rows, in.as<std::int32_t>());
       else if (in.name == kLearningRateInput)  // in training
-        in.set(0, 0.1);
+        in.fill(0.1);
     }
     void deliver(const HostResult&) override {}
     Loader& loader;

@@ -87,6 +87,19 @@ TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {
       << "README.md does not contain apps/images.cpp";
 }
 
+TEST_F(Docs, ReadmesModelIsThatOfATestedProgram) {
+  const std::string readme = read_file(TANDEM_SOURCE "/README.md");
+  const std::size_t begin = readme.find("```cpp\n") + 7;  // its first block
+  std::istringstream model(readme.substr(begin, readme.find("```", begin) - begin));
+  const std::string program = read_file(TANDEM_SOURCE "/apps/spiral.cpp");
+  std::size_t at = 0, lines = 0;
+  for (std::string line; std::getline(model, line); ++lines) {
+    at = program.find(line + "\n", at);
+    ASSERT_NE(std::string::npos, at) << "apps/spiral.cpp does not go on with: " << line;
+  }
+  EXPECT_GT(lines, 20U);
+}
+
 // Run twice, since the second time there is something to replace.
 TEST_F(Docs, CommandsOfTrainingRunTwiceAndLeaveOnlyIgnoredFiles) {
   const auto examples = blocks_with("docs/training.md", "train_cifar");

@@ -34,13 +34,13 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"core/schedule", kGraph},
     {"core/runtime", with(kGraph, {"core/schedule"})},
     {"ops", kCore},
-    {"autograd", with(kCore, {"ops"})},
-    {"nn", kPasses},
+    {"autograd", with(kGraph, {"ops"})},
+    {"nn", with(kGraph, {"ops"})},
     {"dist", kPasses},
-    {"pipeline", kPasses},
-    {"memory", kPasses},
+    {"pipeline", with(kGraph, {"ops"})},
+    {"memory", with(kGraph, {"core/schedule", "ops"})},
     {"plan", with(kPasses, {"dist", "pipeline", "memory"})},
-    {"datasets", kCore},
+    {"datasets", kGraph},
     {"train", with(kPasses, {"nn", "dist", "pipeline", "memory", "plan", "datasets"})},
 };
 
