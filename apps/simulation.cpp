@@ -9,6 +9,7 @@
 #include <tandem/core/runtime/profile.h>
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/core/schedule/program_json.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/train/feed.h>
 
 #include "lane_report.h"

@@ -24,7 +24,7 @@ using namespace tandem::engine;
 Program program_from(const std::string& file) {
   const std::string text = read_text("Program", file);
   try {
-    Program program = planned(schedule_from_json(text));
+    Program program = planned(program_from_json(text));
     verify(program);
     return program;
   } catch (const Error& e) {

@@ -20,7 +20,7 @@
 #include "allocations.h"
 #include "command_line.h"
 #include "large_program.h"
-#include "schedule_builder.h"
+#include "program_builder.h"
 
 namespace tandem::bench {
 using namespace engine;
@@ -138,7 +138,7 @@ void report_overhead(const std::string& what, const Program& plan) {
 void report_waiting() {
   constexpr double kStep = 20e-6;
   constexpr int kSteps = 1000, kUnits = 10;
-  testing::ScheduleBuilder b;
+  testing::ProgramBuilder b;
   InstructionId last = -1;
   for (int i = 0; i < kSteps; ++i) last = b.add({.name = fmt::format("step {}", i), .lane = b.lane(0)});
   b.add({.name = "wait", .lane = b.lane(0, LaneKind::compute, 1), .waits = {{last, 0}}});
@@ -168,7 +168,7 @@ void report_waiting() {
 }
 
 Program chain(int steps) {
-  testing::ScheduleBuilder b;
+  testing::ProgramBuilder b;
   MemberId before = -1;
   for (int i = 0; i < steps; ++i) {
     const MemberId x = b.value(fmt::format("x{}", i), 0, 1024);

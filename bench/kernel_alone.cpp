@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <tandem/core/base/team.h>
+#include <tandem/ops/kernels.h>
 
 namespace tandem::bench {
 using namespace engine;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "schedule_builder.h"
+#include "program_builder.h"
 
 namespace tandem::bench {
 using namespace engine;
@@ -15,7 +15,7 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 // One stage: `layers` layers from `first` on.
 class Stage {
  public:
-  Stage(testing::ScheduleBuilder& b, int k, int stages, int first, int layers)
+  Stage(testing::ProgramBuilder& b, int k, int stages, int first, int layers)
       : b_(b), k_(k), stages_(stages), first_(first), layers_(at(layers)) {
     for (int l = 0; l < layers; ++l) {
       if (l % kGroup == 0)
@@ -148,7 +148,7 @@ class Stage {
     b_.add(std::move(s));
   }
 
-  testing::ScheduleBuilder& b_;
+  testing::ProgramBuilder& b_;
   int k_, stages_, first_;
   std::vector<Layer> layers_;
   std::vector<BlockId> groups_;
@@ -157,7 +157,7 @@ class Stage {
 }  // namespace
 
 Program training_step(int layers, int stages) {
-  testing::ScheduleBuilder b(stages);
+  testing::ProgramBuilder b(stages);
   std::vector<Stage> parts;
   for (int k = 0; k < stages; ++k) parts.emplace_back(b, k, stages, k * (layers / stages), layers / stages);
   MemberId x = b.value("input", 0, kActivation);

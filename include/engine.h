@@ -12,12 +12,14 @@
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/apply.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/mapped.h>
 
 // Passes
 #include <tandem/autograd/differentiate.h>
 #include <tandem/autograd/vmap.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/mixed_precision.h>
 
 // Programs
 #include <tandem/core/schedule/program.h>
@@ -32,6 +34,7 @@
 #include <tandem/core/runtime/session.h>
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/core/runtime/timeline.h>
+#include <tandem/dist/mpi_comm.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/dist/throttle.h>
 #include <tandem/train/non_finite.h>

@@ -6,6 +6,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/names.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/activation.h>
 #include <tandem/ops/conv.h>

@@ -60,7 +60,7 @@ class BufferAssigner {
     }
   }
 
-  // Places the tensors of one all-reduce side by side, in its order.
+  // Places the operands of an op that joins them one after another, in its order.
   void place_joined() {
     for (const Node& node : g_.nodes()) {
       if (!node.op->joins_operands()) continue;
@@ -70,8 +70,8 @@ class BufferAssigner {
         const ValueId v = root(node.inputs[i]);
         if (!is_free(v))
           throw Error(fmt::format(
-              "{}: an operand of the all-reduce already lies somewhere else; a copy of it must come between",
-              node.tag.path));
+              "{}: an operand of {} already lies somewhere else; copy_shared_operands puts a copy between",
+              node.tag.path, node.op->label()));
         MemoryBlock& b = buffers_.blocks.back();
         location(v) = location(node.outputs[i]) = {block, b.bytes, 0};
         buffers_.overwrites[node.outputs[i]] = v;

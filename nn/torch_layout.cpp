@@ -24,7 +24,7 @@ void transpose_rows(const Tensor& value, Tensor& result, std::int64_t rows, std:
                     std::int64_t to) {
   const auto as = [&](auto element) {
     using T = decltype(element);
-    transpose_rows_of(value.as<T>(), result.as<T>(), rows, from, to);
+    transpose_rows_of(static_cast<const T*>(value.data()), static_cast<T*>(result.data()), rows, from, to);
   };
   switch (size_of(value.dtype())) {
     case 8: return as(std::uint64_t{});

@@ -8,8 +8,8 @@
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/core/base/team.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/kernels.h>
 
 namespace tandem {
 using namespace engine;

@@ -1,11 +1,11 @@
 // The two kernel tables. They list every kernel by name, because a linker drops static initializers of static
 // archives.
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/runtime/graph_op_kernels.h>
 #include <tandem/ops/collective.h>
 #include <tandem/ops/copy.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/epilogue.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/reference/kernels.h>
 

@@ -26,12 +26,10 @@ Graph insert_transfers(const Graph& graph) {
       if (as<ReadOp>(graph.node(producer)))
         throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, to));
       if (!arrived.contains(to)) {
-        Tag from = made;
-        from.channel = channel++;
+        const Tag from = made.on_channel(channel++);
         edit.add(std::make_shared<SendOp>(to), {v}, from);
-        Tag at = from;
-        at.stage = to;
-        arrived[to] = edit.add1(std::make_shared<ReceiveOp>(made.stage, graph.type(v)), {}, at);
+        arrived[to] =
+            edit.add1(std::make_shared<ReceiveOp>(made.stage, graph.type(v)), {}, from.on_stage(to));
       }
       edit.rewire(r, v, arrived[to]);
     }

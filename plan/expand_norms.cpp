@@ -43,7 +43,7 @@ Graph expand_norms(const Graph& graph) {
   GraphRewrite rewrite(graph);
   for (const Node& node : graph.nodes()) {
     const auto* mapped = as<MappedOp>(node);
-    const auto* norm = dynamic_cast<const BatchNormOp*>(mapped ? mapped->inner.get() : node.op.get());
+    const auto* norm = as<BatchNormOp>(mapped ? *mapped->inner : *node.op);
     if (!norm) {
       rewrite.copy(node);
       continue;

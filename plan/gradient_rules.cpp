@@ -118,7 +118,7 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
     if (rules.clip_value) apply.clip_value(*rules.clip_value);
     if (rules.clip_norm) apply.clip_norm(*rules.clip_norm);
   }
-  if (rules.skips()) training.results[std::string(kUpdated)] = training.update_if;
+  if (rules.skips()) training.results[kUpdatedResult] = training.update_if;
   if (rules.loss_scale) update_loss_scale(training, *rules.loss_scale);
   Trace trace(training.graph);
   for (const Node& n : assigns) {

@@ -20,17 +20,16 @@ struct GradientRules {
 };
 
 /// The result that says whether a batch updated a model: b8, one per model.
-inline constexpr std::string_view kUpdated = "updated";
 
 }  // namespace tandem
 
 namespace tandem::engine {
 
 /// Rewrites the gradients: undoes the loss scale, then clips in the order above (the norm is that of clipped
-/// elements). `update_if` says which models update, and becomes the result kUpdated; a skipped model also
-/// keeps the state that it assigns itself (running statistics). Sums over stages go to stage 0 and back, so
-/// all stages must update in the same unit (`flush`), else clipping by norm and skipping throw Error. Clips
-/// norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
+/// elements). `update_if` says which models update, and becomes the result kUpdatedResult; a skipped model
+/// also keeps the state that it assigns itself (running statistics). Sums over stages go to stage 0 and back,
+/// so all stages must update in the same unit (`flush`), else clipping by norm and skipping throw Error.
+/// Clips norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
                                    bool flush);
 

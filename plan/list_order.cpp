@@ -26,7 +26,8 @@ enum class Side : std::uint8_t {
   before_update,  // nodes that the update needs, such as a learning rate
   update          // the update by the gradient that the anchor makes
 };
-constexpr NodeId kCopiedInAhead = 3;  // nodes between the start of a copy from the host and its first reader
+constexpr int kCopiedInAhead =
+    3;  // a copy from the host is listed after the third node before its first reader
 
 // Places are compared from the first member to the last.
 struct Place {

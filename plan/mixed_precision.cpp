@@ -46,7 +46,7 @@ class Mixing {
         break;
       case Precision::follows:
         op = following(n, inputs);
-        if (dynamic_cast<const MovementOp*>(op.get()) && any_low(inputs))
+        if (as<MovementOp>(*op) && any_low(inputs))
           for (ValueId& v : inputs) v = is(v, DType::f32) ? cast_to(v, low_, n.tag) : v;
         break;
       case Precision::full:

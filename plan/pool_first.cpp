@@ -8,7 +8,7 @@ namespace tandem::engine {
 namespace {
 
 bool is_relu(const Op& op) {
-  const auto* p = dynamic_cast<const PointwiseOp*>(&op);
+  const auto* p = as<PointwiseOp>(op);
   return p && p->expression == PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}};
 }
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/schedule/program.h>
 #include <tandem/dist/link.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/gradient_rules.h>
 #include <tandem/plan/optimizer.h>

@@ -79,8 +79,7 @@ void TrainFeed::fill(const HostInput& in) {
 
 void TrainFeed::deliver(const HostResult& result) {
   if (result.rank.replica != 0) return;  // all replicas deliver the same
-  if (result.name == kUpdated && skipped_ &&
-      std::ranges::any_of(result.bytes, [](std::byte updated) { return updated == std::byte{0}; }))
+  if (result.name == kUpdatedResult && skipped_ && std::ranges::count(result.values(), 0) > 0)
     skipped_(result.batch);
   if (result.name == kLossResult) arrived_(result.batch, result.values());
 }

@@ -4,9 +4,9 @@
 #include <string>
 
 #include <tandem/core/graph/graph.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/runtime/host.h>
+#include <tandem/ops/kernels.h>
 
 namespace tandem {
 

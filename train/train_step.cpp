@@ -187,7 +187,6 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   Program made = build(graph, s);
   ResultTypes results = results_of(made);
   if (!session_) {
-    options_.session.kernels = s.kernels;
     auto session =
         std::make_unique<Session>(std::move(made), thread_comms(s.ranks()), *feed_, options_.session);
     session->load(state_);

@@ -50,7 +50,7 @@ class TrainStep {
 
   using Results = std::map<std::string, Tensor>;
   /// Returns the results of the last run, by batch: the loss, and what else the loss function delivers by
-  /// name, as in `Trace::current()->result("correct", correct_count(output, labels))`; also kUpdated
+  /// name, as in `deliver("correct", correct_count(output, labels))`; also kUpdatedResult
   /// (gradient_rules.h) if rules can skip updates. Results are means over the samples, but integers are sums.
   /// With several models, they have a leading axis.
   const std::vector<Results>& results() const { return results_; }

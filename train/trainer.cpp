@@ -80,9 +80,9 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
     if (!lr_schedules_.back()) throw Error("Trainer: options.lr_schedule gives an empty function");
   }
   if (options_.comms.empty()) options_.comms = thread_comms(s.ranks());
-  session_ = std::make_unique<Session>(
-      std::move(first), std::move(options_.comms), *feed_,
-      SessionOptions{.kernels = s.kernels, .spans = options_.spans, .memory_budget = s.memory_budget});
+  session_ =
+      std::make_unique<Session>(std::move(first), std::move(options_.comms), *feed_,
+                                SessionOptions{.spans = options_.spans, .memory_budget = s.memory_budget});
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);

@@ -13,7 +13,9 @@ namespace tandem::engine {
 template <class Kind> class Id {
  public:
   constexpr Id() = default;
-  template <std::integral I> constexpr Id(I position) : position_(static_cast<std::int32_t>(position)) {}
+  template <std::integral I>
+  requires(!std::same_as<I, bool>) constexpr Id(I position)
+      : position_(static_cast<std::int32_t>(position)) {}
   constexpr operator std::int32_t() const { return position_; }
   constexpr Id& operator++() { return ++position_, *this; }
   constexpr Id operator++(int) { return position_++; }
@@ -22,6 +24,12 @@ template <class Kind> class Id {
  private:
   std::int32_t position_ = -1;
 };
+
+// Ids of different kinds do not compare.
+template <class A, class B>
+requires(!std::same_as<A, B>) bool operator==(Id<A>, Id<B>) = delete;
+template <class A, class B>
+requires(!std::same_as<A, B>) bool operator<(Id<A>, Id<B>) = delete;
 
 /// As a number, for fmt and for nlohmann's JSON.
 template <class Kind> constexpr std::int32_t format_as(Id<Kind> id) { return id; }
@@ -49,7 +57,7 @@ template <class I, class T> class IdVector : public std::vector<T> {
  public:
   using std::vector<T>::vector;
   IdVector() = default;
-  IdVector(std::vector<T> elements) : std::vector<T>(std::move(elements)) {}
+  explicit IdVector(std::vector<T> elements) : std::vector<T>(std::move(elements)) {}
 
   decltype(auto) operator[](I id) { return std::vector<T>::operator[](index(id)); }
   decltype(auto) operator[](I id) const { return std::vector<T>::operator[](index(id)); }

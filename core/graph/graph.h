@@ -81,7 +81,8 @@ class Graph {
   IdVector<StateId, State> states_;
 };
 
-/// Returns the node's op as a `T`, or null if it is of another class.
+/// Returns the op, or the node's op, as a `T`, or null if it is of another class.
+template <class T> const T* as(const Op& op) { return dynamic_cast<const T*>(&op); }
 template <class T> const T* as(const Node& node) { return dynamic_cast<const T*>(node.op.get()); }
 
 /// If the node's output *is* one of its inputs under another type (Alias::view), returns that input.

@@ -45,10 +45,6 @@ Tensors ConstantOp::vmap(const VmapArgs&) const {
   no_rule(*this, "vmap", "a constant is shared by all models");
 }
 
-bool is_leaf(const Node& node) {
-  const Op* op = node.op.get();
-  return dynamic_cast<const ReadOp*>(op) || dynamic_cast<const InputOp*>(op) ||
-         dynamic_cast<const ConstantOp*>(op);
-}
+bool is_leaf(const Node& node) { return as<ReadOp>(node) || as<InputOp>(node) || as<ConstantOp>(node); }
 
 }  // namespace tandem::engine

@@ -90,9 +90,4 @@ class KernelTable {
   std::unordered_map<std::string, KernelFactory> factories_;
 };
 
-/// Plain loops in float and double, on one thread, for tests to compare with. Defined in ops/.
-const KernelTable& reference_kernels();
-/// The fast CPU kernels, which fall back on the reference kernels. Defined in ops/.
-const KernelTable& cpu_kernels();
-
 }  // namespace tandem::engine

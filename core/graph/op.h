@@ -91,8 +91,8 @@ class Op {
   virtual int lane_index() const { return 0; }
   /// True if the op draws random numbers: its nodes get an rng_id.
   virtual bool random() const { return false; }
-  /// True if the op needs its operands consecutive in memory and works on them there: buffer assignment
-  /// (memory/buffer_assignment.h) places them so.
+  /// True if the op works on its operands in place, output i on input i, one after another in memory, each
+  /// padded to 64 bytes. Buffer assignment (memory/buffer_assignment.h) places them so.
   virtual bool joins_operands() const { return false; }
   /// True if, on its device, all instructions listed before the op end before it, and all listed after it
   /// begin after it.

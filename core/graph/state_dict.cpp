@@ -8,10 +8,10 @@
 
 namespace tandem {
 
-std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models) {
+StateDict stack_states(std::span<const StateDict> models) {
   if (models.empty()) throw Error("there is no state to stack: give one of each model");
   if (models.size() == 1) return models[0];
-  std::map<std::string, Tensor> stacked;
+  StateDict stacked;
   for (const auto& [path, first] : models[0]) {
     TensorType type = first.type();
     type.shape.insert(type.shape.begin(), static_cast<std::int64_t>(models.size()));
@@ -39,9 +39,8 @@ Tensor unstack_state(const Tensor& stacked, std::int64_t model, std::int64_t mod
   return one;
 }
 
-std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::string, Tensor>& stacked,
-                                                          std::int64_t models) {
-  std::vector<std::map<std::string, Tensor>> result(static_cast<std::size_t>(models));
+std::vector<StateDict> unstack_states(const StateDict& stacked, std::int64_t models) {
+  std::vector<StateDict> result(static_cast<std::size_t>(models));
   for (const auto& [path, all] : stacked) try {
       for (std::int64_t m = 0; m < models; ++m) result[m].emplace(path, unstack_state(all, m, models));
     } catch (const Error& e) {

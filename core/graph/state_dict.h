@@ -8,13 +8,12 @@ namespace tandem {
 
 /// Stacks the states of several models, by path, into the state of their vmapped graph: each tensor becomes
 /// (models, …). One model's state is returned unchanged. Throws Error naming a path in which they differ.
-std::map<std::string, Tensor> stack_states(std::span<const std::map<std::string, Tensor>> models);
+StateDict stack_states(std::span<const StateDict> models);
 
 /// Returns the part of `model`, from 0, of a stacked tensor. Throws Error if it has no axis of `models`.
 Tensor unstack_state(const Tensor& stacked, std::int64_t model, std::int64_t models);
 
 /// The inverse: returns the state of each model. Throws Error naming a state without an axis of `models`.
-std::vector<std::map<std::string, Tensor>> unstack_states(const std::map<std::string, Tensor>& stacked,
-                                                          std::int64_t models);
+std::vector<StateDict> unstack_states(const StateDict& stacked, std::int64_t models);
 
 }  // namespace tandem

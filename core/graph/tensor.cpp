@@ -86,10 +86,8 @@ void* Tensor::data() {
         "a traced Tensor has no data: it is computed when a Program runs, and delivered as a Trace::result");
   return impl_->buffer.get();
 }
-void* Tensor::elements_of(std::size_t bytes) {
-  if (bytes != 1 && static_cast<std::int64_t>(bytes) != size_of(dtype()))
-    throw Error(fmt::format("the elements of {} do not have {}", to_string(type()),
-                            counted(static_cast<std::int64_t>(bytes), "byte")));
+void* Tensor::data_if(bool stored) {
+  if (!stored) throw Error(fmt::format("the elements of {} are read as another C++ type", to_string(type())));
   return data();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <tandem/core/base/element.h>
 #include <tandem/core/base/types.h>
 
 namespace tandem {
@@ -38,8 +39,10 @@ class Tensor {
   /// The elements, of eager Tensors only. Throws Error for a traced Tensor.
   void* data();
   const void* data() const;
-  /// Throws Error unless T is as large as an element, or is a byte.
-  template <class T> T* as() { return static_cast<T*>(elements_of(sizeof(T))); }
+  /// Throws Error unless T stores elements of this dtype (core/base/element.h), or is std::byte.
+  template <class T> T* as() {
+    return static_cast<T*>(data_if(engine::stores<T>(dtype()) || std::is_same_v<T, std::byte>));
+  }
   template <class T> const T* as() const { return const_cast<Tensor*>(this)->as<T>(); }
   std::span<std::byte> bytes() { return {as<std::byte>(), static_cast<std::size_t>(type().bytes())}; }
   std::span<const std::byte> bytes() const { return const_cast<Tensor*>(this)->bytes(); }
@@ -62,7 +65,7 @@ class Tensor {
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
  private:
-  void* elements_of(std::size_t bytes);
+  void* data_if(bool stored);
   std::shared_ptr<Impl> impl_;
 };
 

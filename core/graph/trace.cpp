@@ -117,4 +117,10 @@ Scope::Scope(const std::string& name) : outer_length_(current_path.size()) {
 Scope::~Scope() { current_path.resize(outer_length_); }
 const std::string& Scope::path() { return current_path; }
 
+void deliver(const std::string& name, const Tensor& tensor) {
+  engine::Trace* const trace = engine::Trace::current();
+  if (!trace) throw Error(fmt::format("result '{}': only a traced function delivers results", name));
+  trace->result(name, tensor);
+}
+
 }  // namespace tandem

@@ -5,6 +5,7 @@
 
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/names.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/graph/tensor_impl.h>
 
@@ -59,21 +60,3 @@ class Trace {
 };
 
 }  // namespace tandem::engine
-
-namespace tandem {
-
-/// Names a module while it lives: ops inside get "outer.name" as their path, traced or eager.
-class Scope {
- public:
-  explicit Scope(const std::string& name);
-  ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-  /// The current path, "layer1.0.conv2".
-  static const std::string& path();
-
- private:
-  std::size_t outer_length_;
-};
-
-}  // namespace tandem

@@ -37,6 +37,7 @@ class Lowering {
     p.replicas = options_.replicas;
     p.microbatches = options_.microbatches;
     p.threads = options_.threads;
+    p.kernels = options_.kernels;
     p.blocks = buffers_.blocks;
     for (const StateId s : g_.states().ids())
       p.states.push_back({g_.state(s).path, g_.state(s).type, block_of(s), g_.state(s).trained});

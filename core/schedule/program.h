@@ -9,6 +9,8 @@
 
 namespace tandem::engine {
 
+class KernelTable;
+
 using InstructionId = Id<struct Instruction>;  ///< position in the list order
 using LaneId = Id<struct Lane>;
 using BlockId = Id<struct MemoryBlock>;
@@ -119,7 +121,8 @@ struct Program {
   int devices = 1;
   int replicas = 1;
   int microbatches = 1;
-  int threads = 1;  ///< team size of a compute lane, for which workspaces were sized
+  int threads = 1;                       ///< team size of a compute lane, for which workspaces were sized
+  const KernelTable* kernels = nullptr;  ///< whose workspaces it has; null if it was read from a file
   int max_lag = 0;
   double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
   IdVector<LaneId, Lane> lanes{};

@@ -26,7 +26,7 @@ namespace tandem::engine {
 /// `instructions` is the list order. A value alone in its block need not name it. Throws Error naming the
 /// entry: unknown kind, lane, instruction or key, a key given twice, a value of another type or out of range
 /// (waits.h has the limits), a value that no instruction makes, a cycle.
-Program schedule_from_json(const std::string& text);
+Program program_from_json(const std::string& text);
 
 /// Writes the whole Program, planned or not, in the same format, including what was derived ("waits",
 /// "slots", "offsets"). Reading that gives the unplanned Program, without ops; planning it gives the same

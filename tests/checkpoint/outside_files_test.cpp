@@ -110,7 +110,7 @@ std::vector<Format> formats() {
       {"Program", program_text(),
        [](const std::string& file) {
          try {
-           schedule_from_json(read_text("Program", file));
+           program_from_json(read_text("Program", file));
          } catch (const Error& e) {
            throw Error(file + ": " + e.what());  // as the command does
          }

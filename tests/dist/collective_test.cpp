@@ -6,10 +6,10 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/collective.h>
 #include <tandem/ops/copy.h>
+#include <tandem/ops/kernels.h>
 
 #include "expect_error.h"
 #include "ranks.h"

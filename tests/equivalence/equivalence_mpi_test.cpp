@@ -76,8 +76,9 @@ TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
     train(small_residual_job(), s, session->comm());
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string::npos,
-              std::string(e.what()).find("the ranks disagree on the Program: rank 1 has another than rank 0"))
+    EXPECT_NE(
+        std::string::npos,
+        std::string(e.what()).find("the ranks disagree on the Program: rank 1 has another value than rank 0"))
         << e.what();
   }
 }

@@ -33,7 +33,7 @@ class Mix {
   std::uint64_t h_ = 0xcbf29ce484222325ULL;
 };
 
-// Hashes everything in a Program except names.
+// Hashes lanes, blocks, members, states and instructions of a Program, without ops and costs.
 std::uint64_t structure(const Program& p) {
   Mix mix;
   for (auto n : {p.devices, p.replicas, p.microbatches, p.threads, p.max_lag}) mix(n);
@@ -126,8 +126,8 @@ void print(Case c) {
                    }});
   trainer.fit();
   const Program& p = trainer.session().program();
-  fmt::print("{:<28} program {:016x} steps {} peak {} live {} executed {} state {:016x} losses{}\n", c.name,
-             structure(p), p.instructions.size(), planned_peak(p), live_peak(p),
+  fmt::print("{:<28} program {:016x} instructions {} peak {} live {} executed {} state {:016x} losses{}\n",
+             c.name, structure(p), p.instructions.size(), planned_peak(p), live_peak(p),
              trainer.session().executed_peak(), files, losses);
   std::fflush(stdout);
 }

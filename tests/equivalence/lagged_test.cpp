@@ -7,6 +7,7 @@
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>

@@ -1,6 +1,6 @@
 // Fuzzers only read: they are built without the ops.
 #include <tandem/core/base/error.h>
-#include <tandem/core/graph/kernel.h>
+#include <tandem/ops/kernels.h>
 
 namespace tandem::testing {
 using namespace engine;

@@ -26,7 +26,7 @@ bool is_small(const tandem::Program& p) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   try {
     const tandem::Program program =
-        tandem::schedule_from_json(std::string(reinterpret_cast<const char*>(data), size));
+        tandem::program_from_json(std::string(reinterpret_cast<const char*>(data), size));
     if (is_small(program)) tandem::verify(tandem::planned(program));
   } catch (const tandem::Error&) {
   }

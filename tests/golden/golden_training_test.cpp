@@ -8,6 +8,7 @@
 #include <tandem/core/base/convert.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/plan/build.h>
 
 #include "test_files.h"

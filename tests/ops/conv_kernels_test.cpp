@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/team.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 

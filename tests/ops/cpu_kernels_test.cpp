@@ -15,6 +15,7 @@
 #include <tandem/ops/eager.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>

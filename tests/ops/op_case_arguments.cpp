@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include <tandem/core/base/convert.h>
+#include <tandem/ops/kernels.h>
 
 #include "op_case_test.h"
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/convert.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 

@@ -11,6 +11,7 @@
 #include <tandem/core/base/convert.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/mapped.h>
 
 #include "op_case_test.h"

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/pointwise.h>
 
 #include "declared_ops.h"

@@ -9,7 +9,6 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/philox.h>
 #include <tandem/core/base/rng.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
@@ -17,6 +16,7 @@
 #include <tandem/ops/eager.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>

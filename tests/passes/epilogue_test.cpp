@@ -10,13 +10,13 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/epilogue.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>

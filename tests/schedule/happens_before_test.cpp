@@ -8,8 +8,8 @@
 #include <tandem/core/schedule/happens_before.h>
 #include <tandem/memory/placement.h>
 
+#include "program_builder.h"
 #include "random_programs.h"
-#include "schedule_builder.h"
 #include "seed.h"
 
 namespace tandem::testing {
@@ -55,7 +55,7 @@ TEST(HappensBefore, IsReachabilityInTheUnrolledProgram) {
 }
 
 TEST(HappensBefore, NothingPrecedesAnEarlierExecution) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   b.add({.name = "A", .lane = b.lane(0)});
   b.add({.name = "B", .lane = b.lane(0, LaneKind::compute, 1)});
   const HappensBefore order(b.program());

@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/graph/graph_ops.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/schedule/lower.h>
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/buffer_assignment.h>
 #include <tandem/memory/placement.h>
 #include <tandem/ops/collective.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::testing {

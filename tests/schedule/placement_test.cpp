@@ -13,9 +13,9 @@
 #include <tandem/core/schedule/verify.h>
 #include <tandem/memory/placement.h>
 
+#include "program_builder.h"
 #include "program_run.h"
 #include "random_programs.h"
-#include "schedule_builder.h"
 #include "schedules.h"
 #include "seed.h"
 
@@ -35,7 +35,7 @@ std::int64_t most_slots(const Program& p) {
 }
 
 TEST(Placement, ChainReusesMemory) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   MemberId before = -1;
   for (int i = 0; i < 100; ++i) {
     const MemberId x = b.value(fmt::format("x{}", i), 0, 1000);
@@ -52,7 +52,7 @@ TEST(Placement, ChainReusesMemory) {
 
 // x is made and used on one lane, y on another.
 Program two_lanes(bool y_after_x, bool x_after_y) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId one = b.lane(0), two = b.lane(0, LaneKind::compute, 1);
   const MemberId x = b.value("x", 0, 640), y = b.value("y", 0, 640);
   b.add({.name = "make x", .lane = one, .writes = {x}});
@@ -74,7 +74,7 @@ TEST(Placement, LanesShareBytesOnlyIfBothDirectionsOfTheCycleAreOrdered) {
 }
 
 TEST(Placement, ValueReadOnAnotherLaneLivesUntilThatReadIsAwaited) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId compute = b.lane(0), out = b.lane(0, LaneKind::copy_out);
   const MemberId x = b.value("x", 0), h = b.value("h", 0, 64, Arena::host), y = b.value("y", 0),
                  z = b.value("z", 0);
@@ -98,7 +98,7 @@ TEST(Placement, AllProgramsShareTheAddressesOfState) {
     return offsets;
   };
   const auto pipeline = [](int ages) {  // three states; the second is read `ages` batches back
-    ScheduleBuilder b;
+    ProgramBuilder b;
     for (int i = 0; i < 3; ++i) {
       const BlockId w = b.state(fmt::format("w{}", i), 0, 100);
       b.add({.name = fmt::format("U{}", i),

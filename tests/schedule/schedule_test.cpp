@@ -12,8 +12,8 @@
 #include <tandem/core/schedule/waits.h>
 #include <tandem/memory/placement.h>
 
+#include "program_builder.h"
 #include "program_run.h"
-#include "schedule_builder.h"
 #include "schedules.h"
 
 namespace tandem::testing {

@@ -13,8 +13,8 @@
 #include <tandem/core/schedule/program_json.h>
 #include <tandem/memory/placement.h>
 
+#include "program_builder.h"
 #include "program_run.h"
-#include "schedule_builder.h"
 #include "schedules.h"
 #include "seed.h"
 
@@ -82,7 +82,7 @@ std::vector<StageTime> libra_stages(const Overlap& m) {
 }
 
 Program libra_schedule(const Overlap& m) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId compute = b.lane(0), collective = b.lane(0, LaneKind::collective);
   for (std::size_t i = 0; i < m.b.size(); ++i) {
     const MemberId grad = b.value(fmt::format("g{}", i), 0), sum = b.over(fmt::format("r{}", i), grad);
@@ -140,7 +140,7 @@ TEST(Libra, BackwardTimeFollowsTheStageRecursion) {
 // A communication takes 4 s alone and 6 s beside computations, which it slows to 3/4; 3 s of computation run
 // beside it.
 TEST(Libra, FullyOverlappedTasksTakeTheirOverlappedTime) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   b.add({.name = "B", .lane = b.lane(0), .cost = {3}});
   b.add({.name = "C", .lane = b.lane(0, LaneKind::collective), .cost = {4, 4.0 / 6, 0.75}});
   const Timeline t = simulate(planned(b.take()), 1);
@@ -150,7 +150,7 @@ TEST(Libra, FullyOverlappedTasksTakeTheirOverlappedTime) {
 
 TEST(CoRun, ConcurrentComputationsShareTheDevice) {
   for (const double rho : {0.5, 0.75, 1.0}) {
-    ScheduleBuilder b;
+    ProgramBuilder b;
     b.program().corun = rho;
     b.add({.name = "short", .lane = b.lane(0), .cost = {1}});
     b.add({.name = "long", .lane = b.lane(0, LaneKind::compute, 1), .cost = {3}});
@@ -272,7 +272,7 @@ TEST(PipeDream, AsynchronousPeriodIsForwardPlusBackward) {
 // ---- what the simulator promises -------------------------------------------------------------------------
 
 TEST(Simulator, EndsOfATransferStartAndEndTogether) {
-  ScheduleBuilder b(2);
+  ProgramBuilder b(2);
   const MemberId x = b.value("x", 0), y = b.value("y", 1);
   b.add({.name = "make", .lane = b.lane(0), .writes = {x}, .cost = {1}});
   b.transfer("x", x, y, 0, 2);
@@ -290,7 +290,7 @@ TEST(Simulator, EndsOfATransferStartAndEndTogether) {
 
 TEST(Simulator, TransferWaitsForBothEnds) {
   for (const double sender : {1.0, 5.0}) {
-    ScheduleBuilder b(2);
+    ProgramBuilder b(2);
     const MemberId x = b.value("x", 0), y = b.value("y", 1);
     b.add({.name = "make", .lane = b.lane(0), .writes = {x}, .cost = {sender}});
     const InstructionId other = b.add({.name = "other", .lane = b.lane(1), .cost = {3}});
@@ -304,7 +304,7 @@ TEST(Simulator, TransferWaitsForBothEnds) {
 
 // In warm-up and drain a barrier without a batch delays no stage, in simulation and in execution.
 TEST(Simulator, AnInactiveBarrierDoesNotWait) {
-  ScheduleBuilder b(2);
+  ProgramBuilder b(2);
   const std::int64_t channel = b.new_channel();
   for (int k : {0, 1})
     b.add({.name = fmt::format("A{}", k), .lane = b.lane(k), .lag = 1, .cost = {k == 0 ? 1.0 : 5.0}});
@@ -324,7 +324,7 @@ TEST(Simulator, IsDeterministic) {
            a.begin == b.begin && a.end == b.end;
   };
   const Timeline a = simulate(plan, 12), b = simulate(plan, 12),
-                 c = simulate(planned(schedule_from_json(to_json(plan))), 12);
+                 c = simulate(planned(program_from_json(to_json(plan))), 12);
   EXPECT_TRUE(std::equal(a.spans.begin(), a.spans.end(), b.spans.begin(), b.spans.end(), same));
   EXPECT_TRUE(std::equal(a.spans.begin(), a.spans.end(), c.spans.begin(), c.spans.end(), same))
       << "read back from JSON";
@@ -368,7 +368,7 @@ TEST(Timeline, PerfettoTraceHoldsEverySpanAndTheLiveBytes) {
 }
 
 TEST(Simulator, RefusesADeadlock) {
-  ScheduleBuilder b(2);
+  ProgramBuilder b(2);
   b.transfer("x", b.value("x", 0), b.value("y", 1), 0, 1);
   Program p = b.take();
   std::swap(p.instructions[0].lag, p.instructions[1].lag);

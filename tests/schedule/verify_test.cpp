@@ -11,7 +11,7 @@
 #include <tandem/memory/placement.h>
 
 #include "expect_error.h"
-#include "schedule_builder.h"
+#include "program_builder.h"
 #include "schedules.h"
 
 namespace tandem::testing {
@@ -37,7 +37,7 @@ Program dualpipe3() { return planned(dualpipe(equal_stages(3))); }
 
 // Two values of F are parked on the host while X and Y compute, and fetched for B.
 Program swapping() {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId compute = b.lane(0), out = b.lane(0, LaneKind::copy_out), in = b.lane(0, LaneKind::copy_in);
   const MemberId a = b.value("a", 0, 512), c = b.value("c", 0, 512), x = b.value("x", 0, 512),
                  y = b.value("y", 0, 512);
@@ -57,7 +57,7 @@ Program swapping() {
 // Two gradients next to each other, reduced together in place; an unused state; a reader beside an in-place
 // op.
 Program reducing() {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId compute = b.lane(0), other = b.lane(0, LaneKind::compute, 1),
                collective = b.lane(0, LaneKind::collective);
   const BlockId w = b.state("w", 0, 128), v = b.state("v", 0, 128), group = b.block("group", 0, 128);
@@ -302,7 +302,7 @@ TEST_P(PlantedFault, IsRefusedAndNamed) {
 
 // Two stages that exchange two values each way.
 Program exchanging() {
-  ScheduleBuilder b(2);
+  ProgramBuilder b(2);
   for (const char* name : {"a", "b"}) {
     const MemberId sent = b.value(fmt::format("{} of 0", name), 0),
                    received = b.value(fmt::format("{} of 1", name), 1);
@@ -319,7 +319,7 @@ Program exchanging() {
 
 // Two stages that send to each other; receives are listed first.
 Program crossing() {
-  ScheduleBuilder b(2);
+  ProgramBuilder b(2);
   const std::int64_t channels[] = {b.new_channel(), b.new_channel()};
   MemberId mine[2];
   for (int k : {0, 1}) {
@@ -454,7 +454,7 @@ TEST(Waits, AreAllNeeded) {
 }
 
 TEST(Waits, GivenInAdvanceAreKeptUnlessOthersImplyThem) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const LaneId one = b.lane(0), two = b.lane(0, LaneKind::compute, 1);
   const MemberId x = b.value("x", 0);
   const InstructionId a = b.add({.name = "A", .lane = one, .writes = {x}});
@@ -466,7 +466,7 @@ TEST(Waits, GivenInAdvanceAreKeptUnlessOthersImplyThem) {
 
 // A Program that only reads the state, such as an evaluation, finds it where the last run left it.
 TEST(Verifier, StateThatIsNeverAssignedKeepsItsContents) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   const BlockId w = b.state("w", 0);
   b.add({.name = "F", .lane = b.lane(0), .reads = {b.read(w, 1)}, .writes = {b.value("loss", 0)}});
   const Program p = planned(b.take());

@@ -7,7 +7,7 @@
 
 #include <tandem/core/base/memory.h>
 #include <tandem/core/base/team.h>
-#include <tandem/core/graph/kernel.h>
+#include <tandem/ops/kernels.h>
 
 namespace tandem::testing {
 using namespace engine;

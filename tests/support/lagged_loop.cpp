@@ -6,10 +6,10 @@
 #include <string>
 
 #include <tandem/core/base/error.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/eager.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
 

@@ -1,4 +1,4 @@
-#include "schedule_builder.h"
+#include "program_builder.h"
 
 #include <fmt/format.h>
 
@@ -7,38 +7,38 @@
 namespace tandem::testing {
 using namespace engine;
 
-LaneId ScheduleBuilder::lane(int device, LaneKind kind, int index) {
+LaneId ProgramBuilder::lane(int device, LaneKind kind, int index) {
   const auto [found, fresh] = lanes_.try_emplace({device, kind, index}, program_.lanes.next_id());
   if (fresh) program_.lanes.push_back({device, kind, index});
   return found->second;
 }
 
-BlockId ScheduleBuilder::block(const std::string& name, int device, std::int64_t bytes, Arena arena) {
+BlockId ProgramBuilder::block(const std::string& name, int device, std::int64_t bytes, Arena arena) {
   program_.blocks.push_back({name, device, arena, bytes});
   return program_.blocks.next_id() - 1;
 }
 
-MemberId ScheduleBuilder::member(const std::string& name, BlockId block, std::int64_t offset,
-                                 std::int64_t bytes, int shift) {
+MemberId ProgramBuilder::member(const std::string& name, BlockId block, std::int64_t offset,
+                                std::int64_t bytes, int shift) {
   program_.members.push_back({name, block, offset, bytes, shift});
   return program_.members.next_id() - 1;
 }
 
-MemberId ScheduleBuilder::value(const std::string& name, int device, std::int64_t bytes, Arena arena) {
+MemberId ProgramBuilder::value(const std::string& name, int device, std::int64_t bytes, Arena arena) {
   return member(name, block(name, device, bytes, arena), 0, bytes, 0);
 }
 
-MemberId ScheduleBuilder::part(const std::string& name, BlockId block, std::int64_t offset,
-                               std::int64_t bytes) {
+MemberId ProgramBuilder::part(const std::string& name, BlockId block, std::int64_t offset,
+                              std::int64_t bytes) {
   return member(name, block, offset, bytes, 0);
 }
 
-MemberId ScheduleBuilder::over(const std::string& name, MemberId replaced) {
+MemberId ProgramBuilder::over(const std::string& name, MemberId replaced) {
   const Member other = program_.member(replaced);
   return member(name, other.block, other.offset, other.bytes, other.shift);
 }
 
-BlockId ScheduleBuilder::state(const std::string& path, int device, std::int64_t bytes) {
+BlockId ProgramBuilder::state(const std::string& path, int device, std::int64_t bytes) {
   const BlockId id = block(path, device, bytes, Arena::state);
   StateBlock state{.path = path, .block = id, .trained = true};
   state.type = {DType::u8, Shape{bytes}};
@@ -46,7 +46,7 @@ BlockId ScheduleBuilder::state(const std::string& path, int device, std::int64_t
   return id;
 }
 
-MemberId ScheduleBuilder::read(BlockId state, int age) {
+MemberId ProgramBuilder::read(BlockId state, int age) {
   const auto found = reads_.find({state, age});
   if (found != reads_.end()) return found->second;
   const MemoryBlock& block = program_.block(state);
@@ -55,18 +55,18 @@ MemberId ScheduleBuilder::read(BlockId state, int age) {
   return m;
 }
 
-MemberId ScheduleBuilder::assign(BlockId state) {
+MemberId ProgramBuilder::assign(BlockId state) {
   const MemoryBlock& block = program_.block(state);
   return member(block.name + "'", state, 0, block.bytes, 1);
 }
 
-InstructionId ScheduleBuilder::add(Instruction instruction) {
+InstructionId ProgramBuilder::add(Instruction instruction) {
   program_.instructions.push_back(std::move(instruction));
   return program_.instructions.next_id() - 1;
 }
 
-void ScheduleBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag,
-                               double seconds) {
+void ProgramBuilder::transfer(const std::string& name, MemberId sent, MemberId received, int lag,
+                              double seconds) {
   const int from = device_of(sent), to = device_of(received);
   const std::int64_t channel = new_channel();
   add({.name = "send " + name,

@@ -13,9 +13,9 @@ using namespace engine;
 inline std::size_t at(std::int64_t id) { return static_cast<std::size_t>(id); }
 
 /// Builds a schedule instruction by instruction, in list order, as input for `planned`.
-class ScheduleBuilder {
+class ProgramBuilder {
  public:
-  explicit ScheduleBuilder(int devices = 1) { program_.devices = devices; }
+  explicit ProgramBuilder(int devices = 1) { program_.devices = devices; }
 
   /// Adds the lane on the first call.
   LaneId lane(int device, LaneKind kind = LaneKind::compute, int index = 0);

@@ -11,7 +11,7 @@
 #include <tandem/core/runtime/executable.h>
 #include <tandem/dist/thread_comm.h>
 
-#include "schedule_builder.h"
+#include "program_builder.h"
 #include "test_op.h"
 
 namespace tandem::testing {

@@ -7,7 +7,7 @@
 #include <tandem/core/base/memory.h>
 #include <tandem/core/schedule/accesses.h>
 
-#include "schedule_builder.h"
+#include "program_builder.h"
 #include "seed.h"
 
 namespace tandem::testing {
@@ -261,7 +261,7 @@ class RandomSchedule {
 
   std::mt19937_64& rng_;
   int devices_;
-  ScheduleBuilder b_;
+  ProgramBuilder b_;
   std::vector<std::vector<LaneId>> lanes_;  // per device, without the lanes of transfers
   std::vector<Draft> drafts_;
   std::vector<Source> sources_;

@@ -6,7 +6,7 @@
 
 #include <tandem/core/base/error.h>
 
-#include "schedule_builder.h"
+#include "program_builder.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -38,7 +38,7 @@ class StageWriter {
   }
 
   int size() const { return p_.size(); }
-  ScheduleBuilder& builder() { return b_; }
+  ProgramBuilder& builder() { return b_; }
   MemberId weights(int k, int age) { return b_.read(weights_[at(k)], age); }
 
   // Reads the input from stage k − 1, saves activations, sends to stage k + 1.
@@ -123,7 +123,7 @@ class StageWriter {
 
   const Pipeline p_;
   int backward_lane_;
-  ScheduleBuilder b_;
+  ProgramBuilder b_;
   std::vector<BlockId> weights_;
   std::vector<std::vector<Flow>> flow_;  // [stage][micro-batch]
 };
@@ -216,7 +216,7 @@ Program vertical_sync(const Pipeline& p) {
 
 Program spectrain(const Pipeline& p) {
   StageWriter w(p, 1);
-  ScheduleBuilder& b = w.builder();
+  ProgramBuilder& b = w.builder();
   const int n = p.size();
   std::vector<BlockId> velocity;
   for (int k = 0; k < n; ++k) velocity.push_back(b.state(fmt::format("v{}", k), k, p.stages[at(k)].weights));

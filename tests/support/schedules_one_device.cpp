@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "schedule_builder.h"
+#include "program_builder.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -11,7 +11,7 @@ namespace {
 // A model whose layers are listed one by one. Each F comes before its B or, by lag, after it.
 class Layers {
  public:
-  Layers(ScheduleBuilder& b, const Pipeline& p, std::string prefix)
+  Layers(ProgramBuilder& b, const Pipeline& p, std::string prefix)
       : b_(b), p_(p), prefix_(std::move(prefix)) {
     for (int l = 0; l < p.size(); ++l) {
       weights_.push_back(b.state(name("w", l), 0, stage(l).weights));
@@ -61,7 +61,7 @@ class Layers {
  private:
   const Stage& stage(int l) const { return p_.stages[at(l)]; }
   Tag tag(Phase phase, int l) const { return {.phase = phase, .stage = l}; }
-  ScheduleBuilder& b_;
+  ProgramBuilder& b_;
   const Pipeline& p_;
   std::string prefix_;
   std::vector<BlockId> weights_;
@@ -71,7 +71,7 @@ class Layers {
 }  // namespace
 
 Program overlapped_all_reduce(const Pipeline& p) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   Layers model(b, p, "");
   std::vector<MemberId> reduced;
   for (int l = 0; l < p.size(); ++l) reduced.push_back(b.over(model.name("r", l), model.grad(l)));
@@ -97,7 +97,7 @@ namespace {
 // One of μ-TWO's models. All activations except the last layer's are parked on the host.
 class ParkedModel {
  public:
-  ParkedModel(ScheduleBuilder& b, const Pipeline& p, int number, int forward_lag)
+  ParkedModel(ProgramBuilder& b, const Pipeline& p, int number, int forward_lag)
       : b_(b), p_(p), layers_(b, p, fmt::format("{}.", number)), forward_lag_(forward_lag) {
     for (int l = 0; l + 1 < p.size(); ++l)
       parked_.push_back(b.value(layers_.name("h", l), 0, p.stages[at(l)].activation, Arena::host));
@@ -128,7 +128,7 @@ class ParkedModel {
   }
 
  private:
-  ScheduleBuilder& b_;
+  ProgramBuilder& b_;
   const Pipeline& p_;
   Layers layers_;
   int forward_lag_;
@@ -139,7 +139,7 @@ class ParkedModel {
 
 // List order: [B1 beside F2], [B2 beside F1]. B1 at the start of the next unit uses what F1 saves.
 Program mu_two(const Pipeline& p) {
-  ScheduleBuilder b;
+  ProgramBuilder b;
   ParkedModel first(b, p, 1, 0), second(b, p, 2, 1);
   for (int l = 0; l < p.size(); ++l) {
     first.backward(p.size() - 1 - l);

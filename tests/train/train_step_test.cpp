@@ -101,13 +101,17 @@ TEST_F(TrainSteps, AreTheSameOnRanksAndInStages) {
   EXPECT_NE(losses, lagged.run(batches, {0.05})) << "several batches are in flight";
 }
 
+TEST(Deliver, WorksOnlyInATrace) {
+  expect_error([] { deliver("correct", Tensor::full({}, 1)); }, {"'correct'", "only a traced function"});
+}
+
 // With ranks and micro-batches the loss is the mean over the parts, and a number is their sum.
 TEST_F(TrainSteps, GiveOtherResultsOfTheLossFunctionByBatch) {
   const auto counted = [&](const Strategy& s, const StateDict& state) {
     return TrainStep(
         [&](const Tensors& b) {
           const Tensor output = (*net)(b[0]);
-          Trace::current()->result("correct", correct_count(output, b[1]));
+          deliver("correct", correct_count(output, b[1]));
           return cross_entropy(output, b[1]);
         },
         state, {.strategy = s, .seeds = std::vector<std::uint64_t>(static_cast<std::size_t>(s.models))});
@@ -270,10 +274,10 @@ TEST_F(TrainSteps, SkipUpdatesAndReportIt) {
     Tensors bad = batch(1);
     bad[0].as<float>()[3] = std::numeric_limits<float>::quiet_NaN();
     EXPECT_EQ(plain(batch(0), 0.1), guarded(batch(0), 0.1));
-    EXPECT_EQ(1, guarded.results().at(0).at(std::string(kUpdated)).item());
+    EXPECT_EQ(1, guarded.results().at(0).at(kUpdatedResult).item());
     const auto before = guarded.state();
     EXPECT_TRUE(std::isnan(guarded(bad, 0.1)));
-    EXPECT_EQ(0, guarded.results().at(0).at(std::string(kUpdated)).item());
+    EXPECT_EQ(0, guarded.results().at(0).at(kUpdatedResult).item());
     const auto after = guarded.state();
     for (const auto& [path, value] : net->state())
       EXPECT_EQ(before.at(path).values(), after.at(path).values()) << path;
