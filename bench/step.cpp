@@ -55,7 +55,7 @@ FunctionHost drawn_host(std::int64_t batch) {
   loader.labels(0, {0, batch}, labels);
   return FunctionHost([=](const HostInput& in) {
     if (in.name == "images")
-      std::ranges::copy(images, in.as<float>().begin());
+      std::memcpy(in.as<float>().data(), images.data(), in.bytes.size());
     else if (in.name == kLabelsInput)
       std::ranges::copy(labels, in.as<std::int32_t>().begin());
     else

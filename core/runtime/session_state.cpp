@@ -27,7 +27,7 @@ Tensor tensor_for(const StateBlock& s, const StateDict& into) {
 }
 
 Tensor copied(std::span<const std::byte> bytes, Tensor into) {
-  std::ranges::copy(bytes, into.bytes().begin());
+  std::memcpy(into.data(), bytes.data(), bytes.size());  // GCC 12 copies a const range by elements
   return into;
 }
 
@@ -89,7 +89,7 @@ void SessionState::restore(const Snapshot& snapshot) {
     if (!fits(r)) throw Error("the snapshot is of other states: give one of this session's Program");
   for (std::size_t r = 0; r < ranks_.size(); ++r)
     for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
-      std::ranges::copy(snapshot.at(r).at(state.path).bytes(), bytes.begin());
+      std::memcpy(bytes.data(), snapshot.at(r).at(state.path).data(), bytes.size());
 }
 
 void SessionState::share_untrained() {
