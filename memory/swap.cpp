@@ -5,6 +5,11 @@
 #include <tandem/ops/copy.h>
 
 namespace tandem::engine {
+namespace {
+
+constexpr int kCopiedInAhead = 3;  // nodes before the first reader: the copy runs beside them
+
+}  // namespace
 
 Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
   GraphEdit edit(g);
@@ -13,8 +18,9 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
     const auto users = backward_readers(g, readers, v);
     const Tag made = g.producer(v).tag.without_channel();
     const ValueId kept = edit.add1(std::make_shared<CopyOutOp>(), {v}, made);
+    const Tag used = g.node(users.front()).tag.named(made.path);
     const ValueId back =
-        edit.add1(std::make_shared<CopyInOp>(), {kept}, g.node(users.front()).tag.named(made.path));
+        edit.add1(std::make_shared<CopyInOp>(), {kept}, used.at({Anchor::first_reader, kCopiedInAhead}));
     for (NodeId r : users) edit.rewire(r, v, back);
   }
   return edit.finish();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <queue>
 #include <tuple>
 
@@ -17,33 +18,34 @@
 namespace tandem::engine {
 namespace {
 
-// A node is listed at or next to another node, its anchor. Nodes with one anchor are listed in this order.
+// A node is listed at or next to another node of its task, its anchor. Nodes with one anchor are listed in
+// this order.
 enum class Side : std::uint8_t {
   before,         // nodes that the anchor is the first to need
   itself,         // the anchor
   send,           // the sends of its value, with their receives
-  collective,     // the collectives and copies to the host that wait for it
+  after,          // the collectives and copies that come after it
   before_update,  // nodes that the update needs, such as a learning rate
   update          // the update by the gradient that the anchor makes
 };
-constexpr int kCopiedInAhead =
-    3;  // a copy from the host is listed after the third node before its first reader
 
 // Places are compared from the first member to the last.
 struct Place {
   std::size_t task;
-  std::int64_t anchor;  // the node's number; at the end of the task, numbers above those of all nodes
+  std::size_t end;  // 0: among the nodes of the task; above: at its end, in this order
+  NodeId anchor;
   Side side;
   NodeId node;
   auto operator<=>(const Place&) const = default;
 };
 
-Place around(const Place& anchor, Side side, NodeId n) { return {anchor.task, anchor.anchor, side, n}; }
+Place next_to(const Place& anchor, Side side, NodeId n) {
+  return {anchor.task, anchor.end, anchor.anchor, side, n};
+}
 
 // One side earlier than `p`.
 Place just_before(const Place& p, NodeId n) {
-  const Side side = p.side == Side::before ? p.side : static_cast<Side>(static_cast<int>(p.side) - 1);
-  return around(p, side, n);
+  return next_to(p, p.side == Side::before ? p.side : static_cast<Side>(static_cast<int>(p.side) - 1), n);
 }
 
 class Ordering {
@@ -52,13 +54,15 @@ class Ordering {
       : g_(graph), readers_(graph.readers()) {
     for (std::size_t i = 0; i < tasks.size(); ++i)
       task_[{tasks[i].phase, tasks[i].stage, tasks[i].microbatch}] = i;
-    for (const NodeId n : g_.nodes().ids()) places_.push_back({task_of(g_.node(n).tag), n, Side::itself, n});
+    for (const NodeId n : g_.nodes().ids())
+      places_.push_back({task_of(g_.node(n).tag), 0, n, Side::itself, n});
     for (const auto& [channel, ends] : channels()) {
       if (ends.first < 0 || ends.second < 0) continue;
-      place(ends.first) = around(latest_input(ends.first), Side::send, ends.first);
-      place(ends.second) = around(place(ends.first), Side::send, ends.second);
+      place(ends.first) = next_to(last_input(ends.first), Side::send, ends.first);
+      place(ends.second) = next_to(place(ends.first), Side::send, ends.second);
     }
-    for (const NodeId n : g_.nodes().ids()) place_collective_or_copy(n);
+    for (const NodeId n : g_.nodes().ids()) put_after_inputs(n);
+    for (NodeId n = count(); n-- > 0;) put_before_readers(n);
     if (large_gradients_last)
       for (const NodeId n : g_.nodes().ids()) defer_gradient(n);
     for (const NodeId n : g_.nodes().ids()) advance_update(n);
@@ -140,13 +144,48 @@ class Ordering {
         fmt::join(stuck, ", ")));
   }
 
+  void put_after_inputs(NodeId n) {
+    if (anchor_of(g_.node(n)) == Anchor::last_input && !g_.node(n).inputs.empty())
+      place(n) = next_to(last_input(n), Side::after, n);
+  }
+
+  void put_before_readers(NodeId n) {
+    const int ahead = g_.node(n).tag.position.ahead;
+    const auto reader = first_reader(n);
+    if (anchor_of(g_.node(n)) != Anchor::first_reader || !reader) return;
+    place(n) = just_before(*reader, n);
+    if (ahead > 0) place(n) = {reader->task, reader->end, reader->anchor - ahead, Side::after, n};
+  }
+
+  static Anchor anchor_of(const Node& n) {
+    if (n.tag.position.anchor != Anchor::of_lane) return n.tag.position.anchor;
+    switch (n.op->lane()) {
+      case LaneKind::collective:
+      case LaneKind::copy_out: return Anchor::last_input;
+      case LaneKind::copy_in: return Anchor::first_reader;
+      case LaneKind::send:
+      case LaneKind::receive:
+      case LaneKind::compute: break;
+    }
+    return Anchor::itself;
+  }
+
   // The last place among the nodes whose values node n waits for.
-  Place latest_input(NodeId n) const {
-    Place latest{0, 0, Side::before, n};
+  Place last_input(NodeId n) const {
+    Place last{0, 0, 0, Side::before, n};
     for (ValueId v : g_.node(n).inputs)
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag)
-        latest = std::max(latest, place(from));
-    return latest;
+        last = std::max(last, place(from));
+    return last;
+  }
+
+  // The first place among the nodes that read a value of node n.
+  std::optional<Place> first_reader(NodeId n) const {
+    std::optional<Place> first;
+    for (ValueId v : g_.node(n).outputs)
+      for (NodeId r : readers_[v])
+        if (!first || place(r) < *first) first = place(r);
+    return first;
   }
 
   // Nodes that use a weight at an update's lag, and the node that makes the weight's next value.
@@ -180,7 +219,7 @@ class Ordering {
     std::int64_t needs = 0;
     for (ValueId v : node.inputs) needs += g_.type(v).bytes();
     if (all.empty() || !only_updates || g_.type(node.outputs[0]).bytes() < 2 * needs) return;
-    place(n).anchor += count();
+    place(n).end = 1;
   }
 
   void advance_update(NodeId n) {
@@ -191,38 +230,17 @@ class Ordering {
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.phase == Phase::backward)
         gradient = from;
     if (gradient < 0) return;
-    const Place made = place(gradient);
+    const Place& made = place(gradient);
     if (g_.node(gradient).op->lane() == LaneKind::collective)  // at the end, in the order of the all-reduces
-      place(n).anchor = static_cast<std::int64_t>(made.task) * count() + made.anchor;
+      place(n) = {place(n).task, 1 + made.task, made.anchor, Side::itself, n};
     else
-      place(n) = around(made, Side::update, n);
+      place(n) = next_to(made, Side::update, n);
   }
 
-  // A node without inputs comes just before its first reader.
+  // A node of the update without inputs, such as a learning rate, comes before its first reader.
   void advance_source(NodeId n) {
     if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
-    for (ValueId v : g_.node(n).outputs)
-      for (NodeId r : readers_[v]) place(n) = std::min(place(n), just_before(place(r), n));
-  }
-
-  void place_collective_or_copy(NodeId n) {
-    switch (g_.node(n).op->lane()) {
-      case LaneKind::collective:
-      case LaneKind::copy_out:
-        if (!g_.node(n).inputs.empty()) place(n) = around(latest_input(n), Side::collective, n);
-        break;
-      case LaneKind::send:
-      case LaneKind::receive: break;  // the constructor has placed them
-      case LaneKind::copy_in: {
-        Place first = place(n);
-        for (ValueId v : g_.node(n).outputs)
-          for (NodeId r : readers_[v])
-            if (first == place(n) || place(r) < first) first = place(r);
-        place(n) = {first.task, first.anchor - kCopiedInAhead, Side::collective, n};
-        break;
-      }
-      case LaneKind::compute: break;
-    }
+    if (const auto reader = first_reader(n)) place(n) = std::min(place(n), just_before(*reader, n));
   }
 
   const Graph& g_;

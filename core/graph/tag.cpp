@@ -30,7 +30,8 @@ Tag Tag::in_phase(Phase other) const { return with(*this, &Tag::phase, other); }
 Tag Tag::named(std::string other) const { return with(*this, &Tag::path, std::move(other)); }
 Tag Tag::on_stage(int other) const { return with(*this, &Tag::stage, other); }
 Tag Tag::of_microbatch(int other) const { return with(*this, &Tag::microbatch, other); }
-Tag Tag::on_channel(std::int64_t other) const { return with(*this, &Tag::channel, other); }
+Tag Tag::on_channel(std::int64_t other) const { return with(at({}), &Tag::channel, other); }
+Tag Tag::at(Position other) const { return with(*this, &Tag::position, other); }
 Tag Tag::without_rng() const { return with(*this, &Tag::rng_id, std::uint64_t{0}); }
 Tag Tag::timed_like(const Tag& other) const {
   return with(with(*this, &Tag::lag, other.lag), &Tag::lane, other.lane);
@@ -47,7 +48,7 @@ bool in_module(std::string_view path, std::string_view module) {
 
 bool same_place(const Tag& a, const Tag& b) {
   return a.stage == b.stage && a.lag == b.lag && a.lane == b.lane && a.phase == b.phase &&
-         a.microbatch == b.microbatch && a.channel == b.channel;
+         a.microbatch == b.microbatch && a.channel == b.channel && a.position == b.position;
 }
 
 }  // namespace tandem::engine

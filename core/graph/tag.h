@@ -8,6 +8,19 @@ namespace tandem::engine {
 enum class Phase : std::uint8_t { forward, backward, update, barrier };
 std::string_view name_of(Phase phase);
 
+/// The node at or next to which a node is listed within its task (plan/list_order.h).
+enum class Anchor : std::uint8_t {
+  of_lane,       ///< as is usual on its lane: `itself` on the compute lane
+  itself,        ///< at its place in the graph
+  last_input,    ///< after the last node that it waits for
+  first_reader,  ///< before the first node that reads its value
+};
+struct Position {
+  Anchor anchor = Anchor::of_lane;
+  int ahead = 0;  ///< `first_reader`: after the node that stands this many places before; 0: just before
+  bool operator==(const Position&) const = default;
+};
+
 /// Where a node comes from and where it runs. A pass that adds nodes takes the tag of a node nearby, and
 /// changes by name what is different; or it makes a new one with `tag_of`.
 struct Tag {
@@ -19,15 +32,18 @@ struct Tag {
   int lag = 0;                ///< in unit u the node works on batch u − lag
   std::uint64_t rng_id = 0;   ///< of an op that draws (`rng_id`)
   std::int64_t channel = -1;  ///< of a transfer or collective: unique, and equal at all its ends
+  Position position{};
 
   // This tag with one thing changed.
   Tag in_phase(Phase other) const;
   Tag named(std::string other) const;
   Tag on_stage(int other) const;
   Tag of_microbatch(int other) const;
+  /// For a transfer or collective, which has its lane's position.
   Tag on_channel(std::int64_t other) const;
-  /// Without a channel: it belongs to one transfer or collective.
+  /// For what is neither: without a channel, which belongs to one transfer or collective.
   Tag without_channel() const { return on_channel(-1); }
+  Tag at(Position other) const;
   /// For an op that draws nothing.
   Tag without_rng() const;
   /// With the lag and the lane of `other`.
@@ -46,7 +62,7 @@ std::uint64_t rng_id(std::string_view path, int call);
 bool in_module(std::string_view path, std::string_view module);
 
 /// Returns whether nodes with these tags run on the same lane of the same stage, in the same phase, for the
-/// same batch and micro-batch, with the same channel.
+/// same batch and micro-batch, with the same channel and position. Such nodes may become one.
 bool same_place(const Tag& a, const Tag& b);
 
 }  // namespace tandem::engine
