@@ -121,8 +121,8 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
   for (const NodeId n : graph.nodes().ids()) {
     const Node& node = graph.node(n);
     if (stage[n] >= 0) {
-      edit.tag(n).stage = stage[n];
-      if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, edit.tag(n).stage);
+      edit.set_tag(n, node.tag.on_stage(stage[n]));
+      if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, stage[n]);
       continue;
     }
     std::map<int, ValueId> on;  // one source per stage that uses it; a read has one stage
@@ -130,7 +130,7 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
       const int s = stage[r];
       if (const auto* read = as<ReadOp>(node)) use_state(read->state, s);
       if (on.empty()) {
-        edit.tag(n).stage = s;
+        edit.set_tag(n, node.tag.on_stage(s));
         on[s] = node.outputs[0];
       } else if (!on.contains(s)) {
         on[s] = edit.add1(node.op, {}, node.tag.on_stage(s));

@@ -33,7 +33,7 @@ class Timing {
   Graph run() {
     for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
-      set_timing(edit_.tag(n));
+      edit_.set_tag(n, timed(node.tag));
       if (node.tag.phase == Phase::backward && !timing(node.tag).backward_shares_read) use_latest(n);
     }
     age_forward_reads();
@@ -46,10 +46,10 @@ class Timing {
     const auto* read = as<ReadOp>(n);
     return read && g_.state(read->state).trained;
   }
-  void set_timing(Tag& tag) const {
+  Tag timed(const Tag& tag) const {
     const StageTiming& t = timing(tag);
-    tag.lag = tag.phase == Phase::forward ? t.forward_lag : t.backward_lag;
-    tag.lane = tag.phase == Phase::forward ? 0 : t.backward_lane;
+    return tag.phase == Phase::forward ? tag.timed(t.forward_lag, 0)
+                                       : tag.timed(t.backward_lag, t.backward_lane);
   }
 
   // Backward gets its own reads of the weights, of age 1 at its own lag, like the reads of the update.
@@ -70,11 +70,9 @@ class Timing {
           "one stage, or choose a schedule whose backward uses the weights of its forward",
           node.op->label(), node.tag.stage, stage, node.tag.stage));
     if (const auto found = own_.find(v); found != own_.end()) return found->second;
-    Tag tag = node.tag.in_phase(Phase::backward);
-    set_timing(tag);
     std::vector<ValueId> inputs;
     for (ValueId in : node.inputs) inputs.push_back(own(in, stage));
-    const NodeId copy = edit_.add(node.op, std::move(inputs), tag);
+    const NodeId copy = edit_.add(node.op, std::move(inputs), timed(node.tag.in_phase(Phase::backward)));
     for (std::size_t o = 0; o < node.outputs.size(); ++o)
       own_[node.outputs[o]] = edit_.graph().node(copy).outputs[o];
     return own_.at(v);
@@ -87,7 +85,8 @@ class Timing {
       const int age = timing(node.tag).forward_age;
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
       const auto& read = static_cast<const ReadOp&>(*node.op);
-      const ValueId aged = edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, edit_.tag(n));
+      const ValueId aged =
+          edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, timed(node.tag));
       for (NodeId r : readers[node.outputs[0]]) edit_.rewire(r, node.outputs[0], aged);
     }
   }

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/base/id.h>
@@ -65,7 +66,7 @@ class Graph {
   const Value& value(ValueId id) const { return values_[id]; }
   const TensorType& type(ValueId id) const { return value(id).type; }
   Types types(std::span<const ValueId> ids) const;
-  Tag& tag(NodeId id) { return nodes_[id].tag; }
+  void set_tag(NodeId id, Tag tag) { nodes_[id].tag = std::move(tag); }
   State& state(StateId id) { return states_[id]; }
   const State& state(StateId id) const { return states_[id]; }
   /// Returns −1 if no state has that path.

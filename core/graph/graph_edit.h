@@ -23,7 +23,7 @@ class GraphEdit {
   }
   const std::vector<ValueId>& inputs(NodeId n) const { return inputs_[n]; }
   void rewire(NodeId reader, ValueId from, ValueId to);
-  Tag& tag(NodeId n) { return graph_.tag(n); }
+  void set_tag(NodeId n, Tag tag) { graph_.set_tag(n, std::move(tag)); }
   State& state(StateId s) { return graph_.state(s); }
 
   /// Returns the edited graph. Nodes keep their order if their inputs allow it; added nodes come as late as

@@ -33,8 +33,8 @@ Tag Tag::of_microbatch(int other) const { return with(*this, &Tag::microbatch, o
 Tag Tag::on_channel(std::int64_t other) const { return with(at({}), &Tag::channel, other); }
 Tag Tag::at(Position other) const { return with(*this, &Tag::position, other); }
 Tag Tag::without_rng() const { return with(*this, &Tag::rng_id, std::uint64_t{0}); }
-Tag Tag::timed_like(const Tag& other) const {
-  return with(with(*this, &Tag::lag, other.lag), &Tag::lane, other.lane);
+Tag Tag::timed(int other_lag, int other_lane) const {
+  return with(with(*this, &Tag::lag, other_lag), &Tag::lane, other_lane);
 }
 
 Tag tag_of(Phase phase, std::string path, int stage) { return {phase, std::move(path), stage}; }

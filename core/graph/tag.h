@@ -34,7 +34,7 @@ struct Tag {
   std::int64_t channel = -1;  ///< of a transfer or collective: unique, and equal at all its ends
   Position position{};
 
-  // This tag with one thing changed.
+  // This tag with something changed.
   Tag in_phase(Phase other) const;
   Tag named(std::string other) const;
   Tag on_stage(int other) const;
@@ -46,8 +46,8 @@ struct Tag {
   Tag at(Position other) const;
   /// For an op that draws nothing.
   Tag without_rng() const;
-  /// With the lag and the lane of `other`.
-  Tag timed_like(const Tag& other) const;
+  Tag timed(int other_lag, int other_lane) const;
+  Tag timed_like(const Tag& other) const { return timed(other.lag, other.lane); }
 };
 
 /// The tag of a new node.
