@@ -1,16 +1,14 @@
 #include "augment.h"
 
 #include <algorithm>
-#include <utility>
+#include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/base/error.h>
-#include <tandem/datasets/mapped_dataset.h>
-#include <tandem/datasets/transforms/cutout.h>
-#include <tandem/datasets/transforms/random_crop.h>
-#include <tandem/datasets/transforms/random_flip.h>
+#include <tandem/tandem.h>
+
+#include "decimal.h"
 
 namespace tandem::apps {
 namespace {

@@ -1,17 +1,10 @@
 #include "cifar_data.h"
 
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
-#include <tandem/datasets/draw.h>
-#include <tandem/datasets/drawn_dataset.h>
-#include <tandem/datasets/mapped_dataset.h>
-#include <tandem/datasets/mixup_dataset.h>
-#include <tandem/datasets/shuffled_dataset.h>
-#include <tandem/datasets/transforms/normalize.h>
+#include <tandem/tandem.h>
 
 #include "augment.h"
 #include "log.h"

@@ -1,6 +1,4 @@
 #pragma once
-#include <cstdint>
-
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/dataset.h>
 

@@ -7,12 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/base/error.h>
-#include <tandem/datasets/bad_samples.h>
-#include <tandem/dist/link.h>
-#include <tandem/nn/models/networks.h>
-#include <tandem/pipeline/schedules.h>
-#include <tandem/plan/loss_scale.h>
+#include <tandem/engine.h>
 
 #include "augment.h"
 #include "log.h"

@@ -5,8 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include <fmt/format.h>
 

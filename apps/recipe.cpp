@@ -2,17 +2,10 @@
 
 #include <algorithm>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/team.h>
-#include <tandem/core/graph/state_dict.h>
-#include <tandem/dist/link.h>
-#include <tandem/nn/models/networks.h>
-#include <tandem/nn/weights.h>
-#include <tandem/plan/build.h>
+#include <tandem/engine.h>
 #include <tandem/plan/plan_file.h>
 
 #include "log.h"

@@ -7,13 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <span>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
 
 #include "flags.h"

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
 
 #include "flags.h"

@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <cstdlib>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>

@@ -1,15 +1,10 @@
 #include "simulation.h"
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
-#include <tandem/core/runtime/profile.h>
-#include <tandem/core/runtime/sim_backend.h>
-#include <tandem/core/schedule/program_json.h>
-#include <tandem/ops/kernels.h>
+#include <tandem/engine.h>
 #include <tandem/train/feed.h>
 
 #include "lane_report.h"

@@ -1,13 +1,10 @@
 #include "summary_csv.h"
 
 #include <cstdlib>
-#include <fstream>
-#include <span>
 #include <sstream>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
 
 #include "output_file.h"

@@ -1,16 +1,9 @@
 // The `tandem` command: makes training data, and inspects networks and Programs.
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
-#include <tandem/core/runtime/sim_backend.h>
-#include <tandem/core/schedule/program_json.h>
-#include <tandem/core/schedule/verify.h>
 #include <tandem/datasets/cifar_writer.h>
-#include <tandem/memory/placement.h>
-
-#include <tandem/nn/models/networks.h>
-#include <tandem/nn/summary.h>
+#include <tandem/engine.h>
 
 #include "command_line.h"
 #include "lane_report.h"

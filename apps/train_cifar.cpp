@@ -9,9 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include <tandem/core/base/team.h>
-#include <tandem/dist/launch.h>
-#include <tandem/dist/mpi_comm.h>
+#include <tandem/engine.h>
 
 #include "log.h"
 #include "signal_watch.h"

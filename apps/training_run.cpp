@@ -2,22 +2,16 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <limits>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/core/runtime/gather.h>
-#include <tandem/dist/thread_comm.h>
-#include <tandem/dist/throttle.h>
-#include <tandem/plan/build.h>
+#include <tandem/engine.h>
 
 #include "log.h"
 #include "output_file.h"

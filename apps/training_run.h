@@ -2,7 +2,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/mpi_comm.h>

@@ -11,15 +11,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
-#include <tandem/core/base/team.h>
-#include <tandem/core/graph/tensor.h>
-#include <tandem/nn/layers.h>
 #include <tandem/nn/safetensors.h>
-#include <tandem/ops/loss.h>
-#include <tandem/ops/pointwise.h>
-#include <tandem/train/checkpoint_writer.h>
-#include <tandem/train/train_step.h>
+#include <tandem/tandem.h>
 
 #include "command_line.h"
 #include "temporary_directory.h"

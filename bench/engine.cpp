@@ -4,18 +4,13 @@
 #include <ctime>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include <tandem/core/graph/kernel.h>
 #include <tandem/core/runtime/cpu_backend.h>
-#include <tandem/core/runtime/executable.h>
-#include <tandem/core/runtime/sim_backend.h>
-#include <tandem/core/schedule/verify.h>
-#include <tandem/memory/placement.h>
+#include <tandem/engine.h>
 
 #include "allocations.h"
 #include "command_line.h"

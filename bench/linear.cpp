@@ -7,9 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/autograd/differentiate.h>
-#include <tandem/core/base/memory.h>
-#include <tandem/core/base/team.h>
 #include <tandem/engine.h>
 #include <tandem/ops/cpu/onednn.h>
 

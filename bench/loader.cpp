@@ -4,24 +4,12 @@
 
 #include <algorithm>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/team.h>
-#include <tandem/core/runtime/timeline.h>
-#include <tandem/datasets/cifar.h>
-#include <tandem/datasets/drawn_dataset.h>
-#include <tandem/datasets/loader.h>
-#include <tandem/datasets/mapped_dataset.h>
-#include <tandem/datasets/mixup_dataset.h>
-#include <tandem/datasets/shuffled_dataset.h>
-#include <tandem/datasets/transforms/cutout.h>
-#include <tandem/datasets/transforms/normalize.h>
-#include <tandem/datasets/transforms/random_crop.h>
-#include <tandem/datasets/transforms/random_flip.h>
+#include <tandem/tandem.h>
 
 #include "command_line.h"
 

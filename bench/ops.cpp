@@ -7,19 +7,8 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/team.h>
-#include <tandem/core/graph/kernel.h>
-#include <tandem/ops/conv.h>
+#include <tandem/engine.h>
 #include <tandem/ops/epilogue.h>
-#include <tandem/ops/group_norm.h>
-#include <tandem/ops/index.h>
-#include <tandem/ops/matmul.h>
-#include <tandem/ops/norm.h>
-#include <tandem/ops/pointwise.h>
-#include <tandem/ops/pool.h>
-#include <tandem/ops/random.h>
-#include <tandem/ops/reduce.h>
-#include <tandem/ops/shape.h>
 
 #include "allocations.h"
 #include "ceilings.h"

@@ -10,10 +10,8 @@
 // hides the measured difference.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
-#include <tandem/core/runtime/profile.h>
 #include <tandem/engine.h>
 
 #include "command_line.h"

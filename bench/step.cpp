@@ -7,10 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/team.h>
-#include <tandem/core/graph/kernel.h>
 #include <tandem/engine.h>
-#include <tandem/nn/models/networks.h>
 
 #include "ceilings.h"
 #include "command_line.h"

@@ -1,13 +1,9 @@
 #include <tandem/datasets/cifar.h>
 
 #include <algorithm>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
-
-#include <tandem/core/base/error.h>
 
 namespace tandem {
 using namespace engine;

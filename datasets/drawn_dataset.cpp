@@ -1,10 +1,7 @@
 #include <tandem/datasets/drawn_dataset.h>
 
-#include <span>
-
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/datasets/cifar.h>
 #include <tandem/datasets/draw.h>
 

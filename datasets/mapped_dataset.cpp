@@ -1,9 +1,5 @@
 #include <tandem/datasets/mapped_dataset.h>
 
-#include <utility>
-
-#include <tandem/core/base/error.h>
-
 namespace tandem {
 
 MappedDataset::MappedDataset(DatasetPtr source, TransformPtr transform)

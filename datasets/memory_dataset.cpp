@@ -1,7 +1,5 @@
 #include <tandem/datasets/memory_dataset.h>
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

@@ -1,7 +1,6 @@
 #include <tandem/datasets/shuffled_dataset.h>
 
 #include <numeric>
-#include <utility>
 
 #include <tandem/core/base/rng.h>
 

@@ -1,7 +1,5 @@
 #include <tandem/datasets/skipping_dataset.h>
 
-#include <utility>
-
 namespace tandem {
 
 SkippingDataset::SkippingDataset(DatasetPtr source, std::shared_ptr<BadSamples> bad)

@@ -1,7 +1,6 @@
 #include <tandem/datasets/subset_dataset.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
 

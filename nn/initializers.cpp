@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/ops/init.h>
 
 namespace tandem::nn {

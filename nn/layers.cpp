@@ -1,10 +1,7 @@
 #include <tandem/nn/layers.h>
 
-#include <cmath>
-
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>

@@ -1,8 +1,6 @@
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include <tandem/nn/initializers.h>
 #include <tandem/nn/module.h>

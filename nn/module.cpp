@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
 
 namespace tandem::nn {

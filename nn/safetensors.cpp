@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include <fmt/format.h>
-
-#include <tandem/core/base/error.h>
 
 namespace tandem::nn {
 using namespace engine;

@@ -5,9 +5,7 @@
 #include <iterator>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

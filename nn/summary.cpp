@@ -1,7 +1,6 @@
 #include <tandem/nn/summary.h>
 
 #include <algorithm>
-#include <vector>
 
 #include <fmt/format.h>
 

@@ -1,11 +1,9 @@
 #include <tandem/nn/torch_layout.h>
 
 #include <algorithm>
-#include <cstdint>
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/graph/state_dict.h>
 
 namespace tandem::nn {

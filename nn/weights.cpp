@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/convert.h>
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/files.h>
 #include <tandem/core/graph/tensor_impl.h>
 #include <tandem/nn/safetensors.h>

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/convert.h>
-#include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
 #include <tandem/plan/gradient_rules.h>
 #include <tandem/train/model_inputs.h>

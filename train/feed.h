@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include <tandem/core/runtime/host.h>

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
-
 namespace tandem {
 using namespace engine;
 namespace {

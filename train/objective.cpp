@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/loss.h>

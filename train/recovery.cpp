@@ -1,11 +1,8 @@
 #include <tandem/train/recovery.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <fmt/format.h>
-
-#include <tandem/core/base/error.h>
 
 namespace tandem {
 

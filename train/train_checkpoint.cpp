@@ -1,14 +1,10 @@
 #include <tandem/train/train_checkpoint.h>
 
-#include <cstdint>
 #include <limits>
-#include <memory>
-#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/nn/safetensors.h>

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <tandem/core/base/convert.h>
-#include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/dist/thread_comm.h>

@@ -4,13 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include <tandem/autograd/training_graph.h>
 #include <tandem/autograd/vmap.h>
-#include <tandem/core/base/error.h>
 #include <tandem/core/runtime/state_memory.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>

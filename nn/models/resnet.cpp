@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <tandem/core/base/error.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
