@@ -29,13 +29,20 @@ template <class T> T decimal(const std::string& text) {
   return value;
 }
 
-/// Returns the numbers of a list: "0.1,0.05".
-template <class T> std::vector<T> decimals(const std::string& text) {
-  std::vector<T> values;
+/// Returns what stands between the commas of a list.
+inline std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
   for (std::size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-    end = text.find(',', begin);
-    values.push_back(decimal<T>(text.substr(begin, end - begin)));
+    end = list.find(',', begin);
+    parts.push_back(list.substr(begin, end - begin));
   }
+  return parts;
+}
+
+/// Returns the numbers of a list: "0.1,0.05".
+template <class T> std::vector<T> decimals(const std::string& list) {
+  std::vector<T> values;
+  for (const std::string& part : parts_of(list)) values.push_back(decimal<T>(part));
   return values;
 }
 

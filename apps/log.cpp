@@ -1,6 +1,5 @@
 #include "log.h"
 
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -11,9 +10,6 @@
 
 namespace tandem::apps {
 namespace {
-
-constexpr std::array kLevels{spdlog::level::debug, spdlog::level::info, spdlog::level::warn,
-                             spdlog::level::err};
 
 // Writes to standard output and standard error, and keeps track of the line drawn last on the terminal.
 class Console final : public spdlog::sinks::base_sink<std::mutex> {
@@ -72,8 +68,7 @@ const std::vector<std::string>& log_levels() {
 
 void start_log(const std::string& program, const std::string& level, bool main_rank) {
   console()->name(program);
-  for (std::size_t i = 0; i < kLevels.size(); ++i)
-    if (log_levels()[i] == level) logger().set_level(main_rank ? kLevels[i] : spdlog::level::err);
+  logger().set_level(main_rank ? spdlog::level::from_str(level) : spdlog::level::err);
 }
 
 void log_debug(const std::string& text) { logger().debug(spdlog::string_view_t(text)); }

@@ -50,11 +50,6 @@ Start named(const std::string& path) {
   return start;
 }
 
-bool same_directory(const fs::path& a, const fs::path& b) {
-  std::error_code none;
-  return fs::equivalent(a, b, none);
-}
-
 }  // namespace
 
 std::string checkpoints_of(const std::string& run_directory) {
@@ -71,7 +66,9 @@ Start find_start(const TrainOptions& o) {
         o.resume));
   if (start.checkpoint) start.digest = start.checkpoint->digest;
   if (o.resume == "auto" || o.output.empty() || !start.checkpoint || o.evaluate) return start;
-  start.in_place = same_directory(fs::path(start.checkpoint->path).parent_path(), checkpoints_of(o.output));
+  std::error_code none;
+  start.in_place =
+      fs::equivalent(fs::path(start.checkpoint->path).parent_path(), checkpoints_of(o.output), none);
   if (!start.in_place) return start;
   start.ended = has_summary(o.output);
   if (const auto newest = newest_in(checkpoints_of(o.output)).checkpoint;

@@ -165,14 +165,11 @@ Callbacks RunDirectory::callbacks() {
 }
 
 // A full disk ends the recording, not the training.
-template <class F> void RunDirectory::record(const F& write) {
-  if (lost_) return;
-  try {
-    write();
-  } catch (const Error& e) {
-    lost_ = true;
-    log_error(fmt::format("training continues, but nothing more is recorded: {}", e.what()));
-  }
+template <class F> void RunDirectory::record(const F& write) try {
+  if (!lost_) write();
+} catch (const Error& e) {
+  lost_ = true;
+  log_error(fmt::format("training continues, but nothing more is recorded: {}", e.what()));
 }
 
 void RunDirectory::batch(const BatchResult& b) {

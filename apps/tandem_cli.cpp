@@ -57,8 +57,7 @@ void summarize(const std::string& network, std::int64_t samples) {
 }
 
 struct Arguments {
-  std::string kind, directory, file, trace;
-  std::string network;
+  std::string kind, directory, file, trace, network;
   std::int64_t train = 50'000, test = 10'000, batches = 20, samples = 1;
   std::uint64_t seed = 0;
   bool force = false;

@@ -144,31 +144,28 @@ void TrainingRun::agree_on_checkpoint() {
 }
 
 TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const DatasetPtr& test) const {
-  TrainerOptions t;
-  t.strategy = strategy;
-  t.batch_size = options_.batch_size;
-  t.epochs = options_.epochs;
-  t.batches = options_.steps;
-  t.lr = options_.lr;
-  t.lr_schedule = [o = options_](const RunLength& length, double lr) {
-    return lr_schedule_of(o, length, lr);
-  };
-  t.seeds = options_.seed;
-  t.test = test;
-  t.patience = options_.patience;
-  t.drop_last = options_.drop_last;
-  t.workers = options_.workers;
-  t.checkpoint_every = options_.checkpoint_every > 0 || options_.output.empty()
-                           ? options_.checkpoint_every
-                           : std::numeric_limits<std::int64_t>::max();  // only at the end
-  t.score_checkpoints = options_.keep_best;
-  if (options_.on_nan == "skip") t.on_non_finite = OnNonFinite::skip;
-  if (options_.on_nan == "rollback") t.on_non_finite = OnNonFinite::rollback;
-  t.max_rollbacks = options_.max_rollbacks;
-  t.spans = options_.trace.empty() ? 0 : kSpansPerLane;
-  t.comms = comms();
-  if (are_processes()) t.spare = mpi_->comm();
-  return t;
+  const bool only_at_end = options_.checkpoint_every == 0 && !options_.output.empty();
+  return {
+      .strategy = strategy,
+      .batch_size = options_.batch_size,
+      .epochs = options_.epochs,
+      .batches = options_.steps,
+      .lr = options_.lr,
+      .lr_schedule = [o = options_](const RunLength& run, double lr) { return lr_schedule_of(o, run, lr); },
+      .seeds = options_.seed,
+      .test = test,
+      .patience = options_.patience,
+      .drop_last = options_.drop_last,
+      .workers = options_.workers,
+      .checkpoint_every = only_at_end ? std::numeric_limits<std::int64_t>::max() : options_.checkpoint_every,
+      .score_checkpoints = options_.keep_best,
+      .on_non_finite = options_.on_nan == "skip"       ? OnNonFinite::skip
+                       : options_.on_nan == "rollback" ? OnNonFinite::rollback
+                                                       : OnNonFinite::stop,
+      .max_rollbacks = options_.max_rollbacks,
+      .spans = options_.trace.empty() ? 0 : kSpansPerLane,
+      .comms = comms(),
+      .spare = are_processes() ? mpi_->comm() : nullptr};
 }
 
 std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
@@ -282,35 +279,30 @@ void TrainingRun::end_run(Session& session, int signal) const {
 }
 
 // For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
-void TrainingRun::save_what_was_traced(Session& session) const {
+void TrainingRun::save_what_was_traced(Session& session) const try {
   if (mpi_) return;  // the other ranks may be gone
-  try {
-    write_trace(options_.trace, session.timeline());
-  } catch (const Error& e) {
-    log_error(e.what());
-  }
+  write_trace(options_.trace, session.timeline());
+} catch (const Error& e) {
+  log_error(e.what());
 }
 
 // Waits until the current save has ended, successfully or not.
-void TrainingRun::say_what_is_left(CheckpointWriter* writer) const {
+void TrainingRun::say_what_is_left(CheckpointWriter* writer) const try {
   if (writer) writer->wait();
-  try {
-    log_info(what_is_left(options_));
-  } catch (const Error& e) {
-    log_error(e.what());
-  }
+  log_info(what_is_left(options_));
+} catch (const Error& e) {
+  log_error(e.what());
 }
 
 void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t peak) {
-  Summary summary;
-  summary.test_accuracy = end.accuracy;
-  summary.train_loss = end.loss;
-  summary.step_ms = end.step_ms;
-  summary.skipped = end.losses_not_finite;
-  summary.images_per_second = end.samples_per_second;
-  summary.peak_bytes = peak;
-  summary.planned_peak_bytes = trainer.session().planned_peak();
-  summary.live_peak_bytes = trainer.session().live_peak();
+  const Summary summary{.train_loss = end.loss,
+                        .test_accuracy = end.accuracy,
+                        .skipped = end.losses_not_finite,
+                        .images_per_second = end.samples_per_second,
+                        .step_ms = end.step_ms,
+                        .peak_bytes = peak,
+                        .planned_peak_bytes = trainer.session().planned_peak(),
+                        .live_peak_bytes = trainer.session().live_peak()};
   fmt::print("{}  train loss {:.4f}  {:.2f} ms per step  {:.0f} images/s  peak {:.1f} MB\n",
              accuracy_line(end.accuracy), fmt::join(summary.train_loss, ", "), summary.step_ms,
              summary.images_per_second, static_cast<double>(summary.peak_bytes) / 1e6);
