@@ -129,11 +129,10 @@ SeparableConv2d::SeparableConv2d(Module& parent, const std::string& name, Separa
 
 Embedding::Embedding(Module& parent, const std::string& name, EmbeddingOptions options)
     : Module(parent, name) {
-  add_parameter({.name = "weight",
-                 .tensor = Tensor::zeros({default_dtype(), {options.count, options.features}}),
-                 .initialize = [](const TensorType& t, const std::string& path, std::uint64_t seed) {
-                   return normal(t, 0, 1, path, seed);
-                 }});
+  const auto standard_normal = [](const TensorType& t, Fans, const std::string& path, std::uint64_t seed) {
+    return normal(t, 0, 1, path, seed);
+  };
+  add_parameter(drawn("weight", {options.count, options.features}, {}, standard_normal));
 }
 Tensor Embedding::forward(const Tensor& ids) { return embedding(parameter(0), ids); }
 

@@ -12,6 +12,22 @@ using namespace engine;
 namespace {
 thread_local DType parameter_dtype = DType::f32;
 thread_local std::uint64_t eager_seed = 0;
+
+const Tensor& contents(const Parameter& p, const std::string& path) {
+  if (p.tensor.impl()->state.empty())
+    throw Error(
+        fmt::format("parameter '{}' has no contents yet: initialize() or load() the model first", path));
+  return p.tensor;
+}
+
+// From now on the parameter's Tensor names the state `path`.
+void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
+  auto& impl = *p.tensor.impl();
+  impl.state = path;
+  impl.trained = impl.requires_grad = p.trained;
+  ++impl.version;
+  std::memcpy(impl.buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+}
 }  // namespace
 
 DType default_dtype() { return parameter_dtype; }
@@ -85,24 +101,6 @@ std::vector<std::string> Module::torch_counters() {
   return result;
 }
 
-namespace {
-const Tensor& contents(const Parameter& p, const std::string& path) {
-  if (p.tensor.impl()->state.empty())
-    throw Error(
-        fmt::format("parameter '{}' has no contents yet: initialize() or load() the model first", path));
-  return p.tensor;
-}
-
-// From now on the parameter's Tensor names the state `path`.
-void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
-  auto& impl = *p.tensor.impl();
-  impl.state = path;
-  impl.trained = impl.requires_grad = p.trained;
-  ++impl.version;
-  std::memcpy(impl.buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
-}
-}  // namespace
-
 void Module::initialize(std::uint64_t seed) {
   for (auto& [path, p] : named_parameters()) {
     if (!p->initialize)
@@ -142,9 +140,7 @@ void Module::load(const StateDict& state) {
   for (const auto& [path, tensor] : left)
     if (!path.starts_with(kOptimizerPath)) problems += fmt::format("\n  unexpected: {}", path);
   if (!problems.empty()) throw Error("the state does not fit the model:" + problems);
-  for (auto& [path, p] : named_parameters()) {
-    set_contents(*p, path, state.at(path));
-  }
+  for (auto& [path, p] : named_parameters()) set_contents(*p, path, state.at(path));
 }
 
 const Tensor& Module::parameter(std::size_t index) const {

@@ -106,12 +106,8 @@ struct ByteIterator {
 };
 
 // The text as a JSON string.
-std::string quoted(const std::string& text) {
-  try {
-    return json(text).dump();
-  } catch (const json::exception&) {
-    throw Error("a tensor's name is not UTF-8, which safetensors files need");
-  }
+std::string quoted(const std::string& text) try { return json(text).dump(); } catch (const json::exception&) {
+  throw Error("a tensor's name is not UTF-8, which safetensors files need");
 }
 
 // Takes the parser's events one by one, because a parsed document no longer shows keys that appeared twice.
@@ -293,9 +289,8 @@ std::string format_safetensors_header(const SafetensorsHeader& header) {
   if (!header.metadata.empty()) {
     begin(kMetadata);
     char between = '{';
-    for (const auto& [key, value] : header.metadata) {
+    for (const auto& [key, value] : header.metadata)
       text += std::exchange(between, ',') + quoted(key) + ":" + quoted(value);
-    }
     text += '}';
   }
   for (const auto& [name, entry] : header.tensors) {

@@ -25,10 +25,8 @@ std::string owner(const std::string& path) {
 }
 
 Line& line_of(std::vector<Line>& lines, const std::string& module) {
-  const auto found =
-      std::find_if(lines.begin(), lines.end(), [&](const Line& l) { return l.module == module; });
-  if (found != lines.end()) return *found;
-  return lines.emplace_back(Line{module});
+  const auto found = std::ranges::find(lines, module, &Line::module);
+  return found != lines.end() ? *found : lines.emplace_back(Line{module});
 }
 
 // The values that another module or the host reads, directly or through views.

@@ -18,8 +18,8 @@ void transpose_rows_of(const T* in, T* out, std::int64_t rows, std::int64_t from
       for (std::int64_t j = 0; j < to; ++j) out[j * from + i] = *in++;
 }
 
-void transpose_rows(const Tensor& value, Tensor& result, std::int64_t rows, std::int64_t from,
-                    std::int64_t to) {
+void transpose_rows(const Tensor& value, Tensor& result, std::int64_t rows, std::int64_t from) {
+  const std::int64_t to = value.elements() / rows / from;
   const auto as = [&](auto element) {
     using T = decltype(element);
     transpose_rows_of(static_cast<const T*>(value.data()), static_cast<T*>(result.data()), rows, from, to);
@@ -45,15 +45,14 @@ Tensor to_torch(const Parameter& p, const Tensor& value) {
   if (p.channels_last.empty() || value.elements() == 0) return value;
   Tensor result = Tensor::empty(torch_type(p));
   const std::int64_t rows = p.channels_last.front(), channels = p.channels_last.back();
-  transpose_rows(value, result, rows, value.elements() / rows / channels, channels);
+  transpose_rows(value, result, rows, value.elements() / rows / channels);
   return result;
 }
 
 Tensor from_torch(const Parameter& p, const Tensor& value) {
   if (p.channels_last.empty() || value.elements() == 0) return value;
   Tensor result = Tensor::empty(p.tensor.type());
-  const std::int64_t rows = p.channels_last.front(), channels = p.channels_last.back();
-  transpose_rows(value, result, rows, channels, value.elements() / rows / channels);
+  transpose_rows(value, result, p.channels_last.front(), p.channels_last.back());
   return result;
 }
 
