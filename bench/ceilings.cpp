@@ -1,13 +1,13 @@
 #include "ceilings.h"
 
-#include <ctime>
-
 #include <algorithm>
 #include <cstdint>
 #include <thread>
 #include <vector>
 
 #include <tandem/core/base/memory.h>
+
+#include "measure.h"
 
 namespace tandem::bench {
 using namespace engine;
@@ -39,12 +39,6 @@ BEST_CLONE void add(const float* x, const float* y, float* z, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) z[i] = x[i] + y[i];
 }
 
-double thread_time() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
 // Returns the seconds that the slowest of `threads` takes for `work(thread)`, the best of `tries`. They are
 // CPU time, which does not include other programs.
 template <class F> double seconds(int threads, int tries, const F& work) {
@@ -52,15 +46,15 @@ template <class F> double seconds(int threads, int tries, const F& work) {
   for (int i = 0; i < tries; ++i) {
     std::vector<double> taken(static_cast<std::size_t>(threads));
     const auto measure = [&](int t) {
-      const double begin = thread_time();
+      const double begin = thread_seconds();
       work(t);
-      taken[static_cast<std::size_t>(t)] = thread_time() - begin;
+      taken[static_cast<std::size_t>(t)] = thread_seconds() - begin;
     };
     std::vector<std::thread> team;
     for (int t = 1; t < threads; ++t) team.emplace_back(measure, t);
     measure(0);
     for (auto& t : team) t.join();
-    best = std::min(best, *std::max_element(taken.begin(), taken.end()));
+    best = std::min(best, std::ranges::max(taken));
   }
   return best;
 }

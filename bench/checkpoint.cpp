@@ -7,7 +7,6 @@
 #include <atomic>
 #include <filesystem>
 #include <numeric>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +14,7 @@
 #include <tandem/tandem.h>
 
 #include "command_line.h"
+#include "measure.h"
 #include "temporary_directory.h"
 
 namespace {
@@ -30,11 +30,6 @@ struct Options {
   std::int64_t tensors = 50;
   int rounds = 5;
 };
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 StateDict some_state(std::int64_t tensors) {
   StateDict state;
@@ -71,7 +66,7 @@ void compare_speeds(const fs::path& folder, const StateDict& state, int rounds) 
     checkpoint.push_back(steady_seconds() - begin);
     fs::remove_all(folder / "store");
   }
-  const double disk = median(plain), ours = median(checkpoint);
+  const double disk = bench::median(plain), ours = bench::median(checkpoint);
   const double bytes = 4.0 * static_cast<double>(std::ssize(state) * kTensorFloats);
   fmt::print(
       "{:.0f} MB, medians of {} in turn: plain write and fsync {:.2f} s ({:.0f} MB/s), checkpoint {:.2f} s ({:.0f} MB/s): {:.0f} % of the disk's speed\n",

@@ -1,11 +1,8 @@
 // Measures the cost of the engine itself: planning, proving and simulating a Program of 2,000 instructions,
 // the overhead of an instruction that computes nothing, the CPU time of a waiting lane, and allocations.
 // Prints a table.
-#include <ctime>
-
 #include <algorithm>
 #include <functional>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,27 +12,20 @@
 #include "allocations.h"
 #include "command_line.h"
 #include "large_program.h"
+#include "measure.h"
 #include "program_builder.h"
 
 namespace tandem::bench {
 using namespace engine;
 namespace {
 
-double seconds_of_clock(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-double wall() { return seconds_of_clock(CLOCK_MONOTONIC); }
-double thread_time() { return seconds_of_clock(CLOCK_THREAD_CPUTIME_ID); }
-
 /// Returns the seconds of the fastest of `repeats` calls: the cost without disturbance.
 double fastest(int repeats, const std::function<void()>& f) {
   double best = 1e9;
   for (int i = 0; i < repeats; ++i) {
-    const double begin = wall();
+    const double begin = steady_seconds();
     f();
-    best = std::min(best, wall() - begin);
+    best = std::min(best, steady_seconds() - begin);
   }
   return best;
 }
@@ -66,7 +56,7 @@ const KernelTable& kernels() {
       const auto& op = static_cast<const Busy&>(spec.op);
       if (op.seconds == 0 && !op.also) return make_kernel([](const Launch&) {});
       return make_kernel([&op](const Launch&) {
-        for (const double end = wall() + op.seconds; wall() < end;) {
+        for (const double end = steady_seconds() + op.seconds; steady_seconds() < end;) {
         }
         if (op.also) op.also();
       });
@@ -140,7 +130,7 @@ void report_waiting() {
   Program p = with_op(planned(b.take()), std::make_shared<Busy>(kStep));
   double first = 0, used = 0, lane_share = 0, main_share = 0;
   p.instructions.back().op = std::make_shared<Busy>(0, [&] {
-    const double now = thread_time();
+    const double now = thread_seconds();
     if (first == 0) first = now;
     used = now - first;
   });
@@ -148,13 +138,13 @@ void report_waiting() {
   double least = 1e9;
   for (int repeat = 0; repeat < 10; ++repeat) {
     first = 0;
-    const double main_before = thread_time(), begin = wall();
+    const double main_before = thread_seconds(), begin = steady_seconds();
     run(r.backend, kUnits);
-    const double elapsed = wall() - begin;
+    const double elapsed = steady_seconds() - begin;
     if (elapsed >= least) continue;
     least = elapsed;
     lane_share = 100 * used / (elapsed * (kUnits - 1) / kUnits);
-    main_share = 100 * (thread_time() - main_before) / elapsed;
+    main_share = 100 * (thread_seconds() - main_before) / elapsed;
   }
   report("CPU share of a waiting lane", lane_share, "%", 2);
   report("CPU share of the thread that issues and waits", main_share, "%", 2);

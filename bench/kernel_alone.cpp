@@ -1,21 +1,15 @@
 #include "kernel_alone.h"
 
-#include <ctime>
-
 #include <algorithm>
 
 #include <tandem/core/base/team.h>
 #include <tandem/ops/kernels.h>
 
+#include "measure.h"
+
 namespace tandem::bench {
 using namespace engine;
 namespace {
-
-double seconds_of(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 void fill(const TensorType& type, std::byte* data) {
   if (type.dtype != DType::f32) {

@@ -2,8 +2,6 @@
 // alone computes these on plain arrays, in turn with a Program that also adds the bias and sums its gradient.
 #include <algorithm>
 #include <cstdio>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -11,6 +9,7 @@
 #include <tandem/ops/cpu/onednn.h>
 
 #include "command_line.h"
+#include "measure.h"
 
 namespace tandem::bench {
 using namespace engine;
@@ -116,11 +115,6 @@ double layer_seconds(const Program& p, Session& session, std::int64_t batch) {
       seconds += span.end - span.begin;
   }
   return seconds;
-}
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
 }
 
 void measure(const std::string& text, const Options& o) {

@@ -1,17 +1,13 @@
 // Measures the cost of making batches: images per second of one core, by the CPU time of the thread that
 // reads, and the time that is left for the calling thread if workers load ahead.
-#include <ctime>
-
 #include <algorithm>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include <tandem/tandem.h>
 
 #include "command_line.h"
+#include "measure.h"
 
 namespace tandem::bench {
 using namespace engine;
@@ -19,12 +15,6 @@ namespace {
 
 constexpr std::int64_t kImages = 10'000;
 constexpr double kTarget = 20'000;  // images per second of one core
-
-double thread_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
 
 struct Cost {
   double cpu = 1e9, wall = 1e9;  ///< seconds per image, of the calling thread

@@ -2,9 +2,6 @@
 // products, dropout, pooling, norms, indices. Prints one line per op: milliseconds, GFLOP/s and GB/s by its
 // own cost rule, calls of operator new per run (oneDNN makes a few for its argument table), and its
 // signature.
-#include <string>
-#include <vector>
-
 #include <fmt/format.h>
 
 #include <tandem/engine.h>

@@ -10,14 +10,15 @@
 // hides the measured difference.
 #include <algorithm>
 #include <cstdio>
-#include <vector>
 
 #include <tandem/engine.h>
 
 #include "command_line.h"
+#include "measure.h"
 
 using namespace tandem;
 using namespace tandem::engine;
+using tandem::bench::median;
 
 namespace {
 
@@ -77,11 +78,6 @@ Groups group_per_layer(nn::Module& net) {
   Groups groups;
   for (auto& [layer, paths] : layers) groups.push_back(std::move(paths));
   return groups;
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
 }
 
 void measure_all(const std::vector<std::string>& links, int pairs) {

@@ -1,9 +1,6 @@
 // Measures whole training steps on CIFAR-like images: their time, their share of the machine's arithmetic,
 // and the sum of their kernels' times, each run by itself.
 #include <algorithm>
-#include <map>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,6 +9,7 @@
 #include "ceilings.h"
 #include "command_line.h"
 #include "kernel_alone.h"
+#include "measure.h"
 
 namespace tandem::bench {
 using namespace engine;
@@ -73,7 +71,7 @@ std::vector<double> step_seconds(Session& session, int steps) {
     session.run(2 + i, 1);
     seconds.push_back(steady_seconds() - begin);
   }
-  std::sort(seconds.begin(), seconds.end());
+  std::ranges::sort(seconds);
   return seconds;
 }
 
@@ -89,17 +87,14 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
       k.signature = signature(*s.op, s.inputs);
       k.alone = KernelAlone(*s.op, s.inputs, s.outputs, p.threads).fastest(0.05);
     }
-    auto& times = spans[id];
-    std::sort(times.begin(), times.end());
-    if (!times.empty()) k.in_step += times[times.size() / 2];
+    if (const auto& times = spans[id]; !times.empty()) k.in_step += median(times);
   }
   std::vector<Kernels> list;
   for (auto& [text, k] : all) {
     k.in_step /= k.count;
     list.push_back(k);
   }
-  std::sort(list.begin(), list.end(),
-            [](const Kernels& a, const Kernels& b) { return a.count * a.in_step > b.count * b.in_step; });
+  std::ranges::sort(list, std::ranges::greater(), [](const Kernels& k) { return k.count * k.in_step; });
   return list;
 }
 
