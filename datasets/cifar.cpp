@@ -10,17 +10,12 @@ using namespace engine;
 
 namespace fs = std::filesystem;
 
-namespace {
-
-struct LabelByte {
-  std::string_view name;
-  int classes;
-};
-
-}  // namespace
-
 /// A record is the label bytes, then the three planes. The last label is the one to train on.
 struct CifarDataset::Format {
+  struct LabelByte {
+    std::string_view name;
+    int classes;
+  };
   std::string name, subfolder;
   std::vector<LabelByte> label_bytes;
   std::vector<std::string> train_files, test_files;
@@ -102,7 +97,7 @@ const Format& format_in(const fs::path& dir, CifarKind kind) {
 void check_labels(const Format& format, const RecordFile& file, std::int64_t record,
                   std::span<const std::uint8_t> bytes) {
   for (std::size_t i = 0; i < format.label_bytes.size(); ++i)
-    if (const LabelByte& label = format.label_bytes[i]; bytes[i] >= label.classes)
+    if (const auto& label = format.label_bytes[i]; bytes[i] >= label.classes)
       throw BadSample(
           fmt::format("{}: record {}, offset {}: {} {} is out of range 0 … {}; the file is damaged or "
                       "not {}: fetch it again",

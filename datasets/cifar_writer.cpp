@@ -22,10 +22,6 @@ namespace {
 constexpr int kTrainFiles = 5;
 constexpr std::string_view kTestFile = "test_batch.bin", kMetaFile = "batches.meta.txt", kUnfinished = ".tmp";
 
-std::string train_file(int i) { return fmt::format("data_batch_{}.bin", i + 1); }
-
-std::string meta_text() { return fmt::format("{}\n", fmt::join(drawn_class_names(), "\n")); }
-
 /// A file that gets its name when `publish` is called. Without that call it leaves nothing.
 class NewFile {
  public:
@@ -64,13 +60,16 @@ class NewFile {
 };
 
 /// Throws Error if the directory holds anything except leftovers of an interrupted run.
-void require_empty(const fs::path& dir) {
+void require_empty(const fs::path& dir) try {
   for (const auto& entry : fs::directory_iterator(dir))
     if (entry.path().extension() != kUnfinished)
       throw Error(
           fmt::format("{}: holds {} already; choose an empty directory, or replace CIFAR-10's files in "
                       "this one with --force",
                       dir.string(), entry.path().filename().string()));
+} catch (const fs::filesystem_error& e) {
+  throw Error(
+      fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
 }
 
 void prepare_directory(const fs::path& dir, bool force) {
@@ -79,13 +78,7 @@ void prepare_directory(const fs::path& dir, bool force) {
   if (error || !fs::is_directory(dir))
     throw Error(fmt::format("{}: cannot be created as a directory ({}); choose another", dir.string(),
                             error ? error.message() : "a file has this name"));
-  if (force) return;
-  try {
-    require_empty(dir);
-  } catch (const fs::filesystem_error& e) {
-    throw Error(
-        fmt::format("{}: cannot be listed ({}); check its permissions", dir.string(), e.code().message()));
-  }
+  if (!force) require_empty(dir);
 }
 
 void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, std::int64_t count) {
@@ -115,12 +108,12 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
 
   std::deque<NewFile> files;
   NewFile& meta = files.emplace_back(dir / kMetaFile);
-  const std::string text = meta_text();
+  const std::string text = fmt::format("{}\n", fmt::join(drawn_class_names(), "\n"));
   meta.write(text.data(), std::ssize(text));
   meta.close();
   const std::int64_t share = train_images / kTrainFiles;
   for (int i = 0; i < kTrainFiles; ++i)
-    write_records(files.emplace_back(dir / train_file(i)), seed, i * share, share);
+    write_records(files.emplace_back(dir / fmt::format("data_batch_{}.bin", i + 1)), seed, i * share, share);
   write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images);
   for (NewFile& file : files) file.publish();
 }

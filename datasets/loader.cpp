@@ -142,15 +142,13 @@ void Loader::work(const std::stop_token& stop) {
   }
 }
 
-void Loader::load(Buffer& b, const std::stop_token& stop) const {
+void Loader::load(Buffer& b, const std::stop_token& stop) const try {
   b.failed = b.left <= 0;  // all rows were taken already, so there is nothing to read
-  if (b.failed) return;
-  try {
+  if (!b.failed)
     read(b.batch, b.rows, options_.data ? b.data.data() : nullptr,
          options_.labels ? b.labels.data() : nullptr, options_.labels ? b.weights.data() : nullptr, stop);
-  } catch (...) {
-    b.failed = true;
-  }
+} catch (...) {
+  b.failed = true;
 }
 
 // Frees buffers in order of batches, so that the held ones are always consecutive.

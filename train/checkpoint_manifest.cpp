@@ -55,10 +55,9 @@ CheckpointManifest manifest_from_json(const std::string& file, const std::string
   CheckpointManifest manifest;
   manifest.step = json["step"].required().integer<std::int64_t>(0, 0);
   if (json["score"].present()) manifest.score = json["score"].number(0, -kAnyScore, kAnyScore);
-  for (const JsonInput& f : json["files"].required().items()) {
+  for (const JsonInput& f : json["files"].required().items())
     manifest.files.push_back({f["name"].required().text(), f["bytes"].required().integer<std::int64_t>(0, 0),
                               f["xxh3"].required().text()});
-  }
   try {
     check_names(manifest);
   } catch (const Error& e) {

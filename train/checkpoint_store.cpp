@@ -25,12 +25,10 @@ bool is_leftover(const std::string& name) {
   });
 }
 
-std::optional<Checkpoint> whole_checkpoint(const std::string& path, CheckpointCheck check) {
-  try {
-    return read_checkpoint(path, check);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+std::optional<Checkpoint> whole_checkpoint(const std::string& path, CheckpointCheck check) try {
+  return read_checkpoint(path, check);
+} catch (const Error&) {
+  return std::nullopt;
 }
 
 // Throws before anything is written.

@@ -39,15 +39,13 @@ void CheckpointWriter::wait() {
   changed_.wait(lock, [&] { return !job_; });
 }
 
-void CheckpointWriter::save(const Job& job) noexcept {
+void CheckpointWriter::save(const Job& job) noexcept try {
   try {
-    try {
-      store_.save(job.step, job.files, job.score);
-    } catch (const std::exception& e) {
-      failed_(job.step, e.what());
-    }
-  } catch (...) {  // no memory even for a message: the missing checkpoint shows the failure
+    store_.save(job.step, job.files, job.score);
+  } catch (const std::exception& e) {
+    failed_(job.step, e.what());
   }
+} catch (...) {  // no memory even for a message: the missing checkpoint shows the failure
 }
 
 void CheckpointWriter::work(const std::stop_token& stop) {

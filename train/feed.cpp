@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/graph/kernel.h>
-#include <tandem/plan/gradient_rules.h>
+#include <tandem/datasets/dataset_adapter.h>
 #include <tandem/train/model_inputs.h>
 
 namespace tandem {
@@ -25,19 +25,16 @@ void fill_rows(Loader& loader, const HostInput& in, Rows rows) {
 }
 
 // Pads a dataset to a multiple of the batch size, with zeros of label -1.
-class FilledUp final : public Dataset {
+class FilledUp final : public DatasetAdapter {
  public:
-  FilledUp(DatasetPtr source, std::int64_t batch_size)
-      : source_(std::move(source)), size_((source_->size() + batch_size - 1) / batch_size * batch_size) {}
+  FilledUp(const DatasetPtr& source, std::int64_t batch_size)
+      : DatasetAdapter(source), size_((source->size() + batch_size - 1) / batch_size * batch_size) {}
   std::int64_t size() const override { return size_; }
-  TensorType type() const override { return source_->type(); }
-  int classes() const override { return source_->classes(); }
-  int labels_per_sample() const override { return source_->labels_per_sample(); }
   void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
-    index < source_->size() ? source_->get(epoch, index, sample) : fill(sample);
+    index < source().size() ? source().get(epoch, index, sample) : fill(sample);
   }
   void get_labels(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
-    index < source_->size() ? source_->get_labels(epoch, index, sample) : fill(sample);
+    index < source().size() ? source().get_labels(epoch, index, sample) : fill(sample);
   }
 
  private:
@@ -48,8 +45,7 @@ class FilledUp final : public Dataset {
     if (labels_per_sample() > 1)
       sample.weights.assign(sample.labels.size(), 1.f / static_cast<float>(labels_per_sample()));
   }
-  DatasetPtr source_;
-  std::int64_t size_;
+  const std::int64_t size_;
 };
 
 }  // namespace

@@ -192,9 +192,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     return programs_[types] = {{}, batches_, std::move(results)};
   }
   if (std::ssize(programs_) >= options_.most_programs) {
-    const auto oldest =
-        std::min_element(programs_.begin(), programs_.end(),
-                         [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    const auto oldest = std::ranges::min_element(programs_, {}, [](const auto& p) { return p.second.used; });
     session_->drop(oldest->second.program);
     programs_.erase(oldest);
   }
