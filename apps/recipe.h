@@ -2,12 +2,7 @@
 #include <memory>
 #include <string>
 
-#include <tandem/core/graph/graph.h>
-#include <tandem/core/graph/tensor.h>
 #include <tandem/dist/mpi_comm.h>
-#include <tandem/nn/module.h>
-#include <tandem/plan/strategy.h>
-#include <tandem/train/lr_schedule.h>
 #include <tandem/train/trainer.h>
 
 #include "train_options.h"

@@ -2,9 +2,7 @@
 #include <cstdint>
 #include <string>
 
-#include <tandem/train/checkpoint.h>
 #include <tandem/train/train_checkpoint.h>
-#include <tandem/train/train_progress.h>
 
 #include "train_options.h"
 

@@ -1,7 +1,4 @@
 #pragma once
-#include <tandem/core/schedule/program.h>
-#include <tandem/plan/strategy.h>
-
 #include "cifar_data.h"
 #include "recipe.h"
 #include "run_directory.h"

@@ -3,13 +3,10 @@
 #include <cstdint>
 #include <memory>
 
-#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
 
-#include "cifar_data.h"
-#include "recipe.h"
 #include "resume.h"
 #include "run_directory.h"
 #include "run_state.h"
