@@ -65,9 +65,9 @@ struct Arguments {
 
 void add_commands(CLI::App& app, Arguments& a) {
   app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();  // also for the commands
   const std::string program = "Program as JSON (docs/program.md)";
   auto* make = app.add_subcommand("make-data", "writes drawn images in the binary format of a data set");
-  make->option_defaults()->always_capture_default();
   make->add_option("kind", a.kind, "the format: cifar10")->required()->check(CLI::IsMember({"cifar10"}));
   make->add_option("directory", a.directory, "an empty or a new directory")->required();
   make->add_option("--train", a.train, "training images, a multiple of 5");
@@ -78,13 +78,11 @@ void add_commands(CLI::App& app, Arguments& a) {
       "sim",
       "predicts how a Program runs, and draws the timeline: forwards of batch b as digit b mod 10,\n"
       "backwards as letters (a: batch 0), updates *, all-reduces =, sends >, receives <, copies o i, idle dots");
-  sim->option_defaults()->always_capture_default();
   sim->add_option("file", a.file, program)->required();
   sim->add_option("--batches", a.batches, "batches to run, from an empty to a drained pipeline");
   sim->add_option("--trace", a.trace, "write the timeline here, for ui.perfetto.dev");
   auto* table =
       app.add_subcommand("summary", "prints a network's modules: outputs, parameters, operations, bytes");
-  table->option_defaults()->always_capture_default();
   table->add_option("network", a.network, "the network")
       ->required()
       ->check(CLI::IsMember(nn::network_names()));

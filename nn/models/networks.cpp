@@ -1,5 +1,7 @@
 #include <tandem/nn/models/networks.h>
 
+#include <array>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -12,54 +14,43 @@
 namespace tandem::nn {
 namespace {
 
+using Made = std::unique_ptr<Module>;
+
 struct Network {
-  std::string name;
-  std::unique_ptr<Module> (*make)(int classes);
+  const char* name;
+  Made (*make)(int classes);
 };
 
-template <int depth> std::unique_ptr<Module> resnet(int classes) {
+template <class Net, int blocks> Made mlp(int classes) {
+  return std::make_unique<Net>(
+      MlpOptions{.hidden = 256, .classes = classes, .blocks = blocks, .image = {32, 32, 3}});
+}
+template <int depth> Made resnet(int classes) {
   return std::make_unique<ResNet>(ResNetOptions{.depth = depth, .classes = classes});
 }
+Made snn(int classes) { return std::make_unique<Snn>(SnnOptions{.classes = classes, .image = {32, 32, 3}}); }
 
-const std::vector<Network>& networks() {
-  static const std::vector<Network> table = {
-      {"mlp",
-       [](int c) -> std::unique_ptr<Module> {
-         return std::make_unique<Mlp>(
-             MlpOptions{.hidden = 256, .classes = c, .blocks = 2, .image = {32, 32, 3}});
-       }},
-      {"mlp-residual",
-       [](int c) -> std::unique_ptr<Module> {
-         return std::make_unique<MlpResidual>(
-             MlpOptions{.hidden = 256, .classes = c, .blocks = 4, .image = {32, 32, 3}});
-       }},
-      {"convnet",
-       [](int c) -> std::unique_ptr<Module> {
-         return std::make_unique<ConvNet>(ConvNetOptions{.classes = c});
-       }},
-      {"resnet20", resnet<20>},
-      {"resnet32", resnet<32>},
-      {"resnet56", resnet<56>},
-      {"vgg16",
-       [](int c) -> std::unique_ptr<Module> { return std::make_unique<Vgg16>(Vgg16Options{.classes = c}); }},
-      {"snn",
-       [](int c) -> std::unique_ptr<Module> {
-         return std::make_unique<Snn>(SnnOptions{.classes = c, .image = {32, 32, 3}});
-       }},
-  };
-  return table;
-}
+constexpr std::array kNetworks{
+    Network{"mlp", mlp<Mlp, 2>},
+    Network{"mlp-residual", mlp<MlpResidual, 4>},
+    Network{"convnet", [](int c) -> Made { return std::make_unique<ConvNet>(ConvNetOptions{.classes = c}); }},
+    Network{"resnet20", resnet<20>},
+    Network{"resnet32", resnet<32>},
+    Network{"resnet56", resnet<56>},
+    Network{"vgg16", [](int c) -> Made { return std::make_unique<Vgg16>(Vgg16Options{.classes = c}); }},
+    Network{"snn", snn},
+};
 
 }  // namespace
 
 std::vector<std::string> network_names() {
   std::vector<std::string> names;
-  for (const Network& n : networks()) names.push_back(n.name);
+  for (const Network& n : kNetworks) names.emplace_back(n.name);
   return names;
 }
 
 std::unique_ptr<Module> make_network(const std::string& name, int classes) {
-  for (const Network& n : networks())
+  for (const Network& n : kNetworks)
     if (n.name == name) return n.make(classes);
   throw Error(fmt::format("no network '{}'; there are: {}", name, fmt::join(network_names(), ", ")));
 }
