@@ -101,9 +101,7 @@ std::vector<Kernels> kernels_of(const Program& p, const Timeline& timeline) {
 void measure(const std::string& name, const Options& o, const Ceilings& most) {
   const auto net = nn::make_network(name, 10);
   net->initialize(1);
-  Strategy s;
-  s.optimizer = SgdOptions{.momentum = 0.9};
-  s.threads = o.threads;
+  Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads};
   if (o.bf16) s.amp = DType::bf16;
   const Program p = build(traced(*net, o.batch), s);
   FunctionHost host = drawn_host(o.batch);

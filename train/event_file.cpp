@@ -64,9 +64,7 @@ std::string event(std::int64_t step, const std::string& what) {
 
 // Returns a name that sorts after all existing ones, even within the same second.
 std::string next_name(const std::string& directory) {
-  const std::chrono::seconds now =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
-  std::int64_t second = now.count();
+  std::int64_t second = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   for (const std::string& file : event_files(directory)) {
     const std::string name = fs::path(file).filename().string();
     std::int64_t taken = 0;
