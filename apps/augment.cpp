@@ -20,8 +20,11 @@ struct Named {
   bool of_pixels;  // false: of normalized values, where 0 is the mean color
   TransformPtr (*make)(std::uint64_t seed);
 };
-constexpr std::array kTransforms{Named{"pad-crop", true, made<RandomCrop>},
-                                 Named{"flip", true, made<RandomFlip>}, Named{"cutout", false, made<Cutout>}};
+constexpr std::array kTransforms{
+    Named{"pad-crop", true, made<RandomCrop>},
+    Named{"flip", true, made<RandomFlip>},
+    Named{"cutout", false, made<Cutout>},
+};
 
 }  // namespace
 

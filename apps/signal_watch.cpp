@@ -27,8 +27,12 @@ sigset_t watched() {
 }
 
 // After one rank has reported an error, mpirun ends the others by a signal, which they need not report.
-bool one_of_several() try { return launch_environment().size > 1; } catch (const std::exception&) {
-  return true;
+bool one_of_several() {
+  try {
+    return launch_environment().size > 1;
+  } catch (const std::exception&) {
+    return true;
+  }
 }
 
 }  // namespace

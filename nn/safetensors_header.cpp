@@ -106,8 +106,12 @@ struct ByteIterator {
 };
 
 // The text as a JSON string.
-std::string quoted(const std::string& text) try { return json(text).dump(); } catch (const json::exception&) {
-  throw Error("a tensor's name is not UTF-8, which safetensors files need");
+std::string quoted(const std::string& text) {
+  try {
+    return json(text).dump();
+  } catch (const json::exception&) {
+    throw Error("a tensor's name is not UTF-8, which safetensors files need");
+  }
 }
 
 // Takes the parser's events one by one, because a parsed document no longer shows keys that appeared twice.
