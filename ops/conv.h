@@ -10,6 +10,26 @@ struct Conv2dOptions {
   std::int64_t groups = 1;  ///< output channels of group g read only the input channels of group g
 };
 
+/// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
+/// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
+/// Padding is zeros; whether the product of such a zero and an infinite weight gives NaN depends on the
+/// processor.
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv2dOptions& options = {});
+struct ConvTranspose2dOptions {
+  Size2 stride = 1, padding = 0;
+  Size2 output_padding =
+      0;  ///< extra rows and columns, less than the stride: selects one of several possible output sizes
+  Size2 dilation = 1;
+  std::int64_t groups = 1;
+};
+/// x (N,H,W,C), weight (C,Kh,Kw,O/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
+/// Ho = (H−1)·stride − 2·padding + dilation·(Kh−1) + output_padding + 1. Computes the gradient of the image
+/// of a convolution with this weight from (N,Ho,Wo,O) to (N,H,W,C), given the gradient `x` of its output.
+/// Throws Error naming shapes that do not fit.
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+                        const ConvTranspose2dOptions& options = {});
+
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -92,34 +112,6 @@ class Conv2dGradWeightOp final : public ConvolutionOp {
  protected:
   OpPtr clone() const override { return std::make_shared<Conv2dGradWeightOp>(options, kernel, bias); }
 };
-
-}  // namespace tandem::engine
-
-namespace tandem {
-
-/// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
-/// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
-/// Padding is zeros; whether the product of such a zero and an infinite weight gives NaN depends on the
-/// processor.
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
-              const Conv2dOptions& options = {});
-struct ConvTranspose2dOptions {
-  Size2 stride = 1, padding = 0;
-  Size2 output_padding =
-      0;  ///< extra rows and columns, less than the stride: selects one of several possible output sizes
-  Size2 dilation = 1;
-  std::int64_t groups = 1;
-};
-/// x (N,H,W,C), weight (C,Kh,Kw,O/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
-/// Ho = (H−1)·stride − 2·padding + dilation·(Kh−1) + output_padding + 1. Computes the gradient of the image
-/// of a convolution with this weight from (N,Ho,Wo,O) to (N,H,W,C), given the gradient `x` of its output.
-/// Throws Error naming shapes that do not fit.
-Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
-                        const ConvTranspose2dOptions& options = {});
-
-}  // namespace tandem
-
-namespace tandem::engine {
 
 /// Return the gradients of conv2d with respect to `x`, an image of size `image`, and to the weights. If
 /// `bias` is set, conv2d_grad_weight returns the gradient of the bias as its second result.

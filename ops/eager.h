@@ -8,18 +8,6 @@
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/graph/tensor_impl.h>
 
-namespace tandem::engine {
-
-class KernelTable;
-
-/// Runs an op at once, on the CPU kernels unless EagerKernels names others; `apply_op` calls it outside a
-/// trace. Records a History if an input needs a gradient and no NoGrad exists on this thread.
-Tensors apply_eager(OpPtr op, Tensors inputs);
-/// Runs one op at once on the given kernels and records no History.
-Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
-
-}  // namespace tandem::engine
-
 namespace tandem {
 
 /// While an EagerBatch exists, eager ops on this thread belong to `batch` and `microbatch`: they draw the
@@ -39,28 +27,6 @@ class EagerBatch {
   std::unordered_map<std::string, int> outer_calls_;
 };
 
-}  // namespace tandem
-
-namespace tandem::engine {
-
-/// While an EagerKernels exists, eager ops on this thread and their derivatives run on `kernels`, which must
-/// outlive it.
-class EagerKernels {
- public:
-  explicit EagerKernels(const KernelTable& kernels);
-  ~EagerKernels();
-  EagerKernels(const EagerKernels&) = delete;
-  EagerKernels& operator=(const EagerKernels&) = delete;
-  static const KernelTable& current();
-
- private:
-  const KernelTable* outer_;
-};
-
-}  // namespace tandem::engine
-
-namespace tandem {
-
 /// While a NoGrad exists, eager ops on this thread record no history, so backward() cannot reach them.
 class NoGrad {
  public:
@@ -76,6 +42,28 @@ class NoGrad {
 }  // namespace tandem
 
 namespace tandem::engine {
+
+class KernelTable;
+
+/// Runs an op at once, on the CPU kernels unless EagerKernels names others; `apply_op` calls it outside a
+/// trace. Records a History if an input needs a gradient and no NoGrad exists on this thread.
+Tensors apply_eager(OpPtr op, Tensors inputs);
+/// Runs one op at once on the given kernels and records no History.
+Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
+
+/// While an EagerKernels exists, eager ops on this thread and their derivatives run on `kernels`, which must
+/// outlive it.
+class EagerKernels {
+ public:
+  explicit EagerKernels(const KernelTable& kernels);
+  ~EagerKernels();
+  EagerKernels(const EagerKernels&) = delete;
+  EagerKernels& operator=(const EagerKernels&) = delete;
+  static const KernelTable& current();
+
+ private:
+  const KernelTable* outer_;
+};
 
 /// The op and the inputs that made an eager Tensor. Recorded only if an input needs a gradient.
 struct History {

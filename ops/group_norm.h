@@ -44,6 +44,15 @@ class GroupNormGradOp final : public StreamingOp {
   const bool centered;
 };
 
+/// Extents of a group norm, for kernels: x is (samples, pixels, channels).
+struct GroupNormSize {
+  std::int64_t samples, pixels, channels, groups;
+  GroupNormSize(const TensorType& x, std::int64_t groups);
+  std::int64_t width() const { return channels / groups; }  ///< channels per group
+  std::int64_t sample() const { return pixels * channels; }
+  double group() const { return static_cast<double>(pixels * width()); }  ///< elements per group and sample
+};
+
 }  // namespace tandem::engine
 
 namespace tandem {
@@ -58,16 +67,3 @@ Tensor layer_norm(const Tensor& x, const Tensor& gamma, const Tensor& beta, doub
 Tensor rms_norm(const Tensor& x, const Tensor& gamma, double epsilon = 1e-5);
 
 }  // namespace tandem
-
-namespace tandem::engine {
-
-/// Extents of a group norm, for kernels: x is (samples, pixels, channels).
-struct GroupNormSize {
-  std::int64_t samples, pixels, channels, groups;
-  GroupNormSize(const TensorType& x, std::int64_t groups);
-  std::int64_t width() const { return channels / groups; }  ///< channels per group
-  std::int64_t sample() const { return pixels * channels; }
-  double group() const { return static_cast<double>(pixels * width()); }  ///< elements per group and sample
-};
-
-}  // namespace tandem::engine

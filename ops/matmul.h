@@ -9,6 +9,12 @@ struct MatMulOptions {
   bool transpose_b = false;  ///< b is (…,N,K)
 };
 
+/// Returns a (…,M,K) · b (…,K,N), of shape (…,M,N). Zero or more leading axes, equal in a and b. Throws Error
+/// naming the difference.
+Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options = {});
+/// Returns x·weightᵀ + bias, of shape (…,out), for x (…,in), weight (out,in), bias (out) or undefined.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -40,13 +46,3 @@ struct MatMulSize {
 MatMulSize matmul_size(const MatMulOp& op, TypesView inputs);
 
 }  // namespace tandem::engine
-
-namespace tandem {
-
-/// Returns a (…,M,K) · b (…,K,N), of shape (…,M,N). Zero or more leading axes, equal in a and b. Throws Error
-/// naming the difference.
-Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options = {});
-/// Returns x·weightᵀ + bias, of shape (…,out), for x (…,in), weight (out,in), bias (out) or undefined.
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
-
-}  // namespace tandem

@@ -19,6 +19,18 @@ struct Pool2dOptions {
   Size2 output = 0;  ///< number of adaptive windows; 0: sliding windows
 };
 
+/// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding is never the maximum;
+/// in a mean it counts as zero. The gradient of a maximum goes to the first of equal pixels. Throws Error
+/// naming the extents that do not fit.
+Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
+Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
+/// x (N,H,W,C) -> (N,output.h,output.w,C), with the windows of Pool2dOptions::adaptive.
+Tensor adaptive_max_pool2d(const Tensor& x, Size2 output);
+Tensor adaptive_avg_pool2d(const Tensor& x, Size2 output);
+/// x (N,H,W,C) -> (N,C): the mean, or the maximum, of each channel of each image.
+Tensor global_avg_pool2d(const Tensor& x);
+Tensor global_max_pool2d(const Tensor& x);
+
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -103,26 +115,6 @@ class AvgPool2dGradOp final : public Pool2dOp {
  protected:
   OpPtr clone() const override { return std::make_shared<AvgPool2dGradOp>(options, image); }
 };
-
-}  // namespace tandem::engine
-
-namespace tandem {
-
-/// x (N,H,W,C) -> (N,Ho,Wo,C) with Ho = ⌊(H + 2·padding − kernel)/stride⌋ + 1. Padding is never the maximum;
-/// in a mean it counts as zero. The gradient of a maximum goes to the first of equal pixels. Throws Error
-/// naming the extents that do not fit.
-Tensor max_pool2d(const Tensor& x, const Pool2dOptions& options);
-Tensor avg_pool2d(const Tensor& x, const Pool2dOptions& options);
-/// x (N,H,W,C) -> (N,output.h,output.w,C), with the windows of Pool2dOptions::adaptive.
-Tensor adaptive_max_pool2d(const Tensor& x, Size2 output);
-Tensor adaptive_avg_pool2d(const Tensor& x, Size2 output);
-/// x (N,H,W,C) -> (N,C): the mean, or the maximum, of each channel of each image.
-Tensor global_avg_pool2d(const Tensor& x);
-Tensor global_max_pool2d(const Tensor& x);
-
-}  // namespace tandem
-
-namespace tandem::engine {
 
 /// The windows along one axis of an image.
 struct PoolAxis {

@@ -62,6 +62,10 @@ class ArgExtremeOp final : public StreamingOp {
   const int axis;
 };
 
+/// Sums `x` over the axes along which `shape` broadcasts to the shape of `x`; this is the gradient of
+/// broadcasting. Returns `x` itself if it has that shape.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
 }  // namespace tandem::engine
 
 namespace tandem {
@@ -87,11 +91,3 @@ Tensor argmax(const Tensor& x, int axis = -1);
 Tensor argmin(const Tensor& x, int axis = -1);
 
 }  // namespace tandem
-
-namespace tandem::engine {
-
-/// Sums `x` over the axes along which `shape` broadcasts to the shape of `x`; this is the gradient of
-/// broadcasting. Returns `x` itself if it has that shape.
-Tensor sum_to(const Tensor& x, const Shape& shape);
-
-}  // namespace tandem::engine

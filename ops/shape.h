@@ -6,6 +6,57 @@
 #include <tandem/core/graph/tensor.h>
 #include <tandem/ops/broadcast.h>
 
+namespace tandem {
+
+/// Elements begin, begin + step, … before `end` of an axis, as NumPy's x[begin:end:step]; 0 ≤ begin < end ≤
+/// extent, and step ≥ 1 (`flip` reverses).
+struct AxisRange {
+  int axis;
+  std::int64_t begin, end, step = 1;
+  std::int64_t count() const { return (end - begin - 1) / step + 1; }  // requires begin < end
+  bool operator==(const AxisRange&) const = default;
+};
+
+/// Zeros along an axis: `before` and `after` the elements, and `between` any two neighbors.
+struct AxisPadding {
+  int axis;
+  std::int64_t before, after, between = 0;
+  /// Returns the extent of the padded axis; `n` is the input's extent.
+  std::int64_t extent(std::int64_t n) const {
+    return before + n + std::max<std::int64_t>(n - 1, 0) * between + after;
+  }
+};
+
+/// Returns the elements of `x` in another shape. One extent can be −1; it is computed from the number of
+/// elements. Returns `x` itself if it has that shape. Throws Error if the numbers of elements differ.
+Tensor reshape(const Tensor& x, Shape shape);
+/// (d0, …, dk−1, dk, …) -> (d0, …, dk−1, dk·…): joins all axes from `axis` on into one.
+Tensor flatten(const Tensor& x, int axis = 1);
+/// Output axis i is input axis `perm[i]`. Throws Error if `perm` is not a permutation of the axes.
+Tensor transpose(const Tensor& x, const std::vector<int>& perm);
+/// Reverses `x` along `axes` (negative counts from the end).
+Tensor flip(const Tensor& x, std::vector<int> axes);
+/// Joins the inputs along `axis` (negative counts from the end). They have one dtype and equal other extents.
+Tensor concat(const Tensors& inputs, int axis);
+/// Elements begin, begin + step, … before `end` along `axis` (negative counts from the end); 0 ≤ begin < end
+/// ≤ extent and step ≥ 1. Returns `x` itself if that is all of it.
+Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
+/// Slices several axes at once, each named at most once: x[:, 1:9, ::2] is slice(x, {{1, 1, 9}, {2, 0,
+/// x.size(2), 2}}).
+Tensor slice(const Tensor& x, std::vector<AxisRange> ranges);
+/// Cuts `x` into pieces of `sizes` along `axis`. Throws Error unless the sizes add up to the axis's extent.
+Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis);
+/// Joins inputs of one type along a new axis, axis `axis` of the result (negative counts from its end).
+Tensor stack(const Tensors& inputs, int axis);
+/// Adds zeros before and after the elements along `axis` (negative counts from the end).
+Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
+/// Pads several axes at once, each named at most once; also adds zeros between elements.
+Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings);
+/// Repeats `x` to `shape`; returns `x` itself if it has that shape. Throws Error if it does not broadcast.
+Tensor broadcast_to(const Tensor& x, const Shape& shape);
+
+}  // namespace tandem
+
 namespace tandem::engine {
 
 /// A box of elements of the output, with the box of an input that is copied to it.
@@ -84,23 +135,6 @@ class ConcatOp final : public MovementOp {
   const int axis;
 };
 
-}  // namespace tandem::engine
-
-namespace tandem {
-
-/// Elements begin, begin + step, … before `end` of an axis, as NumPy's x[begin:end:step]; 0 ≤ begin < end ≤
-/// extent, and step ≥ 1 (`flip` reverses).
-struct AxisRange {
-  int axis;
-  std::int64_t begin, end, step = 1;
-  std::int64_t count() const { return (end - begin - 1) / step + 1; }  // requires begin < end
-  bool operator==(const AxisRange&) const = default;
-};
-
-}  // namespace tandem
-
-namespace tandem::engine {
-
 /// The elements that lie in every range; an axis without a range is taken whole.
 class SliceOp final : public MovementOp {
  public:
@@ -115,24 +149,6 @@ class SliceOp final : public MovementOp {
 
   const std::vector<AxisRange> ranges;
 };
-
-}  // namespace tandem::engine
-
-namespace tandem {
-
-/// Zeros along an axis: `before` and `after` the elements, and `between` any two neighbors.
-struct AxisPadding {
-  int axis;
-  std::int64_t before, after, between = 0;
-  /// Returns the extent of the padded axis; `n` is the input's extent.
-  std::int64_t extent(std::int64_t n) const {
-    return before + n + std::max<std::int64_t>(n - 1, 0) * between + after;
-  }
-};
-
-}  // namespace tandem
-
-namespace tandem::engine {
 
 /// The input with zeros around its elements and between them; this is the derivative of SliceOp.
 class PadOp final : public MovementOp {
@@ -162,42 +178,6 @@ class BroadcastToOp final : public MovementOp {
 
   const Shape shape;
 };
-
-}  // namespace tandem::engine
-
-namespace tandem {
-
-/// Returns the elements of `x` in another shape. One extent can be −1; it is computed from the number of
-/// elements. Returns `x` itself if it has that shape. Throws Error if the numbers of elements differ.
-Tensor reshape(const Tensor& x, Shape shape);
-/// (d0, …, dk−1, dk, …) -> (d0, …, dk−1, dk·…): joins all axes from `axis` on into one.
-Tensor flatten(const Tensor& x, int axis = 1);
-/// Output axis i is input axis `perm[i]`. Throws Error if `perm` is not a permutation of the axes.
-Tensor transpose(const Tensor& x, const std::vector<int>& perm);
-/// Reverses `x` along `axes` (negative counts from the end).
-Tensor flip(const Tensor& x, std::vector<int> axes);
-/// Joins the inputs along `axis` (negative counts from the end). They have one dtype and equal other extents.
-Tensor concat(const Tensors& inputs, int axis);
-/// Elements begin, begin + step, … before `end` along `axis` (negative counts from the end); 0 ≤ begin < end
-/// ≤ extent and step ≥ 1. Returns `x` itself if that is all of it.
-Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1);
-/// Slices several axes at once, each named at most once: x[:, 1:9, ::2] is slice(x, {{1, 1, 9}, {2, 0,
-/// x.size(2), 2}}).
-Tensor slice(const Tensor& x, std::vector<AxisRange> ranges);
-/// Cuts `x` into pieces of `sizes` along `axis`. Throws Error unless the sizes add up to the axis's extent.
-Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis);
-/// Joins inputs of one type along a new axis, axis `axis` of the result (negative counts from its end).
-Tensor stack(const Tensors& inputs, int axis);
-/// Adds zeros before and after the elements along `axis` (negative counts from the end).
-Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
-/// Pads several axes at once, each named at most once; also adds zeros between elements.
-Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings);
-/// Repeats `x` to `shape`; returns `x` itself if it has that shape. Throws Error if it does not broadcast.
-Tensor broadcast_to(const Tensor& x, const Shape& shape);
-
-}  // namespace tandem
-
-namespace tandem::engine {
 
 /// For vmap rules: returns `x` if it has the model axis (`mapped`), otherwise `x` repeated for every model.
 Tensor with_model_axis(const Tensor& x, bool mapped, std::int64_t models);

@@ -10,6 +10,26 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
+struct AdamOptions {
+  double beta1 = 0.9;    ///< decay rate of the mean of gradients
+  double beta2 = 0.999;  ///< decay rate of the mean of squared gradients
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = false;  ///< AdamW: weight decay shrinks the weights instead of adding to the gradient
+};
+
+/// Returns {w', v'}. `w`, `v` and `g` have one type, f32 or f64; `lr` is f32 or f64; `update_if` is bool or
+/// undefined. Throws Error if momentum is 0.
+Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
+                   const SgdOptions& options, const Tensor& update_if = {});
+/// Returns {w'}. Throws Error unless momentum is 0.
+Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {},
+                   const Tensor& update_if = {});
+
+/// Returns {w', m', v', t'}. `w`, `m`, `v` and `g` have one type, f32 or f64; `t` and `lr` are f32 or f64.
+Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
+                    const Tensor& lr, const AdamOptions& options = {}, const Tensor& update_if = {});
+
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -42,22 +62,6 @@ class SgdUpdateOp final : public Op {
   const bool guarded;
 };
 
-}  // namespace tandem::engine
-
-namespace tandem {
-
-struct AdamOptions {
-  double beta1 = 0.9;    ///< decay rate of the mean of gradients
-  double beta2 = 0.999;  ///< decay rate of the mean of squared gradients
-  double epsilon = 1e-8;
-  double weight_decay = 0;
-  bool decoupled = false;  ///< AdamW: weight decay shrinks the weights instead of adding to the gradient
-};
-
-}  // namespace tandem
-
-namespace tandem::engine {
-
 /// One step of Adam in one pass over memory, as PyTorch defines it; t' = t + 1 is the number of this step.
 /// g' = g + weight_decay·w (if decoupled: g' = g, and w is first multiplied by 1 − lr·weight_decay), m' =
 /// beta1·m + (1−beta1)·g', v' = beta2·v + (1−beta2)·g'², w' = w − lr/(1−beta1^t')·m' / (√(v'/(1−beta2^t')) +
@@ -89,26 +93,6 @@ class PredictOp final : public Op {
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView inputs) const override;
 };
-
-}  // namespace tandem::engine
-
-namespace tandem {
-
-/// Returns {w', v'}. `w`, `v` and `g` have one type, f32 or f64; `lr` is f32 or f64; `update_if` is bool or
-/// undefined. Throws Error if momentum is 0.
-Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
-                   const SgdOptions& options, const Tensor& update_if = {});
-/// Returns {w'}. Throws Error unless momentum is 0.
-Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options = {},
-                   const Tensor& update_if = {});
-
-/// Returns {w', m', v', t'}. `w`, `m`, `v` and `g` have one type, f32 or f64; `t` and `lr` are f32 or f64.
-Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
-                    const Tensor& lr, const AdamOptions& options = {}, const Tensor& update_if = {});
-
-}  // namespace tandem
-
-namespace tandem::engine {
 
 /// Returns w − c·v. `w` and `v` have one type, f32 or f64; `c` is f32 or f64.
 Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);
