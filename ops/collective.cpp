@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 namespace {
@@ -61,9 +60,6 @@ Types SendOp::infer(TypesView inputs) const {
   return {};
 }
 Tensors SendOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
-Tensors SendOp::vmap(const VmapArgs& args) const {
-  return apply_op(std::make_shared<SendOp>(peer_stage), args.inputs);
-}
 
 std::string ReceiveOp::attributes() const {
   return fmt::format("peer_stage={} type={}", peer_stage, to_string(type));
@@ -81,7 +77,6 @@ Types BarrierOp::infer(TypesView inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
   return {};
 }
-Tensors BarrierOp::vmap(const VmapArgs&) const { return apply_op(std::make_shared<BarrierOp>(), {}); }
 
 Tensors all_reduce(const Tensors& values, int replicas) {
   return apply_op(std::make_shared<AllReduceOp>(replicas), values);

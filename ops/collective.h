@@ -1,8 +1,7 @@
 #pragma once
 #include <string>
 
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 
@@ -37,7 +36,7 @@ class SendOp final : public StreamingOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
   LaneKind lane() const override { return LaneKind::send; }
   int lane_index() const override { return peer_stage; }
 
@@ -67,7 +66,7 @@ class BarrierOp final : public Op {
   std::string_view name() const override { return "barrier"; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override { return {}; }
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
   Work cost(TypesView, TypesView) const override { return {}; }
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
   LaneKind lane() const override { return LaneKind::collective; }

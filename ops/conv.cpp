@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem {
@@ -54,8 +52,6 @@ std::string ConvolutionOp::attributes() const {
   return fmt::format("stride={} padding={} dilation={} groups={}", to_string(options.stride),
                      to_string(options.padding), to_string(options.dilation), options.groups);
 }
-
-Tensors ConvolutionOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
 
 // All three ops multiply each channel of each output pixel by every tap of every input channel of its group.
 Work ConvolutionOp::cost(TypesView inputs, TypesView outputs) const {

@@ -1,6 +1,5 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/window.h>
 
 namespace tandem {
@@ -48,7 +47,6 @@ class ConvolutionOp : public Op {
  public:
   explicit ConvolutionOp(Conv2dOptions options) : options(options) {}
   std::string attributes() const override;
-  Tensors vmap(const VmapArgs& args) const override;
   Precision precision() const override { return Precision::low; }
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
@@ -56,10 +54,6 @@ class ConvolutionOp : public Op {
   /// Throws Error if the inputs do not fit; the caller adds their shapes to the message.
   virtual Conv2dSize size(TypesView inputs) const = 0;
   const Conv2dOptions options;
-
- protected:
-  /// Returns a copy of the op, for the vmap rule.
-  virtual OpPtr clone() const = 0;
 };
 
 /// image (N,H,W,C), weights (O,Kh,Kw,C/groups) [, bias (O)] -> (N,Ho,Wo,O). Computes a cross-correlation, as
@@ -71,10 +65,8 @@ class Conv2dOp final : public ConvolutionOp {
   std::string_view name() const override { return "conv2d"; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Conv2dSize size(TypesView inputs) const override;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<Conv2dOp>(options); }
 };
 
 /// grad_output (N,Ho,Wo,O), weights (O,Kh,Kw,C/groups) -> gradient of the image (N,H,W,C). This is a
@@ -86,12 +78,10 @@ class Conv2dGradInputOp final : public ConvolutionOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Conv2dSize size(TypesView inputs) const override;
 
   const Size2 image;  ///< H, W; with a stride above 1, images of several sizes give the same output size
-
- protected:
-  OpPtr clone() const override { return std::make_shared<Conv2dGradInputOp>(options, image); }
 };
 
 /// image (N,H,W,C), grad_output (N,Ho,Wo,O) -> gradient of the weights (O,Kh,Kw,C/groups) [, of the bias
@@ -104,13 +94,11 @@ class Conv2dGradWeightOp final : public ConvolutionOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Conv2dSize size(TypesView inputs) const override;
 
   const Size2 kernel;
   const bool bias;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<Conv2dGradWeightOp>(options, kernel, bias); }
 };
 
 /// Return the gradients of conv2d with respect to `x`, an image of size `image`, and to the weights. If

@@ -4,15 +4,9 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
-#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 namespace {
-
-Types same_type(TypesView inputs) {
-  if (inputs.size() != 1) throw Error("takes one value");
-  return {inputs[0]};
-}
 
 KernelPtr make_copy(const KernelSpec& spec) {
   return make_kernel([bytes = static_cast<std::size_t>(spec.inputs[0].bytes())](const Launch& l) {
@@ -22,15 +16,9 @@ KernelPtr make_copy(const KernelSpec& spec) {
 
 }  // namespace
 
-Types CopyOutOp::infer(TypesView inputs) const { return same_type(inputs); }
-Tensors CopyOutOp::vmap(const VmapArgs& args) const { return {copy_out(args.inputs.at(0))}; }
-
-Types CopyInOp::infer(TypesView inputs) const { return same_type(inputs); }
-Tensors CopyInOp::vmap(const VmapArgs& args) const { return {copy_in(args.inputs.at(0))}; }
-
-Types CopyOp::infer(TypesView inputs) const { return same_type(inputs); }
-Tensors CopyOp::vmap(const VmapArgs& args) const {
-  return {apply_op1(std::make_shared<CopyOp>(), args.inputs)};
+Types ValueCopyOp::infer(TypesView inputs) const {
+  if (inputs.size() != 1) throw Error("takes one value");
+  return {inputs[0]};
 }
 
 Tensor copy_out(const Tensor& value) { return apply_op1(std::make_shared<CopyOutOp>(), {value}); }

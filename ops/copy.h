@@ -1,40 +1,38 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 
 class KernelTable;
 
-/// Copies a value to host memory (the host arena). A swap keeps this copy while it reuses the device memory.
-/// The output has the input's type and elements.
-class CopyOutOp final : public StreamingOp {
+/// The base of the ops below: the output has the input's type and elements.
+class ValueCopyOp : public StreamingOp {
  public:
-  std::string_view name() const override { return "copy_out"; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
-  Tensors vmap(const VmapArgs& args) const override;
+};
+
+/// Copies a value to host memory (the host arena). A swap keeps this copy while it reuses the device memory.
+class CopyOutOp final : public ValueCopyOp {
+ public:
+  std::string_view name() const override { return "copy_out"; }
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
   LaneKind lane() const override { return LaneKind::copy_out; }
 };
 
 /// Copies a host copy back: the output is a new value in device memory, equal to the host copy.
-class CopyInOp final : public StreamingOp {
+class CopyInOp final : public ValueCopyOp {
  public:
   std::string_view name() const override { return "copy_in"; }
-  Types infer(TypesView inputs) const override;
-  Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
   LaneKind lane() const override { return LaneKind::copy_in; }
 };
 
 /// Copies a value on the compute lane. Buffer assignment inserts it if a value must lie in two places.
-class CopyOp final : public StreamingOp {
+class CopyOp final : public ValueCopyOp {
  public:
   std::string_view name() const override { return "copy"; }
-  Types infer(TypesView inputs) const override;
-  Tensors vjp(const VjpArgs& args) const override { return {args.grads[0]}; }
-  Tensors vmap(const VmapArgs& args) const override;
-  std::vector<Alias> may_alias(TypesView) const override { return {}; }
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
 };
 
 /// Apply CopyOutOp and CopyInOp.

@@ -7,7 +7,6 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::engine {
@@ -82,9 +81,6 @@ Types EpilogueOp::infer(TypesView inputs) const {
 
 Tensors EpilogueOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "a pass makes epilogues after differentiation");
-}
-Tensors EpilogueOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<EpilogueOp>(*this), args);
 }
 
 Work EpilogueOp::cost(TypesView inputs, TypesView outputs) const {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include <tandem/core/graph/kernel.h>
-#include <tandem/core/graph/op.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/pointwise_expression.h>
 
 namespace tandem::engine {
@@ -24,7 +24,7 @@ class EpilogueOp final : public Op {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
   Precision precision() const override { return product->precision(); }

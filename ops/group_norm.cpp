@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem {
@@ -71,9 +69,6 @@ Tensors GroupNormOp::vjp(const VjpArgs& args) const {
   if (centered) operands.push_back(args.outputs[2]);
   return apply_op(std::make_shared<GroupNormGradOp>(groups, centered), std::move(operands));
 }
-Tensors GroupNormOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<GroupNormOp>(groups, epsilon, centered), args);
-}
 
 std::string GroupNormGradOp::attributes() const {
   return fmt::format("groups={} centered={}", groups, int{centered});
@@ -93,9 +88,6 @@ Types GroupNormGradOp::infer(TypesView inputs) const {
 }
 Tensors GroupNormGradOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "for second derivatives, compose the norm from mean(), variance() and pointwise ops");
-}
-Tensors GroupNormGradOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<GroupNormGradOp>(groups, centered), args);
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,

@@ -1,6 +1,5 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 
@@ -18,7 +17,7 @@ class GroupNormOp final : public StreamingOp {
   Precision precision() const override { return Precision::follows; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   double flops_per_element() const override { return 7; }
   std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
   const std::int64_t groups;
@@ -35,7 +34,7 @@ class GroupNormGradOp final : public StreamingOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   double flops_per_element() const override { return 9; }
   std::vector<Alias> may_alias(TypesView) const override {
     return {{0, 2, Alias::in_place}, {0, 0, Alias::in_place}};

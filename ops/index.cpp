@@ -5,9 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
 #include <tandem/ops/index_check.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
@@ -70,9 +68,6 @@ Tensors GatherOp::vjp(const VjpArgs& args) const {
   const auto adjoint = std::make_shared<ScatterAddOp>(axis, args.inputs[0].size(axis));
   return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
 }
-Tensors GatherOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<GatherOp>(axis), args);
-}
 Work GatherOp::cost(TypesView inputs, TypesView outputs) const {
   return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // reads as many bytes as it writes
 }
@@ -89,9 +84,6 @@ Types ScatterAddOp::infer(TypesView inputs) const {
 Tensors ScatterAddOp::vjp(const VjpArgs& args) const {
   return {gather(args.grads[0], axis, args.inputs[1]), Tensor()};
 }
-Tensors ScatterAddOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<ScatterAddOp>(axis, extent), args);
-}
 
 Types EmbeddingOp::infer(TypesView inputs) const {
   check_count(inputs, 2);
@@ -104,9 +96,6 @@ Types EmbeddingOp::infer(TypesView inputs) const {
 Tensors EmbeddingOp::vjp(const VjpArgs& args) const {
   const auto adjoint = std::make_shared<EmbeddingGradOp>(args.inputs[0].size(0));
   return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
-}
-Tensors EmbeddingOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<EmbeddingOp>(), args);
 }
 Work EmbeddingOp::cost(TypesView inputs, TypesView outputs) const {
   return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
@@ -126,9 +115,6 @@ Types EmbeddingGradOp::infer(TypesView inputs) const {
 }
 Tensors EmbeddingGradOp::vjp(const VjpArgs& args) const {
   return {embedding(args.grads[0], args.inputs[1]), Tensor()};
-}
-Tensors EmbeddingGradOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<EmbeddingGradOp>(count), args);
 }
 
 std::string OneHotOp::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }

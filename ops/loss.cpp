@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
 #include <tandem/ops/label_check.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
@@ -62,9 +60,6 @@ Tensors SoftmaxOp::vjp(const VjpArgs& args) const {
   if (!logarithm) return {softmax_vjp(y, g)};
   return {g - exp(y) * sum(g, {-1}, true)};
 }
-Tensors SoftmaxOp::vmap(const VmapArgs& args) const {
-  return apply_op(std::make_shared<SoftmaxOp>(logarithm), args.inputs);
-}
 
 CrossEntropyOp::CrossEntropyOp(double smoothing) : smoothing(smoothing) {
   if (!(smoothing >= 0 && smoothing <= 1))
@@ -77,9 +72,6 @@ Types CrossEntropyOp::infer(TypesView inputs) const {
 }
 Tensors CrossEntropyOp::vjp(const VjpArgs& args) const {
   return {cross_entropy_grad(args.inputs[0], args.inputs[1], args.grads[0], smoothing), Tensor()};
-}
-Tensors CrossEntropyOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<CrossEntropyOp>(smoothing), args);
 }
 
 std::string CrossEntropyGradOp::attributes() const { return fmt::format("smoothing={}", smoothing); }
@@ -98,9 +90,6 @@ Tensors CrossEntropyGradOp::vjp(const VjpArgs& args) const {
   if (args.needed[2])
     grads[2] = sum(h * cross_entropy_grad(logits, labels, Tensor::full(g.type(), 1), smoothing));
   return grads;
-}
-Tensors CrossEntropyGradOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<CrossEntropyGradOp>(smoothing), args);
 }
 
 Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(false), {x}); }

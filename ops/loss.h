@@ -1,6 +1,5 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 
@@ -12,7 +11,7 @@ class SoftmaxOp final : public StreamingOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
   double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
   std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
 
@@ -30,7 +29,7 @@ class CrossEntropyOp final : public StreamingOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
 
   const double smoothing;
@@ -44,7 +43,7 @@ class CrossEntropyGradOp final : public StreamingOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   double flops_per_element() const override { return 10; }  // maximum, exponential, sum, quotient
   std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
 

@@ -7,7 +7,6 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/kernel.h>
 #include <tandem/core/graph/trace.h>
-#include <tandem/ops/apply.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem::engine {

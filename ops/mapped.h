@@ -4,8 +4,7 @@
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 
@@ -33,9 +32,6 @@ class MappedOp final : public Op {
   const std::vector<bool> mapped;
   const std::int64_t models;
 };
-
-/// The vmap rule that applies MappedOp to `op`.
-Tensors map_over_models(OpPtr op, const VmapArgs& args);
 
 /// A value of a graph that is being replayed: the Tensor that replaces it, and whether that Tensor has the
 /// model axis.

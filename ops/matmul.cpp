@@ -6,7 +6,6 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/ops/apply.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 
@@ -70,8 +69,7 @@ Tensors MatMulOp::vjp(const VjpArgs& args) const {
 
 Tensors MatMulOp::vmap(const VmapArgs& args) const {
   const bool all = std::find(args.mapped.begin(), args.mapped.end(), false) == args.mapped.end();
-  const auto same = std::make_shared<MatMulOp>(MatMulOptions{transpose_a, transpose_b});
-  return all ? apply_op(same, args.inputs) : map_over_models(same, args);
+  return all ? apply_op(*this, args.inputs) : map_over_models(*this, args);
 }
 
 Work MatMulOp::cost(TypesView inputs, TypesView outputs) const {

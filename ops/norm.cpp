@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
@@ -99,9 +97,6 @@ Tensors BatchNormOp::vjp(const VjpArgs& args) const {
   return gradients;
 }
 
-Tensors BatchNormOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormOp>(epsilon), args);
-}
 Work BatchNormOp::cost(TypesView inputs, TypesView outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   work.flops = 7 * static_cast<double>(inputs[0].elements());
@@ -117,9 +112,6 @@ Types BatchNormStatisticsOp::infer(TypesView inputs) const {
 Tensors BatchNormStatisticsOp::vjp(const VjpArgs& args) const {
   const Tensor& x = args.inputs[0];
   return {like(through_statistics(x, args.outputs[0], args.outputs[2], args.grads), x)};
-}
-Tensors BatchNormStatisticsOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormStatisticsOp>(epsilon), args);
 }
 
 OpPtr BatchNormSumsOp::with(PointwiseExpression expression) const {
@@ -156,9 +148,6 @@ Tensors BatchNormSumsOp::vjp(const VjpArgs& args) const {
     by_g = plus(by_g, (x - mean) * v);
   }
   return {like(by_x, x), by_mean, like(by_g, g)};
-}
-Tensors BatchNormSumsOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<BatchNormSumsOp>(expression, dtype), args);
 }
 Work BatchNormSumsOp::cost(TypesView inputs, TypesView outputs) const {
   Work work = streaming_work(inputs, outputs, 0);

@@ -1,6 +1,5 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::engine {
@@ -17,7 +16,7 @@ class BatchNormOp final : public Op {
   Precision precision() const override { return Precision::follows; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }
   const double epsilon;
@@ -31,7 +30,7 @@ class BatchNormStatisticsOp final : public StreamingOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   double flops_per_element() const override { return 4; }
   const double epsilon;
 };
@@ -50,7 +49,7 @@ class BatchNormSumsOp final : public TakesExpression {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };

@@ -6,8 +6,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
-#include <tandem/ops/mapped.h>
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
@@ -112,7 +110,6 @@ std::string Pool2dOp::attributes() const {
   return fmt::format("kernel={} stride={} padding={} count_include_pad={}", to_string(options.kernel),
                      to_string(options.stride), to_string(options.padding), int{options.count_include_pad});
 }
-Tensors Pool2dOp::vmap(const VmapArgs& args) const { return map_over_models(clone(), args); }
 Work Pool2dOp::cost(TypesView inputs, TypesView outputs) const {
   Work work = streaming_work(inputs, outputs, 0);
   const auto [less, more] = std::minmax({inputs[0].elements(), outputs[0].elements()});  // by value

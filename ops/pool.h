@@ -1,6 +1,5 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 #include <tandem/ops/window.h>
 
 namespace tandem {
@@ -35,19 +34,15 @@ Tensor global_max_pool2d(const Tensor& x);
 
 namespace tandem::engine {
 
-/// The base of the pooling ops: their options, and a vmap rule that runs model by model.
+/// The base of the pooling ops: their options.
 class Pool2dOp : public Op {
  public:
   explicit Pool2dOp(Pool2dOptions options) : options(options) {}
   std::string attributes() const override;
-  Tensors vmap(const VmapArgs& args) const override;
   Precision precision() const override { return Precision::follows; }
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
   const Pool2dOptions options;
-
- protected:
-  virtual OpPtr clone() const = 0;
 };
 
 /// x (N,H,W,C) -> y (N,Ho,Wo,C), index (N,Ho,Wo,C): the largest pixel of each window, and the number of its
@@ -59,9 +54,7 @@ class MaxPool2dOp final : public Pool2dOp {
   std::string_view name() const override { return "max_pool2d"; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<MaxPool2dOp>(options); }
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
 };
 
 /// grad_output, index (N,Ho,Wo,C) -> (N,H,W,C): adds each gradient to the pixel that its index names.
@@ -72,10 +65,8 @@ class MaxPool2dGradOp final : public Pool2dOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   const Size2 image;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<MaxPool2dGradOp>(options, image); }
 };
 
 /// x (N,H,W,C), index (N,Ho,Wo,C) -> (N,Ho,Wo,C): the pixels that the indices name.
@@ -85,9 +76,7 @@ class MaxPool2dTakeOp final : public Pool2dOp {
   std::string_view name() const override { return "max_pool2d_take"; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<MaxPool2dTakeOp>(options); }
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
 };
 
 /// x (N,H,W,C) -> (N,Ho,Wo,C): the mean of each window.
@@ -97,9 +86,7 @@ class AvgPool2dOp final : public Pool2dOp {
   std::string_view name() const override { return "avg_pool2d"; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<AvgPool2dOp>(options); }
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
 };
 
 /// grad_output (N,Ho,Wo,C) -> (N,H,W,C): gives each pixel its share of the gradients of its windows.
@@ -110,10 +97,8 @@ class AvgPool2dGradOp final : public Pool2dOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   const Size2 image;
-
- protected:
-  OpPtr clone() const override { return std::make_shared<AvgPool2dGradOp>(options, image); }
 };
 
 /// The windows along one axis of an image.

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/apply.h>
-#include <tandem/ops/mapped.h>
 
 namespace tandem {
 using namespace engine;
@@ -26,9 +24,6 @@ Types DropoutOp::infer(TypesView inputs) const {
 }
 Tensors DropoutOp::vjp(const VjpArgs& args) const {
   return {dropout(args.grads[0], p, args.inputs[1]), Tensor()};
-}
-Tensors DropoutOp::vmap(const VmapArgs& args) const {
-  return map_over_models(std::make_shared<DropoutOp>(p), args);
 }
 
 Tensor dropout(const Tensor& x, double p, const Tensor& seed) {

@@ -1,6 +1,5 @@
 #pragma once
-#include <tandem/core/graph/op.h>
-#include <tandem/core/graph/tensor.h>
+#include <tandem/ops/apply.h>
 
 namespace tandem::engine {
 
@@ -17,7 +16,7 @@ class DropoutOp final : public StreamingOp {
   Precision precision() const override { return Precision::follows; }
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs& args) const override;
-  Tensors vmap(const VmapArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   /// Philox: ten rounds of two multiplications give four draws.
   double flops_per_element() const override { return 20; }
   std::vector<Alias> may_alias(TypesView) const override { return {{0, 0, Alias::in_place}}; }

@@ -47,7 +47,7 @@ void check_update(TypesView inputs) {
 
 // Gives the first `states` inputs (weights, gradients, statistics, step numbers) a model axis; the later
 // inputs can stay shared by the models.
-Tensors mapped_update(const OpPtr& op, const VmapArgs& args, std::size_t states) {
+template <class O> Tensors mapped_update(const O& op, const VmapArgs& args, std::size_t states) {
   Tensors inputs = args.inputs;
   for (std::size_t i = 0; i < states; ++i)
     inputs[i] = with_model_axis(inputs[i], args.mapped[i], args.models);
@@ -78,7 +78,7 @@ Types SgdUpdateOp::infer(TypesView inputs) const {
 }
 Tensors SgdUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
 Tensors SgdUpdateOp::vmap(const VmapArgs& args) const {
-  return mapped_update(std::make_shared<SgdUpdateOp>(options, guarded), args, has_momentum() ? 3 : 2);
+  return mapped_update(*this, args, has_momentum() ? 3 : 2);
 }
 Work SgdUpdateOp::cost(TypesView inputs, TypesView outputs) const {
   return streaming_work(inputs, outputs, has_momentum() ? 3 : 4);
@@ -108,9 +108,7 @@ Types AdamUpdateOp::infer(TypesView inputs) const {
   return {inputs[0], inputs[0], inputs[0], inputs[4]};
 }
 Tensors AdamUpdateOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", "an update ends the batch's graph"); }
-Tensors AdamUpdateOp::vmap(const VmapArgs& args) const {
-  return mapped_update(std::make_shared<AdamUpdateOp>(options, guarded), args, 5);
-}
+Tensors AdamUpdateOp::vmap(const VmapArgs& args) const { return mapped_update(*this, args, 5); }
 Work AdamUpdateOp::cost(TypesView inputs, TypesView outputs) const {
   return streaming_work(inputs, outputs, 5);  // twenty operations per element, over four outputs
 }
@@ -125,9 +123,7 @@ Types PredictOp::infer(TypesView inputs) const {
 Tensors PredictOp::vjp(const VjpArgs&) const {
   no_rule(*this, "vjp", "gradients are taken with respect to predicted weights");
 }
-Tensors PredictOp::vmap(const VmapArgs& args) const {
-  return mapped_update(std::make_shared<PredictOp>(), args, 2);
-}
+Tensors PredictOp::vmap(const VmapArgs& args) const { return mapped_update(*this, args, 2); }
 Work PredictOp::cost(TypesView inputs, TypesView outputs) const { return streaming_work(inputs, outputs, 2); }
 std::vector<Alias> PredictOp::may_alias(TypesView) const {
   return {{0, 0, Alias::in_place}, {0, 1, Alias::in_place}};
