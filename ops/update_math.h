@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <tandem/core/graph/kernel.h>
+#include <tandem/ops/elements.h>
 #include <tandem/ops/update.h>
 
 namespace tandem::engine {
@@ -108,7 +108,7 @@ class Guard {
         per_model_(spec.inputs[0].elements() /
                    std::max<std::int64_t>(1, shared_ ? 1 : spec.inputs[0].shape[0])) {}
   bool updates(const Launch& l, std::int64_t model) const {
-    return input_ < 0 || static_cast<const bool*>(l.in[input_])[shared_ ? 0 : model];
+    return input_ < 0 || input<bool>(l, input_)[shared_ ? 0 : model];
   }
   /// Cuts elements begin … end−1 by model. Calls `update(begin, end)` for each part of an updated model; for
   /// the other models it copies inputs 0 … states−1, of type T, to the outputs of the same numbers.
@@ -121,8 +121,7 @@ class Guard {
       } else {
         for (int k = 0; k < states; ++k)
           if (l.in[k] != l.out[k])
-            std::copy(static_cast<const T*>(l.in[k]) + begin, static_cast<const T*>(l.in[k]) + stop,
-                      static_cast<T*>(l.out[k]) + begin);
+            std::copy(input<T>(l, k) + begin, input<T>(l, k) + stop, output<T>(l, k) + begin);
       }
       begin = stop;
     }
@@ -134,15 +133,15 @@ class Guard {
   std::int64_t per_model_;  // number of elements that share one bool
 };
 
-/// Writes the step numbers (f32 or f64) to `output`: one more than `input` for each updated model.
-inline void count_steps(const TensorType& type, const Guard& guard, const Launch& l, int input, int output) {
+/// Writes the step numbers (f32 or f64) to output `to`: one more than those of input `from` for each updated
+/// model.
+inline void count_steps(const TensorType& type, const Guard& guard, const Launch& l, int from, int to) {
   for (std::int64_t i = 0; i < type.elements(); ++i) {
     const int more = guard.updates(l, i) ? 1 : 0;
     if (type.dtype == DType::f64)
-      static_cast<double*>(l.out[output])[i] = static_cast<const double*>(l.in[input])[i] + more;
+      output<double>(l, to)[i] = input<double>(l, from)[i] + more;
     else
-      static_cast<float*>(l.out[output])[i] =
-          static_cast<const float*>(l.in[input])[i] + static_cast<float>(more);
+      output<float>(l, to)[i] = input<float>(l, from)[i] + static_cast<float>(more);
   }
 }
 

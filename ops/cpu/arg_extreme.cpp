@@ -63,8 +63,8 @@ void search_each(const float* x, std::int64_t rows, std::int64_t n, std::int32_t
 template <bool largest> KernelPtr make(const AxisSplit& s, int threads) {
   const std::int64_t blocks = (s.inner + kColumns - 1) / kColumns;
   return make_kernel([=](const Launch& l) {
-    const auto* x = static_cast<const float*>(l.in[0]);
-    auto* y = static_cast<std::int32_t*>(l.out[0]);
+    const auto* x = input<float>(l, 0);
+    auto* y = output<std::int32_t>(l, 0);
     parallel_parts(threads, s.outer * blocks, [&](std::int64_t begin, std::int64_t end) {
       if (s.inner == 1) return search_each<largest>(x + begin * s.extent, end - begin, s.extent, y + begin);
       for (std::int64_t unit = begin; unit < end; ++unit) {

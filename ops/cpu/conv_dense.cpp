@@ -134,9 +134,9 @@ class Forward final : public DenseConv {
  public:
   using DenseConv::DenseConv;
   void run(const Launch& l) const override {
-    map().expand(static_cast<const float*>(l.in[1]), dense(l));
+    map().expand(input<float>(l, 1), dense(l));
     if (!has_bias()) return multiply(l, {l.in[0], dense(l), l.out[0]});
-    map().expand_bias(static_cast<const float*>(l.in[2]), dense_bias(l));
+    map().expand_bias(input<float>(l, 2), dense_bias(l));
     multiply(l, {l.in[0], dense(l), dense_bias(l), l.out[0]});
   }
 };
@@ -146,7 +146,7 @@ class GradInput final : public DenseConv {
  public:
   using DenseConv::DenseConv;
   void run(const Launch& l) const override {
-    map().expand(static_cast<const float*>(l.in[1]), dense(l));
+    map().expand(input<float>(l, 1), dense(l));
     multiply(l, {l.in[0], dense(l), l.out[0]});
   }
 };
@@ -158,9 +158,8 @@ class GradWeight final : public DenseConv {
       : DenseConv(map, std::move(product), false), samples_(samples), wants_bias_(has_bias) {}
   void run(const Launch& l) const override {
     multiply(l, {l.in[1], l.in[0], dense(l)});
-    map().fold(dense(l), static_cast<float*>(l.out[0]));
-    if (wants_bias_)
-      map().fold_bias(static_cast<const float*>(l.in[1]), samples_, static_cast<float*>(l.out[1]));
+    map().fold(dense(l), output<float>(l, 0));
+    if (wants_bias_) map().fold_bias(input<float>(l, 1), samples_, output<float>(l, 1));
   }
 
  private:

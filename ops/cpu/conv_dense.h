@@ -1,6 +1,6 @@
 #pragma once
-#include <tandem/core/graph/kernel.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/elements.h>
 
 namespace tandem::engine {
 

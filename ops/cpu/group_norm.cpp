@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include <tandem/core/base/clones.h>
-#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/group_norm.h>
@@ -242,33 +241,30 @@ struct Norm {
 
 template <class E> void run_forward(const Norm& norm, const Launch& l) {
   const GroupNormSize& s = norm.s;
-  const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
-  const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
   norm.for_each_chunk([&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
     const Scratch t(s, l.workspace, chunk);
     std::fill_n(t.mean, s.channels, 0.0f);
     std::fill_n(t.offset, s.channels, 0.0f);
     for (std::int64_t n = begin; n < end; ++n)
-      norm.forward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1),
-                   norm.centered ? in(2) : t.offset, static_cast<E*>(l.out[0]) + n * s.sample(),
-                   out(1) + n * s.groups, norm.centered ? out(2) + n * s.groups : nullptr);
+      norm.forward(t, input<E>(l, 0) + n * s.sample(), input<float>(l, 1),
+                   norm.centered ? input<float>(l, 2) : t.offset, output<E>(l, 0) + n * s.sample(),
+                   output<float>(l, 1) + n * s.groups,
+                   norm.centered ? output<float>(l, 2) + n * s.groups : nullptr);
   });
 }
 
 template <class E> void run_backward(const Norm& norm, const Launch& l) {
   const GroupNormSize& s = norm.s;
-  const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
-  const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
   norm.for_each_chunk([&](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
     const Scratch t(s, l.workspace, chunk);
     std::fill_n(t.mean, s.channels, 0.0f);
     std::fill_n(t.dgamma, s.channels, 0.0);
     std::fill_n(t.dbeta, s.channels, 0.0);
     for (std::int64_t n = begin; n < end; ++n)
-      norm.backward(t, static_cast<const E*>(l.in[0]) + n * s.sample(), in(1),
-                    static_cast<const E*>(l.in[2]) + n * s.sample(), in(3) + n * s.groups,
-                    norm.centered ? in(4) + n * s.groups : nullptr,
-                    static_cast<E*>(l.out[0]) + n * s.sample());
+      norm.backward(t, input<E>(l, 0) + n * s.sample(), input<float>(l, 1), input<E>(l, 2) + n * s.sample(),
+                    input<float>(l, 3) + n * s.groups,
+                    norm.centered ? input<float>(l, 4) + n * s.groups : nullptr,
+                    output<E>(l, 0) + n * s.sample());
   });
   for (std::int64_t c = 0; c < s.channels; ++c) {
     double dgamma = 0, dbeta = 0;
@@ -277,8 +273,8 @@ template <class E> void run_backward(const Norm& norm, const Launch& l) {
       dgamma += t.dgamma[c];
       dbeta += t.dbeta[c];
     }
-    out(1)[c] = static_cast<float>(dgamma);
-    if (norm.centered) out(2)[c] = static_cast<float>(dbeta);
+    output<float>(l, 1)[c] = static_cast<float>(dgamma);
+    if (norm.centered) output<float>(l, 2)[c] = static_cast<float>(dbeta);
   }
 }
 
@@ -287,25 +283,17 @@ template <class E> void run_backward(const Norm& norm, const Launch& l) {
 KernelPtr make_group_norm_cpu(const KernelSpec& spec) {
   const auto& op = static_cast<const GroupNormOp&>(spec.op);
   const Norm norm(spec, op.groups, op.centered, op.epsilon);
-  switch (spec.inputs[0].dtype) {
-    case DType::f32:
-      return make_kernel([norm](const Launch& l) { run_forward<float>(norm, l); }, norm.workspace());
-    case DType::bf16:
-      return make_kernel([norm](const Launch& l) { run_forward<BFloat16>(norm, l); }, norm.workspace());
-    default: return nullptr;
-  }
+  return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
+    return make_kernel([norm](const Launch& l) { run_forward<decltype(zero)>(norm, l); }, norm.workspace());
+  });
 }
 
 KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec) {
   const auto& op = static_cast<const GroupNormGradOp&>(spec.op);
   const Norm norm(spec, op.groups, op.centered, 0);
-  switch (spec.inputs[0].dtype) {
-    case DType::f32:
-      return make_kernel([norm](const Launch& l) { run_backward<float>(norm, l); }, norm.workspace());
-    case DType::bf16:
-      return make_kernel([norm](const Launch& l) { run_backward<BFloat16>(norm, l); }, norm.workspace());
-    default: return nullptr;
-  }
+  return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
+    return make_kernel([norm](const Launch& l) { run_backward<decltype(zero)>(norm, l); }, norm.workspace());
+  });
 }
 
 }  // namespace tandem::engine

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include <tandem/core/base/clones.h>
-#include <tandem/core/base/element.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
@@ -25,10 +24,10 @@ template <class E> KernelPtr make_gather(const KernelSpec& spec) {
   const AxisSplit from(spec.inputs[0].shape, axis), to(spec.outputs[0].shape, axis);
   const int threads = useful_threads(spec.threads, 2 * spec.outputs[0].bytes() + spec.inputs[1].bytes());
   return make_kernel([=](const Launch& l) {
-    const auto* index = static_cast<const std::int32_t*>(l.in[1]);
+    const auto* index = input<std::int32_t>(l, 1);
     check_indices(index, to.outer * to.extent * to.inner, from.extent);
-    const auto* x = static_cast<const E*>(l.in[0]);
-    auto* y = static_cast<E*>(l.out[0]);
+    const auto* x = input<E>(l, 0);
+    auto* y = output<E>(l, 0);
     parallel_parts(threads, to.outer * to.extent, [&](std::int64_t begin, std::int64_t end) {
       while (begin < end) {  // one outer index at a time
         const std::int64_t outer = begin / to.extent, stop = std::min(end, (outer + 1) * to.extent);
@@ -63,9 +62,9 @@ constexpr std::int64_t kManyColumns = 64;
 // columns are few too, they share the rows of the result, and each thread reads all indices.
 KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) {
   return make_kernel([=](const Launch& l) {
-    const auto* x = static_cast<const float*>(l.in[0]);
-    const auto* index = static_cast<const std::int32_t*>(l.in[1]);
-    auto* y = static_cast<float*>(l.out[0]);
+    const auto* x = input<float>(l, 0);
+    const auto* index = input<std::int32_t>(l, 1);
+    auto* y = output<float>(l, 0);
     const std::int64_t source = from.extent * from.inner, target = to.extent * to.inner;
     check_indices(index, from.outer * source, to.extent);
     if (to.outer >= threads)
@@ -111,9 +110,9 @@ KernelPtr make_one_hot_cpu(const KernelSpec& spec) {
   return visit_dtype(spec.outputs[0].dtype, [&](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
-      const auto* ids = static_cast<const std::int32_t*>(l.in[0]);
+      const auto* ids = input<std::int32_t>(l, 0);
       check_indices(ids, count, classes);
-      auto* y = static_cast<T*>(l.out[0]);
+      auto* y = output<T>(l, 0);
       parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
         std::memset(static_cast<void*>(y + begin * classes), 0,
                     static_cast<std::size_t>((end - begin) * classes) * sizeof(T));
@@ -128,12 +127,12 @@ KernelPtr make_embedding_cpu(const KernelSpec& spec) {
                      row = rows > 0 ? spec.inputs[0].bytes() / rows : 0;
   const int threads = useful_threads(spec.threads, 2 * spec.outputs[0].bytes());
   return make_kernel([=](const Launch& l) {
-    const auto* ids = static_cast<const std::int32_t*>(l.in[1]);
+    const auto* ids = input<std::int32_t>(l, 1);
     check_indices(ids, count, rows);
     parallel_parts(threads, count, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        std::memcpy(static_cast<std::byte*>(l.out[0]) + i * row,
-                    static_cast<const std::byte*>(l.in[0]) + ids[i] * row, static_cast<std::size_t>(row));
+        std::memcpy(output<std::byte>(l, 0) + i * row, input<std::byte>(l, 0) + ids[i] * row,
+                    static_cast<std::size_t>(row));
     });
   });
 }
@@ -144,10 +143,10 @@ KernelPtr make_embedding_grad_cpu(const KernelSpec& spec) {
                      row = rows > 0 ? spec.outputs[0].elements() / rows : 0;
   const int threads = useful_threads(spec.threads, spec.inputs[0].bytes() + spec.outputs[0].bytes());
   return make_kernel([=](const Launch& l) {
-    const auto* ids = static_cast<const std::int32_t*>(l.in[1]);
+    const auto* ids = input<std::int32_t>(l, 1);
     check_indices(ids, count, rows);
-    const auto* x = static_cast<const float*>(l.in[0]);
-    auto* y = static_cast<float*>(l.out[0]);
+    const auto* x = input<float>(l, 0);
+    auto* y = output<float>(l, 0);
     parallel_parts(threads, rows, [&](std::int64_t begin, std::int64_t end) {
       std::fill_n(y + begin * row, (end - begin) * row, 0.0f);
       for (std::int64_t i = 0; i < count; ++i)

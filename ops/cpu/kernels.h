@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/core/graph/kernel.h>
+#include <tandem/ops/elements.h>
 
 namespace tandem::engine {
 

@@ -94,8 +94,8 @@ KernelPtr make_softmax_cpu(const KernelSpec& spec) {
   return make_kernel(
       [rows = Rows(spec), logarithm = static_cast<const SoftmaxOp&>(spec.op).logarithm](const Launch& l) {
         rows.each([&](std::int64_t r) {
-          const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
-          float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+          const float* x = input<float>(l, 0) + r * rows.size;
+          float* y = output<float>(l, 0) + r * rows.size;
           const float largest = row_max(x, rows.size);
           if (logarithm)
             shift_row(x, y, rows.size, largest, static_cast<float>(log_sum_exp(x, rows.size, largest)));
@@ -110,11 +110,11 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
   const Rows rows(spec);
   const auto run = [rows,
                     smoothing = static_cast<const CrossEntropyOp&>(spec.op).smoothing](const Launch& l) {
-    const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+    const auto* labels = input<std::int32_t>(l, 1);
     auto* losses = static_cast<double*>(l.workspace);
     check_labels(labels, rows.count, rows.size);
     rows.each([&](std::int64_t r) {
-      const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
+      const float* x = input<float>(l, 0) + r * rows.size;
       const float largest = row_max(x, rows.size);
       const double log_sum = log_sum_exp(x, rows.size, largest);
       losses[r] = log_sum - (1 - smoothing) * (static_cast<double>(x[labels[r]]) - largest);
@@ -123,7 +123,7 @@ KernelPtr make_cross_entropy_cpu(const KernelSpec& spec) {
     });
     double sum = 0;
     for (std::int64_t r = 0; r < rows.count; ++r) sum += losses[r];
-    *static_cast<float*>(l.out[0]) = static_cast<float>(sum / static_cast<double>(rows.count));
+    *output<float>(l, 0) = static_cast<float>(sum / static_cast<double>(rows.count));
   };
   return make_kernel(run, rows.count * static_cast<std::int64_t>(sizeof(double)));
 }
@@ -133,12 +133,12 @@ KernelPtr make_cross_entropy_grad_cpu(const KernelSpec& spec) {
   return make_kernel(
       [rows = Rows(spec),
        smoothing = static_cast<const CrossEntropyGradOp&>(spec.op).smoothing](const Launch& l) {
-        const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+        const auto* labels = input<std::int32_t>(l, 1);
         check_labels(labels, rows.count, rows.size);
-        const float g = *static_cast<const float*>(l.in[2]) / static_cast<float>(rows.count);
+        const float g = *input<float>(l, 2) / static_cast<float>(rows.count);
         rows.each([&](std::int64_t r) {
-          const float* x = static_cast<const float*>(l.in[0]) + r * rows.size;
-          float* y = static_cast<float*>(l.out[0]) + r * rows.size;
+          const float* x = input<float>(l, 0) + r * rows.size;
+          float* y = output<float>(l, 0) + r * rows.size;
           const float sum = exp_row(x, y, rows.size, row_max(x, rows.size));
           float& labeled = y[labels[r]];
           if (smoothing == 0) {

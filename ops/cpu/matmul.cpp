@@ -58,7 +58,7 @@ class MatMulKernel final : public Kernel {
     std::size_t n = 0;
     for (std::size_t in = 0; in < (has_bias_ ? 3u : 2u); ++in)
       operands[n++] = static_cast<std::byte*>(const_cast<void*>(l.in[in])) + i * strides_[in];
-    operands[n++] = static_cast<std::byte*>(l.out[0]) + i * strides_[3];
+    operands[n++] = output<std::byte>(l, 0) + i * strides_[3];
     return {operands, n};
   }
   // Returns the status of the first product that fails, or 0.

@@ -103,9 +103,9 @@ template <class E> KernelPtr make(const KernelSpec& spec) {
   return make_kernel([boxes, threads = spec.threads](const Launch& l) {
     static constexpr E kZero{};
     for (const Box& box : boxes) {
-      const E* from = (box.region.input < 0 ? &kZero : static_cast<const E*>(l.in[box.region.input])) +
-                      box.region.from_offset;
-      E* to = static_cast<E*>(l.out[0]) + box.region.to_offset;
+      const E* from =
+          (box.region.input < 0 ? &kZero : input<E>(l, box.region.input)) + box.region.from_offset;
+      E* to = output<E>(l, 0) + box.region.to_offset;
       const int team = useful_threads(
           threads, element_count(box.region.extents) * static_cast<std::int64_t>(2 * sizeof(E)));
       parallel_parts(team, box.units(),

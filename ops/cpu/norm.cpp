@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include <tandem/core/base/clones.h>
-#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/tiled_expression.h>
@@ -176,22 +175,21 @@ void find_statistics(const Blocks& blocks, const E* x, double epsilon, const Scr
 template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
                     epsilon = static_cast<const BatchNormOp&>(spec.op).epsilon](const Launch& l) {
-    const auto in = [&](int i) { return static_cast<const float*>(l.in[i]); };
-    const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
-    const E* x = static_cast<const E*>(l.in[0]);
+    const E* x = input<E>(l, 0);
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
-    find_statistics(blocks, x, epsilon, scratch, {out(1), out(2), out(3)});
+    const Statistics s{output<float>(l, 1), output<float>(l, 2), output<float>(l, 3)};
+    find_statistics(blocks, x, epsilon, scratch, s);
     float *means = scratch.parameter(0), *scales = scratch.parameter(1), *betas = scratch.parameter(2);
     for (std::int64_t c = 0; c < blocks.channels; ++c) {
-      means[c] = out(1)[c];
-      scales[c] = out(3)[c] * in(1)[c];
-      betas[c] = in(2)[c];
+      means[c] = s.mean[c];
+      scales[c] = s.inv_std[c] * input<float>(l, 1)[c];
+      betas[c] = input<float>(l, 2)[c];
     }
     for (float* p : {means, scales, betas}) blocks.spread(p);
     blocks.each_part([&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = end; b-- > begin;)  // backwards, because the last blocks are still in cache
         normalize(x + blocks.begin(b), blocks.length(b), blocks.width, means, scales, betas,
-                  static_cast<E*>(l.out[0]) + blocks.begin(b));
+                  output<E>(l, 0) + blocks.begin(b));
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
@@ -200,9 +198,8 @@ template <class E> KernelPtr make_batch_norm(const KernelSpec& spec) {
 template <class E> KernelPtr make_statistics(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec),
                     epsilon = static_cast<const BatchNormStatisticsOp&>(spec.op).epsilon](const Launch& l) {
-    const auto out = [&](int i) { return static_cast<float*>(l.out[i]); };
-    find_statistics(blocks, static_cast<const E*>(l.in[0]), epsilon,
-                    {blocks, static_cast<float*>(l.workspace)}, {out(0), out(1), out(2)});
+    find_statistics(blocks, input<E>(l, 0), epsilon, {blocks, static_cast<float*>(l.workspace)},
+                    {output<float>(l, 0), output<float>(l, 1), output<float>(l, 2)});
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
 }
@@ -214,7 +211,7 @@ template <class E> KernelPtr make_sums(const KernelSpec& spec) {
   const auto run = [blocks = Blocks(spec), gradient = *gradient](const Launch& l) {
     const Scratch scratch{blocks, static_cast<float*>(l.workspace)};
     float* mean = scratch.parameter(0);
-    std::copy_n(static_cast<const float*>(l.in[1]), blocks.channels, mean);
+    std::copy_n(input<float>(l, 1), blocks.channels, mean);
     blocks.spread(mean);
     blocks.each_part([&](std::int64_t begin, std::int64_t end) {
       std::fill_n(scratch.first(begin), 2 * (end - begin) * blocks.width, 0.0f);
@@ -224,8 +221,8 @@ template <class E> KernelPtr make_sums(const KernelSpec& spec) {
                        for (std::int64_t n; count > 0; first += n, g += n, count -= n) {
                          const std::int64_t b = first / blocks.block, lane = first % blocks.block;
                          n = std::min(count, blocks.length(b) - lane);
-                         add_gradients(static_cast<const E*>(l.in[0]) + first, g, n, lane % blocks.width,
-                                       blocks.width, mean, scratch.first(b), scratch.second(b));
+                         add_gradients(input<E>(l, 0) + first, g, n, lane % blocks.width, blocks.width, mean,
+                                       scratch.first(b), scratch.second(b));
                        }
                      });
       for (std::int64_t b = begin; b < end; ++b) {
@@ -239,8 +236,8 @@ template <class E> KernelPtr make_sums(const KernelSpec& spec) {
         sum += static_cast<double>(scratch.first(b)[c]);
         product += static_cast<double>(scratch.second(b)[c]);
       }
-      static_cast<float*>(l.out[0])[c] = static_cast<float>(sum);
-      static_cast<float*>(l.out[1])[c] = static_cast<float>(product);
+      output<float>(l, 0)[c] = static_cast<float>(sum);
+      output<float>(l, 1)[c] = static_cast<float>(product);
     });
   };
   return make_kernel(run, workspace_of(Blocks(spec)));
@@ -249,25 +246,16 @@ template <class E> KernelPtr make_sums(const KernelSpec& spec) {
 }  // namespace
 
 KernelPtr make_batch_norm_cpu(const KernelSpec& spec) {
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make_batch_norm<float>(spec);
-    case DType::bf16: return make_batch_norm<BFloat16>(spec);
-    default: return nullptr;
-  }
+  return make_for<float, BFloat16>(spec.inputs[0].dtype,
+                                   [&](auto zero) { return make_batch_norm<decltype(zero)>(spec); });
 }
 KernelPtr make_batch_norm_statistics_cpu(const KernelSpec& spec) {
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make_statistics<float>(spec);
-    case DType::bf16: return make_statistics<BFloat16>(spec);
-    default: return nullptr;
-  }
+  return make_for<float, BFloat16>(spec.inputs[0].dtype,
+                                   [&](auto zero) { return make_statistics<decltype(zero)>(spec); });
 }
 KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec) {
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make_sums<float>(spec);
-    case DType::bf16: return make_sums<BFloat16>(spec);
-    default: return nullptr;
-  }
+  return make_for<float, BFloat16>(spec.inputs[0].dtype,
+                                   [&](auto zero) { return make_sums<decltype(zero)>(spec); });
 }
 
 }  // namespace tandem::engine

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <tandem/core/base/clones.h>
-#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/pool.h>
@@ -60,7 +59,7 @@ struct PoolPlan {
         w(s.w),
         threads(useful_threads(spec.threads, image.bytes() + output.bytes())) {}
 
-  // Calls f(row, image, output) for all rows of all samples: `image` and `output` are the first elements of
+  // Calls f(row, image, outputs) for all rows of all samples: `image` and `outputs` are the first elements of
   // the row's sample.
   template <class F> void for_each_row(std::int64_t rows, const F& f) const {
     parallel_parts(threads, s.n * rows, [&](std::int64_t begin, std::int64_t end) {
@@ -186,55 +185,44 @@ TANDEM_CLONES void avg_gradient_row(const PoolPlan& p, std::int64_t ih, const E*
 
 template <class E, class I> KernelPtr make_max(PoolPlan plan) {
   return make_kernel([plan = std::move(plan)](const Launch& l) {
-    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
-      const std::int64_t at = output + oh * plan.s.output.w * plan.s.channels;
-      max_row(plan, oh, static_cast<const E*>(l.in[0]) + image, static_cast<E*>(l.out[0]) + at,
-              static_cast<I*>(l.out[1]) + at);
+    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t outputs) {
+      const std::int64_t at = outputs + oh * plan.s.output.w * plan.s.channels;
+      max_row(plan, oh, input<E>(l, 0) + image, output<E>(l, 0) + at, output<I>(l, 1) + at);
     });
   });
 }
 
 template <class E, class I> KernelPtr make_max_gradient(PoolPlan plan) {
   return make_kernel([plan = std::move(plan)](const Launch& l) {
-    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
-      max_gradient_row(plan, ih, static_cast<const E*>(l.in[0]) + output,
-                       static_cast<const I*>(l.in[1]) + output,
-                       static_cast<E*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
+    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t outputs) {
+      max_gradient_row(plan, ih, input<E>(l, 0) + outputs, input<I>(l, 1) + outputs,
+                       output<E>(l, 0) + image + ih * plan.s.image.w * plan.s.channels);
     });
   });
 }
 
 template <class E> KernelPtr make_avg(PoolPlan plan) {
   return make_kernel([plan = std::move(plan)](const Launch& l) {
-    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t output) {
-      avg_row(plan, oh, static_cast<const E*>(l.in[0]) + image,
-              static_cast<E*>(l.out[0]) + output + oh * plan.s.output.w * plan.s.channels);
+    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t outputs) {
+      avg_row(plan, oh, input<E>(l, 0) + image,
+              output<E>(l, 0) + outputs + oh * plan.s.output.w * plan.s.channels);
     });
   });
 }
 
 template <class E> KernelPtr make_avg_gradient(PoolPlan plan) {
   return make_kernel([plan = std::move(plan)](const Launch& l) {
-    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t output) {
-      avg_gradient_row(plan, ih, static_cast<const E*>(l.in[0]) + output,
-                       static_cast<E*>(l.out[0]) + image + ih * plan.s.image.w * plan.s.channels);
+    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t outputs) {
+      avg_gradient_row(plan, ih, input<E>(l, 0) + outputs,
+                       output<E>(l, 0) + image + ih * plan.s.image.w * plan.s.channels);
     });
   });
-}
-
-// Calls `make` with a zero of the element type; returns null for types without a kernel.
-template <class F> KernelPtr for_elements(DType dtype, const F& make) {
-  switch (dtype) {
-    case DType::f32: return make(float{});
-    case DType::bf16: return make(BFloat16{});
-    default: return nullptr;
-  }
 }
 
 }  // namespace
 
 KernelPtr make_max_pool2d_cpu(const KernelSpec& spec) {
-  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+  return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
     PoolPlan plan(spec, spec.inputs[0], spec.outputs[0]);
     return spec.outputs[1].dtype == DType::u8 ? make_max<decltype(zero), std::uint8_t>(std::move(plan))
                                               : make_max<decltype(zero), std::int32_t>(std::move(plan));
@@ -242,7 +230,7 @@ KernelPtr make_max_pool2d_cpu(const KernelSpec& spec) {
 }
 
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
-  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+  return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
     PoolPlan plan(spec, spec.outputs[0], spec.inputs[0]);
     return spec.inputs[1].dtype == DType::u8
                ? make_max_gradient<decltype(zero), std::uint8_t>(std::move(plan))
@@ -251,13 +239,13 @@ KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
 }
 
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec) {
-  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+  return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
     return make_avg<decltype(zero)>(PoolPlan(spec, spec.inputs[0], spec.outputs[0]));
   });
 }
 
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec) {
-  return for_elements(spec.inputs[0].dtype, [&](auto zero) {
+  return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
     return make_avg_gradient<decltype(zero)>(PoolPlan(spec, spec.outputs[0], spec.inputs[0]));
   });
 }

@@ -29,8 +29,8 @@ KernelPtr make_dropout_cpu(const KernelSpec& spec) {
   const std::int64_t blocks = (mask.rows * quads + kQuads - 1) / kQuads;
   const int threads = useful_threads(spec.threads, 4 * spec.inputs[0].bytes());
   return make_kernel([=](const Launch& l) {
-    const auto* x = static_cast<const float*>(l.in[0]);
-    auto* y = static_cast<float*>(l.out[0]);
+    const auto* x = input<float>(l, 0);
+    auto* y = output<float>(l, 0);
     const RngKey key = mask.key(l);
     parallel_parts(threads, blocks, [&](std::int64_t begin, std::int64_t end) {
       float draws[4 * kQuads];

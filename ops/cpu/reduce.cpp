@@ -155,8 +155,8 @@ struct Plan {
   }
 
   template <class F> void run(const Launch& l, int threads) const {
-    const auto* x = static_cast<const float*>(l.in[0]);
-    auto* y = static_cast<float*>(l.out[0]);
+    const auto* x = input<float>(l, 0);
+    auto* y = output<float>(l, 0);
     auto* partial = static_cast<double*>(l.workspace);
     parallel_parts(threads, units(), [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t u = begin; u < end; ++u) run_unit<F>(u, x, y, partial);

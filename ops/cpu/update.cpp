@@ -25,8 +25,8 @@ TANDEM_CLONES void predict_part(float c, const float* w, const float* v, float* 
   predict_elements(c, w, v, predicted, n);
 }
 
-const float* in(const Launch& l, int k, std::int64_t i) { return static_cast<const float*>(l.in[k]) + i; }
-float* out(const Launch& l, int k, std::int64_t i) { return static_cast<float*>(l.out[k]) + i; }
+const float* in(const Launch& l, int k, std::int64_t i) { return input<float>(l, k) + i; }
+float* out(const Launch& l, int k, std::int64_t i) { return output<float>(l, k) + i; }
 
 }  // namespace
 

@@ -140,26 +140,22 @@ template <Direction direction, class T> KernelPtr make(const KernelSpec& spec) {
   const bool bias = spec.inputs.size() == 3 || spec.outputs.size() == 2;
   return make_kernel(
       [=](const Launch& l) {
-        const T* a = static_cast<const T*>(l.in[0]);
-        const T* b = static_cast<const T*>(l.in[1]);
-        T* out = static_cast<T*>(l.out[0]);
+        const T *a = input<T>(l, 0), *b = input<T>(l, 1);
+        T* out = output<T>(l, 0);
         auto* scratch = static_cast<double*>(l.workspace);
         if constexpr (direction == Direction::forward)
-          forward(s, a, b, bias ? static_cast<const T*>(l.in[2]) : nullptr, out, scratch);
+          forward(s, a, b, bias ? input<T>(l, 2) : nullptr, out, scratch);
         else if constexpr (direction == Direction::grad_input)
           grad_input(s, a, b, out, scratch);
         else
-          grad_weight(s, a, b, out, bias ? static_cast<T*>(l.out[1]) : nullptr, scratch);
+          grad_weight(s, a, b, out, bias ? output<T>(l, 1) : nullptr, scratch);
       },
       sums * static_cast<std::int64_t>(sizeof(double)));
 }
 
 template <Direction direction> KernelPtr make_for_dtype(const KernelSpec& spec) {
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make<direction, float>(spec);
-    case DType::f64: return make<direction, double>(spec);
-    default: return nullptr;
-  }
+  return make_for<float, double>(spec.inputs[0].dtype,
+                                 [&](auto zero) { return make<direction, decltype(zero)>(spec); });
 }
 
 }  // namespace

@@ -16,10 +16,8 @@ void for_each_element(const GroupNormSize& s, std::int64_t sample, std::int64_t 
 }
 
 template <class T> void group_norm(const GroupNormSize& s, double epsilon, bool centered, const Launch& l) {
-  const auto in = [&](int i, std::int64_t at) {
-    return static_cast<double>(static_cast<const T*>(l.in[i])[at]);
-  };
-  const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
+  const auto in = [&](int i, std::int64_t at) { return static_cast<double>(input<T>(l, i)[at]); };
+  const auto out = [&](int i) { return output<T>(l, i); };
   for (std::int64_t n = 0; n < s.samples; ++n)
     for (std::int64_t g = 0; g < s.groups; ++g) {
       double mean = 0, squares = 0;
@@ -40,10 +38,8 @@ template <class T> void group_norm(const GroupNormSize& s, double epsilon, bool 
 //   dx = inv_std·(h − average of h − x̂·average of h·x̂),  dgamma = Σ dy·x̂,  dbeta = Σ dy.
 // If not centered, dx lacks the term "average of h". The workspace holds sums (2,channels) in double.
 template <class T> void group_norm_grad(const GroupNormSize& s, bool centered, const Launch& l) {
-  const auto in = [&](int i, std::int64_t at) {
-    return static_cast<double>(static_cast<const T*>(l.in[i])[at]);
-  };
-  const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
+  const auto in = [&](int i, std::int64_t at) { return static_cast<double>(input<T>(l, i)[at]); };
+  const auto out = [&](int i) { return output<T>(l, i); };
   auto* sums = static_cast<double*>(l.workspace);
   double *dgamma = sums, *dbeta = sums + s.channels;
   std::fill_n(sums, 2 * s.channels, 0.0);
@@ -77,31 +73,21 @@ template <class T> void group_norm_grad(const GroupNormSize& s, bool centered, c
 
 KernelPtr make_group_norm_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const GroupNormOp&>(spec.op);
-  const auto make = [&](auto zero) {
+  return make_for<float, double>(spec.inputs[0].dtype, [&](auto zero) {
     return make_kernel(
         [s = GroupNormSize(spec.inputs[0], op.groups), epsilon = op.epsilon,
          centered = op.centered](const Launch& l) { group_norm<decltype(zero)>(s, epsilon, centered, l); });
-  };
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make(float{});
-    case DType::f64: return make(double{});
-    default: return nullptr;
-  }
+  });
 }
 
 KernelPtr make_group_norm_grad_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const GroupNormGradOp&>(spec.op);
-  const auto make = [&](auto zero) {
+  return make_for<float, double>(spec.inputs[0].dtype, [&](auto zero) {
     const GroupNormSize s(spec.inputs[0], op.groups);
     return make_kernel(
         [s, centered = op.centered](const Launch& l) { group_norm_grad<decltype(zero)>(s, centered, l); },
         2 * s.channels * static_cast<std::int64_t>(sizeof(double)));
-  };
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make(float{});
-    case DType::f64: return make(double{});
-    default: return nullptr;
-  }
+  });
 }
 
 }  // namespace tandem::engine

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <tandem/core/base/element.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/index_check.h>
 #include <tandem/ops/reference/kernels.h>
@@ -11,16 +10,10 @@
 namespace tandem::engine {
 namespace {
 
-const std::int32_t* indices_of(const Launch& l) { return static_cast<const std::int32_t*>(l.in[1]); }
+const std::int32_t* indices_of(const Launch& l) { return input<std::int32_t>(l, 1); }
 
 template <class F> KernelPtr for_summable(DType dtype, const F& make) {
-  switch (dtype) {
-    case DType::f32: return make(float{});
-    case DType::f64: return make(double{});
-    case DType::i32: return make(std::int32_t{});
-    case DType::i64: return make(std::int64_t{});
-    default: return nullptr;
-  }
+  return make_for<float, double, std::int32_t, std::int64_t>(dtype, make);
 }
 
 }  // namespace
@@ -31,8 +24,8 @@ KernelPtr make_gather_reference(const KernelSpec& spec) {
   return make_kernel([from, to, size = size_of(spec.inputs[0].dtype)](const Launch& l) {
     const std::int32_t* index = indices_of(l);
     check_indices(index, to.outer * to.extent * to.inner, from.extent);
-    const auto* x = static_cast<const std::byte*>(l.in[0]);
-    auto* y = static_cast<std::byte*>(l.out[0]);
+    const auto* x = input<std::byte>(l, 0);
+    auto* y = output<std::byte>(l, 0);
     for (std::int64_t o = 0; o < to.outer; ++o)
       for (std::int64_t j = 0; j < to.extent; ++j)
         for (std::int64_t i = 0; i < to.inner; ++i) {
@@ -50,8 +43,8 @@ KernelPtr make_scatter_add_reference(const KernelSpec& spec) {
     return make_kernel([from, to](const Launch& l) {
       const std::int32_t* index = indices_of(l);
       check_indices(index, from.outer * from.extent * from.inner, to.extent);
-      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
-      auto* y = static_cast<decltype(zero)*>(l.out[0]);
+      const auto* x = input<decltype(zero)>(l, 0);
+      auto* y = output<decltype(zero)>(l, 0);
       std::fill_n(y, to.outer * to.extent * to.inner, decltype(zero){});
       for (std::int64_t o = 0; o < from.outer; ++o)
         for (std::int64_t j = 0; j < from.extent; ++j)
@@ -69,8 +62,7 @@ KernelPtr make_embedding_reference(const KernelSpec& spec) {
   return make_kernel([=](const Launch& l) {
     check_indices(indices_of(l), count, rows);
     for (std::int64_t i = 0; i < count; ++i)
-      std::memcpy(static_cast<std::byte*>(l.out[0]) + i * row,
-                  static_cast<const std::byte*>(l.in[0]) + indices_of(l)[i] * row,
+      std::memcpy(output<std::byte>(l, 0) + i * row, input<std::byte>(l, 0) + indices_of(l)[i] * row,
                   static_cast<std::size_t>(row));
   });
 }
@@ -81,8 +73,8 @@ KernelPtr make_embedding_grad_reference(const KernelSpec& spec) {
   return for_summable(spec.inputs[0].dtype, [&](auto zero) {
     return make_kernel([=](const Launch& l) {
       check_indices(indices_of(l), count, rows);
-      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
-      auto* y = static_cast<decltype(zero)*>(l.out[0]);
+      const auto* x = input<decltype(zero)>(l, 0);
+      auto* y = output<decltype(zero)>(l, 0);
       std::fill_n(y, rows * row, decltype(zero){});
       for (std::int64_t i = 0; i < count; ++i)
         for (std::int64_t e = 0; e < row; ++e) y[indices_of(l)[i] * row + e] += x[i * row + e];
@@ -93,11 +85,11 @@ KernelPtr make_embedding_grad_reference(const KernelSpec& spec) {
 KernelPtr make_one_hot_reference(const KernelSpec& spec) {
   const std::int64_t count = spec.inputs[0].elements(), classes = spec.outputs[0].shape.back();
   return make_kernel([=, dtype = spec.outputs[0].dtype](const Launch& l) {
-    const auto* ids = static_cast<const std::int32_t*>(l.in[0]);
+    const auto* ids = input<std::int32_t>(l, 0);
     check_indices(ids, count, classes);
     visit_dtype(dtype, [&](auto zero) {
       using T = decltype(zero);
-      auto* y = static_cast<T*>(l.out[0]);
+      auto* y = output<T>(l, 0);
       for (std::int64_t i = 0; i < count; ++i)
         for (std::int64_t c = 0; c < classes; ++c)
           y[i * classes + c] = convert_element<T>(c == ids[i] ? 1.0f : 0.0f);

@@ -25,25 +25,17 @@ template <class T> class LogSoftmax {
   double largest_, log_sum_;
 };
 
-template <class F> KernelPtr for_precision(DType dtype, const F& make) {
-  switch (dtype) {
-    case DType::f32: return make(float{});
-    case DType::f64: return make(double{});
-    default: return nullptr;
-  }
-}
-
 }  // namespace
 
 KernelPtr make_softmax_reference(const KernelSpec& spec) {
   const std::int64_t n = spec.inputs[0].shape.back(), rows = spec.inputs[0].elements() / n;
   const bool logarithm = static_cast<const SoftmaxOp&>(spec.op).logarithm;
-  return for_precision(spec.inputs[0].dtype, [=](auto zero) {
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
       for (std::int64_t r = 0; r < rows; ++r) {
-        const T* x = static_cast<const T*>(l.in[0]) + r * n;
-        T* y = static_cast<T*>(l.out[0]) + r * n;
+        const T* x = input<T>(l, 0) + r * n;
+        T* y = output<T>(l, 0) + r * n;
         const LogSoftmax log_p(x, n);
         for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<T>(logarithm ? log_p(i) : std::exp(log_p(i)));
       }
@@ -54,21 +46,21 @@ KernelPtr make_softmax_reference(const KernelSpec& spec) {
 KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
   const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
   const double smoothing = static_cast<const CrossEntropyOp&>(spec.op).smoothing;
-  return for_precision(spec.inputs[0].dtype, [=](auto zero) {
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
-      const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+      const auto* labels = input<std::int32_t>(l, 1);
       check_labels(labels, samples, classes);
       const double share = smoothing / static_cast<double>(classes);
       double sum = 0;
       for (std::int64_t r = 0; r < samples; ++r) {
-        const T* x = static_cast<const T*>(l.in[0]) + r * classes;
+        const T* x = input<T>(l, 0) + r * classes;
         const LogSoftmax log_p(x, classes);
         sum -= (1 - smoothing) * log_p(labels[r]);
         if (share > 0)
           for (std::int64_t i = 0; i < classes; ++i) sum -= share * log_p(i);
       }
-      *static_cast<T*>(l.out[0]) = static_cast<T>(sum / static_cast<double>(samples));
+      *output<T>(l, 0) = static_cast<T>(sum / static_cast<double>(samples));
     });
   });
 }
@@ -76,16 +68,16 @@ KernelPtr make_cross_entropy_reference(const KernelSpec& spec) {
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec) {
   const std::int64_t samples = spec.inputs[0].shape[0], classes = spec.inputs[0].shape[1];
   const double smoothing = static_cast<const CrossEntropyGradOp&>(spec.op).smoothing;
-  return for_precision(spec.inputs[0].dtype, [=](auto zero) {
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
     return make_kernel([=](const Launch& l) {
-      const auto* labels = static_cast<const std::int32_t*>(l.in[1]);
+      const auto* labels = input<std::int32_t>(l, 1);
       check_labels(labels, samples, classes);
       const double share = smoothing / static_cast<double>(classes);
-      const double g = *static_cast<const T*>(l.in[2]) / static_cast<double>(samples);
+      const double g = *input<T>(l, 2) / static_cast<double>(samples);
       for (std::int64_t r = 0; r < samples; ++r) {
-        const T* x = static_cast<const T*>(l.in[0]) + r * classes;
-        T* y = static_cast<T*>(l.out[0]) + r * classes;
+        const T* x = input<T>(l, 0) + r * classes;
+        T* y = output<T>(l, 0) + r * classes;
         const LogSoftmax log_p(x, classes);
         for (std::int64_t i = 0; i < classes; ++i)
           y[i] = static_cast<T>((std::exp(log_p(i)) - share - (i == labels[r] ? 1 - smoothing : 0)) * g);

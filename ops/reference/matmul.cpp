@@ -79,8 +79,7 @@ template <class T> KernelPtr make(const MatMulOp& op, const MatMulSize& s, bool 
   return make_kernel([s, has_bias, ta = op.transpose_a, tb = op.transpose_b](const Launch& l) {
     for (std::int64_t i = 0; i < s.count; ++i)
       multiply<T>(s, view<T>(l.in[0], i, s.m, s.k, ta), view<T>(l.in[1], i, s.k, s.n, tb),
-                  has_bias ? static_cast<const T*>(l.in[2]) + i * s.n : nullptr,
-                  static_cast<T*>(l.out[0]) + i * s.m * s.n);
+                  has_bias ? input<T>(l, 2) + i * s.n : nullptr, output<T>(l, 0) + i * s.m * s.n);
   });
 }
 
@@ -90,11 +89,8 @@ KernelPtr make_matmul_reference(const KernelSpec& spec) {
   const auto& op = static_cast<const MatMulOp&>(spec.op);
   const MatMulSize size = matmul_size(op, spec.inputs);
   const bool has_bias = spec.inputs.size() == 3;
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make<float>(op, size, has_bias);
-    case DType::f64: return make<double>(op, size, has_bias);
-    default: return nullptr;
-  }
+  return make_for<float, double>(spec.inputs[0].dtype,
+                                 [&](auto zero) { return make<decltype(zero)>(op, size, has_bias); });
 }
 
 }  // namespace tandem::engine

@@ -10,7 +10,7 @@ KernelPtr make_movement_reference(const KernelSpec& spec) {
   return make_kernel(
       [size = size_of(spec.outputs[0].dtype), regions = op.regions(spec.inputs)](const Launch& l) {
         constexpr std::int64_t kZero = 0;
-        auto* to = static_cast<std::byte*>(l.out[0]);
+        auto* to = output<std::byte>(l, 0);
         for (const CopyRegion& r : regions) {
           const auto* from = static_cast<const std::byte*>(r.input < 0 ? &kZero : l.in[r.input]);
           const std::int64_t n = element_count(r.extents);

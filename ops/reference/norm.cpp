@@ -33,8 +33,8 @@ void statistics(const BatchNormSize& s, double epsilon, const T* x, T* mean, T* 
 }
 
 template <class T> void batch_norm(const BatchNormSize& s, double epsilon, const Launch& l) {
-  const auto in = [&](int i) { return static_cast<const T*>(l.in[i]); };
-  const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
+  const auto in = [&](int i) { return input<T>(l, i); };
+  const auto out = [&](int i) { return output<T>(l, i); };
   statistics(s, epsilon, in(0), out(1), out(2), out(3));
   for (std::int64_t r = 0; r < s.rows; ++r)
     for (std::int64_t c = 0; c < s.channels; ++c) {
@@ -75,9 +75,8 @@ class ReferenceSums final : public Kernel {
     expression_->run({l.in + 2, gradient, scratch + gradient_bytes(), l.batch, l.rank});
     const auto add_up = [&](auto zero) {
       using T = decltype(zero);
-      const auto in = [&](int i) { return static_cast<const T*>(l.in[i]); };
-      sums(size_, in(0), in(1), static_cast<const T*>(gradient[0]), static_cast<T*>(l.out[0]),
-           static_cast<T*>(l.out[1]));
+      sums(size_, input<T>(l, 0), input<T>(l, 1), static_cast<const T*>(gradient[0]), output<T>(l, 0),
+           output<T>(l, 1));
     };
     gradient_.dtype == DType::f64 ? add_up(double()) : add_up(float());
   }
@@ -89,38 +88,30 @@ class ReferenceSums final : public Kernel {
   KernelPtr expression_;
 };
 
-bool is_f32_or_f64(DType dtype) { return dtype == DType::f32 || dtype == DType::f64; }
-
 }  // namespace
 
 KernelPtr make_batch_norm_reference(const KernelSpec& spec) {
   const BatchNormSize s = size_of_norm(spec);
   const double epsilon = static_cast<const BatchNormOp&>(spec.op).epsilon;
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make_kernel([s, epsilon](const Launch& l) { batch_norm<float>(s, epsilon, l); });
-    case DType::f64: return make_kernel([s, epsilon](const Launch& l) { batch_norm<double>(s, epsilon, l); });
-    default: return nullptr;
-  }
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
+    return make_kernel([=](const Launch& l) { batch_norm<decltype(zero)>(s, epsilon, l); });
+  });
 }
 
 KernelPtr make_batch_norm_statistics_reference(const KernelSpec& spec) {
-  const auto make = [&](auto zero) {
+  const BatchNormSize s = size_of_norm(spec);
+  const double epsilon = static_cast<const BatchNormStatisticsOp&>(spec.op).epsilon;
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
     using T = decltype(zero);
-    return make_kernel(
-        [s = size_of_norm(spec),
-         epsilon = static_cast<const BatchNormStatisticsOp&>(spec.op).epsilon](const Launch& l) {
-          const auto out = [&](int i) { return static_cast<T*>(l.out[i]); };
-          statistics(s, epsilon, static_cast<const T*>(l.in[0]), out(0), out(1), out(2));
-        });
-  };
-  const DType dtype = spec.inputs[0].dtype;
-  if (!is_f32_or_f64(dtype)) return nullptr;
-  return dtype == DType::f64 ? make(double()) : make(float());
+    return make_kernel([=](const Launch& l) {
+      statistics(s, epsilon, input<T>(l, 0), output<T>(l, 0), output<T>(l, 1), output<T>(l, 2));
+    });
+  });
 }
 
 KernelPtr make_batch_norm_sums_reference(const KernelSpec& spec) {
-  if (!is_f32_or_f64(spec.inputs[0].dtype)) return nullptr;
-  return std::make_unique<ReferenceSums>(spec);
+  return make_for<float, double>(spec.inputs[0].dtype,
+                                 [&](auto) { return std::make_unique<ReferenceSums>(spec); });
 }
 
 }  // namespace tandem::engine

@@ -87,61 +87,59 @@ Pool2dSize size_of_pool(const KernelSpec& spec) {
                      grad ? spec.inputs[0] : spec.outputs[0]);
 }
 
-template <class F> KernelPtr for_dtype(DType dtype, const F& make) {
-  if (dtype == DType::f32) return make(float{});
-  if (dtype == DType::f64) return make(double{});
-  return nullptr;
-}
-// Like for_dtype, but also passes the index's type.
+// Calls `make` with zeros of the element's and the index's types.
 template <class F> KernelPtr for_dtypes(DType dtype, DType index, const F& make) {
-  return for_dtype(
+  return make_for<float, double>(
       dtype, [&](auto x) { return index == DType::u8 ? make(x, std::uint8_t{}) : make(x, std::int32_t{}); });
 }
 
 }  // namespace
 
 KernelPtr make_max_pool2d_reference(const KernelSpec& spec) {
-  return for_dtypes(
-      spec.inputs[0].dtype, spec.outputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
-        return make_kernel([s](const Launch& l) {
-          max_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]),
-                   static_cast<decltype(index)*>(l.out[1]));
-        });
-      });
+  const Pool2dSize s = size_of_pool(spec);
+  return for_dtypes(spec.inputs[0].dtype, spec.outputs[1].dtype, [=](auto x, auto index) {
+    using T = decltype(x);
+    using I = decltype(index);
+    return make_kernel(
+        [=](const Launch& l) { max_pool(s, input<T>(l, 0), output<T>(l, 0), output<I>(l, 1)); });
+  });
 }
 KernelPtr make_max_pool2d_grad_reference(const KernelSpec& spec) {
-  return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
-    return make_kernel([s](const Launch& l) {
-      max_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]),
-                    static_cast<decltype(x)*>(l.out[0]));
-    });
+  const Pool2dSize s = size_of_pool(spec);
+  return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [=](auto x, auto index) {
+    using T = decltype(x);
+    using I = decltype(index);
+    return make_kernel(
+        [=](const Launch& l) { max_pool_grad(s, input<T>(l, 0), input<I>(l, 1), output<T>(l, 0)); });
   });
 }
 KernelPtr make_max_pool2d_take_reference(const KernelSpec& spec) {
-  return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [s = size_of_pool(spec)](auto x, auto index) {
-    return make_kernel([s](const Launch& l) {
-      max_pool_take(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<const decltype(index)*>(l.in[1]),
-                    static_cast<decltype(x)*>(l.out[0]));
-    });
+  const Pool2dSize s = size_of_pool(spec);
+  return for_dtypes(spec.inputs[0].dtype, spec.inputs[1].dtype, [=](auto x, auto index) {
+    using T = decltype(x);
+    using I = decltype(index);
+    return make_kernel(
+        [=](const Launch& l) { max_pool_take(s, input<T>(l, 0), input<I>(l, 1), output<T>(l, 0)); });
   });
 }
 KernelPtr make_avg_pool2d_reference(const KernelSpec& spec) {
-  return for_dtype(spec.inputs[0].dtype, [s = size_of_pool(spec)](auto x) {
-    return make_kernel([s](const Launch& l) {
-      avg_pool(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]));
-    });
+  const Pool2dSize s = size_of_pool(spec);
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([=](const Launch& l) { avg_pool(s, input<T>(l, 0), output<T>(l, 0)); });
   });
 }
 KernelPtr make_avg_pool2d_grad_reference(const KernelSpec& spec) {
-  return for_dtype(
-      spec.inputs[0].dtype, [s = size_of_pool(spec), elements = spec.outputs[0].elements()](auto x) {
-        return make_kernel(
-            [s](const Launch& l) {
-              avg_pool_grad(s, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(x)*>(l.out[0]),
-                            static_cast<double*>(l.workspace));
-            },
-            elements * static_cast<std::int64_t>(sizeof(double)));
-      });
+  const Pool2dSize s = size_of_pool(spec);
+  const std::int64_t workspace = spec.outputs[0].elements() * static_cast<std::int64_t>(sizeof(double));
+  return make_for<float, double>(spec.inputs[0].dtype, [=](auto zero) {
+    using T = decltype(zero);
+    return make_kernel(
+        [=](const Launch& l) {
+          avg_pool_grad(s, input<T>(l, 0), output<T>(l, 0), static_cast<double*>(l.workspace));
+        },
+        workspace);
+  });
 }
 
 }  // namespace tandem::engine

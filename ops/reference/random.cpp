@@ -15,7 +15,7 @@ template <class T> KernelPtr make(const KernelSpec& spec) {
           for (std::int64_t e = 0; e < mask.row_elements; ++e) {
             const float u = uniform(key, mask.sample(l, row), static_cast<std::uint64_t>(e));
             const std::int64_t i = row * mask.row_elements + e;
-            static_cast<T*>(l.out[0])[i] = mask.keeps(u) ? static_cast<const T*>(l.in[0])[i] * scale : T(0);
+            output<T>(l, 0)[i] = mask.keeps(u) ? input<T>(l, 0)[i] * scale : T(0);
           }
       });
 }
@@ -23,11 +23,7 @@ template <class T> KernelPtr make(const KernelSpec& spec) {
 }  // namespace
 
 KernelPtr make_dropout_reference(const KernelSpec& spec) {
-  switch (spec.inputs[0].dtype) {
-    case DType::f32: return make<float>(spec);
-    case DType::f64: return make<double>(spec);
-    default: return nullptr;
-  }
+  return make_for<float, double>(spec.inputs[0].dtype, [&](auto zero) { return make<decltype(zero)>(spec); });
 }
 
 }  // namespace tandem::engine

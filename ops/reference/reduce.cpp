@@ -75,9 +75,8 @@ KernelPtr make_reduce_reference(const KernelSpec& spec) {
   return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind,
                       in = spec.inputs[0].dtype, out = spec.outputs[0].dtype](const Launch& l) {
     visit_dtype(in, [&](auto x) {
-      visit_dtype(out, [&](auto y) {
-        reduce(kind, groups, static_cast<const decltype(x)*>(l.in[0]), static_cast<decltype(y)*>(l.out[0]));
-      });
+      visit_dtype(out,
+                  [&](auto y) { reduce(kind, groups, input<decltype(x)>(l, 0), output<decltype(y)>(l, 0)); });
     });
   });
 }
@@ -87,8 +86,8 @@ KernelPtr make_first_extreme_reference(const KernelSpec& spec) {
   return make_kernel([groups = Groups(spec.inputs[0].shape, op.axes), kind = op.kind,
                       dtype = spec.inputs[0].dtype](const Launch& l) {
     visit_dtype(dtype, [&](auto zero) {
-      const auto* x = static_cast<const decltype(zero)*>(l.in[0]);
-      auto* mask = static_cast<std::uint8_t*>(l.out[0]);
+      const auto* x = input<decltype(zero)>(l, 0);
+      auto* mask = output<std::uint8_t>(l, 0);
       for (std::int64_t g = 0; g < groups.count(); ++g) {
         std::int64_t best = groups.at(g, 0);
         for (std::int64_t i = 0; i < groups.size(); ++i) {
@@ -107,10 +106,10 @@ KernelPtr make_arg_extreme_reference(const KernelSpec& spec) {
   return make_kernel([s = AxisSplit(spec.inputs[0].shape, op.axis), kind = op.kind,
                       dtype = spec.inputs[0].dtype](const Launch& l) {
     visit_dtype(dtype, [&](auto zero) {
-      auto* y = static_cast<std::int32_t*>(l.out[0]);
+      auto* y = output<std::int32_t>(l, 0);
       for (std::int64_t o = 0; o < s.outer; ++o)
         for (std::int64_t i = 0; i < s.inner; ++i) {
-          const auto* x = static_cast<const decltype(zero)*>(l.in[0]) + o * s.extent * s.inner + i;
+          const auto* x = input<decltype(zero)>(l, 0) + o * s.extent * s.inner + i;
           std::int64_t best = 0;
           for (std::int64_t k = 1; k < s.extent; ++k)
             if (displaces(kind, comparable(x[k * s.inner]), comparable(x[best * s.inner]))) best = k;

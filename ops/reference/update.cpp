@@ -12,8 +12,8 @@ template <class T> KernelPtr make_sgd(const KernelSpec& spec) {
   return make_kernel([options = op.options, states, n = spec.inputs[0].elements(),
                       guard = Guard(spec, op.guarded),
                       rate = Coefficient(spec, static_cast<std::size_t>(states) + 1)](const Launch& l) {
-    const auto in = [&](int k, std::int64_t i) { return static_cast<const T*>(l.in[k]) + i; };
-    const auto out = [&](int k, std::int64_t i) { return static_cast<T*>(l.out[k]) + i; };
+    const auto in = [&](int k, std::int64_t i) { return input<T>(l, k) + i; };
+    const auto out = [&](int k, std::int64_t i) { return output<T>(l, k) + i; };
     guard.visit<T>(l, states, 0, n, [&](std::int64_t begin, std::int64_t end) {
       rate.visit<T>(l.in[states + 1], begin, end, [&](T lr, std::int64_t i, std::int64_t count) {
         if (states == 2)
@@ -30,8 +30,8 @@ template <class T> KernelPtr make_adam(const KernelSpec& spec) {
   return make_kernel([options = op.options, n = spec.inputs[0].elements(), guard = Guard(spec, op.guarded),
                       t = Coefficient(spec, 4), lr = Coefficient(spec, 5),
                       steps = spec.inputs[4]](const Launch& l) {
-    const auto in = [&](int k, std::int64_t i) { return static_cast<const T*>(l.in[k]) + i; };
-    const auto out = [&](int k, std::int64_t i) { return static_cast<T*>(l.out[k]) + i; };
+    const auto in = [&](int k, std::int64_t i) { return input<T>(l, k) + i; };
+    const auto out = [&](int k, std::int64_t i) { return output<T>(l, k) + i; };
     guard.visit<T>(l, 3, 0, n, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
         adam_elements(AdamFactors<T>(options, t.at<double>(l.in[4], i) + 1, lr.at<double>(l.in[5], i)),
@@ -44,8 +44,7 @@ template <class T> KernelPtr make_adam(const KernelSpec& spec) {
 template <class T> KernelPtr make_predict(const KernelSpec& spec) {
   return make_kernel([n = spec.inputs[0].elements(), coefficient = Coefficient(spec, 2)](const Launch& l) {
     coefficient.visit<T>(l.in[2], 0, n, [&](T c, std::int64_t i, std::int64_t count) {
-      predict_elements(c, static_cast<const T*>(l.in[0]) + i, static_cast<const T*>(l.in[1]) + i,
-                       static_cast<T*>(l.out[0]) + i, count);
+      predict_elements(c, input<T>(l, 0) + i, input<T>(l, 1) + i, output<T>(l, 0) + i, count);
     });
   });
 }
