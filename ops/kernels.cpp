@@ -12,6 +12,51 @@
 namespace tandem::engine {
 namespace {
 
+struct Entry {
+  std::string_view op;
+  KernelFactory reference;
+  KernelFactory cpu = nullptr;  // null: the CPU's table falls back on the reference kernel
+};
+constexpr Entry kKernels[] = {
+    {"pointwise", make_pointwise_reference, make_pointwise_cpu},
+    {"reduce", make_reduce_reference, make_reduce_cpu},
+    {"first_extreme", make_first_extreme_reference},
+    {"arg_extreme", make_arg_extreme_reference, make_arg_extreme_cpu},
+    {"reshape", make_movement_reference, make_movement_cpu},
+    {"transpose", make_movement_reference, make_movement_cpu},
+    {"flip", make_movement_reference, make_movement_cpu},
+    {"concat", make_movement_reference, make_movement_cpu},
+    {"slice", make_movement_reference, make_movement_cpu},
+    {"pad", make_movement_reference, make_movement_cpu},
+    {"broadcast_to", make_movement_reference, make_movement_cpu},
+    {"gather", make_gather_reference, make_gather_cpu},
+    {"scatter_add", make_scatter_add_reference, make_scatter_add_cpu},
+    {"embedding", make_embedding_reference, make_embedding_cpu},
+    {"embedding_grad", make_embedding_grad_reference, make_embedding_grad_cpu},
+    {"one_hot", make_one_hot_reference, make_one_hot_cpu},
+    {"softmax", make_softmax_reference, make_softmax_cpu},
+    {"cross_entropy", make_cross_entropy_reference, make_cross_entropy_cpu},
+    {"cross_entropy_grad", make_cross_entropy_grad_reference, make_cross_entropy_grad_cpu},
+    {"dropout", make_dropout_reference, make_dropout_cpu},
+    {"sgd_update", make_sgd_update_reference, make_sgd_update_cpu},
+    {"adam_update", make_adam_update_reference, make_adam_update_cpu},
+    {"predict", make_predict_reference, make_predict_cpu},
+    {"matmul", make_matmul_reference, make_matmul_cpu},
+    {"conv2d", make_conv2d_reference, make_conv2d_cpu},
+    {"conv2d_grad_input", make_conv2d_grad_input_reference, make_conv2d_grad_input_cpu},
+    {"conv2d_grad_weight", make_conv2d_grad_weight_reference, make_conv2d_grad_weight_cpu},
+    {"max_pool2d", make_max_pool2d_reference, make_max_pool2d_cpu},
+    {"max_pool2d_grad", make_max_pool2d_grad_reference, make_max_pool2d_grad_cpu},
+    {"max_pool2d_take", make_max_pool2d_take_reference},
+    {"avg_pool2d", make_avg_pool2d_reference, make_avg_pool2d_cpu},
+    {"avg_pool2d_grad", make_avg_pool2d_grad_reference, make_avg_pool2d_grad_cpu},
+    {"batch_norm", make_batch_norm_reference, make_batch_norm_cpu},
+    {"batch_norm_statistics", make_batch_norm_statistics_reference, make_batch_norm_statistics_cpu},
+    {"batch_norm_sums", make_batch_norm_sums_reference, make_batch_norm_sums_cpu},
+    {"group_norm", make_group_norm_reference, make_group_norm_cpu},
+    {"group_norm_grad", make_group_norm_grad_reference, make_group_norm_grad_cpu},
+};
+
 KernelTable make_reference_table() {
   KernelTable table("reference");
   add_graph_op_kernels(table);
@@ -19,73 +64,14 @@ KernelTable make_reference_table() {
   add_copy_kernels(table);
   table.add("mapped", make_mapped);
   table.add("epilogue", make_epilogue);
-  table.add("pointwise", make_pointwise_reference);
-  table.add("reduce", make_reduce_reference);
-  table.add("first_extreme", make_first_extreme_reference);
-  table.add("arg_extreme", make_arg_extreme_reference);
-  for (const char* movement : {"reshape", "transpose", "flip", "concat", "slice", "pad", "broadcast_to"})
-    table.add(movement, make_movement_reference);
-  table.add("gather", make_gather_reference);
-  table.add("scatter_add", make_scatter_add_reference);
-  table.add("embedding", make_embedding_reference);
-  table.add("embedding_grad", make_embedding_grad_reference);
-  table.add("one_hot", make_one_hot_reference);
-  table.add("softmax", make_softmax_reference);
-  table.add("cross_entropy", make_cross_entropy_reference);
-  table.add("cross_entropy_grad", make_cross_entropy_grad_reference);
-  table.add("dropout", make_dropout_reference);
-  table.add("sgd_update", make_sgd_update_reference);
-  table.add("adam_update", make_adam_update_reference);
-  table.add("predict", make_predict_reference);
-  table.add("matmul", make_matmul_reference);
-  table.add("conv2d", make_conv2d_reference);
-  table.add("conv2d_grad_input", make_conv2d_grad_input_reference);
-  table.add("conv2d_grad_weight", make_conv2d_grad_weight_reference);
-  table.add("max_pool2d", make_max_pool2d_reference);
-  table.add("max_pool2d_grad", make_max_pool2d_grad_reference);
-  table.add("max_pool2d_take", make_max_pool2d_take_reference);
-  table.add("avg_pool2d", make_avg_pool2d_reference);
-  table.add("avg_pool2d_grad", make_avg_pool2d_grad_reference);
-  table.add("batch_norm", make_batch_norm_reference);
-  table.add("batch_norm_statistics", make_batch_norm_statistics_reference);
-  table.add("batch_norm_sums", make_batch_norm_sums_reference);
-  table.add("group_norm", make_group_norm_reference);
-  table.add("group_norm_grad", make_group_norm_grad_reference);
+  for (const Entry& entry : kKernels) table.add(entry.op, entry.reference);
   return table;
 }
 
 KernelTable make_cpu_table() {
   KernelTable table("cpu", &reference_kernels());
-  table.add("pointwise", make_pointwise_cpu);
-  table.add("reduce", make_reduce_cpu);
-  table.add("arg_extreme", make_arg_extreme_cpu);
-  for (const char* movement : {"reshape", "transpose", "flip", "concat", "slice", "pad", "broadcast_to"})
-    table.add(movement, make_movement_cpu);
-  table.add("gather", make_gather_cpu);
-  table.add("scatter_add", make_scatter_add_cpu);
-  table.add("one_hot", make_one_hot_cpu);
-  table.add("embedding", make_embedding_cpu);
-  table.add("embedding_grad", make_embedding_grad_cpu);
-  table.add("softmax", make_softmax_cpu);
-  table.add("cross_entropy", make_cross_entropy_cpu);
-  table.add("cross_entropy_grad", make_cross_entropy_grad_cpu);
-  table.add("dropout", make_dropout_cpu);
-  table.add("sgd_update", make_sgd_update_cpu);
-  table.add("adam_update", make_adam_update_cpu);
-  table.add("predict", make_predict_cpu);
-  table.add("matmul", make_matmul_cpu);
-  table.add("conv2d", make_conv2d_cpu);
-  table.add("conv2d_grad_input", make_conv2d_grad_input_cpu);
-  table.add("conv2d_grad_weight", make_conv2d_grad_weight_cpu);
-  table.add("max_pool2d", make_max_pool2d_cpu);
-  table.add("max_pool2d_grad", make_max_pool2d_grad_cpu);
-  table.add("avg_pool2d", make_avg_pool2d_cpu);
-  table.add("avg_pool2d_grad", make_avg_pool2d_grad_cpu);
-  table.add("batch_norm", make_batch_norm_cpu);
-  table.add("batch_norm_statistics", make_batch_norm_statistics_cpu);
-  table.add("batch_norm_sums", make_batch_norm_sums_cpu);
-  table.add("group_norm", make_group_norm_cpu);
-  table.add("group_norm_grad", make_group_norm_grad_cpu);
+  for (const Entry& entry : kKernels)
+    if (entry.cpu) table.add(entry.op, entry.cpu);
   return table;
 }
 
