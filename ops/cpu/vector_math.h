@@ -37,15 +37,9 @@ struct VectorMath {
         static_cast<std::int32_t>(bits - 0x3f3504f3u) >> 23;  // mantissa in [√½, √2)
     const float f = std::bit_cast<float>(bits - (static_cast<std::uint32_t>(exponent) << 23)) - 1.0f;
     const float e = static_cast<float>(exponent) - (tiny ? 23.0f : 0.0f);
-    float p = 0x1.1d8ea6p-4f;
-    p = p * f + -0x1.d635bcp-4f;
-    p = p * f + 0x1.dea282p-4f;
-    p = p * f + -0x1.fcf4c6p-4f;
-    p = p * f + 0x1.23d21ap-3f;
-    p = p * f + -0x1.555b4ap-3f;
-    p = p * f + 0x1.999d5ap-3f;
-    p = p * f + -0x1.fffffcp-3f;
-    p = p * f + 0x1.555554p-2f;
+    const float p =
+        polynomial(f, 0x1.1d8ea6p-4f, -0x1.d635bcp-4f, 0x1.dea282p-4f, -0x1.fcf4c6p-4f, 0x1.23d21ap-3f,
+                   -0x1.555b4ap-3f, 0x1.999d5ap-3f, -0x1.fffffcp-3f, 0x1.555554p-2f);
     const float square = f * f;
     const float y = (f * square * p + e * -0x1.bd0106p-13f) - 0.5f * square;
     const float value = (f + y) + e * 0x1.63p-1f;
@@ -57,11 +51,8 @@ struct VectorMath {
 
   [[gnu::always_inline]] static inline float tanh(float x) {
     const float a = std::fabs(x), z = x * x;
-    float p = -0x1.8c2d0ap-8f;  // |x| < 0.63
-    p = p * z + 0x1.576e30p-6f;
-    p = p * z + -0x1.b91582p-5f;
-    p = p * z + 0x1.110dd8p-3f;
-    p = p * z + -0x1.555552p-2f;
+    const float p = polynomial(z, -0x1.8c2d0ap-8f, 0x1.576e30p-6f, -0x1.b91582p-5f, 0x1.110dd8p-3f,
+                               -0x1.555552p-2f);  // |x| < 0.63
     const float small = p * z * x + x;
     const float large = std::copysign(1.0f - 2.0f / (exp(a + a) + 1.0f), x);
     return a < 0.625f ? small : large;
@@ -69,23 +60,13 @@ struct VectorMath {
 
   [[gnu::always_inline]] static inline float erf(float x) {
     const float a = std::fabs(x), z = x * x;
-    float p = 0x1.5d955cp-14f;  // |x| < 0.93
-    p = p * z + -0x1.aa7e38p-11f;
-    p = p * z + 0x1.54cfb6p-8f;
-    p = p * z + -0x1.b80f72p-6f;
-    p = p * z + 0x1.ce2e14p-4f;
-    p = p * z + -0x1.812744p-2f;
-    p = p * z + 0x1.06eba8p-3f;
+    const float p = polynomial(z, 0x1.5d955cp-14f, -0x1.aa7e38p-11f, 0x1.54cfb6p-8f, -0x1.b80f72p-6f,
+                               0x1.ce2e14p-4f, -0x1.812744p-2f, 0x1.06eba8p-3f);  // |x| < 0.93
     const float small = p * x + x;
     const float t = a > 4.0f ? 4.0f : a;  // erf(4) rounds to 1
-    float q = -0x1.18cd16p-20f;           // −log(1 − erf t) = t + t·q(t)
-    q = q * t + 0x1.2078c2p-15f;
-    q = q * t + -0x1.058728p-11f;
-    q = q * t + 0x1.1a0d9ap-8f;
-    q = q * t + -0x1.9be2eap-6f;
-    q = q * t + 0x1.b9c6d6p-4f;
-    q = q * t + 0x1.44af12p-1f;
-    q = q * t + 0x1.07fe30p-3f;
+    const float q =
+        polynomial(t, -0x1.18cd16p-20f, 0x1.2078c2p-15f, -0x1.058728p-11f, 0x1.1a0d9ap-8f, -0x1.9be2eap-6f,
+                   0x1.b9c6d6p-4f, 0x1.44af12p-1f, 0x1.07fe30p-3f);  // −log(1 − erf t) = t + t·q(t)
     const float large = std::copysign(1.0f - exp(-(q * t + t)), x);
     return a < 0.92f ? small : large;
   }
@@ -111,6 +92,14 @@ struct VectorMath {
   }
 
  private:
+  // Returns the value at x of the polynomial with these coefficients, from the highest power to the constant.
+  template <class T, class... Others>
+  [[gnu::always_inline]] static inline T polynomial(T x, T first, Others... others) {
+    T value = first;
+    ((value = value * x + others), ...);
+    return value;
+  }
+
   // Natural logarithm in double, with a relative error of about 2⁻⁴⁰, for `pow`. x is a float ≥ 0 or NaN.
   [[gnu::always_inline]] static inline double log(double x) {
     const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
@@ -121,14 +110,8 @@ struct VectorMath {
     const double exponent = std::bit_cast<double>(biased | 0x4330000000000000u) - (0x1p52 + 2048);
     const double m = std::bit_cast<double>(mantissa);
     const double s = (m - 1) / (m + 1), z = s * s;  // log m = 2·atanh s, |s| < 0.172
-    double p = 1.0 / 17;
-    p = p * z + 1.0 / 15;
-    p = p * z + 1.0 / 13;
-    p = p * z + 1.0 / 11;
-    p = p * z + 1.0 / 9;
-    p = p * z + 1.0 / 7;
-    p = p * z + 1.0 / 5;
-    p = p * z + 1.0 / 3;
+    const double p =
+        polynomial(z, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3);
     const double value = exponent * std::numbers::ln2 + 2 * (s + s * z * p);
     const double special = x == 0 ? -std::numeric_limits<double>::infinity() : x;  // infinity, NaN
     return ((x > 0) & (x <= std::numeric_limits<double>::max())) ? value : special;
@@ -140,16 +123,8 @@ struct VectorMath {
     x = x < -120 ? -120 : x;  // 0 as float
     const double shifted = x * std::numbers::log2e + kMagic;
     const double r = x - (shifted - kMagic) * std::numbers::ln2;
-    double p = 1.0 / 362880;  // the exponential series, |r| ≤ log(2)/2
-    p = p * r + 1.0 / 40320;
-    p = p * r + 1.0 / 5040;
-    p = p * r + 1.0 / 720;
-    p = p * r + 1.0 / 120;
-    p = p * r + 1.0 / 24;
-    p = p * r + 1.0 / 6;
-    p = p * r + 0.5;
-    p = p * r + 1;
-    p = p * r + 1;
+    const double p = polynomial(r, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24,
+                                1.0 / 6, 0.5, 1.0, 1.0);  // the exponential series, |r| ≤ log(2)/2
     const std::uint64_t n = std::bit_cast<std::uint64_t>(shifted) - std::bit_cast<std::uint64_t>(kMagic);
     return p * std::bit_cast<double>((n + 1023) << 52);
   }
@@ -165,11 +140,7 @@ struct VectorMath {
     const float n = shifted - kMagic;  // x = n·log 2 + r, |r| ≤ log(2)/2
     const float r =
         (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;  // log 2 in two parts: n times the first is exact
-    float p = 0x1.6d1606p-10f;
-    p = p * r + 0x1.12106cp-7f;
-    p = p * r + 0x1.555516p-5f;
-    p = p * r + 0x1.5554d8p-3f;
-    p = p * r + 0x1p-1f;
+    const float p = polynomial(r, 0x1.6d1606p-10f, 0x1.12106cp-7f, 0x1.555516p-5f, 0x1.5554d8p-3f, 0x1p-1f);
     return {std::bit_cast<std::uint32_t>(shifted) - std::bit_cast<std::uint32_t>(kMagic), p * (r * r) + r};
   }
 
