@@ -41,8 +41,8 @@ struct Min {
 
 // lanes[j] = x[r][j] of all rows r, combined.
 template <class F>
-[[gnu::always_inline]] inline void combine_rows(const float* x, std::int64_t rows, std::int64_t stride,
-                                                std::int64_t width, float* lanes) {
+TANDEM_CLONES void combine_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
+                                float* lanes) {
   std::fill_n(lanes, width, F::kStart);
   std::int64_t r = 0;
   for (; F::kFourRows && r + 4 <= rows; r += 4) {
@@ -55,22 +55,6 @@ template <class F>
 #pragma GCC ivdep
     for (std::int64_t j = 0; j < width; ++j) lanes[j] = F::combine(lanes[j], x[r * stride + j]);
 }
-TANDEM_CLONES void add_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
-                            float* lanes) {
-  combine_rows<Sum>(x, rows, stride, width, lanes);
-}
-TANDEM_CLONES void max_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
-                            float* lanes) {
-  combine_rows<Max>(x, rows, stride, width, lanes);
-}
-TANDEM_CLONES void min_rows(const float* x, std::int64_t rows, std::int64_t stride, std::int64_t width,
-                            float* lanes) {
-  combine_rows<Min>(x, rows, stride, width, lanes);
-}
-template <class F>
-constexpr auto* kRowsOf = std::is_same_v<F, Sum>   ? add_rows
-                          : std::is_same_v<F, Max> ? max_rows
-                                                   : min_rows;
 
 // lanes[j] = lanes[k·width + j] of all k < parts, combined; `parts` is a power of two.
 template <class F> void fold(float* lanes, std::int64_t parts, std::int64_t width) {
@@ -94,7 +78,7 @@ void reduce_rows(const float* x, std::int64_t rows, std::int64_t stride, std::in
   if (groups > 1) {
     for (std::int64_t g = 0; g < groups; g += kRows) {
       const std::int64_t n = std::min(kRows, groups - g);
-      kRowsOf<F>(x + g * group * stride, n, group * stride, group * columns, lanes);
+      combine_rows<F>(x + g * group * stride, n, group * stride, group * columns, lanes);
       fold<F>(lanes, group, columns);
       for (std::int64_t j = 0; j < columns; ++j)
         result[j] = F::combine(result[j], static_cast<double>(lanes[j]));
