@@ -65,10 +65,8 @@ Loops collapse(const Loops& loops) {
     for (std::size_t o = 0; merges && o < loops.strides.size(); ++o)
       merges = result.strides[o].back() == loops.strides[o][axis] * extent;
     if (!merges) {
-      result.extents.push_back(extent);
-      for (std::size_t o = 0; o < loops.strides.size(); ++o)
-        result.strides[o].push_back(loops.strides[o][axis]);
-      continue;
+      result.extents.push_back(1);
+      for (auto& s : result.strides) s.push_back(0);
     }
     result.extents.back() *= extent;
     for (std::size_t o = 0; o < loops.strides.size(); ++o) result.strides[o].back() = loops.strides[o][axis];

@@ -56,10 +56,9 @@ std::string ConvolutionOp::attributes() const {
 // All three ops multiply each channel of each output pixel by every tap of every input channel of its group.
 Work ConvolutionOp::cost(TypesView inputs, TypesView outputs) const {
   const Conv2dSize s = size(inputs);
-  Work work = streaming_work(inputs, outputs, 0);
   const double taps = static_cast<double>(s.window.kernel.h * s.window.kernel.w * (s.in / s.groups));
-  work.flops = 2.0 * static_cast<double>(s.n * s.output.h * s.output.w * s.out) * taps;
-  return work;
+  return {2.0 * static_cast<double>(s.n * s.output.h * s.output.w * s.out) * taps,
+          streaming_work(inputs, outputs, 0).bytes};
 }
 
 Conv2dSize Conv2dOp::size(TypesView inputs) const {

@@ -1,6 +1,8 @@
 #include <tandem/ops/eager.h>
 
+#include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -33,9 +35,7 @@ Tag eager_tag(const Op& op) {
 Tensors engine::apply_eager(OpPtr op, Tensors inputs) {
   const Tag tag = eager_tag(*op);
   Tensors outputs = evaluate(*eager_kernels, op, inputs, tag);
-  bool record = false;
-  for (const auto& t : inputs) record |= t.needs_grad();
-  if (record && grad_enabled) {
+  if (grad_enabled && std::ranges::any_of(inputs, &Tensor::needs_grad)) {
     auto history = std::make_shared<History>(std::move(op), std::move(inputs), tag, creation_order++);
     for (const auto& t : outputs) {
       history->outputs.emplace_back(std::make_shared<Tensor::Impl>(*t.impl()));
@@ -92,11 +92,9 @@ engine::History::~History() {
 }
 
 EagerBatch::EagerBatch(std::int64_t batch, int microbatch)
-    : outer_(eager_batch), outer_microbatch_(eager_microbatch), outer_calls_(std::move(eager_calls)) {
-  eager_batch = batch;
-  eager_microbatch = microbatch;
-  eager_calls.clear();
-}
+    : outer_(std::exchange(eager_batch, batch)),
+      outer_microbatch_(std::exchange(eager_microbatch, microbatch)),
+      outer_calls_(std::exchange(eager_calls, {})) {}
 EagerBatch::~EagerBatch() {
   eager_batch = outer_;
   eager_microbatch = outer_microbatch_;
@@ -104,11 +102,11 @@ EagerBatch::~EagerBatch() {
 }
 std::int64_t EagerBatch::current() { return eager_batch; }
 
-EagerKernels::EagerKernels(const KernelTable& kernels) : outer_(eager_kernels) { eager_kernels = &kernels; }
+EagerKernels::EagerKernels(const KernelTable& kernels) : outer_(std::exchange(eager_kernels, &kernels)) {}
 EagerKernels::~EagerKernels() { eager_kernels = outer_; }
 const KernelTable& EagerKernels::current() { return *eager_kernels; }
 
-NoGrad::NoGrad() : outer_(grad_enabled) { grad_enabled = false; }
+NoGrad::NoGrad() : outer_(std::exchange(grad_enabled, false)) {}
 NoGrad::~NoGrad() { grad_enabled = outer_; }
 
 }  // namespace tandem

@@ -18,4 +18,16 @@ template <class... Elements, class F> KernelPtr make_for(DType dtype, const F& m
   return kernel;
 }
 
+/// Calls `make` with a zero of the unsigned integer that is as large as an element of `dtype`, for kernels
+/// that only copy.
+template <class F> KernelPtr make_for_size(DType dtype, const F& make) {
+  switch (size_of(dtype)) {
+    case 1: return make(std::uint8_t{});
+    case 2: return make(std::uint16_t{});
+    case 4: return make(std::uint32_t{});
+    case 8: return make(std::uint64_t{});
+    default: return nullptr;
+  }
+}
+
 }  // namespace tandem::engine

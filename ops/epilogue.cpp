@@ -85,10 +85,9 @@ Tensors EpilogueOp::vjp(const VjpArgs&) const {
 
 Work EpilogueOp::cost(TypesView inputs, TypesView outputs) const {
   const Types types = expression_types(inputs);
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = product->cost(inputs.first(own), std::span(types).first(1)).flops +
-               PointwiseOp(expression, types[0].dtype).cost(types, outputs).flops;
-  return work;
+  return {product->cost(inputs.first(own), std::span(types).first(1)).flops +
+              PointwiseOp(expression, types[0].dtype).cost(types, outputs).flops,
+          streaming_work(inputs, outputs, 0).bytes};
 }
 
 KernelPtr make_epilogue(const KernelSpec& spec) { return std::make_unique<EpilogueKernel>(spec); }

@@ -37,12 +37,6 @@ void check_beside_axis(const TensorType& x, const TensorType& index, int axis) {
                             to_string(index), axis));
 }
 
-Work streamed(TypesView inputs, TypesView outputs, double flops) {
-  Work work = streaming_work(inputs, outputs, 0);
-  work.flops = flops;
-  return work;
-}
-
 }  // namespace
 
 void engine::check_indices(const std::int32_t* indices, std::int64_t count, std::int64_t extent) {
@@ -69,7 +63,8 @@ Tensors GatherOp::vjp(const VjpArgs& args) const {
   return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
 }
 Work GatherOp::cost(TypesView inputs, TypesView outputs) const {
-  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);  // reads as many bytes as it writes
+  return streaming_work(inputs.subspan(1), Types{outputs[0], outputs[0]},
+                        0);  // reads as many bytes as it writes
 }
 
 std::string ScatterAddOp::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
@@ -98,7 +93,7 @@ Tensors EmbeddingOp::vjp(const VjpArgs& args) const {
   return {apply_op1(adjoint, {args.grads[0], args.inputs[1]}), Tensor()};
 }
 Work EmbeddingOp::cost(TypesView inputs, TypesView outputs) const {
-  return streamed(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
+  return streaming_work(inputs.subspan(1), Types{outputs[0], outputs[0]}, 0);
 }
 
 std::string EmbeddingGradOp::attributes() const { return fmt::format("count={}", count); }

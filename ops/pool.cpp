@@ -111,11 +111,9 @@ std::string Pool2dOp::attributes() const {
                      to_string(options.stride), to_string(options.padding), int{options.count_include_pad});
 }
 Work Pool2dOp::cost(TypesView inputs, TypesView outputs) const {
-  Work work = streaming_work(inputs, outputs, 0);
   const auto [less, more] = std::minmax({inputs[0].elements(), outputs[0].elements()});  // by value
-  work.flops =
-      static_cast<double>(options.output != Size2(0) ? more : less * options.kernel.h * options.kernel.w);
-  return work;
+  const auto flops = options.output != Size2(0) ? more : less * options.kernel.h * options.kernel.w;
+  return {static_cast<double>(flops), streaming_work(inputs, outputs, 0).bytes};
 }
 
 Types MaxPool2dOp::infer(TypesView inputs) const {

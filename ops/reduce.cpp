@@ -1,6 +1,7 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -14,15 +15,6 @@
 namespace tandem {
 using namespace engine;
 namespace {
-
-const TensorType& only(TypesView inputs) {
-  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
-  return inputs[0];
-}
-
-bool contains(const std::vector<int>& axes, int axis) {
-  return std::find(axes.begin(), axes.end(), axis) != axes.end();
-}
 
 void check_axes(const std::vector<int>& axes, const TensorType& x) {
   for (std::size_t i = 0; i < axes.size(); ++i)
@@ -42,16 +34,11 @@ void check_extreme_exists(Reduction kind, const std::vector<int>& axes, const Te
 Shape reduced(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
   Shape out;
   for (int a = 0; a < static_cast<int>(shape.size()); ++a)
-    if (!contains(axes, a))
+    if (std::ranges::find(axes, a) == axes.end())
       out.push_back(shape[static_cast<std::size_t>(a)]);
     else if (keep_dims)
       out.push_back(1);
   return out;
-}
-
-std::vector<int> shifted(std::vector<int> axes) {
-  for (int& a : axes) ++a;
-  return axes;
 }
 
 DType reduced_dtype(Reduction kind, DType dtype) {
@@ -66,6 +53,10 @@ Tensor reduce(Reduction kind, const Tensor& x, std::vector<int> axes, bool keep_
   return apply_op1(std::make_shared<ReduceOp>(kind, std::move(axes), keep_dims), {x});
 }
 
+Tensor arg_extreme(Reduction kind, const Tensor& x, int axis) {
+  return apply_op1(std::make_shared<ArgExtremeOp>(kind, normalize_axis(axis, x.type().rank())), {x});
+}
+
 std::vector<int> all_axes(const Tensor& x) {
   std::vector<int> axes(x.shape().size());
   std::iota(axes.begin(), axes.end(), 0);
@@ -75,13 +66,8 @@ std::vector<int> all_axes(const Tensor& x) {
 }  // namespace
 
 std::string_view engine::name_of(Reduction kind) {
-  switch (kind) {
-    case Reduction::sum: return "sum";
-    case Reduction::mean: return "mean";
-    case Reduction::max: return "max";
-    case Reduction::min: return "min";
-  }
-  return "?";
+  constexpr std::array<std::string_view, 4> kNames{"sum", "mean", "max", "min"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::string ReduceOp::attributes() const {
@@ -105,7 +91,7 @@ Tensors ReduceOp::vjp(const VjpArgs& args) const {
   return {where(first, g, 0)};
 }
 Tensors ReduceOp::vmap(const VmapArgs& args) const {
-  return apply_op(std::make_shared<ReduceOp>(kind, shifted(axes), keep_dims), args.inputs);
+  return apply_op(std::make_shared<ReduceOp>(kind, behind_model_axis(axes), keep_dims), args.inputs);
 }
 
 std::string FirstExtremeOp::attributes() const {
@@ -119,7 +105,7 @@ Types FirstExtremeOp::infer(TypesView inputs) const {
 }
 Tensors FirstExtremeOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors FirstExtremeOp::vmap(const VmapArgs& args) const {
-  return apply_op(std::make_shared<FirstExtremeOp>(kind, shifted(axes)), args.inputs);
+  return apply_op(std::make_shared<FirstExtremeOp>(kind, behind_model_axis(axes)), args.inputs);
 }
 
 std::string ArgExtremeOp::attributes() const { return fmt::format("{} axis={}", name_of(kind), axis); }
@@ -178,14 +164,8 @@ Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims) {
                    {sum(pow(x, 2), std::move(axes), keep_dims)});
 }
 
-Tensor argmax(const Tensor& x, int axis) {
-  return apply_op1(std::make_shared<ArgExtremeOp>(Reduction::max, normalize_axis(axis, x.type().rank())),
-                   {x});
-}
-Tensor argmin(const Tensor& x, int axis) {
-  return apply_op1(std::make_shared<ArgExtremeOp>(Reduction::min, normalize_axis(axis, x.type().rank())),
-                   {x});
-}
+Tensor argmax(const Tensor& x, int axis) { return arg_extreme(Reduction::max, x, axis); }
+Tensor argmin(const Tensor& x, int axis) { return arg_extreme(Reduction::min, x, axis); }
 
 Tensor engine::sum_to(const Tensor& x, const Shape& shape) {
   if (shape == x.shape()) return x;

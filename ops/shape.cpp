@@ -1,6 +1,7 @@
 #include <tandem/ops/shape.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,11 +14,6 @@
 namespace tandem {
 using namespace engine;
 namespace {
-
-const TensorType& only(TypesView inputs) {
-  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
-  return inputs[0];
-}
 
 std::int64_t& extent(Shape& shape, int axis) { return shape.at(static_cast<std::size_t>(axis)); }
 std::int64_t extent(const Shape& shape, int axis) { return shape.at(static_cast<std::size_t>(axis)); }
@@ -54,6 +50,16 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 
 }  // namespace
 
+const TensorType& engine::only(TypesView inputs) {
+  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
+  return inputs[0];
+}
+
+std::vector<int> engine::behind_model_axis(std::vector<int> axes) {
+  for (int& axis : axes) ++axis;
+  return axes;
+}
+
 int engine::normalize_axis(int axis, int rank) {
   const int a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
@@ -87,11 +93,9 @@ std::vector<CopyRegion> ReshapeOp::regions(TypesView inputs) const {
 std::string TransposeOp::attributes() const { return fmt::format("perm={}", fmt::join(perm, ",")); }
 Types TransposeOp::infer(TypesView inputs) const {
   const TensorType& x = only(inputs);
-  std::vector<int> sorted = perm;
-  std::sort(sorted.begin(), sorted.end());
-  bool fits = static_cast<int>(perm.size()) == x.rank();
-  for (std::size_t i = 0; i < sorted.size(); ++i) fits = fits && sorted[i] == static_cast<int>(i);
-  if (!fits)
+  std::vector<int> axes(x.shape.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (!std::ranges::is_permutation(perm, axes))
     throw Error(
         fmt::format("[{}] must be a permutation of the axes of {}", fmt::join(perm, ", "), to_string(x)));
   TensorType out{x.dtype, {}};
@@ -126,11 +130,7 @@ Types FlipOp::infer(TypesView inputs) const {
   return {only(inputs)};
 }
 Tensors FlipOp::vjp(const VjpArgs& args) const { return {flip(args.grads[0], axes)}; }
-Tensors FlipOp::vmap(const VmapArgs& args) const {
-  std::vector<int> shifted = axes;
-  for (int& axis : shifted) ++axis;
-  return {flip(args.inputs[0], shifted)};
-}
+Tensors FlipOp::vmap(const VmapArgs& args) const { return {flip(args.inputs[0], behind_model_axis(axes))}; }
 std::vector<CopyRegion> FlipOp::regions(TypesView inputs) const {
   const Shape& shape = inputs[0].shape;
   CopyRegion region{0, shape, dense_strides(shape), dense_strides(shape)};
@@ -358,14 +358,13 @@ Tensor slice(const Tensor& x, std::vector<AxisRange> ranges) {
 }
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis) {
   axis = normalize_axis(axis, x.type().rank());
-  std::int64_t begin = 0;
-  for (std::int64_t size : sizes) begin += size;
-  if (begin != extent(x.shape(), axis))
+  const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  if (total != extent(x.shape(), axis))
     throw Error(fmt::format("split: sizes [{}] add up to {}, but axis {} of {} has extent {}",
-                            fmt::join(sizes, ", "), begin, axis, to_string(x.type()),
+                            fmt::join(sizes, ", "), total, axis, to_string(x.type()),
                             extent(x.shape(), axis)));
   Tensors pieces;
-  begin = 0;
+  std::int64_t begin = 0;
   for (std::int64_t size : sizes) {
     pieces.push_back(slice(x, axis, begin, begin + size));
     begin += size;

@@ -54,9 +54,11 @@ template <class O> Tensors mapped_update(const O& op, const VmapArgs& args, std:
   return apply_op(op, inputs);
 }
 
-Tensors with_guard(Tensors inputs, const Tensor& update_if) {
+// Applies an update with its options; it is guarded if `update_if` is defined.
+template <class O, class Options>
+Tensors update(const Options& options, Tensors inputs, const Tensor& update_if) {
   if (update_if) inputs.push_back(update_if);
-  return inputs;
+  return apply_op(std::make_shared<O>(options, update_if.defined()), std::move(inputs));
 }
 
 std::string guard_text(bool guarded) { return guarded ? " guarded" : ""; }
@@ -132,21 +134,18 @@ std::vector<Alias> PredictOp::may_alias(TypesView) const {
 Tensors sgd_update(const Tensor& w, const Tensor& v, const Tensor& g, const Tensor& lr,
                    const SgdOptions& options, const Tensor& update_if) {
   if (options.momentum == 0) throw Error("sgd_update: momentum is 0, so do not pass v");
-  return apply_op(std::make_shared<SgdUpdateOp>(options, update_if.defined()),
-                  with_guard({w, v, g, lr}, update_if));
+  return update<SgdUpdateOp>(options, {w, v, g, lr}, update_if);
 }
 
 Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const SgdOptions& options,
                    const Tensor& update_if) {
   if (options.momentum != 0) throw Error("sgd_update: with momentum, pass v");
-  return apply_op(std::make_shared<SgdUpdateOp>(options, update_if.defined()),
-                  with_guard({w, g, lr}, update_if));
+  return update<SgdUpdateOp>(options, {w, g, lr}, update_if);
 }
 
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
                     const Tensor& lr, const AdamOptions& options, const Tensor& update_if) {
-  return apply_op(std::make_shared<AdamUpdateOp>(options, update_if.defined()),
-                  with_guard({w, m, v, g, t, lr}, update_if));
+  return update<AdamUpdateOp>(options, {w, m, v, g, t, lr}, update_if);
 }
 
 Tensor engine::predict(const Tensor& w, const Tensor& v, const Tensor& c) {

@@ -88,13 +88,7 @@ KernelPtr make_scatter(const AxisSplit& from, const AxisSplit& to, int threads) 
 }  // namespace
 
 KernelPtr make_gather_cpu(const KernelSpec& spec) {
-  switch (size_of(spec.outputs[0].dtype)) {
-    case 1: return make_gather<std::uint8_t>(spec);
-    case 2: return make_gather<std::uint16_t>(spec);
-    case 4: return make_gather<std::uint32_t>(spec);
-    case 8: return make_gather<std::uint64_t>(spec);
-    default: return nullptr;
-  }
+  return make_for_size(spec.outputs[0].dtype, [&](auto zero) { return make_gather<decltype(zero)>(spec); });
 }
 
 KernelPtr make_scatter_add_cpu(const KernelSpec& spec) {

@@ -117,13 +117,7 @@ template <class E> KernelPtr make(const KernelSpec& spec) {
 }  // namespace
 
 KernelPtr make_movement_cpu(const KernelSpec& spec) {
-  switch (size_of(spec.outputs[0].dtype)) {
-    case 1: return make<std::uint8_t>(spec);
-    case 2: return make<std::uint16_t>(spec);
-    case 4: return make<std::uint32_t>(spec);
-    case 8: return make<std::uint64_t>(spec);
-    default: return nullptr;
-  }
+  return make_for_size(spec.outputs[0].dtype, [&](auto zero) { return make<decltype(zero)>(spec); });
 }
 
 }  // namespace tandem::engine
