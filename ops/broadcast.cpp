@@ -1,7 +1,5 @@
 #include <tandem/ops/broadcast.h>
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>

@@ -8,7 +8,6 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
-#include <tandem/core/base/rng.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/kernels.h>

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
-#include <tandem/ops/pointwise.h>
-#include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 
 namespace tandem {

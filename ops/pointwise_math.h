@@ -4,8 +4,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <tandem/core/base/convert.h>
-#include <tandem/core/base/element.h>
 #include <tandem/ops/pointwise_expression.h>
 
 namespace tandem::engine {

@@ -1,6 +1,5 @@
 #include <tandem/ops/shape.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include <fmt/format.h>

@@ -201,24 +201,6 @@ template <class E, class I> KernelPtr make_max_gradient(PoolPlan plan) {
   });
 }
 
-template <class E> KernelPtr make_avg(PoolPlan plan) {
-  return make_kernel([plan = std::move(plan)](const Launch& l) {
-    plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t outputs) {
-      avg_row(plan, oh, input<E>(l, 0) + image,
-              output<E>(l, 0) + outputs + oh * plan.s.output.w * plan.s.channels);
-    });
-  });
-}
-
-template <class E> KernelPtr make_avg_gradient(PoolPlan plan) {
-  return make_kernel([plan = std::move(plan)](const Launch& l) {
-    plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t outputs) {
-      avg_gradient_row(plan, ih, input<E>(l, 0) + outputs,
-                       output<E>(l, 0) + image + ih * plan.s.image.w * plan.s.channels);
-    });
-  });
-}
-
 }  // namespace
 
 KernelPtr make_max_pool2d_cpu(const KernelSpec& spec) {
@@ -240,13 +222,25 @@ KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec) {
 
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec) {
   return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
-    return make_avg<decltype(zero)>(PoolPlan(spec, spec.inputs[0], spec.outputs[0]));
+    using E = decltype(zero);
+    return make_kernel([plan = PoolPlan(spec, spec.inputs[0], spec.outputs[0])](const Launch& l) {
+      plan.for_each_row(plan.s.output.h, [&](std::int64_t oh, std::int64_t image, std::int64_t outputs) {
+        avg_row(plan, oh, input<E>(l, 0) + image,
+                output<E>(l, 0) + outputs + oh * plan.s.output.w * plan.s.channels);
+      });
+    });
   });
 }
 
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec) {
   return make_for<float, BFloat16>(spec.inputs[0].dtype, [&](auto zero) {
-    return make_avg_gradient<decltype(zero)>(PoolPlan(spec, spec.outputs[0], spec.inputs[0]));
+    using E = decltype(zero);
+    return make_kernel([plan = PoolPlan(spec, spec.outputs[0], spec.inputs[0])](const Launch& l) {
+      plan.for_each_row(plan.s.image.h, [&](std::int64_t ih, std::int64_t image, std::int64_t outputs) {
+        avg_gradient_row(plan, ih, input<E>(l, 0) + outputs,
+                         output<E>(l, 0) + image + ih * plan.s.image.w * plan.s.channels);
+      });
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include <tandem/core/base/clones.h>
+#include <tandem/core/base/element.h>
 #include <tandem/ops/cpu/vector_math.h>
 #include <tandem/ops/pointwise_math.h>
 

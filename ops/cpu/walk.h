@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <cstring>
 #include <optional>
 
 #include <tandem/ops/broadcast.h>

@@ -1,9 +1,7 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
-#include <cmath>
 
-#include <tandem/core/base/element.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/broadcast.h>
 #include <tandem/ops/reference/kernels.h>

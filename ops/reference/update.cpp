@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <tandem/ops/reference/kernels.h>
 #include <tandem/ops/update_math.h>
 
