@@ -53,10 +53,7 @@ bool computes(Code code) { return code != Code::input && code != Code::constant;
 
 DType engine::pointwise_precision(TypesView inputs, DType output) {
   const auto wide = [](DType d) { return d == DType::f64 || d == DType::i32 || d == DType::i64; };
-  return wide(output) ||
-                 std::any_of(inputs.begin(), inputs.end(), [&](const auto& t) { return wide(t.dtype); })
-             ? DType::f64
-             : DType::f32;
+  return wide(output) || std::ranges::any_of(inputs, wide, &TensorType::dtype) ? DType::f64 : DType::f32;
 }
 
 TakesExpression::TakesExpression(PointwiseExpression expression, DType dtype, std::size_t first)
@@ -72,7 +69,7 @@ std::string PointwiseOp::label() const {
   if (!label_.empty()) return label_;
   const PointwiseTerm* only = nullptr;
   for (const auto& i : expression) {
-    if (i.code == PointwiseCode::input || i.code == PointwiseCode::constant) continue;
+    if (!computes(i.code)) continue;
     if (only) return std::string(name());
     only = &i;
   }
@@ -131,8 +128,7 @@ Tensors PointwiseOp::vmap(const VmapArgs& args) const {
 }
 
 Work PointwiseOp::cost(TypesView inputs, TypesView outputs) const {
-  const auto flops =
-      std::count_if(expression.begin(), expression.end(), [](const auto& i) { return computes(i.code); });
+  const auto flops = std::ranges::count_if(expression, computes, &PointwiseTerm::code);
   return streaming_work(inputs, outputs, static_cast<double>(flops));
 }
 

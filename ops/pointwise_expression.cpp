@@ -21,6 +21,10 @@ constexpr std::array<std::string_view, 32> kNames{
 
 static_assert(kNames.size() == static_cast<std::size_t>(Code::where) + 1 && kNames.back() == "where");
 
+// Cost more than reading an element from memory.
+constexpr std::array kExpensive{Code::exp,  Code::log,      Code::tanh, Code::sigmoid, Code::erf,
+                                Code::gelu, Code::softplus, Code::elu,  Code::selu,    Code::pow};
+
 // Writes derivative rules. All registers in this class are those of the derivative's expression.
 class Derivative {
  public:
@@ -163,20 +167,8 @@ bool stays_whole(const PointwiseExpression& expression) {
 }
 
 bool is_cheap(const PointwiseExpression& expression) {
-  return std::none_of(expression.begin(), expression.end(), [](const PointwiseTerm& i) {
-    switch (i.code) {
-      case Code::exp:
-      case Code::log:
-      case Code::tanh:
-      case Code::sigmoid:
-      case Code::erf:
-      case Code::gelu:
-      case Code::softplus:
-      case Code::elu:
-      case Code::selu:
-      case Code::pow: return true;
-      default: return false;
-    }
+  return std::ranges::none_of(expression, [](const PointwiseTerm& i) {
+    return std::ranges::find(kExpensive, i.code) != kExpensive.end();
   });
 }
 

@@ -129,8 +129,8 @@ class DenseConv : public Kernel {
   std::int64_t bias_bytes_;
 };
 
-// outputs (N, rows) = images (N, columns) · mapᵀ + bias
-class Forward final : public DenseConv {
+// outputs (N, rows) = images (N, columns) · mapᵀ + bias, or images' gradient = outputs' gradient · map
+class ByMap final : public DenseConv {
  public:
   using DenseConv::DenseConv;
   void run(const Launch& l) const override {
@@ -138,16 +138,6 @@ class Forward final : public DenseConv {
     if (!has_bias()) return multiply(l, {l.in[0], dense(l), l.out[0]});
     map().expand_bias(input<float>(l, 2), dense_bias(l));
     multiply(l, {l.in[0], dense(l), dense_bias(l), l.out[0]});
-  }
-};
-
-// images' gradient = outputs' gradient · map
-class GradInput final : public DenseConv {
- public:
-  using DenseConv::DenseConv;
-  void run(const Launch& l) const override {
-    map().expand(input<float>(l, 1), dense(l));
-    multiply(l, {l.in[0], dense(l), l.out[0]});
   }
 };
 
@@ -180,14 +170,14 @@ KernelPtr make_dense_conv2d(const KernelSpec& spec, const Conv2dSize& s) {
   const onednn::Operand bias = row_major(1, map.rows());
   auto product = onednn::matmul(row_major(s.n, map.columns()), transposed(map.rows(), map.columns()),
                                 has_bias ? &bias : nullptr, row_major(s.n, map.rows()), {spec.threads});
-  return product ? std::make_unique<Forward>(map, std::move(product), has_bias) : nullptr;
+  return product ? std::make_unique<ByMap>(map, std::move(product), has_bias) : nullptr;
 }
 
 KernelPtr make_dense_conv2d_grad_input(const KernelSpec& spec, const Conv2dSize& s) {
   const DenseMap map(s, spec.threads);
   auto product = onednn::matmul(row_major(s.n, map.rows()), row_major(map.rows(), map.columns()), nullptr,
                                 row_major(s.n, map.columns()), {spec.threads});
-  return product ? std::make_unique<GradInput>(map, std::move(product), false) : nullptr;
+  return product ? std::make_unique<ByMap>(map, std::move(product), false) : nullptr;
 }
 
 KernelPtr make_dense_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize& s) {

@@ -173,20 +173,16 @@ void TiledExpression::find_repeating() {
     if (repeats.back()) common = std::lcm(common, f->period);
   }
   tile_ = most_ / common * common;
-  for (const auto& i : expression_) {
-    const std::vector<int> operands = reads(i);
+  const auto repeating = [&](int r) { return repeats_[static_cast<std::size_t>(r)]; };
+  for (const auto& i : expression_)
     repeats_.push_back(i.code == Code::input ? repeats[static_cast<std::size_t>(i.a)]
-                                             : std::all_of(operands.begin(), operands.end(), [&](int o) {
-                                                 return repeats_[static_cast<std::size_t>(o)];
-                                               }));
-  }
+                                             : std::ranges::all_of(reads(i), repeating));
   last_use_.assign(expression_.size(), expression_.size());  // stays so if never read, as the result is
   for (std::size_t r = 0; r < expression_.size(); ++r)
     for (int o : reads(expression_[r])) last_use_[static_cast<std::size_t>(o)] = r;
   for (std::size_t r = 0; r < expression_.size(); ++r)
     for (int o : reads(expression_[r]))
-      if (!repeats_[r] && repeats_[static_cast<std::size_t>(o)])
-        last_use_[static_cast<std::size_t>(o)] = expression_.size();
+      if (!repeats_[r] && repeating(o)) last_use_[static_cast<std::size_t>(o)] = expression_.size();
 }
 
 // Gives register `r` a slot, after freeing the slots that it is the last to read. Returns false if none is
@@ -270,8 +266,7 @@ bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
   joined.comes_second = operands.size() == 2 && is_p(operands[1]);
   if (operands.size() == 2)
     joined.from[2] = places_[static_cast<std::size_t>(operands[joined.comes_second ? 0 : 1])];
-  for (const Place& from : joined.from)
-    if (from.kind == Place::number) return false;
+  if (std::ranges::count(joined.from, Place::number, &Place::kind) > 0) return false;
   joined.to = places_[r];
   each_.back() = joined;
   return true;
