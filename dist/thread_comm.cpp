@@ -1,6 +1,5 @@
 #include <tandem/dist/thread_comm.h>
 
-#include <memory>
 #include <mutex>
 #include <unordered_map>
 

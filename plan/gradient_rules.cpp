@@ -1,9 +1,7 @@
 #include <tandem/plan/gradient_rules.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 #pragma once
 #include <optional>
-#include <string_view>
 
 #include <tandem/autograd/training_graph.h>
 #include <tandem/core/graph/tensor.h>

@@ -1,6 +1,5 @@
 #pragma once
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
 #include <tandem/core/base/types.h>

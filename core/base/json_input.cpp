@@ -7,7 +7,6 @@
 #include <list>
 #include <set>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/convert.h>
-#include <tandem/core/base/element.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/core/graph/tensor_impl.h>

@@ -1,7 +1,6 @@
 #pragma once
 #include <atomic>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>

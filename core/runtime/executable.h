@@ -1,7 +1,6 @@
 #pragma once
 #include <cstddef>
 #include <map>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>

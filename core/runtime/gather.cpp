@@ -1,7 +1,5 @@
 #include <tandem/core/runtime/gather.h>
 
-#include <vector>
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -1,6 +1,4 @@
 #pragma once
-#include <map>
-#include <string>
 #include <vector>
 
 #include <tandem/core/graph/kernel.h>

@@ -1,7 +1,5 @@
 #include <tandem/core/schedule/happens_before.h>
 
-#include <algorithm>
-
 namespace tandem::engine {
 namespace {
 struct Edge {

@@ -1,7 +1,6 @@
 #include <tandem/core/schedule/lower.h>
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <unordered_map>
 

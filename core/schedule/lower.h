@@ -3,7 +3,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <vector>
 
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/graph/kernel.h>
