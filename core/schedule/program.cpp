@@ -18,12 +18,8 @@ std::string name_of(const Lane& lane, int devices) {
 }
 
 std::string_view name_of(Arena arena) {
-  switch (arena) {
-    case Arena::work: return "work";
-    case Arena::state: return "state";
-    case Arena::host: return "host";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"work", "state", "host"};
+  return kNames[static_cast<std::size_t>(arena)];
 }
 
 int max_back(const Program& program) {
@@ -103,14 +99,14 @@ std::int64_t live_peak(const Program& program) {
 std::vector<std::int64_t> live_bytes(const Program& program, int device) {
   const auto n = static_cast<std::int64_t>(program.instructions.size());
   if (n == 0) return {};
-  std::vector<std::int64_t> change(static_cast<std::size_t>(n) + 1, 0);
+  std::vector<std::int64_t> change(program.instructions.size() + 1, 0);
   for (const MemoryBlock& block : program.blocks) {
     if (block.device != device || block.arena != Arena::work || block.end <= block.begin) continue;
     const std::int64_t length = block.end - block.begin;
     const std::int64_t from = (block.begin % n + n) % n;
     const std::int64_t rest = length % n;
     const auto add = [&](std::int64_t a, std::int64_t b, std::int64_t bytes) {
-      change[static_cast<std::size_t>(a)] += bytes;
+      change[a] += bytes;
       change[b] -= bytes;
     };
     add(0, n, length / n * align_up(block.bytes));
@@ -119,7 +115,7 @@ std::vector<std::int64_t> live_bytes(const Program& program, int device) {
   }
   std::vector<std::int64_t> live;
   std::int64_t sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) live.push_back(sum += change[static_cast<std::size_t>(i)]);
+  for (std::int64_t i = 0; i < n; ++i) live.push_back(sum += change[i]);
   return live;
 }
 

@@ -138,6 +138,7 @@ struct Program {
   const MemoryBlock& block(BlockId b) const { return blocks[b]; }
   Member& member(MemberId m) { return members[m]; }
   const Member& member(MemberId m) const { return members[m]; }
+  const MemoryBlock& block_of(MemberId m) const { return block(member(m).block); }
   const Lane& lane(LaneId l) const { return lanes[l]; }
   LaneId lane_id(InstructionId s) const { return instruction(s).lane; }
   const Lane& lane_of(InstructionId s) const { return lane(lane_id(s)); }

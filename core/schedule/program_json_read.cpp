@@ -153,33 +153,26 @@ class Reader {
 
   // Returns the block of that name, with room for `bytes`.
   BlockId block(const std::string& name, const std::string& value, std::int64_t bytes) {
+    const JsonInput* const listed = block_section_.find(name);
     const auto [found, fresh] = blocks_.emplace(name, p_.blocks.next_id());
-    if (fresh) {
-      p_.blocks.push_back({name, devices_.at(value), Arena::work, bytes});
-      if (const JsonInput* const b = block_section_.find(name)) {
-        b->require_keys({"bytes", "arena", "slots", "offsets"});
-        MemoryBlock& listed = p_.blocks.back();
-        listed.arena = arena_from_name((*b)["arena"].text("work"));
-        listed.bytes = bytes_of((*b)["bytes"], bytes);
-        listed.slots = (*b)["slots"].integer(1);
-      }
-    }
+    if (fresh) p_.blocks.push_back({name, devices_.at(value), Arena::work, bytes});
     MemoryBlock& b = p_.block(found->second);
-    if (bytes > b.bytes && given_size(name))
+    if (fresh && listed) {
+      listed->require_keys({"bytes", "arena", "slots", "offsets"});
+      b.arena = arena_from_name((*listed)["arena"].text("work"));
+      b.bytes = bytes_of((*listed)["bytes"], bytes);
+      b.slots = (*listed)["slots"].integer(1);
+    }
+    if (bytes > b.bytes && listed && (*listed)["bytes"].present())
       throw Error(fmt::format("Program: value '{}' ends at byte {} of block '{}', which has {}", value, bytes,
                               name, b.bytes));
     b.bytes = std::max(b.bytes, bytes);
     return found->second;
   }
 
-  bool given_size(const std::string& block) const {
-    const JsonInput* const b = block_section_.find(block);
-    return b && (*b)["bytes"].present();
-  }
   static std::int64_t bytes_of(const JsonInput& j, std::int64_t otherwise = kDefaultBytes) {
     return j.integer<std::int64_t>(otherwise, 0, kMaxBytes);
   }
-  std::int64_t state_bytes(BlockId block) const { return p_.block(block).bytes; }
 
   MemberId read_of(const std::string& text) {
     if (states_.contains(text))
@@ -193,13 +186,13 @@ class Reader {
     const auto parsed = std::from_chars(text.data() + at + 1, end, age);
     if (parsed.ec != std::errc{} || parsed.ptr != end || age < 1 || age > kMaxAge)
       throw Error(fmt::format("Program: '{}': the age must be from 1 to {}", text, kMaxAge));
-    return member(text, state->second, 0, state_bytes(state->second), 1 - age);
+    return member(text, state->second, 0, p_.block(state->second).bytes, 1 - age);
   }
 
   MemberId write_of(const std::string& name) {
     const auto state = states_.find(name);
-    return state == states_.end() ? value(name)
-                                  : member(name + "'", state->second, 0, state_bytes(state->second), 1);
+    if (state == states_.end()) return value(name);
+    return member(name + "'", state->second, 0, p_.block(state->second).bytes, 1);
   }
 
   std::int64_t channel(const std::string& name) {
@@ -234,7 +227,7 @@ class Reader {
     for (const std::string& r : j["reads"].texts()) s.reads.push_back(read_of(r));
     for (const std::string& w : j["writes"].texts()) {
       s.writes.push_back(write_of(w));
-      if (std::find(s.reads.begin(), s.reads.end(), s.writes.back()) != s.reads.end())
+      if (std::ranges::count(s.reads, s.writes.back()) > 0)
         throw Error(fmt::format("Program: cycle: instruction '{}' reads '{}', which it makes", s.name, w));
     }
     if (j["channel"].present()) s.channel = channel(j["channel"].text());

@@ -10,28 +10,28 @@ namespace {
 
 using json = nlohmann::ordered_json;  // states and values keep their order, and with it their addresses
 
+// Returns the names of all elements. A name that several have, of `uses` and of those that are `written`,
+// gets the element's id.
+template <class List, class Written>
+std::vector<std::string> unique_names(const List& list, std::map<std::string, int> uses, Written written) {
+  for (const auto& element : list)
+    if (written(element)) ++uses[element.name];
+  std::vector<std::string> names;
+  for (const auto& element : list)
+    names.push_back(uses[element.name] == 1 ? element.name
+                                            : fmt::format("{}#{}", element.name, names.size()));
+  return names;
+}
+
 class Writer {
  public:
   explicit Writer(const Program& p) : p_(p) {
-    std::map<std::string, int> uses;
+    std::map<std::string, int> states;
     for (const MemoryBlock& b : p.blocks)
-      if (b.arena == Arena::state) ++uses[b.name];
-    std::map<std::string, int> values = uses, blocks = uses, instructions;
-    for (const Member& m : p.members)
-      if (block_of(m).arena != Arena::state) ++values[m.name];
-    for (const MemoryBlock& b : p.blocks)
-      if (b.arena != Arena::state) ++blocks[b.name];
-    for (const Instruction& s : p.instructions) ++instructions[s.name];
-    const auto unique = [](std::map<std::string, int>& count, const std::string& name, std::size_t id) {
-      return count[name] == 1 ? name : fmt::format("{}#{}", name, id);
-    };
-    for (std::size_t i = 0; i < p.members.size(); ++i)
-      values_.push_back(unique(values, p.members[i].name, i));
-    for (std::size_t i = 0; i < p.blocks.size(); ++i)
-      blocks_.push_back(p.blocks[i].arena == Arena::state ? p.blocks[i].name
-                                                          : unique(blocks, p.blocks[i].name, i));
-    for (std::size_t i = 0; i < p.instructions.size(); ++i)
-      instructions_.push_back(unique(instructions, p.instructions[i].name, i));
+      if (b.arena == Arena::state) ++states[b.name];
+    values_ = unique_names(p.members, states, [&](const Member& m) { return !in_state(m); });
+    blocks_ = unique_names(p.blocks, states, [](const MemoryBlock& b) { return b.arena != Arena::state; });
+    instructions_ = unique_names(p.instructions, {}, [](const Instruction&) { return true; });
   }
 
   json write() {
@@ -56,7 +56,7 @@ class Writer {
         j["blocks"][blocks_[i]] = {
             {"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
     for (std::size_t i = 0; i < p_.members.size(); ++i)
-      if (const Member& m = p_.members[i]; block_of(m).arena != Arena::state)
+      if (const Member& m = p_.members[i]; !in_state(m))
         j["values"][values_[i]] = {{"bytes", m.bytes}, {"block", blocks_[m.block]}, {"offset", m.offset}};
     j["instructions"] = json::array();
     for (std::size_t i = 0; i < p_.instructions.size(); ++i)
@@ -65,12 +65,13 @@ class Writer {
   }
 
  private:
-  const MemoryBlock& block_of(const Member& m) const { return p_.blocks[m.block]; }
+  bool in_state(const Member& m) const { return p_.block(m.block).arena == Arena::state; }
 
   std::string operand(MemberId id) const {
     const Member& m = p_.members[id];
-    if (block_of(m).arena != Arena::state) return values_[id];
-    return m.shift == 1 ? block_of(m).name : fmt::format("{}@{}", block_of(m).name, 1 - m.shift);
+    if (!in_state(m)) return values_[id];
+    const std::string& state = p_.block(m.block).name;
+    return m.shift == 1 ? state : fmt::format("{}@{}", state, 1 - m.shift);
   }
 
   json instruction(const Instruction& s, const std::string& name) {

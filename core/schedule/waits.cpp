@@ -10,32 +10,28 @@
 #include <tandem/core/schedule/happens_before.h>
 
 namespace tandem::engine {
-
 namespace {
 
 // Returns, for each member, the instruction that writes it; for a read of state, the one that assigns it.
 IdVector<MemberId, Access> writers(const Program& p) {
   IdVector<MemberId, Access> result(p.members.size());
   IdVector<BlockId, Access> assigns(p.blocks.size());
+  const auto set = [&](Access& writer, const Access& now, const char* what, const std::string& name) {
+    if (writer.instruction >= 0)
+      throw Error(fmt::format("{} twice, by '{}' and by '{}'", fmt::format(fmt::runtime(what), name),
+                              p.instruction(writer.instruction).name, p.instruction(now.instruction).name));
+    writer = now;
+  };
   for (const InstructionId s : p.instructions.ids())
     for (MemberId m : p.instruction(s).writes) {
       const Member& member = p.member(m);
-      auto& writer = result[m];
-      if (writer.instruction >= 0)
-        throw Error(fmt::format("value '{}' is made twice, by '{}' and by '{}'", member.name,
-                                p.instruction(writer.instruction).name, p.instruction(s).name));
-      writer = {s, m, true, p.instruction(s).lag - member.shift};
-      if (p.block(member.block).arena == Arena::state) {
-        auto& assign = assigns[member.block];
-        if (assign.instruction >= 0)
-          throw Error(fmt::format("state '{}' is assigned twice, by '{}' and by '{}'",
-                                  p.block(member.block).name, p.instruction(assign.instruction).name,
-                                  p.instruction(s).name));
-        assign = writer;
-      }
+      const Access write{s, m, true, p.instruction(s).lag - member.shift};
+      set(result[m], write, "value '{}' is made", member.name);
+      if (const MemoryBlock& block = p.block_of(m); block.arena == Arena::state)
+        set(assigns[member.block], write, "state '{}' is assigned", block.name);
     }
   for (const MemberId m : p.members.ids())
-    if (result[m].instruction < 0 && p.block(p.member(m).block).arena == Arena::state)
+    if (result[m].instruction < 0 && p.block_of(m).arena == Arena::state)
       result[m] = assigns[p.member(m).block];
   return result;
 }
@@ -87,10 +83,10 @@ void check_ids(const Program& p) {
       for (MemberId m : *members) {
         if (!p.members.contains(m))
           throw Error(fmt::format("instruction '{}' uses unknown value {}", s.name, m));
-        if (p.block(p.member(m).block).device != device)
+        if (p.block_of(m).device != device)
           throw Error(
               fmt::format("instruction '{}' on device {} uses '{}' of device {}; a transfer must bring it",
-                          s.name, device, p.member(m).name, p.block(p.member(m).block).device));
+                          s.name, device, p.member(m).name, p.block_of(m).device));
       }
     for (const Wait& w : s.waits) {
       if (!p.instructions.contains(w.instruction) || w.back < 0 || w.back > kMaxLag)
@@ -113,7 +109,7 @@ std::int64_t bytes_of(const Program& p, const std::vector<MemberId>& members) {
 
 void check_transfer(const Program& p, const std::vector<InstructionId>& ends) {
   const auto has = [&](LaneKind kind) {
-    return std::any_of(ends.begin(), ends.end(), [&](InstructionId s) { return p.lane_of(s).kind == kind; });
+    return std::ranges::any_of(ends, [&](InstructionId s) { return p.lane_of(s).kind == kind; });
   };
   const std::string& first = p.instruction(ends[0]).name;
   if (ends.size() != 2 || !has(LaneKind::send) || !has(LaneKind::receive))
@@ -151,7 +147,7 @@ void check_channels(const Program& p) {
             "'{}' (lag {}) and '{}' (lag {}) are ends of one transfer or collective: their lags must be equal",
             p.instruction(ends[0]).name, p.instruction(ends[0]).lag, p.instruction(s).name,
             p.instruction(s).lag));
-    if (std::any_of(ends.begin(), ends.end(), is_transfer)) check_transfer(p, ends);
+    if (std::ranges::any_of(ends, is_transfer)) check_transfer(p, ends);
   }
 }
 
@@ -172,7 +168,7 @@ void check_unplanned(const Program& p) {
       const Member& member = p.member(m);
       const Access& writer = made_by[m];
       if (writer.instruction < 0) {
-        if (p.block(member.block).arena == Arena::state) continue;  // never assigned: constant state
+        if (p.block_of(m).arena == Arena::state) continue;  // never assigned: constant state
         throw Error(fmt::format("missing value: '{}' reads '{}', which no instruction makes",
                                 instruction.name, member.name));
       }
@@ -189,10 +185,9 @@ void check_unplanned(const Program& p) {
 
 Program with_slots(Program p) {
   const auto accesses = accesses_by_block(p);
-  for (std::size_t b = 0; b < p.blocks.size(); ++b) {
-    const bool written =
-        std::any_of(accesses[b].begin(), accesses[b].end(), [](const Access& a) { return a.write; });
-    if (p.blocks[b].arena == Arena::state && !written) p.blocks[b].slots = 1;  // it never changes
+  for (const BlockId b : p.blocks.ids()) {
+    const bool written = std::ranges::any_of(accesses[b], &Access::write);
+    if (p.block(b).arena == Arena::state && !written) p.block(b).slots = 1;  // it never changes
     for (const Access& w : accesses[b]) {
       if (!w.write) continue;
       for (const Access& a : accesses[b]) {
@@ -202,7 +197,7 @@ Program with_slots(Program p) {
         const bool uses_after_write =
             a.instruction > w.instruction || (a.instruction == w.instruction && !a.write &&
                                               !p.instruction(w.instruction).in_place && a.member != w.member);
-        p.blocks[b].slots = std::max(p.blocks[b].slots, units_between(w, a) + (uses_after_write ? 1 : 0));
+        p.block(b).slots = std::max(p.block(b).slots, units_between(w, a) + (uses_after_write ? 1 : 0));
       }
     }
   }
@@ -211,30 +206,20 @@ Program with_slots(Program p) {
 
 namespace {
 
-class WaitAdder {
- public:
-  explicit WaitAdder(Program& p) : p_(p) {}
-  void add(InstructionId before, InstructionId after, int back) {
-    auto& instruction = p_.instruction(after);
-    if (instruction.lane == p_.instruction(before).lane) return;  // lane order ensures it
-    const Wait wait{before, back};
-    if (std::find(instruction.waits.begin(), instruction.waits.end(), wait) == instruction.waits.end())
-      instruction.waits.push_back(wait);
-  }
-
- private:
-  Program& p_;
-};
+void add_wait(Program& p, InstructionId before, InstructionId after, int back) {
+  if (p.lane_id(before) == p.lane_id(after)) return;  // lane order ensures it
+  auto& waits = p.instruction(after).waits;
+  if (std::ranges::count(waits, Wait{before, back}) == 0) waits.push_back({before, back});
+}
 
 void add_data_waits(Program& p) {
-  WaitAdder adder(p);
   const auto made_by = writers(p);
   for (const InstructionId s : p.instructions.ids())
     for (MemberId m : p.instruction(s).reads) {
       const Access& writer = made_by[m];
       const Access read{s, m, false, p.instruction(s).lag - p.member(m).shift};
       if (writer.instruction >= 0 && writer.instruction != s)
-        adder.add(writer.instruction, s, units_between(writer, read));
+        add_wait(p, writer.instruction, s, units_between(writer, read));
     }
 }
 
@@ -242,19 +227,17 @@ void add_data_waits(Program& p) {
 // in-place successor follows the other readers of what it overwrites).
 void add_reuse_waits(Program& p) {
   const HappensBefore known(p);
-  WaitAdder adder(p);
   const auto accesses = accesses_by_block(p);
-  for (std::size_t b = 0; b < p.blocks.size(); ++b)
+  const auto add = [&](const Access& a, const Access& w, int back) {
+    if (!known.precedes(a.instruction, w.instruction, back)) add_wait(p, a.instruction, w.instruction, back);
+  };
+  for (const BlockId b : p.blocks.ids())
     for (const Access& w : accesses[b]) {
       if (!w.write) continue;
       for (const Access& a : accesses[b]) {
         if (a.instruction == w.instruction || !overlap(p.member(w.member), p.member(a.member))) continue;
-        const int back = p.blocks[b].slots + units_between(a, w);
-        if (!known.precedes(a.instruction, w.instruction, back))
-          adder.add(a.instruction, w.instruction, back);
-        if (a.member != w.member && earlier(a, w) &&
-            !known.precedes(a.instruction, w.instruction, units_between(a, w)))
-          adder.add(a.instruction, w.instruction, units_between(a, w));
+        add(a, w, p.block(b).slots + units_between(a, w));
+        if (a.member != w.member && earlier(a, w)) add(a, w, units_between(a, w));
       }
     }
 }
@@ -262,14 +245,12 @@ void add_reuse_waits(Program& p) {
 // For every other lane of its device, a barrier waits for the lane's last instruction before it, and the
 // lane's next instruction waits for the barrier.
 void add_barrier_waits(Program& p) {
-  WaitAdder adder(p);
-  const auto count = p.instructions.next_id();
-  for (InstructionId barrier = 0; barrier < count; ++barrier) {
+  for (const InstructionId barrier : p.instructions.ids()) {
     if (!p.instruction(barrier).barrier) continue;
     for (const LaneId l : p.lanes.ids()) {
       if (l == p.lane_id(barrier) || p.lane(l).device != p.lane_of(barrier).device) continue;
       InstructionId before = -1, after = -1, first = -1, last = -1;
-      for (InstructionId s = 0; s < count; ++s) {
+      for (const InstructionId s : p.instructions.ids()) {
         if (p.lane_id(s) != l) continue;
         if (first < 0) first = s;
         if (s > barrier && after < 0) after = s;
@@ -277,8 +258,8 @@ void add_barrier_waits(Program& p) {
         last = s;
       }
       if (first < 0) continue;
-      adder.add(before >= 0 ? before : last, barrier, before >= 0 ? 0 : 1);
-      adder.add(barrier, after >= 0 ? after : first, after >= 0 ? 0 : 1);
+      add_wait(p, before >= 0 ? before : last, barrier, before >= 0 ? 0 : 1);
+      add_wait(p, barrier, after >= 0 ? after : first, after >= 0 ? 0 : 1);
     }
   }
 }
@@ -288,21 +269,19 @@ void add_barrier_waits(Program& p) {
 void drop_implied_waits(Program& p) {
   const HappensBefore all(p);
   const auto n = static_cast<std::int64_t>(p.instructions.size());
-  for (InstructionId s = 0; s < n; ++s) {
+  for (const InstructionId s : p.instructions.ids()) {
     auto& waits = p.instruction(s).waits;
     std::erase_if(waits, [&](const Wait& w) {
-      return p.instruction(w.instruction).lane == p.instruction(s).lane ||
-             all.first_after(w.instruction, p.instruction(s).lane) < w.back * n + s;
+      return p.lane_id(w.instruction) == p.lane_id(s) ||
+             all.first_after(w.instruction, p.lane_id(s)) < w.back * n + s;
     });
     const std::vector<Wait> kept = waits;
     std::erase_if(waits, [&](const Wait& w) {
-      return std::any_of(kept.begin(), kept.end(), [&](const Wait& other) {
-        return !(other == w) && all.precedes(w.instruction, other.instruction, w.back - other.back);
+      return std::ranges::any_of(kept, [&](const Wait& other) {
+        return other != w && all.precedes(w.instruction, other.instruction, w.back - other.back);
       });
     });
-    std::sort(waits.begin(), waits.end(), [](const Wait& x, const Wait& y) {
-      return x.back != y.back ? x.back < y.back : x.instruction < y.instruction;
-    });
+    std::ranges::sort(waits, {}, [](const Wait& w) { return std::pair(w.back, w.instruction); });
   }
 }
 
