@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/schedule/accesses.h>
 
 namespace tandem::engine {
 namespace {
@@ -159,11 +160,9 @@ class Lowering {
     bool any = false;
     for (std::size_t o = 0; o < instruction.writes.size(); ++o)
       for (std::size_t i = 0; i < instruction.reads.size(); ++i) {
-        if (p_.members[instruction.reads[i]].block != p_.members[instruction.writes[o]].block) continue;
-        const Member &r = p_.members[instruction.reads[i]], &w = p_.members[instruction.writes[o]];
-        if (r.offset + r.bytes <= w.offset || w.offset + w.bytes <= r.offset) continue;
+        if (!overlap(p_.member(instruction.reads[i]), p_.member(instruction.writes[o]))) continue;
         any = true;
-        if (std::none_of(aliases.begin(), aliases.end(), [&](const Alias& a) {
+        if (std::ranges::none_of(aliases, [&](const Alias& a) {
               return a.output == static_cast<int>(o) && a.input == static_cast<int>(i);
             }))
           return false;

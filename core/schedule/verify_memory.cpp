@@ -19,6 +19,7 @@ int max_slots(const Program& p) {
 
 // A stretch of bytes that no access splits.
 struct Segment {
+  BlockId first;             // the first block that covers it
   std::int32_t holder = -1;  // the member, or in the state arena the block, that it holds
   std::int64_t index = -1;   // the batch or the version of that
   Execution writer;
@@ -49,7 +50,6 @@ class MemoryCheck {
   }
 
  private:
-  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   const Instruction& instruction(InstructionId s) const { return p_.instruction(s); }
   const Member& member(MemberId m) const { return p_.member(m); }
   const MemoryBlock& block(const Member& m) const { return p_.block(m.block); }
@@ -58,8 +58,8 @@ class MemoryCheck {
   // Returns everything that can cover bytes: the members that instructions use, and all whole states.
   std::vector<Member> covers() const {
     std::vector<Member> result;
-    for (std::size_t m = 0; m < used_.size(); ++m)
-      if (used_[m]) result.push_back(p_.members[m]);
+    for (const MemberId m : used_.ids())
+      if (used_[m]) result.push_back(member(m));
     for (const BlockId b : p_.blocks.ids())
       if (p_.block(b).arena == Arena::state && p_.block(b).device == device_)
         result.push_back({p_.block(b).name, b, 0, p_.block(b).bytes, 0});
@@ -70,13 +70,13 @@ class MemoryCheck {
   void split() {
     for (const Member& m : covers())
       for (auto offset : block(m).offsets) {
-        auto& cuts = bounds_[at(int(block(m).arena))];
+        auto& cuts = bounds_[int(block(m).arena)];
         cuts.push_back(offset + m.offset);
         cuts.push_back(offset + m.offset + m.bytes);
       }
     for (std::size_t a = 0; a < 3; ++a) {
       auto& cuts = bounds_[a];
-      std::sort(cuts.begin(), cuts.end());
+      std::ranges::sort(cuts);
       cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
       segments_[a].resize(cuts.size());
     }
@@ -87,20 +87,16 @@ class MemoryCheck {
   // Blocks can share bytes only if they have equally many slots: with unequal counts more combinations of
   // slots occur than in the units unrolled.
   void check_slot_counts() {
-    std::vector<BlockId> owner[3];
-    for (std::size_t a = 0; a < 3; ++a) owner[a].assign(segments_[a].size(), -1);
     for (const Member& m : covers())
       for (int slot = 0; slot < block(m).slots; ++slot)
         for_each_segment(m, slot, [&](Segment& s) {
-          const std::size_t a = at(int(block(m).arena));
-          BlockId& first = owner[a][at(&s - segments_[a].data())];
-          if (first < 0) first = m.block;
-          const MemoryBlock& other = p_.blocks[first];
+          if (s.first < 0) s.first = m.block;
+          const MemoryBlock& other = p_.block(s.first);
           if (other.slots != block(m).slots)
             throw Error(fmt::format(
                 "race: '{}' ({} slots, used by '{}') and '{}' ({} slots, used by '{}') share bytes; only blocks "
                 "with equally many slots may",
-                other.name, other.slots, user_of(first), block(m).name, block(m).slots, user_of(m.block)));
+                other.name, other.slots, user_of(s.first), block(m).name, block(m).slots, user_of(m.block)));
         });
   }
   std::string user_of(BlockId b) const {
@@ -112,12 +108,11 @@ class MemoryCheck {
   }
 
   template <class F> void for_each_segment(const Member& m, std::int64_t index, F f) {
-    const MemoryBlock& b = block(m);
-    const auto& cuts = bounds_[at(int(b.arena))];
-    auto& segments = segments_[at(int(b.arena))];
+    const auto& cuts = bounds_[int(block(m).arena)];
+    auto& segments = segments_[int(block(m).arena)];
     const std::int64_t from = address(m, index);
-    auto i = at(std::lower_bound(cuts.begin(), cuts.end(), from) - cuts.begin());
-    for (; i < cuts.size() && cuts[i] < from + m.bytes; ++i) f(segments[i]);
+    auto i = std::ranges::lower_bound(cuts, from) - cuts.begin();
+    for (; i < std::ssize(cuts) && cuts[i] < from + m.bytes; ++i) f(segments[i]);
   }
   std::int64_t address(const Member& m, std::int64_t index) const {
     return block(m).offsets[block(m).slot(index)] + m.offset;
@@ -159,12 +154,11 @@ class MemoryCheck {
         throw Error(fmt::format("lost value: {} reads '{}' of index {} but finds {}", describe(execution),
                                 mem.name, index, contents(s, is_state(mem))));
       if (!clocks_.precedes(s.writer, execution)) race(s.writer, execution, mem, "writes", "reads");
-      for (Execution& r : s.readers)
-        if (r.lane == execution.lane) {
-          r = execution;
-          return;
-        }
-      s.readers.push_back(execution);
+      const auto before = std::ranges::find(s.readers, execution.lane, &Execution::lane);
+      if (before == s.readers.end())
+        s.readers.push_back(execution);
+      else
+        *before = execution;
     });
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -51,8 +52,7 @@ class ProgressProof {
   bool at_head(InstructionId s, std::int64_t unit) const {
     const LaneState& lane = lanes_[instruction(s).lane];
     if (finished(lane) || lane.unit != unit || lane.instructions[lane.next] != s) return false;
-    return std::all_of(instruction(s).waits.begin(), instruction(s).waits.end(),
-                       [&](const Wait& w) { return awaited_done(w, unit); });
+    return std::ranges::all_of(instruction(s).waits, [&](const Wait& w) { return awaited_done(w, unit); });
   }
   void complete(InstructionId s) {
     LaneState& lane = lanes_[instruction(s).lane];
@@ -65,15 +65,9 @@ class ProgressProof {
   bool advance(LaneState& lane) {
     if (finished(lane)) return false;
     const InstructionId s = lane.instructions[lane.next];
-    if (instruction(s).channel < 0) {
-      if (!at_head(s, lane.unit)) return false;
-      complete(s);
-      return true;
-    }
-    const auto& ends = ends_.at(instruction(s).channel);
-    const std::int64_t unit = lane.unit;
-    if (!std::all_of(ends.begin(), ends.end(), [&](InstructionId end) { return at_head(end, unit); }))
-      return false;
+    const std::int64_t channel = instruction(s).channel, unit = lane.unit;
+    const std::span<const InstructionId> ends = channel < 0 ? std::span(&s, 1) : ends_.at(channel);
+    if (!std::ranges::all_of(ends, [&](InstructionId end) { return at_head(end, unit); })) return false;
     for (InstructionId end : ends) complete(end);
     return true;
   }
