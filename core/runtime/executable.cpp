@@ -44,12 +44,7 @@ void RankMemory::fit(const Program& program, int device) {
 }
 
 std::byte* RankMemory::base(Arena arena) const {
-  switch (arena) {
-    case Arena::work: return work_.data();
-    case Arena::state: return state_.data();
-    case Arena::host: return host_.data();
-  }
-  return nullptr;
+  return (arena == Arena::work ? work_ : arena == Arena::state ? state_ : host_).data();
 }
 
 std::span<std::byte> RankMemory::state(const Program& program, const StateBlock& state) const {
@@ -65,7 +60,7 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
   std::set<BlockId> moving;
   for (const Instruction& s : program_.instructions)
     for (MemberId m : s.writes)
-      if (program_.block(program_.member(m).block).slots > 1) moving.insert(program_.member(m).block);
+      if (program_.block_of(m).slots > 1) moving.insert(program_.member(m).block);
   for (const StateBlock& state : program_.states)
     if (moving.contains(state.block) && program_.block(state.block).device == rank_.stage)
       moving_states_.push_back(state.block);
@@ -83,8 +78,8 @@ std::byte* Executable::address(const Member& m, std::int64_t index) const {
 void Executable::touch(Prepared& p, const Member& m, std::int64_t index) const {
   const MemoryBlock& b = program_.block(m.block);
   const std::int64_t end = b.offsets[b.slot(index)] + align_up(m.offset + m.bytes);
-  if (b.arena == Arena::work) p.touched_work = std::max(p.touched_work, end);
-  if (b.arena == Arena::state) p.touched_state = std::max(p.touched_state, end);
+  std::int64_t& touched = p.touched[static_cast<std::size_t>(b.arena)];
+  touched = std::max(touched, end);
 }
 
 void Executable::prepare(InstructionId s, const KernelTable& kernels) {
@@ -105,10 +100,9 @@ void Executable::prepare(InstructionId s, const KernelTable& kernels) {
   p.in.resize(instruction.reads.size());
   p.out.resize(instruction.writes.size());
   const auto add = [&](const std::vector<MemberId>& members, bool output) {
-    for (std::size_t i = 0; i < members.size(); ++i) {
-      const Member& member = program_.member(members[i]);
-      if (program_.block(member.block).slots > 1) p.moving.push_back({i, output, &member});
-    }
+    for (std::size_t i = 0; i < members.size(); ++i)
+      if (program_.block_of(members[i]).slots > 1)
+        p.moving.push_back({i, output, &program_.member(members[i])});
   };
   add(instruction.reads, false);
   add(instruction.writes, true);
@@ -117,9 +111,8 @@ void Executable::prepare(InstructionId s, const KernelTable& kernels) {
 // Resolves the addresses that do not depend on the batch. The others get those of index 0.
 void Executable::bind(const Instruction& instruction, Prepared& p) const {
   const auto resolve = [&](MemberId m) {
-    const Member& member = program_.member(m);
-    if (program_.block(member.block).slots == 1) touch(p, member, 0);
-    return address(member, 0);
+    if (program_.block_of(m).slots == 1) touch(p, program_.member(m), 0);
+    return address(program_.member(m), 0);
   };
   for (std::size_t i = 0; i < p.in.size(); ++i) p.in[i] = resolve(instruction.reads[i]);
   for (std::size_t i = 0; i < p.out.size(); ++i) p.out[i] = resolve(instruction.writes[i]);
@@ -152,7 +145,7 @@ void Executable::execute(InstructionId s, std::int64_t batch) {
 void Executable::poison_before(const Instruction& instruction, const Prepared& p) const {
   for (std::size_t i = 0; i < p.out.size(); ++i) {
     const Member& out = program_.member(instruction.writes[i]);
-    const bool replaces = std::any_of(instruction.reads.begin(), instruction.reads.end(), [&](MemberId m) {
+    const bool replaces = std::ranges::any_of(instruction.reads, [&](MemberId m) {
       return program_.member(m).block == out.block && m != instruction.writes[i];
     });
     if (!replaces) engine::poison(p.out[i], out.bytes);
@@ -172,12 +165,12 @@ void Executable::find_last_uses() {
   const auto accesses = accesses_by_block(program_);
   for (const MemberId m : program_.members.ids()) {
     const Member& member = program_.member(m);
-    if (program_.block(member.block).arena == Arena::state) continue;
+    if (program_.block_of(m).arena == Arena::state) continue;
     std::vector<Access> uses = accesses[member.block];
     std::erase_if(uses, [&](const Access& a) { return !overlap(program_.member(a.member), member); });
     if (uses.empty()) continue;
-    const Access& last = *std::max_element(uses.begin(), uses.end(), earlier);
-    if (std::all_of(uses.begin(), uses.end(), [&](const Access& a) {
+    const Access& last = *std::ranges::max_element(uses, earlier);
+    if (std::ranges::all_of(uses, [&](const Access& a) {
           return a.instruction == last.instruction ||
                  order.precedes(a.instruction, last.instruction, units_between(a, last));
         }))
@@ -197,8 +190,7 @@ void Executable::settle(std::int64_t batches) {
 
 std::int64_t Executable::touched(Arena arena) const {
   std::int64_t end = 0;
-  for (const Prepared& p : prepared_)
-    end = std::max(end, arena == Arena::state ? p.touched_state : p.touched_work);
+  for (const Prepared& p : prepared_) end = std::max(end, p.touched[static_cast<std::size_t>(arena)]);
   return end;
 }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <map>
 #include <span>
@@ -72,9 +73,9 @@ class Executable {
     std::vector<const void*> in;
     std::vector<void*> out;
     std::vector<Moving> moving;
-    std::int64_t bound = -1;  // the memory's generation that the other addresses belong to
-    std::int64_t touched_work = 0, touched_state = 0;  // highest end, over all slots used so far
-    std::vector<MemberId> last_use;                    // whose bytes are poisoned afterwards
+    std::int64_t bound = -1;                // the memory's generation that the other addresses belong to
+    std::array<std::int64_t, 3> touched{};  // per arena: highest end, over all slots used so far
+    std::vector<MemberId> last_use;         // whose bytes are poisoned afterwards
   };
 
   void prepare(InstructionId s, const KernelTable& kernels);

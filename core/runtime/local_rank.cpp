@@ -36,8 +36,6 @@ void on_each_rank(const LocalRanks& ranks, const std::function<void(LocalRank&)>
     try {
       std::rethrow_exception(error);
     } catch (const Aborted&) {
-    } catch (...) {
-      throw;
     }
   }
   if (first) std::rethrow_exception(first);

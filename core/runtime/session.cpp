@@ -34,10 +34,9 @@ LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr
 }
 
 bool assigns_state(const Program& program) {
-  return std::any_of(program.instructions.begin(), program.instructions.end(), [&](const Instruction& s) {
-    return std::any_of(s.writes.begin(), s.writes.end(), [&](MemberId m) {
-      return program.block(program.member(m).block).arena == Arena::state;
-    });
+  return std::ranges::any_of(program.instructions, [&](const Instruction& s) {
+    return std::ranges::any_of(s.writes,
+                               [&](MemberId m) { return program.block_of(m).arena == Arena::state; });
   });
 }
 

@@ -39,15 +39,14 @@ void SimBackend::wait(LaneId lane, InstructionId instruction, std::int64_t unit)
 }
 
 void SimBackend::issue(InstructionId instruction, std::int64_t unit, std::int64_t batch) {
-  const LaneId lane = program_.instruction(instruction).lane;
-  clocks_[lane].queue.push_back({instruction, unit, batch});
+  clock_of(instruction).queue.push_back({instruction, unit, batch});
 }
 
 // Skips waits that are over. Returns whether the lane is idle and an instruction is at its head.
 bool SimBackend::ready(Clock& clock) {
   if (clock.running) return false;
   for (; clock.next < clock.queue.size(); ++clock.next) {
-    const Command& c = clock.queue[clock.next];
+    const Command& c = clock.head();
     if (c.instruction >= 0) return true;
     if (ended_[-1 - c.instruction] <= c.unit) return false;
   }
@@ -58,40 +57,32 @@ bool SimBackend::start_ready() {
   bool started = false;
   for (Clock& clock : clocks_) {
     if (!ready(clock)) continue;
-    const Command& c = clock.queue[clock.next];
-    const auto& others = other_ends_[c.instruction];
-    const auto lane_of = [&](InstructionId s) -> Clock& { return clocks_[program_.instruction(s).lane]; };
-    const auto start = [&](Clock& end, double seconds) {
+    const Command& c = clock.head();
+    static const std::vector<InstructionId> kNone;
+    const bool active = c.batch >= 0;  // else it does not meet its other ends
+    const auto& others = active ? other_ends_[c.instruction] : kNone;
+    bool all = true;
+    double seconds = active ? program_.instruction(c.instruction).cost.seconds : 0;
+    for (InstructionId other : others) {
+      Clock& end = clock_of(other);
+      all = all && ready(end) && end.head().instruction == other && end.head().unit == c.unit;
+      seconds = std::max(seconds, program_.instruction(other).cost.seconds);
+    }
+    if (!all) continue;
+    const auto start = [&](Clock& end) {
       end.running = true;
       end.begin = now_;
       end.left = seconds;
     };
-    if (c.batch < 0) {  // inactive: does not meet its other ends
-      start(clock, 0);
-      started = true;
-      continue;
-    }
-    bool all = true;
-    double seconds = program_.instruction(c.instruction).cost.seconds;
-    for (InstructionId other : others) {
-      Clock& end = lane_of(other);
-      all =
-          all && ready(end) && end.queue[end.next].instruction == other && end.queue[end.next].unit == c.unit;
-      seconds = std::max(seconds, program_.instruction(other).cost.seconds);
-    }
-    if (!all) continue;
-    start(clock, seconds);
-    for (InstructionId other : others) start(lane_of(other), seconds);
+    start(clock);
+    for (InstructionId other : others) start(clock_of(other));
     started = true;
   }
   return started;
 }
 
 double SimBackend::rate(LaneId lane) const {
-  const auto instruction_on = [&](LaneId l) -> const Instruction& {
-    const Clock& c = clocks_[l];
-    return program_.instruction(c.queue[c.next].instruction);
-  };
+  const auto cost = [&](LaneId l) { return program_.instruction(clocks_[l].head().instruction).cost; };
   const auto is_compute = [&](LaneId l) { return program_.lane(l).kind == LaneKind::compute; };
   int computing = is_compute(lane) ? 1 : 0;
   double slowed = 1;
@@ -101,15 +92,15 @@ double SimBackend::rate(LaneId lane) const {
     if (is_compute(other))
       ++computing;
     else
-      slowed *= instruction_on(other).cost.others_rate;
+      slowed *= cost(other).others_rate;
   }
-  if (!is_compute(lane)) return computing ? instruction_on(lane).cost.own_rate : 1;
+  if (!is_compute(lane)) return computing ? cost(lane).own_rate : 1;
   return slowed * (computing > 1 ? 1 / (computing * program_.corun) : 1);
 }
 
 void SimBackend::finish(LaneId lane) {
   Clock& clock = clocks_[lane];
-  const Command& c = clock.queue[clock.next];
+  const Command& c = clock.head();
   ++ended_[c.instruction];
   if (c.batch >= 0)
     timeline_.spans.push_back(
@@ -131,8 +122,8 @@ void SimBackend::flush() {
       if (!clocks_[l].running) continue;
       rates[l] = rate(l);
       // The ends of one transfer move together, at the slowest end's rate.
-      for (InstructionId other : other_ends_[clocks_[l].queue[clocks_[l].next].instruction])
-        rates[l] = std::min(rates[l], rate(program_.instruction(other).lane));
+      for (InstructionId other : other_ends_[clocks_[l].head().instruction])
+        rates[l] = std::min(rates[l], rate(program_.lane_id(other)));
       until_end = std::min(until_end, clocks_[l].left / rates[l]);
     }
     if (until_end == kForever) break;
@@ -151,7 +142,7 @@ void SimBackend::flush() {
     c.queue.clear();
     c.next = 0;
   }
-  std::fill(ended_.begin(), ended_.end(), 0);  // the next run counts its units from 0
+  std::ranges::fill(ended_, 0);  // the next run counts its units from 0
 }
 
 }  // namespace tandem::engine

@@ -43,8 +43,10 @@ class SimBackend final : public Backend {
     bool running = false;
     double begin = 0;
     double left = 0;  // seconds of work alone
+    const Command& head() const { return queue[next]; }
   };
 
+  Clock& clock_of(InstructionId instruction) { return clocks_[program_.lane_id(instruction)]; }
   bool ready(Clock& clock);
   bool start_ready();
   void finish(LaneId lane);

@@ -15,12 +15,7 @@ double steady_seconds() {
 
 double Timeline::seconds() const {
   if (spans.empty()) return 0;
-  double begin = spans[0].begin, end = spans[0].end;
-  for (const Span& s : spans) {
-    begin = std::min(begin, s.begin);
-    end = std::max(end, s.end);
-  }
-  return end - begin;
+  return std::ranges::max(spans, {}, &Span::end).end - std::ranges::min(spans, {}, &Span::begin).begin;
 }
 
 double Timeline::busy(LaneId lane) const {
@@ -54,21 +49,13 @@ std::string to_perfetto(const Timeline& t) {
   json events = json::array();
   std::set<std::pair<int, LaneId>> tracks;
   for (const Span& s : t.spans) tracks.emplace(s.rank, s.lane);
+  const auto describe = [&](const char* what, int rank, const json& args) -> json& {
+    return events.emplace_back(json{{"ph", "M"}, {"name", what}, {"pid", rank}, {"args", args}});
+  };
   for (const auto& [rank, lane] : tracks) {
-    events.push_back({{"ph", "M"},
-                      {"name", "process_name"},
-                      {"pid", rank},
-                      {"args", {{"name", fmt::format("rank {}", rank)}}}});
-    events.push_back({{"ph", "M"},
-                      {"name", "thread_name"},
-                      {"pid", rank},
-                      {"tid", lane},
-                      {"args", {{"name", t.lane_names[lane]}}}});
-    events.push_back({{"ph", "M"},
-                      {"name", "thread_sort_index"},
-                      {"pid", rank},
-                      {"tid", lane},
-                      {"args", {{"sort_index", lane}}}});
+    describe("process_name", rank, {{"name", fmt::format("rank {}", rank)}});
+    describe("thread_name", rank, {{"name", t.lane_names[lane]}})["tid"] = lane;
+    describe("thread_sort_index", rank, {{"sort_index", lane}})["tid"] = lane;
   }
   constexpr double kMicroseconds = 1e6;
   for (const Span& s : t.spans) {
@@ -106,8 +93,7 @@ char symbol(const std::string& category, std::int64_t batch) {
 }  // namespace
 
 std::string to_text(const Timeline& t, int columns) {
-  double begin = 0;
-  for (const Span& s : t.spans) begin = &s == &t.spans[0] ? s.begin : std::min(begin, s.begin);
+  const double begin = t.spans.empty() ? 0 : std::ranges::min(t.spans, {}, &Span::begin).begin;
   const double cell = t.seconds() > 0 ? t.seconds() / columns : 1;
   std::size_t width = 0;
   for (const auto& name : t.lane_names) width = std::max(width, name.size());
@@ -121,9 +107,9 @@ std::string to_text(const Timeline& t, int columns) {
                  last = static_cast<int>((s.end - begin) / cell);
       for (int c = first; c <= std::min(last, columns - 1); ++c) {
         const double covered = std::min(s.end - begin, (c + 1) * cell) - std::max(s.begin - begin, c * cell);
-        if (covered <= longest[static_cast<std::size_t>(c)]) continue;
-        longest[static_cast<std::size_t>(c)] = covered;
-        row[static_cast<std::size_t>(c)] = symbol(t.categories[s.instruction], s.batch);
+        if (covered <= longest[c]) continue;
+        longest[c] = covered;
+        row[c] = symbol(t.categories[s.instruction], s.batch);
       }
     }
     if (row.find_first_not_of('.') != std::string::npos)
