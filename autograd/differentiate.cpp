@@ -1,5 +1,7 @@
 #include <tandem/autograd/differentiate.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
@@ -29,58 +31,43 @@ IdVector<ValueId, bool> dependents(const Graph& graph, std::span<const ValueId> 
   return depends;
 }
 
-Tensors tensors(Trace& trace, const std::vector<ValueId>& ids) {
-  Tensors result;
-  for (ValueId v : ids) result.push_back(trace.tensor(v));
-  return result;
-}
-
 }  // namespace
 
 Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId> wrt) {
   if (!is_floating(graph.type(loss).dtype))
     throw Error(fmt::format("cannot differentiate a loss of type {}", to_string(graph.type(loss))));
   const IdVector<ValueId, bool> depends = dependents(graph, wrt);
-  IdVector<ValueId, Tensor> grads(graph.values().size());
-  const auto grad = [&](ValueId v) -> Tensor& { return grads[v]; };
+  IdVector<ValueId, Tensor> grad(graph.values().size());
   std::vector<ValueId> result;
   {
     Trace trace(graph);
     const Tag of_loss = graph.value(loss).producer >= 0 ? graph.producer(loss).tag : Tag{};
     trace.set_tag(of_loss.in_phase(Phase::backward));
-    grad(loss) = trace.tensor(trace.value(Tensor::full(graph.type(loss), 1)));
+    grad[loss] = trace.tensor(trace.value(Tensor::full(graph.type(loss), 1)));
 
-    const auto forward_nodes = graph.nodes().next_id() - 1;  // without the seed
-    for (NodeId id = forward_nodes; id-- > 0;) {
+    for (NodeId id = graph.nodes().next_id() - 1; id-- > 0;) {  // without the seed
       // A copy, since the graph grows below. NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
       const Node node = graph.node(id);
       std::vector<bool> needed;
-      bool any = false;
-      for (ValueId v : node.inputs) {
-        needed.push_back(depends[v]);
-        any = any || needed.back();
-      }
+      for (ValueId v : node.inputs) needed.push_back(depends[v]);
       Tensors out_grads;
-      bool reached = false;
-      for (ValueId v : node.outputs) {
-        out_grads.push_back(grad(v));
-        reached = reached || grad(v).defined();
-      }
-      if (!any || !reached) continue;
+      for (ValueId v : node.outputs) out_grads.push_back(grad[v]);
+      if (std::ranges::count(needed, true) == 0 || std::ranges::none_of(out_grads, &Tensor::defined))
+        continue;
       trace.set_tag(node.tag.in_phase(Phase::backward));
       const Tensors in_grads =
-          vjp_of(node, {tensors(trace, node.inputs), tensors(trace, node.outputs), out_grads, needed});
+          vjp_of(node, {trace.tensors(node.inputs), trace.tensors(node.outputs), out_grads, needed});
       for (std::size_t i = 0; i < in_grads.size(); ++i) {
         if (!in_grads[i].defined() || !needed[i]) continue;
         if (in_grads[i].type() != graph.type(node.inputs[i]))
           throw Error(fmt::format("{}: the gradient of input {} of {} is {}, but the input is {}",
                                   node.tag.path, i, node.op->name(), to_string(in_grads[i].type()),
                                   to_string(graph.type(node.inputs[i]))));
-        Tensor& sum = grad(node.inputs[i]);
+        Tensor& sum = grad[node.inputs[i]];
         sum = sum.defined() ? add(sum, in_grads[i]) : in_grads[i];
       }
     }
-    for (ValueId v : wrt) result.push_back(grad(v).defined() ? trace.value(grad(v)) : ValueId());
+    for (ValueId v : wrt) result.push_back(grad[v].defined() ? trace.value(grad[v]) : ValueId());
   }
   return {std::move(graph), std::move(result)};
 }

@@ -50,8 +50,7 @@ Graph expand_norms(const Graph& graph) {
     }
     Trace trace(rewrite.graph());
     trace.set_tag(node.tag);
-    Tensors arguments;
-    for (ValueId v : rewrite.now(node.inputs)) arguments.push_back(trace.tensor(v));
+    const Tensors arguments = trace.tensors(rewrite.now(node.inputs));
     const Tensors parts = mapped ? mapped_in_parts(*norm, *mapped, arguments)
                                  : batch_norm_in_parts(*norm, arguments[0], arguments[1], arguments[2]);
     for (std::size_t o = 0; o < parts.size(); ++o) rewrite.replace(node.outputs[o], trace.value(parts[o]));

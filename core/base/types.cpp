@@ -65,4 +65,10 @@ std::string to_string(const TensorType& type) {
   return fmt::format("{}{}", name_of(type.dtype), to_string(type.shape));
 }
 
+std::string to_string(TypesView types) {
+  std::string text;
+  for (const TensorType& t : types) text += (text.empty() ? "" : ", ") + to_string(t);
+  return text;
+}
+
 }  // namespace tandem

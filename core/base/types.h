@@ -46,6 +46,8 @@ TensorType with_models(TensorType type, std::int64_t models);
 
 /// "f32[8, 3, 32, 32]"
 std::string to_string(const TensorType& type);
+/// "f32[8, 4], f32[16, 4]"
+std::string to_string(TypesView types);
 
 }  // namespace tandem
 

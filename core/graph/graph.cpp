@@ -18,10 +18,8 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
   } catch (const NoRule&) {
     throw;
   } catch (const Error& e) {
-    std::string shapes;
-    for (const auto& t : in) shapes += (shapes.empty() ? "" : ", ") + to_string(t);
-    throw Error(
-        fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->label(), shapes, e.what()));
+    throw Error(fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->label(),
+                            to_string(in), e.what()));
   }
   const auto id = nodes_.next_id();
   Node node{std::move(op), std::move(inputs), {}, std::move(tag)};
@@ -51,8 +49,7 @@ Types Graph::types(std::span<const ValueId> ids) const {
 }
 
 StateId Graph::find_state(const std::string& path) const {
-  const auto found =
-      std::find_if(states_.begin(), states_.end(), [&](const auto& s) { return s.path == path; });
+  const auto found = std::ranges::find(states_, path, &State::path);
   return found == states_.end() ? StateId() : StateId(found - states_.begin());
 }
 
@@ -118,11 +115,10 @@ std::string to_string(const Graph& graph) {
   std::string text;
   for (const NodeId id : graph.nodes().ids()) {
     const Node& n = graph.node(id);
-    std::string types;
-    for (ValueId v : n.outputs) types += (types.empty() ? "" : ", ") + to_string(graph.type(v));
     text += fmt::format("{} {} = {}{{{}}}({}) : {}  @{} {} stage {} mb {} lag {}\n", id,
                         fmt::join(n.outputs, ","), n.op->name(), n.op->attributes(), fmt::join(n.inputs, ","),
-                        types, n.tag.path, name_of(n.tag.phase), n.tag.stage, n.tag.microbatch, n.tag.lag);
+                        to_string(graph.types(n.outputs)), n.tag.path, name_of(n.tag.phase), n.tag.stage,
+                        n.tag.microbatch, n.tag.lag);
   }
   return text;
 }

@@ -15,8 +15,7 @@ NodeId GraphEdit::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
 }
 
 void GraphEdit::rewire(NodeId reader, ValueId from, ValueId to) {
-  auto& in = inputs_[reader];
-  std::replace(in.begin(), in.end(), from, to);
+  std::ranges::replace(inputs_[reader], from, to);
 }
 
 Graph GraphEdit::finish() const {
@@ -29,26 +28,18 @@ Graph GraphEdit::finish() const {
     stack.emplace_back(root, 0);
     while (!stack.empty()) {
       auto& [n, next] = stack.back();
-      auto& mark = state[n];
-      if (mark == 2) {
-        stack.pop_back();
-        continue;
-      }
-      mark = 1;
-      const auto& in = inputs(n);
-      bool descended = false;
-      while (next < in.size() && !descended) {
+      state[n] = 1;
+      if (const auto& in = inputs(n); next < in.size()) {
         const NodeId producer = graph_.value(in[next++]).producer;
         if (producer < 0 || state[producer] == 2) continue;
         if (state[producer] == 1)
           throw Error(fmt::format("rewiring made a cycle through '{}'", graph_.node(producer).tag.path));
         stack.emplace_back(producer, 0);
-        descended = true;
+      } else {
+        rewrite.copy(graph_.node(n), graph_.node(n).op, rewrite.now(in));
+        state[n] = 2;
+        stack.pop_back();
       }
-      if (descended) continue;
-      rewrite.copy(graph_.node(n), graph_.node(n).op, rewrite.now(in));
-      mark = 2;
-      stack.pop_back();
     }
   };
   for (const NodeId n : graph_.nodes().ids())

@@ -8,8 +8,10 @@
 #include <tandem/core/graph/trace.h>
 
 namespace tandem::engine {
+
+Tensors BoundaryOp::vjp(const VjpArgs& args) const { return Tensors(args.inputs.size()); }
+
 std::string ReadOp::attributes() const { return fmt::format("state={} age={}", state, age); }
-Tensors ReadOp::vjp(const VjpArgs&) const { return {}; }
 Tensors ReadOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<ReadOp>(state, age, with_models(type, args.models)), {});
 }
@@ -19,19 +21,16 @@ Types AssignOp::infer(TypesView inputs) const {
   if (inputs.size() != 1) throw Error("takes one value");
   return {};
 }
-Tensors AssignOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors AssignOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<AssignOp>(state), args.inputs);
 }
 
 std::string InputOp::attributes() const { return fmt::format("name={} per_model={}", input, int{per_model}); }
-Tensors InputOp::vjp(const VjpArgs&) const { return {}; }
 Tensors InputOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<InputOp>(input, with_models(type, args.models), per_model),
                                  {});
 }
 
-Tensors ResultOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors ResultOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<ResultOp>(result), args.inputs);
 }
@@ -40,7 +39,6 @@ std::string ConstantOp::attributes() const {
   const std::string_view contents(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return fmt::format("type={} hash={:016x}", to_string(type), fnv1a(contents));
 }
-Tensors ConstantOp::vjp(const VjpArgs&) const { return {}; }
 Tensors ConstantOp::vmap(const VmapArgs&) const {
   no_rule(*this, "vmap", "a constant is shared by all models");
 }

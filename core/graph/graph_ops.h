@@ -7,18 +7,22 @@
 
 namespace tandem::engine {
 
+/// An op at which a graph begins or ends: no gradient passes through it.
+class BoundaryOp : public StreamingOp {
+ public:
+  Tensors vjp(const VjpArgs& args) const override;
+};
+
 /// read(state, age): gives what batch b − age assigned to the state, or the state at the start of the run if
 /// that batch precedes the run. It is never computed: its output *is* the state's memory.
-class ReadOp final : public Op {
+class ReadOp final : public BoundaryOp {
  public:
   ReadOp(StateId state, int age, TensorType type) : state(state), age(age), type(std::move(type)) {}
   std::string_view name() const override { return "read"; }
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
-  Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
   Work cost(TypesView, TypesView) const override { return {}; }
-  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const StateId state;
   const int age;
@@ -27,30 +31,27 @@ class ReadOp final : public Op {
 
 /// assign(state, value): sets the state's contents from this batch on. It is free if the value can be placed
 /// in the state's memory, otherwise a copy.
-class AssignOp final : public Op {
+class AssignOp final : public BoundaryOp {
  public:
   explicit AssignOp(StateId state) : state(state) {}
   std::string_view name() const override { return "assign"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
-  Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
   Work cost(TypesView, TypesView) const override { return {}; }
-  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const StateId state;
 };
 
 /// Data that the host supplies per batch. `per_model` inputs (learning rates, seeds) get a leading
 /// model axis under vmap; all models share the others.
-class InputOp final : public StreamingOp {
+class InputOp final : public BoundaryOp {
  public:
   InputOp(std::string input, TensorType type, bool per_model)
       : input(std::move(input)), type(std::move(type)), per_model(per_model) {}
   std::string_view name() const override { return "input"; }
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
-  Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
 
   const std::string input;
@@ -59,29 +60,26 @@ class InputOp final : public StreamingOp {
 };
 
 /// Delivers its input to the host, once per batch.
-class ResultOp final : public Op {
+class ResultOp final : public BoundaryOp {
  public:
   explicit ResultOp(std::string result) : result(std::move(result)) {}
   std::string_view name() const override { return "result"; }
   std::string attributes() const override { return "name=" + result; }
   Types infer(TypesView) const override { return {}; }
-  Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
   Work cost(TypesView, TypesView) const override { return {}; }
-  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 
   const std::string result;
 };
 
 /// A value with fixed contents.
-class ConstantOp final : public StreamingOp {
+class ConstantOp final : public BoundaryOp {
  public:
   ConstantOp(TensorType type, std::vector<std::byte> bytes)
       : type(std::move(type)), bytes(std::move(bytes)) {}
   std::string_view name() const override { return "constant"; }
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
-  Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs&) const override;
 
   const TensorType type;

@@ -7,15 +7,8 @@
 namespace tandem::engine {
 
 std::string_view name_of(LaneKind kind) {
-  switch (kind) {
-    case LaneKind::compute: return "compute";
-    case LaneKind::collective: return "collective";
-    case LaneKind::send: return "send";
-    case LaneKind::receive: return "receive";
-    case LaneKind::copy_out: return "copy-out";
-    case LaneKind::copy_in: return "copy-in";
-  }
-  return "?";
+  constexpr std::string_view kNames[] = {"compute", "collective", "send", "receive", "copy-out", "copy-in"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 void no_rule(const Op& op, std::string_view rule, std::string_view why) {
@@ -39,9 +32,7 @@ Work StreamingOp::cost(TypesView inputs, TypesView outputs) const {
 }
 
 std::string signature(const Op& op, TypesView inputs) {
-  std::string types;
-  for (const auto& t : inputs) types += (types.empty() ? "" : ", ") + to_string(t);
-  return fmt::format("{}{{{}}}({})", op.name(), op.attributes(), types);
+  return fmt::format("{}{{{}}}({})", op.name(), op.attributes(), to_string(inputs));
 }
 
 }  // namespace tandem::engine

@@ -13,9 +13,7 @@ StateDict stack_states(std::span<const StateDict> models) {
   if (models.size() == 1) return models[0];
   StateDict stacked;
   for (const auto& [path, first] : models[0]) {
-    TensorType type = first.type();
-    type.shape.insert(type.shape.begin(), static_cast<std::int64_t>(models.size()));
-    Tensor all = Tensor::empty(type);
+    Tensor all = Tensor::empty(with_models(first.type(), std::ssize(models)));
     std::byte* to = all.as<std::byte>();
     for (const auto& model : models) {
       const auto found = model.find(path);

@@ -79,9 +79,7 @@ class ThroughF32 final : public Kernel {
 
 KernelPtr make_through_f32(const KernelSpec& spec) {
   const auto narrow = [](const TensorType& t) { return is_narrow(t.dtype); };
-  if (std::none_of(spec.inputs.begin(), spec.inputs.end(), narrow) &&
-      std::none_of(spec.outputs.begin(), spec.outputs.end(), narrow))
-    return nullptr;
+  if (std::ranges::none_of(spec.inputs, narrow) && std::ranges::none_of(spec.outputs, narrow)) return nullptr;
   if (spec.inputs.size() > kMostOperands || spec.outputs.size() > kMostOperands) return nullptr;
   return std::make_unique<ThroughF32>(spec);
 }

@@ -30,6 +30,12 @@ Tensor Trace::tensor(ValueId id) {
   return Tensor(std::move(impl));
 }
 
+Tensors Trace::tensors(const std::vector<ValueId>& ids) {
+  Tensors result;
+  for (ValueId v : ids) result.push_back(tensor(v));
+  return result;
+}
+
 ValueId Trace::value(const Tensor& tensor) {
   if (!tensor.defined()) throw Error("an undefined Tensor is used in a trace");
   const auto& impl = *tensor.impl();
@@ -91,10 +97,7 @@ Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
   for (const auto& t : inputs) ids.push_back(value(t));
   Tag tag = next_tag();
   if (!has_tag_ && op->random()) tag.rng_id = rng_id(tag.path, calls_[tag.path]++);
-  const NodeId node = graph_.add(std::move(op), std::move(ids), std::move(tag));
-  Tensors outputs;
-  for (ValueId v : graph_.node(node).outputs) outputs.push_back(tensor(v));
-  return outputs;
+  return tensors(graph_.node(graph_.add(std::move(op), std::move(ids), std::move(tag))).outputs);
 }
 
 Tag Trace::next_tag() { return has_tag_ ? tag_ : tag_of(Phase::forward, Scope::path()); }

@@ -24,6 +24,7 @@ class Trace {
   Graph& graph() { return graph_; }
   /// The Tensor that names an existing value.
   Tensor tensor(ValueId id);
+  Tensors tensors(const std::vector<ValueId>& ids);
   /// Returns the value that a Tensor names in this graph. An eager Tensor with a state becomes
   /// `read(state, 1)` (one read per state), or what this trace assigned to the state; any other eager Tensor
   /// is copied in as a constant.
