@@ -35,12 +35,10 @@ std::vector<ValueId> activations(const Graph& g, Takeoff how) {
   return result;
 }
 
-const Node& maker(const Graph& g, ValueId v) { return g.producer(v); }
-
 [[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how) {
   constexpr std::ptrdiff_t kMost = 16;
   std::set<std::string> names;
-  for (ValueId v : activations(g, how)) names.insert(name_of(maker(g, v)));
+  for (ValueId v : activations(g, how)) names.insert(name_of(g.producer(v)));
   const std::ptrdiff_t more = std::ssize(names) - kMost;
   const auto last = more > 0 ? std::next(names.begin(), kMost) : names.end();
   throw Error(fmt::format("plan: '{}' names no activation; there are: {}{}", entry,
@@ -48,9 +46,8 @@ const Node& maker(const Graph& g, ValueId v) { return g.producer(v); }
                           more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
-bool names_any(const std::string& entry, const Graph& g, Takeoff how) {
-  const auto all = activations(g, how);
-  return std::any_of(all.begin(), all.end(), [&](ValueId v) { return named(entry, maker(g, v)); });
+bool names_any(const std::string& entry, const Graph& g, const std::vector<ValueId>& values) {
+  return std::ranges::any_of(values, [&](ValueId v) { return named(entry, g.producer(v)); });
 }
 
 // The first node of backward that reads `v`, directly or through forward's views; −1: there is none.
@@ -96,14 +93,11 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
   const std::vector<ValueId> candidates = activations(g, how);
   std::set<ValueId> chosen;
   for (const std::string& entry : selection) {
-    bool any = false;
     for (ValueId v : candidates)
-      if (named(entry, maker(g, v))) {
-        chosen.insert(v);
-        any = true;
-      }
-    if (any) continue;
-    if (!before_recomputes || !names_any(entry, *before_recomputes, how)) refuse(entry, g, how);
+      if (named(entry, g.producer(v))) chosen.insert(v);
+    if (names_any(entry, g, candidates)) continue;
+    if (!before_recomputes || !names_any(entry, *before_recomputes, activations(*before_recomputes, how)))
+      refuse(entry, g, how);
     if (how == Takeoff::swap)
       throw Error(
           fmt::format("plan: '{}' cannot be swapped: it is recomputed already, because the plan says so "

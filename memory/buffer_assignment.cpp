@@ -85,7 +85,7 @@ class BufferAssigner {
     if (!maker(r) || is_read(r) || maker(r)->tag.lag != node.tag.lag ||
         maker(r)->op->lane() != LaneKind::compute)
       return false;
-    return std::all_of(uses_[r].begin(), uses_[r].end(), [&](NodeId use) {
+    return std::ranges::all_of(uses_[r], [&](NodeId use) {
       const Tag& tag = g_.node(use).tag;
       return use == n || (position_[use] < position_[n] && tag.lag == node.tag.lag &&
                           tag.lane == node.tag.lane && g_.node(use).op->lane() == node.op->lane());
@@ -99,8 +99,7 @@ class BufferAssigner {
       const Node& node = g_.node(n);
       if (view_of(g_, node) || node.op->joins_operands()) continue;
       for (const Alias& a : node.op->may_alias(g_.types(node.inputs))) {
-        const ValueId out = node.outputs[static_cast<std::size_t>(a.output)];
-        const ValueId in = root(node.inputs[static_cast<std::size_t>(a.input)]);
+        const ValueId out = node.outputs[a.output], in = root(node.inputs[a.input]);
         if (buffers_.overwrites.contains(out) || taken_.contains(in) || root(out) != out) continue;
         if (g_.type(in).bytes() != g_.type(out).bytes() || !may_overwrite(in, n)) continue;
         if (location(in) || (location(out) && location(out).shift != 0)) continue;

@@ -64,7 +64,7 @@ class LifeTable {
   }
 
  private:
-  LaneId lane(const Access& a) const { return p_.instruction(a.instruction).lane; }
+  LaneId lane(const Access& a) const { return p_.lane_id(a.instruction); }
   const Program& p_;
   HappensBefore order_;
   IdVector<BlockId, std::vector<Access>> accesses_;
@@ -104,10 +104,8 @@ struct Placed {
 std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
                           IdVector<BlockId, std::int64_t>& offsets) {
   const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };
-  std::stable_sort(region.begin(), region.end(), [&](const auto& x, const auto& y) {
-    return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
-                                                  : x.second.begin < y.second.begin;
-  });
+  std::ranges::stable_sort(region, {},
+                           [&](const auto& of) { return std::pair(-bytes_of(of.first), of.second.begin); });
   for (auto& [block, life] : region) life.turn = modulo(life.begin, cycle);
   std::vector<Placed> placed;  // ascending offsets
   std::int64_t extent = 0;
@@ -120,10 +118,8 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
     }
     offsets[block] = offset;
     extent = std::max(extent, offset + bytes);
-    const Placed entry{offset, offset + bytes, &life};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
-                                   [](const Placed& x, const Placed& y) { return x.offset < y.offset; }),
-                  entry);
+    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::offset),
+                  {offset, offset + bytes, &life});
   }
   return extent;
 }
@@ -136,18 +132,16 @@ void place_by_lifetime(Program& p, const LifeTable& lives, int device, Arena are
     if (block.device != device || block.arena != arena) continue;
     block.offsets.assign(static_cast<std::size_t>(block.slots), 0);
     if (!lives.used(b)) continue;
-    const Life life = lives.of(b);
+    const Life& life = regions[block.slots].emplace_back(b, lives.of(b)).second;
     block.begin = life.begin;
     block.end = life.end;
-    regions[block.slots].emplace_back(b, life);
   }
   IdVector<BlockId, std::int64_t> offsets(p.blocks.size(), 0);
   for (auto& [slots, region] : regions) {
     const std::int64_t cycle = slots * static_cast<std::int64_t>(p.instructions.size());
     const std::int64_t stride = place_region(region, cycle, p, offsets);
     for (const auto& [b, life] : region)
-      for (int k = 0; k < slots; ++k)
-        p.block(b).offsets[static_cast<std::size_t>(k)] = arena_bytes + k * stride + offsets[b];
+      for (int k = 0; k < slots; ++k) p.block(b).offsets[k] = arena_bytes + k * stride + offsets[b];
     arena_bytes += slots * stride;
   }
 }
@@ -159,9 +153,8 @@ void place_state(Program& p, int device, std::int64_t& arena_bytes) {
       b.offsets.clear();
       blocks.push_back(&b);
     }
-  std::sort(blocks.begin(), blocks.end(), [](const MemoryBlock* x, const MemoryBlock* y) {
-    const bool x_later = x->name.starts_with(kOptimizerPath), y_later = y->name.starts_with(kOptimizerPath);
-    return x_later != y_later ? y_later : x->name < y->name;
+  std::ranges::sort(blocks, {}, [](const MemoryBlock* b) {
+    return std::pair(b->name.starts_with(kOptimizerPath), std::string_view(b->name));
   });
   for (int version = 0; !blocks.empty(); ++version) {
     std::erase_if(blocks, [&](const MemoryBlock* b) { return version >= b->slots; });
@@ -178,7 +171,7 @@ Program placed(Program p) {
   const LifeTable lives(p);
   p.memory.assign(static_cast<std::size_t>(p.devices), {});
   for (int device = 0; device < p.devices; ++device) {
-    DeviceMemory& memory = p.memory[static_cast<std::size_t>(device)];
+    DeviceMemory& memory = p.memory[device];
     place_state(p, device, memory.state);
     place_by_lifetime(p, lives, device, Arena::work, memory.work);
     place_by_lifetime(p, lives, device, Arena::host, memory.host);

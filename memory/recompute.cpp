@@ -23,8 +23,7 @@ Tag tag_again(const Graph& g, const Readers& readers, const std::set<ValueId>& a
   for (ValueId last = v;;) {
     if (const auto users = backward_readers(g, readers, last); !users.empty())
       return tag.timed_like(g.node(users.front()).tag);
-    const auto& next = readers[last];
-    last = g.node(*std::find_if(next.begin(), next.end(), [&](NodeId r) {
+    last = g.node(*std::ranges::find_if(readers[last], [&](NodeId r) {
               return !g.node(r).outputs.empty() && again.contains(g.node(r).outputs[0]);
             })).outputs[0];
   }
@@ -40,7 +39,7 @@ class CheapActivations {
       if (node.tag.phase != Phase::forward || !as<PointwiseOp>(node)) continue;
       const ValueId v = node.outputs[0];
       const auto users = backward_readers(g_, readers_, v);
-      const bool together = std::all_of(users.begin(), users.end(), [&](NodeId r) {
+      const bool together = std::ranges::all_of(users, [&](NodeId r) {
         const Tag& tag = g_.node(r).tag;
         return tag.lag == node.tag.lag && tag.stage == node.tag.stage;
       });
@@ -58,7 +57,7 @@ class CheapActivations {
     flops -= flops_of(node) / static_cast<double>(g_.type(v).elements());
     if (flops < 0) return false;
     chain.insert(v);
-    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId in) {
+    return std::ranges::all_of(node.inputs, [&](ValueId in) {
       return 2 * g_.type(in).bytes() < g_.type(v).bytes() || kept(in) ||
              (!again_.contains(in) && g_.type(in).elements() == g_.type(v).elements() &&
               g_.producer(in).tag.lag == node.tag.lag && add_chain(in, flops, chain));

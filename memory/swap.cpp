@@ -29,27 +29,21 @@ Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
 Program with_copy_waits(Program p, int release_distance) {
   const auto kind = [&](InstructionId s) { return p.lane_of(s).kind; };
   const auto device = [&](InstructionId s) { return p.lane_of(s).device; };
-  const auto count = p.instructions.next_id();
   // Compute instructions of the copy's lag, on the lane that made or will use the value.
   const auto beside = [&](InstructionId c, InstructionId copy) {
     const Instruction &instruction = p.instruction(c), &of = p.instruction(copy);
     return kind(c) == LaneKind::compute && device(c) == device(copy) && p.lane_of(c).index == of.tag.lane &&
            instruction.lag == of.lag;
   };
-  for (InstructionId s = 0; s < count; ++s) {
+  for (const InstructionId s : p.instructions.ids()) {
     if (kind(s) == LaneKind::copy_out) {
       int passed = 0;
-      for (InstructionId c = s + 1; c < count; ++c)
-        if (beside(c, s) && ++passed == release_distance) {
-          p.instruction(c).waits.push_back({s, 0});
-          break;
-        }
+      for (InstructionId c = s + 1; p.instructions.contains(c) && passed < release_distance; ++c)
+        if (beside(c, s) && ++passed == release_distance) p.instruction(c).waits.push_back({s, 0});
     } else if (kind(s) == LaneKind::copy_in) {
-      for (InstructionId c = s; c-- > 0;)
-        if (beside(c, s)) {
-          p.instruction(s).waits.push_back({c, 0});
-          break;
-        }
+      InstructionId c = s - 1;
+      while (c >= 0 && !beside(c, s)) c--;
+      if (c >= 0) p.instruction(s).waits.push_back({c, 0});
     }
   }
   return p;

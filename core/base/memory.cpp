@@ -11,13 +11,9 @@
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
-namespace {
-
-constexpr std::int64_t kHugePage = 2 << 20;
-
-}  // namespace
 
 std::shared_ptr<std::byte> allocate(std::int64_t bytes) {
+  constexpr std::int64_t kHugePage = 2 << 20;
   if (bytes < 0) throw Error(fmt::format("allocation of {} bytes", bytes));
   const bool huge = bytes >= 2 * kHugePage;  // fewer page lookups: kernels are a few percent faster
   const auto alignment = std::align_val_t{static_cast<std::size_t>(huge ? kHugePage : kAlignment)};

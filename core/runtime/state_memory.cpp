@@ -13,7 +13,7 @@ void check_state(const Program& program, const StateDict& state, bool exactly) {
   const auto may_be_absent = [&](const std::string& path) {
     return !exactly && path.starts_with(kOptimizerPath);
   };
-  const auto any = [&](auto f) { return std::any_of(program.states.begin(), program.states.end(), f); };
+  const auto any = [&](auto f) { return std::ranges::any_of(program.states, f); };
   const bool optimizes = any([](const StateBlock& s) { return s.path.starts_with(kOptimizerPath); });
   for (const auto& [path, value] : state)
     if (!any([&name = path](const StateBlock& s) { return s.path == name; }) &&
