@@ -50,28 +50,20 @@ Graph deliver(TrainingGraph training) {
 }
 
 Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
-  Cost cost;
   double bytes = 0;
   for (const auto& t : instruction.inputs.empty() ? instruction.outputs : instruction.inputs)
     bytes += static_cast<double>(t.bytes());
-  switch (instruction.op->lane()) {
-    case LaneKind::collective:
-      cost.seconds = all_reduce_seconds(strategy.link, bytes, strategy.replicas);
-      break;
-    case LaneKind::send:
-    case LaneKind::receive: cost.seconds = transfer_seconds(strategy.link, bytes); break;
-    default: break;  // with_costs (core/runtime/profile.h) sets it
-  }
-  return cost;
+  const LaneKind lane = instruction.op->lane();
+  if (lane == LaneKind::collective) return {all_reduce_seconds(strategy.link, bytes, strategy.replicas)};
+  if (lane == LaneKind::send || lane == LaneKind::receive) return {transfer_seconds(strategy.link, bytes)};
+  return {};  // with_costs (core/runtime/profile.h) sets it
 }
 
 const Graph& graph_of(const Graph& graph) { return graph; }
 const Graph& graph_of(const TrainingGraph& training) { return training.graph; }
 
 void check_budget(const Program& p, std::int64_t budget) {
-  if (budget <= 0) return;
-  const std::int64_t peak = planned_peak(p);
-  if (peak > budget)
+  if (const std::int64_t peak = planned_peak(p); budget > 0 && peak > budget)
     throw Error(fmt::format(
         "the memory budget of {} bytes is too small for this plan; the smallest budget that works with it "
         "is {}. Swap or recompute more activations, or use smaller micro-batches",
@@ -88,8 +80,7 @@ bool updates_together(const PipelineSchedule& schedule) {
   int barriers = 0;
   for (const Task& task : schedule.order) {
     if (task.phase == Phase::barrier) ++barriers;
-    if (task.phase == Phase::update)
-      times.emplace(schedule.stages[static_cast<std::size_t>(task.stage)].backward_lag, barriers);
+    if (task.phase == Phase::update) times.emplace(schedule.stages[task.stage].backward_lag, barriers);
   }
   return times.size() == 1;
 }
@@ -157,13 +148,12 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
 
 Program build(const Graph& forward, const Strategy& strategy) {
   const Graph g = planned_graph(forward, strategy);
-  LowerOptions options;
-  options.devices = strategy.stages;
-  options.replicas = strategy.replicas;
-  options.microbatches = strategy.microbatches;
-  options.kernels = strategy.kernels;
-  options.threads = strategy.threads;
-  options.cost = [&](const Instruction& s) { return cost_of(s, strategy); };
+  const LowerOptions options{.devices = strategy.stages,
+                             .replicas = strategy.replicas,
+                             .microbatches = strategy.microbatches,
+                             .kernels = strategy.kernels,
+                             .threads = strategy.threads,
+                             .cost = [&](const Instruction& s) { return cost_of(s, strategy); }};
   Program program = smallest(g, schedule_of(strategy).order, options);
   check_budget(program, strategy.memory_budget);
   if (strategy.verify) verify(program);

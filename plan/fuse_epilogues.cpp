@@ -42,8 +42,6 @@ class EpilogueFusion {
   }
 
  private:
-  NodeId count() const { return g_.nodes().next_id(); }
-
   void write(const Fused& f, GraphRewrite& rewrite) const {
     const Node& product = g_.node(f.product);
     Node node = g_.node(f.pointwise);
@@ -68,8 +66,7 @@ class EpilogueFusion {
     if (!fused || waits_for_transfers(*fused)) return std::nullopt;
     if (!adjacent(product, n)) {
       fused->place = product;
-      if (!std::all_of(fused->others.begin(), fused->others.end(),
-                       [&](ValueId v) { return g_.value(v).producer < product; }))
+      if (std::ranges::any_of(fused->others, [&](ValueId v) { return g_.value(v).producer >= product; }))
         return std::nullopt;
     }
     return fused;
@@ -78,10 +75,9 @@ class EpilogueFusion {
   // True if the expression makes a state's next value from the last one. It does so in the state's memory; a
   // product would have to leave the old value there until it is read.
   bool updates_state(const Node& expression) const {
-    const auto& readers = readers_[expression.outputs[0]];
-    return std::any_of(readers.begin(), readers.end(), [&](NodeId r) {
+    return std::ranges::any_of(readers_[expression.outputs[0]], [&](NodeId r) {
       const auto* assign = as<AssignOp>(g_.node(r));
-      return assign && std::any_of(expression.inputs.begin(), expression.inputs.end(), [&](ValueId v) {
+      return assign && std::ranges::any_of(expression.inputs, [&](ValueId v) {
                const NodeId maker = g_.value(v).producer;
                const auto* read = maker < 0 ? nullptr : as<ReadOp>(g_.node(maker));
                return read && read->state == assign->state;
@@ -106,7 +102,7 @@ class EpilogueFusion {
     for (const ValueId v : g_.node(n).inputs) {
       int input = 0;
       if (v != g_.node(p).outputs[0]) {
-        const auto found = std::find(fused.others.begin(), fused.others.end(), v);
+        const auto found = std::ranges::find(fused.others, v);
         input = 1 + static_cast<int>(found - fused.others.begin());
         if (found == fused.others.end()) fused.others.push_back(v);
       }
@@ -127,7 +123,7 @@ class EpilogueFusion {
 
   // True if the product would wait for values that come from elsewhere; by itself it can run beside these.
   bool waits_for_transfers(const Fused& f) const {
-    return std::any_of(f.others.begin(), f.others.end(), [&](ValueId v) {
+    return std::ranges::any_of(f.others, [&](ValueId v) {
       const NodeId maker = g_.value(v).producer;
       return maker >= 0 && g_.node(maker).op->lane() != LaneKind::compute;
     });

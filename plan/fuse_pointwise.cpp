@@ -22,6 +22,11 @@ struct Expression {
 
 bool is_comparison(PointwiseCode code) { return code >= PointwiseCode::eq && code <= PointwiseCode::ge; }
 
+// The index of an input; the number of inputs if it is none.
+std::size_t place_of(ValueId v, const Expression& e) {
+  return static_cast<std::size_t>(std::ranges::find(e.inputs, v) - e.inputs.begin());
+}
+
 // Visits nodes in order, so that an expression has taken in all it can before another takes it in.
 class Fusion {
  public:
@@ -132,7 +137,7 @@ class Fusion {
     for (ValueId v : large(expressions_[p]->inputs, p)) {
       const auto& all = readers_[v];
       const bool lasts = producer(v) < 0 || g_.node(producer(v)).inputs.empty();  // state, the host's data
-      count += !lasts && std::none_of(all.begin(), all.end(), [&](NodeId r) { return r >= n; });
+      count += !lasts && std::ranges::none_of(all, [&](NodeId r) { return r >= n; });
     }
     return count;
   }
@@ -187,13 +192,12 @@ class Fusion {
 
   bool all_would_copy(NodeId p) const {
     const ValueId made = g_.node(p).outputs[0];
-    const auto& all = readers_[made];
-    return std::all_of(all.begin(), all.end(), [&](NodeId r) {
+    return std::ranges::all_of(readers_[made], [&](NodeId r) {
       if (!reader(r)) return false;
       const auto [own, e] = parts(r);
-      const auto found = std::find(e.inputs.begin(), e.inputs.end(), made);
-      if (found == e.inputs.end()) return false;
-      const auto copy = copied(e, static_cast<std::size_t>(found - e.inputs.begin()), r, own);
+      const std::size_t place = place_of(made, e);
+      if (place == e.inputs.size()) return false;
+      const auto copy = copied(e, place, r, own);
       return copy && reads(*copy, own, p) <= reads(e, own, p);
     });
   }
@@ -212,8 +216,7 @@ class Fusion {
     Expression result;
     for (const Expression* e : {&inner, &outer})
       for (ValueId v : e->inputs)
-        if ((e == &inner || v != outer.inputs[i]) &&
-            std::find(result.inputs.begin(), result.inputs.end(), v) == result.inputs.end())
+        if ((e == &inner || v != outer.inputs[i]) && place_of(v, result) == result.inputs.size())
           result.inputs.push_back(v);
     const DType arithmetic = precision(result.inputs, output);
     if (result.inputs.size() > kMaxInputs || arithmetic != precision(inner.inputs, made) ||
@@ -223,11 +226,9 @@ class Fusion {
     const auto registers = [&](const std::vector<ValueId>& values, int joined) {
       std::vector<int> list;
       for (ValueId v : values)
-        list.push_back(
-            v == outer.inputs[i] && joined >= 0
-                ? joined
-                : builder.input(static_cast<int>(std::find(result.inputs.begin(), result.inputs.end(), v) -
-                                                 result.inputs.begin())));
+        list.push_back(v == outer.inputs[i] && joined >= 0
+                           ? joined
+                           : builder.input(static_cast<int>(place_of(v, result))));
       return list;
     };
     int value = builder.append(inner.expression, registers(inner.inputs, -1));

@@ -26,23 +26,16 @@ class Rules {
   }
 
   void clip_norm(double most) {
-    const Tensor squares = sum_over_all([&](const Tensor& g) {
-      return of_model(g * g, [](const Tensor& t, const std::vector<int>& axes) { return sum(t, axes); });
-    });
-    const Tensor norm = sqrt(squares);
+    const Tensor norm = sqrt(sum_over_all([&](const Tensor& g) { return of_model(g * g, sum); }));
     const Tensor factor = minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
     each([&](const Tensor& g) { return g * over_models(factor, g.type().rank()); });
   }
 
   // 0·x is 0 if x is finite, else NaN. The extremes suffice: an infinite or NaN element is always an extreme.
   ValueId all_finite() {
-    const Tensor sum = sum_over_all([&](const Tensor& g) {
-      return scale(of_model(g, [](const Tensor& t, const std::vector<int>& axes) { return max(t, axes); }),
-                   0) +
-             scale(of_model(g, [](const Tensor& t, const std::vector<int>& axes) { return min(t, axes); }),
-                   0);
-    });
-    return trace_.value(equal(sum, like(sum, 0)));
+    const Tensor all = sum_over_all(
+        [&](const Tensor& g) { return scale(of_model(g, max), 0) + scale(of_model(g, min), 0); });
+    return trace_.value(equal(all, like(all, 0)));
   }
 
  private:
@@ -71,10 +64,11 @@ class Rules {
     return all;
   }
 
-  template <class F> Tensor of_model(const Tensor& g, const F& reduction) const {
+  // Reduces the elements of each model.
+  Tensor of_model(const Tensor& g, Tensor (*reduction)(const Tensor&, std::vector<int>, bool)) const {
     std::vector<int> axes;
     for (int axis = models_ > 1 ? 1 : 0; axis < g.type().rank(); ++axis) axes.push_back(axis);
-    return axes.empty() ? g : reduction(g, axes);
+    return axes.empty() ? g : reduction(g, axes, false);
   }
 
   static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }

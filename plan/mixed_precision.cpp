@@ -32,7 +32,7 @@ class Mixing {
       full_[n] = node.op->precision() == Precision::full;
       if (!as<PointwiseOp>(node)) continue;
       const auto& all = readers[node.outputs[0]];
-      full_[n] = !all.empty() && std::all_of(all.begin(), all.end(), [&](NodeId r) { return full_[r]; });
+      full_[n] = !all.empty() && std::ranges::all_of(all, [&](NodeId r) { return full_[r]; });
     }
   }
 
@@ -66,7 +66,7 @@ class Mixing {
   }
 
   bool any_low(const std::vector<ValueId>& values) const {
-    return std::any_of(values.begin(), values.end(), [&](ValueId v) { return is(v, low_); });
+    return std::ranges::any_of(values, [&](ValueId v) { return is(v, low_); });
   }
   bool is(ValueId v, DType dtype) const { return rewrite_.graph().type(v).dtype == dtype; }
 

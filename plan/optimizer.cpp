@@ -15,8 +15,6 @@
 namespace tandem::engine {
 namespace {
 
-Tag update_tag(const State& parameter) { return tag_of(Phase::update, parameter.path, parameter.stage); }
-
 // "*" stands for any text.
 bool matches(std::string_view pattern, std::string_view path) {
   const std::size_t star = pattern.find('*');
@@ -37,15 +35,19 @@ class Updates {
   void add(StateId id, ValueId grad) {
     const State parameter = g_.state(id);
     Trace trace(g_);
-    trace.set_tag(update_tag(parameter));
+    trace.set_tag(tag_of(Phase::update, parameter.path, parameter.stage));
     const ParameterGroup* group = group_of(parameter.path);
     Tensor lr = trace.tensor(rate(trace, parameter));
     if (group && group->lr_scale != 1) lr = scale(lr, group->lr_scale);
-    const Tensor w = trace.read(id), g = trace.tensor(grad);
+    const Tensor g = trace.tensor(grad), update_if = update_if_ >= 0 ? trace.tensor(update_if_) : Tensor();
     std::visit(
         [&](auto options) {
           if (group && group->weight_decay) options.weight_decay = *group->weight_decay;
-          update(trace, id, parameter, w, g, lr, options);
+          const std::vector<StateId> kept = kept_by(options, id, parameter);
+          Tensors state;
+          for (StateId s : kept) state.push_back(trace.read(s));
+          const Tensors updated = update(state, g, lr, options, update_if);
+          for (std::size_t i = 0; i < kept.size(); ++i) trace.assign(kept[i], updated[i]);
         },
         optimizer_);
   }
@@ -87,37 +89,26 @@ class Updates {
     return g_.add_state({fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage});
   }
 
-  void update(Trace& trace, StateId id, const State& parameter, const Tensor& w, const Tensor& g,
-              const Tensor& lr, const SgdOptions& options) {
-    if (options.momentum == 0)
-      assign_all(trace, parameter, {id}, [&](const Tensors&, const Tensor& update_if) {
-        return sgd_update(w, g, lr, options, update_if);
-      });
-    else
-      assign_all(trace, parameter, {id, add_state("momentum", parameter, parameter.type)},
-                 [&](const Tensors& s, const Tensor& update_if) {
-                   return sgd_update(w, s[1], g, lr, options, update_if);
-                 });
+  // The parameter, and the states that its updates keep.
+  std::vector<StateId> kept_by(const SgdOptions& options, StateId id, const State& parameter) {
+    if (options.momentum == 0) return {id};
+    return {id, add_state("momentum", parameter, parameter.type)};
+  }
+  std::vector<StateId> kept_by(const AdamOptions&, StateId id, const State& parameter) {
+    return {id, add_state("exp_avg", parameter, parameter.type),
+            add_state("exp_avg_sq", parameter, parameter.type),
+            add_state("step", parameter, {DType::f32, per_model()})};
   }
 
-  void update(Trace& trace, StateId id, const State& parameter, const Tensor& w, const Tensor& g,
-              const Tensor& lr, const AdamOptions& options) {
-    assign_all(trace, parameter,
-               {id, add_state("exp_avg", parameter, parameter.type),
-                add_state("exp_avg_sq", parameter, parameter.type),
-                add_state("step", parameter, {DType::f32, per_model()})},
-               [&](const Tensors& s, const Tensor& update_if) {
-                 return adam_update(w, s[1], s[2], g, s[3], lr, options, update_if);
-               });
+  // The next contents of these.
+  static Tensors update(const Tensors& s, const Tensor& g, const Tensor& lr, const SgdOptions& options,
+                        const Tensor& update_if) {
+    return s.size() == 1 ? sgd_update(s[0], g, lr, options, update_if)
+                         : sgd_update(s[0], s[1], g, lr, options, update_if);
   }
-
-  template <class F>
-  void assign_all(Trace& trace, const State& parameter, const std::vector<StateId>& kept, const F& make) {
-    Tensors state;
-    for (StateId s : kept) state.push_back(trace.read(s));
-    trace.set_tag(update_tag(parameter));
-    const Tensors updated = make(state, update_if_ >= 0 ? trace.tensor(update_if_) : Tensor());
-    for (std::size_t i = 0; i < kept.size(); ++i) trace.assign(kept[i], updated[i]);
+  static Tensors update(const Tensors& s, const Tensor& g, const Tensor& lr, const AdamOptions& options,
+                        const Tensor& update_if) {
+    return adam_update(s[0], s[1], s[2], g, s[3], lr, options, update_if);
   }
 
   Graph& g_;
@@ -143,17 +134,18 @@ TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
   return training;
 }
 
+void require_sensible(const char* what, double x) {
+  if (!(x >= 0) || std::isinf(x))
+    throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
+}
+
 void check(const Optimizer& optimizer) {
-  const auto sensible = [](const char* what, double x) {
-    if (!(x >= 0) || std::isinf(x))
-      throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
-  };
-  std::visit([&](const auto& o) { sensible("weight decay", o.weight_decay); }, optimizer);
+  std::visit([&](const auto& o) { require_sensible("weight decay", o.weight_decay); }, optimizer);
   if (const auto* sgd = std::get_if<SgdOptions>(&optimizer);
       sgd && !(sgd->momentum >= 0 && sgd->momentum < 1))
     throw Error(fmt::format("momentum {}: it must be from 0 to below 1", sgd->momentum));
   if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
-    sensible("epsilon", adam->epsilon);
+    require_sensible("epsilon", adam->epsilon);
     AdamUpdateOp{*adam};
   }
 }

@@ -1,7 +1,5 @@
 #include <tandem/plan/strategy.h>
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
@@ -20,16 +18,13 @@ void check(const Strategy& s) {
   in_range("micro-batches", s.microbatches);
   in_range("stages", s.stages);
   in_range("threads", s.threads);
-  const auto sensible = [](const char* what, double x) {
-    if (!(x >= 0) || std::isinf(x))
-      throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
-  };
+
   if (!s.kernels) throw Error("a strategy without kernels: the pointer is null");
-  sensible("memory budget", static_cast<double>(s.memory_budget));
+  require_sensible("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
   for (const ParameterGroup& group : s.parameter_groups) {
-    sensible("a parameter group's lr_scale", group.lr_scale);
-    if (group.weight_decay) sensible("a parameter group's weight_decay", *group.weight_decay);
+    require_sensible("a parameter group's lr_scale", group.lr_scale);
+    if (group.weight_decay) require_sensible("a parameter group's weight_decay", *group.weight_decay);
   }
   check(s.gradients);
   if (!s.train && s.microbatches > 1)
