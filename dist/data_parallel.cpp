@@ -54,7 +54,7 @@ std::vector<Group> groups_in_order(const TrainingGraph& training,
     if (!paths.empty()) all.push_back(group_of(training, paths, grouped));
   for (const auto& [state, value] : training.grads)
     if (!grouped.contains(state)) all.push_back({training.graph.value(value).producer, {state}});
-  std::stable_sort(all.begin(), all.end(), [](const Group& a, const Group& b) { return a.ready < b.ready; });
+  std::ranges::stable_sort(all, {}, &Group::ready);
   return all;
 }
 

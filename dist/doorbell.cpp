@@ -19,9 +19,7 @@ void Doorbell::ring() {
 }
 
 void Doorbell::wait(std::uint32_t seen, std::chrono::nanoseconds limit) {
-  timespec timeout{};
-  timeout.tv_sec = static_cast<time_t>(limit.count() / 1'000'000'000);
-  timeout.tv_nsec = static_cast<long>(limit.count() % 1'000'000'000);
+  const timespec timeout{.tv_sec = limit.count() / 1'000'000'000, .tv_nsec = limit.count() % 1'000'000'000};
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   if (rings_.load(std::memory_order_seq_cst) == seen)
     syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&rings_), FUTEX_WAIT, seen, &timeout, nullptr, 0);

@@ -10,6 +10,8 @@
 namespace tandem::engine {
 namespace {
 
+constexpr std::string_view kSummable = "f32, f64, i32, i64";
+
 // Two ranks need no partial sums, so this takes half the time of the general fold.
 template <class T>
 void fold_two(std::span<const std::byte* const> sources, std::span<std::byte* const> destinations,
@@ -48,11 +50,11 @@ void fold(std::span<const std::byte* const> sources, std::span<std::byte* const>
 
 }  // namespace
 
-bool can_sum(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64;
+void check_summable(DType dtype, int rank, std::uint64_t channel) {
+  if (dtype != DType::f32 && dtype != DType::f64 && dtype != DType::i32 && dtype != DType::i64)
+    throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank, channel,
+                            name_of(dtype), kSummable));
 }
-
-std::string_view summable_dtypes() { return "f32, f64, i32, i64"; }
 
 void fold_ranks(DType dtype, std::span<const std::byte* const> sources,
                 std::span<std::byte* const> destinations, std::int64_t first, std::int64_t count) {
@@ -62,7 +64,7 @@ void fold_ranks(DType dtype, std::span<const std::byte* const> sources,
     case DType::i32:
       return fold<std::uint32_t>(sources, destinations, first, count);  // unsigned: overflow wraps
     case DType::i64: return fold<std::uint64_t>(sources, destinations, first, count);
-    default: throw Error(fmt::format("ranks cannot sum {}: only {}", name_of(dtype), summable_dtypes()));
+    default: throw Error(fmt::format("ranks cannot sum {}: only {}", name_of(dtype), kSummable));
   }
 }
 

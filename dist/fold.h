@@ -2,16 +2,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 #include <tandem/core/base/types.h>
 
 namespace tandem::engine {
 
-/// Returns true for the element types that ranks can sum: f32, f64, i32, i64 (integers wrap around).
-bool can_sum(DType dtype);
-/// Returns the names of those types, for messages.
-std::string_view summable_dtypes();
+/// Throws Error naming rank and channel unless ranks can sum elements of this type: f32, f64, i32, i64
+/// (integers wrap around).
+void check_summable(DType dtype, int rank, std::uint64_t channel);
 
 /// Computes the left fold in rank order that every transport must compute: for `first` <= i < `first` +
 /// `count`, writes ((sources[0][i] + sources[1][i]) + sources[2][i]) + ... to destinations[*][i]. A source

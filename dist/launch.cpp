@@ -38,10 +38,7 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
     const char* rank = get(names.rank);
     const char* size = get(names.size);
     if (!rank || !size || (names.needs && !get(names.needs))) continue;
-    LaunchEnvironment found;
-    found.launched = true;
-    found.rank = number(names.rank, rank);
-    found.size = number(names.size, size);
+    LaunchEnvironment found{true, number(names.rank, rank), number(names.size, size)};
     if (found.rank >= found.size)
       throw Error(fmt::format("environment: {}={} is not below {}={}", names.rank, rank, names.size, size));
     if (const char* local = get(names.local_rank)) found.local_rank = number(names.local_rank, local);

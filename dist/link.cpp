@@ -68,10 +68,8 @@ LinkModel parse_link(std::string_view text) {
     if (code == std::errc::invalid_argument)
       refuse(text, fmt::format("'{}' does not begin with a number", part));
     const std::string_view name = trim({rest, static_cast<std::size_t>(part.data() + part.size() - rest)});
-    const Unit* unit = nullptr;
-    for (const Unit& u : kUnits)
-      if (u.name == name) unit = &u;
-    if (!unit)
+    const Unit* const unit = std::ranges::find(kUnits, name, &Unit::name);
+    if (unit == std::end(kUnits))
       refuse(text,
              name.empty() ? fmt::format("'{}' has no unit", part) : fmt::format("unknown unit '{}'", name));
     const double value = number * unit->factor;

@@ -81,9 +81,7 @@ class MpiComm final : public Comm, public AbortAware {
   void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                       std::uint64_t channel) override {
     const std::size_t me = index_in_group(group, rank(), size());
-    if (!can_sum(dtype))
-      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank(), channel,
-                              name_of(dtype), summable_dtypes()));
+    check_summable(dtype, rank(), channel);
     throw_if_aborted();
     if (group.size() > 1)
       collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel);

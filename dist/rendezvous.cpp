@@ -60,8 +60,7 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
     their_place = nullptr;
     lock.unlock();
     const bool sending = &my_place == &sender_;
-    const End& source = sending ? mine : theirs;
-    const End& target = sending ? theirs : mine;
+    const End &source = sending ? mine : theirs, &target = sending ? theirs : mine;
     if (source.bytes != target.bytes) {
       mine.error = fmt::format(
           "channel {}: rank {} sends {} bytes, rank {} receives {}: both ends of a transfer must agree",

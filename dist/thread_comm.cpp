@@ -65,9 +65,7 @@ class ThreadComm final : public Comm, public AbortAware {
   void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                       std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());
-    if (!can_sum(dtype))
-      throw Error(fmt::format("rank {}, channel {}: ranks cannot sum {}: only {}", rank_, channel,
-                              name_of(dtype), summable_dtypes()));
+    check_summable(dtype, rank_, channel);
     world_->abort.check();
     if (group.size() > 1)
       world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort);

@@ -44,16 +44,14 @@ class ThrottledComm final : public Comm, public AbortAware {
   }
   void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     inner_->send(&bytes, sizeof bytes, peer, channel);
-    const auto end = occupy(out_free_[static_cast<std::size_t>(peer)],
-                            transfer_seconds(link_, static_cast<double>(bytes)));
+    const auto end = occupy(out_free_[peer], transfer_seconds(link_, static_cast<double>(bytes)));
     inner_->send(data, bytes, peer, channel);
     wait_until(end);
   }
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     std::int64_t sent = 0;  // this message also makes both ends meet
     inner_->receive(&sent, sizeof sent, peer, channel);
-    const auto end =
-        occupy(in_free_[static_cast<std::size_t>(peer)], transfer_seconds(link_, static_cast<double>(sent)));
+    const auto end = occupy(in_free_[peer], transfer_seconds(link_, static_cast<double>(sent)));
     inner_->receive(data, bytes, peer, channel);
     wait_until(end);
   }
@@ -72,9 +70,8 @@ class ThrottledComm final : public Comm, public AbortAware {
   Clock::time_point occupy_ring(std::span<const int> group, double seconds) {
     if (group.size() < 2) return Clock::now();
     const std::size_t index = index_in_group(group, rank(), size());
-    auto& to_next = out_free_[static_cast<std::size_t>(group[(index + 1) % group.size()])];
-    auto& from_previous =
-        in_free_[static_cast<std::size_t>(group[(index + group.size() - 1) % group.size()])];
+    auto& to_next = out_free_[group[(index + 1) % group.size()]];
+    auto& from_previous = in_free_[group[(index + group.size() - 1) % group.size()]];
     const std::lock_guard lock(mutex_);
     to_next = from_previous = std::max({Clock::now(), to_next, from_previous}) + duration(seconds);
     return to_next;

@@ -33,9 +33,7 @@ void be_precise() {
 void sleep_until(std::chrono::steady_clock::time_point when) {
   be_precise();
   const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-  timespec until{};
-  until.tv_sec = static_cast<time_t>(ns / 1'000'000'000);
-  until.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+  const timespec until{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
   }
 }

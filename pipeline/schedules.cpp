@@ -39,7 +39,7 @@ std::vector<Task> merged(const std::vector<std::vector<Task>>& stages) {
   const int n = static_cast<int>(stages.size());
   std::vector<Task> order;
   std::vector<std::size_t> next(stages.size(), 0);
-  const auto listed = [&](const Task& t) { return std::find(order.begin(), order.end(), t) != order.end(); };
+  const auto listed = [&](const Task& t) { return std::ranges::find(order, t) != order.end(); };
   const auto ready = [&](const Task& t) {
     if (t.phase == Phase::forward) return t.stage == 0 || listed({Phase::forward, t.stage - 1, t.microbatch});
     return t.stage == n - 1 || listed({Phase::backward, t.stage + 1, t.microbatch});
@@ -59,12 +59,14 @@ void add_tasks(std::vector<Task>& order, Phase phase, int stage, int microbatche
   for (int i = 0; i < microbatches; ++i) order.push_back({phase, stage, i});
 }
 
-void add_barrier(std::vector<Task>& order, int stages, int tick) {
-  for (int k = 0; k < stages; ++k) order.push_back({Phase::barrier, k, tick});
+// A task of every stage.
+void add_to_all(std::vector<Task>& order, Phase phase, int stages, int microbatch) {
+  for (int k = 0; k < stages; ++k) order.push_back({phase, k, microbatch});
 }
 
-PipelineSchedule flushed(std::vector<Task> order, int stages) {
-  for (int k = 0; k < stages; ++k) order.push_back({Phase::update, k, 0});
+template <class Ahead> PipelineSchedule flushed(int stages, int microbatches, Ahead ahead) {
+  std::vector<Task> order = merged(per_stage(stages, microbatches, ahead));
+  add_to_all(order, Phase::update, stages, 0);
   return {std::vector<StageTiming>(static_cast<std::size_t>(stages)), std::move(order)};
 }
 
@@ -73,7 +75,7 @@ PipelineSchedule dualpipe(int n, int microbatches) {
   for (int k = 0; k < n; ++k) s.stages.push_back({k, 2 * n - 2 - k, 1, 2 * n - 1 - 2 * k, false});
   for (Phase phase : {Phase::forward, Phase::backward})
     for (int k = 0; k < n; ++k) add_tasks(s.order, phase, k, microbatches);
-  for (int k = 0; k < n; ++k) s.order.push_back({Phase::update, k, 0});
+  add_to_all(s.order, Phase::update, n, 0);
   return s;
 }
 
@@ -89,7 +91,7 @@ PipelineSchedule pipedream(int n, int microbatches, bool lockstep) {
         s.order.push_back({Phase::update, k, 0});
       }
     }
-    if (lockstep && tick == 0) add_barrier(s.order, n, 0);
+    if (lockstep && tick == 0) add_to_all(s.order, Phase::barrier, n, 0);
   }
   return s;
 }
@@ -125,19 +127,15 @@ PipelineSchedule engine::make_schedule(ScheduleKind kind, int stages, int microb
                             microbatches));
   PipelineSchedule s;
   switch (kind) {
-    case ScheduleKind::plain:
-      s = flushed(merged(per_stage(stages, microbatches, [](int) { return 1; })), stages);
-      break;
-    case ScheduleKind::gpipe:
-      s = flushed(merged(per_stage(stages, microbatches, [&](int) { return microbatches; })), stages);
-      break;
+    case ScheduleKind::plain: s = flushed(stages, microbatches, [](int) { return 1; }); break;
+    case ScheduleKind::gpipe: s = flushed(stages, microbatches, [&](int) { return microbatches; }); break;
     case ScheduleKind::one_f_one_b:
-      s = flushed(merged(per_stage(stages, microbatches, [&](int k) { return stages - k; })), stages);
+      s = flushed(stages, microbatches, [&](int k) { return stages - k; });
       break;
     case ScheduleKind::pipedream: s = pipedream(stages, microbatches, lockstep); break;
     case ScheduleKind::dualpipe: s = dualpipe(stages, microbatches); break;
   }
-  if (lockstep) add_barrier(s.order, stages, 1);
+  if (lockstep) add_to_all(s.order, Phase::barrier, stages, 1);
   return s;
 }
 
