@@ -116,8 +116,7 @@ void rename_durably(Files& files, const std::string& from, const std::string& to
 }
 
 void sync_directory(Files& files, const std::string& path) {
-  Opened directory(files, path, O_RDONLY | O_DIRECTORY);
-  directory.finish();
+  Opened(files, path, O_RDONLY | O_DIRECTORY).finish();
 }
 
 void make_directory(Files& files, const std::string& path) {
@@ -140,17 +139,14 @@ void make_directories(Files& files, const std::string& path) {
 }
 
 void remove_directory(Files& files, const std::string& path) {
+  const auto unlink = [&](const std::string& file) {
+    retried("cannot remove", file, [&] { return files.unlink(file); });
+  };
   std::error_code error;
   const fs::file_type type = fs::symlink_status(path, error).type();
   if (type == fs::file_type::not_found) return;
-  if (type == fs::file_type::symlink) {
-    retried("cannot remove", path, [&] { return files.unlink(path); });
-    return;
-  }
-  for (const std::string& name : names_in(path)) {
-    const std::string file = path + "/" + name;
-    retried("cannot remove", file, [&] { return files.unlink(file); });
-  }
+  if (type == fs::file_type::symlink) return unlink(path);
+  for (const std::string& name : names_in(path)) unlink(path + "/" + name);
   retried("cannot remove", path, [&] { return files.rmdir(path); });
 }
 

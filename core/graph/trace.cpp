@@ -96,16 +96,11 @@ Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
   std::vector<ValueId> ids;
   for (const auto& t : inputs) ids.push_back(value(t));
   Tag tag = next_tag();
-  if (!has_tag_ && op->random()) tag.rng_id = rng_id(tag.path, calls_[tag.path]++);
+  if (!tag_ && op->random()) tag.rng_id = rng_id(tag.path, calls_[tag.path]++);
   return tensors(graph_.node(graph_.add(std::move(op), std::move(ids), std::move(tag))).outputs);
 }
 
-Tag Trace::next_tag() { return has_tag_ ? tag_ : tag_of(Phase::forward, Scope::path()); }
-
-void Trace::set_tag(const Tag& tag) {
-  tag_ = tag;
-  has_tag_ = true;
-}
+Tag Trace::next_tag() { return tag_ ? *tag_ : tag_of(Phase::forward, Scope::path()); }
 
 }  // namespace tandem::engine
 

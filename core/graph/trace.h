@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,15 +44,14 @@ class Trace {
   Tensors apply(OpPtr op, const Tensors& inputs);
 
   /// The tag given to nodes from here on. Without one, tags come from the Scopes.
-  void set_tag(const Tag& tag);
+  void set_tag(const Tag& tag) { tag_ = tag; }
 
  private:
   Tag next_tag();
   Graph& graph_;
   Trace* outer_;
   std::uint64_t number_;  // unique, from 1; nested Traces on one graph share it, and so their Tensors
-  Tag tag_;
-  bool has_tag_ = false;
+  std::optional<Tag> tag_;
   std::unordered_map<std::string, ValueId> reads_;
   std::unordered_map<StateId, ValueId> assigned_;
   std::unordered_map<std::string, const Tensor::Impl*> states_;  // by path
