@@ -131,9 +131,8 @@ Graph copy_shared_operands(const Graph& graph) {
   for (const Node& n : graph.nodes()) {
     std::vector<ValueId> inputs = rewrite.now(n.inputs);
     for (std::size_t i = 0; n.op->joins_operands() && i < inputs.size(); ++i) {
-      if (is_own(n, n.inputs[i])) continue;
-      Graph& g = rewrite.graph();
-      inputs[i] = g.node(g.add(std::make_shared<CopyOp>(), {inputs[i]}, n.tag.without_channel())).outputs[0];
+      if (!is_own(n, n.inputs[i]))
+        inputs[i] = rewrite.add1(std::make_shared<CopyOp>(), {inputs[i]}, n.tag.without_channel());
     }
     rewrite.copy(n, n.op, std::move(inputs));
   }

@@ -74,9 +74,8 @@ class Mixing {
   ValueId cast_to(ValueId v, DType dtype, const Tag& reader) {
     const auto [found, fresh] = casts_.try_emplace({v, dtype}, -1);
     if (fresh) {
-      Graph& g = rewrite_.graph();
       const auto cast = std::make_shared<PointwiseOp>(PointwiseExpression{{PointwiseCode::input, 0}}, dtype);
-      found->second = g.node(g.add(cast, {v}, reader.without_rng())).outputs[0];
+      found->second = rewrite_.add1(cast, {v}, reader.without_rng());
     }
     return found->second;
   }

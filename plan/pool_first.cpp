@@ -31,7 +31,6 @@ Graph pool_first(const Graph& graph) {
     if (const Node* relu = relu_before(n)) moved[relu - graph.nodes().data()] = true;
 
   GraphRewrite rewrite(graph);
-  Graph& result = rewrite.graph();
   for (const NodeId n : graph.nodes().ids()) {
     const Node& node = graph.node(n);
     if (moved[n]) {
@@ -41,8 +40,7 @@ Graph pool_first(const Graph& graph) {
     rewrite.copy(node);
     if (const Node* relu = relu_before(node)) {
       const ValueId pooled = node.outputs[0];
-      const NodeId added = result.add(relu->op, {rewrite.now(pooled)}, relu->tag);
-      rewrite.replace(pooled, result.node(added).outputs[0]);
+      rewrite.replace(pooled, rewrite.add1(relu->op, {rewrite.now(pooled)}, relu->tag));
     }
   }
   return rewrite.take();

@@ -31,6 +31,11 @@ class GraphRewrite {
   /// Writes a node with another op or inputs (of the new graph); its outputs stand for the original's.
   void copy(const Node& node, OpPtr op, std::vector<ValueId> inputs);
 
+  /// Adds an op that has one output, and returns that output.
+  ValueId add1(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
+    return graph_.node(graph_.add(std::move(op), std::move(inputs), std::move(tag))).outputs[0];
+  }
+
   /// The graph written so far; passes can add to it.
   Graph& graph() { return graph_; }
   const Graph& graph() const { return graph_; }

@@ -1,15 +1,13 @@
 #include <tandem/core/schedule/happens_before.h>
 
 namespace tandem::engine {
-namespace {
-struct Edge {
-  InstructionId to;
-  std::int64_t shift;  // list positions: units · instructions
-};
-}  // namespace
 
 HappensBefore::HappensBefore(const Program& program)
     : instructions_(static_cast<std::int64_t>(program.instructions.size())), lanes_(program.lanes.size()) {
+  struct Edge {
+    InstructionId to;
+    std::int64_t shift;  // list positions: units · instructions
+  };
   const auto n = program.instructions.size();
   IdVector<InstructionId, std::vector<Edge>> edges(n);
   IdVector<LaneId, InstructionId> first_on(lanes_), last_on(lanes_);
