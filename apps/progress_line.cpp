@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -63,8 +62,10 @@ void ProgressLine::update(const BatchResult& batch) {
   const bool due =
       terminal_ ? since_ >= kRedraw : done == before_ + 1 || done % every_ == 0 || since_ >= kSilence;
   if (!due && done != total_) return;
-  const double rate = static_cast<double>(std::exchange(images_, 0)) / std::exchange(since_, 0);
+  const double rate = static_cast<double>(images_) / since_;
   const double left = seconds_ / static_cast<double>(done - before_) * static_cast<double>(total_ - done);
+  images_ = 0;
+  since_ = 0;
   std::string numbers = fmt::format("{}/{}  {}", done, total_, named(batch.loss));
   last_ = numbers;
   if (done > before_ + 1)  // for the first batch, only the time to its loss is known

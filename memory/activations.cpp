@@ -22,20 +22,20 @@ bool named(const std::string& entry, const Node& n) {
 }
 
 // The values that forward makes or receives and backward reads.
-std::vector<ValueId> activations(const Graph& g, Takeoff how) {
+std::vector<ValueId> activations(const Graph& g, Eviction how) {
   const auto readers = g.readers();
   std::vector<ValueId> result;
   for (const Node& n : g.nodes()) {
     const bool received = n.op->lane() == LaneKind::receive;
     const bool computed = n.op->lane() == LaneKind::compute && !n.inputs.empty() && !view_of(g, n);
-    if (n.tag.phase != Phase::forward || !(computed || (received && how == Takeoff::swap))) continue;
+    if (n.tag.phase != Phase::forward || !(computed || (received && how == Eviction::swap))) continue;
     for (ValueId v : n.outputs)
       if (!backward_readers(g, readers, v).empty()) result.push_back(v);
   }
   return result;
 }
 
-[[noreturn]] void refuse(const std::string& entry, const Graph& g, Takeoff how) {
+[[noreturn]] void refuse(const std::string& entry, const Graph& g, Eviction how) {
   constexpr std::ptrdiff_t kMost = 16;
   std::set<std::string> names;
   for (ValueId v : activations(g, how)) names.insert(name_of(g.producer(v)));
@@ -88,7 +88,7 @@ Graph with_backward_views(const Graph& g) {
   return edit.finish();
 }
 
-std::vector<ValueId> select_activations(const Graph& g, const Selection& selection, Takeoff how,
+std::vector<ValueId> select_activations(const Graph& g, const Selection& selection, Eviction how,
                                         const Graph* before_recomputes) {
   const std::vector<ValueId> candidates = activations(g, how);
   std::set<ValueId> chosen;
@@ -98,7 +98,7 @@ std::vector<ValueId> select_activations(const Graph& g, const Selection& selecti
     if (names_any(entry, g, candidates)) continue;
     if (!before_recomputes || !names_any(entry, *before_recomputes, activations(*before_recomputes, how)))
       refuse(entry, g, how);
-    if (how == Takeoff::swap)
+    if (how == Eviction::swap)
       throw Error(
           fmt::format("plan: '{}' cannot be swapped: it is recomputed already, because the plan says so "
                       "or because that costs next to nothing",

@@ -104,8 +104,10 @@ struct Placed {
 std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
                           IdVector<BlockId, std::int64_t>& offsets) {
   const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };
-  std::ranges::stable_sort(region, {},
-                           [&](const auto& of) { return std::pair(-bytes_of(of.first), of.second.begin); });
+  std::ranges::stable_sort(region, [&](const auto& x, const auto& y) {
+    return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
+                                                  : x.second.begin < y.second.begin;
+  });
   for (auto& [block, life] : region) life.turn = modulo(life.begin, cycle);
   std::vector<Placed> placed;  // ascending offsets
   std::int64_t extent = 0;
@@ -118,8 +120,10 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
     }
     offsets[block] = offset;
     extent = std::max(extent, offset + bytes);
-    placed.insert(std::ranges::upper_bound(placed, offset, {}, &Placed::offset),
-                  {offset, offset + bytes, &life});
+    const Placed entry{offset, offset + bytes, &life};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
+                                   [](const Placed& x, const Placed& y) { return x.offset < y.offset; }),
+                  entry);
   }
   return extent;
 }

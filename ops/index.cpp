@@ -13,10 +13,6 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-void check_count(TypesView inputs, std::size_t count) {
-  if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
-}
-
 void check_index_dtype(const TensorType& index) {
   if (index.dtype != DType::i32)
     throw Error(fmt::format("indices must be i32, not {}; cast them", to_string(index)));
@@ -54,7 +50,7 @@ void engine::check_indices(const std::int32_t* indices, std::int64_t count, std:
 
 std::string GatherOp::attributes() const { return fmt::format("axis={}", axis); }
 Types GatherOp::infer(TypesView inputs) const {
-  check_count(inputs, 2);
+  require_inputs(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   return {{inputs[0].dtype, inputs[1].shape}};
 }
@@ -69,7 +65,7 @@ Work GatherOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::string ScatterAddOp::attributes() const { return fmt::format("axis={} extent={}", axis, extent); }
 Types ScatterAddOp::infer(TypesView inputs) const {
-  check_count(inputs, 2);
+  require_inputs(inputs, 2);
   check_beside_axis(inputs[0], inputs[1], axis);
   if (inputs[0].shape != inputs[1].shape)
     throw Error(fmt::format("the values {} and indices {} must have the same shape", to_string(inputs[0]),
@@ -81,7 +77,7 @@ Tensors ScatterAddOp::vjp(const VjpArgs& args) const {
 }
 
 Types EmbeddingOp::infer(TypesView inputs) const {
-  check_count(inputs, 2);
+  require_inputs(inputs, 2);
   check_index_dtype(inputs[1]);
   if (inputs[0].rank() == 0) throw Error("the table is a scalar; it needs an axis of rows");
   Shape shape = inputs[1].shape;
@@ -98,7 +94,7 @@ Work EmbeddingOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::string EmbeddingGradOp::attributes() const { return fmt::format("count={}", count); }
 Types EmbeddingGradOp::infer(TypesView inputs) const {
-  check_count(inputs, 2);
+  require_inputs(inputs, 2);
   const Shape &rows = inputs[0].shape, &ids = inputs[1].shape;
   check_index_dtype(inputs[1]);
   if (rows.size() < ids.size() || !std::equal(ids.begin(), ids.end(), rows.begin()))
@@ -114,7 +110,7 @@ Tensors EmbeddingGradOp::vjp(const VjpArgs& args) const {
 
 std::string OneHotOp::attributes() const { return fmt::format("classes={} {}", classes, name_of(dtype)); }
 Types OneHotOp::infer(TypesView inputs) const {
-  check_count(inputs, 1);
+  require_inputs(inputs, 1);
   check_index_dtype(inputs[0]);
   if (classes < 1) throw Error(fmt::format("the number of classes is {}; it must be at least 1", classes));
   Shape shape = inputs[0].shape;

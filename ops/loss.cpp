@@ -19,7 +19,7 @@ void check_precision(const TensorType& t) {
 }
 
 void check_logits_and_labels(TypesView inputs, std::size_t count) {
-  if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
+  require_inputs(inputs, count);
   const TensorType &logits = inputs[0], &labels = inputs[1];
   check_precision(logits);
   if (logits.rank() != 2 || logits.elements() == 0)
@@ -48,7 +48,7 @@ Tensor mean_of(const char* name, PointwiseExpression expression, const Tensor& a
 
 std::string SoftmaxOp::attributes() const { return fmt::format("logarithm={}", int{logarithm}); }
 Types SoftmaxOp::infer(TypesView inputs) const {
-  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
+  require_inputs(inputs, 1);
   if (!is_floating(inputs[0].dtype))
     throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
   if (inputs[0].rank() == 0 || inputs[0].shape.back() == 0)

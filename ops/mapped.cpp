@@ -62,7 +62,7 @@ std::string MappedOp::attributes() const {
 }
 
 Types MappedOp::inner_types(TypesView inputs) const {
-  if (inputs.size() != mapped.size()) throw Error(fmt::format("takes {} inputs", mapped.size()));
+  require_inputs(inputs, mapped.size());
   Types types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (mapped[i] && (inputs[i].shape.empty() || inputs[i].shape[0] != models))

@@ -12,8 +12,8 @@ namespace tandem {
 using namespace engine;
 namespace {
 
-void check_count(TypesView inputs, std::size_t count) {
-  if (inputs.size() != count) throw Error(fmt::format("takes {} inputs, not {}", count, inputs.size()));
+void check_inputs(TypesView inputs, std::size_t count) {
+  require_inputs(inputs, count);
   if (!is_floating(inputs[0].dtype))
     throw Error(fmt::format("{} has no floating dtype; cast it", to_string(inputs[0])));
 }
@@ -117,7 +117,7 @@ Work Pool2dOp::cost(TypesView inputs, TypesView outputs) const {
 }
 
 Types MaxPool2dOp::infer(TypesView inputs) const {
-  check_count(inputs, 1);
+  check_inputs(inputs, 1);
   const TensorType y = pooled(options, inputs[0]);
   return {y, index_type(options, pixels(inputs[0]), y)};
 }
@@ -130,7 +130,7 @@ std::string MaxPool2dGradOp::attributes() const {
   return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
 }
 Types MaxPool2dGradOp::infer(TypesView inputs) const {
-  check_count(inputs, 2);
+  check_inputs(inputs, 2);
   check_index(options, image, inputs[1], inputs[0]);
   return {unpooled(options, inputs[0], image)};
 }
@@ -139,7 +139,7 @@ Tensors MaxPool2dGradOp::vjp(const VjpArgs& args) const {
 }
 
 Types MaxPool2dTakeOp::infer(TypesView inputs) const {
-  check_count(inputs, 2);
+  check_inputs(inputs, 2);
   const TensorType y = pooled(options, inputs[0]);
   check_index(options, pixels(inputs[0]), inputs[1], y);
   return {y};
@@ -151,7 +151,7 @@ Tensors MaxPool2dTakeOp::vjp(const VjpArgs& args) const {
 }
 
 Types AvgPool2dOp::infer(TypesView inputs) const {
-  check_count(inputs, 1);
+  check_inputs(inputs, 1);
   return {pooled(options, inputs[0])};
 }
 Tensors AvgPool2dOp::vjp(const VjpArgs& args) const {
@@ -162,7 +162,7 @@ std::string AvgPool2dGradOp::attributes() const {
   return fmt::format("{} image={}", Pool2dOp::attributes(), to_string(image));
 }
 Types AvgPool2dGradOp::infer(TypesView inputs) const {
-  check_count(inputs, 1);
+  check_inputs(inputs, 1);
   return {unpooled(options, inputs[0], image)};
 }
 Tensors AvgPool2dGradOp::vjp(const VjpArgs& args) const { return {avg_pool2d(args.grads[0], options)}; }

@@ -50,7 +50,7 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 }  // namespace
 
 const TensorType& engine::only(TypesView inputs) {
-  if (inputs.size() != 1) throw Error(fmt::format("takes one input, not {}", inputs.size()));
+  require_inputs(inputs, 1);
   return inputs[0];
 }
 

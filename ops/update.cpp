@@ -27,8 +27,7 @@ void check_coefficient(const char* what, const TensorType& c, const TensorType& 
 
 // Checks the guard, if there is one, and returns the inputs without it.
 TypesView unguarded(TypesView inputs, bool guarded, std::size_t count) {
-  const std::size_t all = count + (guarded ? 1 : 0);
-  if (inputs.size() != all) throw Error(fmt::format("takes {} inputs, not {}", all, inputs.size()));
+  require_inputs(inputs, count + (guarded ? 1 : 0));
   if (guarded) {
     const TensorType &guard = inputs.back(), &w = inputs[0];
     const bool one_per_model = guard.rank() == 1 && w.rank() >= 1 && guard.shape[0] == w.shape[0];

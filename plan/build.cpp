@@ -102,8 +102,8 @@ Graph recompute_and_swap(const Graph& graph, const Strategy& strategy) {
   if (!strategy.recompute_cheap && strategy.swap.empty() && strategy.recompute.empty()) return graph;
   const Graph all = with_backward_views(graph);
   Graph g = strategy.recompute_cheap ? insert_recomputes(all, cheap_activations(all)) : all;
-  g = insert_recomputes(g, select_activations(g, strategy.recompute, Takeoff::recompute, &all));
-  return insert_swaps(g, select_activations(g, strategy.swap, Takeoff::swap, &all));
+  g = insert_recomputes(g, select_activations(g, strategy.recompute, Eviction::recompute, &all));
+  return insert_swaps(g, select_activations(g, strategy.swap, Eviction::swap, &all));
 }
 
 }  // namespace

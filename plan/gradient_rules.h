@@ -18,8 +18,6 @@ struct GradientRules {
   bool skips() const { return skip_non_finite || loss_scale; }
 };
 
-/// The result that says whether a batch updated a model: b8, one per model.
-
 }  // namespace tandem
 
 namespace tandem::engine {

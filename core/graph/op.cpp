@@ -15,6 +15,12 @@ void no_rule(const Op& op, std::string_view rule, std::string_view why) {
   throw NoRule(fmt::format("{} has no {} rule: {}", op.name(), rule, why));
 }
 
+void require_inputs(TypesView inputs, std::size_t count) {
+  if (inputs.size() != count)
+    throw Error(
+        fmt::format("takes {}, not {}", counted(static_cast<std::int64_t>(count), "input"), inputs.size()));
+}
+
 Work streaming_work(TypesView inputs, TypesView outputs, double flops_per_output) {
   Work work;
   for (const auto& t : inputs) work.bytes += static_cast<double>(t.bytes());

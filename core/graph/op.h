@@ -113,6 +113,9 @@ class StreamingOp : public Op {
 /// Declares that a rule does not exist: throws NoRule naming the op, the rule and why.
 [[noreturn]] void no_rule(const Op& op, std::string_view rule, std::string_view why);
 
+/// Throws Error unless an op has `count` inputs.
+void require_inputs(TypesView inputs, std::size_t count);
+
 /// Returns the Work of an op that reads or writes each operand once, with `flops_per_output` per element.
 Work streaming_work(TypesView inputs, TypesView outputs, double flops_per_output);
 
