@@ -31,11 +31,11 @@ enum class Side : std::uint8_t {
 
 // Places are compared from the first member to the last.
 struct Place {
-  std::size_t task;
-  std::size_t end;  // 0: among the nodes of the task; above: at its end, in this order
-  NodeId anchor;
-  Side side;
-  NodeId node;
+  std::size_t task = 0;
+  std::size_t end = 0;  // 0: among the nodes of the task; above: at its end, in this order
+  NodeId anchor = 0;
+  Side side = Side::before;
+  NodeId node = -1;
   auto operator<=>(const Place&) const = default;
 };
 
@@ -58,11 +58,13 @@ class Ordering {
       places_.push_back({task_of(g_.node(n).tag), 0, n, Side::itself, n});
     for (const auto& [channel, ends] : channels()) {
       if (ends.first < 0 || ends.second < 0) continue;
-      place(ends.first) = next_to(last_input(ends.first), Side::send, ends.first);
-      place(ends.second) = next_to(place(ends.first), Side::send, ends.second);
+      if (follows_lane(ends.first)) put_after_inputs(ends.first, Side::send);
+      if (follows_lane(ends.second)) place(ends.second) = next_to(place(ends.first), Side::send, ends.second);
     }
-    for (const NodeId n : g_.nodes().ids()) put_after_inputs(n);
-    for (NodeId n = count(); n-- > 0;) put_before_readers(n);
+    for (const NodeId n : g_.nodes().ids())
+      if (anchor_of(n) == Anchor::last_input) put_after_inputs(n, Side::after);
+    for (NodeId n = count(); n-- > 0;)
+      if (anchor_of(n) == Anchor::first_reader) put_before_readers(n);
     if (large_gradients_last)
       for (const NodeId n : g_.nodes().ids()) defer_gradient(n);
     for (const NodeId n : g_.nodes().ids()) advance_update(n);
@@ -144,22 +146,11 @@ class Ordering {
         fmt::join(stuck, ", ")));
   }
 
-  void put_after_inputs(NodeId n) {
-    if (anchor_of(g_.node(n)) == Anchor::last_input && !g_.node(n).inputs.empty())
-      place(n) = next_to(last_input(n), Side::after, n);
-  }
-
-  void put_before_readers(NodeId n) {
-    const int ahead = g_.node(n).tag.position.ahead;
-    const auto reader = first_reader(n);
-    if (anchor_of(g_.node(n)) != Anchor::first_reader || !reader) return;
-    place(n) = just_before(*reader, n);
-    if (ahead > 0) place(n) = {reader->task, reader->end, reader->anchor - ahead, Side::after, n};
-  }
-
-  static Anchor anchor_of(const Node& n) {
-    if (n.tag.position.anchor != Anchor::of_lane) return n.tag.position.anchor;
-    switch (n.op->lane()) {
+  // True if no pass has said where the node is listed.
+  bool follows_lane(NodeId n) const { return g_.node(n).tag.position.anchor == Anchor::of_lane; }
+  Anchor anchor_of(NodeId n) const {
+    if (!follows_lane(n)) return g_.node(n).tag.position.anchor;
+    switch (g_.node(n).op->lane()) {
       case LaneKind::collective:
       case LaneKind::copy_out: return Anchor::last_input;
       case LaneKind::copy_in: return Anchor::first_reader;
@@ -169,14 +160,28 @@ class Ordering {
     }
     return Anchor::itself;
   }
+  // A pass chooses a position within the node's task. What follows its lane can be listed in another task.
+  bool can_anchor(NodeId other, NodeId n) const {
+    return follows_lane(n) || place(other).task == task_of(g_.node(n).tag);
+  }
 
-  // The last place among the nodes whose values node n waits for.
-  Place last_input(NodeId n) const {
-    Place last{0, 0, 0, Side::before, n};
+  // After the last of the nodes whose values node n waits for.
+  void put_after_inputs(NodeId n, Side side) {
+    if (g_.node(n).inputs.empty()) return;
+    std::optional<Place> last;
     for (ValueId v : g_.node(n).inputs)
-      if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag)
-        last = std::max(last, place(from));
-    return last;
+      if (const NodeId from = g_.value(v).producer;
+          from >= 0 && g_.node(from).tag.lag == g_.node(n).tag.lag && can_anchor(from, n))
+        last = std::max(last.value_or(place(from)), place(from));
+    if (last || follows_lane(n)) place(n) = next_to(last.value_or(Place{}), side, n);
+  }
+
+  void put_before_readers(NodeId n) {
+    const auto reader = first_reader(n);
+    if (!reader) return;
+    const int ahead = g_.node(n).tag.position.ahead;
+    place(n) = ahead > 0 ? Place{reader->task, reader->end, reader->anchor - ahead, Side::after, n}
+                         : just_before(*reader, n);
   }
 
   // The first place among the nodes that read a value of node n.
@@ -184,7 +189,7 @@ class Ordering {
     std::optional<Place> first;
     for (ValueId v : g_.node(n).outputs)
       for (NodeId r : readers_[v])
-        if (!first || place(r) < *first) first = place(r);
+        if (can_anchor(r, n)) first = std::min(first.value_or(place(r)), place(r));
     return first;
   }
 
@@ -211,7 +216,8 @@ class Ordering {
   // freed, and it takes their place. Not if other ranks wait for it.
   void defer_gradient(NodeId n) {
     const Node& node = g_.node(n);
-    if (node.tag.phase != Phase::backward || node.op->lane() != LaneKind::compute || node.outputs.size() != 1)
+    if (node.tag.phase != Phase::backward || node.op->lane() != LaneKind::compute || !follows_lane(n) ||
+        node.outputs.size() != 1)
       return;
     const auto& all = readers_[node.outputs[0]];
     const bool only_updates =
@@ -224,7 +230,7 @@ class Ordering {
 
   void advance_update(NodeId n) {
     const Node& node = g_.node(n);
-    if (node.tag.phase != Phase::update || node.inputs.empty()) return;
+    if (node.tag.phase != Phase::update || node.inputs.empty() || !follows_lane(n)) return;
     NodeId gradient = -1;
     for (ValueId v : node.inputs)
       if (const NodeId from = g_.value(v).producer; from >= 0 && g_.node(from).tag.phase == Phase::backward)
@@ -239,7 +245,7 @@ class Ordering {
 
   // A node of the update without inputs, such as a learning rate, comes before its first reader.
   void advance_source(NodeId n) {
-    if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty()) return;
+    if (g_.node(n).tag.phase != Phase::update || !g_.node(n).inputs.empty() || !follows_lane(n)) return;
     if (const auto reader = first_reader(n)) place(n) = std::min(place(n), just_before(*reader, n));
   }
 

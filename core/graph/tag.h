@@ -8,21 +8,24 @@ namespace tandem::engine {
 enum class Phase : std::uint8_t { forward, backward, update, barrier };
 std::string_view name_of(Phase phase);
 
-/// The node at or next to which a node is listed within its task (plan/list_order.h).
+/// The node of the same task at or next to which a node is listed (plan/list_order.h).
 enum class Anchor : std::uint8_t {
   of_lane,       ///< as is usual on its lane: `itself` on the compute lane
   itself,        ///< at its place in the graph
-  last_input,    ///< after the last node that it waits for
-  first_reader,  ///< before the first node that reads its value
+  last_input,    ///< after the last node of the task that it waits for
+  first_reader,  ///< before the first node of the task that reads its value
 };
+/// Where a pass lists a node. Without an anchor in the task it is listed at its place in the graph.
 struct Position {
   Anchor anchor = Anchor::of_lane;
-  int ahead = 0;  ///< `first_reader`: after the node that stands this many places before; 0: just before
+  int ahead =
+      0;  ///< `first_reader`: after the node whose id is smaller by `ahead`; 0: just before the reader
   bool operator==(const Position&) const = default;
 };
 
 /// Where a node comes from and where it runs. A pass that adds nodes takes the tag of a node nearby, and
-/// changes by name what is different; or it makes a new one with `tag_of`.
+/// changes by name what is different; or it makes a new one with `tag_of`. A position belongs to one node, so
+/// the tags of others, made with `in_phase`, `named`, `on_channel` or `without_rng`, have none: set it last.
 struct Tag {
   Phase phase = Phase::forward;
   std::string path{};  ///< module path: "layer1.0.conv2"
@@ -39,7 +42,7 @@ struct Tag {
   Tag named(std::string other) const;
   Tag on_stage(int other) const;
   Tag of_microbatch(int other) const;
-  /// For a transfer or collective, which has its lane's position.
+  /// For a transfer or collective.
   Tag on_channel(std::int64_t other) const;
   /// For what is neither: without a channel, which belongs to one transfer or collective.
   Tag without_channel() const { return on_channel(-1); }
