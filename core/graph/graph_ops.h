@@ -8,9 +8,11 @@
 namespace tandem::engine {
 
 /// An op at which a graph begins or ends: no gradient passes through it.
-class BoundaryOp : public StreamingOp {
+class BoundaryOp : public Op {
  public:
   Tensors vjp(const VjpArgs& args) const override;
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
 };
 
 /// read(state, age): gives what batch b − age assigned to the state, or the state at the start of the run if
@@ -22,7 +24,6 @@ class ReadOp final : public BoundaryOp {
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(TypesView, TypesView) const override { return {}; }
 
   const StateId state;
   const int age;
@@ -38,7 +39,6 @@ class AssignOp final : public BoundaryOp {
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(TypesView, TypesView) const override { return {}; }
 
   const StateId state;
 };
@@ -53,6 +53,7 @@ class InputOp final : public BoundaryOp {
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
   Tensors vmap(const VmapArgs&) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override { return streaming_work(inputs, outputs, 0); }
 
   const std::string input;
   const TensorType type;
@@ -67,7 +68,6 @@ class ResultOp final : public BoundaryOp {
   std::string attributes() const override { return "name=" + result; }
   Types infer(TypesView) const override { return {}; }
   Tensors vmap(const VmapArgs&) const override;
-  Work cost(TypesView, TypesView) const override { return {}; }
 
   const std::string result;
 };
@@ -81,6 +81,7 @@ class ConstantOp final : public BoundaryOp {
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
   Tensors vmap(const VmapArgs&) const override;
+  Work cost(TypesView inputs, TypesView outputs) const override { return streaming_work(inputs, outputs, 0); }
 
   const TensorType type;
   const std::vector<std::byte> bytes;
