@@ -1,16 +1,17 @@
 #include "augment.h"
 
-#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/tandem.h>
 
 #include "decimal.h"
 
 namespace tandem::apps {
+using engine::contains;
 namespace {
 
 template <class T> TransformPtr made(std::uint64_t seed) { return std::make_shared<T>(seed); }
@@ -38,8 +39,8 @@ void check_augmentations(const std::string& names) {
   if (names == "none") return;
   std::vector<std::string> seen;
   for (const std::string& name : parts_of(names)) {
-    const bool known = std::ranges::count(kTransforms, name, &Named::name) > 0;
-    if (!known || std::ranges::count(seen, name) > 0)
+    const bool known = contains(kTransforms, name, &Named::name);
+    if (!known || contains(seen, name))
       throw Error(fmt::format("'{}': '{}' {}; give one of {}, or several joined by commas, each once", names,
                               name, known ? "is given twice" : "is unknown or cannot be combined",
                               fmt::join(augmentations(), ", ")));
@@ -52,7 +53,7 @@ DatasetPtr augmented(DatasetPtr images, const std::string& names, std::uint64_t 
   const std::vector<std::string> wanted = parts_of(names);
   const auto add = [&](bool of_pixels) {
     for (const Named& t : kTransforms)
-      if (t.of_pixels == of_pixels && std::ranges::count(wanted, t.name) > 0)
+      if (t.of_pixels == of_pixels && contains(wanted, t.name))
         images = std::make_shared<MappedDataset>(std::move(images), t.make(seed));
   };
   add(true);

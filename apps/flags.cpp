@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/engine.h>
 
 #include "augment.h"
@@ -53,7 +54,7 @@ template <class T> Effect not_with(T O::*member, const std::string& why) {
 }
 Effect needs(std::string O::*member, const std::vector<std::string>& values, const std::string& why) {
   return [=](const O& o) {
-    return std::ranges::count(values, o.*member) > 0 ? "" : fmt::format(fmt::runtime(why), o.*member);
+    return contains(values, o.*member) ? "" : fmt::format(fmt::runtime(why), o.*member);
   };
 }
 Effect both(const Effect& a, const Effect& b) {

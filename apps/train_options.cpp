@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/dist/launch.h>
 
@@ -53,7 +54,7 @@ void add_flags(CLI::App& app, TrainOptions& o) {
 
 void check_value(const Flag& flag, const std::string& value) {
   const std::vector<std::string>& texts = flag.allowed.texts;
-  if (!texts.empty() && !value.empty() && std::ranges::find(texts, value) == texts.end())  // empty: left open
+  if (!texts.empty() && !value.empty() && !contains(texts, value))  // empty: left open
     throw Error(fmt::format("--{} '{}': it can be {}", flag.name, value, fmt::join(texts, ", ")));
 }
 

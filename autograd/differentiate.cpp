@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
@@ -52,8 +53,7 @@ Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId>
       for (ValueId v : node.inputs) needed.push_back(depends[v]);
       Tensors out_grads;
       for (ValueId v : node.outputs) out_grads.push_back(grad[v]);
-      if (std::ranges::count(needed, true) == 0 || std::ranges::none_of(out_grads, &Tensor::defined))
-        continue;
+      if (!contains(needed, true) || std::ranges::none_of(out_grads, &Tensor::defined)) continue;
       trace.set_tag(node.tag.in_phase(Phase::backward));
       const Tensors in_grads =
           vjp_of(node, {trace.tensors(node.inputs), trace.tensors(node.outputs), out_grads, needed});

@@ -1,9 +1,8 @@
 #include <tandem/ops/collective.h>
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
@@ -42,7 +41,7 @@ Tensors AllReduceOp::vjp(const VjpArgs& args) const {
   return result;
 }
 Tensors AllReduceOp::vmap(const VmapArgs& args) const {
-  if (std::ranges::count(args.mapped, false) > 0)
+  if (contains(args.mapped, false))
     no_rule(*this, "vmap",
             "some of its values are shared by all models; reduce those in a separate all_reduce");
   return all_reduce(args.inputs, replicas);
@@ -56,7 +55,7 @@ std::vector<Alias> AllReduceOp::may_alias(TypesView inputs) const {
 
 std::string SendOp::attributes() const { return fmt::format("peer_stage={}", peer_stage); }
 Types SendOp::infer(TypesView inputs) const {
-  if (inputs.size() != 1) throw Error("takes one value");
+  require_inputs(inputs, 1);
   return {};
 }
 Tensors SendOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }

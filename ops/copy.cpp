@@ -17,7 +17,7 @@ KernelPtr make_copy(const KernelSpec& spec) {
 }  // namespace
 
 Types ValueCopyOp::infer(TypesView inputs) const {
-  if (inputs.size() != 1) throw Error("takes one value");
+  require_inputs(inputs, 1);
   return {inputs[0]};
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
@@ -167,9 +168,8 @@ bool stays_whole(const PointwiseExpression& expression) {
 }
 
 bool is_cheap(const PointwiseExpression& expression) {
-  return std::ranges::none_of(expression, [](const PointwiseTerm& i) {
-    return std::ranges::find(kExpensive, i.code) != kExpensive.end();
-  });
+  return std::ranges::none_of(expression,
+                              [](const PointwiseTerm& i) { return contains(kExpensive, i.code); });
 }
 
 std::string to_string(const PointwiseExpression& expression) {

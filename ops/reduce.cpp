@@ -1,12 +1,12 @@
 #include <tandem/ops/reduce.h>
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/ops/apply.h>
 #include <tandem/ops/pointwise.h>
@@ -34,7 +34,7 @@ void check_extreme_exists(Reduction kind, const std::vector<int>& axes, const Te
 Shape reduced(const Shape& shape, const std::vector<int>& axes, bool keep_dims) {
   Shape out;
   for (int a = 0; a < static_cast<int>(shape.size()); ++a)
-    if (std::ranges::find(axes, a) == axes.end())
+    if (!contains(axes, a))
       out.push_back(shape[static_cast<std::size_t>(a)]);
     else if (keep_dims)
       out.push_back(1);
@@ -66,15 +66,20 @@ std::vector<int> all_axes(const Tensor& x) {
 }  // namespace
 
 std::string_view engine::name_of(Reduction kind) {
-  constexpr std::array<std::string_view, 4> kNames{"sum", "mean", "max", "min"};
-  return kNames.at(static_cast<std::size_t>(kind));
+  switch (kind) {
+    case Reduction::sum: return "sum";
+    case Reduction::mean: return "mean";
+    case Reduction::max: return "max";
+    case Reduction::min: return "min";
+  }
+  return "?";
 }
 
 std::string ReduceOp::attributes() const {
   return fmt::format("{} axes={} keep_dims={}", name_of(kind), fmt::join(axes, ","), int{keep_dims});
 }
 Types ReduceOp::infer(TypesView inputs) const {
-  const TensorType& x = only(inputs);
+  const TensorType& x = only_input(inputs);
   check_axes(axes, x);
   if (is_extreme(kind)) check_extreme_exists(kind, axes, x);
   return {{reduced_dtype(kind, x.dtype), reduced(x.shape, axes, keep_dims)}};
@@ -98,7 +103,7 @@ std::string FirstExtremeOp::attributes() const {
   return fmt::format("{} axes={}", name_of(kind), fmt::join(axes, ","));
 }
 Types FirstExtremeOp::infer(TypesView inputs) const {
-  const TensorType& x = only(inputs);
+  const TensorType& x = only_input(inputs);
   check_axes(axes, x);
   check_extreme_exists(kind, axes, x);
   return {{DType::b8, x.shape}};
@@ -110,7 +115,7 @@ Tensors FirstExtremeOp::vmap(const VmapArgs& args) const {
 
 std::string ArgExtremeOp::attributes() const { return fmt::format("{} axis={}", name_of(kind), axis); }
 Types ArgExtremeOp::infer(TypesView inputs) const {
-  const TensorType& x = only(inputs);
+  const TensorType& x = only_input(inputs);
   check_axes({axis}, x);
   check_extreme_exists(kind, {axis}, x);
   return {{DType::i32, reduced(x.shape, {axis}, false)}};

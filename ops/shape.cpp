@@ -49,11 +49,6 @@ template <class Op, class... Args> Tensor apply_to(const Tensor& x, Args&&... ar
 
 }  // namespace
 
-const TensorType& engine::only(TypesView inputs) {
-  require_inputs(inputs, 1);
-  return inputs[0];
-}
-
 std::vector<int> engine::behind_model_axis(std::vector<int> axes) {
   for (int& axis : axes) ++axis;
   return axes;
@@ -75,7 +70,7 @@ Work MovementOp::cost(TypesView inputs, TypesView outputs) const {
 
 std::string ReshapeOp::attributes() const { return fmt::format("shape={}", to_string(shape)); }
 Types ReshapeOp::infer(TypesView inputs) const {
-  const TensorType& x = only(inputs);
+  const TensorType& x = only_input(inputs);
   if (x.elements() != element_count(shape))
     throw Error(fmt::format("{} does not reshape to {}: it has {} elements, not {}", to_string(x),
                             to_string(shape), x.elements(), element_count(shape)));
@@ -91,7 +86,7 @@ std::vector<CopyRegion> ReshapeOp::regions(TypesView inputs) const {
 
 std::string TransposeOp::attributes() const { return fmt::format("perm={}", fmt::join(perm, ",")); }
 Types TransposeOp::infer(TypesView inputs) const {
-  const TensorType& x = only(inputs);
+  const TensorType& x = only_input(inputs);
   std::vector<int> axes(x.shape.size());
   std::iota(axes.begin(), axes.end(), 0);
   if (!std::ranges::is_permutation(perm, axes))
@@ -123,10 +118,10 @@ std::vector<CopyRegion> TransposeOp::regions(TypesView inputs) const {
 std::string FlipOp::attributes() const { return fmt::format("axes={}", fmt::join(axes, ",")); }
 Types FlipOp::infer(TypesView inputs) const {
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    check_axis(axes[i], only(inputs));
+    check_axis(axes[i], only_input(inputs));
     if (i > 0 && axes[i] == axes[i - 1]) throw Error(fmt::format("axis {} is given twice", axes[i]));
   }
-  return {only(inputs)};
+  return {only_input(inputs)};
 }
 Tensors FlipOp::vjp(const VjpArgs& args) const { return {flip(args.grads[0], axes)}; }
 Tensors FlipOp::vmap(const VmapArgs& args) const { return {flip(args.inputs[0], behind_model_axis(axes))}; }
@@ -194,7 +189,7 @@ std::string SliceOp::attributes() const {
   return text;
 }
 Types SliceOp::infer(TypesView inputs) const {
-  TensorType out = only(inputs);
+  TensorType out = only_input(inputs);
   check_axes(ranges, out);
   for (const AxisRange& r : ranges) {
     if (r.step < 1)
@@ -237,7 +232,7 @@ std::string PadOp::attributes() const {
   return text;
 }
 Types PadOp::infer(TypesView inputs) const {
-  TensorType out = only(inputs);
+  TensorType out = only_input(inputs);
   check_axes(paddings, out);
   for (const AxisPadding& p : paddings) {
     if (p.before < 0 || p.after < 0 || p.between < 0)
@@ -296,7 +291,7 @@ std::vector<CopyRegion> PadOp::regions(TypesView inputs) const {
 
 std::string BroadcastToOp::attributes() const { return fmt::format("shape={}", to_string(shape)); }
 Types BroadcastToOp::infer(TypesView inputs) const {
-  const TensorType& x = only(inputs);
+  const TensorType& x = only_input(inputs);
   const TensorType target{x.dtype, shape};
   if (broadcast_shape(std::vector{x, target}) != shape)
     throw Error(fmt::format("{} does not broadcast to {}", to_string(x), to_string(shape)));

@@ -183,8 +183,6 @@ class BroadcastToOp final : public MovementOp {
 Tensor with_model_axis(const Tensor& x, bool mapped, std::int64_t models);
 /// For vmap rules: returns the numbers that `axes` have behind the model axis.
 std::vector<int> behind_model_axis(std::vector<int> axes);
-/// For infer rules: returns the only input. Throws Error if there are more or none.
-const TensorType& only(TypesView inputs);
 /// Returns `axis` as 0 … rank−1; negative counts from the end. Throws Error if there is no such axis.
 int normalize_axis(int axis, int rank);
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem {
@@ -39,7 +40,7 @@ std::vector<Task> merged(const std::vector<std::vector<Task>>& stages) {
   const int n = static_cast<int>(stages.size());
   std::vector<Task> order;
   std::vector<std::size_t> next(stages.size(), 0);
-  const auto listed = [&](const Task& t) { return std::ranges::find(order, t) != order.end(); };
+  const auto listed = [&](const Task& t) { return contains(order, t); };
   const auto ready = [&](const Task& t) {
     if (t.phase == Phase::forward) return t.stage == 0 || listed({Phase::forward, t.stage - 1, t.microbatch});
     return t.stage == n - 1 || listed({Phase::backward, t.stage + 1, t.microbatch});

@@ -134,18 +134,13 @@ TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
   return training;
 }
 
-void require_sensible(const char* what, double x) {
-  if (!(x >= 0) || std::isinf(x))
-    throw Error(fmt::format("{} {}: it must be 0 or more, and finite", what, x));
-}
-
 void check(const Optimizer& optimizer) {
-  std::visit([&](const auto& o) { require_sensible("weight decay", o.weight_decay); }, optimizer);
+  std::visit([&](const auto& o) { require_not_negative("weight decay", o.weight_decay); }, optimizer);
   if (const auto* sgd = std::get_if<SgdOptions>(&optimizer);
       sgd && !(sgd->momentum >= 0 && sgd->momentum < 1))
     throw Error(fmt::format("momentum {}: it must be from 0 to below 1", sgd->momentum));
   if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
-    require_sensible("epsilon", adam->epsilon);
+    require_not_negative("epsilon", adam->epsilon);
     AdamUpdateOp{*adam};
   }
 }

@@ -34,7 +34,5 @@ TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
 
 /// Throws Error if a number is out of range.
 void check(const Optimizer& optimizer);
-/// Throws Error unless `x` is 0 or more, and finite. `what` names it.
-void require_sensible(const char* what, double x);
 
 }  // namespace tandem::engine

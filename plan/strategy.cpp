@@ -20,11 +20,11 @@ void check(const Strategy& s) {
   in_range("threads", s.threads);
 
   if (!s.kernels) throw Error("a strategy without kernels: the pointer is null");
-  require_sensible("memory budget", static_cast<double>(s.memory_budget));
+  require_not_negative("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
   for (const ParameterGroup& group : s.parameter_groups) {
-    require_sensible("a parameter group's lr_scale", group.lr_scale);
-    if (group.weight_decay) require_sensible("a parameter group's weight_decay", *group.weight_decay);
+    require_not_negative("a parameter group's lr_scale", group.lr_scale);
+    if (group.weight_decay) require_not_negative("a parameter group's weight_decay", *group.weight_decay);
   }
   check(s.gradients);
   if (!s.train && s.microbatches > 1)

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/graph/kernel.h>
 #include <tandem/datasets/dataset_adapter.h>
 #include <tandem/train/model_inputs.h>
@@ -73,8 +74,7 @@ void TrainFeed::fill(const HostInput& in) {
 
 void TrainFeed::deliver(const HostResult& result) {
   if (result.rank.replica != 0) return;  // all replicas deliver the same
-  if (result.name == kUpdatedResult && skipped_ && std::ranges::count(result.values(), 0) > 0)
-    skipped_(result.batch);
+  if (result.name == kUpdatedResult && skipped_ && contains(result.values(), 0)) skipped_(result.batch);
   if (result.name == kLossResult) arrived_(result.batch, result.values());
 }
 

@@ -38,4 +38,7 @@ inline std::string counted(std::int64_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : hisses ? "es" : "s");
 }
 
+/// Throws Error naming `what` unless `x` is 0 or more, and finite.
+void require_not_negative(std::string_view what, double x);
+
 }  // namespace tandem

@@ -18,7 +18,7 @@ Tensors ReadOp::vmap(const VmapArgs& args) const {
 
 std::string AssignOp::attributes() const { return fmt::format("state={}", state); }
 Types AssignOp::infer(TypesView inputs) const {
-  if (inputs.size() != 1) throw Error("takes one value");
+  require_inputs(inputs, 1);
   return {};
 }
 Tensors AssignOp::vmap(const VmapArgs& args) const {

@@ -7,8 +7,15 @@
 namespace tandem::engine {
 
 std::string_view name_of(LaneKind kind) {
-  constexpr std::string_view kNames[] = {"compute", "collective", "send", "receive", "copy-out", "copy-in"};
-  return kNames[static_cast<std::size_t>(kind)];
+  switch (kind) {
+    case LaneKind::compute: return "compute";
+    case LaneKind::collective: return "collective";
+    case LaneKind::send: return "send";
+    case LaneKind::receive: return "receive";
+    case LaneKind::copy_out: return "copy-out";
+    case LaneKind::copy_in: return "copy-in";
+  }
+  return "?";
 }
 
 void no_rule(const Op& op, std::string_view rule, std::string_view why) {
@@ -19,6 +26,11 @@ void require_inputs(TypesView inputs, std::size_t count) {
   if (inputs.size() != count)
     throw Error(
         fmt::format("takes {}, not {}", counted(static_cast<std::int64_t>(count), "input"), inputs.size()));
+}
+
+const TensorType& only_input(TypesView inputs) {
+  require_inputs(inputs, 1);
+  return inputs[0];
 }
 
 Work streaming_work(TypesView inputs, TypesView outputs, double flops_per_output) {

@@ -115,6 +115,8 @@ class StreamingOp : public Op {
 
 /// Throws Error unless an op has `count` inputs.
 void require_inputs(TypesView inputs, std::size_t count);
+/// Returns the type of an op's only input. Throws Error unless it has one input.
+const TensorType& only_input(TypesView inputs);
 
 /// Returns the Work of an op that reads or writes each operand once, with `flops_per_output` per element.
 Work streaming_work(TypesView inputs, TypesView outputs, double flops_per_output);

@@ -1,3 +1,4 @@
+#include <tandem/core/base/contains.h>
 #include <tandem/core/schedule/program_json.h>
 
 #include <algorithm>
@@ -227,7 +228,7 @@ class Reader {
     for (const std::string& r : j["reads"].texts()) s.reads.push_back(read_of(r));
     for (const std::string& w : j["writes"].texts()) {
       s.writes.push_back(write_of(w));
-      if (std::ranges::count(s.reads, s.writes.back()) > 0)
+      if (contains(s.reads, s.writes.back()))
         throw Error(fmt::format("Program: cycle: instruction '{}' reads '{}', which it makes", s.name, w));
     }
     if (j["channel"].present()) s.channel = channel(j["channel"].text());

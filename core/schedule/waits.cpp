@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/core/schedule/happens_before.h>
@@ -16,9 +17,10 @@ namespace {
 IdVector<MemberId, Access> writers(const Program& p) {
   IdVector<MemberId, Access> result(p.members.size());
   IdVector<BlockId, Access> assigns(p.blocks.size());
-  const auto set = [&](Access& writer, const Access& now, const char* what, const std::string& name) {
+  const auto set_once = [&](Access& writer, const Access& now, std::string_view what, std::string_view name,
+                            std::string_view written) {
     if (writer.instruction >= 0)
-      throw Error(fmt::format("{} twice, by '{}' and by '{}'", fmt::format(fmt::runtime(what), name),
+      throw Error(fmt::format("{} '{}' is {} twice, by '{}' and by '{}'", what, name, written,
                               p.instruction(writer.instruction).name, p.instruction(now.instruction).name));
     writer = now;
   };
@@ -26,9 +28,9 @@ IdVector<MemberId, Access> writers(const Program& p) {
     for (MemberId m : p.instruction(s).writes) {
       const Member& member = p.member(m);
       const Access write{s, m, true, p.instruction(s).lag - member.shift};
-      set(result[m], write, "value '{}' is made", member.name);
+      set_once(result[m], write, "value", member.name, "made");
       if (const MemoryBlock& block = p.block_of(m); block.arena == Arena::state)
-        set(assigns[member.block], write, "state '{}' is assigned", block.name);
+        set_once(assigns[member.block], write, "state", block.name, "assigned");
     }
   for (const MemberId m : p.members.ids())
     if (result[m].instruction < 0 && p.block_of(m).arena == Arena::state)
@@ -209,7 +211,7 @@ namespace {
 void add_wait(Program& p, InstructionId before, InstructionId after, int back) {
   if (p.lane_id(before) == p.lane_id(after)) return;  // lane order ensures it
   auto& waits = p.instruction(after).waits;
-  if (std::ranges::count(waits, Wait{before, back}) == 0) waits.push_back({before, back});
+  if (!contains(waits, Wait{before, back})) waits.push_back({before, back});
 }
 
 void add_data_waits(Program& p) {

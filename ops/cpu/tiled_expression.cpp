@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/ops/cpu/tile_kernels.h>
 #include <tandem/ops/pointwise_math.h>
 
@@ -266,7 +267,7 @@ bool TiledExpression::join_pair(std::size_t p, std::size_t r) {
   joined.comes_second = operands.size() == 2 && is_p(operands[1]);
   if (operands.size() == 2)
     joined.from[2] = places_[static_cast<std::size_t>(operands[joined.comes_second ? 0 : 1])];
-  if (std::ranges::count(joined.from, Place::number, &Place::kind) > 0) return false;
+  if (contains(joined.from, Place::number, &Place::kind)) return false;
   joined.to = places_[r];
   each_.back() = joined;
   return true;
