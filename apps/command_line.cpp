@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
 
@@ -20,7 +21,7 @@ namespace tandem::apps {
 using namespace engine;
 namespace {
 
-constexpr const char* kEmpty = "an empty value; leave the option out, or give it one";
+constexpr const char* kEmptyValue = "an empty value; leave the option out, or give it one";
 
 // Returns how many letters must be inserted, dropped or replaced to turn a into b (Levenshtein 1966).
 std::size_t edits(const std::string& a, const std::string& b) {
@@ -61,7 +62,7 @@ std::string unexpected(const CLI::App& app) {
 
 // Checks every value before CLI11 converts it.
 std::string checked(const std::string& type, const std::string& text) {
-  if (text.empty()) throw CLI::ValidationError(kEmpty);
+  if (text.empty()) throw CLI::ValidationError(kEmptyValue);
   if (type == "INT") return std::to_string(decimal<std::int64_t>(text));
   if (type == "UINT") return std::to_string(decimal<std::uint64_t>(text));
   if (type == "FLOAT") decimal<double>(text);
@@ -73,8 +74,8 @@ void refuse_empty_values(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i], before = argv[i - 1];
     if (word.starts_with("--") && word.ends_with("="))
-      throw Error(fmt::format("{}: {}", word.substr(0, word.size() - 1), kEmpty));
-    if (word.empty() && before.starts_with("--")) throw Error(fmt::format("{}: {}", before, kEmpty));
+      throw Error(fmt::format("{}: {}", word.substr(0, word.size() - 1), kEmptyValue));
+    if (word.empty() && before.starts_with("--")) throw Error(fmt::format("{}: {}", before, kEmptyValue));
   }
 }
 
@@ -90,7 +91,7 @@ void require_known_command(const CLI::App& app, const std::string& word) {
   std::vector<std::string> known;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     known.push_back(command->get_name());
-  if (!known.empty() && !word.empty() && !word.starts_with("-") && std::ranges::count(known, word) == 0)
+  if (!known.empty() && !word.empty() && !word.starts_with("-") && !contains(known, word))
     throw Error(fmt::format("unknown command '{}'; the commands are: {}", word, fmt::join(known, ", ")));
 }
 
@@ -144,42 +145,46 @@ void add_config(CLI::App& app) {
   app.config_formatter(std::make_shared<ConfigFile>(app));
 }
 
-bool parse_command_line(CLI::App& app, int argc, char** argv) try {
+bool parse_command_line(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
   require_known_command(app, argc > 1 ? argv[1] : "");
   refuse_empty_values(argc, argv);
-  app.parse(argc, argv);
-  return true;
-} catch (const CLI::Success& e) {
-  app.exit(e);
-  return false;
-} catch (const CLI::ExtrasError&) {
-  throw Error(unexpected(app));
-} catch (const CLI::ConversionError& e) {  // a number is too large for its type, or a switch's value is bad
-  throw Error(fmt::format("{}; a switch is true or false, a number at most {}", e.what(),
-                          std::numeric_limits<int>::max()));
-} catch (const CLI::FileError& e) {
-  throw Error(fmt::format("--config: {}", e.what()));
-} catch (const CLI::ParseError& e) {
-  const CLI::Option* config = app.get_config_ptr();
-  const auto commands =
-      app.get_subcommands([&](const CLI::App* c) { return argc > 1 && c->get_name() == argv[1]; });
-  throw Error(fmt::format(
-      "{}{}; see {}{} --help", e.what(),
-      config && config->count() > 0 ? fmt::format(" (here, or in '{}')", config->as<std::string>()) : "",
-      app.get_name(), commands.empty() ? "" : " " + commands.front()->get_name()));
+  try {
+    app.parse(argc, argv);
+    return true;
+  } catch (const CLI::Success& e) {
+    app.exit(e);
+    return false;
+  } catch (const CLI::ExtrasError&) {
+    throw Error(unexpected(app));
+  } catch (const CLI::ConversionError& e) {  // a number is too large for its type, or a switch's value is bad
+    throw Error(fmt::format("{}; a switch is true or false, a number at most {}", e.what(),
+                            std::numeric_limits<int>::max()));
+  } catch (const CLI::FileError& e) {
+    throw Error(fmt::format("--config: {}", e.what()));
+  } catch (const CLI::ParseError& e) {
+    const CLI::Option* config = app.get_config_ptr();
+    const auto commands =
+        app.get_subcommands([&](const CLI::App* c) { return argc > 1 && c->get_name() == argv[1]; });
+    throw Error(fmt::format(
+        "{}{}; see {}{} --help", e.what(),
+        config && config->count() > 0 ? fmt::format(" (here, or in '{}')", config->as<std::string>()) : "",
+        app.get_name(), commands.empty() ? "" : " " + commands.front()->get_name()));
+  }
 }
 
-int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run) try {
+int run_program(CLI::App& app, int argc, char** argv, const std::function<void()>& run) {
   start_log(app.get_name());
-  require_standard_output();
-  if (parse_command_line(app, argc, argv)) run();
-  finish_standard_output();
-  return 0;
-} catch (const std::exception& e) {
-  log_error(e.what());
-  return 1;
+  try {
+    require_standard_output();
+    if (parse_command_line(app, argc, argv)) run();
+    finish_standard_output();
+    return 0;
+  } catch (const std::exception& e) {
+    log_error(e.what());
+    return 1;
+  }
 }
 
 }  // namespace tandem::apps

@@ -1,5 +1,6 @@
 #include "log.h"
 
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,13 @@
 
 namespace tandem::apps {
 namespace {
+
+struct Level {
+  const char* name;
+  spdlog::level::level_enum level;
+};
+constexpr std::array kLevels{Level{"debug", spdlog::level::debug}, Level{"info", spdlog::level::info},
+                             Level{"warning", spdlog::level::warn}, Level{"error", spdlog::level::err}};
 
 // Writes to standard output and standard error, and keeps track of the line drawn last on the terminal.
 class Console final : public spdlog::sinks::base_sink<std::mutex> {
@@ -62,13 +70,18 @@ spdlog::logger& logger() {
 }  // namespace
 
 const std::vector<std::string>& log_levels() {
-  static const std::vector<std::string> names{"debug", "info", "warning", "error"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Level& l : kLevels) all.emplace_back(l.name);
+    return all;
+  }();
   return names;
 }
 
 void start_log(const std::string& program, const std::string& level, bool main_rank) {
   console()->name(program);
-  logger().set_level(main_rank ? spdlog::level::from_str(level) : spdlog::level::err);
+  for (const Level& l : kLevels)
+    if (l.name == level) logger().set_level(main_rank ? l.level : spdlog::level::err);
 }
 
 void log_debug(const std::string& text) { logger().debug(spdlog::string_view_t(text)); }

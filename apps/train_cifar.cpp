@@ -25,11 +25,13 @@ constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);
 
 // Returns whether this is one of several processes, and not the one that reports.
-bool leaves_it_to_another(const MpiSession* mpi, int reporter) try {
-  const LaunchEnvironment env = launch_environment();
-  return mpi ? mpi->rank() != reporter : env.launched && env.size > 1 && env.rank != reporter;
-} catch (const std::exception&) {
-  return false;
+bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
+  try {
+    const LaunchEnvironment env = launch_environment();
+    return mpi ? mpi->rank() != reporter : env.launched && env.size > 1 && env.rank != reporter;
+  } catch (const std::exception&) {
+    return false;
+  }
 }
 
 // One rank reports for all, because an error reaches every rank. The others report it only if that rank has

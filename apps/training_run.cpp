@@ -279,19 +279,23 @@ void TrainingRun::end_run(Session& session, int signal) const {
 }
 
 // For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
-void TrainingRun::save_what_was_traced(Session& session) const try {
+void TrainingRun::save_what_was_traced(Session& session) const {
   if (mpi_) return;  // the other ranks may be gone
-  write_trace(options_.trace, session.timeline());
-} catch (const Error& e) {
-  log_error(e.what());
+  try {
+    write_trace(options_.trace, session.timeline());
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
 }
 
 // Waits until the current save has ended, successfully or not.
-void TrainingRun::say_what_is_left(CheckpointWriter* writer) const try {
+void TrainingRun::say_what_is_left(CheckpointWriter* writer) const {
   if (writer) writer->wait();
-  log_info(what_is_left(options_));
-} catch (const Error& e) {
-  log_error(e.what());
+  try {
+    log_info(what_is_left(options_));
+  } catch (const Error& e) {
+    log_error(e.what());
+  }
 }
 
 void TrainingRun::report(Trainer& trainer, const EpochResult& end, std::int64_t peak) {

@@ -8,18 +8,19 @@ struct PoolOptions {
   Size2 kernel = 2;  ///< of rows and columns: 2, or {1, 2}
   Size2 stride = 0;  ///< 0 means the kernel's size
   Size2 padding = 0;
-  tandem::Pool2dOptions window() const { return {kernel, stride, padding}; }
+  tandem::Pool2dOptions arguments() const { return {kernel, stride, padding}; }
 };
 struct AdaptivePoolOptions {
   std::int64_t height = 1, width = 1;  ///< size of the output
-  Size2 window() const { return {height, width}; }
+  Size2 arguments() const { return {height, width}; }
 };
 
-/// Pooling as modules, for networks that list their layers. (N, H, W, C) -> (N, H′, W′, C); no parameters.
+/// The pooling functions as modules, for networks that list their layers. (N, H, W, C) -> (N, H′, W′, C); no
+/// parameters.
 template <class Options, auto pool> class PoolLayer final : public Module {
  public:
   PoolLayer(Module& parent, const std::string& name, Options o) : Module(parent, name), options_(o) {}
-  Tensor forward(const Tensor& x) override { return pool(x, options_.window()); }
+  Tensor forward(const Tensor& x) override { return pool(x, options_.arguments()); }
 
  private:
   Options options_;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <tandem/ops/elements.h>
+#include <tandem/ops/launch_operands.h>
 #include <tandem/ops/update.h>
 
 namespace tandem::engine {

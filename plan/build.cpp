@@ -63,7 +63,9 @@ const Graph& graph_of(const Graph& graph) { return graph; }
 const Graph& graph_of(const TrainingGraph& training) { return training.graph; }
 
 void check_budget(const Program& p, std::int64_t budget) {
-  if (const std::int64_t peak = planned_peak(p); budget > 0 && peak > budget)
+  if (budget <= 0) return;
+  const std::int64_t peak = planned_peak(p);
+  if (peak > budget)
     throw Error(fmt::format(
         "the memory budget of {} bytes is too small for this plan; the smallest budget that works with it "
         "is {}. Swap or recompute more activations, or use smaller micro-batches",

@@ -39,13 +39,15 @@ void CheckpointWriter::wait() {
   changed_.wait(lock, [&] { return !job_; });
 }
 
-void CheckpointWriter::save(const Job& job) noexcept try {
+void CheckpointWriter::save(const Job& job) noexcept {
   try {
-    store_.save(job.step, job.files, job.score);
-  } catch (const std::exception& e) {
-    failed_(job.step, e.what());
+    try {
+      store_.save(job.step, job.files, job.score);
+    } catch (const std::exception& e) {
+      failed_(job.step, e.what());
+    }
+  } catch (...) {  // no memory even for a message: the missing checkpoint shows the failure
   }
-} catch (...) {  // no memory even for a message: the missing checkpoint shows the failure
 }
 
 void CheckpointWriter::work(const std::stop_token& stop) {

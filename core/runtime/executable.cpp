@@ -44,7 +44,12 @@ void RankMemory::fit(const Program& program, int device) {
 }
 
 std::byte* RankMemory::base(Arena arena) const {
-  return (arena == Arena::work ? work_ : arena == Arena::state ? state_ : host_).data();
+  switch (arena) {
+    case Arena::work: return work_.data();
+    case Arena::state: return state_.data();
+    case Arena::host: return host_.data();
+  }
+  return nullptr;
 }
 
 std::span<std::byte> RankMemory::state(const Program& program, const StateBlock& state) const {

@@ -58,24 +58,27 @@ bool SimBackend::start_ready() {
   for (Clock& clock : clocks_) {
     if (!ready(clock)) continue;
     const Command& c = clock.head();
-    static const std::vector<InstructionId> kNone;
-    const bool active = c.batch >= 0;  // else it does not meet its other ends
-    const auto& others = active ? other_ends_[c.instruction] : kNone;
+    const auto start = [&](Clock& end, double seconds) {
+      end.running = true;
+      end.begin = now_;
+      end.left = seconds;
+    };
+    if (c.batch < 0) {  // inactive: does not meet its other ends
+      start(clock, 0);
+      started = true;
+      continue;
+    }
+    const auto& others = other_ends_[c.instruction];
     bool all = true;
-    double seconds = active ? program_.instruction(c.instruction).cost.seconds : 0;
+    double seconds = program_.instruction(c.instruction).cost.seconds;
     for (InstructionId other : others) {
       Clock& end = clock_of(other);
       all = all && ready(end) && end.head().instruction == other && end.head().unit == c.unit;
       seconds = std::max(seconds, program_.instruction(other).cost.seconds);
     }
     if (!all) continue;
-    const auto start = [&](Clock& end) {
-      end.running = true;
-      end.begin = now_;
-      end.left = seconds;
-    };
-    start(clock);
-    for (InstructionId other : others) start(clock_of(other));
+    start(clock, seconds);
+    for (InstructionId other : others) start(clock_of(other), seconds);
     started = true;
   }
   return started;

@@ -18,8 +18,12 @@ std::string name_of(const Lane& lane, int devices) {
 }
 
 std::string_view name_of(Arena arena) {
-  constexpr std::string_view kNames[] = {"work", "state", "host"};
-  return kNames[static_cast<std::size_t>(arena)];
+  switch (arena) {
+    case Arena::work: return "work";
+    case Arena::state: return "state";
+    case Arena::host: return "host";
+  }
+  return "?";
 }
 
 int max_back(const Program& program) {

@@ -10,8 +10,8 @@ namespace {
 
 using json = nlohmann::ordered_json;  // states and values keep their order, and with it their addresses
 
-// Returns the names of all elements. A name that several have, of `uses` and of those that are `written`,
-// gets the element's id.
+// Returns a name for each element: its own if no other element that is written and no state (`uses`) has it,
+// else its own with "#id". The entries of elements that are not written are unused.
 template <class List, class Written>
 std::vector<std::string> unique_names(const List& list, std::map<std::string, int> uses, Written written) {
   for (const auto& element : list)

@@ -19,11 +19,11 @@ int max_slots(const Program& p) {
 
 // A stretch of bytes that no access splits.
 struct Segment {
-  BlockId first;             // the first block that covers it
   std::int32_t holder = -1;  // the member, or in the state arena the block, that it holds
   std::int64_t index = -1;   // the batch or the version of that
   Execution writer;
   std::vector<Execution> readers;  // the latest on each lane since the write
+  BlockId first = -1;              // the first block that covers it
 };
 
 class MemoryCheck {

@@ -1,6 +1,6 @@
 #pragma once
 #include <tandem/ops/conv.h>
-#include <tandem/ops/elements.h>
+#include <tandem/ops/launch_operands.h>
 
 namespace tandem::engine {
 

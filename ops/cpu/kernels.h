@@ -1,5 +1,5 @@
 #pragma once
-#include <tandem/ops/elements.h>
+#include <tandem/ops/launch_operands.h>
 
 namespace tandem::engine {
 

@@ -23,9 +23,7 @@ class CubeGrad final : public Op {
   std::string_view name() const override { return "cube_grad"; }
   Types infer(std::span<const TensorType> inputs) const override { return {inputs[0]}; }
   Tensors vjp(const VjpArgs&) const override { no_rule(*this, "vjp", "once is enough here"); }
-  Tensors vmap(const VmapArgs& args) const override {
-    return map_over_models(std::make_shared<CubeGrad>(), args);
-  }
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override {
     return streaming_work(in, out, 3);
   }
@@ -40,9 +38,7 @@ class Cube final : public Op {
   Tensors vjp(const VjpArgs& a) const override {
     return apply_op(std::make_shared<CubeGrad>(), {a.inputs[0], a.grads[0]});
   }
-  Tensors vmap(const VmapArgs& args) const override {
-    return map_over_models(std::make_shared<Cube>(), args);
-  }
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
   Work cost(std::span<const TensorType> in, std::span<const TensorType> out) const override {
     return streaming_work(in, out, 2);
   }
