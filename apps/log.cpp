@@ -45,7 +45,7 @@ class Console final : public spdlog::sinks::base_sink<std::mutex> {
     if (message.level >= spdlog::level::err)
       put(stderr, program_ + ": " + text + "\n");
     else
-      put(stdout, (message.level == spdlog::level::warn ? "note: " : "") + text + "\n");
+      put(stdout, (message.level == spdlog::level::warn ? "warning: " : "") + text + "\n");
   }
   void flush_() override {}
   static void put(std::FILE* file, const std::string& text) {

@@ -11,7 +11,7 @@ const std::vector<std::string>& log_levels();
 /// errors. Results, for which a program was started, are not messages: they are printed at every level.
 void start_log(const std::string& program, const std::string& level = "info", bool main_rank = true);
 
-// Any thread can call these. Debug and info go to standard output unchanged, warnings as "note: …", and
+// Any thread can call these. Debug and info go to standard output unchanged, warnings as "warning: …", and
 // errors to standard error as "<program>: …"; failures to write are ignored. Text is UTF-8, one line or
 // several.
 void log_debug(const std::string& text);

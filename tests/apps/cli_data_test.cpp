@@ -96,7 +96,7 @@ TEST_F(CliData, BadSamplesEndTheRunOrAreSkippedAndCounted) {
   const Ended e = run(job + "--bad-samples skip:2 --output " + file("run"));
   EXPECT_EQ(0, e.status) << e.err;
   EXPECT_TRUE(
-      std::regex_search(e.out, std::regex("note: 2 images of the training set left out, the first of them: "
+      std::regex_search(e.out, std::regex("warning: 2 images of the training set left out, the first of them: "
                                           ".*data_batch_1.bin: record 3, offset 9219")))
       << e.out;
   EXPECT_EQ(std::string::npos, e.out.find("test set left out"));
@@ -125,9 +125,9 @@ TEST_F(CliData, ReportsWhenThreadsShareCores) {
   EXPECT_EQ(std::string::npos, run(two + "-j 1").out.find("share")) << "the team leaves a core to the worker";
   EXPECT_NE(
       std::string::npos,
-      run(two + "-j 1 --threads 2").out.find("note: 2 computing threads and 1 loading thread share 2 cores"));
+      run(two + "-j 1 --threads 2").out.find("warning: 2 computing threads and 1 loading thread share 2 cores"));
   EXPECT_NE(std::string::npos,
-            run(two + "-j 2").out.find("note: 1 computing thread and 2 loading threads share 2 cores"));
+            run(two + "-j 2").out.find("warning: 1 computing thread and 2 loading threads share 2 cores"));
 }
 
 TEST_F(CliData, ABoundTeamUsesAsManyCoresAsAFreeOne) {

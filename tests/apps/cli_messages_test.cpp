@@ -22,7 +22,7 @@ TEST_F(CliMessages, EachLogLevelPrintsAllOfTheNextAndMore) {
     EXPECT_EQ(debug, e.out.find("planned and proved") != std::string::npos) << level << ": " << e.out;
     EXPECT_EQ(info, e.out.find("12/12  loss ") != std::string::npos) << level << ": " << e.out;
     EXPECT_EQ(info, e.out.find("epoch 1  train loss ") != std::string::npos) << level << ": " << e.out;
-    EXPECT_EQ(note, std::regex_search(e.out, std::regex("note: 64 computing threads share \\d+ core")))
+    EXPECT_EQ(note, std::regex_search(e.out, std::regex("warning: 64 computing threads share \\d+ core")))
         << level << ": " << e.out;
     EXPECT_TRUE(std::regex_search(e.out, std::regex("test accuracy .* ms per step")))
         << "the result is missing: " << e.out;

@@ -18,7 +18,7 @@ TEST_P(ResumeIn, TenPlusTenStepsEqualTwentyBitwise) {
   succeed(command + file("whole"));
   const Ended rest = succeed(command + file("rest") + " --resume " + checkpoint("whole", 10));
   EXPECT_NE(std::string::npos, rest.out.find("resumes at batch 10")) << rest.out;
-  EXPECT_EQ(std::string::npos, rest.out.find("note: losses")) << rest.out;
+  EXPECT_EQ(std::string::npos, rest.out.find("warning: losses")) << rest.out;
   ASSERT_EQ(10u, losses("rest").size());
   EXPECT_EQ(losses("whole", 10), losses("rest"));
   expect_same_checkpoint(checkpoint("whole", 20), checkpoint("rest", 20));

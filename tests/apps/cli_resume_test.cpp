@@ -31,7 +31,7 @@ TEST_F(Resume, ATruncatedRunStateIsPassedOver) {
   for (std::size_t n = 0; n < whole.size(); n += 97) {
     write_file(state, whole.substr(0, n));
     const Ended e = succeed(command + " -e --resume auto");
-    EXPECT_EQ(0u, e.out.find("note: a checkpoint is passed over")) << e.out;
+    EXPECT_EQ(0u, e.out.find("warning: a checkpoint is passed over")) << e.out;
   }
 }
 
@@ -169,7 +169,7 @@ TEST_F(Resume, RefusesAnotherRun) {
                  {"--keep 1: must be at least 2"});
   const Ended other =
       succeed(mlp + "--parallel data --output " + file("other") + " --resume " + checkpoint("run", 10));
-  EXPECT_NE(std::string::npos, other.out.find("note: losses will not be bit-identical")) << other.out;
+  EXPECT_NE(std::string::npos, other.out.find("warning: losses will not be bit-identical")) << other.out;
   succeed(mlp + "--force --output " + file("run"));
   EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are removed";
 }

@@ -32,7 +32,7 @@ TEST_F(CliRun, WarnsAboutAPlanThatSavesNoMemory) {
   const Ended e = run(kTrain + "--arch resnet20 -b 32 --steps 1 --plan " +
                       write("plan.json", R"({"recompute": ["layer1.0.conv1 conv2d"]})"));
   EXPECT_EQ(0, e.status) << e.err;
-  EXPECT_TRUE(std::regex_search(e.out, std::regex("note: the plan does not lower the peak: planned peak")))
+  EXPECT_TRUE(std::regex_search(e.out, std::regex("warning: the plan does not lower the peak: planned peak")))
       << e.out;
 }
 
