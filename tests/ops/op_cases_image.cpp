@@ -42,6 +42,7 @@ const std::vector<ConvCase> kConvolutions{
     {{2, 5, 4, 33}, 33, {1, 3}, {.stride = {1, 2}, .groups = 33}},
     {{3, 8, 8, 64}, 32, 3, {.padding = 1}},
     {{1, 9, 10, 2}, 3, 2, {.stride = 4}},
+    {{4, 2, 1, 8}, 8, 3, {.stride = {1, 2}, .padding = 1}},  // columns of the kernel that only see padding
     {{1, 4, 5, 3}, 2, 3, {.padding = 5}},  // windows that only see padding
     {{2, 3, 4, 2}, 3, {2, 1}, {.stride = {3, 4}, .padding = {4, 2}}},
 };
