@@ -89,7 +89,13 @@ toml::table parsed(const std::string& text) {
 }
 
 std::string text_of(const std::string& key, const toml::node& value) {
-  if (const auto* text = value.as_string()) return shown(text->get());
+  if (const auto* string = value.as_string()) {
+    const std::string text = shown(string->get());
+    if (text.find('\0') != text.npos)  // which ends a file's name early
+      throw Error(
+          fmt::format("line {}: '{}': its text has the character U+0000", value.source().begin.line, key));
+    return text;
+  }
   if (const auto* number = value.as_integer()) return fmt::format("{}", number->get());
   if (const auto* number = value.as_floating_point())
     return fmt::format("{:#}", number->get());  // 1.0, not 1

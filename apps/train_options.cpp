@@ -184,8 +184,8 @@ std::int64_t parse_bytes(const std::string& text) {
   } catch (const CLI::ValidationError&) {  // no such unit
   }
   throw Error(fmt::format(
-      "'{}' is no amount of memory; write bytes, or a number with K, M, G, kB, MB or GB (powers of 1000), or with "
-      "KiB, MiB or GiB (powers of 1024), at least 1 byte and at most {:.0f} GB",
+      "'{}' is no amount of memory; write bytes, or a number with K, M, G, T, kB, MB, GB or TB (powers of 1000), or "
+      "with KiB, MiB, GiB or TiB (powers of 1024), in upper or lower case; at least 1 byte and at most {:.0f} GB",
       text, kMost / 1e9));
 }
 

@@ -69,6 +69,7 @@ TEST(TomlText, NumbersInsideTextsOfSeveralLinesStay) {
 
 TEST(TomlText, CharactersThatTheReaderUsesItselfAreRefused) {
   expect_error([] { read_toml("output = '\xf4\x80\x82\x80'"); }, {"U+100000"});
+  expect_error([] { read_toml("seed = 1\noutput = \"x\\u0000y\""); }, {"line 2: 'output'", "U+0000"});
 }
 
 TEST(TomlText, WhatIsWrittenIsRead) {
