@@ -26,14 +26,13 @@ Tensors spirals() {
 int main() {
   Net net;
   net.initialize(/*seed=*/1);
-  TrainStep step([&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); }, net.state(),
-                 {.strategy = {.optimizer = SgdOptions{.momentum = 0.9}}});
+  TrainStep step(net, SgdOptions{.momentum = 0.9},
+                 [&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); });
   const Tensors data = spirals();  // 256 points and the arm that each is on
   for (int batch = 1; batch <= 2000; ++batch) {
     const double loss = step(data, /*lr=*/0.1);  // the first call traces, plans and proves; all others replay
     if (batch % 500 == 0) std::printf("batch %4d  loss %.4f\n", batch, loss);
   }
-  net.load(step.state());
-  const NoGrad no_grad;  // outside a trace, ops run at once
-  std::printf("%d of 256 right\n", static_cast<int>(correct_count(net(data[0]), data[1]).item()));
+  const NoGrad no_grad;  // outside a TrainStep, ops run at once
+  std::printf("%d of 256 right\n", correct_count(net(data[0]), data[1]).item<int>());
 }

@@ -1,18 +1,10 @@
-// The example of docs/api.md: two models side by side, in a pipeline of two stages on threads, evaluated on
-// the same ranks, and taken back into a Module.
-#include <algorithm>
+// Two models side by side, in a pipeline of two stages on threads.
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <mutex>
-#include <vector>
 
-#include <tandem/core/graph/state_dict.h>
-#include <tandem/engine.h>
+#include <tandem/tandem.h>
 using namespace tandem;
-using namespace tandem::engine;
-
-constexpr int kSamples = 256, kModels = 2, kMicrobatches = 2;
 
 struct Net : nn::Module {
   nn::Linear first{*this, "first", {.in = 2, .out = 64}}, second{*this, "second", {.in = 64, .out = 64}};
@@ -20,77 +12,31 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return head(relu(second(relu(first(x))))); }
 };
 
-// Two spirals: every batch is the same, cut into the micro-batches that the Program asks for.
-class Spirals final : public Host {
- public:
-  explicit Spirals(int microbatches) : samples_(kSamples / microbatches) {}
-
-  void fill(const HostInput& in) override {
-    if (in.name == kLearningRateInput) {  // one per model
-      in.set(0, 0.1);
-      in.set(1, 0.05);
-      return;
-    }
-    for (int i = 0; i < samples_; ++i) {
-      const int sample = in.microbatch * samples_ + i;
-      const double turn = 0.04 * (sample / 2), side = sample % 2 ? 0.2 : -0.2;
-      if (in.name == "y") in.set(i, sample % 2);
-      if (in.name != "x") continue;
-      in.set(2 * i, side * turn * std::cos(turn));
-      in.set(2 * i + 1, side * turn * std::sin(turn));
-    }
+// Two arms of 128 points each, and which arm each point is on.
+Tensors spirals() {
+  Tensor x = Tensor::empty({DType::f32, {256, 2}}), y = Tensor::empty({DType::i32, {256}});
+  for (int i = 0; i < 256; ++i) {
+    const float turn = 0.04f * static_cast<float>(i / 2), radius = turn / 5, side = i % 2 ? 1.f : -1.f;
+    x.as<float>()[2 * i] = side * radius * std::cos(turn);
+    x.as<float>()[2 * i + 1] = side * radius * std::sin(turn);
+    y.as<std::int32_t>()[i] = i % 2;
   }
-  void deliver(const HostResult& result) override {
-    const std::lock_guard lock(mutex_);  // lanes' threads deliver
-    if (result.name == kCorrectResult) std::ranges::copy(result.as<std::int32_t>(), correct.begin());
-  }
-
-  std::array<std::int32_t, kModels> correct{};
-
- private:
-  int samples_;
-  std::mutex mutex_;
-};
-
-Graph forward_graph(Net& net, std::int64_t samples, bool training) {
-  net.train(training);
-  Graph graph;
-  Trace trace(graph);
-  const Tensor x = trace.input("x", {DType::f32, {samples, 2}});
-  const Tensor y = trace.input("y", {DType::i32, {samples}});
-  const Tensor logits = net(x);
-  trace.result(training ? kLossResult : kCorrectResult,
-               training ? cross_entropy(logits, y) : correct_count(logits, y));
-  return graph;
+  return {x, y};
 }
 
-int main() try {
-  std::array<Net, kModels> nets;
+int main() {
+  std::array<Net, 2> nets;
   for (std::size_t m = 0; m < nets.size(); ++m) nets[m].initialize(/*seed=*/m + 1);
-
-  const Strategy strategy{.models = kModels,
-                          .microbatches = kMicrobatches,
-                          .stages = 2,
-                          .schedule = ScheduleKind::one_f_one_b,
-                          .cuts = {"second"},  // the second stage begins with this module
-                          .optimizer = SgdOptions{.momentum = 0.9}};
-  const Program training = build(forward_graph(nets[0], kSamples / kMicrobatches, true), strategy);
-  const Program evaluation = build(forward_graph(nets[0], kSamples, false), for_evaluation(strategy));
-
-  Spirals train_host(kMicrobatches), test_host(1);
-  Session session(training, thread_comms(training.ranks()), train_host);
-  const ProgramHandle evaluate = session.add(evaluation, test_host);
-  const std::array states{nets[0].state(), nets[1].state()};
-  session.load(stack_states(states));  // (models, …) for every tensor
-
-  session.run(/*first_batch=*/0, /*batches=*/2000);
-  session.run(0, 1, evaluate);
-  for (int m = 0; m < kModels; ++m)
-    std::printf("model %d: %d of %d right\n", m, test_host.correct[static_cast<std::size_t>(m)], kSamples);
-
-  const auto trained = unstack_states(session.state(), kModels);
-  for (std::size_t m = 0; m < nets.size(); ++m) nets[m].load(trained[m]);  // to compute with, or to keep
-} catch (const std::exception& e) {
-  std::fprintf(stderr, "two_models: %s\n", e.what());
-  return 1;
+  TrainStep step({&nets[0], &nets[1]}, SgdOptions{.momentum = 0.9},
+                 [&](const Tensors& batch) { return cross_entropy(nets[0](batch[0]), batch[1]); },
+                 {.strategy = {.microbatches = 2,
+                               .stages = 2,
+                               .schedule = ScheduleKind::one_f_one_b,
+                               .cuts = {"second"}}});  // the second stage begins with this module
+  const Tensors data = spirals();
+  step.run(std::vector<Tensors>(2000, data), /*rates=*/{0.1, 0.05});
+  const NoGrad no_grad;
+  for (int m = 0; m < 2; ++m)
+    std::printf("model %d: %d of 256 right\n", m,
+                correct_count(nets[static_cast<std::size_t>(m)](data[0]), data[1]).item<int>());
 }

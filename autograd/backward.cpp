@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <tandem/autograd/differentiate.h>
+#include <tandem/autograd/gradient.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/tensor.h>
@@ -39,6 +40,14 @@ std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {
   return tape;
 }
 
+// An output with its history, which the History itself leaves out.
+Tensor output_of(const std::shared_ptr<History>& history, std::size_t i) {
+  auto impl = std::make_shared<Tensor::Impl>(*history->outputs[i].impl());
+  impl->history = history;
+  impl->output = i;
+  return Tensor(std::move(impl));
+}
+
 // The tape as a graph, with the Tensor of each value.
 struct Tape {
   Graph graph;
@@ -47,6 +56,23 @@ struct Tape {
   std::unordered_map<const History*, std::vector<ValueId>> outputs;
   std::unordered_map<const Tensor::Impl*, ValueId> arguments;
   std::unordered_set<ValueId> overwritten;  // values assigned to after an op used them
+  std::optional<std::int64_t> drawn;        // the batch of the ops that drew random numbers
+
+  explicit Tape(const Tensor& y) {
+    for (const auto& history : tape_of(y)) {
+      if (history->op->random() && drawn.value_or(history->batch) != history->batch)
+        throw Error(
+            fmt::format("backward(): the loss uses random numbers of batch {} and of batch {} ({}); "
+                        "call backward() once per batch",
+                        *drawn, history->batch, history->op->label()));
+      if (history->op->random()) drawn = history->batch;
+      record(history);
+    }
+  }
+
+  bool has(const Tensor& t) const {
+    return t.impl()->history ? outputs.contains(t.impl()->history.get()) : arguments.contains(t.impl().get());
+  }
 
   ValueId value_of(const Tensor& t) {
     if (const auto& history = t.impl()->history) return outputs.at(history.get()).at(t.impl()->output);
@@ -67,7 +93,7 @@ struct Tape {
     }
     const NodeId id = graph.add(history->op, std::move(inputs), history->tag);
     outputs[history.get()] = graph.node(id).outputs;
-    held.insert(held.end(), history->outputs.begin(), history->outputs.end());
+    for (std::size_t i = 0; i < history->outputs.size(); ++i) held.push_back(output_of(history, i));
   }
 };
 
@@ -77,34 +103,15 @@ Tensor copy_of(const Tensor& t) {
   return copy;
 }
 
-}  // namespace
-
-void Tensor::backward() const {
-  if (Trace::current()) throw Error("backward() inside a trace: the trace is differentiated as a whole");
-  if (elements() != 1)
-    throw Error(
-        fmt::format("backward() of {}: one element is needed; use sum() or mean()", to_string(type())));
-  if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
-  Tape tape;
-  std::optional<std::int64_t> drawn;  // the batch of the ops that drew random numbers
-  for (const auto& history : tape_of(*this)) {
-    if (history->op->random() && drawn.value_or(history->batch) != history->batch)
-      throw Error(
-          fmt::format("backward(): the loss uses random numbers of batch {} and of batch {} ({}); "
-                      "call backward() once per batch",
-                      *drawn, history->batch, history->op->label()));
-    if (history->op->random()) drawn = history->batch;
-    tape.record(history);
-  }
-  const ValueId loss = tape.value_of(*this);
+// Returns the gradients of `y`; those of values that it does not depend on are undefined. They have a history
+// unless there is a NoGrad.
+Tensors gradients(Tape& tape, const Tensor& y, const std::vector<ValueId>& wrt) {
   const auto forward_nodes = tape.graph.nodes().next_id();
-  const Differentiated d = differentiate(tape.graph, loss, tape.leaves);
-
-  const NoGrad no_history;
-  const EagerBatch scope(drawn.value_or(EagerBatch::current()));  // so that backward draws the same numbers
-  tape.held.resize(d.graph.values().size());
-  for (NodeId id = forward_nodes; id < d.graph.nodes().next_id(); ++id) {
-    const Node& node = d.graph.node(id);
+  const std::vector<ValueId> grads = add_gradients(tape.graph, tape.value_of(y), wrt, Phase::backward);
+  const EagerBatch scope(tape.drawn.value_or(EagerBatch::current()));  // to draw the same numbers
+  tape.held.resize(tape.graph.values().size());
+  for (NodeId id = forward_nodes; id < tape.graph.nodes().next_id(); ++id) {
+    const Node& node = tape.graph.node(id);
     Tensors inputs;
     for (ValueId v : node.inputs) {
       inputs.push_back(tape.held[v]);
@@ -115,19 +122,70 @@ void Tensor::backward() const {
             node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
             inputs.back().impl()->state));
     }
-    const Tensors outputs = evaluate(EagerKernels::current(), node.op, inputs, node.tag);
+    const Tensors outputs = apply_eager(node.op, inputs, node.tag);
     for (std::size_t i = 0; i < outputs.size(); ++i) tape.held[node.outputs[i]] = outputs[i];
   }
-  std::set<ValueId> given;
-  for (std::size_t i = 0; i < tape.leaves.size(); ++i) {
-    if (d.grads[i] < 0) continue;
-    Tensor& leaf = tape.held[tape.leaves[i]];
-    const Tensor& grad = tape.held[d.grads[i]];
+  Tensors result;
+  for (const ValueId v : grads) result.push_back(v < 0 ? Tensor() : tape.held[v]);
+  return result;
+}
+
+void require_one_element(const Tensor& y, const char* call) {
+  if (y.elements() != 1)
+    throw Error(
+        fmt::format("{}() of {}: one element is needed; use sum() or mean()", call, to_string(y.type())));
+}
+
+[[noreturn]] void refuse_independent(std::size_t i, const char* why) {
+  throw Error(
+      fmt::format("gradient(): the first argument does not depend on Tensor {} of the second{}", i, why));
+}
+
+}  // namespace
+
+void Tensor::backward() const {
+  if (Trace::current())
+    throw Error("backward() inside a trace: the trace is differentiated as a whole; gradient() works there");
+  require_one_element(*this, "backward");
+  if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
+  const NoGrad no_history;
+  Tape tape(*this);
+  tape.value_of(*this);  // a leaf, if it has no history
+  const std::vector<ValueId> leaves = tape.leaves;
+  const Tensors grads = gradients(tape, *this, leaves);
+  std::set<const Impl*> given;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!grads[i]) continue;
+    Tensor& leaf = tape.held[leaves[i]];
     if (leaf.grad().defined())
-      leaf.set_grad(add(leaf.grad(), grad));
-    else
-      leaf.set_grad(given.insert(d.grads[i]).second ? grad : copy_of(grad));  // leaves never share a gradient
+      leaf.set_grad(add(leaf.grad(), grads[i]));
+    else  // leaves never share a gradient
+      leaf.set_grad(given.insert(grads[i].impl().get()).second ? grads[i] : copy_of(grads[i]));
   }
+}
+
+Tensors gradient(const Tensor& y, const Tensors& x) {
+  require_one_element(y, "gradient");
+  std::vector<ValueId> wrt;
+  if (Trace* trace = Trace::current()) {
+    for (const Tensor& t : x) wrt.push_back(trace->value(t));
+    const auto grads = add_gradients(trace->graph(), trace->value(y), wrt, Phase::forward);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (grads[i] < 0) refuse_independent(i, "");
+    Tensors result = trace->tensors(grads);
+    if (NoGrad::active()) std::ranges::transform(result, result.begin(), detach);
+    return result;
+  }
+  Tape tape(y);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (!tape.has(x[i]))
+      refuse_independent(i, x[i].needs_grad() ? "" : ", which requires no gradient: call requires_grad()");
+    wrt.push_back(tape.value_of(x[i]));
+  }
+  Tensors grads = gradients(tape, y, wrt);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!grads[i]) refuse_independent(i, "");
+  return grads;
 }
 
 }  // namespace tandem

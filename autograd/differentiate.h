@@ -18,4 +18,8 @@ struct Differentiated {
 /// node that it differentiates. Throws Error if `loss` is not floating, NoRule if an op has no derivative.
 Differentiated differentiate(Graph graph, ValueId loss, std::span<const ValueId> wrt);
 
+/// Appends the gradients of `y`, as nodes of `phase`, to a graph that may be traced at this moment. Returns
+/// them as `differentiate` does.
+std::vector<ValueId> add_gradients(Graph& graph, ValueId y, std::span<const ValueId> wrt, Phase phase);
+
 }  // namespace tandem::engine

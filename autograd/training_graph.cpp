@@ -38,11 +38,13 @@ std::map<std::string, ValueId> scale_results(Graph& g, double factor) {
 }
 
 // Repeats a graph for each micro-batch. A micro-batch reads the state that the one before assigned; only the
-// assigns of the last one stay.
+// last assign of each state stays. Takes out the nodes that only differentiation needs.
 class Unrolling {
  public:
   Unrolling(const Graph& once, int microbatches)
       : once_(once), microbatches_(microbatches), graph_(with_states_of(once)) {
+    for (const Node& node : once_.nodes())
+      if (const auto* assign = as<AssignOp>(node)) last_assign_[assign->state] = &node;
     for (int i = 0; i < microbatches; ++i) add_copy(i);
   }
   Graph& graph() { return graph_; }
@@ -64,9 +66,13 @@ class Unrolling {
     std::unordered_map<StateId, ValueId> assigned;
     for (const Node& node : once_.nodes()) {
       if (as<ResultOp>(node)) continue;
+      if (as<DetachOp>(node)) {
+        value[node.outputs[0]] = value.at(node.inputs[0]);
+        continue;
+      }
       if (const auto* assign = as<AssignOp>(node)) {
         assigned[assign->state] = value.at(node.inputs[0]);
-        if (i + 1 < microbatches_) continue;
+        if (i + 1 < microbatches_ || last_assign_.at(assign->state) != &node) continue;
       }
       const auto* read = as<ReadOp>(node);
       if (read && i > 0) {
@@ -99,6 +105,7 @@ class Unrolling {
   Graph graph_;
   std::vector<std::unordered_map<ValueId, ValueId>> values_;  // per micro-batch: value of once_ -> of graph_
   std::unordered_map<StateId, ValueId> assigned_;             // by the micro-batch before
+  std::unordered_map<StateId, const Node*> last_assign_;
 };
 
 // The value that reads each trained state; a trained state without a read is left out.

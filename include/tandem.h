@@ -3,6 +3,7 @@
 /// training steps, training runs and weights. <tandem/engine.h> declares the engine that runs them.
 
 // Tensors and functions on them
+#include <tandem/autograd/gradient.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
 #include <tandem/core/graph/names.h>
@@ -14,6 +15,7 @@
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
 #include <tandem/ops/init.h>
+#include <tandem/ops/interpolate.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
@@ -25,6 +27,7 @@
 #include <tandem/ops/update.h>
 
 // Modules, networks and their weights
+#include <tandem/nn/containers.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>

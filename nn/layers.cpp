@@ -32,14 +32,14 @@ Parameter filters(Shape shape, Fans fans, const Initializer& init) {
   return p;
 }
 
-Parameter filled(const std::string& name, Shape shape, double value, bool trained) {
-  return {name, Tensor::full({default_dtype(), std::move(shape)}, value), trained,
+Parameter filled(const std::string& name, Shape shape, double value, bool buffer = false) {
+  return {name, Tensor::full({default_dtype(), std::move(shape)}, value), buffer,
           [value](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, value); }};
 }
 
 // Without an initializer for the weights, PyTorch's draw; else 0.
 Parameter bias_of(std::int64_t out, Fans fans, const Initializer& init) {
-  return init ? filled("bias", {out}, 0, true) : drawn("bias", {out}, fans);
+  return init ? filled("bias", {out}, 0) : drawn("bias", {out}, fans);
 }
 
 // Channels of one group.
@@ -58,55 +58,53 @@ void require_sizes(const char* what, const std::string& name, std::int64_t in, s
 
 }  // namespace
 
-Linear::Linear(Module& parent, const std::string& name, LinearOptions options)
+Linear::Linear(ModuleBase& parent, const std::string& name, LinearOptions options)
     : Module(parent, name), options_(options) {
   require_sizes("linear layer", name, options.in, options.out);
   const Fans fans{options.in, options.out};
-  Parameter weight = drawn("weight", {options.out, options.in}, fans, options.init);
+  Parameter matrix = drawn("weight", {options.out, options.in}, fans, options.init);
   if (const Shape& image = options.image; !image.empty()) {
     if (image.size() != 3 || element_count(image) != options.in)
       throw Error(fmt::format(
           "linear layer '{}' has {} inputs: its image must have (height, width, channels) of that "
           "size, not {}",
           name, options.in, to_string(image)));
-    weight.channels_last = {options.out, image[0], image[1], image[2]};
+    matrix.channels_last = {options.out, image[0], image[1], image[2]};
   }
-  add_parameter(std::move(weight));
-  if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
+  weight = add_parameter(std::move(matrix));
+  if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init));
 }
-Tensor Linear::forward(const Tensor& x) {
-  return linear(x, parameter(0), options_.bias ? parameter(1) : Tensor());
-}
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
 
-Conv2d::Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options)
+Conv2d::Conv2d(ModuleBase& parent, const std::string& name, const Conv2dOptions& options)
     : Module(parent, name), options_(options) {
   require_sizes("convolution", name, options.in, options.out);
   const std::int64_t channels = per_group("input", options.in, options.groups);
   const auto [rows, columns] = options.kernel;
   const Fans fans{rows * columns * channels, rows * columns * options.out / options.groups};
-  add_parameter(filters({options.out, rows, columns, channels}, fans, options.init));
-  if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
+  weight = add_parameter(filters({options.out, rows, columns, channels}, fans, options.init));
+  if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor Conv2d::forward(const Tensor& x) {
-  return conv2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),
+  return conv2d(x, weight, bias,
                 {.stride = options_.stride,
                  .padding = options_.padding,
                  .dilation = options_.dilation,
                  .groups = options_.groups});
 }
 
-ConvTranspose2d::ConvTranspose2d(Module& parent, const std::string& name,
+ConvTranspose2d::ConvTranspose2d(ModuleBase& parent, const std::string& name,
                                  const ConvTranspose2dOptions& options)
     : Module(parent, name), options_(options) {
   require_sizes("transposed convolution", name, options.in, options.out);
   const std::int64_t channels = per_group("output", options.out, options.groups);
   const auto [rows, columns] = options.kernel;
   const Fans fans{rows * columns * channels, rows * columns * options.in / options.groups};
-  add_parameter(filters({options.in, rows, columns, channels}, fans, options.init));
-  if (options.bias) add_parameter(bias_of(options.out, fans, options.init));
+  weight = add_parameter(filters({options.in, rows, columns, channels}, fans, options.init));
+  if (options.bias) bias = add_parameter(bias_of(options.out, fans, options.init));
 }
 Tensor ConvTranspose2d::forward(const Tensor& x) {
-  return conv_transpose2d(x, parameter(0), options_.bias ? parameter(1) : Tensor(),
+  return conv_transpose2d(x, weight, bias,
                           {.stride = options_.stride,
                            .padding = options_.padding,
                            .output_padding = options_.output_padding,
@@ -114,7 +112,7 @@ Tensor ConvTranspose2d::forward(const Tensor& x) {
                            .groups = options_.groups});
 }
 
-SeparableConv2d::SeparableConv2d(Module& parent, const std::string& name, SeparableConv2dOptions o)
+SeparableConv2d::SeparableConv2d(ModuleBase& parent, const std::string& name, SeparableConv2dOptions o)
     : Module(parent, name),
       depthwise_(*this, "depthwise",
                  {.in = o.in,
@@ -127,59 +125,58 @@ SeparableConv2d::SeparableConv2d(Module& parent, const std::string& name, Separa
                   .bias = false}),
       pointwise_(*this, "pointwise", {.in = o.in, .out = o.out, .kernel = 1, .bias = o.bias}) {}
 
-Embedding::Embedding(Module& parent, const std::string& name, EmbeddingOptions options)
+Embedding::Embedding(ModuleBase& parent, const std::string& name, EmbeddingOptions options)
     : Module(parent, name) {
   const auto standard_normal = [](const TensorType& t, Fans, const std::string& path, std::uint64_t seed) {
     return normal(t, 0, 1, path, seed);
   };
-  add_parameter(drawn("weight", {options.count, options.features}, {}, standard_normal));
+  weight = add_parameter(drawn("weight", {options.count, options.features}, {}, standard_normal));
 }
-Tensor Embedding::forward(const Tensor& ids) { return embedding(parameter(0), ids); }
+Tensor Embedding::forward(const Tensor& ids) { return embedding(weight, ids); }
 
-BatchNorm::BatchNorm(Module& parent, const std::string& name, BatchNormOptions options)
+BatchNorm::BatchNorm(ModuleBase& parent, const std::string& name, BatchNormOptions options)
     : Module(parent, name), options_(options) {
   if (!(options.eps >= 0) || !(options.momentum >= 0 && options.momentum <= 1))
     throw Error(fmt::format("BatchNorm '{}': eps {} must be 0 or more, momentum {} from 0 to 1", name,
                             options.eps, options.momentum));
-  add_parameter(filled("weight", {options.channels}, 1, true));
-  add_parameter(filled("bias", {options.channels}, 0, true));
-  add_parameter(filled("running_mean", {options.channels}, 0, false));
-  add_parameter(filled("running_var", {options.channels}, 1, false));
+  weight = add_parameter(filled("weight", {options.channels}, 1));
+  bias = add_parameter(filled("bias", {options.channels}, 0));
+  running_mean = add_parameter(filled("running_mean", {options.channels}, 0, /*buffer=*/true));
+  running_var = add_parameter(filled("running_var", {options.channels}, 1, /*buffer=*/true));
   add_torch_counter("num_batches_tracked");
 }
 
 Tensor BatchNorm::forward(const Tensor& x) {
-  if (!training())
-    return batch_norm_inference(x, parameter(0), parameter(1), parameter(2), parameter(3), options_.eps);
-  const BatchNormResult r = batch_norm(x, parameter(0), parameter(1), options_.eps);
+  if (!training()) return batch_norm_inference(x, weight, bias, running_mean, running_var, options_.eps);
+  const BatchNormResult r = batch_norm(x, weight, bias, options_.eps);
   const double count = static_cast<double>(x.elements() / x.size(-1));
   const double m = options_.momentum;
   const double unbiased = count > 1 ? count / (count - 1) : 1;
-  assign(parameter(2), add(scale(parameter(2), 1 - m), scale(r.mean, m)));
-  assign(parameter(3), add(scale(parameter(3), 1 - m), scale(r.variance, m * unbiased)));
+  assign(running_mean, add(scale(running_mean, 1 - m), scale(r.mean, m)));
+  assign(running_var, add(scale(running_var, 1 - m), scale(r.variance, m * unbiased)));
   return r.y;
 }
 
-LayerNorm::LayerNorm(Module& parent, const std::string& name, LayerNormOptions options)
+LayerNorm::LayerNorm(ModuleBase& parent, const std::string& name, LayerNormOptions options)
     : Module(parent, name), options_(options) {
-  add_parameter(filled("weight", {options.features}, 1, true));
-  add_parameter(filled("bias", {options.features}, 0, true));
+  weight = add_parameter(filled("weight", {options.features}, 1));
+  bias = add_parameter(filled("bias", {options.features}, 0));
 }
-Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, parameter(0), parameter(1), options_.eps); }
+Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, weight, bias, options_.eps); }
 
-RmsNorm::RmsNorm(Module& parent, const std::string& name, RmsNormOptions options)
+RmsNorm::RmsNorm(ModuleBase& parent, const std::string& name, RmsNormOptions options)
     : Module(parent, name), options_(options) {
-  add_parameter(filled("weight", {options.features}, 1, true));
+  weight = add_parameter(filled("weight", {options.features}, 1));
 }
-Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, parameter(0), options_.eps); }
+Tensor RmsNorm::forward(const Tensor& x) { return rms_norm(x, weight, options_.eps); }
 
-GroupNorm::GroupNorm(Module& parent, const std::string& name, GroupNormOptions options)
+GroupNorm::GroupNorm(ModuleBase& parent, const std::string& name, GroupNormOptions options)
     : Module(parent, name), options_(options) {
-  add_parameter(filled("weight", {options.channels}, 1, true));
-  add_parameter(filled("bias", {options.channels}, 0, true));
+  weight = add_parameter(filled("weight", {options.channels}, 1));
+  bias = add_parameter(filled("bias", {options.channels}, 0));
 }
 Tensor GroupNorm::forward(const Tensor& x) {
-  return group_norm(x, options_.groups, parameter(0), parameter(1), options_.eps);
+  return group_norm(x, options_.groups, weight, bias, options_.eps);
 }
 
 Tensor Dropout::forward(const Tensor& x) { return training() ? dropout(x, p_, current_seed()) : x; }

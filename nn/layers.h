@@ -21,8 +21,11 @@ struct LinearOptions {
 /// drawn as PyTorch draws them, uniform in ±1/√in.
 class Linear final : public Module {
  public:
-  Linear(Module& parent, const std::string& name, LinearOptions options);
+  using Options = LinearOptions;
+  Linear(ModuleBase& parent, const std::string& name, LinearOptions options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  ///< without a bias, `bias` is undefined
 
  private:
   LinearOptions options_;
@@ -38,8 +41,11 @@ struct Conv2dOptions {
 /// (N, H, W, in) -> (N, H′, W′, out). Parameters `weight` (out, rows, columns, in/groups) and `bias` (out).
 class Conv2d final : public Module {
  public:
-  Conv2d(Module& parent, const std::string& name, const Conv2dOptions& options);
+  using Options = Conv2dOptions;
+  Conv2d(ModuleBase& parent, const std::string& name, const Conv2dOptions& options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  ///< without a bias, `bias` is undefined
 
  private:
   Conv2dOptions options_;
@@ -58,8 +64,11 @@ struct ConvTranspose2dOptions {
 /// Parameters `weight` (in, rows, columns, out/groups) and `bias` (out).
 class ConvTranspose2d final : public Module {
  public:
-  ConvTranspose2d(Module& parent, const std::string& name, const ConvTranspose2dOptions& options);
+  using Options = ConvTranspose2dOptions;
+  ConvTranspose2d(ModuleBase& parent, const std::string& name, const ConvTranspose2dOptions& options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  ///< without a bias, `bias` is undefined
 
  private:
   ConvTranspose2dOptions options_;
@@ -74,7 +83,8 @@ struct SeparableConv2dOptions {
 /// (`pointwise`, which has the bias): (N, H, W, in) -> (N, H′, W′, out) (Chollet 2017).
 class SeparableConv2d final : public Module {
  public:
-  SeparableConv2d(Module& parent, const std::string& name, SeparableConv2dOptions options);
+  using Options = SeparableConv2dOptions;
+  SeparableConv2d(ModuleBase& parent, const std::string& name, SeparableConv2dOptions options);
   Tensor forward(const Tensor& x) override { return pointwise_(depthwise_(x)); }
 
  private:
@@ -89,8 +99,11 @@ struct EmbeddingOptions {
 /// normal distribution.
 class Embedding final : public Module {
  public:
-  Embedding(Module& parent, const std::string& name, EmbeddingOptions options);
+  using Options = EmbeddingOptions;
+  Embedding(ModuleBase& parent, const std::string& name, EmbeddingOptions options);
   Tensor forward(const Tensor& ids) override;
+
+  Tensor weight;
 };
 
 struct BatchNormOptions {
@@ -104,8 +117,11 @@ struct BatchNormOptions {
 /// negative or the momentum is not from 0 to 1.
 class BatchNorm final : public Module {
  public:
-  BatchNorm(Module& parent, const std::string& name, BatchNormOptions options);
+  using Options = BatchNormOptions;
+  BatchNorm(ModuleBase& parent, const std::string& name, BatchNormOptions options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias, running_mean, running_var;
 
  private:
   BatchNormOptions options_;
@@ -118,8 +134,11 @@ struct LayerNormOptions {
 /// Normalizes each row of (…, features). Parameters `weight` and `bias` (features) start as 1 and 0.
 class LayerNorm final : public Module {
  public:
-  LayerNorm(Module& parent, const std::string& name, LayerNormOptions options);
+  using Options = LayerNormOptions;
+  LayerNorm(ModuleBase& parent, const std::string& name, LayerNormOptions options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;
 
  private:
   LayerNormOptions options_;
@@ -132,8 +151,11 @@ struct RmsNormOptions {
 /// Divides each row of (…, features) by its root mean square. The parameter `weight` (features) starts as 1.
 class RmsNorm final : public Module {
  public:
-  RmsNorm(Module& parent, const std::string& name, RmsNormOptions options);
+  using Options = RmsNormOptions;
+  RmsNorm(ModuleBase& parent, const std::string& name, RmsNormOptions options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight;
 
  private:
   RmsNormOptions options_;
@@ -147,8 +169,11 @@ struct GroupNormOptions {
 /// (channels).
 class GroupNorm final : public Module {
  public:
-  GroupNorm(Module& parent, const std::string& name, GroupNormOptions options);
+  using Options = GroupNormOptions;
+  GroupNorm(ModuleBase& parent, const std::string& name, GroupNormOptions options);
   Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;
 
  private:
   GroupNormOptions options_;
@@ -157,7 +182,8 @@ class GroupNorm final : public Module {
 /// Zeroes elements with probability p while training.
 class Dropout final : public Module {
  public:
-  Dropout(Module& parent, const std::string& name, double p) : Module(parent, name), p_(p) {}
+  using Options = double;
+  Dropout(ModuleBase& parent, const std::string& name, double p) : Module(parent, name), p_(p) {}
   Tensor forward(const Tensor& x) override;
 
  private:

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
+#include <tandem/core/graph/tensor_impl.h>
 #include <tandem/core/graph/trace.h>
 
 namespace tandem::nn {
@@ -13,20 +15,37 @@ namespace {
 thread_local DType parameter_dtype = DType::f32;
 thread_local std::uint64_t eager_seed = 0;
 
-const Tensor& contents(const Parameter& p, const std::string& path) {
-  if (p.tensor.impl()->state.empty())
+thread_local const ModuleBase* innermost = nullptr;  // of those whose scope exists
+
+// Joins two parts of a path, of which either can be empty.
+std::string joined(const std::string& a, const std::string& b) {
+  return a.empty() || b.empty() ? a + b : a + "." + b;
+}
+
+// Stands for the contents of a parameter before `initialize` or `load`.
+class NoContents final : public ElementSource {
+ public:
+  explicit NoContents(std::string path) : path_(std::move(path)) {}
+  void fetch(Tensor::Impl&) override {
     throw Error(
-        fmt::format("parameter '{}' has no contents yet: initialize() or load() the model first", path));
-  return p.tensor;
+        fmt::format("parameter '{}' has no contents yet: initialize() or load() the model first", path_));
+  }
+
+ private:
+  std::string path_;
+};
+
+Parameter beginning_with(const std::string& name, const Tensor& initial) {
+  return {.name = name,
+          .tensor = Tensor::empty(initial.type()),
+          .initialize = [initial](const TensorType&, const std::string&, std::uint64_t) { return initial; }};
 }
 
 // From now on the parameter's Tensor names the state `path`.
 void set_contents(const Parameter& p, const std::string& path, const Tensor& value) {
   auto& impl = *p.tensor.impl();
   impl.state = path;
-  impl.trained = impl.requires_grad = p.trained;
-  ++impl.version;
-  std::memcpy(impl.buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+  set_elements(impl, value.data());
 }
 }  // namespace
 
@@ -41,17 +60,17 @@ Tensor current_seed() {
   return seed;
 }
 
-Module::Module(Module& parent, std::string name) : name_(std::move(name)), parent_(&parent) {
+ModuleBase::ModuleBase(ModuleBase& parent, std::string name) : name_(std::move(name)), parent_(&parent) {
   parent.require_new(name_);
   parent.children_.push_back(this);
 }
 
-Module::~Module() {
+ModuleBase::~ModuleBase() {
   if (parent_) std::erase(parent_->children_, this);
-  for (Module* child : children_) child->parent_ = nullptr;
+  for (ModuleBase* child : children_) child->parent_ = nullptr;
 }
 
-void Module::require_new(const std::string& name) const {
+void ModuleBase::require_new(const std::string& name) const {
   if (name.empty() || name.find('.') != std::string::npos)
     throw Error(fmt::format(
         "'{}' cannot name a part of a module: a name must not be empty or have a dot. For parts layer.0, "
@@ -60,48 +79,62 @@ void Module::require_new(const std::string& name) const {
   if (kOptimizerPath.substr(0, kOptimizerPath.size() - 1) == name)
     throw Error(
         fmt::format("'{}' cannot name a part of a module: the optimizer's state has this name", name));
-  if (std::ranges::any_of(children_, [&](const Module* c) { return c->name_ == name; }) ||
+  if (std::ranges::any_of(children_, [&](const ModuleBase* c) { return c->name_ == name; }) ||
       std::ranges::any_of(parameters_, [&](const auto& p) { return p->name == name; }))
     throw Error(fmt::format("a module has two parts called '{}'", name));
 }
 
-Tensor Module::operator()(const Tensor& x) {
-  for (const auto& p : parameters_)
-    if (auto& impl = *p->tensor.impl(); !impl.state.empty() && impl.trained != p->trained)
-      impl.trained = impl.requires_grad = p->trained;
-  if (name_.empty()) return forward(x);
-  const Scope scope(name_);
-  return forward(x);
+std::string ModuleBase::path(const ModuleBase* from) const {
+  std::string result;
+  for (const ModuleBase* m = this; m && m != from; m = m->parent_) result = joined(m->name_, result);
+  return result;
 }
 
-Tensor& Module::add_parameter(Parameter p) {
+ModuleBase::ModuleScope::ModuleScope(const ModuleBase& module, const std::string& part)
+    : outer_(std::exchange(innermost, &module)), scope_(joined(module.path(outer_), part)) {}
+ModuleBase::ModuleScope::~ModuleScope() { innermost = outer_; }
+
+Tensor ModuleBase::add_parameter(Parameter p) {
   require_new(p.name);
+  p.tensor.impl()->source = std::make_shared<NoContents>(joined(name_, p.name));
+  p.tensor.impl()->requires_grad = !p.buffer;
   parameters_.push_back(std::make_unique<Parameter>(std::move(p)));
   return parameters_.back()->tensor;
 }
 
-void Module::visit(const std::string& prefix, const std::function<void(Module&, const std::string&)>& f) {
-  f(*this, prefix);
-  for (Module* child : children_) child->visit(prefix + child->name_ + ".", f);
+Tensor ModuleBase::add_parameter(const std::string& name, const Tensor& initial) {
+  return add_parameter(beginning_with(name, initial));
 }
 
-std::vector<std::pair<std::string, Parameter*>> Module::named_parameters() {
+Tensor ModuleBase::add_buffer(const std::string& name, const Tensor& initial) {
+  Parameter p = beginning_with(name, initial);
+  p.buffer = true;
+  return add_parameter(std::move(p));
+}
+
+void ModuleBase::visit(const std::string& prefix,
+                       const std::function<void(ModuleBase&, const std::string&)>& f) {
+  f(*this, prefix);
+  for (ModuleBase* child : children_) child->visit(prefix + child->name_ + ".", f);
+}
+
+std::vector<std::pair<std::string, Parameter*>> ModuleBase::named_parameters() {
   std::vector<std::pair<std::string, Parameter*>> result;
-  visit("", [&](Module& module, const std::string& prefix) {
+  visit("", [&](ModuleBase& module, const std::string& prefix) {
     for (auto& p : module.parameters_) result.emplace_back(prefix + p->name, p.get());
   });
   return result;
 }
 
-std::vector<std::string> Module::torch_counters() {
+std::vector<std::string> ModuleBase::torch_counters() {
   std::vector<std::string> result;
-  visit("", [&](Module& module, const std::string& prefix) {
+  visit("", [&](ModuleBase& module, const std::string& prefix) {
     for (const std::string& name : module.torch_counters_) result.push_back(prefix + name);
   });
   return result;
 }
 
-void Module::initialize(std::uint64_t seed) {
+void ModuleBase::initialize(std::uint64_t seed) {
   for (auto& [path, p] : named_parameters()) {
     if (!p->initialize)
       throw Error(
@@ -114,18 +147,17 @@ void Module::initialize(std::uint64_t seed) {
   }
 }
 
-StateDict Module::state() {
+StateDict ModuleBase::state() {
   StateDict result;
   for (auto& [path, p] : named_parameters()) {
-    const Tensor& now = contents(*p, path);
-    Tensor copy = Tensor::empty(now.type());
-    std::memcpy(copy.data(), now.data(), static_cast<std::size_t>(now.type().bytes()));
+    Tensor copy = Tensor::empty(p->tensor.type());
+    std::memcpy(copy.data(), std::as_const(p->tensor).data(), copy.bytes().size());
     result.emplace(path, std::move(copy));
   }
   return result;
 }
 
-void Module::load(const StateDict& state) {
+void ModuleBase::load(const StateDict& state) {
   std::string problems;
   StateDict left = state;
   for (auto& [path, p] : named_parameters()) {
@@ -143,21 +175,18 @@ void Module::load(const StateDict& state) {
   for (auto& [path, p] : named_parameters()) set_contents(*p, path, state.at(path));
 }
 
-const Tensor& Module::parameter(std::size_t index) const {
-  if (index >= parameters_.size())
-    throw Error(
-        fmt::format("module '{}' has no parameter {}: it declared {}", name_, index, parameters_.size()));
-  const Parameter& p = *parameters_[index];
-  return contents(p, name_.empty() ? p.name : name_ + "." + p.name);
+void ModuleBase::requires_grad(bool on) {
+  for (auto& [path, p] : named_parameters())
+    if (!p->buffer) p->tensor.requires_grad(on);
 }
 
-void Module::train(bool on) {
+void ModuleBase::train(bool on) {
   training_ = on;
-  for (Module* child : children_) child->train(on);
+  for (ModuleBase* child : children_) child->train(on);
 }
 
-ModeScope::ModeScope(Module& module, bool training) {
-  module.visit("", [this](Module& m, const std::string&) { before_.emplace_back(&m, m.training_); });
+ModeScope::ModeScope(ModuleBase& module, bool training) {
+  module.visit("", [this](ModuleBase& m, const std::string&) { before_.emplace_back(&m, m.training_); });
   module.train(training);
 }
 ModeScope::~ModeScope() {

@@ -17,9 +17,10 @@ struct AdaptivePoolOptions {
 
 /// The pooling functions as modules, for networks that list their layers. (N, H, W, C) -> (N, H′, W′, C); no
 /// parameters.
-template <class Options, auto pool> class PoolLayer final : public Module {
+template <class O, auto pool> class PoolLayer final : public Module {
  public:
-  PoolLayer(Module& parent, const std::string& name, Options o) : Module(parent, name), options_(o) {}
+  using Options = O;
+  PoolLayer(ModuleBase& parent, const std::string& name, Options o) : Module(parent, name), options_(o) {}
   Tensor forward(const Tensor& x) override { return pool(x, options_.arguments()); }
 
  private:

@@ -56,7 +56,7 @@ Tensor from_torch(const Parameter& p, const Tensor& value) {
   return result;
 }
 
-std::map<std::string, TensorSource> torch_sources(Module& module, const StateDict& state,
+std::map<std::string, TensorSource> torch_sources(ModuleBase& module, const StateDict& state,
                                                   std::int64_t batches, std::int64_t model,
                                                   std::int64_t models) {
   std::map<std::string, TensorSource> result;
@@ -83,7 +83,7 @@ std::map<std::string, TensorSource> torch_sources(Module& module, const StateDic
   return result;
 }
 
-StateDict torch_state(Module& module, const StateDict& state, std::int64_t batches) {
+StateDict torch_state(ModuleBase& module, const StateDict& state, std::int64_t batches) {
   StateDict result;
   for (const auto& [path, tensor] : torch_sources(module, state, batches))
     result.emplace(path, tensor.make());

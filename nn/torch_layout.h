@@ -22,10 +22,10 @@ Tensor from_torch(const Parameter& parameter, const Tensor& value);
 /// example, `module.state()` or a Session's state; its other entries are left out. If it stacks several
 /// `models`, the result is the state of the one with index `model`. The sources refer to `state`, which must
 /// outlive them. Throws Error if `state` lacks a parameter.
-std::map<std::string, TensorSource> torch_sources(Module& module, const StateDict& state,
+std::map<std::string, TensorSource> torch_sources(ModuleBase& module, const StateDict& state,
                                                   std::int64_t batches, std::int64_t model = 0,
                                                   std::int64_t models = 1);
 /// Returns the same state with all tensors made.
-StateDict torch_state(Module& module, const StateDict& state, std::int64_t batches);
+StateDict torch_state(ModuleBase& module, const StateDict& state, std::int64_t batches);
 
 }  // namespace tandem::nn

@@ -29,7 +29,7 @@ Tensor converted(const Tensor& from, DType dtype) {
   return to;
 }
 
-WeightsReport compare(Module& module, const SafetensorsFile& file, bool convert) {
+WeightsReport compare(ModuleBase& module, const SafetensorsFile& file, bool convert) {
   WeightsReport report;
   std::set<std::string> known;
   for (const std::string& path : module.torch_counters()) known.insert(path);
@@ -69,7 +69,7 @@ struct Weights {
   WeightsReport report;
 };
 
-Weights read(Module& module, const std::string& file, const LoadOptions& options) {
+Weights read(ModuleBase& module, const std::string& file, const LoadOptions& options) {
   const SafetensorsFile weights(file);
   WeightsReport report = compare(module, weights, options.convert);
   const std::string problems = listed(report);
@@ -98,17 +98,17 @@ Weights read(Module& module, const std::string& file, const LoadOptions& options
 
 }  // namespace
 
-WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options) {
+WeightsReport load_weights(ModuleBase& module, const std::string& file, const LoadOptions& options) {
   Weights weights = read(module, file, options);
   module.load(weights.state);
   return std::move(weights.report);
 }
 
-StateDict read_weights(Module& module, const std::string& file, const LoadOptions& options) {
+StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOptions& options) {
   return read(module, file, options).state;
 }
 
-void save_weights(Module& module, const std::string& file) {
+void save_weights(ModuleBase& module, const std::string& file) {
   const auto state = module.state();
   const auto tensors = torch_sources(module, state, 0);
   replace_durably(Files::system(), file, [&](const Sink& sink) { write_safetensors(tensors, sink); });

@@ -25,13 +25,13 @@ struct WeightsReport {
 /// floating-point type are converted, rounded to nearest. Batch norm's num_batches_tracked is not used.
 /// Throws Error listing all that is missing, unexpected or mismatched; with `partial`, throws only if nothing
 /// fits or a parameter would be left without contents. If it throws, the model is unchanged.
-WeightsReport load_weights(Module& module, const std::string& file, const LoadOptions& options = {});
+WeightsReport load_weights(ModuleBase& module, const std::string& file, const LoadOptions& options = {});
 /// Returns the state that `load_weights` would load, by path. The module is unchanged, and need not be
 /// initialized.
-StateDict read_weights(Module& module, const std::string& file, const LoadOptions& options = {});
+StateDict read_weights(ModuleBase& module, const std::string& file, const LoadOptions& options = {});
 
 /// Writes a safetensors file with the names and layouts of PyTorch. An existing file is replaced when the new
 /// one is complete.
-void save_weights(Module& module, const std::string& file);
+void save_weights(ModuleBase& module, const std::string& file);
 
 }  // namespace tandem::nn

@@ -19,7 +19,6 @@ namespace {
 thread_local std::int64_t eager_batch = 0;
 thread_local int eager_microbatch = 0;
 thread_local const KernelTable* eager_kernels = &cpu_kernels();
-thread_local bool grad_enabled = true;
 thread_local std::unordered_map<std::string, int> eager_calls;
 std::atomic<std::uint64_t> creation_order{0};
 
@@ -33,8 +32,12 @@ Tag eager_tag(const Op& op) {
 
 Tensors engine::apply_eager(OpPtr op, Tensors inputs) {
   const Tag tag = eager_tag(*op);
+  return apply_eager(std::move(op), std::move(inputs), tag);
+}
+
+Tensors engine::apply_eager(OpPtr op, Tensors inputs, const Tag& tag) {
   Tensors outputs = evaluate(*eager_kernels, op, inputs, tag);
-  if (grad_enabled && std::ranges::any_of(inputs, &Tensor::needs_grad)) {
+  if (!NoGrad::active() && std::ranges::any_of(inputs, &Tensor::needs_grad)) {
     auto history = std::make_shared<History>(std::move(op), std::move(inputs), tag, creation_order++);
     for (const auto& t : outputs) {
       history->outputs.emplace_back(std::make_shared<Tensor::Impl>(*t.impl()));
@@ -63,8 +66,9 @@ Tensors engine::evaluate(const KernelTable& kernels, const OpPtr& op, const Tens
     outputs.push_back(Tensor::empty(t));
     out_data.push_back(outputs.back().data());
   }
-  const TeamSize team(default_threads());
-  const KernelPtr kernel = kernels.make({*op, in, out, tag, default_threads()});
+  const int threads = TeamSize::current();
+  const TeamSize team(threads);
+  const KernelPtr kernel = kernels.make({*op, in, out, tag, threads});
   const Buffer workspace(kernel->workspace());
   const RankContext alone;
   kernel->run({in_data.data(), out_data.data(), workspace.data(), eager_batch, &alone});
@@ -104,8 +108,5 @@ std::int64_t EagerBatch::current() { return eager_batch; }
 EagerKernels::EagerKernels(const KernelTable& kernels) : outer_(std::exchange(eager_kernels, &kernels)) {}
 EagerKernels::~EagerKernels() { eager_kernels = outer_; }
 const KernelTable& EagerKernels::current() { return *eager_kernels; }
-
-NoGrad::NoGrad() : outer_(std::exchange(grad_enabled, false)) {}
-NoGrad::~NoGrad() { grad_enabled = outer_; }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/graph/tensor_impl.h>
 
@@ -27,18 +28,6 @@ class EagerBatch {
   std::unordered_map<std::string, int> outer_calls_;
 };
 
-/// While a NoGrad exists, eager ops on this thread record no history, so backward() cannot reach them.
-class NoGrad {
- public:
-  NoGrad();
-  ~NoGrad();
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
-
- private:
-  bool outer_;
-};
-
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -48,6 +37,8 @@ class KernelTable;
 /// Runs an op at once, on the CPU kernels unless EagerKernels names others; `apply_op` calls it outside a
 /// trace. Records a History if an input needs a gradient and no NoGrad exists on this thread.
 Tensors apply_eager(OpPtr op, Tensors inputs);
+/// The same under a given tag.
+Tensors apply_eager(OpPtr op, Tensors inputs, const Tag& tag);
 /// Runs one op at once on the given kernels and records no History.
 Tensors evaluate(const KernelTable& kernels, const OpPtr& op, const Tensors& inputs, const Tag& tag = {});
 

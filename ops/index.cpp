@@ -15,7 +15,7 @@ namespace {
 
 void check_index_dtype(const TensorType& index) {
   if (index.dtype != DType::i32)
-    throw Error(fmt::format("indices must be i32, not {}; cast them", to_string(index)));
+    throw Error(fmt::format("indices must be i32, i64 or u8, not {}; cast them", to_string(index)));
 }
 
 // Returns `shape` with another extent for `axis`.
@@ -120,22 +120,32 @@ Types OneHotOp::infer(TypesView inputs) const {
 Tensors OneHotOp::vjp(const VjpArgs&) const { return {Tensor()}; }
 Tensors OneHotOp::vmap(const VmapArgs& args) const { return {one_hot(args.inputs[0], classes, dtype)}; }
 
+Types Index32Op::infer(TypesView inputs) const {
+  require_inputs(inputs, 1);
+  if (inputs[0].dtype != DType::i64 && inputs[0].dtype != DType::u8) check_index_dtype(inputs[0]);
+  return {{DType::i32, inputs[0].shape}};
+}
+Tensor engine::index32(const Tensor& indices) {
+  return indices.dtype() == DType::i32 ? indices : apply_op1(std::make_shared<Index32Op>(), {indices});
+}
+
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
-  return apply_op1(std::make_shared<GatherOp>(normalize_axis(axis, x.type().rank())), {x, index});
+  return apply_op1(std::make_shared<GatherOp>(normalize_axis(axis, x.type().rank())), {x, index32(index)});
 }
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
   axis = normalize_axis(axis, x.type().rank());
-  const Tensor added = apply_op1(std::make_shared<ScatterAddOp>(axis, x.size(axis)), {source, index});
+  const Tensor added =
+      apply_op1(std::make_shared<ScatterAddOp>(axis, x.size(axis)), {source, index32(index)});
   if (added.type() != x.type())
     throw Error(fmt::format("scatter_add: {} does not fit into {} on axis {}", to_string(source.type()),
                             to_string(x.type()), axis));
   return x + added;
 }
 Tensor embedding(const Tensor& table, const Tensor& ids) {
-  return apply_op1(std::make_shared<EmbeddingOp>(), {table, ids});
+  return apply_op1(std::make_shared<EmbeddingOp>(), {table, index32(ids)});
 }
 Tensor one_hot(const Tensor& ids, std::int64_t classes, DType dtype) {
-  return apply_op1(std::make_shared<OneHotOp>(classes, dtype), {ids});
+  return apply_op1(std::make_shared<OneHotOp>(classes, dtype), {index32(ids)});
 }
 
 }  // namespace tandem

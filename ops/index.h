@@ -3,7 +3,7 @@
 
 namespace tandem::engine {
 
-/// Ops that read or add elements and rows by index. Indices are i32, checked when the op runs: an index
+/// Ops that read or add elements and rows by index. Their indices are i32, checked when the op runs: an index
 /// outside its axis throws Error naming the index, its position and the range.
 
 /// x (…,K,…), index (…,J,…) -> (…,J,…) along `axis`: y[…,j,…] = x[…,index[…,j,…],…].
@@ -74,9 +74,22 @@ class OneHotOp final : public StreamingOp {
   const DType dtype;
 };
 
+/// ids (i64 or u8) -> i32, the same numbers. Throws Error naming the first that i32 cannot hold.
+class Index32Op final : public StreamingOp {
+ public:
+  std::string_view name() const override { return "index32"; }
+  Types infer(TypesView inputs) const override;
+  Tensors vjp(const VjpArgs&) const override { return {Tensor()}; }
+  Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
+};
+/// Returns indices of any integer type as i32, which the ops above take.
+Tensor index32(const Tensor& indices);
+
 }  // namespace tandem::engine
 
 namespace tandem {
+
+/// Indices are i32, i64 or u8.
 
 /// Returns y (…,J,…) with y[…,j,…] = x[…,index[…,j,…],…] along `axis` (negative counts from the end). x is
 /// (…,K,…); index (…,J,…) has the same other extents.

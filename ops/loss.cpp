@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/ops/index.h>
 #include <tandem/ops/label_check.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
+#include <tandem/ops/shape.h>
 
 namespace tandem {
 using namespace engine;
@@ -23,7 +25,8 @@ void check_logits_and_labels(TypesView inputs, std::size_t count) {
   const TensorType &logits = inputs[0], &labels = inputs[1];
   check_precision(logits);
   if (logits.rank() != 2 || logits.elements() == 0)
-    throw Error(fmt::format("logits must be [samples, classes] and not empty, not {}", to_string(logits)));
+    throw Error(fmt::format("cross_entropy: logits must be [samples, classes] and not empty, not {}",
+                            to_string(logits)));
   if (labels != TensorType{DType::i32, {logits.shape[0]}})
     throw Error(fmt::format("labels for {} must be i32[{}], not {}", to_string(logits), logits.shape[0],
                             to_string(labels)));
@@ -42,6 +45,22 @@ Tensor mean_of(const char* name, PointwiseExpression expression, const Tensor& a
     throw Error(fmt::format("{}: {} and {} must have the same shape and floating dtype; reshape or cast",
                             name, to_string(a.type()), to_string(b.type())));
   return mean(apply_op1(std::make_shared<PointwiseOp>(std::move(expression), a.dtype()), {a, b}));
+}
+
+Tensor rows_of(const Tensor& logits) {
+  check_precision(logits.type());
+  if (logits.type().rank() < 2 || logits.elements() == 0)
+    throw Error(fmt::format("cross_entropy: logits must be [samples, classes] and not empty, not {}",
+                            to_string(logits.type())));
+  return reshape(logits, {-1, logits.size(-1)});
+}
+
+Tensor row_labels(const Tensor& logits, const Tensor& labels) {
+  const Shape samples(logits.shape().begin(), logits.shape().end() - 1);
+  if (labels.shape() != samples)
+    throw Error(fmt::format("cross_entropy: labels for {} must be {}, not {}", to_string(logits.type()),
+                            to_string(TensorType{DType::i32, samples}), to_string(labels.type())));
+  return reshape(index32(labels), {-1});
 }
 
 }  // namespace
@@ -94,8 +113,37 @@ Tensors CrossEntropyGradOp::vjp(const VjpArgs& args) const {
 
 Tensor softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(false), {x}); }
 Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxOp>(true), {x}); }
+
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
-  return apply_op1(std::make_shared<CrossEntropyOp>(label_smoothing), {logits, labels});
+  return apply_op1(std::make_shared<CrossEntropyOp>(label_smoothing),
+                   {rows_of(logits), row_labels(logits, labels)});
+}
+
+// With the weights v of the samples and w of the classes, and smoothing s, this is
+// Σ (v·(1 − s)·(−log p at the label) + s/C·Σ w·(−log p)) / Σ v.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options) {
+  const double s = CrossEntropyOp(options.label_smoothing).smoothing;  // checks it
+  const Tensor rows = rows_of(logits), all = row_labels(logits, labels);
+  if (!options.ignore_index && !options.class_weights) return cross_entropy(rows, all, s);
+  const std::int64_t classes = rows.size(1);
+  const TensorType weight{rows.dtype(), {classes}};
+  if (options.class_weights && options.class_weights.type() != weight)
+    throw Error(fmt::format("cross_entropy: class weights for {} must be {}, not {}",
+                            to_string(logits.type()), to_string(weight),
+                            to_string(options.class_weights.type())));
+  const Tensor weights = options.class_weights ? options.class_weights : Tensor::full(weight, 1);
+  Tensor counts = Tensor::full({rows.dtype(), {1}}, 1), ids = all;
+  if (options.ignore_index) {
+    const Tensor ignored =
+        equal(all, Tensor::full({DType::i32, {}}, static_cast<double>(*options.ignore_index)));
+    counts = where(ignored, Tensor::full({rows.dtype(), {}}, 0), Tensor::full({rows.dtype(), {}}, 1));
+    ids = where(ignored, Tensor::full({DType::i32, {}}, 0), all);
+  }
+  const Tensor log_p = log_softmax(rows), per_sample = embedding(weights, ids) * counts;
+  Tensor total = sum(per_sample * reshape(gather(log_p, 1, reshape(ids, {-1, 1})), {-1})) * (s - 1);
+  if (s > 0) total = total - sum(sum(log_p * weights, {1}) * counts) * (s / static_cast<double>(classes));
+  const Tensor by = sum(per_sample);
+  return total / where(equal(by, Tensor::full(by.type(), 0)), Tensor::full(by.type(), 1), by);
 }
 
 // Computed as t·softplus(−x) + (1 − t)·softplus(x), in which no terms cancel.
@@ -140,7 +188,7 @@ Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, double beta) {
 }
 
 Tensor correct_count(const Tensor& logits, const Tensor& labels) {
-  return sum(equal(argmax(logits), labels));
+  return sum(equal(argmax(logits), index32(labels)));
 }
 
 void engine::check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {

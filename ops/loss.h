@@ -1,4 +1,7 @@
 #pragma once
+#include <cstdint>
+#include <optional>
+
 #include <tandem/ops/apply.h>
 
 namespace tandem::engine {
@@ -57,10 +60,22 @@ namespace tandem {
 /// Softmax over the last axis, and its logarithm.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);
-/// Returns the mean cross entropy of logits [N, C] against labels i32 [N], a scalar of the logits' dtype. The
-/// dtype is f32 or f64; others throw Error (cast first). A label outside 0 … C−1 throws Error, naming the
-/// sample, when the op runs.
+/// Returns the mean cross entropy of logits [N, C] or […, C] against labels [N] or […] of an integer dtype, a
+/// scalar of the logits' dtype. The dtype is f32 or f64; others throw Error (cast first). A label outside 0 …
+/// C−1 throws Error, naming the sample, when the op runs.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing = 0);
+
+struct CrossEntropyOptions {
+  double label_smoothing = 0;
+  /// Samples with this label do not count.
+  std::optional<std::int64_t> ignore_index{};
+  /// [C]: each sample counts as much as its class weighs, and the mean is over these weights.
+  Tensor class_weights{};
+};
+/// Returns the mean cross entropy of the samples that count. If none does, loss and gradient are 0. In
+/// micro-batches and on replicas, the loss of a batch is the mean over these parts, however many samples
+/// count in each.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options);
 
 /// The next four return the mean of an expression over all elements, a scalar. Both Tensors have the same
 /// floating type; otherwise they throw Error.
@@ -73,7 +88,7 @@ Tensor l1_loss(const Tensor& a, const Tensor& b);
 /// (a − b)²/(2β) if |a − b| < β, otherwise |a − b| − β/2. Throws Error unless β > 0.
 Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, double beta = 1);
 
-/// Returns how many rows of logits [N, C] have their first maximum at their label, as i32 [].
+/// Returns how many rows of logits […, C] have their first maximum at their label, as i32 [].
 Tensor correct_count(const Tensor& logits, const Tensor& labels);
 
 }  // namespace tandem

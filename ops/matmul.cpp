@@ -81,7 +81,23 @@ Work MatMulOp::cost(TypesView inputs, TypesView outputs) const {
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
-  return apply_op1(std::make_shared<MatMulOp>(options), {a, b});
+  const auto op = std::make_shared<MatMulOp>(options);
+  const int rank_a = a.type().rank(), rank_b = b.type().rank();
+  const auto leading = [](const Tensor& x) { return Shape(x.shape().begin(), x.shape().end() - 2); };
+  if (rank_a < 2 || rank_b < 2 || leading(a) == leading(b)) return apply_op1(op, {a, b});
+  if (rank_b == 2 && !options.transpose_a) {  // one product of all rows
+    const Tensor rows = apply_op1(op, {reshape(a, {a.elements() / a.size(-1), a.size(-1)}), b});
+    Shape shape = a.shape();
+    shape.back() = rows.size(1);
+    return reshape(rows, shape);
+  }
+  const auto repeated =
+      [all = broadcast_shape(Types{{a.dtype(), leading(a)}, {b.dtype(), leading(b)}})](const Tensor& x) {
+        Shape shape = all;
+        shape.insert(shape.end(), x.shape().end() - 2, x.shape().end());
+        return broadcast_to(x, shape);
+      };
+  return apply_op1(op, {repeated(a), repeated(b)});
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {

@@ -9,8 +9,8 @@ struct MatMulOptions {
   bool transpose_b = false;  ///< b is (…,N,K)
 };
 
-/// Returns a (…,M,K) · b (…,K,N), of shape (…,M,N). Zero or more leading axes, equal in a and b. Throws Error
-/// naming the difference.
+/// Returns a (…,M,K) · b (…,K,N), of shape (…,M,N). Leading axes follow NumPy's broadcasting rule. Throws
+/// Error naming the difference.
 Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options = {});
 /// Returns x·weightᵀ + bias, of shape (…,out), for x (…,in), weight (out,in), bias (out) or undefined.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});

@@ -26,6 +26,19 @@ Tensors DropoutOp::vjp(const VjpArgs& args) const {
   return {dropout(args.grads[0], p, args.inputs[1]), Tensor()};
 }
 
+std::string StandardNormalOp::attributes() const { return fmt::format("type={}", to_string(type)); }
+Types StandardNormalOp::infer(TypesView inputs) const {
+  if (only_input(inputs) != TensorType{DType::i64, {}})
+    throw Error(fmt::format("the seed must be i64[], not {}", to_string(inputs[0])));
+  if (!is_floating(type.dtype) || type.rank() == 0)
+    throw Error(fmt::format("{} must be floating with a leading axis of samples", to_string(type)));
+  return {type};
+}
+
+Tensor standard_normal(const TensorType& type, const Tensor& seed) {
+  return apply_op1(std::make_shared<StandardNormalOp>(type), {seed});
+}
+
 Tensor dropout(const Tensor& x, double p, const Tensor& seed) {
   auto op = std::make_shared<DropoutOp>(p);
   return p == 0 ? x : apply_op1(std::move(op), {x, seed});

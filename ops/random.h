@@ -25,6 +25,25 @@ class DropoutOp final : public StreamingOp {
   const double p;
 };
 
+/// (seed i64 []) -> a tensor [N, …] of standard normal numbers, which depend on the same as those of
+/// DropoutOp.
+class StandardNormalOp final : public Op {
+ public:
+  explicit StandardNormalOp(TensorType type) : type(std::move(type)) {}
+  std::string_view name() const override { return "standard_normal"; }
+  std::string attributes() const override;
+  Types infer(TypesView inputs) const override;
+  Tensors vjp(const VjpArgs&) const override { return {Tensor()}; }
+  Tensors vmap(const VmapArgs& args) const override { return map_over_models(*this, args); }
+  Work cost(TypesView inputs, TypesView outputs) const override {
+    return streaming_work(inputs, outputs, 40);
+  }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
+  bool random() const override { return true; }
+
+  const TensorType type;
+};
+
 }  // namespace tandem::engine
 
 namespace tandem {
@@ -32,5 +51,9 @@ namespace tandem {
 /// Drops elements of `x` with probability `p` and divides the others by 1−p. `x` has a floating dtype and a
 /// leading axis of samples; `seed` is the model's own, an i64 scalar. Returns `x` itself if p = 0.
 Tensor dropout(const Tensor& x, double p, const Tensor& seed);
+
+/// Returns standard normal numbers, new ones at each call and in each batch. `type` has a floating dtype and
+/// a leading axis of samples; `seed` is the model's own, as `nn::current_seed()` returns it.
+Tensor standard_normal(const TensorType& type, const Tensor& seed);
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #include <tandem/ops/shape.h>
 
+#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/apply.h>
+#include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
 namespace tandem {
@@ -393,6 +395,37 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape) {
 
 Tensor engine::with_model_axis(const Tensor& x, bool mapped, std::int64_t models) {
   return mapped ? x : broadcast_to(x, with_models(x.shape(), models));
+}
+
+namespace {
+// Keeps the elements of the last two axes for which keep(column − row) holds.
+template <class F> Tensor triangle(const char* name, const Tensor& x, const F& keep) {
+  if (x.type().rank() < 2)
+    throw Error(fmt::format("{}: {} has no rows and columns", name, to_string(x.type())));
+  const std::int64_t rows = x.size(-2), columns = x.size(-1);
+  Tensor mask = Tensor::empty({DType::b8, {rows, columns}});
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      store_element(DType::b8, mask.data(), r * columns + c, keep(c - r) ? 1 : 0);
+  return where(mask, x, 0.0);
+}
+}  // namespace
+
+Tensor tril(const Tensor& x, std::int64_t diagonal) {
+  return triangle("tril", x, [=](std::int64_t above) { return above <= diagonal; });
+}
+Tensor triu(const Tensor& x, std::int64_t diagonal) {
+  return triangle("triu", x, [=](std::int64_t above) { return above >= diagonal; });
+}
+Tensor arange(double begin, double end, double step, DType dtype) {
+  if (step == 0 || !std::isfinite((end - begin) / step))
+    throw Error(
+        fmt::format("arange from {} to {} by {}: the step must not be 0, and all finite", begin, end, step));
+  std::vector<double> values;
+  for (double count = std::ceil((end - begin) / step), i = 0; i < count; ++i)
+    values.push_back(begin + i * step);
+  const auto size = std::ssize(values);
+  return Tensor::from(values, {size}, dtype);
 }
 
 }  // namespace tandem

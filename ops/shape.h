@@ -52,6 +52,13 @@ Tensor stack(const Tensors& inputs, int axis);
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after);
 /// Pads several axes at once, each named at most once; also adds zeros between elements.
 Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings);
+/// Keeps the elements of x (…, rows, columns) on and below a diagonal, and sets the others to 0: element (r,
+/// c) stays if c − r ≤ diagonal. `triu` keeps those on and above it.
+Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
+Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+/// Returns begin, begin + step, … before `end`. Throws Error if the step is 0 or the dtype cannot hold a
+/// number.
+Tensor arange(double begin, double end, double step = 1, DType dtype = DType::i32);
 /// Repeats `x` to `shape`; returns `x` itself if it has that shape. Throws Error if it does not broadcast.
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 

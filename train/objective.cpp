@@ -61,7 +61,7 @@ Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& obj
     trace.result(kNonFiniteResult, sum(scale(output, 0)));  // 0, or else NaN
   }
   for (const auto& [path, p] : model.named_parameters())
-    if (graph.find_state(path) < 0) graph.add_state({path, p->tensor.type(), p->trained});
+    if (graph.find_state(path) < 0) graph.add_state({path, p->tensor.type(), p->tensor.needs_grad()});
   return graph;
 }
 

@@ -78,8 +78,8 @@ void check_models(const LossSums& losses, int models) {
 
 }  // namespace
 
-std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const CheckpointResult& result, int models,
-                                             const RunNotes& notes) {
+std::vector<CheckpointFile> checkpoint_files(nn::ModuleBase& model, const CheckpointResult& result,
+                                             int models, const RunNotes& notes) {
   progress_from_json(to_json({}, notes));  // throws now if a note is wrong
   const auto snapshot =
       std::make_shared<Snapshot>(Snapshot{result.state, result.state, {}, result.progress, notes});
@@ -111,14 +111,14 @@ TrainProgress read_progress(const Checkpoint& checkpoint, int models) {
   }
 }
 
-StateDict read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
+StateDict read_model_state(nn::ModuleBase& model, const Checkpoint& checkpoint, int models) {
   std::vector<StateDict> states;
   for (int m = 0; m < models; ++m)
     states.push_back(nn::read_weights(model, checkpoint.file(model_file(m, models)), {.convert = false}));
   return stack_states(states);
 }
 
-StateDict read_state(nn::Module& model, const Checkpoint& checkpoint, int models) {
+StateDict read_state(nn::ModuleBase& model, const Checkpoint& checkpoint, int models) {
   StateDict state = read_model_state(model, checkpoint, models);
   const nn::SafetensorsFile rest(checkpoint.file(kOptimizerFile));
   for (const auto& [name, entry] : rest.tensors())

@@ -23,7 +23,7 @@ using RunNotes = std::vector<std::pair<std::string, std::string>>;
 /// progress and notes. `result` comes from Callbacks::checkpoint, and `model` is the Trainer's. The files
 /// share the tensors of `result`, and do not use `model` afterwards. Throws Error if the state does not fit
 /// `models` such models, or if a note is not JSON or its key occurs twice.
-std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const CheckpointResult& result,
+std::vector<CheckpointFile> checkpoint_files(nn::ModuleBase& model, const CheckpointResult& result,
                                              int models = 1, const RunNotes& notes = {});
 
 /// These functions check everything that they read; Errors name the file and its fault. They compare no
@@ -34,8 +34,8 @@ std::vector<CheckpointFile> checkpoint_files(nn::Module& model, const Checkpoint
 TrainProgress read_progress(const Checkpoint& checkpoint, int models = 1);
 /// Returns only weights and running statistics, by path; those of several models are stacked. `model` gives
 /// the paths and types that they must have, and does not change.
-StateDict read_model_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
+StateDict read_model_state(nn::ModuleBase& model, const Checkpoint& checkpoint, int models = 1);
 /// Returns these and all other state: `result.state` as it was saved.
-StateDict read_state(nn::Module& model, const Checkpoint& checkpoint, int models = 1);
+StateDict read_state(nn::ModuleBase& model, const Checkpoint& checkpoint, int models = 1);
 
 }  // namespace tandem

@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/plan/build.h>
 #include <tandem/train/model_inputs.h>
+#include <tandem/train/state_link.h>
 
 namespace tandem {
 using namespace engine;
@@ -51,6 +53,14 @@ void carry(Graph& graph, const StateDict& state, int models) {
   }
 }
 
+TrainStepOptions with(TrainStepOptions options, Optimizer optimizer,
+                      const std::vector<nn::ModuleBase*>& models) {
+  if (models.empty() || contains(models, nullptr)) throw Error("a TrainStep needs at least one model");
+  options.strategy.optimizer = std::move(optimizer);
+  options.strategy.models = static_cast<int>(models.size());
+  return options;
+}
+
 }  // namespace
 
 // Gives the batches of a run to the Program, and keeps the results.
@@ -73,7 +83,7 @@ class TrainStep::Feed final : public Host {
   std::vector<Results> take() { return std::move(results_); }
 
   void fill(const HostInput& in) override {
-    if (in.name == kLearningRateInput) return fill_rates(rates_, in);
+    if (in.name == kLearningRateInput) return fill_rates(rates_of(in.batch), in);
     if (in.name == kSeedInput) return fill_seeds(seeds_, in);
     const Tensors& all = batches_->at(static_cast<std::size_t>(in.batch - first_));
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -91,6 +101,12 @@ class TrainStep::Feed final : public Host {
   }
 
  private:
+  std::vector<double> rates_of(std::int64_t batch) const {
+    const auto models = static_cast<std::size_t>(strategy_.models);
+    const std::size_t begin = rates_.size() == models ? 0 : static_cast<std::size_t>(batch - first_) * models;
+    return {&rates_[begin], &rates_[begin] + models};
+  }
+
   const Strategy& strategy_;
   const std::vector<std::uint64_t>& seeds_;
   const std::vector<Tensors>* batches_ = nullptr;
@@ -100,18 +116,42 @@ class TrainStep::Feed final : public Host {
 };
 
 TrainStep::TrainStep(Loss loss, StateDict state, TrainStepOptions options)
-    : loss_(std::move(loss)), options_(std::move(options)), state_(std::move(state)) {
+    : loss_(std::move(loss)),
+      options_(std::move(options)),
+      link_(std::make_shared<StateLink>()),
+      state_(std::move(state)) {
   check(options_.strategy);
   if (!loss_) throw Error("a TrainStep needs a loss: a function of the batch");
-  if (std::ssize(options_.seeds) != options_.strategy.models)
-    throw Error(fmt::format("{} for {}: give one per model in options.seeds",
-                            counted(std::ssize(options_.seeds), "seed"),
-                            counted(options_.strategy.models, "model")));
+  std::vector<std::uint64_t>& seeds = options_.seeds;
+  if (seeds.empty())
+    for (int m = 0; m < options_.strategy.models; ++m) seeds.push_back(static_cast<std::uint64_t>(m));
+  if (std::ssize(seeds) != options_.strategy.models)
+    throw Error(fmt::format("{} for {}: give one per model in options.seeds, or none",
+                            counted(std::ssize(seeds), "seed"), counted(options_.strategy.models, "model")));
   if (options_.most_programs < 1) throw Error("a TrainStep keeps at least one Program");
   feed_ = std::make_unique<Feed>(options_.strategy, options_.seeds);
 }
 
-TrainStep::~TrainStep() = default;
+TrainStep::TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optimizer, Loss loss,
+                     TrainStepOptions options)
+    : TrainStep(std::move(loss), StateDict(), with(std::move(options), std::move(optimizer), models)) {
+  std::map<std::string, Tensors> parameters;
+  for (nn::ModuleBase* model : models)
+    for (const auto& [path, p] : model->named_parameters()) parameters[path].push_back(p->tensor);
+  if (parameters.empty()) throw Error("a TrainStep needs a model with parameters");
+  for (const auto& [path, tensors] : parameters) {
+    if (tensors.size() != models.size())
+      throw Error(fmt::format("the models of a TrainStep must have the same structure: '{}' is in {} of {}",
+                              path, tensors.size(), models.size()));
+    link_->add(tensors);
+    own_.insert(tensors[0].impl()->state);
+  }
+}
+
+TrainStep::TrainStep(nn::ModuleBase& model, Optimizer optimizer, Loss loss, TrainStepOptions options)
+    : TrainStep(std::vector{&model}, std::move(optimizer), std::move(loss), std::move(options)) {}
+
+TrainStep::~TrainStep() { link_->disconnect(); }
 
 double TrainStep::operator()(const Tensors& batch, double lr) {
   if (const int models = options_.strategy.models; models > 1)
@@ -122,11 +162,13 @@ double TrainStep::operator()(const Tensors& batch, double lr) {
 
 std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batches,
                                                 const std::vector<double>& rates) {
-  if (std::ssize(rates) != options_.strategy.models)
-    throw Error(fmt::format("{} for {}; give one per model", counted(std::ssize(rates), "learning rate"),
-                            counted(options_.strategy.models, "model")));
-  std::ranges::for_each(rates, check_rate);
+  const std::int64_t models = options_.strategy.models;
   if (batches.empty()) return {};
+  if (std::ssize(rates) != models && std::ssize(rates) != models * std::ssize(batches))
+    throw Error(fmt::format("{} for {} and {}; give one per model, or one per batch and model",
+                            counted(std::ssize(rates), "learning rate"), counted(models, "model"),
+                            counted(std::ssize(batches), "batch")));
+  std::ranges::for_each(rates, check_rate);
   if (batches[0].empty()) throw Error("a batch must have at least one tensor");
   require_state();
   for (const Tensors& b : batches)
@@ -135,15 +177,24 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
                               types_of(batches[0]), types_of(b)));
   const Known& known = program_for(batches[0]);
   feed_->start(batches, rates, batches_, known.results);
+  link_->send();
   try {
     session_->run(batches_, std::ssize(batches), known.program);
-  } catch (...) {  // the state is lost, and several ranks have stopped
+  } catch (...) {
+    if (session_->has_state() && options_.strategy.ranks() == 1) throw;
+    if (session_->has_state()) {  // the ranks have stopped
+      link_->disconnect();
+      state_ = session_->state();
+    } else {
+      link_->lose();
+      lost_ = true;
+    }
     session_.reset();
     programs_.clear();
     uses_.clear();
-    lost_ = true;
     throw;
   }
+  link_->changed(known.changes);
   batches_ += std::ssize(batches);
   results_ = feed_->take();
   std::vector<std::vector<double>> losses;
@@ -152,44 +203,61 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
 }
 
 // Traces for one micro-batch of one replica.
+Graph TrainStep::trace(const Tensors& batch) {
+  const Strategy& s = options_.strategy;
+  Graph graph;
+  Trace trace(graph);
+  Tensors inputs;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    TensorType type = batch[i].type();
+    const std::int64_t parts = type.rank() == 0 ? 1 : std::int64_t{s.replicas} * s.microbatches;
+    if (type.rank() > 0 && type.shape[0] % parts != 0)
+      throw Error(fmt::format("input {} of the batch has {}, which {} × {} do not divide", i,
+                              counted(type.shape[0], "sample"), counted(s.replicas, "replica"),
+                              counted(s.microbatches, "micro-batch")));
+    if (type.rank() > 0) type.shape[0] /= parts;
+    inputs.push_back(trace.input(input_name(i), type));
+  }
+  trace.result(kLossResult, loss_(inputs));
+  if (!own_.empty()) link_others(graph, trace.states());
+  return graph;
+}
+
+// Links the states of other modules that the loss uses. They are not trained.
+void TrainStep::link_others(Graph& graph, const StateDict& used) {
+  for (const auto& [path, tensor] : used) {
+    if (own_.contains(path)) continue;
+    graph.state(graph.find_state(path)).trained = false;
+    link_->add(Tensors(static_cast<std::size_t>(options_.strategy.models), tensor));
+  }
+}
+
 const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   const std::string types = types_of(batch);
   if (const auto found = programs_.find(types); found != programs_.end()) {
     found->second.used = batches_;
     return found->second;
   }
-  const Strategy& s = options_.strategy;
-  Graph graph;
-  {
-    Trace trace(graph);
-    Tensors inputs;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      TensorType type = batch[i].type();
-      const std::int64_t parts = type.rank() == 0 ? 1 : std::int64_t{s.replicas} * s.microbatches;
-      if (type.rank() > 0 && type.shape[0] % parts != 0)
-        throw Error(fmt::format("input {} of the batch has {}, which {} × {} do not divide", i,
-                                counted(type.shape[0], "sample"), counted(s.replicas, "replica"),
-                                counted(s.microbatches, "micro-batch")));
-      if (type.rank() > 0) type.shape[0] /= parts;
-      inputs.push_back(trace.input(input_name(i), type));
-    }
-    trace.result(kLossResult, loss_(inputs));
-  }
+  Graph graph = trace(batch);
   ++traces_;
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
   StateUses uses = uses_of(graph);
   require_same_uses(uses);
-  if (!session_) carry(graph, state_, s.models);
-  Program made = build(graph, s);
+  if (!session_) carry(graph, state_, options_.strategy.models);
+  Program made = build(graph, options_.strategy);
+  std::set<std::string> changes = written_states(made);
   ResultTypes results = results_of(made);
   if (!session_) {
-    auto session =
-        std::make_unique<Session>(std::move(made), thread_comms(s.ranks()), *feed_, options_.session);
-    session->load(state_);
+    auto session = std::make_unique<Session>(std::move(made), thread_comms(options_.strategy.ranks()), *feed_,
+                                             options_.session);
+    StateDict state = link_->state();
+    state.merge(state_);
+    session->load(state);
     state_.clear();
     session_ = std::move(session);
+    link_->connect(session_.get());
     uses_ = std::move(uses);
-    return programs_[types] = {{}, batches_, std::move(results)};
+    return programs_[types] = {{}, batches_, std::move(results), std::move(changes)};
   }
   if (std::ssize(programs_) >= options_.most_programs) {
     const auto oldest = std::ranges::min_element(programs_, {}, [](const auto& p) { return p.second.used; });
@@ -198,7 +266,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   }
   const ProgramHandle handle = session_->add(std::move(made), *feed_);
   uses_.merge(uses);
-  return programs_[types] = {handle, batches_, std::move(results)};
+  return programs_[types] = {handle, batches_, std::move(results), std::move(changes)};
 }
 
 // If a module was frozen or put into evaluation after the first trace, the existing Programs do not follow.
@@ -225,13 +293,21 @@ void TrainStep::require_state() const {
 
 StateDict TrainStep::state() const {
   require_state();
-  return session_ ? session_->state() : state_;
+  if (session_) {
+    link_->send();
+    return session_->state();
+  }
+  StateDict state = link_->state();
+  state.insert(state_.begin(), state_.end());
+  return state;
 }
 
 void TrainStep::load(StateDict state, std::int64_t batches) {
   if (batches < 0) throw Error(fmt::format("training goes on at batch {}: it must be 0 or more", batches));
+  if (session_) session_->load(state);
+  link_->set(state);
   if (session_)
-    session_->load(state);
+    link_->connect(session_.get());
   else
     state_ = std::move(state);
   batches_ = batches;

@@ -3,20 +3,25 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/runtime/session.h>
+#include <tandem/nn/module.h>
+#include <tandem/plan/optimizer.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem {
 
+class StateLink;
+
 struct TrainStepOptions {
   Strategy strategy{};
-  std::vector<std::uint64_t> seeds = {0};         ///< per model, for what it draws (dropout)
-  int most_programs = 8;                          ///< kept at most; each combination of input types has one
+  std::vector<std::uint64_t> seeds{};  ///< per model, for what it draws (dropout); empty: 0, 1, …
+  int most_programs = 8;               ///< kept at most; each combination of input types has one
   std::function<void(const std::string&)> log{};  ///< called when a Program is made
   engine::SessionOptions session{};               ///< its kernels are ignored: the strategy's are used
 };
@@ -26,16 +31,24 @@ struct TrainStepOptions {
 /// fixes these for the lifetime of the TrainStep: which parameters are frozen, which modules are in
 /// evaluation, and the values of Tensors that the function holds in addition to the model's.
 ///
-///     TrainStep step([&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); }, net.state());
-///     const double loss = step({images, labels}, /*lr=*/0.1);
-///     net.load(step.state());
+///     TrainStep step(net, AdamOptions{}, [&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); });
+///     const double loss = step({images, labels}, /*lr=*/0.001);
+///     const Tensor output = net(images);  // with the weights so far
 class TrainStep {
  public:
   /// Returns the mean loss over the given samples, a scalar.
   using Loss = std::function<Tensor(const Tensors& batch)>;
 
+  /// Trains the parameters of `model` and of its children. The loss can use other modules too; their
+  /// parameters stay as they are. After each step the modules have the new weights and buffers, and what is
+  /// assigned to them between steps is used by the next step. `optimizer` takes the place of the strategy's.
+  TrainStep(nn::ModuleBase& model, Optimizer optimizer, Loss loss, TrainStepOptions options = {});
+  /// Trains several models of one structure side by side. The loss uses the first, and stands for all.
+  TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optimizer, Loss loss,
+            TrainStepOptions options = {});
   /// Training starts from `state`, as Module::state returns it (with a leading model axis if the strategy has
-  /// several models). Entries that the loss does not use are carried along.
+  /// several models), and no module has the new weights: `state` returns them. Entries that the loss does not
+  /// use are carried along.
   TrainStep(Loss loss, StateDict state, TrainStepOptions options = {});
   ~TrainStep();
 
@@ -45,7 +58,8 @@ class TrainStep {
   /// another.
   double operator()(const Tensors& batch, double lr);
   /// Trains on several batches, from an empty to a drained pipeline, so that schedules can have several
-  /// batches in flight. Returns the losses per batch and model; `rates` has one rate per model.
+  /// batches in flight. Returns the losses per batch and model. `rates` has one rate per model for all
+  /// batches, or one per batch and model: first those of the first batch.
   std::vector<std::vector<double>> run(const std::vector<Tensors>& batches, const std::vector<double>& rates);
 
   using Results = std::map<std::string, Tensor>;
@@ -73,13 +87,18 @@ class TrainStep {
     engine::ProgramHandle program;
     std::int64_t used;
     ResultTypes results;
+    std::set<std::string> changes;  // the states that it trains or assigns
   };
   const Known& program_for(const Tensors& batch);
+  engine::Graph trace(const Tensors& batch);
+  void link_others(engine::Graph& graph, const StateDict& used);
   void require_same_uses(const StateUses& uses) const;
   void require_state() const;
   Loss loss_;
   TrainStepOptions options_;
-  StateDict state_;  // until there is a session
+  std::shared_ptr<StateLink> link_;  // to the models, if there are any
+  std::set<std::string> own_;        // the paths of the models' states
+  StateDict state_;                  // until there is a session
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<engine::Session> session_;
   std::vector<Results> results_;

@@ -16,6 +16,7 @@
 #include <tandem/train/feed.h>
 #include <tandem/train/model_inputs.h>
 #include <tandem/train/non_finite.h>
+#include <tandem/train/state_link.h>
 #include <tandem/train/train_checkpoint.h>
 
 namespace tandem {
@@ -55,7 +56,8 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
     : model_(model),
       train_(std::move(train)),
       options_(std::move(options)),
-      recovery_(options_.on_non_finite, options_.max_rollbacks, *this) {
+      recovery_(options_.on_non_finite, options_.max_rollbacks, *this),
+      link_(std::make_shared<StateLink>()) {
   check();
   Strategy& s = options_.strategy;
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
@@ -84,10 +86,14 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
-  if (s.models == 1) session_->load(model_.state());
+  if (s.models > 1) return;
+  session_->load(model_.state());
+  if (options_.spare) return;  // other ranks hold part of the state
+  for (const auto& [path, p] : model_.named_parameters()) link_->add({p->tensor});
+  link_->connect(session_.get());
 }
 
-Trainer::~Trainer() = default;
+Trainer::~Trainer() { link_->disconnect(); }
 
 void Trainer::check() const {
   const TrainerOptions& o = options_;
@@ -158,6 +164,8 @@ double Trainer::rate(std::size_t model, std::int64_t batch) const {
 void Trainer::load(const StateDict& state, TrainProgress progress) {
   if (progress.batch < 0) throw Error("Trainer: a run cannot continue before its first batch");
   session_->load(state);
+  link_->set(state);
+  link_->connect(session_.get());
   progress_ = std::move(progress);
   evaluated_ = -1;
 }
@@ -233,8 +241,10 @@ void Trainer::run_section(std::int64_t end) {
   if (end == progress_.batch) return;
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
   timer_.go_on();
+  link_->send();
   if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
   if (whole < end) session_->run(whole, 1, trains_last_);
+  link_->changed(written_states(session_->program()));
   timer_.pause();
   progress_.batch = end;
 }
@@ -263,6 +273,7 @@ std::vector<double> Trainer::evaluate() {
   if (evaluated_ == progress_.batch) return accuracy_;
   tell(&Callbacks::begin_evaluation);
   test_->start();
+  link_->send();
   session_->run(0, test_->batches(), evaluates_);
   accuracy_ = is_main() ? test_->accuracy() : std::vector<double>();
   evaluated_ = progress_.batch;
@@ -310,6 +321,7 @@ void Trainer::save() {
 }
 
 void Trainer::give_weights_to_model() {
+  if (!options_.spare) return;  // they are linked
   auto state = session_->state(main_rank());
   if (!is_main() || options_.strategy.models > 1) return;
   std::erase_if(state, [](const auto& s) { return s.first.starts_with(kOptimizerPath); });
@@ -328,6 +340,7 @@ RunPoint Trainer::point() const { return {progress_, session_->snapshot()}; }
 
 void Trainer::go_back(const RunPoint& point) {
   session_->restore(point.state);
+  link_->changed(written_states(session_->program()));
   progress_ = point.progress;
   feed_->loader().start(progress_.batch, length_.total);
   timer_.forget_tail();

@@ -20,6 +20,7 @@
 
 namespace tandem {
 
+class StateLink;
 class TrainFeed;
 class TestFeed;
 
@@ -79,10 +80,11 @@ class Trainer final : private Recoverable {
   /// beyond the end of this run. The caller must give the same data, rates and seeds.
   void load(const Checkpoint& checkpoint);
 
-  /// Trains to the end, then gives the weights to the model (if there is one model, and on the rank that gets
-  /// the losses). Returns the means over the run with the last epoch's loss and accuracy. Throws NonFinite if
-  /// a loss or the state for a checkpoint is not finite, and what callbacks and Session::run throw. On a rank
-  /// that is a process, Aborted can mean that another rank waits for `help_explain`.
+  /// Trains to the end. If there is one model, it has the new weights after each epoch; if ranks are
+  /// processes, at the end, on the rank that gets the losses. Returns the means over the run with the last
+  /// epoch's loss and accuracy. Throws NonFinite if a loss or the state for a checkpoint is not finite, and
+  /// what callbacks and Session::run throw. On a rank that is a process, Aborted can mean that another rank
+  /// waits for `help_explain`.
   EpochResult fit();
   /// Returns the fraction of correct test samples, per model; empty except on the rank that gets the losses.
   /// Throws Error in Callbacks::batch, since the training Program is running, and without a test set.
@@ -148,9 +150,10 @@ class Trainer final : private Recoverable {
   Recovery recovery_;
   engine::ProgramHandle trains_last_, evaluates_;
   TrainProgress progress_;
-  StateDict copy_;                // of the state, for checkpoints
-  std::vector<double> accuracy_;  // of the test set
-  std::int64_t evaluated_ = -1;   // number of batches before the last evaluation
+  std::shared_ptr<StateLink> link_;  // to the model, unless ranks are processes
+  StateDict copy_;                   // of the state, for checkpoints
+  std::vector<double> accuracy_;     // of the test set
+  std::int64_t evaluated_ = -1;      // number of batches before the last evaluation
   bool stopping_ = false;
   BatchTimer timer_;
 };

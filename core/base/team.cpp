@@ -12,6 +12,7 @@
 #include <limits>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -32,6 +33,8 @@ struct KernelSchedAttr {  // sched_setattr(2); libraries before glibc 2.41 do no
   std::uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
+thread_local int team_size = 0;  // set by a TeamSize
+
 // Returns the largest team that OpenMP allows this thread.
 int most_of_a_team() {
 #ifdef TANDEM_HAS_OPENMP
@@ -41,6 +44,8 @@ int most_of_a_team() {
 #endif
 }
 }  // namespace
+
+int TeamSize::current() { return team_size > 0 ? team_size : default_threads(); }
 
 int default_threads() {
   if (const char* text = std::getenv("TANDEM_THREADS")) {
@@ -66,7 +71,8 @@ void prefer_short_turns() {
 }
 
 #ifdef TANDEM_HAS_OPENMP
-TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()), dynamic_(omp_get_dynamic() != 0) {
+TeamSize::TeamSize(int threads)
+    : outer_(omp_get_max_threads()), outer_size_(team_size), dynamic_(omp_get_dynamic() != 0) {
   if (const int most = most_of_a_team(); threads > most)
     throw Error(fmt::format(
         "a team of {} threads: OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS allows OpenMP {}, and kernels would "
@@ -74,8 +80,10 @@ TeamSize::TeamSize(int threads) : outer_(omp_get_max_threads()), dynamic_(omp_ge
         threads, most));
   omp_set_dynamic(0);  // else OpenMP could make a smaller team, and kernels would wait
   omp_set_num_threads(threads);
+  team_size = threads;
 }
 TeamSize::~TeamSize() {
+  team_size = outer_size_;
   omp_set_num_threads(outer_);
   omp_set_dynamic(dynamic_ ? 1 : 0);
 }
@@ -110,8 +118,9 @@ void prepare_teams(char** argv) {
   execv("/proc/self/exe", argv);  // both return only when they fail
 }
 #else
-TeamSize::TeamSize(int) : outer_(1), dynamic_(false) {}
-TeamSize::~TeamSize() = default;
+TeamSize::TeamSize(int threads)
+    : outer_(1), outer_size_(std::exchange(team_size, threads)), dynamic_(false) {}
+TeamSize::~TeamSize() { team_size = outer_size_; }
 void prepare_teams(char**) {}
 #endif
 

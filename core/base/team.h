@@ -7,7 +7,8 @@ namespace tandem {
 /// Error if TANDEM_THREADS is not a number from 1 to 1024.
 int default_threads();
 
-/// Sets the OpenMP team size of the calling thread for the object's lifetime. Teams have exactly this size,
+/// Sets the OpenMP team size of the calling thread for the object's lifetime, also for ops that run at once.
+/// Teams have exactly this size,
 /// whatever OMP_DYNAMIC says. Primitives are created and run under the same size.
 class TeamSize {
  public:
@@ -16,9 +17,12 @@ class TeamSize {
   ~TeamSize();
   TeamSize(const TeamSize&) = delete;
   TeamSize& operator=(const TeamSize&) = delete;
+  /// Returns the size set on the calling thread, or default_threads() if none is set.
+  static int current();
 
  private:
   int outer_;
+  int outer_size_;
   bool dynamic_;
 };
 

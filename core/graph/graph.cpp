@@ -76,7 +76,6 @@ std::optional<ValueId> view_of(const Graph& graph, const Node& node) {
 void verify(const Graph& graph) {
   IdVector<ValueId, bool> made;  // values without a producer are arguments
   for (const Value& v : graph.values()) made.push_back(v.producer < 0);
-  IdVector<StateId, bool> assigned(graph.states().size(), false);
   for (const NodeId id : graph.nodes().ids()) {
     const Node& node = graph.node(id);
     const auto where = [&] {
@@ -94,12 +93,8 @@ void verify(const Graph& graph) {
       throw Error(fmt::format("{}: output types are not what infer gives", where()));
     if (const auto* assign = as<AssignOp>(node)) {
       const StateId state = assign->state;
-      if (!assigned.contains(state))
+      if (!graph.states().contains(state))
         throw Error(fmt::format("{} assigns to unknown state {}", where(), state));
-      if (assigned[state])
-        throw Error(
-            fmt::format("{}: state '{}' is assigned twice in a batch", where(), graph.state(state).path));
-      assigned[state] = true;
       if (graph.type(node.inputs[0]) != graph.state(state).type)
         throw Error(fmt::format("{}: state '{}' is {}, the value {}", where(), graph.state(state).path,
                                 to_string(graph.state(state).type), to_string(graph.type(node.inputs[0]))));

@@ -90,7 +90,7 @@ template <class T> const T* as(const Node& node) { return dynamic_cast<const T*>
 std::optional<ValueId> view_of(const Graph& graph, const Node& node);
 
 /// Checks what every pass must preserve: ids in range, inputs before their readers, one producer
-/// per value, types as `infer` gives them, each state assigned at most once. Throws Error.
+/// per value, types as `infer` gives them, states that exist. Throws Error.
 void verify(const Graph& graph);
 
 /// One line per node: "12 31 = matmul{...}(4,7) : f32[8, 16]  @layer1 forward stage 0 mb 0 lag 0".

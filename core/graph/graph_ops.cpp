@@ -35,6 +35,14 @@ Tensors ResultOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<ResultOp>(result), args.inputs);
 }
 
+Types DetachOp::infer(TypesView inputs) const {
+  require_inputs(inputs, 1);
+  return {inputs[0]};
+}
+Tensors DetachOp::vmap(const VmapArgs& args) const {
+  return Trace::current()->apply(std::make_shared<DetachOp>(), args.inputs);
+}
+
 std::string ConstantOp::attributes() const {
   const std::string_view contents(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return fmt::format("type={} hash={:016x}", to_string(type), fnv1a(contents));

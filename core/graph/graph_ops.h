@@ -72,6 +72,16 @@ class ResultOp final : public BoundaryOp {
   const std::string result;
 };
 
+/// The value without its history: no gradient passes to the input. A Program never computes it, since
+/// training_graph and evaluation_graph take it out.
+class DetachOp final : public BoundaryOp {
+ public:
+  std::string_view name() const override { return "detach"; }
+  Types infer(TypesView inputs) const override;
+  Tensors vmap(const VmapArgs& args) const override;
+  Precision precision() const override { return Precision::follows; }
+};
+
 /// A value with fixed contents.
 class ConstantOp final : public BoundaryOp {
  public:

@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-/// Names a module while it lives: ops inside get "outer.name" as their path, traced or eager.
+/// While a Scope exists, ops get "outer.name" as their path, traced or eager. An empty name adds nothing.
 class Scope {
  public:
   explicit Scope(const std::string& name);
@@ -18,6 +18,22 @@ class Scope {
 
  private:
   std::size_t outer_length_;
+};
+
+/// While a NoGrad exists, no gradient passes through the ops that this thread applies: eager ops record no
+/// history, and in a trace their results are detached. A trace that begins meanwhile, as in a TrainStep, is
+/// not affected.
+class NoGrad {
+ public:
+  NoGrad();
+  ~NoGrad();
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+  /// Returns whether a NoGrad exists on this thread, in this trace.
+  static bool active();
+
+ private:
+  bool outer_;
 };
 
 /// In the loss of a TrainStep: delivers `tensor` as result `name`, in addition to the loss. Throws Error

@@ -3,12 +3,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include <tandem/core/base/convert.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/memory.h>
+#include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/tensor_impl.h>
 #include <tandem/core/graph/trace.h>
 
@@ -80,17 +82,23 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
 }
 
 void* Tensor::data() {
+  get(*this);
+  ++impl_->changes;
+  return const_cast<void*>(std::as_const(*this).data());
+}
+
+const void* Tensor::data() const {
   if (get(*this).trace)
     throw Error(
         "a traced Tensor has no data: it is computed when a Program runs, and delivered as a Trace::result");
+  if (impl_->source) impl_->source->fetch(*impl_);
+  impl_->source.reset();
   return impl_->buffer.get();
 }
-void* Tensor::data_if(bool stored) {
-  if (!stored) throw Error(fmt::format("the elements of {} are read as another C++ type", to_string(type())));
-  return data();
-}
 
-const void* Tensor::data() const { return const_cast<Tensor*>(this)->data(); }
+void Tensor::require_stored(bool stored) const {
+  if (!stored) throw Error(fmt::format("the elements of {} are read as another C++ type", to_string(type())));
+}
 
 std::vector<double> Tensor::values() const {
   std::vector<double> result(static_cast<std::size_t>(elements()));
@@ -99,15 +107,24 @@ std::vector<double> Tensor::values() const {
   return result;
 }
 
-double Tensor::item() const {
+double Tensor::only_element() const {
   if (elements() != 1)
     throw Error(fmt::format("item() of {}: it is for a Tensor of one element", to_string(type())));
   return load_element(dtype(), data(), 0);
 }
 
+std::int64_t Tensor::only_integer(std::int64_t least, std::uint64_t most) const {
+  const double value = only_element();
+  const bool exact = dtype() == DType::i64, whole = exact || std::abs(value) < 0x1p63;
+  const std::int64_t integer = exact ? as<std::int64_t>()[0] : whole ? static_cast<std::int64_t>(value) : 0;
+  if (!whole || (!exact && static_cast<double>(integer) != value) || integer < least ||
+      (integer > 0 && static_cast<std::uint64_t>(integer) > most))
+    throw Error(fmt::format("item() of {}: {} does not fit the integer type", to_string(type()), value));
+  return integer;
+}
+
 Tensor& Tensor::requires_grad(bool on) {
-  if (!get(*this).state.empty())
-    throw Error(fmt::format("state '{}' takes no requires_grad(); set Parameter::trained", impl_->state));
+  get(*this);
   if (on && !is_floating(dtype()))
     throw Error(fmt::format("{} has no gradient: it is not floating", to_string(type())));
   impl_->requires_grad = on;
@@ -122,6 +139,20 @@ void Tensor::set_grad(Tensor grad) {
 
 bool all_finite(const Tensor& t) { return engine::all_finite(t.type(), t.data()); }
 
+Tensor detach(const Tensor& x) {
+  const Tensor::Impl& impl = get(x);
+  if (impl.trace == 0 && impl.state.empty()) {
+    auto shared = std::make_shared<Tensor::Impl>();
+    shared->type = impl.type;
+    shared->buffer = impl.buffer;
+    return Tensor(std::move(shared));
+  }
+  if (Trace* trace = Trace::current()) return trace->apply(std::make_shared<DetachOp>(), {x}).at(0);
+  Tensor copy = Tensor::empty(x.type());
+  std::memcpy(copy.data(), x.data(), copy.bytes().size());
+  return copy;
+}
+
 void assign(const Tensor& state, const Tensor& value) {
   get(value);
   if (get(state).state.empty())
@@ -134,8 +165,14 @@ void assign(const Tensor& state, const Tensor& value) {
     trace->assign(trace->graph().find_state(state.impl()->state), value);
     return;
   }
-  ++state.impl()->version;
-  std::memcpy(state.impl()->buffer.get(), value.data(), static_cast<std::size_t>(value.type().bytes()));
+  set_elements(*state.impl(), value.data());
+}
+
+void engine::set_elements(Tensor::Impl& state, const void* elements) {
+  state.source.reset();
+  ++state.version;
+  ++state.changes;
+  std::memcpy(state.buffer.get(), elements, static_cast<std::size_t>(state.type.bytes()));
 }
 
 }  // namespace tandem

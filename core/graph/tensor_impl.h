@@ -11,21 +11,35 @@ namespace tandem {
 
 namespace engine {
 struct History;
-}
+
+/// Where the elements of a Tensor are, if not in its buffer.
+class ElementSource {
+ public:
+  virtual ~ElementSource() = default;
+  /// Puts the elements into the Tensor's buffer. Throws Error if there are none yet.
+  virtual void fetch(Tensor::Impl& tensor) = 0;
+};
+}  // namespace engine
 
 /// What a Tensor refers to: memory, a value of a Trace, or a state by path.
 struct Tensor::Impl {
   TensorType type;
-  std::shared_ptr<std::byte> buffer;  // eager: 64-byte aligned elements
-  std::uint64_t trace = 0;            // traced: the number of the Trace whose value this is, from 1
+  std::shared_ptr<std::byte> buffer;              // eager: 64-byte aligned elements
+  std::shared_ptr<engine::ElementSource> source;  // of the newest elements; null: they are in the buffer
+  std::uint64_t trace = 0;  // traced: the number of the Trace whose value this is, from 1
   engine::ValueId value = -1;
-  std::string state;          // a state's path; empty otherwise
-  std::uint64_t version = 0;  // counts eager assigns
-  bool trained = false;
-  bool requires_grad = false;
+  std::string state;           // a state's path; empty otherwise
+  std::uint64_t version = 0;   // counts eager assigns
+  std::uint64_t changes = 0;   // counts these, and each time that the elements could have been written
+  bool requires_grad = false;  // of a state: it is trained
   std::shared_ptr<engine::History> history;  // how an eager Tensor came to be (ops/eager.h)
   std::size_t output = 0;                    // which of the history's outputs this is
   Tensor grad;
 };
+
+namespace engine {
+/// Sets all elements of an eager state.
+void set_elements(Tensor::Impl& state, const void* elements);
+}  // namespace engine
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,14 +13,19 @@
 namespace tandem::engine {
 namespace {
 thread_local Trace* current_trace = nullptr;
+thread_local bool no_grad = false;
 }  // namespace
 
-Trace::Trace(Graph& graph) : graph_(graph), outer_(current_trace) {
+Trace::Trace(Graph& graph)
+    : graph_(graph), outer_(current_trace), outer_no_grad_(std::exchange(no_grad, false)) {
   static std::atomic<std::uint64_t> traces{0};
   number_ = outer_ && &outer_->graph_ == &graph ? outer_->number_ : ++traces;
   current_trace = this;
 }
-Trace::~Trace() { current_trace = outer_; }
+Trace::~Trace() {
+  current_trace = outer_;
+  no_grad = outer_no_grad_;
+}
 Trace* Trace::current() { return current_trace; }
 
 Tensor Trace::tensor(ValueId id) {
@@ -44,18 +50,25 @@ ValueId Trace::value(const Tensor& tensor) {
     throw Error(
         "a Tensor of another trace is used in this one; data shared by traces must be a state of a module");
   if (impl.state.empty()) {
+    tensor.data();  // throws Error if it has no contents
+    if (tensor.needs_grad() && !no_grad)
+      throw Error(fmt::format(
+          "{}: a Tensor {} that requires a gradient is used in a trace, where it would be a constant; make it "
+          "a parameter of a module, pass it in the batch, or detach() it",
+          Scope::path().empty() ? "<top>" : Scope::path(), to_string(impl.type)));
     std::vector<std::byte> bytes(static_cast<std::size_t>(impl.type.bytes()));
     if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());
     return value(apply(std::make_shared<ConstantOp>(impl.type, std::move(bytes)), {}).at(0));
   }
-  if (states_.try_emplace(impl.state, &impl).first->second != &impl)
+  if (states_.try_emplace(impl.state, tensor).first->second.impl() != tensor.impl())
     throw Error(fmt::format(
         "two states in one trace are called '{}'; give one of the modules another name, or a parent",
         impl.state));
   StateId state = graph_.find_state(impl.state);
-  if (state < 0) state = graph_.add_state({impl.state, impl.type, impl.trained});
+  if (state < 0) state = graph_.add_state({impl.state, impl.type, impl.requires_grad});
   const auto assigned = assigned_.find(state);
-  return assigned != assigned_.end() ? assigned->second : value(read(state));
+  if (assigned == assigned_.end()) return value(read(state));
+  return value(apply(std::make_shared<DetachOp>(), {this->tensor(assigned->second)}).at(0));
 }
 
 Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
@@ -97,7 +110,11 @@ Tensors Trace::apply(OpPtr op, const Tensors& inputs) {
   for (const auto& t : inputs) ids.push_back(value(t));
   Tag tag = next_tag();
   if (!tag_ && op->random()) tag.rng_id = rng_id(tag.path, calls_[tag.path]++);
-  return tensors(graph_.node(graph_.add(std::move(op), std::move(ids), std::move(tag))).outputs);
+  const bool detaches = no_grad && !as<BoundaryOp>(*op);
+  Tensors outputs = tensors(graph_.node(graph_.add(std::move(op), std::move(ids), std::move(tag))).outputs);
+  if (detaches)
+    for (Tensor& t : outputs) t = apply(std::make_shared<DetachOp>(), {t}).at(0);
+  return outputs;
 }
 
 Tag Trace::next_tag() { return tag_ ? *tag_ : tag_of(Phase::forward, Scope::path()); }
@@ -109,8 +126,12 @@ namespace {
 thread_local std::string current_path;
 }  // namespace
 
+NoGrad::NoGrad() : outer_(std::exchange(engine::no_grad, true)) {}
+NoGrad::~NoGrad() { engine::no_grad = outer_; }
+bool NoGrad::active() { return engine::no_grad; }
+
 Scope::Scope(const std::string& name) : outer_length_(current_path.size()) {
-  current_path += (current_path.empty() ? "" : ".") + name;
+  if (!name.empty()) current_path += (current_path.empty() ? "" : ".") + name;
 }
 Scope::~Scope() { current_path.resize(outer_length_); }
 const std::string& Scope::path() { return current_path; }

@@ -38,10 +38,12 @@ class Trace {
   void result(const std::string& name, const Tensor& tensor);
   /// Returns what batch b − age assigned to the state.
   Tensor read(StateId state, int age = 1);
-  /// Sets the state's value from this batch on. Allowed once per state and batch.
+  /// Sets the state's value from here on. The last value that a batch assigns is the next batch's.
   void assign(StateId state, const Tensor& tensor);
 
   Tensors apply(OpPtr op, const Tensors& inputs);
+  /// The Tensors that the trace uses as states, by path.
+  const StateDict& states() const { return states_; }
 
   /// The tag given to nodes from here on. Without one, tags come from the Scopes.
   void set_tag(const Tag& tag) { tag_ = tag; }
@@ -50,11 +52,12 @@ class Trace {
   Tag next_tag();
   Graph& graph_;
   Trace* outer_;
+  bool outer_no_grad_;
   std::uint64_t number_;  // unique, from 1; nested Traces on one graph share it, and so their Tensors
   std::optional<Tag> tag_;
   std::unordered_map<std::string, ValueId> reads_;
   std::unordered_map<StateId, ValueId> assigned_;
-  std::unordered_map<std::string, const Tensor::Impl*> states_;  // by path
+  StateDict states_;  // the Tensors that the trace uses as states
   std::unordered_map<std::string, ValueId> inputs_;
   std::unordered_set<std::string> results_;
   std::unordered_map<std::string, int> calls_;

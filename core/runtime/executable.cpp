@@ -62,10 +62,16 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.instructions.size()) {
   memory.fit(program_, rank.stage);
   for (const InstructionId s : program_.instructions.ids()) prepare(s, kernels);
-  std::set<BlockId> moving;
+  std::set<BlockId> moving, updated;
+  for (const StateBlock& state : program_.states)
+    if (state.is_updated()) updated.insert(state.block);
   for (const Instruction& s : program_.instructions)
     for (MemberId m : s.writes)
       if (program_.block_of(m).slots > 1) moving.insert(program_.member(m).block);
+  for (const InstructionId s : program_.instructions.ids())
+    prepared_[s].updates = std::ranges::any_of(program_.instruction(s).writes, [&](MemberId m) {
+      return updated.contains(program_.member(m).block);
+    });
   for (const StateBlock& state : program_.states)
     if (moving.contains(state.block) && program_.block(state.block).device == rank_.stage)
       moving_states_.push_back(state.block);
@@ -139,6 +145,7 @@ void Executable::execute(InstructionId s, std::int64_t batch) {
   if (!p.kernel) return;
   void* const workspace = instruction.workspace() >= 0 ? p.out.back() : nullptr;
   if (poison_) poison_before(instruction, p);
+  if (p.updates) updated_.store(true, std::memory_order_relaxed);
   p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_});
   if (poison_)
     for (MemberId m : p.last_use) {

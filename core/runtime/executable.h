@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <span>
@@ -44,7 +45,10 @@ class Executable {
   const RankContext& rank() const { return rank_; }
   int threads(LaneId lane) const;
   /// Sets the number of the run's first batch, from which the batch numbers of kernels count.
-  void start_at(std::int64_t first_batch) { first_batch_ = first_batch; }
+  void start_at(std::int64_t first_batch) {
+    first_batch_ = first_batch;
+    updated_ = false;
+  }
   std::int64_t first_batch() const { return first_batch_; }
 
   /// Executes an instruction on the calling thread. `batch` counts from the start of the run.
@@ -57,6 +61,8 @@ class Executable {
   /// Makes the current version of every state version 0. Call it when the Program is drained.
   void settle(std::int64_t batches);
 
+  /// Returns whether an instruction began since `start_at` that changes a trained state, or the optimizer's.
+  bool updated() const { return updated_; }
   /// The highest byte of the work or state arena that executed instructions touched.
   std::int64_t touched(Arena arena) const;
   std::int64_t executed_peak() const { return touched(Arena::work) + touched(Arena::state); }
@@ -73,6 +79,7 @@ class Executable {
     std::vector<const void*> in;
     std::vector<void*> out;
     std::vector<Moving> moving;
+    bool updates = false;                   // writes a state that is trained, or the optimizer's
     std::int64_t bound = -1;                // the memory's generation that the other addresses belong to
     std::array<std::int64_t, 3> touched{};  // per arena: highest end, over all slots used so far
     std::vector<MemberId> last_use;         // whose bytes are poisoned afterwards
@@ -89,6 +96,7 @@ class Executable {
   RankContext rank_;
   RankMemory& memory_;
   std::int64_t first_batch_ = 0;
+  std::atomic<bool> updated_ = false;
   bool poison_ = false;
   IdVector<InstructionId, Prepared> prepared_;
   std::vector<BlockId> moving_states_;  // this device's assigned states with several slots

@@ -33,13 +33,6 @@ LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr
   return ranks;
 }
 
-bool assigns_state(const Program& program) {
-  return std::ranges::any_of(program.instructions, [&](const Instruction& s) {
-    return std::ranges::any_of(s.writes,
-                               [&](MemberId m) { return program.block_of(m).arena == Arena::state; });
-  });
-}
-
 }  // namespace
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
@@ -73,7 +66,11 @@ ProgramHandle Session::prepare(std::shared_ptr<const Program> program, Host& hos
     prepared.back()->executable.poison(options_.poison);
   }
   const int number = added_++;
-  programs_.emplace(number, std::move(program));
+  Added added{program, written_states(*program), {}};
+  added.written_forward = added.written;
+  for (const StateBlock& state : program->states)
+    if (state.is_updated()) added.written_forward.erase(state.path);
+  programs_.emplace(number, std::move(added));
   for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->programs.emplace(number, std::move(prepared[r]));
   return {this, number};
 }
@@ -81,7 +78,7 @@ ProgramHandle Session::prepare(std::shared_ptr<const Program> program, Host& hos
 const Program& Session::program(ProgramHandle handle) const {
   if (handle.number_ == 0) return *first_;
   require(handle);
-  return *programs_.at(handle.number_);
+  return *programs_.at(handle.number_).program;
 }
 
 void Session::drop(ProgramHandle program) {
@@ -132,8 +129,8 @@ void Session::check(const Program& program) const {
 // The first stays, also after it was dropped: it says where states lie.
 std::vector<const Program*> Session::sharing_memory() const {
   std::vector<const Program*> all{first_.get()};
-  for (const auto& [number, program] : programs_)
-    if (number > 0) all.push_back(program.get());
+  for (const auto& [number, added] : programs_)
+    if (number > 0) all.push_back(added.program.get());
   return all;
 }
 
@@ -162,6 +159,18 @@ Session::Snapshot Session::snapshot() const {
 StateDict Session::state(int root, StateDict&& into) const {
   require_state();
   return state_.gather(root, processes(), into);
+}
+
+void Session::read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const {
+  require_idle();
+  require_state();
+  state_.read(path, model, bytes);
+}
+
+void Session::write(const std::string& path, std::size_t model, std::span<const std::byte> bytes) {
+  require_idle();
+  require_state();
+  state_.write(path, model, bytes);
 }
 
 StateDict Session::remains(int root, Comm* through) const {
@@ -198,14 +207,24 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, ProgramHandle 
       end_run();
     } catch (const Aborted&) {  // what is thrown below says it
     }
+    if (!processes() && !updated(program.number_)) {
+      state_.restore_kept();
+      loaded_ = true;
+    }
     throw;
   }
 }
 
+bool Session::updated(int program) const {
+  return std::ranges::any_of(
+      ranks_, [&](const auto& rank) { return rank->programs.at(program)->executable.updated(); });
+}
+
 void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int program) {
-  const bool assigns = assigns_state(*programs_.at(program));
+  const bool assigns = !programs_.at(program).written.empty();
   if (!assigns && apart_) state_.share_untrained();
   apart_ = assigns;
+  state_.keep(programs_.at(program).written_forward);
   loaded_ = false;
   on_each_rank(ranks_, [&](LocalRank& rank) {
     LocalRank::Prepared& prepared = *rank.programs.at(program);

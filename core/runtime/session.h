@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,10 +68,16 @@ class Session {
   /// Program without an optimizer ignores them. Throws Error if anything else is missing, has another type or
   /// is unknown; then nothing is set.
   void load(const StateDict& state);
+  /// Returns whether there is a state: it was loaded, and no run lost it.
+  bool has_state() const { return loaded_; }
   /// The whole state, as replica 0 holds it. If ranks are processes, all of them must call, and `root` alone
   /// gets the states that other ranks hold. Tensors of `into`, an earlier state, are filled again if nothing
   /// else uses them. Throws Error before `load`, and if the last run failed.
   StateDict state(int root = 0, StateDict&& into = {}) const;
+  /// Copy the part of one of several models, from 0, of one state, without communication (session_state.h).
+  /// Throw Error during a run, and as `state` does.
+  void read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const;
+  void write(const std::string& path, std::size_t model, std::span<const std::byte> bytes);
   /// Is all state finite that the ranks of this process hold?
   bool is_finite() const { return state_.is_finite(); }
   /// What is left of the state after a failed run, to look for the cause; it belongs to no batch. If ranks
@@ -85,9 +92,11 @@ class Session {
 
   /// Runs `batches` batches from empty to drained; the first has the number `first_batch`. A Program that
   /// assigns no state evaluates what `state` returns: before it runs, all replicas get the untrained state of
-  /// replica 0. Throws what the first failing rank threw. Then the state is lost and must be loaded before
-  /// another run; if there are several ranks, their Comms are aborted, and a new Session must continue. A
-  /// host or a kernel cannot add, load or run during a run: that throws Error and changes nothing.
+  /// replica 0. Throws what the first failing rank threw. If that was before the first update, the
+  /// state is as it was before the run; otherwise, and if ranks are processes, it is lost and must be loaded
+  /// before another run. If there are several ranks, their Comms are aborted, and a new Session must
+  /// continue. A host or a kernel cannot add, load or run during a run: that throws Error and changes
+  /// nothing.
   void run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program = {});
 
   /// Makes a `run` end soon with Aborted(reason), here and on all ranks that can be reached. Any thread may
@@ -110,6 +119,10 @@ class Session {
   std::int64_t executed_peak(int root = 0) const;
 
  private:
+  struct Added {
+    std::shared_ptr<const Program> program;
+    std::set<std::string> written, written_forward;  // states; the latter by forward, as running means are
+  };
   ProgramHandle prepare(std::shared_ptr<const Program> program, Host& host);
   void check(const Program& program) const;
   void require(ProgramHandle program) const;
@@ -118,6 +131,7 @@ class Session {
   std::vector<const Program*> sharing_memory() const;
   Comm* processes() const;
   void run_ranks(std::int64_t first_batch, std::int64_t batches, int program);
+  bool updated(int program) const;
   void begin_run(int program);
   void end_run();
 
@@ -126,8 +140,8 @@ class Session {
   const std::vector<std::unique_ptr<Comm>> comms_;
   LocalRanks ranks_;
   const std::shared_ptr<const Program> first_;
-  std::map<int, std::shared_ptr<const Program>> programs_;  // by number, without those that were dropped
-  int added_ = 0;                                           // how many there were
+  std::map<int, Added> programs_;  // by number, without those that were dropped
+  int added_ = 0;                  // how many there were
   SessionState state_;
   bool loaded_ = false;         // there is a state to run on
   bool apart_ = false;          // replicas may differ in untrained state

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include <tandem/core/base/element.h>
 #include <tandem/core/base/error.h>
@@ -58,6 +61,31 @@ StateDict SessionState::gather(int root, Comm* comm, const StateDict& into) cons
   return result;
 }
 
+// Calls f(bytes) for each local copy of a model's part of a state; replica 0 comes first.
+void SessionState::on_part(const std::string& path, std::size_t model, std::size_t size,
+                           const std::function<void(std::span<std::byte>)>& f) const {
+  bool held = false;
+  for (const auto& rank : ranks_)
+    for (const auto& [state, bytes] : held_by(program_, *rank))
+      if (state.path == path) {
+        held = true;
+        f(bytes.subspan(model * size, size));
+      }
+  if (!held) throw Error(fmt::format("no rank of this process holds the state '{}'", path));
+}
+
+void SessionState::read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const {
+  bool read = false;
+  on_part(path, model, bytes.size(), [&](std::span<std::byte> part) {
+    if (!std::exchange(read, true)) std::memcpy(bytes.data(), part.data(), bytes.size());
+  });
+}
+
+void SessionState::write(const std::string& path, std::size_t model, std::span<const std::byte> bytes) {
+  on_part(path, model, bytes.size(),
+          [&](std::span<std::byte> part) { std::memcpy(part.data(), bytes.data(), bytes.size()); });
+}
+
 bool SessionState::is_finite() const {
   return std::ranges::all_of(ranks_, [&](const auto& rank) {
     return std::ranges::all_of(held_by(program_, *rank), [](const StateMemory& held) {
@@ -74,6 +102,23 @@ SessionState::Snapshot SessionState::snapshot() const {
       mine.emplace(state.path, copied(bytes, Tensor::empty(state.type)));
   }
   return all;
+}
+
+void SessionState::keep(const std::set<std::string>& paths) {
+  if (paths.empty()) return kept_.clear();
+  kept_.resize(ranks_.size());
+  for (std::size_t r = 0; r < ranks_.size(); ++r) {
+    StateDict before = std::exchange(kept_[r], {});
+    for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
+      if (paths.contains(state.path)) kept_[r].emplace(state.path, copied(bytes, tensor_for(state, before)));
+  }
+}
+
+void SessionState::restore_kept() {
+  for (std::size_t r = 0; r < kept_.size(); ++r)
+    for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
+      if (const auto found = kept_[r].find(state.path); found != kept_[r].end())
+        std::memcpy(bytes.data(), std::as_const(found->second).data(), bytes.size());
 }
 
 void SessionState::restore(const Snapshot& snapshot) {
@@ -97,7 +142,7 @@ void SessionState::share_untrained() {
     const RankContext& c = rank.context;
     const auto rank_of = [&](int replica) { return replica * c.stages + c.stage; };
     for (const auto& [state, bytes] : held_by(program_, rank)) {
-      if (state.trained || state.path.starts_with(kOptimizerPath)) continue;
+      if (state.is_updated()) continue;
       if (c.replica > 0) c.comm->receive(bytes.data(), std::ssize(bytes), rank_of(0), kSessionChannel);
       for (int r = 1; c.replica == 0 && r < c.replicas; ++r)
         c.comm->send(bytes.data(), std::ssize(bytes), rank_of(r), kSessionChannel);

@@ -1,4 +1,9 @@
 #pragma once
+#include <cstddef>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
@@ -24,19 +29,29 @@ class SessionState {
   /// and `root` alone gets the states that other ranks hold. Tensors of `into` are filled again if nothing
   /// else uses them.
   StateDict gather(int root, Comm* comm, const StateDict& into) const;
+  /// Copy the part of model `model`, from 0, of one state, from replica 0 or to all replicas; without
+  /// communication. `bytes` is one model's. Throw Error if no rank of this process holds the state.
+  void read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const;
+  void write(const std::string& path, std::size_t model, std::span<const std::byte> bytes);
   /// Is everything finite that the ranks of this process hold?
   bool is_finite() const;
   /// Copies what each local rank holds, without communication.
   Snapshot snapshot() const;
   /// Throws Error if the snapshot is of other ranks or other states; then nothing is set.
   void restore(const Snapshot& snapshot);
+  /// Copies these states of every local rank, for `restore_kept` to set them again.
+  void keep(const std::set<std::string>& paths);
+  void restore_kept();
   /// Gives all replicas the untrained state of replica 0, such as running statistics, which each replica
   /// computes from its own samples.
   void share_untrained();
 
  private:
+  void on_part(const std::string& path, std::size_t model, std::size_t size,
+               const std::function<void(std::span<std::byte>)>& f) const;
   const Program& program_;
   const LocalRanks& ranks_;
+  Snapshot kept_;
 };
 
 }  // namespace tandem::engine

@@ -26,6 +26,18 @@ std::string_view name_of(Arena arena) {
   return "?";
 }
 
+bool StateBlock::is_updated() const { return trained || path.starts_with(kOptimizerPath); }
+
+std::set<std::string> written_states(const Program& program) {
+  std::set<BlockId> written;
+  for (const Instruction& s : program.instructions)
+    for (MemberId m : s.writes) written.insert(program.member(m).block);
+  std::set<std::string> paths;
+  for (const StateBlock& state : program.states)
+    if (written.contains(state.block)) paths.insert(state.path);
+  return paths;
+}
+
 int max_back(const Program& program) {
   int back = 0;
   for (const Instruction& s : program.instructions)

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,8 @@ struct StateBlock {
   TensorType type{};
   BlockId block = -1;
   bool trained = false;
+  /// Returns whether updates change it: it is trained, or the optimizer's.
+  bool is_updated() const;
 };
 
 /// The memory that a device needs, in bytes: extents of its arenas, and the peak of the live-bytes curve.
@@ -148,6 +151,9 @@ struct Program {
 
 /// Returns the largest `Wait::back`.
 int max_back(const Program& program);
+
+/// Returns the paths of the states that instructions write.
+std::set<std::string> written_states(const Program& program);
 
 /// Returns what one rank runs: the instructions of its stage. Lanes, blocks and members keep their ids;
 /// lifetimes count its own instructions.

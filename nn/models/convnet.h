@@ -14,7 +14,7 @@ struct ConvNetOptions {
 /// 3×3 convolution, batch norm, relu, 2×2 max pool: (N, H, W, in) -> (N, H/2, W/2, out).
 class ConvBlock final : public Module {
  public:
-  ConvBlock(Module& parent, const std::string& name, std::int64_t in, std::int64_t out)
+  ConvBlock(ModuleBase& parent, const std::string& name, std::int64_t in, std::int64_t out)
       : Module(parent, name),
         conv_(*this, "conv", {.in = in, .out = out, .kernel = 3, .padding = 1, .bias = false}),
         norm_(*this, "norm", {.channels = out}) {}

@@ -26,7 +26,7 @@ class Mlp final : public Module {
 /// x + second(relu(first(x))), then relu: (N, width) -> (N, width).
 class ResidualBlock final : public Module {
  public:
-  ResidualBlock(Module& parent, const std::string& name, std::int64_t width)
+  ResidualBlock(ModuleBase& parent, const std::string& name, std::int64_t width)
       : Module(parent, name),
         first_(*this, "first", {width, width}),
         second_(*this, "second", {width, width}) {}

@@ -21,7 +21,7 @@ int blocks_of(int depth) {
 
 }  // namespace
 
-BasicBlock::BasicBlock(Module& parent, const std::string& name, std::int64_t in, std::int64_t out,
+BasicBlock::BasicBlock(ModuleBase& parent, const std::string& name, std::int64_t in, std::int64_t out,
                        std::int64_t stride)
     : Module(parent, name),
       in_(in),
@@ -42,7 +42,7 @@ Tensor BasicBlock::forward(const Tensor& x) {
   return relu(bn2_(conv2_(relu(bn1_(conv1_(x))))) + shortcut(x));
 }
 
-ResNetStage::ResNetStage(Module& parent, const std::string& name, int blocks, std::int64_t in,
+ResNetStage::ResNetStage(ModuleBase& parent, const std::string& name, int blocks, std::int64_t in,
                          std::int64_t out, std::int64_t stride)
     : Module(parent, name) {
   for (int b = 0; b < blocks; ++b)

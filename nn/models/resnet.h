@@ -16,7 +16,8 @@ struct ResNetOptions {
 /// changes, the skip takes every `stride`-th pixel and pads the channels with zeros on both sides.
 class BasicBlock final : public Module {
  public:
-  BasicBlock(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, std::int64_t stride);
+  BasicBlock(ModuleBase& parent, const std::string& name, std::int64_t in, std::int64_t out,
+             std::int64_t stride);
   Tensor forward(const Tensor& x) override;
 
  private:
@@ -31,7 +32,7 @@ class BasicBlock final : public Module {
 /// A sequence of blocks; the first has the stride.
 class ResNetStage final : public Module {
  public:
-  ResNetStage(Module& parent, const std::string& name, int blocks, std::int64_t in, std::int64_t out,
+  ResNetStage(ModuleBase& parent, const std::string& name, int blocks, std::int64_t in, std::int64_t out,
               std::int64_t stride);
   Tensor forward(const Tensor& x) override;
 

@@ -12,7 +12,7 @@ LinearOptions layer(std::int64_t in, std::int64_t out, const Shape& image = {}) 
 
 }  // namespace
 
-Snn::Hidden::Hidden(Module& parent, const SnnOptions& o) : Module(parent, "hidden") {
+Snn::Hidden::Hidden(ModuleBase& parent, const SnnOptions& o) : Module(parent, "hidden") {
   for (int i = 0; i < o.layers; ++i)
     layers_.push_back(std::make_unique<Linear>(
         *this, std::to_string(i), i == 0 ? layer(o.in, o.width, o.image) : layer(o.width, o.width)));

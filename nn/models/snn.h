@@ -22,7 +22,7 @@ class Snn final : public Module {
  private:
   class Hidden final : public Module {
    public:
-    Hidden(Module& parent, const SnnOptions& options);
+    Hidden(ModuleBase& parent, const SnnOptions& options);
     Tensor forward(const Tensor& x) override;
 
    private:

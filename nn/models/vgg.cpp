@@ -6,7 +6,7 @@
 
 namespace tandem::nn {
 
-Vgg16::Features::Features(Module& parent, const Vgg16Options& o) : Module(parent, "features") {
+Vgg16::Features::Features(ModuleBase& parent, const Vgg16Options& o) : Module(parent, "features") {
   struct Group {
     int convolutions;
     std::int64_t width;
@@ -34,7 +34,7 @@ Tensor Vgg16::Features::forward(const Tensor& x) {
   return h;
 }
 
-Vgg16::Classifier::Classifier(Module& parent, const Vgg16Options& o)
+Vgg16::Classifier::Classifier(ModuleBase& parent, const Vgg16Options& o)
     : Module(parent, "classifier"),
       first_(*this, "0", {8 * o.width, o.hidden}),
       drop_first_(*this, "2", o.dropout),

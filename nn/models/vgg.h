@@ -25,7 +25,7 @@ class Vgg16 final : public Module {
  private:
   class Features final : public Module {
    public:
-    Features(Module& parent, const Vgg16Options& options);
+    Features(ModuleBase& parent, const Vgg16Options& options);
     Tensor forward(const Tensor& x) override;
 
    private:
@@ -33,7 +33,7 @@ class Vgg16 final : public Module {
   };
   class Classifier final : public Module {
    public:
-    Classifier(Module& parent, const Vgg16Options& options);
+    Classifier(ModuleBase& parent, const Vgg16Options& options);
     Tensor forward(const Tensor& x) override;
 
    private:

@@ -26,6 +26,7 @@ KernelPtr make_max_pool2d_cpu(const KernelSpec& spec);
 KernelPtr make_max_pool2d_grad_cpu(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_cpu(const KernelSpec& spec);
 KernelPtr make_avg_pool2d_grad_cpu(const KernelSpec& spec);
+KernelPtr make_interpolate_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_statistics_cpu(const KernelSpec& spec);
 KernelPtr make_batch_norm_sums_cpu(const KernelSpec& spec);

@@ -4,7 +4,7 @@
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/parallel.h>
 #include <tandem/ops/cpu/uniforms.h>
-#include <tandem/ops/dropout_mask.h>
+#include <tandem/ops/sample_draws.h>
 
 namespace tandem::engine {
 namespace {

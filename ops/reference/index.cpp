@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
 #include <tandem/ops/axis_split.h>
 #include <tandem/ops/index_check.h>
 #include <tandem/ops/reference/kernels.h>
@@ -93,6 +97,20 @@ KernelPtr make_one_hot_reference(const KernelSpec& spec) {
       for (std::int64_t i = 0; i < count; ++i)
         for (std::int64_t c = 0; c < classes; ++c)
           y[i * classes + c] = convert_element<T>(c == ids[i] ? 1.0f : 0.0f);
+    });
+  });
+}
+
+KernelPtr make_index32_reference(const KernelSpec& spec) {
+  return make_for<std::int64_t, std::uint8_t, std::int32_t>(spec.inputs[0].dtype, [&](auto zero) {
+    return make_kernel([count = spec.inputs[0].elements()](const Launch& l) {
+      const auto* from = input<decltype(zero)>(l, 0);
+      auto* to = output<std::int32_t>(l, 0);
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (!std::in_range<std::int32_t>(from[i]))
+          throw Error(fmt::format("index {} (number {} of {}) is beyond all ranges", from[i], i, count));
+        to[i] = static_cast<std::int32_t>(from[i]);
+      }
     });
   });
 }

@@ -1,7 +1,7 @@
 #include <tandem/ops/random.h>
 
-#include <tandem/ops/dropout_mask.h>
 #include <tandem/ops/reference/kernels.h>
+#include <tandem/ops/sample_draws.h>
 
 namespace tandem::engine {
 namespace {
@@ -24,6 +24,20 @@ template <class T> KernelPtr make(const KernelSpec& spec) {
 
 KernelPtr make_dropout_reference(const KernelSpec& spec) {
   return make_for<float, double>(spec.inputs[0].dtype, [&](auto zero) { return make<decltype(zero)>(spec); });
+}
+
+KernelPtr make_standard_normal_reference(const KernelSpec& spec) {
+  const SampleDraws draws(spec, spec.outputs[0]);
+  return make_for<float, double>(spec.outputs[0].dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return make_kernel([draws](const Launch& l) {
+      T* y = output<T>(l, 0);
+      const RngKey key = draws.key(l, 0);
+      for (std::int64_t row = 0; row < draws.rows; ++row)
+        for (std::int64_t e = 0; e < draws.row_elements; ++e)
+          *y++ = static_cast<T>(normal(key, draws.sample(l, row), static_cast<std::uint64_t>(e)));
+    });
+  });
 }
 
 }  // namespace tandem::engine

@@ -47,7 +47,7 @@ TEST(ApiExamples, MatchTheDocumentation) {
     ++examples;
     begin = end;
   }
-  EXPECT_EQ(9, examples);
+  EXPECT_EQ(13, examples);
 }
 
 // Each test has its own directory, a network, and a dataset.
@@ -94,6 +94,85 @@ TEST_F(ApiExample, ResumedRun) {
   EXPECT_EQ((std::vector<std::int64_t>{10, 20}), to);
 }
 
+TEST_F(ApiExample, AModelAnOptimizerAStep) {
+  const Tensor x = normal({DType::f32, {12, 4}}, 0, 1, "x", run_seed());
+  const Tensor y = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
+  struct Net : nn::Module {
+    nn::Linear hidden{*this, "hidden", {.in = 4, .out = 16}}, head{*this, "head", {.in = 16, .out = 3}};
+    Tensor forward(const Tensor& x) override { return head(relu(hidden(x))); }
+  };
+
+  Net net;
+  net.initialize(/*seed=*/1);
+  TrainStep step(net, AdamOptions{}, [&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); });
+  for (int batch = 0; batch < 100; ++batch) {
+    const double loss = step({x, y}, /*lr=*/0.01);
+    if (batch % 10 == 0) std::cout << batch << ": " << loss << "\n";
+  }
+  const NoGrad no_grad;
+  std::cout << softmax(net(x))[0] << "\n";  // the classes of the first sample
+  EXPECT_LT(cross_entropy(net(x), y).item(), 1);
+}
+
+TEST_F(ApiExample, TwoStepsInTurns) {
+  const Tensor real = normal({DType::f32, {16, 4}}, 0, 1, "real", run_seed());
+  const Tensor noise = normal({DType::f32, {16, 8}}, 0, 1, "noise", run_seed());
+  struct Gan : nn::ModuleBase {  // has no forward of its own
+    nn::Sequential generator{*this, "generator"}, critic{*this, "critic"};
+    Gan() {
+      generator.add<nn::Linear>({.in = 8, .out = 32});
+      generator.add(relu);
+      generator.add<nn::Linear>({.in = 32, .out = 4});
+      critic.add<nn::Linear>({.in = 4, .out = 32});
+      critic.add(relu);
+      critic.add<nn::Linear>({.in = 32, .out = 1});
+    }
+  } gan;
+  gan.initialize(/*seed=*/1);
+  const auto all = [](const Tensor& logits, double target) {
+    return bce_with_logits(logits, Tensor::full(logits.type(), target));
+  };
+  TrainStep critic(gan.critic, AdamOptions{.beta1 = 0.5}, [&](const Tensors& b) {
+    return all(gan.critic(b[0]), 1) + all(gan.critic(detach(gan.generator(b[1]))), 0);
+  });
+  TrainStep generator(gan.generator, AdamOptions{.beta1 = 0.5}, [&](const Tensors& b) {
+    return all(gan.critic(gan.generator(b[0])), 1);  // trains the generator; the critic stays as it is
+  });
+  for (int batch = 0; batch < 20; ++batch) {
+    critic({real, noise}, /*lr=*/0.001);
+    generator({noise}, /*lr=*/0.001);
+  }
+  EXPECT_EQ(20, critic.batches());
+}
+
+TEST_F(ApiExample, Teacher) {
+  const Tensor x = normal({DType::f32, {12, 4}}, 0, 1, "x", run_seed());
+  const Tensor y = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
+  struct Pair : nn::ModuleBase {
+    nn::Linear student{*this, "student", {.in = 4, .out = 3}}, teacher{*this, "teacher", {.in = 4, .out = 3}};
+  } pair;
+  pair.initialize(/*seed=*/1);
+  TrainStep step(pair.student, SgdOptions{}, [&](const Tensors& b) {
+    const Tensor target = detach(softmax(pair.teacher(b[0])));
+    return cross_entropy(pair.student(b[0]), b[1]) + mse_loss(softmax(pair.student(b[0])), target);
+  });
+  const auto from = pair.student.named_parameters(), to = pair.teacher.named_parameters();
+  for (int batch = 0; batch < 20; ++batch) {
+    step({x, y}, /*lr=*/0.1);
+    const NoGrad no_grad;
+    for (std::size_t i = 0; i < to.size(); ++i)
+      assign(to[i].second->tensor, 0.9 * to[i].second->tensor + 0.1 * from[i].second->tensor);
+  }
+  EXPECT_NE(pair.student.weight.values(), pair.teacher.weight.values());
+}
+
+TEST_F(ApiExample, GradientOfAGradient) {
+  const Tensor x = Tensor::from({1, 2, 3, 4}, {4}).requires_grad();
+  const Tensor slope = gradient(sum(x * x * x), {x})[0];  // 3x²
+  const Tensor second = gradient(sum(slope), {x})[0];     // 6x
+  EXPECT_EQ((std::vector<double>{6, 12, 18, 24}), second.values());
+}
+
 TEST_F(ApiExample, OptionsInOrder) {
   const DatasetPtr test_set = samples;
   TrainerOptions options{
@@ -134,42 +213,12 @@ TEST_F(ApiExample, HandWrittenLoop) {
     cross_entropy(net(images), labels).backward();
     const NoGrad no_grad;
     for (auto& [path, p] : net.named_parameters()) {
-      if (!p->trained) continue;
+      if (!p->tensor.needs_grad()) continue;
       assign(p->tensor, p->tensor - 0.1 * p->tensor.grad());
       p->tensor.set_grad({});  // or the next backward adds to it
     }
   }
   EXPECT_LT(loss(), before);
-}
-
-TEST_F(ApiExample, GradientOfAGradient) {
-  std::vector<double> second;
-  FunctionHost host(
-      [](const HostInput& in) {
-        std::ranges::copy(std::array<float, 4>{1, -2, 3, 0.5F}, in.as<float>().begin());
-      },
-      [&](const HostResult& result) { second = result.values(); });
-  Graph graph;
-  ValueId x, y;
-  {
-    Trace trace(graph);
-    const Tensor in = trace.input("x", {DType::f32, {4}});
-    x = trace.value(in), y = trace.value(sum(in * in * in));
-  }
-  const std::vector<ValueId> wrt{x};
-  Differentiated once = differentiate(std::move(graph), y, wrt);
-  {
-    Trace trace(once.graph);
-    y = trace.value(sum(trace.tensor(once.grads[0])));
-  }
-  Differentiated twice = differentiate(std::move(once.graph), y, wrt);
-  {
-    Trace trace(twice.graph);
-    trace.result("second", trace.tensor(twice.grads[0]));  // 6x, delivered to the host
-  }
-  Session session(build(twice.graph, {.train = false}), {}, host);
-  session.run(0, 1);
-  EXPECT_EQ((std::vector<double>{6, -12, 18, 3}), second);
 }
 
 class Cube final : public Op {  // x³
@@ -235,29 +284,43 @@ TEST_F(ApiExample, DataFromYourOwnHost) {
 }
 
 struct Blocks : nn::Module {
-  Blocks(nn::Module& parent, const std::string& name, int count, std::int64_t width) : Module(parent, name) {
-    for (int i = 0; i < count; ++i)  // blocks.0.weight, blocks.1.weight, …
-      layers.emplace_back(*this, std::to_string(i), nn::LinearOptions{.in = width, .out = width});
+  Blocks(nn::ModuleBase& parent, const std::string& name, int count, std::int64_t width) : Module(parent, name) {
+    for (int i = 0; i < count; ++i) layers.add({.in = width, .out = width});  // layers.0.weight, …
   }
   Tensor forward(const Tensor& x) override {
     Tensor y = x;
     for (nn::Linear& layer : layers) y = relu(layer(y));
     return y;
   }
-  std::deque<nn::Linear> layers;
+  nn::ModuleList<nn::Linear> layers{*this, "layers"};
 };
 
 struct Scale : nn::Module {
-  Scale(nn::Module& parent, const std::string& name, std::int64_t channels) : Module(parent, name) {
-    add_parameter({.name = "factor",
-                   .tensor = Tensor::full({nn::default_dtype(), {channels}}, 1),
-                   .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
-                     return uniform(type, 0.9, 1.1, path, seed);  // ops/init.h
-                   }});
+  Scale(nn::ModuleBase& parent, const std::string& name, std::int64_t channels)
+      : Module(parent, name), factor(add_parameter("factor", Tensor::full({nn::default_dtype(), {channels}}, 1))) {}
+  Tensor forward(const Tensor& x) override { return x * factor; }  // (…, channels)
+  Tensor factor;
+};
+struct Recommender : nn::ModuleOf<Tensor(const Tensor& ids, const Tensor& features)> {
+  Tensor forward(const Tensor& ids, const Tensor& features) override {  // (n, k), (n, 8) -> (n, 3)
+    return head(concat({encode(ids), features}, 1));
   }
-  Tensor forward(const Tensor& x) override { return x * parameter(0); }  // (…, channels)
+  Tensor encode(const Tensor& ids) {
+    const auto scope = enter("encode");  // the ops below have this path
+    return mean(words(ids), {1});
+  }
+  nn::Embedding words{*this, "words", {.count = 100, .features = 16}};
+  nn::Linear head{*this, "head", {.in = 24, .out = 3}};
 };
 // clang-format on
+
+TEST_F(ApiExample, AModuleOfTwoInputs) {
+  Recommender model;
+  model.initialize(run_seed());
+  const Tensor ids = Tensor::from({1, 2, 3, 4}, {2, 2}, DType::i32),
+               features = Tensor::zeros({DType::f32, {2, 8}});
+  EXPECT_EQ((Shape{2, 3}), model(ids, features).shape());
+}
 
 TEST_F(ApiExample, LayersInAContainer) {
   struct Root : nn::Module {
@@ -265,7 +328,7 @@ TEST_F(ApiExample, LayersInAContainer) {
     Tensor forward(const Tensor& x) override { return blocks(x); }
   } root;
   root.initialize(run_seed());
-  EXPECT_TRUE(root.state().contains("blocks.1.weight"));
+  EXPECT_TRUE(root.state().contains("blocks.layers.1.weight"));
   EXPECT_EQ((Shape{1, 4}), root(Tensor::from({1, 2, 3, 4}, {1, 4})).shape());
 }
 

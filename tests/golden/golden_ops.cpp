@@ -5,6 +5,7 @@
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
 #include <tandem/ops/index.h>
+#include <tandem/ops/interpolate.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/norm.h>
@@ -193,12 +194,48 @@ void add_updates(GoldenOps& ops) {
   ops["predict"] = [](const Tensors& x) { return Tensors{predict(x[0], x[1], x[2])}; };
 }
 
+void add_options(GoldenOps& ops) {
+  for (const bool ignores : {false, true})
+    for (const double smoothing : {0.0, 0.1})
+      ops[std::string("cross_entropy weighted") + (smoothing > 0 ? " 0.1" : "") +
+          (ignores ? " ignoring" : "")] = [=](const Tensors& x) {
+        CrossEntropyOptions o{.label_smoothing = smoothing, .class_weights = x[2]};
+        if (ignores) o.ignore_index = 1;
+        return Tensors{cross_entropy(x[0], x[1], o)};
+      };
+  ops["cross_entropy ignoring"] = [](const Tensors& x) {
+    return Tensors{cross_entropy(x[0], x[1], {.ignore_index = 1})};
+  };
+  ops["cross_entropy pixels"] = [](const Tensors& x) { return Tensors{cross_entropy(x[0], x[1], 0.1)}; };
+  for (const Size2 size : {Size2{8, 6}, Size2{3, 5}, Size2{1, 2}}) {
+    ops["interpolate nearest " + to_string(size)] = [=](const Tensors& x) {
+      return Tensors{interpolate(x[0], {.size = size})};
+    };
+    for (const bool corners : {false, true})
+      ops[std::string("interpolate bilinear ") + (corners ? "corners " : "") + to_string(size)] =
+          [=](const Tensors& x) {
+            return Tensors{
+                interpolate(x[0], {.size = size, .mode = Interpolation::bilinear, .align_corners = corners})};
+          };
+  }
+  for (const int diagonal : {-1, 0, 1}) {
+    ops["tril " + std::to_string(diagonal)] = [=](const Tensors& x) { return Tensors{tril(x[0], diagonal)}; };
+    ops["triu " + std::to_string(diagonal)] = [=](const Tensors& x) { return Tensors{triu(x[0], diagonal)}; };
+  }
+  ops["arange"] = [](const Tensors&) { return Tensors{arange(-1, 2, 0.75, DType::f64)}; };
+  ops["index"] = [](const Tensors& x) {
+    return Tensors{x[0][0], x[0](-1, Slice{1, 3}), x[0](Slice{}, 0, Slice{.step = 2}), x[0](1, -1, -2)};
+  };
+  for (const char* kind : {"rows", "batches", "broadcast"})
+    ops[std::string("matmul ") + kind] = [](const Tensors& x) { return Tensors{matmul(x[0], x[1])}; };
+}
+
 }  // namespace
 
 GoldenOps golden_ops() {
   GoldenOps ops;
   for (auto* add : {add_pointwise, add_reductions_and_losses, add_norms, add_shapes, add_pooling,
-                    add_products, add_updates})
+                    add_products, add_updates, add_options})
     add(ops);
   return ops;
 }

@@ -233,12 +233,39 @@ def update_cases():
     yield case("predict", lambda w, v, c: w - c * v, w, v, lr)
 
 
+def option_cases():
+    logits, labels, weights = 3 * randn(5, 4), torch.tensor([0, 3, 1, 1, 2], dtype=torch.int32), randn(4).abs() + 0.25
+    for name, options in {"": {}, " ignoring": {"ignore_index": 1}}.items():
+        yield case(f"cross_entropy weighted{name}", lambda t, i, w, options=options: F.cross_entropy(
+            t, i.long(), w.detach(), **options), logits, labels, fixed(weights.clone()))
+        yield case(f"cross_entropy weighted 0.1{name}", lambda t, i, w, options=options: F.cross_entropy(
+            t, i.long(), w.detach(), label_smoothing=0.1, **options), logits, labels, fixed(weights.clone()))
+    yield case("cross_entropy ignoring", lambda t, i: F.cross_entropy(t, i.long(), ignore_index=1), logits, labels)
+    yield case("cross_entropy pixels", lambda t, i: F.cross_entropy(chw(t), i.long(), label_smoothing=0.1),
+               randn(2, 3, 2, 4), ints((2, 3, 2), 4))
+    x = randn(2, 4, 3, 2)
+    for size in ((8, 6), (3, 5), (1, 2)):
+        yield case(f"interpolate nearest {size[0]}x{size[1]}",
+                   pixelwise(lambda t, size=size: F.interpolate(t, size, mode="nearest")), x)
+        for corners in (False, True):
+            yield case(f"interpolate bilinear{' corners' if corners else ''} {size[0]}x{size[1]}", pixelwise(
+                lambda t, size=size, corners=corners: F.interpolate(t, size, mode="bilinear", align_corners=corners)), x)
+    for diagonal in (-1, 0, 1):
+        yield case(f"tril {diagonal}", lambda t, d=diagonal: t.tril(d), randn(2, 3, 4))
+        yield case(f"triu {diagonal}", lambda t, d=diagonal: t.triu(d), randn(2, 3, 4))
+    yield case("arange", lambda: torch.arange(-1.0, 2.0, 0.75))
+    yield case("index", lambda t: [t[0], t[-1, 1:3], t[:, 0, ::2], t[1, -1, -2]], randn(2, 3, 4))
+    yield case("matmul rows", torch.matmul, randn(2, 3, 4), randn(4, 2))
+    yield case("matmul batches", torch.matmul, randn(3, 4), randn(2, 4, 2))
+    yield case("matmul broadcast", torch.matmul, randn(2, 1, 3, 4), randn(3, 4, 2))
+
+
 def main():
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
     families = (pointwise_cases, reduce_cases, loss_cases, norm_cases, shape_cases, image_cases,
-                pool_cases, product_cases, update_cases)
+                pool_cases, product_cases, update_cases, option_cases)
     cases = [c for family in families for c in family()]
     document = {"torch": torch.__version__.split("+")[0], "cases": cases}
     pathlib.Path(__file__).with_name("ops.json").write_text(json.dumps(document, separators=(",", ":"), allow_nan=False) + "\n")

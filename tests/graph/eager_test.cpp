@@ -44,7 +44,7 @@ std::vector<double> train_eagerly(const Job& job, const SgdOptions& sgd, nn::Mod
     losses.push_back(loss.item());
     const NoGrad no_grad;
     for (auto& [path, p] : model.named_parameters()) {
-      if (!p->trained) continue;
+      if (!p->tensor.needs_grad()) continue;
       Tensor& v = momentum[path];
       if (!v) v = Tensor::zeros(p->tensor.type());
       const Tensors updated = sgd_update(p->tensor, v, p->tensor.grad(), lr, sgd);
@@ -180,14 +180,8 @@ TEST(Eager, GradientsAddUpOverUses) {
 }
 
 struct Scaled : nn::Module {
-  Scaled() {
-    add_parameter(
-        {"w", Tensor::empty({DType::f64, {2}}), true,
-         [](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::full(t, 3); }});
-  }
-  Tensor forward(const Tensor& x) override {
-    return sum(square ? mul(parameter(0), parameter(0)) : mul(x, parameter(0)));
-  }
+  Tensor w = add_parameter("w", Tensor::full({DType::f64, {2}}, 3));
+  Tensor forward(const Tensor& x) override { return sum(square ? mul(w, w) : mul(x, w)); }
   bool square = false;
 };
 
@@ -217,20 +211,12 @@ TEST(Eager, AssignBeforeBackwardIsRefusedIfBackwardNeedsTheOldValue) {
 // before.
 TEST(Eager, AnAssignedStateIsReadFromThenOnAlsoInAProgram) {
   struct Counting : nn::Module {
-    Counting() {
-      for (const char* name : {"count", "weight"})
-        add_parameter({.name = name,
-                       .tensor = Tensor::zeros({DType::f64, {}}),
-                       .trained = std::string_view(name) == "weight",
-                       .initialize = [](const TensorType& t, const std::string&, std::uint64_t) {
-                         return Tensor::full(t, 1);
-                       }});
-    }
+    Tensor count = add_buffer("count", Tensor::full({DType::f64, {}}, 1));
+    Tensor weight = add_parameter("weight", Tensor::full({DType::f64, {}}, 1));
     Tensor forward(const Tensor& x) override {
-      const Tensor& count = parameter(0);
       const Tensor before = count * 1.0;
       assign(count, count + 1.0);
-      return mean(x * count * parameter(1)) + before * 10.0;
+      return mean(x * count * weight) + before * 10.0;
     }
   } model;
   model.initialize(1);

@@ -49,8 +49,6 @@ TEST(VerifyGraph, FindsMistakesOfAPass) {
   expect_refused("not what infer gives", [](Graph& g, ValueId, StateId) {
     node(g, 1).op = std::make_shared<PointwiseOp>(PointwiseExpression{{PointwiseCode::input, 0}}, DType::f64);
   });
-  expect_refused("assigned twice",
-                 [](Graph& g, ValueId x, StateId w) { g.add(std::make_shared<AssignOp>(w), {x}, {}); });
   expect_refused("unknown state",
                  [](Graph& g, ValueId x, StateId) { g.add(std::make_shared<AssignOp>(7), {x}, {}); });
   expect_refused("unknown state",

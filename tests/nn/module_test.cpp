@@ -24,8 +24,8 @@ using testing::expect_error;
 
 TEST(Module, NamesWhatIsMissing) {
   struct Own : Module {
-    Own() { add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}}); }
-    Tensor forward(const Tensor& x) override { return x * parameter(0); }
+    Tensor w = add_parameter({.name = "w", .tensor = Tensor::zeros({DType::f32, {2}}), .initialize = {}});
+    Tensor forward(const Tensor& x) override { return x * w; }
   } own;
   expect_error([&] { own(Tensor::zeros({DType::f32, {2}})); }, {"parameter 'w' has no contents yet"});
   expect_error([&] { own.state(); }, {"parameter 'w' has no contents yet"});
@@ -36,11 +36,14 @@ TEST(Module, NamesWhatIsMissing) {
 
 TEST(Module, RefusesInitialValuesOfAnotherType) {
   struct Own : Module {
-    explicit Own(const Tensor& begins) {
-      add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true,
-                     [=](const TensorType&, const std::string&, std::uint64_t) { return begins; }});
+    explicit Own(const Tensor& begins)
+        : w(add_parameter(
+              {.name = "w",
+               .tensor = Tensor::zeros({DType::f32, {2}}),
+               .initialize = [=](const TensorType&, const std::string&, std::uint64_t) { return begins; }})) {
     }
-    Tensor forward(const Tensor& x) override { return x * parameter(0); }
+    Tensor forward(const Tensor& x) override { return x * w; }
+    Tensor w;
   };
   for (const Tensor& wrong : {Tensor(), Tensor::zeros({DType::f64, {2}}), Tensor::zeros({DType::f32, {1}}),
                               Tensor::zeros({DType::f32, {2, 1}})})
@@ -51,8 +54,8 @@ TEST(Module, RefusesInitialValuesOfAnotherType) {
 TEST(Module, RefusesNamesThatAreNotOnePathComponent) {
   struct Parts : Module {
     Parts(const std::string& parameter, const std::string& child) {
-      add_parameter({"w", Tensor::zeros({DType::f32, {2}}), true, {}});
-      add_parameter({parameter, Tensor::zeros({DType::f32, {2}}), true, {}});
+      add_parameter("w", Tensor::zeros({DType::f32, {2}}));
+      add_parameter(parameter, Tensor::zeros({DType::f32, {2}}));
       layer = std::make_unique<Linear>(*this, child, LinearOptions{.in = 2, .out = 2});
     }
     Tensor forward(const Tensor& x) override { return x; }
@@ -139,7 +142,7 @@ TEST(Layers, AcceptNonSquareWindows) {
   } net;
   net.initialize(3);
   std::vector<std::string> names;
-  for (const Module* child : net.children()) names.push_back(child->name());
+  for (const ModuleBase* child : net.children()) names.push_back(child->name());
   EXPECT_EQ((std::vector<std::string>{"conv", "up", "pool"}), names);
   const auto state = net.state();
   EXPECT_EQ((Shape{4, 1, 7, 3}), state.at("conv.weight").shape());

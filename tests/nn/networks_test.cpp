@@ -78,7 +78,7 @@ TEST(Networks, HaveTheParameterCountsOfTheirPapers) {
     const auto net = make_network(name, 10);
     std::int64_t trained = 0;
     for (const auto& [path, p] : net->named_parameters())
-      if (p->trained) trained += p->tensor.elements();
+      if (!p->buffer) trained += p->tensor.elements();
     EXPECT_EQ(trained, count) << name;
   }
   EXPECT_THROW(make_network("resnet21", 10), Error);
@@ -108,7 +108,7 @@ TEST(Networks, SummaryListsOutputsAndFrozenParameters) {
   } net;
   net.initialize(1);
   for (auto& [path, p] : net.named_parameters())
-    if (path.starts_with("first")) p->trained = false;
+    if (path.starts_with("first")) p->tensor.requires_grad(false);
   const std::string text = summary(net, {DType::f32, {1, 4}});
   const auto line = [&](const std::string& module) {
     std::istringstream words(text.substr(text.find("\n" + module)));

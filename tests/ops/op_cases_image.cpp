@@ -4,6 +4,7 @@
 #include <tandem/ops/apply.h>
 #include <tandem/ops/conv.h>
 #include <tandem/ops/group_norm.h>
+#include <tandem/ops/interpolate.h>
 #include <tandem/ops/norm.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
@@ -43,7 +44,7 @@ const std::vector<ConvCase> kConvolutions{
     {{3, 8, 8, 64}, 32, 3, {.padding = 1}},
     {{1, 9, 10, 2}, 3, 2, {.stride = 4}},
     {{4, 2, 1, 8}, 8, 3, {.stride = {1, 2}, .padding = 1}},  // columns of the kernel that only see padding
-    {{1, 4, 5, 3}, 2, 3, {.padding = 5}},  // windows that only see padding
+    {{1, 4, 5, 3}, 2, 3, {.padding = 5}},                    // windows that only see padding
     {{2, 3, 4, 2}, 3, {2, 1}, {.stride = {3, 4}, .padding = {4, 2}}},
 };
 
@@ -174,6 +175,19 @@ OpCases pool_cases() {
     cases.push_back(mean);
     cases.push_back(largest);
   }
+  for (const Shape& image : {Shape{1, 1, 1, 1}, Shape{2, 4, 6, 3}, Shape{1, 5, 3, 2}, Shape{3, 9, 8, 20}})
+    for (const Size2 size : {Size2(1), Size2(3, 2), Size2(8, 12), Size2(7)})
+      for (const InterpolateOptions& o :
+           {InterpolateOptions{size}, InterpolateOptions{size, Interpolation::bilinear},
+            InterpolateOptions{size, Interpolation::bilinear, true}}) {
+        OpCase c{fmt::format("interpolate{}{}_{}_to_{}", static_cast<int>(o.mode), int{o.align_corners},
+                             shape_name(image), to_string(size)),
+                 {f32(image)},
+                 [o](const Tensors& x) { return Tensors{interpolate(x[0], o)}; }};
+        c.any_team = true;
+        cases.push_back(c);
+        if (element_count(image) < 200) cases.push_back(derivative_of(c));
+      }
   return cases;
 }
 

@@ -72,6 +72,23 @@ OpCases matmul_cases() {
   cases.push_back(matmul_case({5}, {64, 33, 48}, {false, true}, false));
   cases.push_back(matmul_case({2}, {96, 160, 80}, {}, false));
 
+  // Leading axes that broadcast.
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{4, 2, 3}, {3, 5}},
+                                                                 {{2, 3}, {4, 3, 5}},
+                                                                 {{4, 1, 2, 3}, {2, 3, 5}},
+                                                                 {{2, 1, 3, 4}, {1, 3, 4, 2}}}) {
+    const OpCase c{fmt::format("matmul_{}_by_{}", shape_name(a), shape_name(b)),
+                   {f32(a), f32(b)},
+                   [](const Tensors& in) { return Tensors{matmul(in[0], in[1])}; }};
+    cases.push_back(c);
+    cases.push_back(derivative_of(c));
+  }
+  const OpCase transposed{
+      "matmul_4x3x2_by_3x5_transposed", {f32({4, 3, 2}), f32({3, 5})}, [](const Tensors& in) {
+        return Tensors{matmul(in[0], in[1], {true, false})};
+      }};
+  cases.push_back(transposed);
+
   const auto linear_case = [](const Shape& x, std::int64_t out, bool bias) {
     OpCase c{
         fmt::format("linear_{}_to_{}{}", shape_name(x), out, bias ? "_bias" : ""),

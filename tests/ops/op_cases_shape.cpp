@@ -227,6 +227,22 @@ void add_embedding(OpCases& cases) {
   }
 }
 
+// Indices of the other integer types.
+void add_wide_indices(OpCases& cases) {
+  for (const Shape& shape : {Shape{1}, Shape{4, 3}, Shape{0, 3}, Shape{257, 33}})
+    for (DType dtype : {DType::i64, DType::u8}) {
+      const InputSpec indices{{dtype, shape}, 0, 4};
+      OpCase c{fmt::format("index32_{}_{}", name_of(dtype), shape_name(shape)),
+               {indices},
+               [](const Tensors& in) { return Tensors{index32(in[0])}; }};
+      c.no_gradient = "integers have no derivative";
+      c.exact = c.any_team = true;
+      cases.push_back(c);
+      add_moved(cases, fmt::format("embedding_{}_{}", name_of(dtype), shape_name(shape)),
+                {f32({5, 2}), indices}, [](const Tensors& in) { return Tensors{embedding(in[0], in[1])}; });
+    }
+}
+
 }  // namespace
 
 OpCases shape_cases() {
@@ -242,6 +258,18 @@ OpCases shape_cases() {
   add_split_and_stack(cases);
   add_gather(cases);
   add_embedding(cases);
+  add_wide_indices(cases);
+  for (const Shape& shape : {Shape{1, 1}, Shape{3, 5}, Shape{2, 5, 3}, Shape{65, 130}})
+    for (const std::int64_t diagonal : {-1, 0, 2}) {
+      const std::string name = fmt::format("{}_{}", shape_name(shape), diagonal + 1);
+      add_moved(cases, "tril_" + name, {f32(shape)},
+                [=](const Tensors& x) { return Tensors{tril(x[0], diagonal)}; });
+      add_moved(cases, "triu_" + name, {f32(shape)},
+                [=](const Tensors& x) { return Tensors{triu(x[0], diagonal)}; });
+    }
+  add_moved(cases, "index_3x5x4", {f32({3, 5, 4})}, [](const Tensors& x) {
+    return Tensors{x[0][-1], x[0](1, Slice{1, -1}), x[0](Slice{}, 2, Slice{.step = 3}), x[0][0][1][2]};
+  });
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{129, 65}})
     add_moved(cases, "copies_" + shape_name(shape), {f32(shape)}, [](const Tensors& x) {
       return Tensors{copy_in(copy_out(x[0])), apply_op1(std::make_shared<CopyOp>(), {x[0]})};

@@ -67,6 +67,31 @@ OpCases loss_cases() {
     cases.push_back(n);
   }
   add_elementwise(cases);
+  for (const Shape& shape : {Shape{1, 2}, Shape{5, 3}, Shape{2, 3, 4}, Shape{33, 17}})
+    for (const double smoothing : {0.0, 0.2})
+      for (const bool weighted : {false, true})
+        for (const bool ignores : {false, true}) {
+          if (!weighted && !ignores && shape.size() == 2) continue;
+          const std::int64_t classes = shape.back();
+          OpCase c{fmt::format("cross_entropy_s{}_weighted{}_ignores{}_{}", int{smoothing > 0}, int{weighted},
+                               int{ignores}, shape_name(shape)),
+                   {f32(shape, -4, 4),
+                    i32(Shape(shape.begin(), shape.end() - 1), 0, static_cast<double>(classes - 1))},
+                   [=](const Tensors& x) {
+                     return Tensors{cross_entropy(
+                         x[0], x[1],
+                         {.label_smoothing = smoothing,
+                          .ignore_index = ignores ? std::optional<std::int64_t>(1) : std::nullopt,
+                          .class_weights = x.size() > 2 ? x[2] : Tensor()})};
+                   }};
+          if (weighted) {
+            c.inputs.push_back(f32({classes}, 0.5, 2));
+            c.inputs.back().differentiable = false;  // with one sample the derivative cancels to 0
+          }
+          c.no_bf16 = "the loss is computed in f32 or f64, cast first";
+          cases.push_back(c);
+          if (element_count(shape) < 100 && shape[0] > 1) cases.push_back(derivative_of(c));
+        }
   for (const Shape& shape : {Shape{5}, Shape{2, 3, 4}, Shape{0, 3}})
     for (bool logarithm : {false, true}) {
       OpCase c{
@@ -94,6 +119,17 @@ OpCases random_cases() {
       c.exact = c.any_team = true;
       cases.push_back(c);
       if (p > 0 && shape == Shape{3, 5}) cases.push_back(derivative_of(c));
+    }
+  for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{4, 2, 3}, Shape{130, 17}, Shape{0, 3}})
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      OpCase c{fmt::format("standard_normal_{}_{}", name_of(dtype), shape_name(shape)),
+               {i64({}, 0, 1 << 30)},
+               [=](const Tensors& x) {
+                 return Tensors{standard_normal({dtype, shape}, x[0])};
+               }};
+      c.no_gradient = "the numbers are drawn";
+      c.exact = c.any_team = true;
+      cases.push_back(c);
     }
   return cases;
 }

@@ -163,10 +163,52 @@ TEST(IndexTest, IndicesOutsideTheRangeAreNamedAndNotRead) {
   }
 }
 
+TEST(IndexTest, IndicesOfEachIntegerTypeAreChecked) {
+  const Tensor table = Tensor::zeros({DType::f32, {5, 2}});
+  const auto refuses = [&](double id, DType dtype, const char* words) {
+    const Tensor ids = Tensor::from({0, 4, id}, {3}, dtype);
+    expect_error([&] { embedding(table, ids); }, {words, "number 2 of 3"});
+    expect_error([&] { one_hot(ids, 5); }, {words, "number 2 of 3"});
+  };
+  refuses(5, DType::i32, "index 5");
+  refuses(-1, DType::i32, "index -1");
+  refuses(5, DType::i64, "index 5");
+  refuses(4294967296, DType::i64, "index 4294967296");  // 0 in 32 bits
+  refuses(-4294967296, DType::i64, "index -4294967296");
+  refuses(255, DType::u8, "index 255");
+}
+
+TEST(LossTest, OfNoSampleThatCountsIsZero) {
+  Tensor logits = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}).requires_grad();
+  const Tensor loss = cross_entropy(logits, Tensor::full({DType::i64, {2}}, -100), {.ignore_index = -100});
+  loss.backward();
+  EXPECT_EQ(0, loss.item());
+  EXPECT_EQ(std::vector<double>(6), logits.grad().values());
+}
+
+TEST(LossTest, LabelsAreCheckedInEachIntegerType) {
+  const Tensor logits = Tensor::zeros({DType::f32, {2, 3}});
+  for (const DType dtype : {DType::i32, DType::i64, DType::u8}) {
+    const Tensor labels = Tensor::from({1, 3}, {2}, dtype);
+    expect_error([&] { cross_entropy(logits, labels); }, {"label of sample 1 is 3", "3 classes"});
+    expect_error([&] { cross_entropy(logits, labels, {.ignore_index = 0}); }, {"index 3", "0 to 2"});
+  }
+  expect_error(
+      [&] {
+        cross_entropy(logits, Tensor::zeros({DType::i32, {3}}));
+      },
+      {"labels for f32[2, 3]", "i32[2]", "i32[3]"});
+  expect_error(
+      [&] {
+        cross_entropy(logits, Tensor::zeros({DType::i32, {2}}), {.class_weights = logits});
+      },
+      {"class weights", "f32[3]", "f32[2, 3]"});
+}
+
 TEST(IndexTest, InvalidArgumentsAreRefused) {
   const Tensor x = Tensor::zeros({DType::f32, {5, 2}}), ids = Tensor::zeros({DType::i32, {3, 2}});
   EXPECT_THROW(gather(x, 1, ids), Error);
-  EXPECT_THROW(gather(x, 0, cast(ids, DType::i64)), Error);
+  EXPECT_THROW(gather(x, 0, cast(ids, DType::f32)), Error);
   EXPECT_THROW(scatter_add(x, 0, ids, x), Error);
   EXPECT_THROW(scatter_add(Tensor::zeros({DType::f64, {5, 2}}), 0, ids, Tensor::zeros({DType::f32, {3, 2}})),
                Error);

@@ -198,13 +198,10 @@ struct SmallNet : nn::Module {
 // The state is the sum of x over all forwards so far.
 struct Covariance : nn::Module {
   nn::Linear head{*this, "head", {6, 5}};
-  Covariance() {
-    add_parameter({"sum", Tensor::empty({DType::f32, {6, 6}}), false,
-                   [](const TensorType& t, const std::string&, std::uint64_t) { return Tensor::zeros(t); }});
-  }
+  Tensor total = add_buffer("sum", Tensor::zeros({DType::f32, {6, 6}}));
   Tensor forward(const Tensor& x) override {
-    const Tensor sum = add(parameter(0), matmul(x, x, {true, false}));
-    assign(parameter(0), sum);
+    const Tensor sum = add(total, matmul(x, x, {true, false}));
+    assign(total, sum);
     return head(add(x, matmul(x, sum)));
   }
 };

@@ -362,6 +362,48 @@ TEST(Session, AfterAFailureOneRankContinuesAndSeveralExplainWhyNot) {
   }
 }
 
+// The running means of the network are assigned by then, and set back.
+TEST(Session, KeepsItsStateIfARunFailsBeforeTheFirstUpdate) {
+  struct FailsAtAResult : JobHost {
+    using JobHost::JobHost;
+    void deliver(const HostResult& result) override {
+      if (result.batch == at) throw Error("planted");
+      JobHost::deliver(result);
+    }
+    std::int64_t at = -1;
+  };
+  const Job job = small_residual_job();
+  for (int ranks : {1, 2}) {
+    Strategy s;
+    s.replicas = ranks;
+    FailsAtAResult host(job, 1);
+    Session session(program_of(job, s), thread_comms(s.ranks()), host);
+    session.load(initial_state(job));
+    session.run(0, 2);
+    const StateDict before = session.state();
+    struct Unreadable : JobHost {
+      using JobHost::JobHost;
+      void fill(const HostInput& in) override {
+        JobHost::fill(in);
+        if (in.name == "labels") std::ranges::fill(in.as<std::int32_t>(), 1000);
+      }
+    } unreadable(job, 1);
+    const ProgramHandle bad = session.add(program_of(job, s), unreadable);
+    expect_error([&] { session.run(2, 1, bad); }, {"label of sample"});
+    EXPECT_TRUE(session.has_state());
+    expect_same_state(before, session.state());
+    if (ranks > 1) continue;  // their Comms are aborted
+    session.run(2, 1);
+    Session other(program_of(job, s), {}, host);
+    other.load(before);
+    other.run(2, 1);
+    expect_same_state(other.state(), session.state());
+    host.at = 4;  // after the update of batch 3
+    expect_error([&] { session.run(3, 2); }, {"planted"});
+    EXPECT_FALSE(session.has_state());
+  }
+}
+
 TEST(Session, ModelLoadsTheTrainedState) {
   const Job job = small_residual_job();
   Strategy s;

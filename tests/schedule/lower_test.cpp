@@ -13,6 +13,8 @@
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/pointwise.h>
 
+#include "expect_error.h"
+
 namespace tandem::testing {
 using namespace engine;
 namespace {
@@ -55,6 +57,13 @@ TEST(Lower, AnAssignedValueIsComputedInTheState) {
                     PointwiseExpression{{PointwiseCode::input, 0}, {PointwiseCode::relu, 0}}, DType::f32),
                 -1));
   EXPECT_EQ(writers(p, "w"), (std::vector<std::string>{"pointwise"}));
+}
+
+TEST(Lower, AStateThatIsAssignedTwiceIsRefused) {
+  Graph g = assigning(std::make_shared<AllReduceOp>(2), 0);
+  const ValueId y = g.node(NodeId(1)).outputs[0];
+  g.add(std::make_shared<AssignOp>(g.find_state("w")), {y}, {});
+  expect_error([&] { lowered(g); }, {"'w'", "assigned twice"});
 }
 
 // The value lies next to the other values of its group, so a copy brings it to the state.

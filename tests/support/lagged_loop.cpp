@@ -81,7 +81,7 @@ class Loop {
     std::size_t stage = 0;
     for (auto& [path, p] : model_->named_parameters()) {
       if (stage < strategy.cuts.size() && path.starts_with(strategy.cuts[stage] + ".")) ++stage;
-      if (p->trained) weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
+      if (!p->buffer) weights_.push_back({path, p->tensor, static_cast<std::int64_t>(stage)});
     }
     if (static_cast<int>(stage) != strategy.stages - 1)
       throw Error("lagged_loop: a cut is missing, or names no module with parameters");

@@ -7,7 +7,7 @@ namespace tandem::testing {
 struct OneWeight {
   OneWeight() {
     w.impl()->state = "w";
-    w.impl()->trained = true;
+    w.impl()->requires_grad = true;
   }
   Tensor w = Tensor::zeros({DType::f32, {2}});
 };

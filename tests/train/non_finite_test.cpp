@@ -44,15 +44,15 @@ class Spoiled final : public ClassDataset {
 
 // √(x·w)²: if x is 0, its derivative by w is ∞·0.
 struct Root : nn::Module {
-  Root(nn::Module& parent, const std::string& name) : Module(parent, name) {
-    add_parameter({.name = "factor",
-                   .tensor = Tensor::full({DType::f32, {4}}, 1),
-                   .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
-                     return uniform(type, 0.9, 1.1, path, seed);
-                   }});
-  }
+  using Module::Module;
+  Tensor factor =
+      add_parameter({.name = "factor",
+                     .tensor = Tensor::empty({DType::f32, {4}}),
+                     .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
+                       return uniform(type, 0.9, 1.1, path, seed);
+                     }});
   Tensor forward(const Tensor& x) override {
-    const Tensor y = x * parameter(0);
+    const Tensor y = x * factor;
     return sqrt(y * y);
   }
 };

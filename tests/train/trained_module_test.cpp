@@ -1,0 +1,271 @@
+// A TrainStep and the modules that it trains have one state.
+#include <array>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/tandem.h>
+
+#include "class_dataset.h"
+#include "expect_error.h"
+
+namespace tandem::testing {
+namespace {
+
+struct Net : nn::Module {
+  using Module::Module;
+  Net() = default;
+  nn::Linear hidden{*this, "hidden", {.in = 3, .out = 4}};
+  nn::BatchNorm norm{*this, "norm", {.channels = 4}};
+  nn::Linear head{*this, "head", {.in = 4, .out = 2}};
+  Tensor forward(const Tensor& x) override { return head(tanh(norm(hidden(x)))); }
+};
+
+// Two nets of a game: each is trained against the other.
+struct Pair : nn::ModuleBase {
+  Net first{*this, "first"}, second{*this, "second"};
+};
+
+class TrainedModules : public ::testing::Test {
+ protected:
+  TrainedModules() {
+    std::vector<double> values;
+    for (int i = 0; i < 24; ++i) values.push_back((i * 31 + 7) % 23 / 23.0 - 0.4);
+    x = Tensor::from(values, {8, 3}, DType::f64);
+    y = Tensor::from({0, 1, 1, 0, 1, 0, 0, 1}, {8}, DType::i32);
+    net.initialize(1);
+  }
+  TrainStep::Loss loss(Net& of) {
+    return [&of](const Tensors& b) { return cross_entropy(of(b[0]), b[1]); };
+  }
+  static void expect_equal(const StateDict& a, const StateDict& b) {
+    for (const auto& [path, value] : a)
+      if (!path.starts_with("optimizer.")) {
+        EXPECT_EQ(value.values(), b.at(path).values()) << path;
+      }
+  }
+
+  const nn::DtypeScope f64_{DType::f64};
+  Tensor x, y;
+  Net net;
+};
+
+TEST_F(TrainedModules, HaveTheNewWeightsAfterEachStep) {
+  TrainStep step(net, SgdOptions{.momentum = 0.9}, loss(net));
+  TrainStep copied(loss(net), net.state(), {.strategy = {.optimizer = SgdOptions{.momentum = 0.9}}});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(step({x, y}, 0.1), copied({x, y}, 0.1));
+    expect_equal(net.state(), copied.state());
+  }
+  const nn::ModeScope evaluation(net, false);
+  Net other;
+  other.load(net.state());
+  other.eval();
+  EXPECT_EQ(net(x).values(), other(x).values());
+}
+
+TEST_F(TrainedModules, KeepTheWeightsWhenTheStepEnds) {
+  StateDict trained;
+  {
+    TrainStep step(net, AdamOptions{}, loss(net));
+    step({x, y}, 0.1);
+    trained = step.state();
+  }
+  for (const auto& [path, p] : net.named_parameters())
+    EXPECT_EQ(p->tensor.values(), trained.at(path).values()) << path;
+}
+
+TEST_F(TrainedModules, AreUsedAsTheyWereChangedBetweenSteps) {
+  TrainStep step(net, SgdOptions{}, loss(net));
+  step({x, y}, 0.1);
+  const auto next_of = [&](const StateDict& state) {
+    TrainStep fresh(loss(net), state);
+    fresh({x, y}, 0.1);
+    return fresh.state();
+  };
+  assign(net.head.weight, clamp(net.head.weight, -0.1, 0.1));
+  auto expected = next_of(net.state());
+  step({x, y}, 0.1);
+  expect_equal(net.state(), expected);
+
+  net.hidden.bias.as<double>()[2] = 5;
+  expected = next_of(net.state());
+  step({x, y}, 0.1);
+  expect_equal(net.state(), expected);
+
+  net.initialize(7);
+  expected = next_of(net.state());
+  step({x, y}, 0.1);
+  expect_equal(net.state(), expected);
+}
+
+TEST_F(TrainedModules, FollowAStateThatIsLoaded) {
+  TrainStep step(net, SgdOptions{.momentum = 0.9}, loss(net));
+  step({x, y}, 0.1);
+  const StateDict saved = step.state();
+  step({x, y}, 0.1);
+  const StateDict second = step.state();
+  step.load(saved, 1);
+  expect_equal(net.state(), saved);
+  step({x, y}, 0.1);
+  expect_equal(step.state(), second);
+
+  TrainStep resumed(net, SgdOptions{.momentum = 0.9}, loss(net));
+  resumed.load(saved, 1);
+  expect_equal(net.state(), saved);
+  resumed({x, y}, 0.1);
+  expect_equal(net.state(), second);
+}
+
+TEST_F(TrainedModules, BackwardRefusesWeightsThatAStepHasChanged) {
+  TrainStep step(net, SgdOptions{}, loss(net));
+  const Tensor before = mean(net(x));
+  step({x, y}, 0.1);
+  expect_error([&] { before.backward(); }, {"state '"});
+}
+
+// A step trains one module, and its loss uses another.
+TEST_F(TrainedModules, AreTrainedInTurnsByTwoSteps) {
+  Pair pair;
+  pair.initialize(3);
+  const auto difference = [&](const Tensors& b) { return mse_loss(pair.first(b[0]), pair.second(b[0])); };
+  const auto opposite = [&](const Tensors& b) { return -mse_loss(pair.first(b[0]), pair.second(b[0])); };
+  TrainStep nearer(pair.first, SgdOptions{}, difference), away(pair.second, SgdOptions{}, opposite);
+
+  Pair by_hand;
+  by_hand.load(pair.state());
+  const TeamSize as_planned(1);
+  const Tensor rate = Tensor::full({DType::f64, {}}, 0.1);
+  const auto train = [&](nn::ModuleBase& part, double sign) {
+    const Tensor loss = mse_loss(by_hand.first(x), by_hand.second(x));
+    (sign > 0 ? loss : -loss).backward();
+    const NoGrad no_grad;
+    for (const auto& [path, p] : part.named_parameters())
+      if (!p->buffer) assign(p->tensor, sgd_update(p->tensor, p->tensor.grad(), rate)[0]);
+    for (const auto& [path, p] : by_hand.named_parameters()) p->tensor.set_grad({});
+  };
+  for (int i = 0; i < 3; ++i) {
+    nearer({x}, 0.1);
+    train(by_hand.first, 1);
+    away({x}, 0.1);
+    train(by_hand.second, -1);
+  }
+  expect_equal(pair.state(), by_hand.state());
+}
+
+TEST_F(TrainedModules, AreTrainedSideBySide) {
+  std::array<Net, 2> nets;
+  for (std::size_t m = 0; m < 2; ++m) nets[m].initialize(m + 1);
+  std::vector<StateDict> alone;
+  for (Net& one : nets) {
+    TrainStep step(loss(one), one.state(), {.strategy = {.optimizer = SgdOptions{.momentum = 0.9}}});
+    step({x, y}, 0.1);
+    step({x, y}, 0.1);
+    alone.push_back(step.state());
+  }
+  TrainStep step({&nets[0], &nets[1]}, SgdOptions{.momentum = 0.9}, loss(nets[0]));
+  step.run({{x, y}}, {0.1, 0.1});
+  step.run({{x, y}}, {0.1, 0.1});
+  for (std::size_t m = 0; m < 2; ++m) expect_equal(nets[m].state(), alone[m]);
+}
+
+TEST_F(TrainedModules, HaveTheNewWeightsOnRanksAndStagesToo) {
+  for (const Strategy& strategy :
+       {Strategy{.replicas = 2},
+        Strategy{.microbatches = 4, .stages = 2, .schedule = ScheduleKind::one_f_one_b, .cuts = {"head"}}}) {
+    net.initialize(1);
+    TrainStep step(net, SgdOptions{}, loss(net), {.strategy = strategy});
+    TrainStep copied(loss(net), net.state(), {.strategy = strategy});
+    step({x, y}, 0.1);
+    copied({x, y}, 0.1);
+    expect_equal(net.state(), copied.state());
+    assign(net.head.weight, net.head.weight * 0.5);
+    copied.load(net.state(), 1);
+    step({x, y}, 0.1);
+    copied({x, y}, 0.1);
+    expect_equal(net.state(), copied.state());
+  }
+}
+
+TEST_F(TrainedModules, TakeARatePerBatch) {
+  TrainStep step(net, SgdOptions{}, loss(net));
+  step.run({{x, y}, {x, y}, {x, y}}, {0.1, 0.2, 0.3});
+  Net other;
+  other.initialize(1);
+  TrainStep one_by_one(other, SgdOptions{}, loss(other));
+  for (const double rate : {0.1, 0.2, 0.3}) one_by_one({x, y}, rate);
+  expect_equal(net.state(), other.state());
+  expect_error(
+      [&] {
+        step.run({{x, y}, {x, y}, {x, y}}, {0.1, 0.2});
+      },
+      {"2 learning rates", "1 model", "3 batches", "one per batch and model"});
+}
+
+TEST_F(TrainedModules, StayAsTheyWereIfABatchIsBad) {
+  for (const Strategy& strategy : {Strategy{}, Strategy{.replicas = 2, .microbatches = 2}}) {
+    net.initialize(1);
+    TrainStep step(net, SgdOptions{.momentum = 0.9}, loss(net), {.strategy = strategy});
+    step({x, y}, 0.1);
+    const StateDict before = step.state();
+    Tensor bad = Tensor::from({0, 1, 1, 0, 1, 0, 0, 9}, {8}, DType::i32);
+    expect_error([&] { step({x, bad}, 0.1); }, {"label of sample", "is 9"});
+    expect_equal(step.state(), before);
+    expect_equal(net.state(), before);
+    EXPECT_EQ(step.batches(), 1);
+    Net other;
+    other.load([&] {
+      StateDict weights = before;
+      std::erase_if(weights, [](const auto& s) { return s.first.starts_with("optimizer."); });
+      return weights;
+    }());
+    TrainStep good(other, SgdOptions{.momentum = 0.9}, loss(other), {.strategy = strategy});
+    good.load(before, 1);
+    EXPECT_EQ(step({x, y}, 0.1), good({x, y}, 0.1));
+    expect_equal(step.state(), good.state());
+  }
+}
+
+TEST_F(TrainedModules, MustFitTheStep) {
+  Net none;
+  expect_error([&] { TrainStep(none, SgdOptions{}, loss(none)); }, {"has no contents yet", "initialize()"});
+  struct Empty : nn::ModuleBase {
+  } empty;
+  expect_error([&] { TrainStep(empty, SgdOptions{}, loss(net)); }, {"a model with parameters"});
+  struct Other : nn::Module {
+    nn::Linear hidden{*this, "hidden", {.in = 3, .out = 4}};
+    Tensor forward(const Tensor& x) override { return hidden(x); }
+  } other;
+  other.initialize(1);
+  expect_error([&] { TrainStep({&net, &other}, SgdOptions{}, loss(net)); }, {"same structure", "1 of 2"});
+  expect_error([&] { TrainStep(std::vector<nn::ModuleBase*>{}, SgdOptions{}, loss(net)); },
+               {"at least one model"});
+}
+
+// In the callbacks of a Trainer too.
+TEST_F(TrainedModules, HaveTheNewWeightsAfterEachEpoch) {
+  const nn::DtypeScope f32(DType::f32);
+  struct Classifier : nn::Module {
+    nn::Linear head{*this, "head", {.in = 4, .out = 3}};
+    Tensor forward(const Tensor& in) override { return head(in); }
+  } classifier;
+  classifier.initialize(1);
+  std::vector<StateDict> weights;
+  std::vector<double> changed;
+  Trainer trainer(classifier, std::make_shared<ClassDataset>(60, 5), {.batch_size = 20, .epochs = 3});
+  trainer.add({.end_epoch = [&](const EpochResult&) {
+    weights.push_back(classifier.state());
+    expect_equal(weights.back(), trainer.session().state());
+    assign(classifier.head.bias, classifier.head.bias * 0.5);
+  }});
+  const auto begin = classifier.state();
+  trainer.fit();
+  ASSERT_EQ(weights.size(), 3u);
+  EXPECT_NE(weights[0].at("head.bias").values(), begin.at("head.bias").values());
+  const auto halved = weights[2].at("head.bias").values(), now = classifier.head.bias.values();
+  for (std::size_t i = 0; i < now.size(); ++i) EXPECT_EQ(now[i], halved[i] / 2);
+}
+
+}  // namespace
+}  // namespace tandem::testing

@@ -1,0 +1,96 @@
+#include <tandem/train/state_link.h>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/state_dict.h>
+
+namespace tandem {
+
+void StateLink::add(const Tensors& models) {
+  Linked linked{models, std::vector<std::uint64_t>(models.size())};
+  for (const Tensor& t : models) {
+    t.data();  // throws Error if it has no contents
+    if (const TensorType& type = models[0].type();
+        t.type() != type || t.impl()->state != models[0].impl()->state)
+      throw Error(
+          fmt::format("state '{}' is {}, and another model's '{}' is {}: models that train together must "
+                      "have the same structure",
+                      models[0].impl()->state, to_string(type), t.impl()->state, to_string(t.type())));
+  }
+  states_.try_emplace(models.at(0).impl()->state, std::move(linked));
+}
+
+StateDict StateLink::state() const {
+  StateDict result;
+  for (const auto& [path, linked] : states_) {
+    TensorType type = linked.models[0].type();
+    if (linked.models.size() > 1) type.shape.insert(type.shape.begin(), std::ssize(linked.models));
+    Tensor stacked = Tensor::empty(type);
+    std::byte* to = stacked.bytes().data();
+    for (const Tensor& t : linked.models) to = std::copy(t.bytes().begin(), t.bytes().end(), to);
+    result.emplace(path, std::move(stacked));
+  }
+  return result;
+}
+
+void StateLink::set(const StateDict& state) {
+  for (auto& [path, linked] : states_) {
+    const auto found = state.find(path);
+    if (found == state.end()) continue;
+    const auto models = std::ssize(linked.models);
+    for (std::int64_t m = 0; m < models; ++m)
+      assign(linked.models[static_cast<std::size_t>(m)],
+             models > 1 ? unstack_state(found->second, m, models) : found->second);
+  }
+}
+
+void StateLink::connect(engine::Session* session) {
+  session_ = session;
+  for (auto& [path, linked] : states_)
+    for (std::size_t m = 0; m < linked.models.size(); ++m) linked.sent[m] = linked.models[m].impl()->changes;
+}
+
+void StateLink::send() {
+  for (auto& [path, linked] : states_)
+    for (std::size_t m = 0; m < linked.models.size(); ++m) {
+      const Tensor& t = linked.models[m];
+      if (t.impl()->source.get() == this || t.impl()->changes == linked.sent[m]) continue;
+      session_->write(path, m, t.bytes());
+      linked.sent[m] = t.impl()->changes;
+    }
+}
+
+void StateLink::changed(const std::set<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const auto found = states_.find(path);
+    if (found == states_.end()) continue;
+    for (std::size_t m = 0; m < found->second.models.size(); ++m) {
+      Tensor::Impl& impl = *found->second.models[m].impl();
+      impl.source = shared_from_this();
+      ++impl.version;
+      found->second.sent[m] = ++impl.changes;
+    }
+  }
+}
+
+void StateLink::disconnect() {
+  if (!session_ || !session_->has_state()) return lose();
+  for (const auto& [path, linked] : states_)
+    for (const Tensor& t : linked.models)
+      if (t.impl()->source.get() == this) t.data();
+  session_ = nullptr;
+}
+
+void StateLink::fetch(Tensor::Impl& tensor) {
+  if (!session_)
+    throw Error("'" + tensor.state + "' was lost when the last run failed: load() another state");
+  const Tensors& models = states_.at(tensor.state).models;
+  const auto model = std::ranges::find(models, &tensor, [](const Tensor& t) { return t.impl().get(); });
+  session_->read(tensor.state, static_cast<std::size_t>(model - models.begin()),
+                 {tensor.buffer.get(), static_cast<std::size_t>(tensor.type.bytes())});
+}
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/graph/tensor_impl.h>
+#include <tandem/core/runtime/session.h>
+
+namespace tandem {
+
+/// Makes the parameters of models and the states of a Session one and the same. A run begins with what the
+/// parameters were given since the last one; after it the parameters have what it trained. Elements are
+/// copied only when the other side needs them, so steps that nobody looks at cost nothing.
+class StateLink final : public engine::ElementSource, public std::enable_shared_from_this<StateLink> {
+ public:
+  /// Links a state: its Tensors, one per model. Does nothing if the state is linked.
+  void add(const Tensors& models);
+  bool contains(const std::string& path) const { return states_.contains(path); }
+  /// Returns copies of all linked states, with a leading model axis if there are several models.
+  StateDict state() const;
+  /// Gives the Tensors the elements of a state as `state()` returns it. Ignores states that are not linked.
+  void set(const StateDict& state);
+
+  /// From now on `session`, which must outlive its use here, has all linked states.
+  void connect(engine::Session* session);
+  /// Copies to the session what the Tensors were given since the last run.
+  void send();
+  /// The session has new elements of these states.
+  void changed(const std::set<std::string>& paths);
+  /// Copies all elements that only the session has, and forgets it.
+  void disconnect();
+  /// The session's states are lost, and with them the elements that only it has.
+  void lose() { session_ = nullptr; }
+
+  void fetch(Tensor::Impl& tensor) override;
+
+ private:
+  struct Linked {
+    Tensors models;
+    std::vector<std::uint64_t> sent;  // Tensor::Impl::changes when the session got the elements
+  };
+  std::map<std::string, Linked> states_;
+  engine::Session* session_ = nullptr;
+};
+
+}  // namespace tandem
