@@ -1,0 +1,360 @@
+// What a loss can be written with: each construct gives the same gradients at once, in a TrainStep, on ranks,
+// in micro-batches, with recomputed activations and for several models.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/graph/state_dict.h>
+#include <tandem/tandem.h>
+
+#include "expect_error.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr double kRate = 0.5;
+constexpr std::int64_t kSamples = 8, kFeatures = 3;
+
+// Two layers, dropout, a parameter that the loss uses by itself, and a buffer.
+struct Net : nn::Module {
+  Tensor forward(const Tensor& x) override { return head(tanh(hidden(x))); }
+
+  nn::Linear hidden{*this, "hidden", {.in = kFeatures, .out = 4}};
+  nn::Linear head{*this, "head", {.in = 4, .out = kFeatures}};
+  nn::Dropout dropout{*this, "dropout", 0.5};
+  nn::BatchNorm norm{*this, "norm", {.channels = kFeatures}};
+  Tensor weight = add_parameter("weight", Tensor::full({DType::f64, {}}, 0.75));
+  Tensor kept = add_buffer("kept", Tensor::full({DType::f64, {}}, 2));
+};
+
+struct Construct {
+  std::string name;
+  std::function<Tensor(Net&, const Tensor& x)> loss;
+  bool draws = false;  // random numbers
+};
+void PrintTo(const Construct& c, std::ostream* out) { *out << c.name; }
+
+template <class F> Tensor without_gradient(const F& f) {
+  const NoGrad no_grad;
+  return f();
+}
+
+const std::vector<Construct>& constructs() {
+  static const std::vector<Construct> all = {
+      {"plain", [](Net& net, const Tensor& x) { return mse_loss(net(x), x); }},
+      {"no_grad_value",
+       [](Net& net, const Tensor& x) {
+         const Tensor target = without_gradient([&] { return 5.0 * mean(x) * net.weight; });
+         return target + mean(x) * net.weight;
+       }},
+      {"no_grad_network",
+       [](Net& net, const Tensor& x) {
+         return mse_loss(net(x), without_gradient([&] { return tanh(net(x)); }) * 0.5);
+       }},
+      {"no_grad_view",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = net(x);
+         const Tensor target = without_gradient([&] { return reshape(y, {-1}) * 2.0; });
+         return mse_loss(reshape(y, {-1}), target);
+       }},
+      {"no_grad_dropout",
+       [](Net& net, const Tensor& x) {
+         const Tensor target = without_gradient([&] { return net.dropout(net(x)); });
+         return mse_loss(net.dropout(net(x)), target);
+       },
+       /*draws=*/true},
+      {"no_grad_unused",
+       [](Net& net, const Tensor& x) {
+         without_gradient([&] { return net(x); });
+         return mean(net(x));
+       }},
+      {"detach",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = net(x);
+         return mean(y * detach(y));
+       }},
+      {"detach_parameter",
+       [](Net& net, const Tensor& x) { return mean(net(x) * detach(net.weight)) * net.weight; }},
+      {"detach_twice",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = detach(detach(net(x)));
+         return mse_loss(net(y), x);
+       }},
+      {"detach_input", [](Net& net, const Tensor& x) { return mse_loss(net(detach(x)), x); }},
+      {"straight_through",
+       [](Net& net, const Tensor& x) {
+         const Tensor h = net.hidden(x);
+         return mse_loss(net.head(h + detach(floor(h * 4.0) / 4.0 - h)), x);
+       }},
+      {"policy_gradient",
+       [](Net& net, const Tensor& x) {
+         const Tensor p = log_softmax(net(x)), reward = detach(exp(p)) - 0.3;
+         return -mean(p * reward);
+       }},
+      {"assign_then_read",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = mean(x) * net.weight;
+         assign(net.kept, y);
+         return net.kept * 3.0 + y;
+       }},
+      {"assign_moving_average",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = mean(net(x));
+         assign(net.kept, net.kept * 0.9 + y * 0.1);
+         return mean(net(x) * net.kept);
+       }},
+      {"assign_without_gradient",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = mean(net(x));
+         {
+           const NoGrad no_grad;
+           assign(net.kept, y * net.kept);
+         }
+         return y * net.kept;
+       }},
+      {"gradient_penalty",
+       [](Net& net, const Tensor& x) {
+         Tensor input = detach(x);
+         input.requires_grad();
+         const Tensor g = gradient(sum(net(input)), {input})[0];
+         const Tensor norm = sqrt(sum(g * g, {1}) + 1e-12);
+         return mean(net(x)) + 10.0 * mean((norm - 1.0) * (norm - 1.0));
+       }},
+      {"gradient_of_a_parameter",
+       [](Net& net, const Tensor& x) {
+         const Tensor loss = mse_loss(net(x) * net.weight, x);
+         const Tensor g = gradient(loss, {net.weight})[0];
+         return loss + g * g;
+       }},
+      {"gradient_without_gradient",
+       [](Net& net, const Tensor& x) {
+         const Tensor loss = mse_loss(net(x) * net.weight, x);
+         return loss + detach(gradient(loss, {net.weight})[0]) * net.weight;
+       }},
+      {"third_derivative",
+       [](Net& net, const Tensor& x) {
+         Tensor input = detach(x);
+         input.requires_grad();
+         Tensor y = sum(tanh(input * net.weight));
+         for (int i = 0; i < 2; ++i) y = sum(gradient(y, {input})[0]);
+         return y;
+       }},
+      {"called_twice", [](Net& net, const Tensor& x) { return mse_loss(net(x), net(x * 0.5)); }},
+      {"dropout_called_twice",
+       [](Net& net, const Tensor& x) { return mse_loss(net.dropout(net(x)), net.dropout(net(x))); },
+       /*draws=*/true},
+      {"batch_norm", [](Net& net, const Tensor& x) { return mean(net.norm(net(x)) * x); }},
+      {"batch_norm_called_twice",
+       [](Net& net, const Tensor& x) { return mean(net.norm(net(x)) * net.norm(x)); }},
+      {"batch_norm_of_a_siamese_network",
+       [](Net& net, const Tensor& x) {
+         const auto embed = [&](const Tensor& a) { return tanh(net.norm(slice(net.hidden(a), 1, 0, 3))); };
+         const Tensor a = embed(x), b = embed(flip(x, {0}));
+         return mean((a - b) * (a - b));
+       }},
+      {"batch_norm_in_evaluation",
+       [](Net& net, const Tensor& x) {
+         const Tensor trained = net.norm(net(x));
+         const nn::ModeScope evaluation(net, false);
+         return mse_loss(trained, net.norm(x));
+       }},
+      {"noise",
+       [](Net& net, const Tensor& x) {
+         return mse_loss(net(x + standard_normal(x.type(), nn::current_seed()) * 0.1), x);
+       },
+       /*draws=*/true},
+      {"variational",
+       [](Net& net, const Tensor& x) {
+         const Tensor h = net.hidden(x), mu = h(Slice{}, Slice{0, 2}), log_var = h(Slice{}, Slice{2});
+         const Tensor z = mu + exp(log_var * 0.5) * standard_normal(mu.type(), nn::current_seed());
+         return mse_loss(net.head(concat({z, z}, 1)), x) - 0.5 * mean(log_var + 1.0 - mu * mu - exp(log_var));
+       },
+       /*draws=*/true},
+      {"vector_quantized",
+       [](Net& net, const Tensor& x) {
+         const Tensor h = net.hidden(x), codes = reshape(net.head.weight, {4, 3});
+         const Tensor z = slice(h, 1, 0, 3);
+         const Tensor distance = sum(z * z, {1}, true) - matmul(z, codes, {false, true}) * 2.0 +
+                                 reshape(sum(codes * codes, {1}), {1, 4});
+         const Tensor q = embedding(codes, argmin(distance));
+         return mse_loss(z + detach(q - z), x) + mse_loss(q, detach(z)) + 0.25 * mse_loss(z, detach(q));
+       }},
+      {"mean_teacher",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = net(x), teacher = without_gradient([&] { return net(x) * net.kept; });
+         assign(net.kept, net.kept * 0.99 + detach(net.weight) * 0.01);
+         return mse_loss(y, teacher);
+       }},
+      {"frozen_part",
+       [](Net& net, const Tensor& x) {
+         net.hidden.requires_grad(false);
+         return mse_loss(net(x), x);
+       }},
+      {"frozen_by_detach",
+       [](Net& net, const Tensor& x) {
+         return mse_loss(linear(tanh(linear(x, detach(net.hidden.weight), detach(net.hidden.bias))),
+                                net.head.weight, net.head.bias),
+                         x);
+       }},
+      {"weights_used_twice",
+       [](Net& net, const Tensor& x) {
+         return mse_loss(matmul(net.hidden(x), net.hidden.weight) +
+                             matmul(net.head(tanh(net.hidden(x))), net.head.weight)(Slice{}, Slice{0, 3}),
+                         x);
+       }},
+      {"views",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = transpose(reshape(net(x), {-1, 3, 1}), {1, 0, 2});
+         return mean(y[0] * y[1]) + mean(y(-1, Slice{.step = 2}));
+       }},
+      {"indices",
+       [](Net& net, const Tensor& x) {
+         const Tensor ids = Tensor::from({2, 0, 1, 1}, {4}, DType::i64);
+         return mean(embedding(net.hidden.weight, ids) * 2.0) + mean(net(x)(Slice{}, 1));
+       }},
+      {"cross_entropy_that_ignores",
+       [](Net& net, const Tensor& x) {
+         const Tensor y = net(x), labels = cast(floor(slice(x, 1, 0, 1) * 2.0) + 1.0, DType::i32);
+         return cross_entropy(reshape(y, {-1, 1, 3}), labels,
+                              {.label_smoothing = 0.1,
+                               .ignore_index = 0,
+                               .class_weights = Tensor::from({1, 2, 3}, {3}, DType::f64)});
+       }},
+      {"two_networks",
+       [](Net& net, const Tensor& x) {
+         const Tensor fake = net.hidden(x)(Slice{}, Slice{0, 3});
+         return mean(softplus(-net.head(tanh(net.hidden(x))))) +
+                mean(softplus(net.head(tanh(net.hidden(detach(fake))))));
+       }},
+      {"double_backward_of_a_norm",
+       [](Net& net, const Tensor& x) {
+         Tensor input = detach(x);
+         input.requires_grad();
+         const Tensor g = gradient(mean(net.norm(net(input))) + sum(net(input) * input), {input})[0];
+         return mean(g * g);
+       }},
+      {"gradient_step_inside",
+       [](Net& net, const Tensor& x) {
+         const Tensor inner = mse_loss(matmul(x, net.head.weight)(Slice{}, Slice{0, 3}), x);
+         const Tensor adapted = net.head.weight - 0.1 * gradient(inner, {net.head.weight})[0];
+         return mse_loss(matmul(x, adapted)(Slice{}, Slice{0, 3}), x);
+       }},
+      {"captured",
+       [](Net& net, const Tensor& x) {
+         return mse_loss(net(x), x * Tensor::from({1, 2, 3}, {3}, DType::f64));
+       }},
+  };
+  return all;
+}
+
+// Trains on one batch by hand, cut into `parts`, and returns the state afterwards. With `as_replicas` each
+// part begins with the state of the batch before, else with what the part before assigned.
+StateDict at_once(const Construct& construct, const StateDict& begin, const Tensor& x, std::int64_t parts,
+                  bool as_replicas) {
+  const TeamSize as_planned(1);
+  Net net;
+  net.load(begin);
+  const std::int64_t samples = x.size(0) / parts;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    if (as_replicas)
+      for (const auto& [path, p] : net.named_parameters())
+        if (p->buffer) assign(p->tensor, begin.at(path));
+    const EagerBatch batch(0, as_replicas ? 0 : static_cast<int>(i));
+    const Tensor loss = construct.loss(net, slice(x, 0, i * samples, (i + 1) * samples));
+    (parts == 1 ? loss : scale(loss, 1.0 / static_cast<double>(parts))).backward();
+  }
+  const Tensor rate = Tensor::full({DType::f64, {}}, kRate);
+  const NoGrad no_grad;
+  for (auto& [path, p] : net.named_parameters())
+    if (p->tensor.grad().defined()) assign(p->tensor, sgd_update(p->tensor, p->tensor.grad(), rate)[0]);
+  return net.state();
+}
+
+class Constructs : public ::testing::TestWithParam<Construct> {
+ protected:
+  Constructs() {
+    std::vector<double> values;
+    for (int i = 0; i < kSamples * kFeatures; ++i) values.push_back((i * 31 + 7) % 23 / 23.0 - 0.4);
+    x_ = Tensor::from(values, {kSamples, kFeatures}, DType::f64);
+  }
+  StateDict begin(std::uint64_t seed = 1) {
+    Net net;
+    net.initialize(seed);
+    return net.state();
+  }
+  StateDict at_once(std::int64_t parts = 1, bool as_replicas = false, std::uint64_t seed = 1) {
+    return testing::at_once(GetParam(), begin(seed), x_, parts, as_replicas);
+  }
+  StateDict in_a_step(const Strategy& strategy, const StateDict& begin) {
+    Net net;
+    net.initialize(1);
+    const auto models = static_cast<std::size_t>(strategy.models);
+    TrainStep step([&](const Tensors& batch) { return GetParam().loss(net, batch[0]); }, begin,
+                   {.strategy = strategy, .seeds = std::vector<std::uint64_t>(models)});
+    step.run({{x_}}, std::vector<double>(models, kRate));
+    return step.state();
+  }
+  static void expect_equal(const StateDict& a, const StateDict& b, bool buffers = true) {
+    for (const auto& [path, value] : a)
+      if (buffers || !(path == "kept" || path.starts_with("norm.running"))) {
+        EXPECT_EQ(value.values(), b.at(path).values()) << path;
+      }
+  }
+
+ private:
+  const nn::DtypeScope f64_{DType::f64};
+  Tensor x_;
+};
+
+TEST_P(Constructs, AreTheSameInATrainStep) { expect_equal(at_once(), in_a_step({}, begin())); }
+
+TEST_P(Constructs, AreTheSameWithRecomputedActivations) {
+  expect_equal(at_once(), in_a_step({.recompute = {"*"}}, begin()));
+}
+
+TEST_P(Constructs, AreTheSameInMicroBatches) {
+  expect_equal(at_once(4), in_a_step({.microbatches = 4}, begin()));
+}
+
+TEST_P(Constructs, AreTheSameOnReplicas) {
+  if (GetParam().draws) return;  // another test compares what replicas draw
+  expect_equal(at_once(2, /*as_replicas=*/true), in_a_step({.replicas = 2}, begin()), /*buffers=*/false);
+}
+
+TEST_P(Constructs, AreTheSameForEachOfTwoModels) {
+  const StateDict both = in_a_step({.models = 2}, stack_states(std::vector{begin(1), begin(2)}));
+  for (std::size_t model = 0; model < 2; ++model)
+    expect_equal(at_once(1, false, model + 1), unstack_states(both, 2).at(model));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Constructs, ::testing::ValuesIn(constructs()),
+                         [](const auto& c) { return c.param.name; });
+
+// A Tensor that requires a gradient would be a constant of the trace, and its gradient would be lost.
+TEST(Capture, OfATensorThatRequiresAGradientIsRefused) {
+  Net net;
+  net.initialize(1);
+  Tensor scale = Tensor::full({DType::f32, {}}, 2);
+  scale.requires_grad();
+  const auto step = [&](const Tensor& captured) {
+    TrainStep([&](const Tensors& b) { return mean(net(b[0]) * captured); }, net.state())(
+        {Tensor::full({DType::f32, {2, kFeatures}}, 1)}, 0.1);
+  };
+  expect_error([&] { step(scale); }, {"f32[]", "requires a gradient", "detach()"});
+  expect_error([&] { step(scale * 2.0); }, {"requires a gradient"});
+  EXPECT_NO_THROW(step(detach(scale)));
+}
+
+TEST(Capture, ANoGradOutsideATrainStepDoesNotReachIn) {
+  Net net;
+  net.initialize(1);
+  TrainStep step([&](const Tensors& b) { return mean(net(b[0])); }, net.state());
+  const NoGrad no_grad;
+  step({Tensor::full({DType::f32, {2, kFeatures}}, 1)}, 0.1);
+  EXPECT_NE(step.state().at("head.bias").values(), net.state().at("head.bias").values());
+}
+
+}  // namespace
+}  // namespace tandem::testing
