@@ -144,7 +144,7 @@ void require_one_element(const Tensor& y, const char* call) {
 }  // namespace
 
 void Tensor::backward() const {
-  if (Trace::current())
+  if (Trace::active())
     throw Error("backward() inside a trace: the trace is differentiated as a whole; gradient() works there");
   require_one_element(*this, "backward");
   if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
@@ -167,7 +167,7 @@ void Tensor::backward() const {
 Tensors gradient(const Tensor& y, const Tensors& x) {
   require_one_element(y, "gradient");
   std::vector<ValueId> wrt;
-  if (Trace* trace = Trace::current()) {
+  if (Trace* trace = Trace::active()) {
     for (const Tensor& t : x) wrt.push_back(trace->value(t));
     const auto grads = add_gradients(trace->graph(), trace->value(y), wrt, Phase::forward);
     for (std::size_t i = 0; i < x.size(); ++i)

@@ -54,7 +54,7 @@ void set_default_dtype(DType dtype) { parameter_dtype = dtype; }
 void set_seed(std::uint64_t seed) { eager_seed = seed; }
 
 Tensor current_seed() {
-  if (Trace* trace = Trace::current()) return trace->input(kSeedInput, {DType::i64, {}}, /*per_model=*/true);
+  if (Trace* trace = Trace::active()) return trace->input(kSeedInput, {DType::i64, {}}, /*per_model=*/true);
   Tensor seed = Tensor::empty({DType::i64, {}});
   seed.as<std::int64_t>()[0] = static_cast<std::int64_t>(eager_seed);
   return seed;

@@ -6,7 +6,7 @@
 namespace tandem::engine {
 
 Tensors apply_op(OpPtr op, Tensors inputs) {
-  if (Trace* trace = Trace::current()) return trace->apply(std::move(op), inputs);
+  if (Trace* trace = Trace::active()) return trace->apply(std::move(op), inputs);
   return apply_eager(std::move(op), std::move(inputs));
 }
 

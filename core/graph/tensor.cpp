@@ -147,7 +147,7 @@ Tensor detach(const Tensor& x) {
     shared->buffer = impl.buffer;
     return Tensor(std::move(shared));
   }
-  if (Trace* trace = Trace::current()) return trace->apply(std::make_shared<DetachOp>(), {x}).at(0);
+  if (Trace* trace = Trace::active()) return trace->apply(std::make_shared<DetachOp>(), {x}).at(0);
   Tensor copy = Tensor::empty(x.type());
   std::memcpy(copy.data(), x.data(), copy.bytes().size());
   return copy;
@@ -160,7 +160,7 @@ void assign(const Tensor& state, const Tensor& value) {
   if (state.type() != value.type())
     throw Error(fmt::format("state '{}' is {}, the value {}", state.impl()->state, to_string(state.type()),
                             to_string(value.type())));
-  if (Trace* trace = Trace::current()) {
+  if (Trace* trace = Trace::active()) {
     trace->value(state);  // adds the state to the graph
     trace->assign(trace->graph().find_state(state.impl()->state), value);
     return;

@@ -26,7 +26,12 @@ Trace::~Trace() {
   current_trace = outer_;
   no_grad = outer_no_grad_;
 }
-Trace* Trace::current() { return current_trace; }
+Trace* Trace::active() { return current_trace; }
+Trace* Trace::current() {
+  if (!current_trace)
+    throw Error("no Trace records on this thread: make one, or call this in the loss of a TrainStep");
+  return current_trace;
+}
 
 Tensor Trace::tensor(ValueId id) {
   auto impl = std::make_shared<Tensor::Impl>();
@@ -137,7 +142,7 @@ Scope::~Scope() { current_path.resize(outer_length_); }
 const std::string& Scope::path() { return current_path; }
 
 void deliver(const std::string& name, const Tensor& tensor) {
-  engine::Trace* const trace = engine::Trace::current();
+  engine::Trace* const trace = engine::Trace::active();
   if (!trace) throw Error(fmt::format("result '{}': only a traced function delivers results", name));
   trace->result(name, tensor);
 }

@@ -20,6 +20,9 @@ class Trace {
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
+  /// Returns the Trace that records on this thread, or null if there is none.
+  static Trace* active();
+  /// Returns the same Trace. Throws Error if there is none.
   static Trace* current();
 
   Graph& graph() { return graph_; }

@@ -267,6 +267,15 @@ TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
 }
 
 // Its graph may be destroyed, and another one may be at its address.
+TEST(Trace, IsNeededToRecord) {
+  EXPECT_EQ(Trace::active(), nullptr);
+  expect_error(
+      [] {
+        Trace::current()->result("x", Tensor::zeros({DType::f32, {}}));
+      },
+      {"no Trace", "TrainStep"});
+}
+
 TEST(Trace, RefusesATensorOfAnEarlierTrace) {
   Tensor kept;
   for (int round = 0; round < 2; ++round) {

@@ -204,7 +204,7 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy) {
 }
 
 Tensor of_weights(Tensor made) {
-  if (!Trace::current()) made_of_weights.push_back(made);
+  if (!Trace::active()) made_of_weights.push_back(made);
   return made;
 }
 
