@@ -1,5 +1,6 @@
 // What a loss can be written with: each construct gives the same gradients at once, in a TrainStep, on ranks,
 // in micro-batches, with recomputed activations and for several models.
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,20 +20,22 @@ constexpr std::int64_t kSamples = 8, kFeatures = 3;
 
 // Two layers, dropout, a parameter that the loss uses by itself, and a buffer.
 struct Net : nn::Module {
+  using Module::Module;
   Tensor forward(const Tensor& x) override { return head(tanh(hidden(x))); }
 
   nn::Linear hidden{*this, "hidden", {.in = kFeatures, .out = 4}};
   nn::Linear head{*this, "head", {.in = 4, .out = kFeatures}};
   nn::Dropout dropout{*this, "dropout", 0.5};
   nn::BatchNorm norm{*this, "norm", {.channels = kFeatures}};
-  Tensor weight = add_parameter("weight", Tensor::full({DType::f64, {}}, 0.75));
-  Tensor kept = add_buffer("kept", Tensor::full({DType::f64, {}}, 2));
+  Tensor weight = add_parameter("weight", Tensor::full({nn::default_dtype(), {}}, 0.75));
+  Tensor kept = add_buffer("kept", Tensor::full({nn::default_dtype(), {}}, 2));
 };
 
 struct Construct {
   std::string name;
   std::function<Tensor(Net&, const Tensor& x)> loss;
   bool draws = false;  // random numbers
+  bool steps = false;  // has steps, at which rounding to bf16 changes much
 };
 void PrintTo(const Construct& c, std::ostream* out) { *out << c.name; }
 
@@ -40,6 +43,30 @@ template <class F> Tensor without_gradient(const F& f) {
   const NoGrad no_grad;
   return f();
 }
+
+// A model whose output is the loss, as a Trainer needs it.
+struct Whole : nn::Module {
+  explicit Whole(const Construct& construct) : construct(construct) {}
+  Tensor forward(const Tensor& x) override { return construct.loss(net, x); }
+  const Construct& construct;
+  Net net{*this, "net"};
+};
+
+// Row after row of a tensor, as samples.
+class Rows final : public Dataset {
+ public:
+  explicit Rows(Tensor rows) : rows_(std::move(rows)) {}
+  std::int64_t size() const override { return rows_.size(0); }
+  TensorType type() const override { return {rows_.dtype(), {rows_.size(1)}}; }
+  void get(std::int64_t, std::int64_t index, Sample& sample) const override {
+    const auto bytes = rows_[index];
+    sample.data.assign(bytes.bytes().begin(), bytes.bytes().end());
+    sample.labels = {0};
+  }
+
+ private:
+  const Tensor rows_;
+};
 
 const std::vector<Construct>& constructs() {
   static const std::vector<Construct> all = {
@@ -220,7 +247,7 @@ const std::vector<Construct>& constructs() {
          return cross_entropy(reshape(y, {-1, 1, 3}), labels,
                               {.label_smoothing = 0.1,
                                .ignore_index = 0,
-                               .class_weights = Tensor::from({1, 2, 3}, {3}, DType::f64)});
+                               .class_weights = Tensor::from({1, 2, 3}, {3}, x.dtype())});
        }},
       {"two_networks",
        [](Net& net, const Tensor& x) {
@@ -243,33 +270,33 @@ const std::vector<Construct>& constructs() {
        }},
       {"captured",
        [](Net& net, const Tensor& x) {
-         return mse_loss(net(x), x * Tensor::from({1, 2, 3}, {3}, DType::f64));
+         return mse_loss(net(x), x * Tensor::from({1, 2, 3}, {3}, x.dtype()));
        }},
   };
   return all;
 }
 
 // Trains on one batch by hand, cut into `parts`, and returns the state afterwards. With `as_replicas` each
-// part begins with the state of the batch before, else with what the part before assigned.
-StateDict at_once(const Construct& construct, const StateDict& begin, const Tensor& x, std::int64_t parts,
+// part begins with the buffers of the batch before, else with what the part before assigned.
+StateDict by_hand(const Construct& construct, const StateDict& begin, const Tensor& x, std::int64_t parts,
                   bool as_replicas) {
   const TeamSize as_planned(1);
-  Net net;
-  net.load(begin);
+  Whole whole(construct);
+  whole.load(begin);
   const std::int64_t samples = x.size(0) / parts;
   for (std::int64_t i = 0; i < parts; ++i) {
     if (as_replicas)
-      for (const auto& [path, p] : net.named_parameters())
+      for (const auto& [path, p] : whole.named_parameters())
         if (p->buffer) assign(p->tensor, begin.at(path));
     const EagerBatch batch(0, as_replicas ? 0 : static_cast<int>(i));
-    const Tensor loss = construct.loss(net, slice(x, 0, i * samples, (i + 1) * samples));
+    const Tensor loss = whole(slice(x, 0, i * samples, (i + 1) * samples));
     (parts == 1 ? loss : scale(loss, 1.0 / static_cast<double>(parts))).backward();
   }
   const Tensor rate = Tensor::full({DType::f64, {}}, kRate);
   const NoGrad no_grad;
-  for (auto& [path, p] : net.named_parameters())
+  for (auto& [path, p] : whole.named_parameters())
     if (p->tensor.grad().defined()) assign(p->tensor, sgd_update(p->tensor, p->tensor.grad(), rate)[0]);
-  return net.state();
+  return whole.state();
 }
 
 class Constructs : public ::testing::TestWithParam<Construct> {
@@ -280,31 +307,36 @@ class Constructs : public ::testing::TestWithParam<Construct> {
     x_ = Tensor::from(values, {kSamples, kFeatures}, DType::f64);
   }
   StateDict begin(std::uint64_t seed = 1) {
-    Net net;
-    net.initialize(seed);
-    return net.state();
+    Whole whole(GetParam());
+    whole.initialize(seed);
+    return whole.state();
   }
   StateDict at_once(std::int64_t parts = 1, bool as_replicas = false, std::uint64_t seed = 1) {
-    return testing::at_once(GetParam(), begin(seed), x_, parts, as_replicas);
+    return by_hand(GetParam(), begin(seed), x_, parts, as_replicas);
   }
   StateDict in_a_step(const Strategy& strategy, const StateDict& begin) {
-    Net net;
-    net.initialize(1);
+    return in_a_step(strategy, begin, x_);
+  }
+  static StateDict in_a_step(const Strategy& strategy, const StateDict& begin, const Tensor& x) {
+    Whole whole(GetParam());
+    whole.initialize(1);
     const auto models = static_cast<std::size_t>(strategy.models);
-    TrainStep step([&](const Tensors& batch) { return GetParam().loss(net, batch[0]); }, begin,
+    TrainStep step([&](const Tensors& batch) { return whole(batch[0]); }, begin,
                    {.strategy = strategy, .seeds = std::vector<std::uint64_t>(models)});
-    step.run({{x_}}, std::vector<double>(models, kRate));
+    step.run({{x}}, std::vector<double>(models, kRate));
     return step.state();
   }
   static void expect_equal(const StateDict& a, const StateDict& b, bool buffers = true) {
     for (const auto& [path, value] : a)
-      if (buffers || !(path == "kept" || path.starts_with("norm.running"))) {
+      if (buffers || !(path == "net.kept" || path.starts_with("net.norm.running"))) {
         EXPECT_EQ(value.values(), b.at(path).values()) << path;
       }
   }
 
  private:
   const nn::DtypeScope f64_{DType::f64};
+
+ protected:
   Tensor x_;
 };
 
@@ -327,6 +359,36 @@ TEST_P(Constructs, AreTheSameForEachOfTwoModels) {
   const StateDict both = in_a_step({.models = 2}, stack_states(std::vector{begin(1), begin(2)}));
   for (std::size_t model = 0; model < 2; ++model)
     expect_equal(at_once(1, false, model + 1), unstack_states(both, 2).at(model));
+}
+
+TEST_P(Constructs, AreTheSameInATrainer) {
+  Whole whole(GetParam());
+  whole.load(begin());
+  Trainer trainer(
+      whole, std::make_shared<Rows>(x_),
+      {.batch_size = kSamples,
+       .batches = 1,
+       .lr = {kRate},
+       .objective = {.loss = [](const Tensor& loss, const Tensors&) { return loss; }, .correct = {}}});
+  trainer.fit();
+  expect_equal(at_once(), whole.state());
+}
+
+// Products in bf16 change the update by a few per cent of its length.
+TEST_P(Constructs, AreCloseInMixedPrecision) {
+  if (GetParam().steps) return;
+  const nn::DtypeScope f32(DType::f32);
+  const StateDict start = begin();
+  const Tensor x = cast(x_, DType::f32);
+  const StateDict full = in_a_step({}, start, x), mixed = in_a_step({.amp = DType::bf16}, start, x);
+  double difference = 0, length = 0;
+  for (const auto& [path, value] : full)
+    for (std::int64_t i = 0; i < value.elements(); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      difference += std::pow(value.values()[at] - mixed.at(path).values()[at], 2);
+      length += std::pow(value.values()[at] - start.at(path).values()[at], 2);
+    }
+  EXPECT_LE(std::sqrt(difference), 0.05 * std::sqrt(length) + 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Constructs, ::testing::ValuesIn(constructs()),
