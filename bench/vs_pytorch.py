@@ -2,8 +2,8 @@
 """Compares training steps of the same networks in Tandem and PyTorch, in turn: median times and ratios.
 
 Needs a Python that can import PyTorch, and build/release/bin/bench_step; installs nothing. Every pair runs
-some steps in Tandem, then some in each variant of PyTorch (memory format, eager or compiled) with the same
-batch and number of threads, so that a disturbance of the machine affects both.
+some steps in Tandem, then some in each variant of PyTorch (memory format, eager or compiled, plain or fused
+optimizer) with the same batch and number of threads, so that a disturbance of the machine affects both.
 """
 import argparse
 import pathlib
@@ -24,13 +24,14 @@ from torch_networks import NETWORKS  # noqa: E402
 
 
 class Variant:
-    """One way to run a network: a memory format, eager or compiled, f32 or bf16 autocast."""
+    """One way to run a network: a memory format, eager or compiled, a fused optimizer, f32 or bf16 autocast."""
 
-    def __init__(self, network, channels_last, compiled, bf16, batch):
-        self.name = ("channels-last" if channels_last else "contiguous") + (", compiled" if compiled else "")
+    def __init__(self, network, channels_last, compiled, fused, bf16, batch):
+        self.name = ("channels-last" if channels_last else "contiguous") + (", compiled" if compiled else "") + (
+            ", fused" if fused else "")
         layout = torch.channels_last if channels_last else torch.contiguous_format
         self.model = NETWORKS[network]().to(memory_format=layout)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9, fused=fused)
         self.images = torch.randn(batch, 3, 32, 32).to(memory_format=layout)
         self.labels = torch.randint(10, (batch,))
         self.bf16 = bf16
@@ -81,10 +82,11 @@ def compare(network, arguments):
     image = network not in ("mlp", "mlp-residual", "snn")
     for channels_last in ((False, True) if image else (False,)):
         for compiled in ((False, True) if arguments.compile else (False,)):
-            variant = Variant(network, channels_last, compiled, arguments.bf16, arguments.batch_size)
-            for _ in range(2):
-                variant.step()  # compiles, and makes the optimizer's state
-            variants.append(variant)
+            for fused in (False, True):
+                variant = Variant(network, channels_last, compiled, fused, arguments.bf16, arguments.batch_size)
+                for _ in range(2):
+                    variant.step()  # compiles, and makes the optimizer's state
+                variants.append(variant)
     mine, theirs = [], {v.name: [] for v in variants}
     for _ in range(arguments.pairs):
         milliseconds, peak = ours(network, arguments)
@@ -94,7 +96,7 @@ def compare(network, arguments):
     for variant in variants:
         times = theirs[variant.name]
         ratio = statistics.median(t / m for t, m in zip(times, mine))
-        print(f"{network:<10} {statistics.median(mine):9.2f} {peak:9.1f}   {variant.name:<26} "
+        print(f"{network:<10} {statistics.median(mine):9.2f} {peak:9.1f}   {variant.name:<32} "
               f"{statistics.median(times):9.2f} {variant.peak_megabytes():9.1f} {ratio:7.2f}", flush=True)
 
 
@@ -114,7 +116,7 @@ def main():
     torch.set_num_threads(arguments.threads)
     print(f"PyTorch {torch.__version__}, batch {arguments.batch_size}, {arguments.threads} threads, medians of "
           f"{arguments.pairs} pairs")
-    print(f"{'network':<10} {'ours ms':>9} {'peak MB':>9}   {'PyTorch':<26} {'ms':>9} {'peak MB':>9} {'ratio':>7}")
+    print(f"{'network':<10} {'ours ms':>9} {'peak MB':>9}   {'PyTorch':<32} {'ms':>9} {'peak MB':>9} {'ratio':>7}")
     for network in arguments.networks:
         compare(network, arguments)
 

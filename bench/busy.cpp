@@ -1,0 +1,106 @@
+// Measures training steps while other processes keep the cores busy: for each network, precision and number
+// of threads, the time of a step beside 0, 1, 2 and 3 busy processes.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "command_line.h"
+#include "measure.h"
+#include "training.h"
+
+namespace tandem::bench {
+using namespace engine;
+namespace {
+
+struct Options {
+  std::vector<std::string> networks = {"mlp", "convnet", "resnet20", "vgg16", "snn"};
+  std::int64_t batch = 128;
+  int steps = 5, busy = 3;
+  std::vector<int> threads{};
+};
+
+// Processes that compute without a pause, as long as the object exists.
+class BusyProcesses {
+ public:
+  explicit BusyProcesses(int count) {
+    for (int i = 0; i < count; ++i) {
+      const pid_t child = fork();
+      if (child < 0) throw Error("a busy process cannot be started");
+      if (child > 0) {
+        children_.push_back(child);
+        continue;
+      }
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (volatile std::uint64_t n = 0;;) n = n + 1;
+    }
+  }
+  ~BusyProcesses() {
+    for (const pid_t child : children_) kill(child, SIGKILL), waitpid(child, nullptr, 0);
+  }
+  BusyProcesses(const BusyProcesses&) = delete;
+  BusyProcesses& operator=(const BusyProcesses&) = delete;
+
+ private:
+  std::vector<pid_t> children_;
+};
+
+void measure(const std::string& name, bool bf16, int threads, const Options& o) {
+  const auto net = nn::make_network(name, 10);
+  net->initialize(1);
+  Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = threads};
+  if (bf16) s.amp = DType::bf16;
+  FunctionHost host = drawn_host(o.batch);
+  Session session(build(traced(*net, o.batch), s), {}, host);
+  session.load(net->state());
+  // Other processes come and go in milliseconds, so short steps are measured for half a second.
+  const int steps = std::max(o.steps, static_cast<int>(0.5 / median(step_seconds(session, 3))));
+  std::vector<double> medians;
+  for (int busy = 0; busy <= o.busy; ++busy) {
+    const BusyProcesses others(busy);
+    medians.push_back(median(step_seconds(session, steps)));
+  }
+  fmt::print("{:<12} {:<4} {:>7} {:9.2f}", name, bf16 ? "bf16" : "f32", threads, 1e3 * medians[0]);
+  for (std::size_t b = 1; b < medians.size(); ++b) fmt::print(" {:8.2f}", medians[b] / medians[0]);
+  fmt::print("\n");
+  std::fflush(stdout);
+}
+
+void measure_all(const Options& o) {
+  fmt::print(
+      "batch {}, medians of at least {} steps; step times beside busy processes as multiples of the quiet time\n",
+      o.batch, o.steps);
+  fmt::print("{:<12} {:<4} {:>7} {:>9}", "network", "", "threads", "quiet ms");
+  for (int busy = 1; busy <= o.busy; ++busy) fmt::print(" {:>6} +{}", "", busy);
+  fmt::print("\n");
+  for (const std::string& name : o.networks)
+    for (const bool bf16 : {false, true})
+      for (const int threads : o.threads) measure(name, bf16, threads, o);
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  CLI::App app{"Measures training steps beside processes that keep the cores busy.", "bench_busy"};
+  bench::Options o;
+  o.threads = {1, default_threads()};
+  app.option_defaults()->always_capture_default();
+  app.add_option("networks", o.networks, "networks to measure")->check(CLI::IsMember(nn::network_names()));
+  app.add_option("-b,--batch-size", o.batch, "samples per step")->check(CLI::PositiveNumber);
+  app.add_option("--steps", o.steps, "measured steps at least, after two that do not count")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--busy", o.busy, "most busy processes")->check(CLI::Range(0, 64));
+  app.add_option("--threads", o.threads, "threads of the team")->check(CLI::PositiveNumber)->delimiter(',');
+  return apps::run_program(app, argc, argv, [&] {
+    prepare_teams(argv);
+    bench::measure_all(o);
+  });
+}
