@@ -36,13 +36,15 @@ std::size_t edits(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// ", perhaps --epochs": the long flags that differ from `flag` by at most two letters, or begin with it.
+// ", perhaps --epochs": the long flags that differ from `flag` by at most two letters, begin with it, or end
+// it, as --num-workers.
 std::string perhaps(const CLI::App& app, const std::string& flag) {
   std::vector<std::string> found;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
-      if (const std::string known = "--" + name;
-          edits(flag, known) <= 2 || (flag.size() > 3 && known.starts_with(flag)))
+      if (const std::string known = "--" + name; edits(flag, known) <= 2 ||
+                                                 (flag.size() > 3 && known.starts_with(flag)) ||
+                                                 flag.ends_with("-" + name))
         found.push_back(known);
   return found.empty() ? "" : fmt::format(", perhaps {}", fmt::join(found, " or "));
 }

@@ -22,7 +22,7 @@ using enum Change;
 
 // Larger numbers are typing errors: they would overflow, or allocate memory for hours.
 constexpr double kMostImages = 1e7, kMostSteps = 1e12, kMostEpochs = 1e6, kMostParts = 1e4,
-                 kMostThreads = 1024;
+                 kMostThreads = 1024, kMostWorkers = 128;
 
 // Allowed values.
 const Allowed any;
@@ -108,7 +108,7 @@ std::vector<Flag> data_flags() {
       {"-j,--workers", &O::workers,
        "threads per process that load batches ahead (0: each lane loads its own). By default, --threads\n"
        "leaves cores free for them. They change no loss if --threads is the same",
-       between(0, kMostThreads), not_with(&O::simulate, "with --simulate, which measures each step alone"),
+       between(0, kMostWorkers), not_with(&O::simulate, "with --simulate, which measures each step alone"),
        nothing},
       {"--drop-last,!--no-drop-last", &O::drop_last,
        "leave out the images that do not fill an epoch's last batch; otherwise they are a smaller batch", any,

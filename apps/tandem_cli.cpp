@@ -1,4 +1,6 @@
 // The `tandem` command: makes training data, and inspects networks and Programs.
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/json_input.h>
@@ -7,6 +9,7 @@
 
 #include "command_line.h"
 #include "lane_report.h"
+#include "log.h"
 #include "output_file.h"
 
 namespace {
@@ -92,6 +95,16 @@ void add_commands(CLI::App& app, Arguments& a) {
   check->add_option("file", a.file, program)->required();
 }
 
+void make_data(const Arguments& a) {
+  const std::int64_t images = a.train + a.test;
+  std::int64_t done = 0;
+  const bool shown = isatty(STDOUT_FILENO) != 0;
+  write_cifar10(a.directory, a.train, a.test, a.seed, a.force, [&] {
+    if (++done % 10'000 == 0 && shown) apps::draw_line(fmt::format("{} of {} images", done, images));
+  });
+  if (shown && images >= 10'000) apps::end_line();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -99,7 +112,7 @@ int main(int argc, char** argv) {
   Arguments a;
   add_commands(app, a);
   return apps::run_program(app, argc, argv, [&] {
-    if (app.got_subcommand("make-data")) write_cifar10(a.directory, a.train, a.test, a.seed, a.force);
+    if (app.got_subcommand("make-data")) make_data(a);
     if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
     if (app.got_subcommand("summary")) summarize(a.network, a.samples);
     if (app.got_subcommand("verify")) show(a.file);

@@ -97,6 +97,8 @@ void settle_models(TrainOptions& o) {
   per_model("--seed", o.seed, o.models);
 }
 
+constexpr int kMostRankThreads = 256;  // each rank has several threads, and a copy of the model
+
 // Sets transport, parallelism, ranks and stages from the flags and from what mpirun started.
 void settle_ranks(TrainOptions& o) {
   const LaunchEnvironment env = launch_environment();
@@ -117,7 +119,16 @@ void settle_ranks(TrainOptions& o) {
   if (o.parallel == "none") o.ranks = 1;
   if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
   if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.stages) : 1;
-  if (world > 0 && !o.simulate && o.ranks * o.stages != world)
+  const int ranks = o.ranks * o.stages;
+  if (world > 0 && !env.launched && !o.simulate && ranks != world)
+    throw Error(fmt::format("--transport mpi: mpirun starts the ranks, which are {} here: mpirun -np {} …",
+                            ranks, ranks));
+  if (world == 0 && !o.simulate && ranks > kMostRankThreads)
+    throw Error(fmt::format(
+        "--ranks {} × --stages {} are {} ranks; as threads of one process they can be at most {}, so start them "
+        "with mpirun",
+        o.ranks, o.stages, ranks, kMostRankThreads));
+  if (world > 0 && !o.simulate && ranks != world)
     throw Error(fmt::format("mpirun started {}, but --parallel {} with --ranks {} × --stages {} needs {}",
                             counted(world, "rank"), o.parallel, o.ranks, o.stages, o.ranks * o.stages));
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -64,8 +65,8 @@ void require_empty(const fs::path& dir) try {
   for (const auto& entry : fs::directory_iterator(dir))
     if (entry.path().extension() != kUnfinished)
       throw Error(
-          fmt::format("{}: holds {} already; choose an empty directory, or replace CIFAR-10's files in "
-                      "this one with --force",
+          fmt::format("{}: holds {} already; choose an empty directory, or force the replacement of "
+                      "CIFAR-10's files in this one",
                       dir.string(), entry.path().filename().string()));
 } catch (const fs::filesystem_error& e) {
   throw Error(
@@ -81,7 +82,18 @@ void prepare_directory(const fs::path& dir, bool force) {
   if (!force) require_empty(dir);
 }
 
-void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, std::int64_t count) {
+// Images can be more than any disk holds.
+void require_space(const fs::path& dir, std::int64_t images) {
+  std::error_code error;
+  const auto available = static_cast<double>(fs::space(dir, error).available);
+  const double needed = static_cast<double>(images) * (1 + kCifarImageBytes);
+  if (!error && needed > available)
+    throw Error(fmt::format("{}: {} images need {:.4g} GB, and {:.4g} GB are free", dir.string(), images,
+                            needed / 1e9, available / 1e9));
+}
+
+void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, std::int64_t count,
+                   const std::function<void()>& written) {
   constexpr std::int64_t kPlane = kCifarSide * kCifarSide;
   std::array<std::uint8_t, kCifarImageBytes> image;
   std::array<std::uint8_t, 1 + kCifarImageBytes> record;
@@ -91,6 +103,7 @@ void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, 
       for (std::int64_t c = 0; c < kCifarChannels; ++c)
         record[1 + c * kPlane + p] = image[p * kCifarChannels + c];
     file.write(record.data(), std::ssize(record));
+    if (written) written();
   }
   file.close();
 }
@@ -98,13 +111,14 @@ void write_records(NewFile& file, std::uint64_t seed, std::int64_t first_index, 
 }  // namespace
 
 void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t test_images,
-                   std::uint64_t seed, bool force) {
+                   std::uint64_t seed, bool force, const std::function<void()>& written) {
   if (train_images <= 0 || train_images % kTrainFiles != 0 || test_images <= 0)
     throw Error(
-        fmt::format("write_cifar10: {} training and {} test images; both must be positive, and the first a "
+        fmt::format("{} training and {} test images; both must be positive, and the first a "
                     "multiple of {}, the number of files",
                     train_images, test_images, kTrainFiles));
   prepare_directory(dir, force);
+  require_space(dir, train_images + test_images);
 
   std::deque<NewFile> files;
   NewFile& meta = files.emplace_back(dir / kMetaFile);
@@ -113,8 +127,9 @@ void write_cifar10(const fs::path& dir, std::int64_t train_images, std::int64_t 
   meta.close();
   const std::int64_t share = train_images / kTrainFiles;
   for (int i = 0; i < kTrainFiles; ++i)
-    write_records(files.emplace_back(dir / fmt::format("data_batch_{}.bin", i + 1)), seed, i * share, share);
-  write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images);
+    write_records(files.emplace_back(dir / fmt::format("data_batch_{}.bin", i + 1)), seed, i * share, share,
+                  written);
+  write_records(files.emplace_back(dir / kTestFile), seed, kFirstDrawnTestIndex, test_images, written);
   for (NewFile& file : files) file.publish();
 }
 

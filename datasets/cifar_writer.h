@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 
 namespace tandem {
 
@@ -9,9 +10,11 @@ namespace tandem {
 /// Training images are numbers 0 … train_images-1 of the series `seed`, test images start at
 /// kFirstDrawnTestIndex. Files get their names only once all are complete.
 /// With `force`, files with these names are replaced, and all others stay. Throws Error if the directory is
-/// not empty, unless `force` is set; if a count is not positive or `train_images` is not a multiple of 5; and
-/// if something cannot be written.
+/// not empty, unless `force` is set; if a count is not positive or `train_images` is not a multiple of 5; if
+/// the disk has no room for so many images; and if something cannot be written. `written` is called after
+/// each image.
 void write_cifar10(const std::filesystem::path& dir, std::int64_t train_images = 50'000,
-                   std::int64_t test_images = 10'000, std::uint64_t seed = 0, bool force = false);
+                   std::int64_t test_images = 10'000, std::uint64_t seed = 0, bool force = false,
+                   const std::function<void()>& written = {});
 
 }  // namespace tandem

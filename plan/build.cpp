@@ -125,8 +125,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
                             counted(strategy.stages - 1, "cut"), cuts.size()));
   if (strategy.train && strategy.replicas == 1 && !strategy.fusion_groups.empty())
     throw Error(
-        "the plan's fusion_groups have no effect: one replica reduces nothing; add --ranks, or leave them "
-        "out");
+        "the plan's fusion_groups have no effect: one replica reduces nothing; give several replicas, or leave "
+        "them out");
   g = checked(cut_into_stages(std::move(g), cuts));
 
   TrainingGraph training =

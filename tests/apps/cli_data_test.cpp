@@ -82,7 +82,8 @@ TEST_F(CliData, AShortLastBatchIsABatchOfItsOwn) {
       << "it is the mean over the epoch";
   expect_near(kept, losses(job + "--parallel data --ranks 2 --microbatches 2"), 1e-11);
   expect_near(kept, losses(job + "--parallel pipeline --stages 2"), 1e-11);
-  expect_refused(job + "--parallel data --ranks 3", {"640 images", "last batch of 40", "3 ranks", "--batch-size"});
+  expect_refused(job + "--parallel data --ranks 3",
+                 {"640 images", "last batch of 40", "3 ranks", "--batch-size"});
 }
 
 TEST_F(CliData, NamesTheModuleOfANonFiniteLossInAShortBatch) {
@@ -95,9 +96,9 @@ TEST_F(CliData, BadSamplesEndTheRunOrAreSkippedAndCounted) {
   expect_refused(job + "--bad-samples skip:1", {"data_batch_1.bin", "record 8", "offset 24584", "number 2"});
   const Ended e = run(job + "--bad-samples skip:2 --output " + file("run"));
   EXPECT_EQ(0, e.status) << e.err;
-  EXPECT_TRUE(
-      std::regex_search(e.out, std::regex("warning: 2 images of the training set left out, the first of them: "
-                                          ".*data_batch_1.bin: record 3, offset 9219")))
+  EXPECT_TRUE(std::regex_search(
+      e.out, std::regex("warning: 2 images of the training set left out, the first of them: "
+                        ".*data_batch_1.bin: record 3, offset 9219")))
       << e.out;
   EXPECT_EQ(std::string::npos, e.out.find("test set left out"));
   EXPECT_NE(std::string::npos, e.out.find("20/20")) << "198 images in batches of 10: " << e.out;
@@ -105,7 +106,8 @@ TEST_F(CliData, BadSamplesEndTheRunOrAreSkippedAndCounted) {
 
 TEST_F(CliData, RefusesInvalidDataFlags) {
   expect_refused(kTrain + "--workers -1", {"--workers -1", "at least 0"});
-  expect_refused(kTrain + "-j 1000000", {"--workers 1000000", "at most 1024"});
+  expect_refused(kTrain + "-j 1000000", {"--workers 1000000", "at most 128"});
+  expect_refused(kTrain + "--num-workers 2", {"unknown flag '--num-workers'", "perhaps --workers"});
   expect_refused(kTrain + "--augment crop", {"--augment: 'crop'", "pad-crop, flip, cutout"});
   expect_refused(kTrain + "--augment flip,", {"--augment: 'flip,'", "''"});
   expect_refused(kTrain + "--augment flip,flip", {"'flip' is given twice"});
@@ -123,9 +125,9 @@ TEST_F(CliData, ReportsWhenThreadsShareCores) {
   const std::string two = "TANDEM_THREADS=2 " + kTrain + "--arch mlp --steps 2 ";
   EXPECT_EQ(std::string::npos, run(two).out.find("share"));
   EXPECT_EQ(std::string::npos, run(two + "-j 1").out.find("share")) << "the team leaves a core to the worker";
-  EXPECT_NE(
-      std::string::npos,
-      run(two + "-j 1 --threads 2").out.find("warning: 2 computing threads and 1 loading thread share 2 cores"));
+  EXPECT_NE(std::string::npos,
+            run(two + "-j 1 --threads 2")
+                .out.find("warning: 2 computing threads and 1 loading thread share 2 cores"));
   EXPECT_NE(std::string::npos,
             run(two + "-j 2").out.find("warning: 1 computing thread and 2 loading threads share 2 cores"));
 }

@@ -96,6 +96,8 @@ TEST_F(Cli, RefusesNumbersOutOfRange) {
     expect_refused(kTrain + flag + " 4000000000000000000",
                    {flag + " 4000000000000000000: must be at most 10000000"});
   expect_refused(kTrain + "--threads 1000000", {"--threads 1000000: must be at most 1024"});
+  expect_refused(kTrain + "--ranks 500 -b 1000 --synthetic-train 1000",
+                 {"--ranks 500", "500 ranks", "at most 256", "mpirun"});
   expect_refused(kTrain + "--epochs 2000000000", {"--epochs 2000000000: must be at most 1000000"});
   expect_refused(kTrain + "--steps 9223372036854775807", {"--steps 9223372036854775807: must be at most"});
   expect_refused(kTrain + "--simulate --steps 100000000",
@@ -154,7 +156,7 @@ TEST_F(Cli, RefusesToReplaceARunUnlessForced) {
 TEST_F(Cli, RefusesToReplaceDataUnlessForced) {
   const std::string make = kTandem + "make-data cifar10 " + file("data") + " --test 5 --train ";
   ASSERT_EQ(0, run(make + "5").status);
-  expect_refused(make + "10", {file("data"), ".bin", "--force"});
+  expect_refused(make + "10", {file("data"), ".bin", "force the replacement"});
   EXPECT_EQ(3073, fs::file_size(file("data/data_batch_1.bin")));
   EXPECT_EQ(0, run(make + "10 --force").status);
   EXPECT_EQ(2 * 3073, fs::file_size(file("data/data_batch_1.bin")));
@@ -211,7 +213,7 @@ TEST_F(Cli, RefusesImpossiblePlans) {
   expect_refused(kTrain + "--plan " + write("all.json", R"({"swap": ["attic"], "recompute": ["*"]})"),
                  {"'attic'"});
   expect_refused(kTrain + "--plan " + write("alone.json", R"({"fusion_groups": [["head.weight"]]})"),
-                 {"fusion_groups", "no effect", "--ranks"});
+                 {"fusion_groups", "no effect", "several replicas"});
   expect_refused(kTrain + "--plan " + write("cut.json", R"({"cuts": ["block1"]})"), {"1 stage takes 0 cuts"});
   expect_refused(kTrain + "--parallel data --ranks 2 --plan " +
                      write("group.json", R"({"fusion_groups": [["nobody.weight"]]})"),

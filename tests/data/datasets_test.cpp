@@ -420,17 +420,22 @@ TEST_F(CifarWriter, ReplacesFilesOfAnInterruptedRun) {
 
 TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
   write(dir_ / "notes.txt", {'x'});
-  expect_error([&] { write_cifar10(dir_, 5, 5); },
-               {dir_.string(), "notes.txt", "empty directory", "--force"});
+  expect_error([&] { write_cifar10(dir_, 5, 5); }, {dir_.string(), "notes.txt", "empty directory", "force"});
   EXPECT_EQ(names(), std::set<std::string>{"notes.txt"});
   write_cifar10(dir_, 5, 5, 0, true);
   EXPECT_EQ(names().size(), 8u);
   EXPECT_EQ(read(dir_ / "notes.txt"), Bytes{'x'});
 }
 
+TEST_F(CifarWriterRefuses, MoreThanTheDiskHolds) {
+  expect_error([&] { write_cifar10(dir_, 5'000'000'000'000, 5); },
+               {dir_.string(), "5000000000005 images need 1.536e+07 GB", "are free"});
+  EXPECT_TRUE(names().empty());
+}
+
 TEST_F(CifarWriterRefuses, ToReplaceASetUnlessForced) {
   write_cifar10(dir_, 5, 5, 1);
-  expect_error([&] { write_cifar10(dir_, 10, 5, 2); }, {dir_.string(), ".bin", "empty directory", "--force"});
+  expect_error([&] { write_cifar10(dir_, 10, 5, 2); }, {dir_.string(), ".bin", "empty directory", "force"});
   EXPECT_TRUE(load_cifar(dir_, CifarSplit::train, nullptr, CifarKind::cifar10).bytes ==
               draw_cifar(5, 1).bytes);
   write_cifar10(dir_, 10, 5, 2, true);
