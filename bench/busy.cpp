@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", o.steps, "measured steps at least, after two that do not count")
       ->check(CLI::PositiveNumber);
   app.add_option("--busy", o.busy, "most busy processes")->check(CLI::Range(0, 64));
-  app.add_option("--threads", o.threads, "threads of the team")->check(CLI::PositiveNumber)->delimiter(',');
+  app.add_option("--threads", o.threads, "threads of the team")->check(CLI::Range(1, 1024))->delimiter(',');
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);
     bench::measure_all(o);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include <tandem/ops/cpu/conv_dense.h>
+#include <tandem/ops/cpu/conv_grad_weight.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
@@ -99,9 +100,11 @@ KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {
   const Operands o(spec);
   if (o.dense)
     if (KernelPtr kernel = make_dense_conv2d_grad_weight(spec, o.s)) return kernel;
-  return finish(onednn::convolution_grad_weight(o.x, o.y, o.w, spec.outputs.size() == 2 ? &o.bias : nullptr,
-                                                o.s.window, o.team),
-                spec);
+  if (KernelPtr kernel = make_unfolded_conv2d_grad_weight(spec, o.s, o.team)) return kernel;
+  const onednn::Operand* bias = spec.outputs.size() == 2 ? &o.bias : nullptr;
+  if (KernelPtr kernel = make_shared_conv2d_grad_weight(o.x, o.y, o.w, bias, o.s.window, o.team))
+    return kernel;
+  return finish(onednn::convolution_grad_weight(o.x, o.y, o.w, bias, o.s.window, o.team), spec);
 }
 
 }  // namespace tandem::engine

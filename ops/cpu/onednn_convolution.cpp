@@ -194,7 +194,10 @@ PrimitivePtr convolution_grad_weight(const Operand& image, const Operand& grad_o
                                 grad_bias != nullptr};
     const auto make = [&](const ConvolutionPart& p, dnnl::algorithm algorithm, std::string_view wanted,
                           bool any) -> std::optional<Primitive::Plan> {
-      const auto forward = find_forward(p, w, algorithm, wanted, any);
+      ConvolutionPart narrow =
+          p;  // forward has no f32 weights beside bf16 images; their gradients can be f32
+      narrow.weights.dtype = narrow.bias.dtype = p.image.dtype;
+      const auto forward = find_forward(narrow, w, algorithm, wanted, any);
       if (!forward) return std::nullopt;
       const auto pd = find_implementation<dnnl::convolution_backward_weights>(
           wanted,
