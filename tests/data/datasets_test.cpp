@@ -429,7 +429,7 @@ TEST_F(CifarWriterRefuses, ForeignContentUnlessForced) {
 
 TEST_F(CifarWriterRefuses, MoreThanTheDiskHolds) {
   expect_error([&] { write_cifar10(dir_, 5'000'000'000'000, 5); },
-               {dir_.string(), "5000000000005 images need 1.536e+07 GB", "are free"});
+               {dir_.string(), "5000000000005 images need 1.537e+07 GB", "are free"});
   EXPECT_TRUE(names().empty());
 }
 
