@@ -1,9 +1,16 @@
 #include "command_line.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -147,7 +154,44 @@ void add_config(CLI::App& app) {
   app.config_formatter(std::make_shared<ConfigFile>(app));
 }
 
+namespace {
+
+// Returns the bytes that OpenMP's variable gives the stacks of its threads, or nothing if it is not set: a
+// number with B, K, M or G; K without a letter.
+std::optional<double> omp_stack_bytes(const char* variable) {
+  const char* const text = std::getenv(variable);
+  double number = 0;
+  if (!text) return std::nullopt;
+  const char* const end = text + std::strlen(text);
+  const auto [unit, error] = std::from_chars(text, end, number);
+  if (error != std::errc{}) return std::nullopt;
+  switch (unit == end ? 'k' : std::tolower(*unit)) {
+    case 'b': return number;
+    case 'm': return number * (1 << 20);
+    case 'g': return number * (1 << 30);
+    default: return number * (1 << 10);
+  }
+}
+
+// A thread whose stack overflows ends the process without a word.
+void require_stacks() {
+  constexpr double kLeast = 256 << 10;
+  const auto require = [](double bytes, const std::string& what) {
+    if (bytes < kLeast)
+      throw Error(fmt::format("{} gives threads stacks of {:.0f} KiB; give them {:.0f} KiB or more", what,
+                              bytes / 1024, kLeast / 1024));
+  };
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    require(static_cast<double>(limit.rlim_cur), "the stack limit (ulimit -s)");
+  for (const char* variable : {"OMP_STACKSIZE", "GOMP_STACKSIZE"})
+    if (const auto bytes = omp_stack_bytes(variable)) require(*bytes, variable);
+}
+
+}  // namespace
+
 bool parse_command_line(CLI::App& app, int argc, char** argv) {
+  require_stacks();
   app.set_version_flag("--version", fmt::format("{} {}", app.get_name(), TANDEM_VERSION))->group("Options");
   check_values(app);
   require_known_command(app, argc > 1 ? argv[1] : "");

@@ -133,7 +133,9 @@ std::vector<Flag> data_flags() {
 
 std::vector<Flag> optimizer_flags() {
   return {
-      {"--lr", &O::lr, "learning rate, or one per model: 0.1,0.05", at_least(0)},
+      {"--lr", &O::lr,
+       fmt::format("learning rate, or one per model: 0.1,0.05; the default of snn is {}", kSnnRate),
+       at_least(0)},
       {"--sched", &O::sched, "learning-rate schedule: constant, cosine, linear, step, multistep",
        one_of({"constant", "cosine", "linear", "step", "multistep"})},
       {"--min-lr", &O::min_lr, "last rate of cosine and linear", at_least(0), needs_curve},

@@ -162,6 +162,7 @@ void check_combinations(const TrainOptions& o) {
 // was on the command line or in --config's file.
 void settle(TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
   check_values(o);
+  if (!given("lr") && o.arch == "snn") o.lr = {kSnnRate};
   settle_models(o);
   settle_ranks(o);
   check_values(o);                  // again, with the values that follow from other flags

@@ -9,6 +9,9 @@ namespace tandem::apps {
 inline constexpr std::size_t kSpansPerLane = 200'000;
 
 /// The values of train_cifar's flags, which flags.cpp describes.
+/// The default learning rate of `snn`, which has no norms and diverges with the others' default.
+inline constexpr double kSnnRate = 0.0003;
+
 struct TrainOptions {
   std::string arch = "mlp-residual", dtype = "f32";
   std::string data = "synthetic", bad_samples = "stop", augment = "none";

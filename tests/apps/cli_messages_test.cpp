@@ -32,6 +32,13 @@ TEST_F(CliMessages, EachLogLevelPrintsAllOfTheNextAndMore) {
   expect_refused(kTrain + "--log-level loud", {"--log-level 'loud'", "debug, info, warning, error"});
 }
 
+TEST_F(CliMessages, StacksThatAreTooSmallAreRefused) {
+  const std::string start = kTrain + "--arch mlp --steps 1";
+  expect_refused("ulimit -s 64; " + start, {"ulimit -s", "64 KiB", "256 KiB or more"});
+  expect_refused("OMP_STACKSIZE=16k " + start, {"OMP_STACKSIZE", "16 KiB", "256 KiB or more"});
+  EXPECT_EQ(0, run("ulimit -s 256; OMP_STACKSIZE=256K " + start).status);
+}
+
 TEST_F(CliMessages, ATerminalGetsAProgressBarAndOtherOutputsGetLines) {
   const std::string job = kTrain + "--arch mlp --epochs 4 --print-freq 7 ";
   const Ended bar = run("script -qec '" + job + "' /dev/null");
