@@ -130,15 +130,18 @@ Tensors gradients(Tape& tape, const Tensor& y, const std::vector<ValueId>& wrt) 
   return result;
 }
 
+// The path of the module that calls, for a message.
+std::string scope() { return Scope::path().empty() ? "" : Scope::path() + ": "; }
+
 void require_one_element(const Tensor& y, const char* call) {
   if (y.elements() != 1)
-    throw Error(
-        fmt::format("{}() of {}: one element is needed; use sum() or mean()", call, to_string(y.type())));
+    throw Error(fmt::format("{}{}() of {}: one element is needed; use sum() or mean()", scope(), call,
+                            to_string(y.type())));
 }
 
-[[noreturn]] void refuse_independent(std::size_t i, const char* why) {
-  throw Error(
-      fmt::format("gradient(): the first argument does not depend on Tensor {} of the second{}", i, why));
+[[noreturn]] void refuse_independent(const Tensor& y, const Tensors& x, std::size_t i, const char* why) {
+  throw Error(fmt::format("{}gradient(): {} does not depend on Tensor {} of the second argument, {}{}",
+                          scope(), to_string(y.type()), i, to_string(x[i].type()), why));
 }
 
 }  // namespace
@@ -171,7 +174,7 @@ Tensors gradient(const Tensor& y, const Tensors& x) {
     for (const Tensor& t : x) wrt.push_back(trace->value(t));
     const auto grads = add_gradients(trace->graph(), trace->value(y), wrt, Phase::forward);
     for (std::size_t i = 0; i < x.size(); ++i)
-      if (grads[i] < 0) refuse_independent(i, "");
+      if (grads[i] < 0) refuse_independent(y, x, i, "");
     Tensors result = trace->tensors(grads);
     if (NoGrad::active()) std::ranges::transform(result, result.begin(), detach);
     return result;
@@ -179,12 +182,13 @@ Tensors gradient(const Tensor& y, const Tensors& x) {
   Tape tape(y);
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!tape.has(x[i]))
-      refuse_independent(i, x[i].needs_grad() ? "" : ", which requires no gradient: call requires_grad()");
+      refuse_independent(y, x, i,
+                         x[i].needs_grad() ? "" : ", which requires no gradient: call requires_grad()");
     wrt.push_back(tape.value_of(x[i]));
   }
   Tensors grads = gradients(tape, y, wrt);
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (!grads[i]) refuse_independent(i, "");
+    if (!grads[i]) refuse_independent(y, x, i, "");
   return grads;
 }
 

@@ -84,13 +84,21 @@ std::string summary(const Graph& forward) {
   return text + row("total", "", total);
 }
 
-std::string summary(Module& model, const TensorType& input) {
+std::string summary(const std::function<Tensor(const Tensors&)>& forward,
+                    const std::vector<TensorType>& inputs) {
   Graph graph;
   {
     Trace trace(graph);
-    trace.result("output", model(trace.input("input", input)));
+    Tensors traced;
+    for (const TensorType& type : inputs)
+      traced.push_back(trace.input(fmt::format("input {}", traced.size()), type));
+    trace.result("output", forward(traced));
   }
   return summary(graph);
+}
+
+std::string summary(Module& model, const TensorType& input) {
+  return summary([&](const Tensors& in) { return model(in[0]); }, {input});
 }
 
 }  // namespace tandem::nn

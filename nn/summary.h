@@ -1,5 +1,7 @@
 #pragma once
+#include <functional>
 #include <string>
+#include <vector>
 
 #include <tandem/core/graph/graph.h>
 #include <tandem/nn/module.h>
@@ -13,7 +15,12 @@ namespace tandem::nn {
 /// the values that it makes. The last line has the sums. Throws Error before `initialize` or `load`, and if
 /// the input does not fit.
 std::string summary(Module& model, const TensorType& input);
-/// Returns the same table of a traced graph, for a model whose inputs are not one tensor.
+/// Returns the same table of a model with other inputs, which `forward` calls:
+///
+///     nn::summary([&](const Tensors& in) { return net(in[0], in[1]); }, {ids, features})
+std::string summary(const std::function<Tensor(const Tensors& inputs)>& forward,
+                    const std::vector<TensorType>& inputs);
+/// Returns the same table of a traced graph.
 std::string summary(const engine::Graph& forward);
 
 }  // namespace tandem::nn

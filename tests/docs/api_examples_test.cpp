@@ -320,6 +320,9 @@ TEST_F(ApiExample, AModuleOfTwoInputs) {
   const Tensor ids = Tensor::from({1, 2, 3, 4}, {2, 2}, DType::i32),
                features = Tensor::zeros({DType::f32, {2, 8}});
   EXPECT_EQ((Shape{2, 3}), model(ids, features).shape());
+  const std::string table = nn::summary([&](const Tensors& in) { return model(in[0], in[1]); },
+                                        {ids.type(), features.type()});
+  for (const char* part : {"encode", "words", "head"}) EXPECT_NE(table.find(part), table.npos) << table;
 }
 
 TEST_F(ApiExample, LayersInAContainer) {

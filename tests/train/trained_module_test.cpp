@@ -227,6 +227,27 @@ TEST_F(TrainedModules, StayAsTheyWereIfABatchIsBad) {
   }
 }
 
+TEST_F(TrainedModules, RefuseWhatDoesNotFitByPathOpAndShapes) {
+  const auto refused = [&](const TrainStep::Loss& loss, const std::vector<std::string>& words) {
+    TrainStep step(net, SgdOptions{}, loss);
+    expect_error([&] { step({x, y}, 0.1); }, words);
+  };
+  const auto half = [&](const Tensors& b) { return slice(b[0], 1, 0, 2); };
+  refused([&](const Tensors& b) { return mean(net(b[0])) + mean(net(half(b))); },
+          {"hidden", "matmul", "f64[8, 2]", "f64[4, 3]"});
+  refused([&](const Tensors& b) { return mean(net.norm(b[0])); },
+          {"norm", "batch_norm", "f64[8, 3]", "f64[4]"});
+  refused([&](const Tensors& b) { return mean(net(b[0]) * net(slice(b[0], 0, 0, 4))); },
+          {"mul", "f64[8, 2]", "f64[4, 2]"});
+  refused([&](const Tensors& b) { return mean(gradient(net(b[0]), {net.head.weight})[0]); },
+          {"gradient()", "f64[8, 2]", "one element"});
+  refused(
+      [&](const Tensors& b) {
+        return mean(gradient(mean(net.head(net.hidden(b[0]))), {net.norm.weight})[0]);
+      },
+      {"gradient()", "does not depend on Tensor 0", "f64[4]"});
+}
+
 TEST_F(TrainedModules, MustFitTheStep) {
   Net none;
   expect_error([&] { TrainStep(none, SgdOptions{}, loss(none)); }, {"has no contents yet", "initialize()"});
