@@ -8,6 +8,16 @@
 #include <tandem/core/graph/state_dict.h>
 
 namespace tandem {
+namespace {
+
+class LostElements final : public engine::ElementSource {
+ public:
+  void fetch(Tensor::Impl& tensor) override {
+    throw Error(fmt::format("'{}' was lost when the last run failed: load() another state", tensor.state));
+  }
+};
+
+}  // namespace
 
 void StateLink::add(const Tensors& models) {
   Linked linked{models, std::vector<std::uint64_t>(models.size())};
@@ -84,9 +94,15 @@ void StateLink::disconnect() {
   session_ = nullptr;
 }
 
+// Tensors and link hold each other as long as the link is a Tensor's source.
+void StateLink::lose() {
+  for (const auto& [path, linked] : states_)
+    for (const Tensor& t : linked.models)
+      if (t.impl()->source.get() == this) t.impl()->source = std::make_shared<LostElements>();
+  session_ = nullptr;
+}
+
 void StateLink::fetch(Tensor::Impl& tensor) {
-  if (!session_)
-    throw Error("'" + tensor.state + "' was lost when the last run failed: load() another state");
   const Tensors& models = states_.at(tensor.state).models;
   const auto model = std::ranges::find(models, &tensor, [](const Tensor& t) { return t.impl().get(); });
   session_->read(tensor.state, static_cast<std::size_t>(model - models.begin()),

@@ -33,8 +33,8 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   void changed(const std::set<std::string>& paths);
   /// Copies all elements that only the session has, and forgets it.
   void disconnect();
-  /// The session's states are lost, and with them the elements that only it has.
-  void lose() { session_ = nullptr; }
+  /// The session's states are lost. Tensors whose elements only it had throw Error until they get others.
+  void lose();
 
   void fetch(Tensor::Impl& tensor) override;
 

@@ -227,6 +227,19 @@ TEST_F(TrainedModules, StayAsTheyWereIfABatchIsBad) {
   }
 }
 
+TEST_F(TrainedModules, SayThatTheirWeightsWereLost) {
+  TrainStep step(net, SgdOptions{}, loss(net));
+  step({x, y}, 0.1);
+  const StateDict before = step.state();
+  const Tensor bad = Tensor::full({DType::i32, {8}}, 9);
+  expect_error([&] { step.run({{x, y}, {x, bad}}, {0.1}); }, {"is 9"});
+  expect_error([&] { net.head.weight.values(); }, {"'head.weight' was lost", "load()"});
+  expect_error([&] { step({x, y}, 0.1); }, {"lost", "load()"});
+  step.load(before, 1);
+  expect_equal(net.state(), before);
+  step({x, y}, 0.1);
+}
+
 TEST_F(TrainedModules, RefuseWhatDoesNotFitByPathOpAndShapes) {
   const auto refused = [&](const TrainStep::Loss& loss, const std::vector<std::string>& words) {
     TrainStep step(net, SgdOptions{}, loss);
