@@ -197,8 +197,10 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, ProgramHandle 
     throw Error(
         "the session has no state to run on, or its last run failed: call load(model.state()) first, of "
         "several models load(stack_states(states))");
+  bool began = false;
   try {
     begin_run(program.number_);
+    began = true;
     run_ranks(first_batch, batches, program.number_);
     end_run();
   } catch (const std::exception& e) {
@@ -207,7 +209,7 @@ void Session::run(std::int64_t first_batch, std::int64_t batches, ProgramHandle 
       end_run();
     } catch (const Aborted&) {  // what is thrown below says it
     }
-    if (!processes() && !updated(program.number_)) {
+    if (began && !processes() && !updated(program.number_)) {
       state_.restore_kept();
       loaded_ = true;
     }
@@ -222,13 +224,13 @@ bool Session::updated(int program) const {
 
 void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int program) {
   const bool assigns = !programs_.at(program).written.empty();
+  state_.keep(programs_.at(program).written_forward);
+  for (const auto& rank : ranks_) rank->programs.at(program)->executable.start_at(first_batch);
   if (!assigns && apart_) state_.share_untrained();
   apart_ = assigns;
-  state_.keep(programs_.at(program).written_forward);
   loaded_ = false;
   on_each_rank(ranks_, [&](LocalRank& rank) {
     LocalRank::Prepared& prepared = *rank.programs.at(program);
-    prepared.executable.start_at(first_batch);
     engine::run(prepared.backend, batches);
     prepared.executable.settle(batches);
   });

@@ -392,7 +392,10 @@ TEST(Session, KeepsItsStateIfARunFailsBeforeTheFirstUpdate) {
     expect_error([&] { session.run(2, 1, bad); }, {"label of sample"});
     EXPECT_TRUE(session.has_state());
     expect_same_state(before, session.state());
-    if (ranks > 1) continue;  // their Comms are aborted
+    if (ranks > 1) continue;    // their Comms are aborted
+    session.stop("too early");  // the next run ends before it begins, and takes nothing back
+    expect_error([&] { session.run(2, 1); }, {"too early"});
+    expect_same_state(before, session.state());
     session.run(2, 1);
     Session other(program_of(job, s), {}, host);
     other.load(before);
