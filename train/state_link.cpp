@@ -34,16 +34,12 @@ void StateLink::add(const Tensors& models) {
 }
 
 StateDict StateLink::state() const {
-  StateDict result;
+  std::vector<StateDict> models;
   for (const auto& [path, linked] : states_) {
-    TensorType type = linked.models[0].type();
-    if (linked.models.size() > 1) type.shape.insert(type.shape.begin(), std::ssize(linked.models));
-    Tensor stacked = Tensor::empty(type);
-    std::byte* to = stacked.bytes().data();
-    for (const Tensor& t : linked.models) to = std::copy(t.bytes().begin(), t.bytes().end(), to);
-    result.emplace(path, std::move(stacked));
+    models.resize(linked.models.size());
+    for (std::size_t m = 0; m < models.size(); ++m) models[m].emplace(path, detach(linked.models[m]));
   }
-  return result;
+  return models.empty() ? StateDict() : stack_states(models);
 }
 
 void StateLink::set(const StateDict& state) {

@@ -14,7 +14,7 @@ namespace tandem {
 
 /// Makes the parameters of models and the states of a Session one and the same. A run begins with what the
 /// parameters were given since the last one; after it the parameters have what it trained. Elements are
-/// copied only when the other side needs them, so steps that nobody looks at cost nothing.
+/// copied only when they are read: a loop that only trains copies none.
 class StateLink final : public engine::ElementSource, public std::enable_shared_from_this<StateLink> {
  public:
   /// Links a state: its Tensors, one per model. Does nothing if the state is linked.

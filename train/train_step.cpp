@@ -227,6 +227,11 @@ Graph TrainStep::trace(const Tensors& batch) {
 void TrainStep::link_others(Graph& graph, const StateDict& used) {
   for (const auto& [path, tensor] : used) {
     if (own_.contains(path)) continue;
+    if (session_ && !link_->contains(path))
+      throw Error(
+          fmt::format("the loss uses the state '{}' of another module, and did not when the step was first "
+                      "traced, which fixed the states: make another TrainStep",
+                      path));
     graph.state(graph.find_state(path)).trained = false;
     link_->add(Tensors(static_cast<std::size_t>(options_.strategy.models), tensor));
   }
@@ -243,16 +248,19 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
   StateUses uses = uses_of(graph);
   require_same_uses(uses);
-  if (!session_) carry(graph, state_, options_.strategy.models);
+  if (!session_) {
+    StateDict state = link_->state();  // which is newer than what was loaded
+    state.merge(state_);
+    state_ = std::move(state);
+    carry(graph, state_, options_.strategy.models);
+  }
   Program made = build(graph, options_.strategy);
   std::set<std::string> changes = written_states(made);
   ResultTypes results = results_of(made);
   if (!session_) {
     auto session = std::make_unique<Session>(std::move(made), thread_comms(options_.strategy.ranks()), *feed_,
                                              options_.session);
-    StateDict state = link_->state();
-    state.merge(state_);
-    session->load(state);
+    session->load(state_);
     state_.clear();
     session_ = std::move(session);
     link_->connect(session_.get());

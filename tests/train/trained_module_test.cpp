@@ -224,7 +224,33 @@ TEST_F(TrainedModules, StayAsTheyWereIfABatchIsBad) {
     good.load(before, 1);
     EXPECT_EQ(step({x, y}, 0.1), good({x, y}, 0.1));
     expect_equal(step.state(), good.state());
+    expect_error([&] { step({x, bad}, 0.1); }, {"is 9"});
+    for (Net* one : {&net, &other}) assign(one->head.weight, one->head.weight * 0.5);
+    EXPECT_EQ(step({x, y}, 0.1), good({x, y}, 0.1)) << "what was assigned after the failure is used";
   }
+}
+
+TEST_F(TrainedModules, KeepPartsThatTheLossDoesNotUse) {
+  const auto aside = net.hidden.weight.values();
+  TrainStep step(net, SgdOptions{}, [&](const Tensors& b) {
+    return mse_loss(net.head(b[0]), b[0](Slice{}, Slice{0, 2}));
+  });
+  step({concat({x, x}, 1)(Slice{}, Slice{0, 4})}, 0.1);
+  EXPECT_EQ(net.hidden.weight.values(), aside);
+  EXPECT_EQ(step.state().at("hidden.weight").values(), aside);
+}
+
+// The first trace fixes the states.
+TEST_F(TrainedModules, RefuseOtherModulesThatALaterTraceUses) {
+  Pair pair;
+  pair.initialize(3);
+  TrainStep step(pair.first, SgdOptions{}, [&](const Tensors& b) {
+    const Tensor y = pair.first(b[0]);
+    return b[0].size(0) == 8 ? mean(y) : mse_loss(y, pair.second(b[0]));
+  });
+  step({x}, 0.1);
+  expect_error([&] { step({slice(x, 0, 0, 4)}, 0.1); }, {"'second.", "another module", "another TrainStep"});
+  step({x}, 0.1);  // goes on
 }
 
 TEST_F(TrainedModules, SayThatTheirWeightsWereLost) {
