@@ -20,7 +20,7 @@ using namespace engine;
 namespace {
 
 struct Options {
-  std::vector<std::string> networks = {"mlp", "convnet", "resnet20", "vgg16", "snn"};
+  std::vector<std::string> networks = kNetworks;
   std::int64_t batch = 128;
   int steps = 5, busy = 3;
   std::vector<int> threads{};

@@ -1,10 +1,14 @@
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <tandem/engine.h>
 
 namespace tandem::bench {
+
+/// The networks that are measured unless others are named.
+inline const std::vector<std::string> kNetworks{"mlp", "convnet", "resnet20", "vgg16", "snn"};
 
 /// Returns the forward graph of a network, with its loss, on a batch of 32×32 images.
 engine::Graph traced(nn::Module& net, std::int64_t batch);
