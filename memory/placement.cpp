@@ -10,6 +10,7 @@
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/core/schedule/happens_before.h>
 #include <tandem/core/schedule/waits.h>
+#include <tandem/memory/taken_bytes.h>
 
 namespace tandem::engine {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 // Decides whether two blocks can share bytes. Positions are for index 0 and count on from unit 0.
 struct Life {
   std::int64_t begin = 0, end = 0;            // in the list order
-  std::int64_t turn = 0;                      // position of `begin` within its region's cycle
   IdVector<LaneId, std::int64_t> free_on;     // per lane: the first position after all uses
   IdVector<LaneId, std::int64_t> written_on;  // per lane: the first write, kNever if none
 };
@@ -72,35 +72,66 @@ class LifeTable {
 
 std::int64_t modulo(std::int64_t a, std::int64_t m) { return (a % m + m) % m; }
 
-// Rounds `wait` up to whole cycles. It is seldom longer than one, and a division costs more than the rest of
-// the comparison of two blocks.
-std::int64_t whole_cycles(std::int64_t wait, std::int64_t cycle) {
-  if (-cycle < wait && wait <= cycle) return wait > 0 ? cycle : 0;
-  return wait + modulo(-wait, cycle);
-}
+// The blocks of a region that have their offsets. Two blocks must not overlap if one is written, on some
+// lane, before that lane knows that the uses of the other are over.
+class Region {
+ public:
+  Region(const std::vector<std::pair<BlockId, Life>>& blocks, std::int64_t cycle) : cycle_(cycle) {
+    std::map<LaneId, std::vector<CyclicInterval>> uses, writes;
+    for (const auto& [block, life] : blocks)
+      for (const LaneId l : life.written_on.ids())
+        if (written(life, l)) writes[l].push_back(write(life, l));
+    for (const auto& [lane, of_lane] : writes) {
+      for (const auto& [block, life] : blocks) uses[lane].push_back(use(life, lane));
+      lanes_.push_back({lane, TakenBytes(cycle, uses[lane]), TakenBytes(cycle, of_lane)});
+    }
+  }
 
-// True if all uses of `a` are over before `b` is next written (some multiple of the cycle later).
-bool follows(const Life& a, const Life& b, std::int64_t cycle) {
-  const std::int64_t shift = whole_cycles(a.end - b.begin, cycle);
-  for (const LaneId l : b.written_on.ids())
-    if (b.written_on[l] != HappensBefore::kNever &&
-        (a.free_on[l] == HappensBefore::kNever || a.free_on[l] > b.written_on[l] + shift))
-      return false;
-  return true;
-}
+  // Returns the lowest offset clear of the blocks that must not overlap this one.
+  std::int64_t lowest(const Life& life, std::int64_t bytes) const {
+    std::vector<ByteRange> taken;
+    for (const Lane& l : lanes_) {
+      if (written(life, l.lane)) l.in_use.find(write(life, l.lane), taken);
+      l.written.find(use(life, l.lane), taken);
+    }
+    std::ranges::sort(taken, {}, &ByteRange::begin);
+    std::int64_t offset = 0;
+    for (const ByteRange& range : taken) {
+      if (range.begin >= offset + bytes) break;
+      offset = std::max(offset, range.end);
+    }
+    return offset;
+  }
+  void place(const Life& life, ByteRange bytes) {
+    for (Lane& l : lanes_) {
+      if (written(life, l.lane)) l.written.take(write(life, l.lane), bytes);
+      l.in_use.take(use(life, l.lane), bytes);
+    }
+  }
 
-bool may_share(const Life& a, const Life& b, std::int64_t cycle) {
-  const std::int64_t gap = b.turn - a.turn + (b.turn < a.turn ? cycle : 0);
-  if (gap < a.end - a.begin || gap + (b.end - b.begin) > cycle) return false;
-  return follows(a, b, cycle) && follows(b, a, cycle);
-}
+ private:
+  struct Lane {
+    LaneId lane;
+    TakenBytes in_use;   // as far as the lane knows
+    TakenBytes written;  // by the lane for the first time
+  };
+  static bool written(const Life& life, LaneId lane) {
+    return life.written_on[lane] != HappensBefore::kNever;
+  }
+  CyclicInterval write(const Life& life, LaneId lane) const {
+    return {modulo(life.written_on[lane], cycle_), 1};
+  }
+  CyclicInterval use(const Life& life, LaneId lane) const {
+    const std::int64_t known = std::max(life.end, life.free_on[lane]);
+    return {modulo(life.begin, cycle_),
+            known == HappensBefore::kNever ? cycle_ : std::min(known - life.begin, cycle_)};
+  }
 
-struct Placed {
-  std::int64_t offset, end;
-  const Life* life;
+  std::int64_t cycle_;
+  std::vector<Lane> lanes_;  // those that write
 };
 
-// First fit, largest block first: each takes the lowest offset clear of the blocks it must not overlap.
+// First fit, largest block first.
 std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::int64_t cycle, const Program& p,
                           IdVector<BlockId, std::int64_t>& offsets) {
   const auto bytes_of = [&](BlockId b) { return align_up(p.block(b).bytes); };
@@ -108,22 +139,13 @@ std::int64_t place_region(std::vector<std::pair<BlockId, Life>>& region, std::in
     return bytes_of(x.first) != bytes_of(y.first) ? bytes_of(x.first) > bytes_of(y.first)
                                                   : x.second.begin < y.second.begin;
   });
-  for (auto& [block, life] : region) life.turn = modulo(life.begin, cycle);
-  std::vector<Placed> placed;  // ascending offsets
+  Region placed(region, cycle);
   std::int64_t extent = 0;
   for (const auto& [block, life] : region) {
-    const std::int64_t bytes = bytes_of(block);
-    std::int64_t offset = 0;
-    for (const Placed& other : placed) {
-      if (other.offset >= offset + bytes) break;
-      if (other.end > offset && !may_share(life, *other.life, cycle)) offset = other.end;
-    }
+    const std::int64_t bytes = bytes_of(block), offset = placed.lowest(life, bytes);
+    placed.place(life, {offset, offset + bytes});
     offsets[block] = offset;
     extent = std::max(extent, offset + bytes);
-    const Placed entry{offset, offset + bytes, &life};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), entry,
-                                   [](const Placed& x, const Placed& y) { return x.offset < y.offset; }),
-                  entry);
   }
   return extent;
 }
