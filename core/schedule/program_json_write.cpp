@@ -1,6 +1,7 @@
 #include <tandem/core/schedule/program_json.h>
 
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,12 @@ std::vector<std::string> unique_names(const List& list, std::map<std::string, in
   return names;
 }
 
+// Adds a member under a name that the object does not have. Its operator[] would compare all names.
+void add(json& object, const std::string& name, json value) {
+  if (object.is_null()) object = json::object();
+  object.get_ref<json::object_t&>().json::object_t::Container::emplace_back(name, std::move(value));
+}
+
 class Writer {
  public:
   explicit Writer(const Program& p) : p_(p) {
@@ -43,21 +50,22 @@ class Writer {
       j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
     for (const StateBlock& s : p_.states) {
       const MemoryBlock& b = p_.block(s.block);
-      j["states"][b.name] = {{"device", b.device},
-                             {"bytes", b.bytes},
-                             {"trained", s.trained},
-                             {"slots", b.slots},
-                             {"offsets", b.offsets}};
+      add(j["states"], b.name,
+          {{"device", b.device},
+           {"bytes", b.bytes},
+           {"trained", s.trained},
+           {"slots", b.slots},
+           {"offsets", b.offsets}});
     }
     IdVector<BlockId, bool> holds(p_.blocks.size(), false);
     for (const Member& m : p_.members) holds[m.block] = true;
     for (std::size_t i = 0; i < p_.blocks.size(); ++i)
       if (const MemoryBlock& b = p_.blocks[i]; b.arena != Arena::state && holds[i])
-        j["blocks"][blocks_[i]] = {
-            {"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}};
+        add(j["blocks"], blocks_[i],
+            {{"bytes", b.bytes}, {"arena", name_of(b.arena)}, {"slots", b.slots}, {"offsets", b.offsets}});
     for (std::size_t i = 0; i < p_.members.size(); ++i)
       if (const Member& m = p_.members[i]; !in_state(m))
-        j["values"][values_[i]] = {{"bytes", m.bytes}, {"block", blocks_[m.block]}, {"offset", m.offset}};
+        add(j["values"], values_[i], {{"bytes", m.bytes}, {"block", blocks_[m.block]}, {"offset", m.offset}});
     j["instructions"] = json::array();
     for (std::size_t i = 0; i < p_.instructions.size(); ++i)
       j["instructions"].push_back(instruction(p_.instructions[i], instructions_[i]));
