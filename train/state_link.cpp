@@ -55,8 +55,12 @@ void StateLink::set(const StateDict& state) {
 
 void StateLink::connect(engine::Session* session) {
   session_ = session;
-  for (auto& [path, linked] : states_)
+  by_id_.clear();
+  for (auto& [path, linked] : states_) {
+    linked.id = session->find_state(path);
+    by_id_.emplace(linked.id, &linked);
     for (std::size_t m = 0; m < linked.models.size(); ++m) linked.sent[m] = linked.models[m].impl()->changes;
+  }
 }
 
 void StateLink::send() {
@@ -64,20 +68,20 @@ void StateLink::send() {
     for (std::size_t m = 0; m < linked.models.size(); ++m) {
       const Tensor& t = linked.models[m];
       if (t.impl()->source.get() == this || t.impl()->changes == linked.sent[m]) continue;
-      session_->write(path, m, t.bytes());
+      session_->write(linked.id, m, t.bytes());
       linked.sent[m] = t.impl()->changes;
     }
 }
 
-void StateLink::changed(const std::set<std::string>& paths) {
-  for (const std::string& path : paths) {
-    const auto found = states_.find(path);
-    if (found == states_.end()) continue;
-    for (std::size_t m = 0; m < found->second.models.size(); ++m) {
-      Tensor::Impl& impl = *found->second.models[m].impl();
-      impl.source = shared_from_this();
+void StateLink::changed(const std::vector<engine::StateId>& states) {
+  for (const engine::StateId state : states) {
+    const auto found = by_id_.find(state);
+    if (found == by_id_.end()) continue;
+    for (std::size_t m = 0; m < found->second->models.size(); ++m) {
+      Tensor::Impl& impl = *found->second->models[m].impl();
+      if (impl.source.get() != this) impl.source = shared_from_this();
       ++impl.version;
-      found->second.sent[m] = ++impl.changes;
+      found->second->sent[m] = ++impl.changes;
     }
   }
 }
@@ -99,9 +103,10 @@ void StateLink::lose() {
 }
 
 void StateLink::fetch(Tensor::Impl& tensor) {
-  const Tensors& models = states_.at(tensor.state).models;
-  const auto model = std::ranges::find(models, &tensor, [](const Tensor& t) { return t.impl().get(); });
-  session_->read(tensor.state, static_cast<std::size_t>(model - models.begin()),
+  const Linked& linked = states_.at(tensor.state);
+  const auto model =
+      std::ranges::find(linked.models, &tensor, [](const Tensor& t) { return t.impl().get(); });
+  session_->read(linked.id, static_cast<std::size_t>(model - linked.models.begin()),
                  {tensor.buffer.get(), static_cast<std::size_t>(tensor.type.bytes())});
 }
 

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
@@ -30,7 +30,7 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   /// Copies to the session what the Tensors were given since the last run.
   void send();
   /// The session has new elements of these states.
-  void changed(const std::set<std::string>& paths);
+  void changed(const std::vector<engine::StateId>& states);
   /// Copies all elements that only the session has, and forgets it.
   void disconnect();
   /// The session's states are lost. Tensors whose elements only it had throw Error until they get others.
@@ -42,8 +42,10 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   struct Linked {
     Tensors models;
     std::vector<std::uint64_t> sent;  // Tensor::Impl::changes when the session got the elements
+    engine::StateId id = -1;          // in the session
   };
   std::map<std::string, Linked> states_;
+  std::unordered_map<engine::StateId, Linked*> by_id_;
   engine::Session* session_ = nullptr;
 };
 

@@ -194,7 +194,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
     uses_.clear();
     throw;
   }
-  link_->changed(known.changes);
+  link_->changed(session_->written(known.program));
   batches_ += std::ssize(batches);
   results_ = feed_->take();
   std::vector<std::vector<double>> losses;
@@ -255,7 +255,6 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     carry(graph, state_, options_.strategy.models);
   }
   Program made = build(graph, options_.strategy);
-  std::set<std::string> changes = written_states(made);
   ResultTypes results = results_of(made);
   if (!session_) {
     auto session = std::make_unique<Session>(std::move(made), thread_comms(options_.strategy.ranks()), *feed_,
@@ -265,7 +264,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     session_ = std::move(session);
     link_->connect(session_.get());
     uses_ = std::move(uses);
-    return programs_[types] = {{}, batches_, std::move(results), std::move(changes)};
+    return programs_[types] = {{}, batches_, std::move(results)};
   }
   if (std::ssize(programs_) >= options_.most_programs) {
     const auto oldest = std::ranges::min_element(programs_, {}, [](const auto& p) { return p.second.used; });
@@ -274,7 +273,7 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   }
   const ProgramHandle handle = session_->add(std::move(made), *feed_);
   uses_.merge(uses);
-  return programs_[types] = {handle, batches_, std::move(results), std::move(changes)};
+  return programs_[types] = {handle, batches_, std::move(results)};
 }
 
 // If a module was frozen or put into evaluation after the first trace, the existing Programs do not follow.

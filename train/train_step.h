@@ -87,7 +87,6 @@ class TrainStep {
     engine::ProgramHandle program;
     std::int64_t used;
     ResultTypes results;
-    std::set<std::string> changes;  // the states that it trains or assigns
   };
   const Known& program_for(const Tensors& batch);
   engine::Graph trace(const Tensors& batch);

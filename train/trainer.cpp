@@ -244,7 +244,7 @@ void Trainer::run_section(std::int64_t end) {
   link_->send();
   if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
   if (whole < end) session_->run(whole, 1, trains_last_);
-  link_->changed(written_states(session_->program()));
+  link_->changed(session_->written());
   timer_.pause();
   progress_.batch = end;
 }
@@ -340,7 +340,7 @@ RunPoint Trainer::point() const { return {progress_, session_->snapshot()}; }
 
 void Trainer::go_back(const RunPoint& point) {
   session_->restore(point.state);
-  link_->changed(written_states(session_->program()));
+  link_->changed(session_->written());
   progress_ = point.progress;
   feed_->loader().start(progress_.batch, length_.total);
   timer_.forget_tail();

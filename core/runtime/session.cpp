@@ -66,10 +66,12 @@ ProgramHandle Session::prepare(std::shared_ptr<const Program> program, Host& hos
     prepared.back()->executable.poison(options_.poison);
   }
   const int number = added_++;
-  Added added{program, written_states(*program), {}};
-  added.written_forward = added.written;
-  for (const StateBlock& state : program->states)
-    if (state.is_updated()) added.written_forward.erase(state.path);
+  Added added{program, {}, {}};
+  for (const StateId written : written_states(*program)) {
+    const StateBlock& state = program->states[written];
+    added.written.push_back(state_.find(state.path));
+    if (!state.is_updated()) added.written_forward.push_back(added.written.back());
+  }
   programs_.emplace(number, std::move(added));
   for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->programs.emplace(number, std::move(prepared[r]));
   return {this, number};
@@ -109,7 +111,7 @@ void Session::check(const Program& program) const {
     throw Error(fmt::format("{} Comms for {}; give all of them, or the one of this process", comms_.size(),
                             counted(size, "rank")));
   for (const StateBlock& s : program.states)
-    if (std::ranges::none_of(first_->states, [&](const StateBlock& known) { return known.path == s.path; }))
+    if (state_.find(s.path) < 0)
       throw Error(
           fmt::format("state '{}' is not in the session's first Program, which must have all", s.path));
   auto all = sharing_memory();
@@ -161,16 +163,21 @@ StateDict Session::state(int root, StateDict&& into) const {
   return state_.gather(root, processes(), into);
 }
 
-void Session::read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const {
+void Session::read(StateId state, std::size_t model, std::span<std::byte> bytes) const {
   require_idle();
   require_state();
-  state_.read(path, model, bytes);
+  state_.read(state, model, bytes);
 }
 
-void Session::write(const std::string& path, std::size_t model, std::span<const std::byte> bytes) {
+void Session::write(StateId state, std::size_t model, std::span<const std::byte> bytes) {
   require_idle();
   require_state();
-  state_.write(path, model, bytes);
+  state_.write(state, model, bytes);
+}
+
+const std::vector<StateId>& Session::written(ProgramHandle program) const {
+  require(program);
+  return programs_.at(program.number_).written;
 }
 
 StateDict Session::remains(int root, Comm* through) const {

@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -74,10 +73,14 @@ class Session {
   /// gets the states that other ranks hold. Tensors of `into`, an earlier state, are filled again if nothing
   /// else uses them. Throws Error before `load`, and if the last run failed.
   StateDict state(int root = 0, StateDict&& into = {}) const;
+  /// Returns a state's place in the first Program's `states`, or −1. The following functions name it so.
+  StateId find_state(const std::string& path) const { return state_.find(path); }
   /// Copy the part of one of several models, from 0, of one state, without communication (session_state.h).
   /// Throw Error during a run, and as `state` does.
-  void read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const;
-  void write(const std::string& path, std::size_t model, std::span<const std::byte> bytes);
+  void read(StateId state, std::size_t model, std::span<std::byte> bytes) const;
+  void write(StateId state, std::size_t model, std::span<const std::byte> bytes);
+  /// The states that a Program changes.
+  const std::vector<StateId>& written(ProgramHandle program = {}) const;
   /// Is all state finite that the ranks of this process hold?
   bool is_finite() const { return state_.is_finite(); }
   /// What is left of the state after a failed run, to look for the cause; it belongs to no batch. If ranks
@@ -121,7 +124,7 @@ class Session {
  private:
   struct Added {
     std::shared_ptr<const Program> program;
-    std::set<std::string> written, written_forward;  // states; the latter by forward, as running means are
+    std::vector<StateId> written, written_forward;  // states; the latter by forward, as running means are
   };
   ProgramHandle prepare(std::shared_ptr<const Program> program, Host& host);
   void check(const Program& program) const;

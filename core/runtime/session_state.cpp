@@ -36,6 +36,18 @@ Tensor copied(std::span<const std::byte> bytes, Tensor into) {
 
 }  // namespace
 
+SessionState::SessionState(const Program& program, const LocalRanks& ranks)
+    : program_(program),
+      ranks_(ranks),
+      kept_values_(ranks.size(), IdVector<StateId, Tensor>(program.states.size())) {
+  for (const StateId s : program.states.ids()) ids_.emplace(block(s).path, s);
+}
+
+StateId SessionState::find(const std::string& path) const {
+  const auto found = ids_.find(path);
+  return found == ids_.end() ? StateId() : found->second;
+}
+
 void SessionState::load(const StateDict& state) {
   check_state(program_, state);
   for (const auto& rank : ranks_) load_state(program_, rank->context.stage, rank->memory, state);
@@ -61,29 +73,27 @@ StateDict SessionState::gather(int root, Comm* comm, const StateDict& into) cons
   return result;
 }
 
-// Calls f(bytes) for each local copy of a model's part of a state; replica 0 comes first.
-void SessionState::on_part(const std::string& path, std::size_t model, std::size_t size,
-                           const std::function<void(std::span<std::byte>)>& f) const {
-  bool held = false;
+bool SessionState::holds(const LocalRank& rank, StateId state) const {
+  return program_.block(block(state).block).device == rank.context.stage;
+}
+
+// Returns where the ranks of this process hold a state; replica 0 comes first.
+std::vector<std::span<std::byte>> SessionState::copies(StateId state) const {
+  std::vector<std::span<std::byte>> copies;
   for (const auto& rank : ranks_)
-    for (const auto& [state, bytes] : held_by(program_, *rank))
-      if (state.path == path) {
-        held = true;
-        f(bytes.subspan(model * size, size));
-      }
-  if (!held) throw Error(fmt::format("no rank of this process holds the state '{}'", path));
+    if (holds(*rank, state)) copies.push_back(rank->memory.state(program_, block(state)));
+  if (copies.empty())
+    throw Error(fmt::format("no rank of this process holds the state '{}'", block(state).path));
+  return copies;
 }
 
-void SessionState::read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const {
-  bool read = false;
-  on_part(path, model, bytes.size(), [&](std::span<std::byte> part) {
-    if (!std::exchange(read, true)) std::memcpy(bytes.data(), part.data(), bytes.size());
-  });
+void SessionState::read(StateId state, std::size_t model, std::span<std::byte> bytes) const {
+  std::memcpy(bytes.data(), copies(state)[0].subspan(model * bytes.size()).data(), bytes.size());
 }
 
-void SessionState::write(const std::string& path, std::size_t model, std::span<const std::byte> bytes) {
-  on_part(path, model, bytes.size(),
-          [&](std::span<std::byte> part) { std::memcpy(part.data(), bytes.data(), bytes.size()); });
+void SessionState::write(StateId state, std::size_t model, std::span<const std::byte> bytes) {
+  for (const auto& copy : copies(state))
+    std::memcpy(copy.subspan(model * bytes.size()).data(), bytes.data(), bytes.size());
 }
 
 bool SessionState::is_finite() const {
@@ -104,21 +114,26 @@ SessionState::Snapshot SessionState::snapshot() const {
   return all;
 }
 
-void SessionState::keep(const std::set<std::string>& paths) {
-  if (paths.empty()) return kept_.clear();
-  kept_.resize(ranks_.size());
-  for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    StateDict before = std::exchange(kept_[r], {});
-    for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
-      if (paths.contains(state.path)) kept_[r].emplace(state.path, copied(bytes, tensor_for(state, before)));
-  }
+// Calls f(copy, bytes) for each kept state of each rank that holds it.
+template <class F> void SessionState::for_each_kept(F f) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    for (const StateId s : kept_)
+      if (holds(*ranks_[r], s)) {
+        Tensor& copy = kept_values_[r][s];
+        if (!copy.defined()) copy = Tensor::empty(block(s).type);
+        f(copy, ranks_[r]->memory.state(program_, block(s)));
+      }
+}
+
+void SessionState::keep(const std::vector<StateId>& states) {
+  kept_ = states;
+  for_each_kept([](Tensor& copy, std::span<std::byte> bytes) { copied(bytes, copy); });
 }
 
 void SessionState::restore_kept() {
-  for (std::size_t r = 0; r < kept_.size(); ++r)
-    for (const auto& [state, bytes] : held_by(program_, *ranks_[r]))
-      if (const auto found = kept_[r].find(state.path); found != kept_[r].end())
-        std::memcpy(bytes.data(), std::as_const(found->second).data(), bytes.size());
+  for_each_kept([](const Tensor& copy, std::span<std::byte> bytes) {
+    std::memcpy(bytes.data(), copy.data(), bytes.size());
+  });
 }
 
 void SessionState::restore(const Snapshot& snapshot) {

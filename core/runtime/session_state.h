@@ -1,9 +1,9 @@
 #pragma once
 #include <cstddef>
-#include <functional>
-#include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
@@ -20,7 +20,10 @@ class SessionState {
   using Snapshot = std::vector<StateDict>;
 
   /// Both must outlive this.
-  SessionState(const Program& program, const LocalRanks& ranks) : program_(program), ranks_(ranks) {}
+  SessionState(const Program& program, const LocalRanks& ranks);
+
+  /// A state is named by its place in the first Program's `states`. Returns −1 if that has none of this path.
+  StateId find(const std::string& path) const;
 
   /// Sets the state on every local rank that holds it. Throws Error if `state` does not fit; then nothing is
   /// set.
@@ -31,8 +34,8 @@ class SessionState {
   StateDict gather(int root, Comm* comm, const StateDict& into) const;
   /// Copy the part of model `model`, from 0, of one state, from replica 0 or to all replicas; without
   /// communication. `bytes` is one model's. Throw Error if no rank of this process holds the state.
-  void read(const std::string& path, std::size_t model, std::span<std::byte> bytes) const;
-  void write(const std::string& path, std::size_t model, std::span<const std::byte> bytes);
+  void read(StateId state, std::size_t model, std::span<std::byte> bytes) const;
+  void write(StateId state, std::size_t model, std::span<const std::byte> bytes);
   /// Is everything finite that the ranks of this process hold?
   bool is_finite() const;
   /// Copies what each local rank holds, without communication.
@@ -40,18 +43,23 @@ class SessionState {
   /// Throws Error if the snapshot is of other ranks or other states; then nothing is set.
   void restore(const Snapshot& snapshot);
   /// Copies these states of every local rank, for `restore_kept` to set them again.
-  void keep(const std::set<std::string>& paths);
+  void keep(const std::vector<StateId>& states);
   void restore_kept();
   /// Gives all replicas the untrained state of replica 0, such as running statistics, which each replica
   /// computes from its own samples.
   void share_untrained();
 
  private:
-  void on_part(const std::string& path, std::size_t model, std::size_t size,
-               const std::function<void(std::span<std::byte>)>& f) const;
+  const StateBlock& block(StateId state) const { return program_.states.at(state); }
+  bool holds(const LocalRank& rank, StateId state) const;
+  std::vector<std::span<std::byte>> copies(StateId state) const;
+  template <class F> void for_each_kept(F f);
+
   const Program& program_;
   const LocalRanks& ranks_;
-  Snapshot kept_;
+  std::unordered_map<std::string_view, StateId> ids_;  // by path
+  std::vector<StateId> kept_;
+  std::vector<IdVector<StateId, Tensor>> kept_values_;  // per rank; undefined if they were never kept
 };
 
 }  // namespace tandem::engine

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -13,11 +15,12 @@ void check_state(const Program& program, const StateDict& state, bool exactly) {
   const auto may_be_absent = [&](const std::string& path) {
     return !exactly && path.starts_with(kOptimizerPath);
   };
-  const auto any = [&](auto f) { return std::ranges::any_of(program.states, f); };
-  const bool optimizes = any([](const StateBlock& s) { return s.path.starts_with(kOptimizerPath); });
+  std::set<std::string_view> known;
+  for (const StateBlock& s : program.states) known.insert(s.path);
+  const bool optimizes =
+      std::ranges::any_of(known, [](std::string_view path) { return path.starts_with(kOptimizerPath); });
   for (const auto& [path, value] : state)
-    if (!any([&name = path](const StateBlock& s) { return s.path == name; }) &&
-        (optimizes || !may_be_absent(path)))
+    if (!known.contains(path) && (optimizes || !may_be_absent(path)))
       throw Error(fmt::format(
           "the Program has no state '{}': no traced code uses it; remove it from the state or the model",
           path));

@@ -1,6 +1,7 @@
 #include <tandem/core/schedule/program.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -28,14 +29,14 @@ std::string_view name_of(Arena arena) {
 
 bool StateBlock::is_updated() const { return trained || path.starts_with(kOptimizerPath); }
 
-std::set<std::string> written_states(const Program& program) {
+std::vector<StateId> written_states(const Program& program) {
   std::set<BlockId> written;
   for (const Instruction& s : program.instructions)
     for (MemberId m : s.writes) written.insert(program.member(m).block);
-  std::set<std::string> paths;
-  for (const StateBlock& state : program.states)
-    if (written.contains(state.block)) paths.insert(state.path);
-  return paths;
+  std::vector<StateId> states;
+  for (const StateId state : program.states.ids())
+    if (written.contains(program.states[state].block)) states.push_back(state);
+  return states;
 }
 
 int max_back(const Program& program) {
@@ -45,27 +46,26 @@ int max_back(const Program& program) {
   return back;
 }
 
-Program project(const Program& program, int device) {
-  Program result = program;
-  result.instructions.clear();
+Program project(Program program, int device) {
+  auto all = std::exchange(program.instructions, {});
   IdVector<InstructionId, InstructionId>
       renumbered;  // where the instruction, or the next one of this device, is now
-  for (const InstructionId s : program.instructions.ids()) {
-    renumbered.push_back(result.instructions.next_id());
-    if (program.lane_of(s).device != device) continue;
-    result.instructions.push_back(program.instruction(s));
-    result.instructions.back().origin = s;
+  for (const InstructionId s : all.ids()) {
+    renumbered.push_back(program.instructions.next_id());
+    if (program.lane(all[s].lane).device != device) continue;
+    program.instructions.push_back(std::move(all[s]));
+    program.instructions.back().origin = s;
   }
-  for (Instruction& instruction : result.instructions)
+  for (Instruction& instruction : program.instructions)
     for (Wait& w : instruction.waits) w.instruction = renumbered[w.instruction];
 
-  const auto before = static_cast<std::int64_t>(program.instructions.size()),
-             after = static_cast<std::int64_t>(result.instructions.size());
-  for (MemoryBlock& b : result.blocks)
+  const auto before = static_cast<std::int64_t>(all.size()),
+             after = static_cast<std::int64_t>(program.instructions.size());
+  for (MemoryBlock& b : program.blocks)
     for (std::int64_t* position : {&b.begin, &b.end})
       *position =
           b.device == device && after > 0 ? *position / before * after + renumbered[*position % before] : 0;
-  return result;
+  return program;
 }
 
 std::uint64_t hash(const Program& program) {

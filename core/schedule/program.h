@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -152,12 +151,12 @@ struct Program {
 /// Returns the largest `Wait::back`.
 int max_back(const Program& program);
 
-/// Returns the paths of the states that instructions write.
-std::set<std::string> written_states(const Program& program);
+/// Returns the states that instructions write.
+std::vector<StateId> written_states(const Program& program);
 
 /// Returns what one rank runs: the instructions of its stage. Lanes, blocks and members keep their ids;
 /// lifetimes count its own instructions.
-Program project(const Program& program, int device);
+Program project(Program program, int device);
 
 /// FNV-1a over everything that ranks must agree on: instructions, lanes, waits, slots and placement.
 std::uint64_t hash(const Program& program);
