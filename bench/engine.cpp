@@ -1,6 +1,6 @@
-// Measures the cost of the engine itself: planning, proving and simulating a Program of 2,000 instructions,
-// the overhead of an instruction that computes nothing, the CPU time of a waiting lane, and allocations.
-// Prints a table.
+// Measures the cost of the engine itself: planning, proving and simulating Programs of 2,000 and of 200,000
+// instructions, the overhead of an instruction that computes nothing, the CPU time of a waiting lane, and
+// allocations. Prints a table.
 #include <algorithm>
 #include <functional>
 
@@ -152,7 +152,7 @@ void report_waiting() {
          1.02);
 }
 
-Program chain(int steps) {
+Program unplanned_chain(int steps) {
   testing::ProgramBuilder b;
   MemberId before = -1;
   for (int i = 0; i < steps; ++i) {
@@ -162,7 +162,35 @@ Program chain(int steps) {
     b.add(std::move(s));
     before = x;
   }
-  return planned(b.take());
+  return b.take();
+}
+Program chain(int steps) { return planned(unplanned_chain(steps)); }
+
+/// One of many small residual blocks.
+struct Block : nn::Module {
+  using Module::Module;
+  Tensor forward(const Tensor& x) override { return x + last(relu(norm(first(x)))); }
+  nn::Linear first{*this, "first", {.in = 8, .out = 8}};
+  nn::BatchNorm norm{*this, "norm", {.channels = 8}};
+  nn::Linear last{*this, "last", {.in = 8, .out = 8}};
+};
+
+/// The seconds that large Programs take, which grow little faster than their size.
+void report_large() {
+  const auto report_of = [](const std::string& what, double target, const std::function<void()>& f) {
+    report(what, fastest(1, f), "s", target);
+  };
+  for (const auto& [what, schedule] :
+       {std::pair("a chain", unplanned_chain(200'000)), std::pair("a training step", training_step(17'200))})
+    report_of(fmt::format("plan and verify {} of {} instructions", what, schedule.instructions.size()), 10,
+              [&schedule = schedule] { verify(planned(schedule)); });
+  nn::Sequential net;
+  for (int i = 0; i < 800; ++i) net.add<Block>();
+  net.initialize(1);
+  Graph graph;
+  Trace trace(graph);
+  trace.result(std::string(kLossResult), mean(net(trace.input("x", {DType::f32, {4, 8}}))));
+  report_of("build the Program of 800 residual blocks", 1, [&] { build(graph, {}); });
 }
 
 }  // namespace
@@ -179,5 +207,6 @@ int main(int argc, char** argv) {
     report_overhead("an empty instruction on one lane", chain(2000));
     report_overhead("an empty instruction on four lanes", tandem::engine::planned(training_step(174)));
     report_waiting();
+    report_large();
   });
 }

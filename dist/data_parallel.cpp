@@ -15,7 +15,7 @@ namespace {
 void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, const Tag& tag) {
   std::vector<ValueId> inputs;
   for (const ValueId* v : values) inputs.push_back(*v);
-  const NodeId n = g.add(std::make_shared<AllReduceOp>(replicas), inputs, tag.on_channel(g.next_channel()));
+  const NodeId n = g.add(std::make_shared<AllReduceOp>(replicas), inputs, tag);
   for (std::size_t i = 0; i < values.size(); ++i) *values[i] = g.node(n).outputs[i];
 }
 
@@ -69,13 +69,15 @@ Tag tag_of(const Graph& g, const Group& group) {
 TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
                               const std::vector<std::vector<std::string>>& groups) {
   if (replicas == 1) return training;
+  std::int64_t channel = training.graph.next_channel();
   for (const Group& group : groups_in_order(training, groups)) {
     std::vector<ValueId*> values;
     for (StateId s : group.states) values.push_back(&training.grads.at(s));
-    reduce(training.graph, replicas, values, tag_of(training.graph, group));
+    reduce(training.graph, replicas, values, tag_of(training.graph, group).on_channel(channel++));
   }
   for (auto& [name, value] : training.results)
-    reduce(training.graph, replicas, {&value}, training.graph.producer(value).tag.named(name));
+    reduce(training.graph, replicas, {&value},
+           training.graph.producer(value).tag.named(name).on_channel(channel++));
   return training;
 }
 

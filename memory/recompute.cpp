@@ -87,6 +87,7 @@ class CheapActivations {
 }  // namespace
 
 Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
+  if (values.empty()) return g;
   GraphEdit edit(g);
   const auto readers = g.readers();
   const std::set<ValueId> again(values.begin(), values.end());

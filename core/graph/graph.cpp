@@ -32,9 +32,10 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
 }
 
 StateId Graph::add_state(State state) {
-  if (find_state(state.path) >= 0) throw Error(fmt::format("state '{}' exists already", state.path));
+  const auto [known, added] = state_ids_.try_emplace(state.path, states_.next_id());
+  if (!added) throw Error(fmt::format("state '{}' exists already", state.path));
   states_.push_back(std::move(state));
-  return states_.next_id() - 1;
+  return known->second;
 }
 
 ValueId Graph::add_value(TensorType type) {
@@ -44,13 +45,14 @@ ValueId Graph::add_value(TensorType type) {
 
 Types Graph::types(std::span<const ValueId> ids) const {
   Types result;
+  result.reserve(ids.size());
   for (ValueId id : ids) result.push_back(type(id));
   return result;
 }
 
 StateId Graph::find_state(const std::string& path) const {
-  const auto found = std::ranges::find(states_, path, &State::path);
-  return found == states_.end() ? StateId() : StateId(found - states_.begin());
+  const auto found = state_ids_.find(path);
+  return found == state_ids_.end() ? StateId() : found->second;
 }
 
 std::int64_t Graph::next_channel() const {
@@ -89,7 +91,8 @@ void verify(const Graph& graph) {
         throw Error(fmt::format("{} is not the one producer of value {}", where(), v));
       made[v] = true;
     }
-    if (node.op->infer(graph.types(node.inputs)) != graph.types(node.outputs))
+    if (!std::ranges::equal(node.op->infer(graph.types(node.inputs)), node.outputs, {}, {},
+                            [&](ValueId v) -> const TensorType& { return graph.type(v); }))
       throw Error(fmt::format("{}: output types are not what infer gives", where()));
     if (const auto* assign = as<AssignOp>(node)) {
       const StateId state = assign->state;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,7 @@ class Graph {
   const TensorType& type(ValueId id) const { return value(id).type; }
   Types types(std::span<const ValueId> ids) const;
   void set_tag(NodeId id, Tag tag) { nodes_[id].tag = std::move(tag); }
+  /// For changes of anything but the path.
   State& state(StateId id) { return states_[id]; }
   const State& state(StateId id) const { return states_[id]; }
   /// Returns −1 if no state has that path.
@@ -80,6 +82,7 @@ class Graph {
   IdVector<NodeId, Node> nodes_;
   IdVector<ValueId, Value> values_;
   IdVector<StateId, State> states_;
+  std::unordered_map<std::string, StateId> state_ids_;  // by path
 };
 
 /// Returns the op, or the node's op, as a `T`, or null if it is of another class.

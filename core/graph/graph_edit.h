@@ -27,12 +27,13 @@ class GraphEdit {
   State& state(StateId s) { return graph_.state(s); }
 
   /// Returns the edited graph. Nodes keep their order if their inputs allow it; added nodes come as late as
-  /// their readers allow. Throws Error if rewiring made a cycle.
-  Graph finish() const;
+  /// their readers allow. Call it once. Throws Error if rewiring made a cycle.
+  Graph finish();
 
  private:
   Graph graph_;
   IdVector<NodeId, std::vector<ValueId>> inputs_;
+  bool rewired_ = false;
 };
 
 }  // namespace tandem::engine

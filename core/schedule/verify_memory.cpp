@@ -38,6 +38,7 @@ class MemoryCheck {
       for (MemberId m : s.reads) used_[m] = true;
       for (MemberId m : s.writes) used_[m] = assigned_[member(m).block] = true;
     }
+    find_covers();
     split();
     check_slot_counts();
   }
@@ -55,20 +56,18 @@ class MemoryCheck {
   const MemoryBlock& block(const Member& m) const { return p_.block(m.block); }
   bool is_state(const Member& m) const { return block(m).arena == Arena::state; }
 
-  // Returns everything that can cover bytes: the members that instructions use, and all whole states.
-  std::vector<Member> covers() const {
-    std::vector<Member> result;
+  // Finds everything that can cover bytes: the members that instructions use, and all whole states.
+  void find_covers() {
     for (const MemberId m : used_.ids())
-      if (used_[m]) result.push_back(member(m));
+      if (used_[m]) covers_.push_back(member(m));
     for (const BlockId b : p_.blocks.ids())
       if (p_.block(b).arena == Arena::state && p_.block(b).device == device_)
-        result.push_back({p_.block(b).name, b, 0, p_.block(b).bytes, 0});
-    return result;
+        covers_.push_back({p_.block(b).name, b, 0, p_.block(b).bytes, 0});
   }
 
   // Cuts each arena at the bounds of all covers, in every slot.
   void split() {
-    for (const Member& m : covers())
+    for (const Member& m : covers_)
       for (auto offset : block(m).offsets) {
         auto& cuts = bounds_[int(block(m).arena)];
         cuts.push_back(offset + m.offset);
@@ -80,14 +79,14 @@ class MemoryCheck {
       cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
       segments_[a].resize(cuts.size());
     }
-    for (const Member& m : covers())
+    for (const Member& m : covers_)
       if (is_state(m)) for_each_segment(m, 0, [&](Segment& s) { s.index = 0, s.holder = m.block; });
   }
 
   // Blocks can share bytes only if they have equally many slots: with unequal counts more combinations of
   // slots occur than in the units unrolled.
   void check_slot_counts() {
-    for (const Member& m : covers())
+    for (const Member& m : covers_)
       for (int slot = 0; slot < block(m).slots; ++slot)
         for_each_segment(m, slot, [&](Segment& s) {
           if (s.first < 0) s.first = m.block;
@@ -181,7 +180,7 @@ class MemoryCheck {
   // Checks that a run leaves the current version of every state, also of states that this Program does not
   // use.
   void check_drained(std::int64_t batches) {
-    for (const Member& m : covers()) {
+    for (const Member& m : covers_) {
       if (!is_state(m)) continue;
       const std::int64_t version = assigned_[m.block] ? batches : 0;
       for_each_segment(m, version, [&](Segment& s) {
@@ -212,6 +211,7 @@ class MemoryCheck {
   Program p_;
   int device_;
   VectorClocks clocks_;
+  std::vector<Member> covers_;
   IdVector<MemberId, bool> used_;        // per member: by an instruction of this device
   IdVector<BlockId, bool> assigned_;     // per block: written by such an instruction
   std::vector<std::int64_t> bounds_[3];  // per arena
