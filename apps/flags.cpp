@@ -206,6 +206,14 @@ std::vector<Flag> parallelism_flags() {
       {"--transport", &O::transport,
        "how ranks run and communicate: threads, mpi (default: mpi under mpirun, otherwise threads)",
        one_of({"threads", "mpi"}), always, nothing},
+      {"--deadline", &O::deadline,
+       "seconds that the ranks of mpirun wait for each other to start; then the job ends and says who is\n"
+       "missing",
+       between(1, 86'400),
+       [](const O& o) {
+         return o.transport == "mpi" ? "" : "without mpirun, whose ranks wait for each other";
+       },
+       nothing},
       {"--link", &O::link, "slow down links between ranks to this bandwidth, latency, or both: 1GB/s,50us",
        readable(&O::link, parse_link),
        [](const O& o) {

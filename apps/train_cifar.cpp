@@ -1,7 +1,9 @@
 // Trains an image classifier on CIFAR-10 or CIFAR-100, or on drawn images of the same form.
 #include <malloc.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -23,6 +25,7 @@ using namespace tandem::engine;
 
 constexpr int kFailed = 1;
 constexpr auto kPatience = std::chrono::seconds(2);
+constexpr auto kFirstNotice = std::chrono::seconds(10);
 
 // Returns whether this is one of several processes, and not the one that reports.
 bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
@@ -66,7 +69,11 @@ int main(int argc, char** argv) {
       apps::finish_standard_output();
       return 0;
     }
-    if (options.transport == "mpi") mpi = std::make_unique<MpiSession>();
+    if (options.transport == "mpi") {
+      const std::chrono::milliseconds deadline(std::llround(options.deadline * 1000));
+      const auto patience = std::min<std::chrono::milliseconds>(kFirstNotice, deadline / 2);
+      mpi = std::make_unique<MpiSession>(MpiStart{patience, deadline, apps::log_error});
+    }
     apps::TrainingRun run(std::move(options), *signals, mpi.get());
     reporter = run.main_rank();
     run.run();

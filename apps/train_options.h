@@ -33,6 +33,7 @@ struct TrainOptions {
   int max_rollbacks = 3;
   std::string parallel, schedule = "1f1b", transport, link, memory_budget, plan;
   int ranks = 0, stages = 0, microbatches = 1, threads = 0;
+  double deadline = 120;
   bool lockstep = false;
   std::string output, trace, log_level = "info";
   int tensorboard = 10, print_every = 50;

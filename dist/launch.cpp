@@ -15,12 +15,13 @@ struct Names {
   const char* rank;
   const char* size;
   const char* local_rank;
+  const char* local_size;
   const char* needs = nullptr;  // set in the processes that the launcher starts, but not in a batch script
 };
-constexpr Names kLaunchers[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_STEP_ID"}};
+constexpr Names kLaunchers[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                 "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+                                {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr, "SLURM_STEP_ID"}};
 
 int number(const char* name, const char* text) {
   int value = 0;
@@ -42,6 +43,8 @@ LaunchEnvironment launch_environment(const std::function<const char*(const char*
     if (found.rank >= found.size)
       throw Error(fmt::format("environment: {}={} is not below {}={}", names.rank, rank, names.size, size));
     if (const char* local = get(names.local_rank)) found.local_rank = number(names.local_rank, local);
+    const char* const local_size = names.local_size ? get(names.local_size) : nullptr;
+    found.local_size = local_size ? number(names.local_size, local_size) : 0;
     return found;
   }
   return {};

@@ -9,6 +9,7 @@ struct LaunchEnvironment {
   int rank = 0;
   int size = 1;
   int local_rank = 0;  ///< index among the ranks of this machine
+  int local_size = 1;  ///< how many there are; 0 if the launcher does not tell
 };
 
 /// Reads the variables that the launcher set in the environment: Open MPI's OMPI_COMM_WORLD_*, else PMI_*

@@ -10,7 +10,7 @@ namespace tandem::engine {
 
 struct MpiSession::State {};
 bool has_mpi() { return false; }
-MpiSession::MpiSession() {
+MpiSession::MpiSession(const MpiStart&) {
   throw Error(
       "this Tandem was built without MPI: install MPI (Debian: libopenmpi-dev openmpi-bin) and configure "
       "again with -DTANDEM_MPI=ON, or let ranks be threads of one process");
@@ -39,6 +39,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <fmt/format.h>
 
 #include <tandem/dist/abort.h>
+#include <tandem/dist/first_meeting.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
 #include <tandem/dist/mpi_wire.h>
@@ -49,7 +50,7 @@ namespace tandem::engine {
 using namespace mpi_wire;
 
 struct MpiSession::State {
-  State();
+  explicit State(const MpiStart& start);
   ~State();
   bool owner = false;
   std::atomic<bool> aborted{false};
@@ -346,7 +347,10 @@ void MpiComm::listen_for_abort() {
 
 }  // namespace
 
-MpiSession::State::State() : launch(launch_environment()) {
+MpiSession::State::State(const MpiStart& start) : launch(launch_environment()) {
+  const FirstMeeting meeting(
+      launch, start.patience, start.deadline,
+      start.tell ? start.tell : [](const std::string& text) { fmt::print(stderr, "tandem: {}\n", text); });
   int initialized = 0, finalized = 0, provided = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
@@ -384,7 +388,7 @@ MpiSession::State::~State() {
 }
 
 bool has_mpi() { return true; }
-MpiSession::MpiSession() : state_(std::make_shared<State>()) {}
+MpiSession::MpiSession(const MpiStart& start) : state_(std::make_shared<State>(start)) {}
 MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }

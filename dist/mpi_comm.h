@@ -1,6 +1,9 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include <tandem/core/runtime/comm.h>
 #include <tandem/dist/launch.h>
@@ -15,6 +18,13 @@ struct MpiOptions {
   std::int64_t message_bytes = 1 << 30;
 };
 
+/// How long the ranks wait for each other when MPI starts (first_meeting.h).
+struct MpiStart {
+  std::chrono::milliseconds patience{10'000};      ///< until one rank tells who is missing
+  std::chrono::milliseconds deadline{120'000};     ///< until the process ends
+  std::function<void(const std::string&)> tell{};  ///< by default prints to standard error
+};
+
 /// Returns true if Tandem was built with MPI.
 bool has_mpi();
 
@@ -25,8 +35,8 @@ class MpiSession {
  public:
   /// Initializes MPI for calls from several threads at once, unless the program has initialized MPI already.
   /// Throws Error if Tandem was built without MPI, or if MPI lacks thread support, was finalized before, or
-  /// has another number of ranks than the launcher announced.
-  MpiSession();
+  /// has another number of ranks than the launcher announced. Ends the process if not all ranks come.
+  explicit MpiSession(const MpiStart& start = {});
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;

@@ -1,4 +1,5 @@
 // The programs under mpirun: a failure on several ranks is reported once, with its place.
+#include <chrono>
 #include <regex>
 #include <sstream>
 
@@ -118,6 +119,31 @@ TEST_F(CliMpi, OnlyOneRankPrints) {
   for (const char* words : {"planned and proved", "computing threads share", "12/12  loss ",
                             "epoch 1  train loss ", "ms per step"})
     EXPECT_EQ(1, count(e.out, words)) << words << ": " << e.out;
+}
+
+// MPI waits for all ranks without limit.
+TEST_F(CliMpi, EndsIfARankDoesNotComeAndNamesIt) {
+  const std::string train = kTrain + "--arch mlp --steps 1 -b 66 --deadline 2 ";
+  for (const std::string other : {"sleep 60", "true"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Ended e = run(TANDEM_MPIRUN " -np 2 " + train + ": -np 1 " + other);
+    SCOPED_TRACE(other + ": " + e.err);
+    EXPECT_EQ(1, e.status);
+    EXPECT_NE(
+        std::string::npos,
+        said(e).find("rank 0 has waited 1 s for all 3 ranks to meet: rank 2 has not come. Every rank must "
+                     "run this program. The job ends after 2 s"));
+    EXPECT_NE(std::string::npos, said(e).find("rank 0 has waited 2 s"));
+    EXPECT_EQ(2, count(said(e), "train_cifar: ")) << "one rank reports";
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  }
+}
+
+TEST_F(CliMpi, WaitsForARankThatComesLate) {
+  const std::string train = kTrain + "--arch mlp --steps 1 --deadline 20 ";
+  const Ended e = run(TANDEM_MPIRUN " -np 1 " + train + ": -np 1 sh -c 'sleep 1; exec " + train + "'");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_EQ("", said(e));
 }
 
 // Open MPI's mpirun passes Ctrl-C on as SIGTERM and ends with its own status.

@@ -209,13 +209,17 @@ TEST(LaunchEnvironment, KnowsTheLaunchersAndRefusesInvalidValues) {
   };
   EXPECT_FALSE(with({}).launched);
   EXPECT_EQ(with({}).size, 1);
-  const auto ompi = with(
-      {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  const auto ompi = with({{"OMPI_COMM_WORLD_RANK", "3"},
+                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   EXPECT_TRUE(ompi.launched);
   EXPECT_EQ(ompi.rank, 3);
   EXPECT_EQ(ompi.size, 4);
   EXPECT_EQ(ompi.local_rank, 1);
+  EXPECT_EQ(ompi.local_size, 2);
   EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).rank, 1);
+  EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}).local_size, 0) << "it does not tell";
   EXPECT_EQ(
       with({{"SLURM_PROCID", "5"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "2"}, {"SLURM_STEP_ID", "0"}})
           .local_rank,
