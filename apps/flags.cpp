@@ -134,7 +134,11 @@ std::vector<Flag> data_flags() {
 std::vector<Flag> optimizer_flags() {
   return {
       {"--lr", &O::lr,
-       fmt::format("learning rate, or one per model: 0.1,0.05; the default of snn is {}", kSnnRate),
+       fmt::format(
+           "learning rate, or one per model: 0.1,0.05; by default {} (vgg16: {}, snn: {}), with adam {}\n"
+           "(vgg16, snn: {}), and in proportion less for batches below 128",
+           default_rate("", "sgd"), default_rate("vgg16", "sgd"), default_rate("snn", "sgd"),
+           default_rate("", "adam"), default_rate("snn", "adam")),
        at_least(0)},
       {"--sched", &O::sched, "learning-rate schedule: constant, cosine, linear, step, multistep",
        one_of({"constant", "cosine", "linear", "step", "multistep"})},

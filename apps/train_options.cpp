@@ -162,7 +162,7 @@ void check_combinations(const TrainOptions& o) {
 // was on the command line or in --config's file.
 void settle(TrainOptions& o, const std::function<bool(const std::string& name)>& given) {
   check_values(o);
-  if (!given("lr") && o.arch == "snn") o.lr = {kSnnRate};
+  if (!given("lr")) o.lr = {default_rate(o.arch, o.optimizer, o.batch_size)};
   settle_models(o);
   settle_ranks(o);
   check_values(o);                  // again, with the values that follow from other flags
@@ -180,6 +180,13 @@ void settle(TrainOptions& o, const std::function<bool(const std::string& name)>&
 }
 
 }  // namespace
+
+// vgg16 and snn have no norms.
+double default_rate(const std::string& arch, const std::string& optimizer, std::int64_t batch_size) {
+  const double part = static_cast<double>(std::min<std::int64_t>(batch_size, 128)) / 128;
+  if (optimizer != "sgd") return part * (arch == "vgg16" || arch == "snn" ? 0.0001 : 0.001);
+  return part * (arch == "snn" ? 0.0003 : arch == "vgg16" ? 0.01 : 0.05);
+}
 
 std::int64_t parse_bytes(const std::string& text) {
   constexpr double kMost = 1e15;

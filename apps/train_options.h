@@ -9,9 +9,6 @@ namespace tandem::apps {
 inline constexpr std::size_t kSpansPerLane = 200'000;
 
 /// The values of train_cifar's flags, which flags.cpp describes.
-/// The default learning rate of `snn`, which has no norms and diverges with the others' default.
-inline constexpr double kSnnRate = 0.0003;
-
 struct TrainOptions {
   std::string arch = "mlp-residual", dtype = "f32";
   std::string data = "synthetic", bad_samples = "stop", augment = "none";
@@ -21,7 +18,7 @@ struct TrainOptions {
   int workers = 0, epochs = 0, patience = 0, models = 0;
   std::int64_t steps = 0, batch_size = 128;
   std::vector<std::uint64_t> seed = {0};
-  std::vector<double> lr = {0.05};
+  std::vector<double> lr;
   std::string sched = "constant";
   double min_lr = 0, warmup_lr = 0, decay_rate = 0.1;
   int warmup_epochs = 0;
@@ -43,6 +40,10 @@ struct TrainOptions {
   bool keep_best = false, evaluate = false, simulate = false, force = false;
   std::string command_line, config;  ///< as typed, and as a file for --config
 };
+
+/// The --lr of a network if none is given: one with which it learns. It is for batches of 128 images, and
+/// less in proportion for smaller ones.
+double default_rate(const std::string& arch, const std::string& optimizer, std::int64_t batch_size = 128);
 
 /// Parses the command line, fills in what it leaves open, such as the number of ranks, and checks everything.
 /// Returns false if there is nothing to run, because --help or --version was printed. Throws Error naming the

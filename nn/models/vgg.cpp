@@ -18,7 +18,8 @@ Vgg16::Features::Features(ModuleBase& parent, const Vgg16Options& o) : Module(pa
     groups_.emplace_back();
     for (int c = 0; c < g.convolutions; ++c, number += 2) {
       groups_.back().push_back(std::make_unique<Conv2d>(
-          *this, std::to_string(number), Conv2dOptions{.in = in, .out = g.width, .kernel = 3, .padding = 1}));
+          *this, std::to_string(number),
+          Conv2dOptions{.in = in, .out = g.width, .kernel = 3, .padding = 1, .init = kaiming_normal()}));
       in = g.width;
     }
     ++number;
@@ -36,11 +37,11 @@ Tensor Vgg16::Features::forward(const Tensor& x) {
 
 Vgg16::Classifier::Classifier(ModuleBase& parent, const Vgg16Options& o)
     : Module(parent, "classifier"),
-      first_(*this, "0", {8 * o.width, o.hidden}),
+      first_(*this, "0", {.in = 8 * o.width, .out = o.hidden, .init = kaiming_normal()}),
       drop_first_(*this, "2", o.dropout),
-      second_(*this, "3", {o.hidden, o.hidden}),
+      second_(*this, "3", {.in = o.hidden, .out = o.hidden, .init = kaiming_normal()}),
       drop_second_(*this, "5", o.dropout),
-      head_(*this, "6", {o.hidden, o.classes}) {}
+      head_(*this, "6", {.in = o.hidden, .out = o.classes}) {}
 
 Tensor Vgg16::Classifier::forward(const Tensor& x) {
   return head_(drop_second_(relu(second_(drop_first_(relu(first_(x)))))));

@@ -15,8 +15,8 @@ struct Vgg16Options {
 
 /// (N,32,32,channels) -> (N, classes): configuration D of Simonyan & Zisserman 2015. Thirteen 3×3
 /// convolutions with relu in five groups, a max pool after each group, then linear layers
-/// 512-4096-4096-classes with dropout. Modules are named as in torchvision: features.0, features.2, …,
-/// classifier.0, .3, .6.
+/// 512-4096-4096-classes with dropout. Without norms it learns only from He et al.'s initial weights. Modules
+/// are named as in torchvision: features.0, features.2, …, classifier.0, .3, .6.
 class Vgg16 final : public Module {
  public:
   explicit Vgg16(Vgg16Options options = {});
