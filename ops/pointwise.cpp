@@ -97,8 +97,7 @@ Tensors PointwiseOp::vjp(const VjpArgs& args) const {
     PointwiseBuilder builder;
     int result = -1;
     if (!args.needed[i] || !is_floating(type.dtype) ||
-        !differentiate(expression, static_cast<int>(i), /*rounded=*/size_of(dtype) < size_of(DType::f32),
-                       builder, result))
+        !differentiate(expression, static_cast<int>(i), builder, result))
       continue;
     std::vector<int> used;
     PointwiseExpression gradient = builder.finish(result, used);

@@ -48,8 +48,8 @@ class Derivative {
       case Code::relu: return {where(le(y, zero()), zero(), g), -1, -1};  // a NaN's gradient is g
       case Code::gelu: return {mul(g, gelu_slope(a)), -1, -1};
       case Code::softplus: return {mul(g, to_.emit({Code::sigmoid, a})), -1, -1};
-      case Code::elu: return {where(gt(y, zero()), g, mul(g, add(y, one()))), -1, -1};
-      case Code::selu: return {mul(g, selu_slope(y)), -1, -1};
+      case Code::elu: return {mul(g, decay(a)), -1, -1};
+      case Code::selu: return {mul(g, selu_slope(a)), -1, -1};
       case Code::add: return {g, g, -1};
       case Code::sub: return {g, neg(g), -1};
       case Code::mul: return {mul(g, b), mul(g, a), -1};
@@ -99,9 +99,10 @@ class Derivative {
     return add(cumulative, mul(x, density));
   }
 
-  // Computed from the value y, which is positive exactly if x is.
-  int selu_slope(int y) {
-    return where(gt(y, zero()), number(kSeluScale), add(y, number(kSeluScale * kSeluAlpha)));
+  // The slopes of elu and selu: differences from the value, which is near −1, would have few digits.
+  int decay(int x) { return exp(to_.emit({Code::min, x, zero()})); }
+  int selu_slope(int x) {
+    return where(gt(x, zero()), number(kSeluScale), mul(number(kSeluScale * kSeluAlpha), decay(x)));
   }
 
   PointwiseBuilder& to_;
@@ -235,10 +236,9 @@ PointwiseExpression PointwiseBuilder::finish(int result, std::vector<int>& input
   return packed.expression_;
 }
 
-bool differentiate(const PointwiseExpression& expression, int input, bool rounded, PointwiseBuilder& builder,
-                   int& result) {
+bool differentiate(const PointwiseExpression& expression, int input, PointwiseBuilder& builder, int& result) {
   const Code last = expression.back().code;
-  const bool by_output = !rounded || (last != Code::elu && last != Code::selu);
+  const bool by_output = last != Code::elu && last != Code::selu;
   const int inputs = input_count(expression);
   std::vector<int> value;     // of each register, in the builder
   std::vector<bool> depends;  // on the input

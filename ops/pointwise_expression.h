@@ -102,13 +102,11 @@ class PointwiseBuilder {
 
 /// Appends to `builder` the gradient of input `input` and sets `result` to its register. The gradient reads
 /// the expression's n inputs, then its output (input n), then the output's gradient (input n+1). Returns
-/// false if the gradient is zero everywhere. The rules of relu, tanh, exp, sigmoid, sqrt, elu and selu read
-/// the output rather than an input, which frees the input's memory. elu and selu do not if the output is
-/// `rounded` to fewer digits than the arithmetic has, because their slopes are differences from the output.
+/// false if the gradient is zero everywhere. The rules of relu, tanh, exp, sigmoid and sqrt read the output
+/// rather than an input, which frees the input's memory.
 /// At a kink, the gradients of relu and abs are 0, and max and min pass it to the first of equal operands.
 /// floor has none. As in PyTorch, the derivative of pow by its base is 0 if the exponent is 0, and by its
 /// exponent is 0 if the base is 0 and the exponent is not negative.
-bool differentiate(const PointwiseExpression& expression, int input, bool rounded, PointwiseBuilder& builder,
-                   int& result);
+bool differentiate(const PointwiseExpression& expression, int input, PointwiseBuilder& builder, int& result);
 
 }  // namespace tandem::engine

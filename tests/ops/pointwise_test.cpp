@@ -146,15 +146,17 @@ TEST(PointwiseTest, NaNPropagates) {
 }
 
 // If the slopes were computed from rounded values, the differences would have no correct digits.
-TEST(PointwiseTest, SlopesOfEluAndSeluHaveFullBf16Precision) {
-  for (const double v : {-0.5, -3.0, -6.0, -8.0})
-    for (const bool scaled : {false, true}) {
-      Tensor x = Tensor::from({v}, {1}, DType::bf16);
-      x.requires_grad();
-      sum(scaled ? selu(x) : elu(x)).backward();
-      const double slope = std::exp(v) * (scaled ? kSeluScale * kSeluAlpha : 1);
-      EXPECT_NEAR(slope, x.grad().values()[0], slope / 128) << v;
-    }
+TEST(PointwiseTest, SlopesOfEluAndSeluHaveFullPrecision) {
+  for (const auto [dtype, precision] :
+       {std::pair(DType::bf16, 1.0 / 128), std::pair(DType::f32, 1e-6), std::pair(DType::f64, 1e-14)})
+    for (const double v : {-0.5, -3.0, -6.0, -8.0, -20.0, -40.0, 0.0, 5.0, 200.0})
+      for (const bool scaled : {false, true}) {
+        Tensor x = Tensor::from({v}, {1}, dtype);
+        x.requires_grad();
+        sum(scaled ? selu(x) : elu(x)).backward();
+        const double slope = (v > 0 ? 1 : std::exp(v)) * (scaled ? kSeluScale * (v > 0 ? 1 : kSeluAlpha) : 1);
+        EXPECT_NEAR(slope, x.grad().values()[0], slope * precision) << v << " in " << name_of(dtype);
+      }
 }
 
 TEST(PointwiseTest, GradientOfReluStopsAtNegativesOnly) {
