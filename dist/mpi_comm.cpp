@@ -348,9 +348,7 @@ void MpiComm::listen_for_abort() {
 }  // namespace
 
 MpiSession::State::State(const MpiStart& start) : launch(launch_environment()) {
-  const FirstMeeting meeting(
-      launch, start.patience, start.deadline,
-      start.tell ? start.tell : [](const std::string& text) { fmt::print(stderr, "tandem: {}\n", text); });
+  const FirstMeeting meeting(launch, start.patience, start.deadline, start.tell);
   int initialized = 0, finalized = 0, provided = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include <tandem/core/base/error.h>
 #include <tandem/core/runtime/comm.h>
 #include <tandem/dist/launch.h>
 
@@ -20,9 +21,9 @@ struct MpiOptions {
 
 /// How long the ranks wait for each other when MPI starts (first_meeting.h).
 struct MpiStart {
-  std::chrono::milliseconds patience{10'000};      ///< until one rank tells who is missing
-  std::chrono::milliseconds deadline{120'000};     ///< until the process ends
-  std::function<void(const std::string&)> tell{};  ///< by default prints to standard error
+  std::chrono::milliseconds patience{10'000};   ///< until one rank tells who is missing
+  std::chrono::milliseconds deadline{120'000};  ///< until the process ends
+  std::function<void(const std::string&)> tell = print_warning;
 };
 
 /// Returns true if Tandem was built with MPI.

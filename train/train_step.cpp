@@ -268,6 +268,12 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
   }
   if (std::ssize(programs_) >= options_.most_programs) {
     const auto oldest = std::ranges::min_element(programs_, {}, [](const auto& p) { return p.second.used; });
+    if (options_.warn)
+      options_.warn(fmt::format(
+          "a TrainStep makes Program {}, for batches of {}, and drops one of the {} that it keeps. Making one takes "
+          "much longer than a step: give batches fewer combinations of types, or raise options.most_programs",
+          traces_, types, options_.most_programs));
+    options_.warn = {};
     session_->drop(oldest->second.program);
     programs_.erase(oldest);
   }

@@ -23,7 +23,10 @@ struct TrainStepOptions {
   std::vector<std::uint64_t> seeds{};  ///< per model, for what it draws (dropout); empty: 0, 1, …
   int most_programs = 8;               ///< kept at most; each combination of input types has one
   std::function<void(const std::string&)> log{};  ///< called when a Program is made
-  engine::SessionOptions session{};               ///< its kernels are ignored: the strategy's are used
+  /// Called once, when a batch needs another Program although most_programs are kept; by default it prints to
+  /// standard error.
+  std::function<void(const std::string&)> warn = print_warning;
+  engine::SessionOptions session{};  ///< its kernels are ignored: the strategy's are used
 };
 
 /// A training step as a function of a batch. It is traced, planned and proved once for each combination of

@@ -7,7 +7,8 @@
 namespace tandem {
 
 /// The exception for every failure that Tandem reports. The message names the module path, the op, the shapes
-/// or the rank concerned, and the fix. The library never calls exit or abort.
+/// or the rank concerned, and the fix. The library never calls exit or abort, except while an MpiSession
+/// starts (first_meeting.h).
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
@@ -37,6 +38,9 @@ inline std::string counted(std::int64_t n, std::string_view noun) {
   const bool hisses = noun.ends_with("s") || (noun.ends_with("ch") && !noun.ends_with("och"));
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : hisses ? "es" : "s");
 }
+
+/// Writes "tandem: <text>" to standard error: the default of the options that take what a user must know.
+void print_warning(const std::string& text);
 
 /// Throws Error naming `what` unless `x` is 0 or more, and finite.
 void require_not_negative(std::string_view what, double x);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/runtime/comm.h>
 
 namespace tandem::engine {
@@ -100,8 +101,11 @@ void CpuBackend::abort_others(const std::string& reason) noexcept {
 
 std::string CpuBackend::describe(InstructionId instruction, std::int64_t batch) const {
   const Instruction& s = program().instruction(instruction);
+  if (const auto* input = as<InputOp>(s)) return fmt::format("batch {}, input '{}'", batch, input->input);
+  if (const auto* result = as<ResultOp>(s))
+    return fmt::format("batch {}, result '{}'", batch, result->result);
   return fmt::format("batch {}, instruction '{}'{}", batch, s.name,
-                     s.tag.path.empty() ? "" : fmt::format(" of module '{}'", s.tag.path));
+                     s.name.starts_with(s.tag.path) ? "" : fmt::format(" of module '{}'", s.tag.path));
 }
 
 std::vector<std::string> CpuBackend::doing() const {

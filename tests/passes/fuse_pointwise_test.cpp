@@ -223,11 +223,10 @@ TEST(Activations, OnlyTheOutputIsKeptIfTheDerivativeFollowsFromIt) {
     return build(trace_job(job, 512), {}).memory[0].live_peak;
   };
   const std::int64_t expected = live_peak(relu);
-  EXPECT_LT(expected, live_peak(gelu));
   EXPECT_EQ(expected, live_peak(tanh));
   EXPECT_EQ(expected, live_peak(sigmoid));
-  EXPECT_EQ(expected, live_peak(selu));
-  EXPECT_EQ(expected, live_peak([](const Tensor& x) { return elu(x); }));
+  EXPECT_LT(expected, live_peak(gelu));
+  EXPECT_LT(expected, live_peak(selu)) << "its slope would have few digits where the value is near −1";
 }
 
 }  // namespace

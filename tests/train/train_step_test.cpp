@@ -142,13 +142,19 @@ TEST_F(TrainSteps, TraceOncePerInputTypeAndKeepALimitedNumber) {
   TrainStepOptions options;
   options.most_programs = 2;
   options.log = [&](const std::string& text) { told.push_back(text); };
+  std::vector<std::string> warned;
+  options.warn = [&](const std::string& text) { warned.push_back(text); };
   TrainStep trained = step({}, options);
   for (const std::int64_t samples : {8, 4, 8, 4, 2, 8, 4}) trained(batch(samples, samples), 0.1);
   EXPECT_EQ(trained.traces(), 5) << "8, 4, 2 replaces 8, 8 replaces 4, 4 replaces 2";
   ASSERT_EQ(told.size(), 5u);
   EXPECT_NE(told[2].find("(f32[2, "), std::string::npos) << told[2];
+  ASSERT_EQ(warned.size(), 1u);
+  EXPECT_NE(warned[0].find("makes Program 3, for batches of (f32[2, "), std::string::npos) << warned[0];
+  EXPECT_NE(warned[0].find("drops one of the 2 that it keeps"), std::string::npos) << warned[0];
 
   TrainStepOptions roomy;
+  roomy.warn = [](const std::string& text) { ADD_FAILURE() << text; };
   TrainStep other = step({}, roomy);
   for (const std::int64_t samples : {8, 4, 8, 4, 2, 8, 4}) other(batch(samples, samples), 0.1);
   EXPECT_EQ(other.traces(), 3);
