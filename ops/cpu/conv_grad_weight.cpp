@@ -56,13 +56,22 @@ void sum_rows(const BFloat16* y, std::int64_t rows, std::int64_t channels, BFloa
   });
 }
 
-TANDEM_CLONES void add_shares(const float* shares, std::int64_t distance, int count, std::int64_t n,
-                              std::uint16_t* sums) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    float sum = shares[i];
-    for (int s = 1; s < count; ++s) sum += shares[s * distance + i];
-    sums[i] = float_to_bf16(sum);
+// Partial sums of a gradient: those of one thread lie `distance` after those of the thread before.
+struct Shares {
+  const float* first;
+  std::int64_t distance;
+  int count;
+  float sum(std::int64_t i) const {
+    float sum = first[i];
+    for (int s = 1; s < count; ++s) sum += first[s * distance + i];
+    return sum;
   }
+};
+TANDEM_CLONES void add_f32(const Shares& shares, std::int64_t begin, std::int64_t end, float* sums) {
+  for (std::int64_t i = begin; i < end; ++i) sums[i] = shares.sum(i);
+}
+TANDEM_CLONES void add_bf16(const Shares& shares, std::int64_t begin, std::int64_t end, std::uint16_t* sums) {
+  for (std::int64_t i = begin; i < end; ++i) sums[i] = float_to_bf16(shares.sum(i));
 }
 
 class SharedKernel final : public Kernel {
@@ -71,6 +80,7 @@ class SharedKernel final : public Kernel {
                const onednn::Operand& w, const onednn::Operand* bias, int threads)
       : primitive_(std::move(primitive)),
         threads_(threads),
+        dtype_(x.dtype),
         x_bytes_(elements_of(x) * size_of(x.dtype)),
         y_bytes_(elements_of(y) * size_of(y.dtype)),
         weights_(elements_of(w)),
@@ -94,18 +104,24 @@ class SharedKernel final : public Kernel {
         status = failed;
     });
     primitive_->require_success(status);
-    const auto* const sums = reinterpret_cast<const float*>(shares);
-    const std::int64_t distance = share_ / std::int64_t{sizeof(float)};
-    parallel_parts(
-        useful_threads(threads_, threads_ * share_), weights_, [&](std::int64_t begin, std::int64_t end) {
-          add_shares(sums + begin, distance, threads_, end - begin, output<std::uint16_t>(l, 0) + begin);
-        });
-    if (biases_ > 0) add_shares(sums + weights_, distance, threads_, biases_, output<std::uint16_t>(l, 1));
+    const Shares sums{reinterpret_cast<const float*>(shares), share_ / std::int64_t{sizeof(float)}, threads_},
+        biases{sums.first + weights_, sums.distance, threads_};
+    parallel_parts(useful_threads(threads_, threads_ * share_), weights_,
+                   [&](std::int64_t begin, std::int64_t end) { add(sums, begin, end, l, 0); });
+    if (biases_ > 0) add(biases, 0, biases_, l, 1);
   }
 
  private:
+  void add(const Shares& shares, std::int64_t begin, std::int64_t end, const Launch& l, int to) const {
+    if (dtype_ == DType::f32)
+      add_f32(shares, begin, end, output<float>(l, to));
+    else
+      add_bf16(shares, begin, end, output<std::uint16_t>(l, to));
+  }
+
   onednn::PrimitivePtr primitive_;  // computes a share on one thread
   int threads_;
+  DType dtype_;                     // of the result
   std::int64_t x_bytes_, y_bytes_;  // of a share
   std::int64_t weights_, biases_;
   std::int64_t share_, scratch_;  // bytes per thread
@@ -141,7 +157,10 @@ KernelPtr make_unfolded_conv2d_grad_weight(const KernelSpec& spec, const Conv2dS
 KernelPtr make_shared_conv2d_grad_weight(onednn::Operand x, onednn::Operand y, onednn::Operand w,
                                          const onednn::Operand* bias, const Window& window,
                                          onednn::Team team) {
-  if (x.dtype != DType::bf16 || team.threads == 1 || x.extents[0] % team.threads != 0) return nullptr;
+  constexpr std::int64_t kFewWeights = 24 << 10, kSmallImage = 4 << 10;  // elements
+  const bool small = elements_of(w) <= kFewWeights && elements_of(y) / y.extents[0] <= kSmallImage;
+  if (x.dtype != DType::bf16 && !(x.dtype == DType::f32 && small)) return nullptr;
+  if (team.threads == 1 || x.extents[0] % team.threads != 0) return nullptr;
   x.extents[0] /= team.threads;
   y.extents[0] /= team.threads;
   w.dtype = DType::f32;
