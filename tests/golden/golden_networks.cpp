@@ -84,7 +84,7 @@ std::vector<GoldenNetwork> golden_networks() {
       golden(full("mlp", 16), f32, kSgd, 0.02),           golden(full("mlp", 16), f32, kAdam, 1e-3),
       golden(full("mlp-residual", 16), f32, kSgd, 0.01),  golden(full("convnet", 16), f32, kNesterov, 5e-3),
       golden(full("convnet", 16), f32, kAdamW, 1e-3),     golden(full("resnet20", 16), f32, kSgd, 1e-3),
-      golden(full("resnet32", 8), f32, kSgd, 2e-4),       golden(full("resnet56", 4), f32, kSgd, 5e-5),
+      golden(full("resnet32", 8), f32, kSgd, 2e-4),       golden(full("resnet56", 4), f32, kSgd, 2e-5),
       golden(vgg16(64, 1024, 2), f32, kSgd, 2e-4),        golden(snn(512, 8, 16), f32, kSgd, 5e-4),
       golden(full("mlp", 16), f64, kSgd, 0.02),           golden(full("mlp", 16), f64, kAdam, 1e-3),
       golden(full("mlp-residual", 4), f64, kAdamW, 2e-4), golden(full("convnet", 2), f64, kNesterov, 0.05),
