@@ -301,6 +301,34 @@ def gradient_step_inside(net, x):
 
 
 @construct
+def detach_between_parts(net, x):
+    return F.mse_loss(net.head(torch.tanh(net.hidden(x)).detach()), x)
+
+
+@construct
+def gradient_of_two_parameters(net, x):
+    loss = F.mse_loss(net.weight * net(x), x)
+    by_weight, by_bias = grad(loss, [net.weight, net.hidden.bias], create_graph=True)
+    return loss + by_weight * by_bias.pow(2).sum()
+
+
+@construct
+def causal_attention(net, x):
+    return F.mse_loss(F.scaled_dot_product_attention(net(x), x, net(x), is_causal=True, scale=1.0), x)
+
+
+@construct
+def enlarged(net, x):
+    image = net(x).reshape(-1, 1, 1, FEATURES)
+    return F.interpolate(image, (2, 6), mode="bilinear", align_corners=False).pow(3).mean()
+
+
+@construct
+def elu_and_selu(net, x):
+    return (F.elu(4 * net(x)) * F.selu(4 * net(x))).mean()
+
+
+@construct
 def captured(net, x):
     return F.mse_loss(net(x), x * torch.tensor([1.0, 2, 3]))
 
