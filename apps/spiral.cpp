@@ -27,7 +27,7 @@ int main() {
   Net net;
   net.initialize(/*seed=*/1);
   TrainStep step(net, SgdOptions{.momentum = 0.9},
-                 [&](const Tensors& batch) { return cross_entropy(net(batch[0]), batch[1]); });
+                 [&](const Tensor& points, const Tensor& arms) { return cross_entropy(net(points), arms); });
   const Tensors data = spirals();  // 256 points and the arm that each is on
   for (int batch = 1; batch <= 2000; ++batch) {
     const double loss = step(data, /*lr=*/0.1);  // the first call traces, plans and proves; all others replay

@@ -18,7 +18,7 @@ int main() {
   std::array<Net, 2> nets;
   for (std::size_t m = 0; m < nets.size(); ++m) nets[m].initialize(/*seed=*/m + 1);
   TrainStep step({&nets[0], &nets[1]}, SgdOptions{.momentum = 0.9},
-                 [&](const Tensors& batch) { return cross_entropy(nets[0](batch[0]), batch[1]); },
+                 [&](const Tensor& in, const Tensor& label) { return cross_entropy(nets[0](in), label); },
                  {.strategy = {.microbatches = 2,
                                .stages = 2,
                                .schedule = ScheduleKind::one_f_one_b,

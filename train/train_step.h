@@ -13,6 +13,7 @@
 #include <tandem/nn/module.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/train/batch_loss.h>
 
 namespace tandem {
 
@@ -40,7 +41,7 @@ struct TrainStepOptions {
 class TrainStep {
  public:
   /// Returns the mean loss over the given samples, a scalar.
-  using Loss = std::function<Tensor(const Tensors& batch)>;
+  using Loss = BatchLoss;
 
   /// Trains the parameters of `model` and of its children. The loss can use other modules too; their
   /// parameters stay as they are. After each step the modules have the new weights and buffers, and what is

@@ -104,7 +104,9 @@ TEST_F(ApiExample, AModelAnOptimizerAStep) {
 
   Net net;
   net.initialize(/*seed=*/1);
-  TrainStep step(net, AdamOptions{}, [&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); });
+  TrainStep step(net, AdamOptions{}, [&](const Tensor& in, const Tensor& label) {
+    return cross_entropy(net(in), label);
+  });
   for (int batch = 0; batch < 100; ++batch) {
     const double loss = step({x, y}, /*lr=*/0.01);
     if (batch % 10 == 0) std::cout << batch << ": " << loss << "\n";
@@ -132,11 +134,11 @@ TEST_F(ApiExample, TwoStepsInTurns) {
   const auto all = [](const Tensor& logits, double target) {
     return bce_with_logits(logits, Tensor::full(logits.type(), target));
   };
-  TrainStep critic(gan.critic, AdamOptions{.beta1 = 0.5}, [&](const Tensors& b) {
-    return all(gan.critic(b[0]), 1) + all(gan.critic(detach(gan.generator(b[1]))), 0);
+  TrainStep critic(gan.critic, AdamOptions{.beta1 = 0.5}, [&](const Tensor& data, const Tensor& z) {
+    return all(gan.critic(data), 1) + all(gan.critic(detach(gan.generator(z))), 0);
   });
-  TrainStep generator(gan.generator, AdamOptions{.beta1 = 0.5}, [&](const Tensors& b) {
-    return all(gan.critic(gan.generator(b[0])), 1);  // trains the generator; the critic stays as it is
+  TrainStep generator(gan.generator, AdamOptions{.beta1 = 0.5}, [&](const Tensor& z) {
+    return all(gan.critic(gan.generator(z)), 1);  // trains the generator; the critic stays as it is
   });
   for (int batch = 0; batch < 20; ++batch) {
     critic({real, noise}, /*lr=*/0.001);
@@ -152,9 +154,9 @@ TEST_F(ApiExample, Teacher) {
     nn::Linear student{*this, "student", {.in = 4, .out = 3}}, teacher{*this, "teacher", {.in = 4, .out = 3}};
   } pair;
   pair.initialize(/*seed=*/1);
-  TrainStep step(pair.student, SgdOptions{}, [&](const Tensors& b) {
-    const Tensor target = detach(softmax(pair.teacher(b[0])));
-    return cross_entropy(pair.student(b[0]), b[1]) + mse_loss(softmax(pair.student(b[0])), target);
+  TrainStep step(pair.student, SgdOptions{}, [&](const Tensor& in, const Tensor& label) {
+    const Tensor target = detach(softmax(pair.teacher(in)));
+    return cross_entropy(pair.student(in), label) + mse_loss(softmax(pair.student(in)), target);
   });
   const auto from = pair.student.named_parameters(), to = pair.teacher.named_parameters();
   for (int batch = 0; batch < 20; ++batch) {

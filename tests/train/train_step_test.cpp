@@ -340,7 +340,7 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   EXPECT_THROW(trained.load(trained.state(), -1), Error);
   for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) EXPECT_THROW(trained(batch(0), rate), Error);
   EXPECT_THROW(trained({}, 0.1), Error);
-  EXPECT_THROW(TrainStep(nullptr, net->state()), Error);
+  EXPECT_THROW(TrainStep(BatchLoss(), net->state()), Error);
   s.replicas = 0;
   EXPECT_THROW(step(s), Error);
   s.replicas = 1;
@@ -349,6 +349,18 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   s.optimizer = SgdOptions{};
   s.parameter_groups = {{{"*.bias"}, /*lr_scale=*/-1}};
   EXPECT_THROW(check(s), Error);
+}
+
+TEST_F(TrainSteps, TakeTheBatchAsAListOrAsParameters) {
+  const StateDict begin = net->state();
+  TrainStep list([&](const Tensors&b) { return cross_entropy((*net)(b[0]), b[1]); }, begin),
+      parameters([&](const Tensor&x, const Tensor&y) { return cross_entropy((*net)(x), y); }, begin);
+  const Tensors b = batch(0);
+  EXPECT_EQ(list(b, 0.1), parameters(b, 0.1));
+  expect_error([&] { parameters({b[0]}, 0.1); },
+               {"the loss takes 2 tensors, and the batch has 1: ", to_string(b[0].type())});
+  expect_error([&] { parameters({b[0], b[1], b[1]}, 0.1); }, {"takes 2 tensors", "has 3"});
+  EXPECT_EQ(list(b, 0.1), parameters(b, 0.1)) << "the state is as it was";
 }
 
 }  // namespace
