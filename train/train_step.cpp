@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/base/contains.h>
+#include <tandem/core/base/rng.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/dist/thread_comm.h>
@@ -58,6 +59,10 @@ TrainStepOptions with(TrainStepOptions options, Optimizer optimizer,
   if (models.empty() || contains(models, nullptr)) throw Error("a TrainStep needs at least one model");
   options.strategy.optimizer = std::move(optimizer);
   options.strategy.models = static_cast<int>(models.size());
+  std::uint64_t paths = fnv1a("");
+  for (const auto& [path, p] : models[0]->named_parameters()) paths = fnv1a(p->tensor.impl()->state, paths);
+  if (options.seeds.empty())
+    for (std::size_t m = 0; m < models.size(); ++m) options.seeds.push_back(paths + m);
   return options;
 }
 
@@ -200,6 +205,19 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   std::vector<std::vector<double>> losses;
   for (const Results& r : results_) losses.push_back(r.at(kLossResult).values());
   return losses;
+}
+
+Tensor TrainStep::result(const std::string& name, std::size_t batch) const {
+  if (batch >= results_.size())
+    throw Error(fmt::format("there is no batch {}: the last run had {}", batch,
+                            counted(std::ssize(results_), "batch")));
+  std::vector<std::string> names;
+  for (const auto& [known, value] : results_[batch])
+    if (known == name)
+      return value;
+    else
+      names.push_back(known);
+  throw Error(fmt::format("there is no result '{}'; the loss delivers: {}", name, fmt::join(names, ", ")));
 }
 
 // Traces for one micro-batch of one replica.

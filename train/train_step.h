@@ -21,8 +21,10 @@ class StateLink;
 
 struct TrainStepOptions {
   Strategy strategy{};
-  std::vector<std::uint64_t> seeds{};  ///< per model, for what it draws (dropout); empty: 0, 1, …
-  int most_programs = 8;               ///< kept at most; each combination of input types has one
+  /// Per model, for what it draws (dropout, noise). If empty, they are made from the paths of what the step
+  /// trains, so that steps which train different parts draw different numbers.
+  std::vector<std::uint64_t> seeds{};
+  int most_programs = 8;                          ///< kept at most; each combination of input types has one
   std::function<void(const std::string&)> log{};  ///< called when a Program is made
   /// Called once, when a batch needs another Program although most_programs are kept; by default it prints to
   /// standard error.
@@ -72,6 +74,8 @@ class TrainStep {
   /// (gradient_rules.h) if rules can skip updates. Results are means over the samples, but integers are sums.
   /// With several models, they have a leading axis.
   const std::vector<Results>& results() const { return results_; }
+  /// Returns one result of a batch of the last run. Throws Error if there is none of this name.
+  Tensor result(const std::string& name, std::size_t batch = 0) const;
 
   /// Returns the current parameters, buffers and optimizer state. Throws Error if they are lost.
   StateDict state() const;

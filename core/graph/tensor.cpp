@@ -1,5 +1,6 @@
 #include <tandem/core/graph/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -81,6 +82,22 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
   return t;
 }
 
+template <class T>
+requires std::is_same_v<T, float> || std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t> Tensor
+Tensor::from(const std::vector<T>& values, Shape shape) {
+  constexpr DType dtype = std::is_same_v<T, float>          ? DType::f32
+                          : std::is_same_v<T, std::int32_t> ? DType::i32
+                                                            : DType::i64;
+  Tensor t = empty({dtype, std::move(shape)});
+  if (static_cast<std::int64_t>(values.size()) != t.elements())
+    throw Error(fmt::format("{} values do not fill {}", values.size(), to_string(t.type())));
+  std::ranges::copy(values, t.as<T>());
+  return t;
+}
+template Tensor Tensor::from(const std::vector<float>&, Shape);
+template Tensor Tensor::from(const std::vector<std::int32_t>&, Shape);
+template Tensor Tensor::from(const std::vector<std::int64_t>&, Shape);
+
 void* Tensor::data() {
   get(*this);
   ++impl_->changes;
@@ -90,7 +107,8 @@ void* Tensor::data() {
 const void* Tensor::data() const {
   if (get(*this).trace)
     throw Error(
-        "a traced Tensor has no data: it is computed when a Program runs, and delivered as a Trace::result");
+        "a traced Tensor has no data: a Program computes it later; deliver(\"name\", tensor) makes it a result of the "
+        "step");
   if (impl_->source) impl_->source->fetch(*impl_);
   impl_->source.reset();
   return impl_->buffer.get();

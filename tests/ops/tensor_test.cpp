@@ -40,6 +40,16 @@ TEST(ItemTest, IsTheElementInATypeThatHoldsIt) {
   expect_error([&] { Tensor::zeros({DType::f32, {2}}).item(); }, {"f32[2]", "one element"});
 }
 
+TEST(TensorFrom, KeepsTheTypeOfAVector) {
+  EXPECT_EQ(to_string(Tensor::from(std::vector<float>{1, 2}, {2}).type()), "f32[2]");
+  EXPECT_EQ(to_string(Tensor::from(std::vector<int>{1, 2}, {2, 1}).type()), "i32[2, 1]");
+  const std::int64_t large = (std::int64_t{1} << 60) + 1;  // no double has this value
+  const Tensor ids = Tensor::from(std::vector<std::int64_t>{large}, {1});
+  EXPECT_EQ(ids.as<std::int64_t>()[0], large);
+  EXPECT_EQ(to_string(Tensor::from({1, 2}, {2}).type()), "f32[2]");
+  EXPECT_THROW(Tensor::from(std::vector<int>{1, 2}, {3}), Error);
+}
+
 TEST(TensorText, ShowsTypeAndElements) {
   EXPECT_EQ(to_string(Tensor::from({1, 2.5, -3, 4}, {2, 2})), "f32[2, 2]\n[[1, 2.5],\n [-3, 4]]");
   EXPECT_EQ(to_string(Tensor::full({DType::i64, {}}, 3)), "i64[] 3");

@@ -351,6 +351,22 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   EXPECT_THROW(check(s), Error);
 }
 
+TEST_F(TrainSteps, GiveResultsByName) {
+  TrainStep trained(
+      [&](const Tensor& x, const Tensor& y) {
+        const Tensor output = (*net)(x);
+        deliver("correct", correct_count(output, y));
+        return cross_entropy(output, y);
+      },
+      net->state());
+  expect_error([&] { trained.result("loss"); }, {"no batch 0"});
+  const double loss = trained(batch(0), 0.1);
+  EXPECT_EQ(loss, trained.result("loss").item());
+  EXPECT_GE(trained.result("correct").item<int>(), 0);
+  expect_error([&] { trained.result("acc"); }, {"no result 'acc'", "correct, loss"});
+  expect_error([&] { trained.result("loss", 1); }, {"no batch 1", "1 batch"});
+}
+
 TEST_F(TrainSteps, TakeTheBatchAsAListOrAsParameters) {
   const StateDict begin = net->state();
   TrainStep list([&](const Tensors&b) { return cross_entropy((*net)(b[0]), b[1]); }, begin),
