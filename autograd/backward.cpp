@@ -168,6 +168,8 @@ void Tensor::backward() const {
 }
 
 Tensors gradient(const Tensor& y, const Tensors& x) {
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!x[i]) throw Error(fmt::format("gradient: x[{}] is an undefined Tensor", i));
   require_one_element(y, "gradient");
   std::vector<ValueId> wrt;
   if (Trace* trace = Trace::active()) {

@@ -75,8 +75,10 @@ void FirstMeeting::report(const std::string& end) {
               : absent.size() == 1 ? fmt::format("rank {} has not come", absent[0])
                                    : fmt::format("ranks {} have not come", fmt::join(absent, ", "));
   } else {
-    missing = fmt::format("of this machine, {} of {} have come ({})", here.size(),
-                          counted(launch_.local_size, "rank"), fmt::join(here, ", "));
+    missing = launch_.local_size == 0
+                  ? fmt::format("of this machine, these have come: {}", fmt::join(here, ", "))
+                  : fmt::format("of this machine, {} of {} have come ({})", here.size(),
+                                counted(launch_.local_size, "rank"), fmt::join(here, ", "));
   }
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   tell_(fmt::format("rank {} has waited {:.0f} s for all {} ranks to meet: {}. {}", launch_.rank, seconds,

@@ -135,6 +135,7 @@ std::vector<std::string> ModuleBase::torch_counters() {
 }
 
 void ModuleBase::initialize(std::uint64_t seed) {
+  const std::string here = path(nullptr);
   for (auto& [path, p] : named_parameters()) {
     if (!p->initialize)
       throw Error(
@@ -143,7 +144,7 @@ void ModuleBase::initialize(std::uint64_t seed) {
     if (!begins || begins.type() != p->tensor.type())
       throw Error(fmt::format("parameter '{}' is {}, and its function `initialize` gives {}", path,
                               to_string(p->tensor.type()), begins ? to_string(begins.type()) : "nothing"));
-    set_contents(*p, path, begins);
+    set_contents(*p, joined(here, path), begins);
   }
 }
 
@@ -172,7 +173,8 @@ void ModuleBase::load(const StateDict& state) {
   for (const auto& [path, tensor] : left)
     if (!path.starts_with(kOptimizerPath)) problems += fmt::format("\n  unexpected: {}", path);
   if (!problems.empty()) throw Error("the state does not fit the model:" + problems);
-  for (auto& [path, p] : named_parameters()) set_contents(*p, path, state.at(path));
+  const std::string here = this->path(nullptr);
+  for (auto& [path, p] : named_parameters()) set_contents(*p, joined(here, path), state.at(path));
 }
 
 void ModuleBase::requires_grad(bool on) {

@@ -123,7 +123,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_sm
 // Σ (v·(1 − s)·(−log p at the label) + s/C·Σ w·(−log p)) / Σ v.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options) {
   const double s = CrossEntropyOp(options.label_smoothing).smoothing;  // checks it
-  const Tensor rows = rows_of(logits), all = row_labels(logits, labels);
+  Tensor rows = rows_of(logits);
+  const Tensor all = row_labels(logits, labels);
   if (!options.ignore_index && !options.class_weights) return cross_entropy(rows, all, s);
   const std::int64_t classes = rows.size(1);
   const TensorType weight{rows.dtype(), {classes}};
@@ -138,6 +139,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
         equal(all, Tensor::full({DType::i32, {}}, static_cast<double>(*options.ignore_index)));
     counts = where(ignored, Tensor::full({rows.dtype(), {}}, 0), Tensor::full({rows.dtype(), {}}, 1));
     ids = where(ignored, Tensor::full({DType::i32, {}}, 0), all);
+    rows =
+        where(reshape(ignored, {-1, 1}), Tensor::full({rows.dtype(), {}}, 0), rows);  // which can be infinite
   }
   const Tensor log_p = log_softmax(rows), per_sample = embedding(weights, ids) * counts;
   Tensor total = sum(per_sample * reshape(gather(log_p, 1, reshape(ids, {-1, 1})), {-1})) * (s - 1);

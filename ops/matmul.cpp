@@ -80,13 +80,24 @@ Work MatMulOp::cost(TypesView inputs, TypesView outputs) const {
   return work;
 }
 
+namespace {
+
+// (…, columns) -> (rows, columns)
+Tensor rows_of(const Tensor& x) {
+  std::int64_t rows = 1;
+  for (int axis = 0; axis + 1 < x.type().rank(); ++axis) rows *= x.size(axis);
+  return reshape(x, {rows, x.size(-1)});
+}
+
+}  // namespace
+
 Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
   const auto op = std::make_shared<MatMulOp>(options);
   const int rank_a = a.type().rank(), rank_b = b.type().rank();
   const auto leading = [](const Tensor& x) { return Shape(x.shape().begin(), x.shape().end() - 2); };
   if (rank_a < 2 || rank_b < 2 || leading(a) == leading(b)) return apply_op1(op, {a, b});
   if (rank_b == 2 && !options.transpose_a) {  // one product of all rows
-    const Tensor rows = apply_op1(op, {reshape(a, {a.elements() / a.size(-1), a.size(-1)}), b});
+    const Tensor rows = apply_op1(op, {rows_of(a), b});
     Shape shape = a.shape();
     shape.back() = rows.size(1);
     return reshape(rows, shape);
@@ -104,7 +115,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.type().rank() < 1 || weight.type().rank() != 2)
     throw Error(fmt::format("linear: x {} and weight {} must be (…,in) and (out,in)", to_string(x.type()),
                             to_string(weight.type())));
-  const Tensor rows = x.type().rank() == 2 ? x : reshape(x, {x.elements() / x.size(-1), x.size(-1)});
+  const Tensor rows = x.type().rank() == 2 ? x : rows_of(x);
   Tensors operands{rows, weight};
   if (bias) operands.push_back(bias);
   const Tensor y = apply_op1(std::make_shared<MatMulOp>(MatMulOptions{false, true}), std::move(operands));

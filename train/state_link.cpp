@@ -30,7 +30,9 @@ void StateLink::add(const Tensors& models) {
                       "have the same structure",
                       models[0].impl()->state, to_string(type), t.impl()->state, to_string(t.type())));
   }
-  states_.try_emplace(models.at(0).impl()->state, std::move(linked));
+  const auto [added, fresh] = states_.try_emplace(models.at(0).impl()->state, std::move(linked));
+  for (std::size_t m = 0; fresh && m < models.size(); ++m)
+    places_[models[m].impl().get()] = {&added->second, m};
 }
 
 StateDict StateLink::state() const {
@@ -63,14 +65,17 @@ void StateLink::connect(engine::Session* session) {
   }
 }
 
-void StateLink::send() {
+bool StateLink::send() {
+  bool any = false;
   for (auto& [path, linked] : states_)
     for (std::size_t m = 0; m < linked.models.size(); ++m) {
       const Tensor& t = linked.models[m];
       if (t.impl()->source.get() == this || t.impl()->changes == linked.sent[m]) continue;
       session_->write(linked.id, m, t.bytes());
       linked.sent[m] = t.impl()->changes;
+      any = true;
     }
+  return any;
 }
 
 void StateLink::changed(const std::vector<engine::StateId>& states) {
@@ -103,11 +108,8 @@ void StateLink::lose() {
 }
 
 void StateLink::fetch(Tensor::Impl& tensor) {
-  const Linked& linked = states_.at(tensor.state);
-  const auto model =
-      std::ranges::find(linked.models, &tensor, [](const Tensor& t) { return t.impl().get(); });
-  session_->read(linked.id, static_cast<std::size_t>(model - linked.models.begin()),
-                 {tensor.buffer.get(), static_cast<std::size_t>(tensor.type.bytes())});
+  const auto [linked, model] = places_.at(&tensor);
+  session_->read(linked->id, model, {tensor.buffer.get(), static_cast<std::size_t>(tensor.type.bytes())});
 }
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
@@ -27,8 +28,9 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
 
   /// From now on `session`, which must outlive its use here, has all linked states.
   void connect(engine::Session* session);
-  /// Copies to the session what the Tensors were given since the last run.
-  void send();
+  /// Copies to the session what the Tensors were given since the last run. Returns whether there was
+  /// anything.
+  bool send();
   /// The session has new elements of these states.
   void changed(const std::vector<engine::StateId>& states);
   /// Copies all elements that only the session has, and forgets it.
@@ -46,6 +48,7 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   };
   std::map<std::string, Linked> states_;
   std::unordered_map<engine::StateId, Linked*> by_id_;
+  std::unordered_map<const Tensor::Impl*, std::pair<const Linked*, std::size_t>> places_;  // and which model
   engine::Session* session_ = nullptr;
 };
 

@@ -93,7 +93,13 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   link_->connect(session_.get());
 }
 
-Trainer::~Trainer() { link_->disconnect(); }
+Trainer::~Trainer() {
+  try {
+    link_->disconnect();
+  } catch (const std::exception&) {  // no memory for a copy
+    link_->lose();
+  }
+}
 
 void Trainer::check() const {
   const TrainerOptions& o = options_;
@@ -242,9 +248,14 @@ void Trainer::run_section(std::int64_t end) {
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
   timer_.go_on();
   link_->send();
-  if (whole > progress_.batch) session_->run(progress_.batch, whole - progress_.batch);
-  if (whole < end) session_->run(whole, 1, trains_last_);
-  link_->changed(session_->written());
+  if (whole > progress_.batch) {
+    session_->run(progress_.batch, whole - progress_.batch);
+    link_->changed(session_->written());
+  }
+  if (whole < end) {
+    session_->run(whole, 1, trains_last_);
+    link_->changed(session_->written(trains_last_));
+  }
   timer_.pause();
   progress_.batch = end;
 }
@@ -270,10 +281,11 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
 
 std::vector<double> Trainer::evaluate() {
   if (!test_) throw Error("Trainer: there is no test set to evaluate on");
+  if (link_->send()) evaluated_ = -1;  // the weights were assigned since
   if (evaluated_ == progress_.batch) return accuracy_;
   tell(&Callbacks::begin_evaluation);
   test_->start();
-  link_->send();
+  link_->send();  // what the callback assigned
   session_->run(0, test_->batches(), evaluates_);
   accuracy_ = is_main() ? test_->accuracy() : std::vector<double>();
   evaluated_ = progress_.batch;
@@ -314,6 +326,7 @@ void Trainer::save() {
     throw NonFinite(what, progress_.batch);
   }
   tell(&Callbacks::before_checkpoint);
+  link_->send();
   copy_ = session_->state(main_rank(), std::move(copy_));
   CheckpointResult checkpoint{progress_, copy_, {}};
   if (options_.score_checkpoints && options_.test) checkpoint.accuracy = evaluate();
@@ -336,7 +349,10 @@ bool Trainer::finished() const {
   return progress_.batch >= length_.total || !patient;
 }
 
-RunPoint Trainer::point() const { return {progress_, session_->snapshot()}; }
+RunPoint Trainer::point() const {
+  link_->send();
+  return {progress_, session_->snapshot()};
+}
 
 void Trainer::go_back(const RunPoint& point) {
   session_->restore(point.state);

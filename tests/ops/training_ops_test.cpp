@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <tandem/autograd/gradient.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/philox.h>
 #include <tandem/core/base/rng.h>
@@ -18,6 +19,7 @@
 #include <tandem/ops/init.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
+#include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
 #include <tandem/ops/random.h>
@@ -485,6 +487,37 @@ TEST(UpdateTest, InvalidArgumentsAreRefused) {
   EXPECT_THROW(sgd_update(w, Tensor::zeros({DType::f32, {3, 2}}), lr), Error);
   EXPECT_THROW(sgd_update(w, w, Tensor::zeros({DType::f32, {3}})), Error);
   EXPECT_THROW(predict(w, w, Tensor::zeros({DType::i32, {}})), Error);
+}
+
+TEST(CrossEntropy, DoesNotLookAtIgnoredSamples) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const double value : {-inf, inf, nan})
+    for (const double smoothing : {0.0, 0.1}) {
+      Tensor logits = Tensor::from({value, 1, 2, 0.5, 0.25, 0}, {2, 3}, DType::f64);
+      logits.requires_grad();
+      const Tensor loss = cross_entropy(logits, Tensor::from({1, 2}, {2}, DType::i32),
+                                        {.label_smoothing = smoothing, .ignore_index = 1});
+      loss.backward();
+      const Tensor one = logits[1];
+      EXPECT_NEAR(loss.item(),
+                  cross_entropy(reshape(one, {1, 3}), Tensor::from({2}, {1}, DType::i32), smoothing).item(),
+                  1e-14);
+      for (const double g : logits.grad()[0].values()) EXPECT_EQ(g, 0);
+    }
+}
+
+TEST(Matmul, RefusesEmptyOperands) {
+  expect_error(
+      [] {
+        matmul(Tensor::zeros({DType::f32, {2, 3, 0}}), Tensor::zeros({DType::f32, {0, 4}}));
+      },
+      {"matmul", "empty"});
+}
+
+TEST(Gradient, RefusesAnUndefinedTensor) {
+  Tensor x = Tensor::full({DType::f64, {}}, 2);
+  x.requires_grad();
+  expect_error([&] { gradient(x * x, {x, Tensor()}); }, {"x[1]", "undefined"});
 }
 
 }  // namespace

@@ -100,6 +100,28 @@ TEST_F(TrainedModules, AreUsedAsTheyWereChangedBetweenSteps) {
   expect_equal(net.state(), expected);
 }
 
+TEST_F(TrainedModules, FollowAPartThatIsLoaded) {
+  TrainStep step(net, SgdOptions{}, loss(net));
+  step({x, y}, 0.1);
+  Net other;
+  other.initialize(2);
+  net.head.load(other.head.state());
+  TrainStep expected(loss(net), net.state());
+  EXPECT_EQ(expected({x, y}, 0.1), step({x, y}, 0.1));
+  expect_equal(net.state(), expected.state());
+}
+
+TEST_F(TrainedModules, CanBeginPartByPart) {
+  Pair pair;
+  pair.first.initialize(1);
+  pair.second.initialize(1);
+  TrainStep step(pair, SgdOptions{}, [&](const Tensor& in, const Tensor& label) {
+    return cross_entropy(pair.first(in) + pair.second(in), label);
+  });
+  EXPECT_NO_THROW(step({x, y}, 0.1));
+  EXPECT_NO_THROW(pair.load(step.state()));
+}
+
 TEST_F(TrainedModules, FollowAStateThatIsLoaded) {
   TrainStep step(net, SgdOptions{.momentum = 0.9}, loss(net));
   step({x, y}, 0.1);
@@ -325,6 +347,25 @@ TEST_F(TrainedModules, HaveTheNewWeightsAfterEachEpoch) {
   EXPECT_NE(weights[0].at("head.bias").values(), begin.at("head.bias").values());
   const auto halved = weights[2].at("head.bias").values(), now = classifier.head.bias.values();
   for (std::size_t i = 0; i < now.size(); ++i) EXPECT_EQ(now[i], halved[i] / 2);
+}
+
+TEST_F(TrainedModules, AreEvaluatedAndSavedAsTheyWereChanged) {
+  const nn::DtypeScope f32(DType::f32);
+  struct Classifier : nn::Module {
+    nn::Linear head{*this, "head", {.in = 4, .out = 3}};
+    Tensor forward(const Tensor& in) override { return head(in); }
+  } classifier;
+  classifier.initialize(1);
+  const auto data = std::make_shared<ClassDataset>(60, 5);
+  Trainer trainer(classifier, data, {.batch_size = 20, .epochs = 2, .test = data, .checkpoint_every = 3});
+  std::vector<double> saved;
+  trainer.add({.before_checkpoint = [&] { assign(classifier.head.bias, classifier.head.bias * 0.0 + 7.0); },
+               .checkpoint = [&](const CheckpointResult& c) { saved = c.state.at("head.bias").values(); }});
+  trainer.fit();
+  EXPECT_EQ(saved, (std::vector<double>{7, 7, 7}));
+  const double before = trainer.evaluate().at(0);
+  assign(classifier.head.weight, -classifier.head.weight);
+  EXPECT_NE(trainer.evaluate().at(0), before);
 }
 
 }  // namespace
