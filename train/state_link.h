@@ -21,6 +21,10 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   /// Links a state: its Tensors, one per model. Does nothing if the state is linked.
   void add(const Tensors& models);
   bool contains(const std::string& path) const { return states_.contains(path); }
+  /// Is this the linked Tensor of that state, of the first model?
+  bool is(const std::string& path, const Tensor& tensor) const {
+    return states_.at(path).models[0].impl() == tensor.impl();
+  }
   /// Returns copies of all linked states, with a leading model axis if there are several models.
   StateDict state() const;
   /// Gives the Tensors the elements of a state as `state()` returns it. Ignores states that are not linked.

@@ -187,6 +187,8 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
       throw Error(fmt::format("the batches of a run must have the same types, not {} and {}",
                               types_of(batches[0]), types_of(b)));
   const Known& known = program_for(batches[0]);
+  for (const Tensors& b : batches)
+    for (const Tensor& t : b) t.data();  // a trained one has its elements in the session
   feed_->start(batches, rates, batches_, known.results);
   link_->send();
   try {
@@ -250,6 +252,11 @@ Graph TrainStep::trace(const Tensors& batch) {
 // Links the states of other modules that the loss uses. They are not trained.
 void TrainStep::link_others(Graph& graph, const StateDict& used) {
   for (const auto& [path, tensor] : used) {
+    if (link_->contains(path) && !link_->is(path, tensor))
+      throw Error(fmt::format(
+          "the loss uses the state '{}' of a module that this step does not know, and the step has another "
+          "of this path: give one of the modules another name, or a parent, or make another TrainStep",
+          path));
     if (own_.contains(path)) continue;
     if (session_ && !link_->contains(path))
       throw Error(

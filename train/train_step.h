@@ -60,8 +60,8 @@ class TrainStep {
 
   /// Trains on one batch, and returns the loss. The leading axis of a tensor is the samples; a scalar goes to
   /// all samples. Throws Error if there are several models (see `run`) or if ranks × micro-batches do not
-  /// divide the samples, and what Session::run throws; after that the state is lost, and `load` must set
-  /// another.
+  /// divide the samples, and what Session::run throws. If that was after an update had begun, the state is
+  /// lost, and `load` must set another; before it, the state is as it was.
   double operator()(const Tensors& batch, double lr);
   /// Trains on several batches, from an empty to a drained pipeline, so that schedules can have several
   /// batches in flight. Returns the losses per batch and model. `rates` has one rate per model for all

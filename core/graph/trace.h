@@ -30,8 +30,8 @@ class Trace {
   Tensor tensor(ValueId id);
   Tensors tensors(const std::vector<ValueId>& ids);
   /// Returns the value that a Tensor names in this graph. An eager Tensor with a state becomes
-  /// `read(state, 1)` (one read per state), or what this trace assigned to the state; any other eager Tensor
-  /// is copied in as a constant.
+  /// `read(state, 1)` (one read per state), or, detached, what this trace assigned to the state; any other
+  /// eager Tensor is copied in as a constant. Throws Error if that one requires a gradient.
   ValueId value(const Tensor& tensor);
 
   /// Data that the host supplies per batch. The same name gives the same Tensor. `per_model` inputs (learning

@@ -111,6 +111,20 @@ TEST_F(TrainedModules, FollowAPartThatIsLoaded) {
   expect_equal(net.state(), expected.state());
 }
 
+TEST_F(TrainedModules, AreKnownByTheirTensorsAndNotByTheirPaths) {
+  Net other;
+  other.initialize(2);
+  TrainStep step(net, SgdOptions{}, loss(other));
+  expect_error([&] { step({x, y}, 0.1); }, {"uses the state '", "does not know", "another name"});
+}
+
+TEST_F(TrainedModules, CanBePartOfTheBatch) {
+  TrainStep step(net, SgdOptions{}, [&](const Tensor& in, const Tensor& label, const Tensor& bias) {
+    return cross_entropy(net(in) + bias, label);
+  });
+  for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(step({x, y, net.head.bias}, 0.1));
+}
+
 TEST_F(TrainedModules, CanBeginPartByPart) {
   Pair pair;
   pair.first.initialize(1);
