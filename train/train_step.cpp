@@ -148,6 +148,16 @@ TrainStep::TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optim
     if (tensors.size() != models.size())
       throw Error(fmt::format("the models of a TrainStep must have the same structure: '{}' is in {} of {}",
                               path, tensors.size(), models.size()));
+    for (const Tensor& t : tensors)
+      if (t.needs_grad() != tensors[0].needs_grad())
+        throw Error(
+            fmt::format("'{}' is frozen in one of the models and trained in another: models that train "
+                        "side by side must have the same frozen parameters",
+                        path));
+    for (std::size_t m = 1; m < tensors.size(); ++m)
+      if (std::ranges::find(tensors, tensors[m].impl(), &Tensor::impl) !=
+          tensors.begin() + static_cast<std::ptrdiff_t>(m))
+        throw Error("one model is given twice: models that train side by side must be different objects");
     link_->add(tensors);
     own_.insert(tensors[0].impl()->state);
   }

@@ -125,6 +125,14 @@ TEST_F(TrainedModules, CanBePartOfTheBatch) {
   for (int i = 0; i < 3; ++i) EXPECT_NO_THROW(step({x, y, net.head.bias}, 0.1));
 }
 
+TEST_F(TrainedModules, SideBySideMustDiffer) {
+  Net other;
+  other.initialize(2);
+  expect_error([&] { TrainStep({&net, &net}, SgdOptions{}, loss(net)); }, {"given twice"});
+  other.head.requires_grad(false);
+  expect_error([&] { TrainStep({&net, &other}, SgdOptions{}, loss(net)); }, {"'head.", "frozen in one"});
+}
+
 TEST_F(TrainedModules, CanBeginPartByPart) {
   Pair pair;
   pair.first.initialize(1);
