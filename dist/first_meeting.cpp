@@ -24,7 +24,7 @@ std::string text_of(const char* variable) {
 FirstMeeting::FirstMeeting(const LaunchEnvironment& launch, std::chrono::milliseconds patience,
                            std::chrono::milliseconds deadline, std::function<void(const std::string&)> tell)
     : launch_(launch), patience_(patience), deadline_(deadline), tell_(std::move(tell)) {
-  if (launch_.size < 2) return;  // nobody to wait for
+  if (launch_.size < 2) return;  // a single rank waits for no other
   marks_ = text_of("PMIX_SERVER_TMPDIR");
   if (!marks_.empty() && !std::ofstream(mark(launch_.rank))) marks_.clear();
   watch_ = std::thread([this] { watch(); });

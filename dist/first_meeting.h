@@ -15,7 +15,8 @@ namespace tandem::engine {
 /// launcher started something else as one of the ranks, or if a rank never gets so far.
 ///
 /// Each rank leaves a mark when it arrives: a file in the directory that the launcher makes for the job on
-/// each machine (Open MPI, and Slurm with PMIx). With other launchers nobody knows who is missing.
+/// each machine (Open MPI, and Slurm with PMIx). Other launchers make no such
+/// directory, and the message does not name the missing ranks.
 class FirstMeeting {
  public:
   /// Leaves the mark, and watches until this is destroyed. After `patience`, and when `deadline` has passed,

@@ -91,12 +91,14 @@ void StateLink::changed(const std::vector<engine::StateId>& states) {
   }
 }
 
-void StateLink::disconnect() {
-  if (!session_ || !session_->has_state()) return lose();
-  for (const auto& [path, linked] : states_)
-    for (const Tensor& t : linked.models)
-      if (t.impl()->source.get() == this) t.data();
-  session_ = nullptr;
+void StateLink::disconnect() noexcept {
+  if (session_ && session_->has_state()) try {
+      for (const auto& [path, linked] : states_)
+        for (const Tensor& t : linked.models)
+          if (t.impl()->source.get() == this) t.data();
+    } catch (const std::exception&) {  // `lose` marks those that are left
+    }
+  lose();
 }
 
 // Tensors and link hold each other as long as the link is a Tensor's source.

@@ -37,8 +37,9 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   bool send();
   /// The session has new elements of these states.
   void changed(const std::vector<engine::StateId>& states);
-  /// Copies all elements that only the session has, and forgets it.
-  void disconnect();
+  /// Copies all elements that only the session has, and forgets it. If memory for them is missing, they are
+  /// lost.
+  void disconnect() noexcept;
   /// The session's states are lost. Tensors whose elements only it had throw Error until they get others.
   void lose();
 

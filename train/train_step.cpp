@@ -166,13 +166,7 @@ TrainStep::TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optim
 TrainStep::TrainStep(nn::ModuleBase& model, Optimizer optimizer, Loss loss, TrainStepOptions options)
     : TrainStep(std::vector{&model}, std::move(optimizer), std::move(loss), std::move(options)) {}
 
-TrainStep::~TrainStep() {
-  try {
-    link_->disconnect();
-  } catch (const std::exception&) {  // no memory for a copy
-    link_->lose();
-  }
-}
+TrainStep::~TrainStep() { link_->disconnect(); }
 
 double TrainStep::operator()(const Tensors& batch, double lr) {
   if (const int models = options_.strategy.models; models > 1)

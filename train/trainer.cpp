@@ -93,13 +93,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   link_->connect(session_.get());
 }
 
-Trainer::~Trainer() {
-  try {
-    link_->disconnect();
-  } catch (const std::exception&) {  // no memory for a copy
-    link_->lose();
-  }
-}
+Trainer::~Trainer() { link_->disconnect(); }
 
 void Trainer::check() const {
   const TrainerOptions& o = options_;
@@ -319,14 +313,14 @@ bool Trainer::checkpoint_is_due(bool ends) const {
 // All ranks send their state to the main one. Weights that are not finite are never saved, because no run can
 // continue from them. With rollback, the Recovery has checked them already.
 void Trainer::save() {
+  tell(&Callbacks::before_checkpoint);
+  link_->send();  // what callbacks assigned
   if (options_.on_non_finite != OnNonFinite::rollback && !is_finite()) {
     const std::string what =
         fmt::format("the weights are not finite after {}", counted(progress_.batch, "batch"));
     if (!is_main()) throw Aborted(what);
     throw NonFinite(what, progress_.batch);
   }
-  tell(&Callbacks::before_checkpoint);
-  link_->send();
   copy_ = session_->state(main_rank(), std::move(copy_));
   CheckpointResult checkpoint{progress_, copy_, {}};
   if (options_.score_checkpoints && options_.test) checkpoint.accuracy = evaluate();

@@ -484,5 +484,11 @@ TEST(Capture, ANoGradOutsideATrainStepDoesNotReachIn) {
   EXPECT_NE(step.state().at("head.bias").values(), net.state().at("head.bias").values());
 }
 
+TEST(Gradient, RefusesAnUndefinedTensor) {
+  Tensor x = Tensor::full({DType::f64, {}}, 2);
+  x.requires_grad();
+  expect_error([&] { gradient(x * x, {x, Tensor()}); }, {"x[1]", "undefined"});
+}
+
 }  // namespace
 }  // namespace tandem::testing

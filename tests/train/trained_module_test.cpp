@@ -347,14 +347,17 @@ TEST_F(TrainedModules, MustFitTheStep) {
                {"at least one model"});
 }
 
+// A model of the samples of a ClassDataset.
+struct Classifier : nn::Module {
+  Classifier() { initialize(1); }
+  Tensor forward(const Tensor& in) override { return head(in); }
+  const nn::DtypeScope f32{DType::f32};  // before the layer, which follows it
+  nn::Linear head{*this, "head", {.in = 4, .out = 3}};
+};
+
 // In the callbacks of a Trainer too.
 TEST_F(TrainedModules, HaveTheNewWeightsAfterEachEpoch) {
-  const nn::DtypeScope f32(DType::f32);
-  struct Classifier : nn::Module {
-    nn::Linear head{*this, "head", {.in = 4, .out = 3}};
-    Tensor forward(const Tensor& in) override { return head(in); }
-  } classifier;
-  classifier.initialize(1);
+  Classifier classifier;
   std::vector<StateDict> weights;
   std::vector<double> changed;
   Trainer trainer(classifier, std::make_shared<ClassDataset>(60, 5), {.batch_size = 20, .epochs = 3});
@@ -372,12 +375,7 @@ TEST_F(TrainedModules, HaveTheNewWeightsAfterEachEpoch) {
 }
 
 TEST_F(TrainedModules, AreEvaluatedAndSavedAsTheyWereChanged) {
-  const nn::DtypeScope f32(DType::f32);
-  struct Classifier : nn::Module {
-    nn::Linear head{*this, "head", {.in = 4, .out = 3}};
-    Tensor forward(const Tensor& in) override { return head(in); }
-  } classifier;
-  classifier.initialize(1);
+  Classifier classifier;
   const auto data = std::make_shared<ClassDataset>(60, 5);
   Trainer trainer(classifier, data, {.batch_size = 20, .epochs = 2, .test = data, .checkpoint_every = 3});
   std::vector<double> saved;
