@@ -42,14 +42,15 @@ std::vector<std::shared_ptr<History>> tape_of(const Tensor& loss) {
 
 // An output with its history, which the History itself leaves out.
 Tensor output_of(const std::shared_ptr<History>& history, std::size_t i) {
-  auto impl = std::make_shared<Tensor::Impl>(*history->outputs[i].impl());
-  impl->history = history;
-  impl->output = i;
-  return Tensor(std::move(impl));
+  Tensor output = without_history(history->outputs[i]);
+  output.impl()->history = history;
+  output.impl()->output = i;
+  return output;
 }
 
 // The tape as a graph, with the Tensor of each value.
 struct Tape {
+  const char* call;
   Graph graph;
   IdVector<ValueId, Tensor> held;  // per value
   std::vector<ValueId> leaves;
@@ -58,16 +59,18 @@ struct Tape {
   std::unordered_set<ValueId> overwritten;  // values assigned to after an op used them
   std::optional<std::int64_t> drawn;        // the batch of the ops that drew random numbers
 
-  explicit Tape(const Tensor& y) {
+  /// `call` is what a message names: backward or gradient.
+  Tape(const Tensor& y, const char* call) : call(call) {
     for (const auto& history : tape_of(y)) {
       if (history->op->random() && drawn.value_or(history->batch) != history->batch)
         throw Error(
-            fmt::format("backward(): the loss uses random numbers of batch {} and of batch {} ({}); "
-                        "call backward() once per batch",
-                        *drawn, history->batch, history->op->label()));
+            fmt::format("{0}(): its Tensor depends on random numbers of batch {1} and of batch {2} ({3}); "
+                        "call {0}() once per batch",
+                        call, *drawn, history->batch, history->op->label()));
       if (history->op->random()) drawn = history->batch;
       record(history);
     }
+    value_of(y);  // a leaf, if it has no history
   }
 
   bool has(const Tensor& t) const {
@@ -117,9 +120,9 @@ Tensors gradients(Tape& tape, const Tensor& y, const std::vector<ValueId>& wrt) 
       inputs.push_back(tape.held[v]);
       if (tape.overwritten.contains(v))
         throw Error(fmt::format(
-            "backward(): the derivative of {}{}{} needs the old value of state '{}', which was assigned "
-            "another; call backward() before the assignment",
-            node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
+            "{0}(): the derivative of {1}{2}{3} needs the old value of state '{4}', which was assigned "
+            "another; call {0}() before the assignment",
+            tape.call, node.op->label(), node.tag.path.empty() ? "" : " in module ", node.tag.path,
             inputs.back().impl()->state));
     }
     const Tensors outputs = apply_eager(node.op, inputs, node.tag);
@@ -130,18 +133,18 @@ Tensors gradients(Tape& tape, const Tensor& y, const std::vector<ValueId>& wrt) 
   return result;
 }
 
-// The path of the module that calls, for a message.
-std::string scope() { return Scope::path().empty() ? "" : Scope::path() + ": "; }
+// The path of the module that calls, to begin a message with.
+std::string place() { return Scope::path().empty() ? "" : Scope::path() + ": "; }
 
 void require_one_element(const Tensor& y, const char* call) {
   if (y.elements() != 1)
-    throw Error(fmt::format("{}{}() of {}: one element is needed; use sum() or mean()", scope(), call,
+    throw Error(fmt::format("{}{}() of {}: one element is needed; use sum() or mean()", place(), call,
                             to_string(y.type())));
 }
 
 [[noreturn]] void refuse_independent(const Tensor& y, const Tensors& x, std::size_t i, const char* why) {
   throw Error(fmt::format("{}gradient(): {} does not depend on Tensor {} of the second argument, {}{}",
-                          scope(), to_string(y.type()), i, to_string(x[i].type()), why));
+                          place(), to_string(y.type()), i, to_string(x[i].type()), why));
 }
 
 }  // namespace
@@ -152,8 +155,7 @@ void Tensor::backward() const {
   require_one_element(*this, "backward");
   if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
   const NoGrad no_history;
-  Tape tape(*this);
-  tape.value_of(*this);  // a leaf, if it has no history
+  Tape tape(*this, "backward");
   const std::vector<ValueId> leaves = tape.leaves;
   const Tensors grads = gradients(tape, *this, leaves);
   std::set<const Impl*> given;
@@ -181,7 +183,7 @@ Tensors gradient(const Tensor& y, const Tensors& x) {
     if (NoGrad::active()) std::ranges::transform(result, result.begin(), detach);
     return result;
   }
-  Tape tape(y);
+  Tape tape(y, "gradient");
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!tape.has(x[i]))
       refuse_independent(y, x, i,

@@ -118,6 +118,16 @@ std::map<StateId, ValueId> weights_of(const Graph& g) {
   return weights;
 }
 
+// The optimizer gives a trained state its next value; what the loss assigned to it would be lost.
+void require_only_read(const Graph& g) {
+  for (const Node& n : g.nodes())
+    if (const auto* assign = as<AssignOp>(n); assign && g.state(assign->state).trained)
+      throw Error(fmt::format(
+          "{}: the loss assigns to '{}', which is trained: the optimizer gives it its next value. Assign "
+          "between the steps, or freeze it: requires_grad(false)",
+          n.tag.path.empty() ? "<top>" : n.tag.path, g.state(assign->state).path));
+}
+
 }  // namespace
 
 TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& options) {
@@ -136,6 +146,7 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
     throw Error(
         "there is nothing to train: the model is not used, was neither initialized nor loaded before it was "
         "traced, or has only frozen parameters");
+  require_only_read(scaled);
   const ValueId loss =
       options.scale_loss ? options.scale_loss(scaled, results.at(kLossResult)) : results.at(kLossResult);
   const Differentiated d = differentiate(scaled, loss, wrt);
@@ -149,6 +160,11 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
     const State& s = d.graph.state(state);
     result.grads[state] = unrolled.sum(grad, tag_of(Phase::backward, s.path, s.stage));
   }
+  if (result.grads.empty())
+    throw Error(fmt::format(
+        "the loss depends on no trained parameter by a path that has a gradient: '{}' and the others would "
+        "stay as they are; is the model's output detached, made under a NoGrad, or cast to integers?",
+        scaled.state(weights.begin()->first).path));
   for (const auto& [name, value] : results)
     result.results[name] = unrolled.sum(value, d.graph.producer(value).tag.named(name));
   result.graph = std::move(unrolled.graph());

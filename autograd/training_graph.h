@@ -30,8 +30,8 @@ struct TrainingGraphOptions {
 /// scales the loss and the other floating-point results by 1/(replicas · microbatches), so that sums over
 /// micro-batches and ranks are means over the global batch, for results and gradients alike. Integer results
 /// are counts: they are summed, not scaled. Gradients and results are left folds in micro-batch order. Each
-/// micro-batch reads the state that the one before assigned. Throws Error if there is no loss, or nothing to
-/// train.
+/// micro-batch reads the state that the one before assigned. Throws Error if there is no loss, nothing to
+/// train, or a trained state that the forward graph assigns.
 TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& options = {});
 
 /// Returns the forward graph alone, with its floating-point results scaled by 1/replicas.

@@ -96,7 +96,7 @@ ModuleBase::ModuleScope::~ModuleScope() { innermost = outer_; }
 
 Tensor ModuleBase::add_parameter(Parameter p) {
   require_new(p.name);
-  p.tensor.impl()->source = std::make_shared<NoContents>(joined(path(nullptr), p.name));
+  p.tensor.impl()->set_source(std::make_shared<NoContents>(joined(path(nullptr), p.name)));
   p.tensor.impl()->requires_grad = !p.buffer;
   parameters_.push_back(std::make_unique<Parameter>(std::move(p)));
   return parameters_.back()->tensor;

@@ -40,7 +40,7 @@ Tensors engine::apply_eager(OpPtr op, Tensors inputs, const Tag& tag) {
   if (!NoGrad::active() && std::ranges::any_of(inputs, &Tensor::needs_grad)) {
     auto history = std::make_shared<History>(std::move(op), std::move(inputs), tag, creation_order++);
     for (const auto& t : outputs) {
-      history->outputs.emplace_back(std::make_shared<Tensor::Impl>(*t.impl()));
+      history->outputs.push_back(without_history(t));
       t.impl()->output = history->outputs.size() - 1;
     }
     for (const auto& t : outputs) t.impl()->history = history;

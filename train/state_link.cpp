@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/state_dict.h>
@@ -55,6 +56,30 @@ void StateLink::set(const StateDict& state) {
   }
 }
 
+void StateLink::require_all(const StateDict& state) const {
+  std::vector<std::string> problems;
+  for (const auto& [path, linked] : states_) {
+    TensorType type = linked.models[0].type();
+    if (linked.models.size() > 1) type.shape.insert(type.shape.begin(), std::ssize(linked.models));
+    const auto found = state.find(path);
+    if (found == state.end())
+      problems.push_back("missing " + path);
+    else if (found->second.type() != type)
+      problems.push_back(
+          fmt::format("{} is {}, the model's {}", path, to_string(found->second.type()), to_string(type)));
+  }
+  if (!problems.empty())
+    throw Error(fmt::format("the state does not fit the model: {}", fmt::join(problems, "; ")));
+}
+
+void StateLink::require_used() const {
+  for (const auto& [path, linked] : states_)
+    if (const auto& impl = linked.models[0].impl();
+        impl.use_count() == std::ranges::count(linked.models, impl, &Tensor::impl))
+      throw Error(fmt::format(
+          "the module of '{}' ended: make another TrainStep for the module that took its place", path));
+}
+
 void StateLink::connect(engine::Session* session) {
   session_ = session;
   by_id_.clear();
@@ -70,7 +95,7 @@ bool StateLink::send() {
   for (auto& [path, linked] : states_)
     for (std::size_t m = 0; m < linked.models.size(); ++m) {
       const Tensor& t = linked.models[m];
-      if (t.impl()->source.get() == this || t.impl()->changes == linked.sent[m]) continue;
+      if (t.impl()->has_source(this) || t.impl()->changes == linked.sent[m]) continue;
       session_->write(linked.id, m, t.bytes());
       linked.sent[m] = t.impl()->changes;
       any = true;
@@ -84,7 +109,7 @@ void StateLink::changed(const std::vector<engine::StateId>& states) {
     if (found == by_id_.end()) continue;
     for (std::size_t m = 0; m < found->second->models.size(); ++m) {
       Tensor::Impl& impl = *found->second->models[m].impl();
-      if (impl.source.get() != this) impl.source = shared_from_this();
+      if (!impl.has_source(this)) impl.set_source(shared_from_this());
       ++impl.version;
       found->second->sent[m] = ++impl.changes;
     }
@@ -95,7 +120,7 @@ void StateLink::disconnect() noexcept {
   if (session_ && session_->has_state()) try {
       for (const auto& [path, linked] : states_)
         for (const Tensor& t : linked.models)
-          if (t.impl()->source.get() == this) t.data();
+          if (t.impl()->has_source(this)) t.data();
     } catch (const std::exception&) {  // `lose` marks those that are left
     }
   lose();
@@ -105,7 +130,7 @@ void StateLink::disconnect() noexcept {
 void StateLink::lose() {
   for (const auto& [path, linked] : states_)
     for (const Tensor& t : linked.models)
-      if (t.impl()->source.get() == this) t.impl()->source = std::make_shared<LostElements>();
+      if (t.impl()->has_source(this)) t.impl()->set_source(std::make_shared<LostElements>());
   session_ = nullptr;
 }
 

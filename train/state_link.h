@@ -30,6 +30,11 @@ class StateLink final : public engine::ElementSource, public std::enable_shared_
   /// Gives the Tensors the elements of a state as `state()` returns it. Ignores states that are not linked.
   void set(const StateDict& state);
 
+  /// Throws Error, and lists what is wrong, unless `state` has all linked states, as `state()` returns them.
+  void require_all(const StateDict& state) const;
+  /// Throws Error if only this link still has a linked Tensor: its module ended.
+  void require_used() const;
+
   /// From now on `session`, which must outlive its use here, has all linked states.
   void connect(engine::Session* session);
   /// Copies to the session what the Tensors were given since the last run. Returns whether there was

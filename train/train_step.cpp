@@ -57,6 +57,9 @@ void carry(Graph& graph, const StateDict& state, int models) {
 TrainStepOptions with(TrainStepOptions options, Optimizer optimizer,
                       const std::vector<nn::ModuleBase*>& models) {
   if (models.empty() || contains(models, nullptr)) throw Error("a TrainStep needs at least one model");
+  if (const int asked = options.strategy.models; asked != 1 && asked != std::ssize(models))
+    throw Error(fmt::format("options.strategy.models is {}, and the TrainStep is given {}", asked,
+                            counted(std::ssize(models), "model")));
   options.strategy.optimizer = std::move(optimizer);
   options.strategy.models = static_cast<int>(models.size());
   std::uint64_t paths = fnv1a("");
@@ -178,6 +181,8 @@ double TrainStep::operator()(const Tensors& batch, double lr) {
 std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batches,
                                                 const std::vector<double>& rates) {
   const std::int64_t models = options_.strategy.models;
+  if (Trace::active())
+    throw Error("a TrainStep is called in a loss or in another traced function: call it between the steps");
   if (batches.empty()) return {};
   if (std::ssize(rates) != models && std::ssize(rates) != models * std::ssize(batches))
     throw Error(fmt::format("{} for {} and {}; give one per model, or one per batch and model",
@@ -190,6 +195,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
     if (types_of(b) != types_of(batches[0]))
       throw Error(fmt::format("the batches of a run must have the same types, not {} and {}",
                               types_of(batches[0]), types_of(b)));
+  link_->require_used();
   const Known& known = program_for(batches[0]);
   for (const Tensors& b : batches)
     for (const Tensor& t : b) t.data();  // a trained one has its elements in the session
@@ -201,7 +207,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
     if (session_->has_state() && options_.strategy.ranks() == 1) throw;
     if (session_->has_state()) {  // the ranks have stopped
       link_->disconnect();
-      state_ = session_->state();
+      state_ = without_linked(session_->state());
     } else {
       link_->lose();
       lost_ = true;
@@ -241,6 +247,8 @@ Graph TrainStep::trace(const Tensors& batch) {
   for (std::size_t i = 0; i < batch.size(); ++i) {
     TensorType type = batch[i].type();
     const std::int64_t parts = type.rank() == 0 ? 1 : std::int64_t{s.replicas} * s.microbatches;
+    if (type.elements() == 0)
+      throw Error(fmt::format("input {} of the batch is {}: it has no elements", i, to_string(type)));
     if (type.rank() > 0 && type.shape[0] % parts != 0)
       throw Error(fmt::format("input {} of the batch has {}, which {} × {} do not divide", i,
                               counted(type.shape[0], "sample"), counted(s.replicas, "replica"),
@@ -279,42 +287,63 @@ const TrainStep::Known& TrainStep::program_for(const Tensors& batch) {
     return found->second;
   }
   Graph graph = trace(batch);
-  ++traces_;
-  if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
   StateUses uses = uses_of(graph);
   require_same_uses(uses);
   if (!session_) {
-    StateDict state = link_->state();  // which is newer than what was loaded
-    state.merge(state_);
-    state_ = std::move(state);
-    carry(graph, state_, options_.strategy.models);
-  }
-  Program made = build(graph, options_.strategy);
-  ResultTypes results = results_of(made);
-  if (!session_) {
+    StateDict state = state_of(graph);
+    carry(graph, state, options_.strategy.models);
+    Program made = build(graph, options_.strategy);
+    ResultTypes results = results_of(made);
     auto session = std::make_unique<Session>(std::move(made), thread_comms(options_.strategy.ranks()), *feed_,
                                              options_.session);
-    session->load(state_);
+    session->load(state);
     state_.clear();
     session_ = std::move(session);
     link_->connect(session_.get());
     uses_ = std::move(uses);
-    return programs_[types] = {{}, batches_, std::move(results)};
+    return keep(types, {{}, batches_, std::move(results)});
   }
+  Program made = build(graph, options_.strategy);
+  ResultTypes results = results_of(made);
+  const ProgramHandle handle = session_->add(std::move(made), *feed_);
   if (std::ssize(programs_) >= options_.most_programs) {
     const auto oldest = std::ranges::min_element(programs_, {}, [](const auto& p) { return p.second.used; });
     if (options_.warn)
       options_.warn(fmt::format(
           "a TrainStep makes Program {}, for batches of {}, and drops one of the {} that it keeps. Making one takes "
           "much longer than a step: give batches fewer combinations of types, or raise options.most_programs",
-          traces_, types, options_.most_programs));
+          traces_ + 1, types, options_.most_programs));
     options_.warn = {};
     session_->drop(oldest->second.program);
     programs_.erase(oldest);
   }
-  const ProgramHandle handle = session_->add(std::move(made), *feed_);
   uses_.merge(uses);
-  return programs_[types] = {handle, batches_, std::move(results)};
+  return keep(types, {handle, batches_, std::move(results)});
+}
+
+// Returns the states that no linked Tensor has: the optimizer's, and those of modules that only the loss
+// knows until it is traced.
+StateDict TrainStep::without_linked(StateDict state) const {
+  std::erase_if(state, [this](const auto& entry) { return link_->contains(entry.first); });
+  return state;
+}
+
+// Returns the state with which training begins.
+StateDict TrainStep::state_of(const Graph& first) {
+  for (const auto& [path, value] : state_)
+    if (!own_.empty() && !path.starts_with(kOptimizerPath) && first.find_state(path) < 0)
+      throw Error(fmt::format(
+          "the state that was loaded has '{}', which neither the models nor the loss have", path));
+  link_->set(state_);
+  StateDict state = link_->state();
+  state.insert(state_.begin(), state_.end());
+  return state;
+}
+
+const TrainStep::Known& TrainStep::keep(const std::string& types, Known known) {
+  ++traces_;
+  if (options_.log) options_.log(fmt::format("Program {} is made, for batches of {}", traces_, types));
+  return programs_[types] = std::move(known);
 }
 
 // If a module was frozen or put into evaluation after the first trace, the existing Programs do not follow.
@@ -352,12 +381,15 @@ StateDict TrainStep::state() const {
 
 void TrainStep::load(StateDict state, std::int64_t batches) {
   if (batches < 0) throw Error(fmt::format("training goes on at batch {}: it must be 0 or more", batches));
-  if (session_) session_->load(state);
+  if (session_)
+    session_->load(state);
+  else
+    link_->require_all(state);
   link_->set(state);
   if (session_)
     link_->connect(session_.get());
   else
-    state_ = std::move(state);
+    state_ = without_linked(std::move(state));
   batches_ = batches;
   lost_ = false;
 }

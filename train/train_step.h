@@ -81,8 +81,9 @@ class TrainStep {
   StateDict state() const;
   /// Returns the number of batches trained so far, which is also the number of the next one.
   std::int64_t batches() const { return batches_; }
-  /// Continues from `state`, with `batches` as the next batch. Throws Error, and changes nothing, if the
-  /// state does not fit the Programs made so far.
+  /// Continues from `state`, as `state()` returns it, with `batches` as the next batch. It holds the states
+  /// of other modules that the loss uses, which get these values too. Throws Error, and changes nothing, if
+  /// the state does not fit; before the first batch, only the models are checked.
   void load(StateDict state, std::int64_t batches);
   /// Returns the number of Programs made so far.
   int traces() const { return traces_; }
@@ -97,6 +98,9 @@ class TrainStep {
     ResultTypes results;
   };
   const Known& program_for(const Tensors& batch);
+  StateDict without_linked(StateDict state) const;
+  StateDict state_of(const engine::Graph& first);
+  const Known& keep(const std::string& types, Known known);
   engine::Graph trace(const Tensors& batch);
   void link_others(engine::Graph& graph, const StateDict& used);
   void require_same_uses(const StateUses& uses) const;
@@ -105,7 +109,7 @@ class TrainStep {
   TrainStepOptions options_;
   std::shared_ptr<StateLink> link_;  // to the models, if there are any
   std::set<std::string> own_;        // the paths of the models' states
-  StateDict state_;                  // until there is a session
+  StateDict state_;                  // until there is a session, of what is not linked
   std::unique_ptr<Feed> feed_;
   std::unique_ptr<engine::Session> session_;
   std::vector<Results> results_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -98,6 +99,14 @@ template Tensor Tensor::from(const std::vector<float>&, Shape);
 template Tensor Tensor::from(const std::vector<std::int32_t>&, Shape);
 template Tensor Tensor::from(const std::vector<std::int64_t>&, Shape);
 
+void Tensor::Impl::fetch_from_source() {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (!source_) return;  // another thread was first
+  source_->fetch(*this);
+  set_source(nullptr);
+}
+
 void* Tensor::data() {
   get(*this);
   ++impl_->changes;
@@ -109,8 +118,7 @@ const void* Tensor::data() const {
     throw Error(
         "a traced Tensor has no data: a Program computes it later; deliver(\"name\", tensor) makes it a result of the "
         "step");
-  if (impl_->source) impl_->source->fetch(*impl_);
-  impl_->source.reset();
+  impl_->fetch();
   return impl_->buffer.get();
 }
 
@@ -157,14 +165,16 @@ void Tensor::set_grad(Tensor grad) {
 
 bool all_finite(const Tensor& t) { return engine::all_finite(t.type(), t.data()); }
 
+Tensor engine::without_history(const Tensor& x) {
+  auto shared = std::make_shared<Tensor::Impl>();
+  shared->type = x.impl()->type;
+  shared->buffer = x.impl()->buffer;
+  return Tensor(std::move(shared));
+}
+
 Tensor detach(const Tensor& x) {
   const Tensor::Impl& impl = get(x);
-  if (impl.trace == 0 && impl.state.empty()) {
-    auto shared = std::make_shared<Tensor::Impl>();
-    shared->type = impl.type;
-    shared->buffer = impl.buffer;
-    return Tensor(std::move(shared));
-  }
+  if (impl.trace == 0 && impl.state.empty()) return without_history(x);
   if (Trace* trace = Trace::active()) return trace->apply(std::make_shared<DetachOp>(), {x}).at(0);
   Tensor copy = Tensor::empty(x.type());
   std::memcpy(copy.data(), x.data(), copy.bytes().size());
@@ -187,7 +197,7 @@ void assign(const Tensor& state, const Tensor& value) {
 }
 
 void engine::set_elements(Tensor::Impl& state, const void* elements) {
-  state.source.reset();
+  state.set_source(nullptr);
   ++state.version;
   ++state.changes;
   std::memcpy(state.buffer.get(), elements, static_cast<std::size_t>(state.type.bytes()));

@@ -85,9 +85,8 @@ KernelPtr make_constant(const KernelSpec& spec) {
       [bytes = constant->bytes](const Launch& l) { std::memcpy(l.out[0], bytes.data(), bytes.size()); });
 }
 
-// A detached state, or an assigned value that the planner could not place in the state's memory: input 0 is
-// copied to output 0.
-KernelPtr make_copy(const KernelSpec& spec) {
+// A value that the planner could not place in the memory of the state.
+KernelPtr make_assign(const KernelSpec& spec) {
   const auto bytes = static_cast<std::size_t>(spec.inputs[0].bytes());
   return make_kernel([bytes](const Launch& l) { std::memcpy(l.out[0], l.in[0], bytes); });
 }
@@ -98,8 +97,7 @@ void add_graph_op_kernels(KernelTable& table) {
   table.add("input", make_input);
   table.add("result", make_result);
   table.add("constant", make_constant);
-  table.add("assign", make_copy);
-  table.add("detach", make_copy);
+  table.add("assign", make_assign);
 }
 
 }  // namespace tandem::engine

@@ -147,7 +147,7 @@ TEST(PointwiseTest, NaNPropagates) {
 
 // If the slopes were computed from rounded values, the differences would have no correct digits.
 TEST(PointwiseTest, SlopesOfEluAndSeluHaveFullPrecision) {
-  for (const auto [dtype, precision] :
+  for (const auto& [dtype, precision] :
        {std::pair(DType::bf16, 1.0 / 128), std::pair(DType::f32, 1e-6), std::pair(DType::f64, 1e-14)})
     for (const double v : {-0.5, -3.0, -6.0, -8.0, -20.0, -40.0, 0.0, 5.0, 200.0})
       for (const bool scaled : {false, true}) {

@@ -340,6 +340,8 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   EXPECT_THROW(trained.load(trained.state(), -1), Error);
   for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) EXPECT_THROW(trained(batch(0), rate), Error);
   EXPECT_THROW(trained({}, 0.1), Error);
+  TrainStep empty = step();
+  expect_error([&] { empty(batch(0, 0), 0.1); }, {"input 0 of the batch is", "has no elements"});
   EXPECT_THROW(TrainStep(BatchLoss(), net->state()), Error);
   s.replicas = 0;
   EXPECT_THROW(step(s), Error);
@@ -349,6 +351,23 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   s.optimizer = SgdOptions{};
   s.parameter_groups = {{{"*.bias"}, /*lr_scale=*/-1}};
   EXPECT_THROW(check(s), Error);
+}
+
+TEST_F(TrainSteps, RefuseLossesThatTrainNothing) {
+  const auto loss = [&](const Tensors& b) { return cross_entropy(detach((*net)(b[0])), b[1]); };
+  TrainStep nothing(loss, net->state());
+  expect_error([&] { nothing(batch(0), 0.1); }, {"the loss depends on no trained parameter", "detached"});
+}
+
+TEST_F(TrainSteps, AreNotCalledInALoss) {
+  TrainStep inner = step();
+  TrainStep outer(
+      [&](const Tensors& b) {
+        inner(b, 0.1);
+        return cross_entropy((*net)(b[0]), b[1]);
+      },
+      net->state());
+  expect_error([&] { outer(batch(0), 0.1); }, {"a TrainStep is called in a loss", "between the steps"});
 }
 
 TEST_F(TrainSteps, GiveResultsByName) {

@@ -1,5 +1,7 @@
 // A TrainStep and the modules that it trains have one state.
 #include <array>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -118,6 +120,56 @@ TEST_F(TrainedModules, AreKnownByTheirTensorsAndNotByTheirPaths) {
   expect_error([&] { step({x, y}, 0.1); }, {"uses the state '", "does not know", "another name"});
 }
 
+// Threads that read at once fetch each parameter once.
+TEST_F(TrainedModules, AreReadByThreadsAtOnce) {
+  TrainStep step(net, SgdOptions{}, loss(net));
+  for (int i = 0; i < 200; ++i) {
+    step({x, y}, 0.01);
+    std::array<Tensor, 4> outputs;
+    {
+      std::vector<std::jthread> readers;
+      for (Tensor& output : outputs)
+        readers.emplace_back([&] {
+          const NoGrad no_grad;
+          output = net.head(net.hidden(x));
+        });
+    }
+    for (const Tensor& output : outputs) EXPECT_EQ(outputs[0].values(), output.values());
+  }
+}
+
+TEST_F(TrainedModules, OfAModuleThatEndedAreNotTrained) {
+  struct Tuned : nn::ModuleBase {
+    nn::Linear body{*this, "body", {.in = 3, .out = 4}};
+    std::optional<nn::Linear> head;
+    void renew() {
+      head.reset();
+      head.emplace(*this, "head", nn::LinearOptions{.in = 4, .out = 2});
+      head->initialize(1);
+    }
+  } tuned;
+  tuned.body.initialize(1);
+  tuned.renew();
+  TrainStep step(tuned, SgdOptions{}, [&](const Tensor& in, const Tensor& label) {
+    return cross_entropy((*tuned.head)(tuned.body(in)), label);
+  });
+  step({x, y}, 0.1);
+  tuned.renew();
+  expect_error([&] { step({x, y}, 0.1); }, {"the module of 'head.", "ended: make another TrainStep"});
+}
+
+TEST_F(TrainedModules, AreNotAssignedByTheLossThatTrainsThem) {
+  TrainStep step(net, SgdOptions{}, [&](const Tensor& in, const Tensor& label) {
+    assign(net.head.bias, 0.5 * net.head.bias);
+    return cross_entropy(net(in), label);
+  });
+  expect_error(
+      [&] {
+        step({x, y}, 0.1);
+      },
+      {"assigns to 'head.bias'", "which is trained", "requires_grad(false)"});
+}
+
 TEST_F(TrainedModules, CanBePartOfTheBatch) {
   TrainStep step(net, SgdOptions{}, [&](const Tensor& in, const Tensor& label, const Tensor& bias) {
     return cross_entropy(net(in) + bias, label);
@@ -129,6 +181,11 @@ TEST_F(TrainedModules, SideBySideMustDiffer) {
   Net other;
   other.initialize(2);
   expect_error([&] { TrainStep({&net, &net}, SgdOptions{}, loss(net)); }, {"given twice"});
+  expect_error(
+      [&] {
+        TrainStep({&net, &other}, SgdOptions{}, loss(net), {.strategy = {.models = 3}});
+      },
+      {"strategy.models is 3", "given 2 models"});
   other.head.requires_grad(false);
   expect_error([&] { TrainStep({&net, &other}, SgdOptions{}, loss(net)); }, {"'head.", "frozen in one"});
 }
@@ -160,6 +217,48 @@ TEST_F(TrainedModules, FollowAStateThatIsLoaded) {
   expect_equal(net.state(), saved);
   resumed({x, y}, 0.1);
   expect_equal(net.state(), second);
+}
+
+// Before the first batch, what the models have is checked at once, and the rest when the loss is known.
+TEST_F(TrainedModules, RefuseAStateThatDoesNotFitBeforeTheFirstBatch) {
+  const StateDict before = net.state();
+  TrainStep step(net, SgdOptions{}, loss(net));
+  StateDict state = before;
+  state.at("head.bias") = Tensor::full({DType::f64, {2}}, 9);
+  state.at("head.weight") = Tensor::zeros({DType::f64, {2, 7}});
+  state.erase("hidden.bias");
+  expect_error([&] { step.load(state, 5); },
+               {"missing hidden.bias", "head.weight is f64[2, 7], the model's f64[2, 4]"});
+  expect_equal(before, net.state());
+  EXPECT_EQ(0, step.batches());
+  state = before;
+  state.emplace("tail.bias", Tensor::zeros({DType::f64, {2}}));
+  step.load(state, 5);
+  expect_error([&] { step({x, y}, 0.1); }, {"has 'tail.bias', which neither the models nor the loss have"});
+  step.load(before, 5);
+  EXPECT_NO_THROW(step({x, y}, 0.1));
+}
+
+// A teacher is no part of what the step trains, and its weights are in the step's state all the same.
+TEST_F(TrainedModules, ContinueWithTheOtherModulesThatTheLossUses) {
+  struct Taught : nn::ModuleBase {
+    nn::Linear student{*this, "student", {.in = 3, .out = 2}}, teacher{*this, "teacher", {.in = 3, .out = 2}};
+  };
+  const auto taught = [&](Taught& t) {
+    return [&](const Tensor& in) {
+      assign(t.teacher.weight, 0.9 * t.teacher.weight + 0.1 * detach(t.student.weight));
+      return mse_loss(t.student(in), detach(t.teacher(in)));
+    };
+  };
+  Taught first, second;
+  first.initialize(1);
+  second.initialize(2);
+  TrainStep step(first.student, SgdOptions{}, taught(first));
+  step({x}, 0.1);
+  TrainStep resumed(second.student, SgdOptions{}, taught(second));
+  resumed.load(step.state(), step.batches());
+  EXPECT_EQ(step({x}, 0.1), resumed({x}, 0.1));
+  expect_equal(first.state(), second.state());
 }
 
 TEST_F(TrainedModules, BackwardRefusesWeightsThatAStepHasChanged) {
