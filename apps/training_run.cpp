@@ -10,7 +10,6 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/base/rng.h>
-#include <tandem/core/runtime/gather.h>
 #include <tandem/engine.h>
 
 #include "log.h"
@@ -121,10 +120,9 @@ void TrainingRun::agree_on_arguments() const {
   TrainOptions common = options_;
   common.command_line.clear();
   common.data.clear();  // the images count, not their path
-  agree(
-      *mpi_->comm(),
+  mpi_->agree(
       fnv1a(fmt::format("{} {} {} {}", to_json(common), begin_.train_data, begin_.test_data, start_.digest)),
-      "arguments or data", 0);
+      "arguments or data");
 }
 
 // Checks that the checkpoint fits this run before anything is replaced.

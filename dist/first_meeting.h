@@ -11,8 +11,9 @@
 
 namespace tandem::engine {
 
-/// Watches over the first meeting of a job's ranks. MPI waits there without limit and in silence if the
-/// launcher started something else as one of the ranks, or if a rank never gets so far.
+/// Watches over a meeting of a job's ranks: when MPI starts, and before they train. MPI waits there without
+/// limit and in silence if the launcher started something else as one of the ranks, or if a rank never gets
+/// so far.
 ///
 /// Each rank leaves a mark when it arrives: a file in the directory that the launcher makes for the job on
 /// each machine (Open MPI, and Slurm with PMIx). Other launchers make no such

@@ -19,6 +19,7 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return 0; }
 int MpiSession::size() const { return 1; }
 int MpiSession::local_rank() const { return 0; }
+void MpiSession::agree(std::uint64_t, const std::string&) {}
 std::unique_ptr<Comm> MpiSession::comm(const MpiOptions&) { return nullptr; }
 void end_mpi_job(int code) { std::_Exit(code); }
 
@@ -38,6 +39,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 
 #include <fmt/format.h>
 
+#include <tandem/core/runtime/gather.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/first_meeting.h>
 #include <tandem/dist/fold.h>
@@ -55,7 +57,8 @@ struct MpiSession::State {
   bool owner = false;
   std::atomic<bool> aborted{false};
   int rank = 0, size = 1;
-  LaunchEnvironment launch;
+  const MpiStart start;
+  const LaunchEnvironment launch;
   std::optional<Bells> bells;
 };
 
@@ -347,7 +350,7 @@ void MpiComm::listen_for_abort() {
 
 }  // namespace
 
-MpiSession::State::State(const MpiStart& start) : launch(launch_environment()) {
+MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_environment()) {
   const FirstMeeting meeting(launch, start.patience, start.deadline, start.tell);
   int initialized = 0, finalized = 0, provided = 0;
   MPI_Initialized(&initialized);
@@ -391,6 +394,11 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->launch.local_rank; }
+void MpiSession::agree(std::uint64_t mine, const std::string& what) {
+  const MpiStart& start = state_->start;
+  const FirstMeeting meeting(state_->launch, start.patience, start.deadline, start.tell);
+  engine::agree(*comm(), mine, what, 0);
+}
 std::unique_ptr<Comm> MpiSession::comm(const MpiOptions& options) {
   return std::make_unique<MpiComm>(state_, options);
 }

@@ -19,7 +19,7 @@ struct MpiOptions {
   std::int64_t message_bytes = 1 << 30;
 };
 
-/// How long the ranks wait for each other when MPI starts (first_meeting.h).
+/// How long the ranks wait for each other when MPI starts, and in `MpiSession::agree` (first_meeting.h).
 struct MpiStart {
   std::chrono::milliseconds patience{10'000};   ///< until one rank tells who is missing
   std::chrono::milliseconds deadline{120'000};  ///< until the process ends
@@ -45,6 +45,10 @@ class MpiSession {
   int rank() const;
   int size() const;
   int local_rank() const;
+
+  /// Throws Error, on every rank, unless all ranks give the same `mine`; `what` is what it stands for. Every
+  /// rank must call it. Ends the process if not all ranks come, as the constructor does.
+  void agree(std::uint64_t mine, const std::string& what);
 
   /// Returns a Comm over all ranks. Every rank must make the same number of Comms, in the same order, with
   /// equal options. A waiting call sleeps: ranks on its machine wake it by a doorbell in shared memory; it

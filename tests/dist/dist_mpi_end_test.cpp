@@ -97,5 +97,14 @@ TEST(MpiJob, DifferentTransferSizesAreNamedAndTheSenderReturns) {
       << ended.output;
 }
 
+TEST(MpiJob, ARankThatMissesTheAgreementIsNamed) {
+  const Ended ended = run_job(2, "miss");
+  expect_all_gone(ended, 2);
+  for (const char* words : {" s for all 2 ranks to meet: rank 1 has not come. Every rank must "
+                            "run this program. The job ends after 1 s",
+                            " s for all 2 ranks to meet: rank 1 has not come. The job ends"})
+    EXPECT_NE(ended.output.find(words), std::string::npos) << ended.output;
+}
+
 }  // namespace
 }  // namespace tandem::testing

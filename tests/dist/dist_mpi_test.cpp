@@ -154,6 +154,13 @@ TEST(MpiComm, CanBeThrottled) {
   EXPECT_TRUE(same_bits(data, left_fold<float>(everyone, 100'000, run_seed())));
 }
 
+TEST(MpiSession, RanksAgreeOrSayWhoDiffers) {
+  EXPECT_NO_THROW(session->agree(5, "the data"));
+  if (session->size() > 1)
+    expect_error([] { session->agree(session->rank() == 1 ? 6 : 5, "the data"); },
+                 {"the ranks disagree on the data", "rank 1 has another value than rank 0"});
+}
+
 TEST(MpiSession, KnowsItsRanksFromTheLauncherToo) {
   EXPECT_EQ(launch_environment().rank, session->rank());
   EXPECT_EQ(launch_environment().size, session->size());
@@ -161,6 +168,15 @@ TEST(MpiSession, KnowsItsRanksFromTheLauncherToo) {
 }
 
 }  // namespace
+
+// Rank 1 has started, and does not come when the others agree on what they train.
+int miss_the_agreement() {
+  std::printf("pid %d\nend at %.3f\n", getpid(), seconds_now() + 1);  // by the deadline
+  std::fflush(stdout);
+  if (session->rank() == 1) std::this_thread::sleep_for(20s);
+  session->agree(5, "the data");
+  return 0;
+}
 
 // Every rank waits in a different kind of lane; rank 1 ends as `scene` says.
 int play(const std::string& scene) {
@@ -203,8 +219,13 @@ int play(const std::string& scene) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  tandem::engine::MpiSession session;
+  const bool misses = argc > 1 && argv[1] == std::string("miss");
+  using namespace std::chrono_literals;
+  tandem::engine::MpiStart start;
+  if (misses) start = {.patience = 500ms, .deadline = 1s};
+  tandem::engine::MpiSession session(start);
   tandem::testing::session = &session;
+  if (misses) return tandem::testing::miss_the_agreement();
   if (argc > 1) return tandem::testing::play(argv[1]);
   {
     const auto comm = session.comm();
