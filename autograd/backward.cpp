@@ -13,6 +13,7 @@
 #include <tandem/autograd/gradient.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/tensor.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/eager.h>
@@ -133,18 +134,15 @@ Tensors gradients(Tape& tape, const Tensor& y, const std::vector<ValueId>& wrt) 
   return result;
 }
 
-// The path of the module that calls, to begin a message with.
-std::string place() { return Scope::path().empty() ? "" : Scope::path() + ": "; }
-
 void require_one_element(const Tensor& y, const char* call) {
   if (y.elements() != 1)
-    throw Error(fmt::format("{}{}() of {}: one element is needed; use sum() or mean()", place(), call,
-                            to_string(y.type())));
+    throw Error(fmt::format("{}{}() of {}: one element is needed; use sum() or mean()",
+                            Scope::prefix(Scope::path()), call, to_string(y.type())));
 }
 
 [[noreturn]] void refuse_independent(const Tensor& y, const Tensors& x, std::size_t i, const char* why) {
   throw Error(fmt::format("{}gradient(): {} does not depend on Tensor {} of the second argument, {}{}",
-                          place(), to_string(y.type()), i, to_string(x[i].type()), why));
+                          Scope::prefix(Scope::path()), to_string(y.type()), i, to_string(x[i].type()), why));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
@@ -18,7 +19,7 @@ Tensors vjp_of(const Node& node, const VjpArgs& args) {
   try {
     return node.op->vjp(args);
   } catch (const NoRule& e) {
-    throw NoRule(fmt::format("{}: {}", node.tag.path.empty() ? "<top>" : node.tag.path, e.what()));
+    throw NoRule(Scope::prefix(node.tag.path) + e.what());
   }
 }
 

@@ -9,6 +9,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/graph_rewrite.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/trace.h>
 #include <tandem/ops/pointwise.h>
 
@@ -123,9 +124,9 @@ void require_only_read(const Graph& g) {
   for (const Node& n : g.nodes())
     if (const auto* assign = as<AssignOp>(n); assign && g.state(assign->state).trained)
       throw Error(fmt::format(
-          "{}: the loss assigns to '{}', which is trained: the optimizer gives it its next value. Assign "
+          "{}the loss assigns to '{}', which is trained: the optimizer gives it its next value. Assign "
           "between the steps, or freeze it: requires_grad(false)",
-          n.tag.path.empty() ? "<top>" : n.tag.path, g.state(assign->state).path));
+          Scope::prefix(n.tag.path), g.state(assign->state).path));
 }
 
 }  // namespace

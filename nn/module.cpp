@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <typeinfo>
 #include <utility>
 
 #include <fmt/format.h>
@@ -93,6 +95,16 @@ std::string ModuleBase::path(const ModuleBase* from) const {
 ModuleBase::ModuleScope::ModuleScope(const ModuleBase& module, const std::string& part)
     : outer_(std::exchange(innermost, &module)), scope_(joined(module.path(outer_), part)) {}
 ModuleBase::ModuleScope::~ModuleScope() { innermost = outer_; }
+
+void ModuleBase::rethrow_with_path(const Error& e) {
+  const std::string& path = Scope::path();
+  const std::string_view message = e.what();
+  const auto begins_with_path = [&](char next) {
+    return message.starts_with(path) && message.size() > path.size() && message[path.size()] == next;
+  };
+  if (path.empty() || typeid(e) != typeid(Error) || begins_with_path(':') || begins_with_path('.')) throw;
+  throw Error(fmt::format("{}: {}", path, message));
+}
 
 Tensor ModuleBase::add_parameter(Parameter p) {
   require_new(p.name);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/core/base/error.h>
 #include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/tensor.h>
 
@@ -89,6 +90,9 @@ class ModuleBase {
   ///     Tensor factor = add_parameter("factor", Tensor::full({DType::f32, {channels}}, 1));
   Tensor add_parameter(const std::string& name, const Tensor& initial);
   Tensor add_buffer(const std::string& name, const Tensor& initial);
+  /// Call it where `e` is caught. Throws the Error again, and says in which module it was if it does not say
+  /// so.
+  [[noreturn]] static void rethrow_with_path(const Error& e);
   void add_torch_counter(const std::string& name) { torch_counters_.push_back(name); }
 
  private:
@@ -125,7 +129,11 @@ template <class Result, class... Inputs> class ModuleOf<Result(Inputs...)> : pub
   /// Runs `forward` under this module's path.
   Result operator()(Inputs... inputs) {
     const auto scope = enter();
-    return forward(std::forward<Inputs>(inputs)...);
+    try {
+      return forward(std::forward<Inputs>(inputs)...);
+    } catch (const Error& e) {
+      this->rethrow_with_path(e);
+    }
   }
 
  protected:

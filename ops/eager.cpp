@@ -71,7 +71,11 @@ Tensors engine::evaluate(const KernelTable& kernels, const OpPtr& op, const Tens
   const KernelPtr kernel = kernels.make({*op, in, out, tag, threads});
   const Buffer workspace(kernel->workspace());
   const RankContext alone;
-  kernel->run({in_data.data(), out_data.data(), workspace.data(), eager_batch, &alone});
+  try {
+    kernel->run({in_data.data(), out_data.data(), workspace.data(), eager_batch, &alone});
+  } catch (const Error& e) {
+    throw Error(about(*op, tag, in, e.what()));
+  }
   return outputs;
 }
 

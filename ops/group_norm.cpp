@@ -87,7 +87,9 @@ Types GroupNormGradOp::infer(TypesView inputs) const {
   return types;
 }
 Tensors GroupNormGradOp::vjp(const VjpArgs&) const {
-  no_rule(*this, "vjp", "for second derivatives, compose the norm from mean(), variance() and pointwise ops");
+  no_rule(
+      *this, "vjp",
+      "group, layer and RMS norms are differentiated by one kernel; for second derivatives, compose the norm from mean(), variance() and pointwise ops");
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t groups, const Tensor& gamma, const Tensor& beta,

@@ -35,8 +35,8 @@ AxisRange range_of(const Tensor& x, int axis, std::int64_t i) {
   return {axis, begin, begin + 1};
 }
 
-constexpr std::int64_t kShown = 1000,
-                       kEdge = 3;  // elements of a Tensor that is shown whole; of an axis that is not
+constexpr std::int64_t kWhole = 1000;  // a Tensor of so many elements is shown whole
+constexpr std::int64_t kEdge = 3;      // otherwise: so many at both ends of each axis
 
 void write(std::string& text, const Tensor& x, int axis, std::int64_t first, bool whole) {
   if (axis == x.type().rank()) {
@@ -84,7 +84,7 @@ std::string to_string(const Tensor& x) {
   const std::string type = to_string(x.type());
   if (x.impl()->trace != 0) return type + " in a trace";
   std::string text;
-  write(text, x, 0, 0, x.elements() <= kShown);
+  write(text, x, 0, 0, x.elements() <= kWhole);
   return type + (x.type().rank() > 1 ? "\n" : " ") + text;
 }
 

@@ -39,7 +39,7 @@ constexpr Entry kKernels[] = {
     {"cross_entropy", make_cross_entropy_reference, make_cross_entropy_cpu},
     {"cross_entropy_grad", make_cross_entropy_grad_reference, make_cross_entropy_grad_cpu},
     {"dropout", make_dropout_reference, make_dropout_cpu},
-    {"standard_normal", make_standard_normal_reference},
+    {"noise", make_noise_reference},
     {"sgd_update", make_sgd_update_reference, make_sgd_update_cpu},
     {"adam_update", make_adam_update_reference, make_adam_update_cpu},
     {"predict", make_predict_reference, make_predict_cpu},

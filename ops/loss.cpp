@@ -143,7 +143,8 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntr
         where(reshape(ignored, {-1, 1}), Tensor::full({rows.dtype(), {}}, 0), rows);  // which can be infinite
   }
   const Tensor log_p = log_softmax(rows), per_sample = embedding(weights, ids) * counts;
-  Tensor total = sum(per_sample * reshape(gather(log_p, 1, reshape(ids, {-1, 1})), {-1})) * (s - 1);
+  const Tensor at_label = reshape(gather(log_p, 1, reshape(ids, {-1, 1})), {-1});
+  Tensor total = sum(per_sample * -at_label) * (1 - s);
   if (s > 0) total = total - sum(sum(log_p * weights, {1}) * counts) * (s / static_cast<double>(classes));
   const Tensor by = sum(per_sample);
   return total / where(equal(by, Tensor::full(by.type(), 0)), Tensor::full(by.type(), 1), by);

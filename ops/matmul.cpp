@@ -115,6 +115,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   if (x.type().rank() < 1 || weight.type().rank() != 2)
     throw Error(fmt::format("linear: x {} and weight {} must be (…,in) and (out,in)", to_string(x.type()),
                             to_string(weight.type())));
+  if (x.size(-1) != weight.size(1))
+    throw Error(fmt::format("linear: x {} has {} features, and the weight {} takes {}", to_string(x.type()),
+                            x.size(-1), to_string(weight.type()), weight.size(1)));
   const Tensor rows = x.type().rank() == 2 ? x : rows_of(x);
   Tensors operands{rows, weight};
   if (bias) operands.push_back(bias);

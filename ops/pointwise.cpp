@@ -44,7 +44,13 @@ Tensor comparison(Code code, const Tensor& a, const Tensor& b) { return binary(c
 Tensor with_constant(Code code, const Tensor& x, double value, bool value_first = false) {
   PointwiseExpression expression{{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}};
   if (value_first) std::swap(expression[2].a, expression[2].b);
-  return apply_pointwise(std::move(expression), x.dtype(), {x});
+  return apply_pointwise(std::move(expression), x.dtype() == DType::b8 ? DType::i32 : x.dtype(), {x});
+}
+
+void require_numbers(const Tensor& x, const char* op) {
+  if (x.dtype() == DType::b8)
+    throw Error(fmt::format("{}: {} has no numbers; cast it, or use where() or not_equal()", op,
+                            to_string(x.type())));
 }
 
 bool computes(Code code) { return code != Code::input && code != Code::constant; }
@@ -151,7 +157,10 @@ Tensor engine::apply_pointwise(PointwiseExpression expression, DType dtype, cons
 }
 
 Tensor add(const Tensor& a, const Tensor& b) { return arithmetic(Code::add, a, b); }
-Tensor sub(const Tensor& a, const Tensor& b) { return arithmetic(Code::sub, a, b); }
+Tensor sub(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == b.dtype()) require_numbers(a, "sub");
+  return arithmetic(Code::sub, a, b);
+}
 Tensor mul(const Tensor& a, const Tensor& b) { return arithmetic(Code::mul, a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return arithmetic(Code::div, a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return arithmetic(Code::max, a, b); }
@@ -187,7 +196,10 @@ Tensor clamp(const Tensor& x, double low, double high) {
   return apply_pointwise(expression, x.dtype(), {x});
 }
 
-Tensor neg(const Tensor& x) { return unary(Code::neg, x); }
+Tensor neg(const Tensor& x) {
+  require_numbers(x, "neg");
+  return unary(Code::neg, x);
+}
 Tensor abs(const Tensor& x) { return unary(Code::abs, x); }
 Tensor floor(const Tensor& x) { return unary(Code::floor, x); }
 Tensor relu(const Tensor& x) { return unary(Code::relu, x); }

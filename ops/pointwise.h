@@ -66,7 +66,8 @@ namespace tandem {
 /// Two operands broadcast, or throw Error. Mixed dtypes give the wider one: f64, f32, f16 or bf16 (together
 /// they give f32), i64, i32, u8, bool. Integer results saturate. For integers, quotients, roots,
 /// exponentials, powers with a Tensor exponent and constants with a fraction throw Error, also in all
-/// functions below.
+/// functions below. A bool counts as 0 or 1: two give a bool (the sum is "or", the product "and", and there
+/// is no difference), and a bool with a constant gives i32.
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
@@ -77,7 +78,7 @@ Tensor minimum(const Tensor& a, const Tensor& b);
 /// As in <cmath>: a negative base gives NaN unless the exponent is whole.
 Tensor pow(const Tensor& base, const Tensor& exponent);
 
-/// x·factor and x + addend, in the dtype of `x`.
+/// x·factor and x + addend, in the dtype of `x`; of a bool, in i32.
 Tensor scale(const Tensor& x, double factor);
 Tensor add_scalar(const Tensor& x, double addend);
 /// Computed by products, a quotient or roots if `exponent` is 1, 2, 3, −1, ½ or −½.

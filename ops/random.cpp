@@ -26,8 +26,14 @@ Tensors DropoutOp::vjp(const VjpArgs& args) const {
   return {dropout(args.grads[0], p, args.inputs[1]), Tensor()};
 }
 
-std::string StandardNormalOp::attributes() const { return fmt::format("type={}", to_string(type)); }
-Types StandardNormalOp::infer(TypesView inputs) const {
+std::string_view engine::name_of(Distribution distribution) {
+  return distribution == Distribution::uniform ? "uniform" : "standard_normal";
+}
+
+std::string NoiseOp::attributes() const {
+  return fmt::format("distribution={} type={}", name_of(distribution), to_string(type));
+}
+Types NoiseOp::infer(TypesView inputs) const {
   if (only_input(inputs) != TensorType{DType::i64, {}})
     throw Error(fmt::format("the seed must be i64[], not {}", to_string(inputs[0])));
   if (!is_floating(type.dtype) || type.rank() == 0)
@@ -36,7 +42,11 @@ Types StandardNormalOp::infer(TypesView inputs) const {
 }
 
 Tensor standard_normal(const TensorType& type, const Tensor& seed) {
-  return apply_op1(std::make_shared<StandardNormalOp>(type), {seed});
+  return apply_op1(std::make_shared<NoiseOp>(Distribution::standard_normal, type), {seed});
+}
+
+Tensor uniform(const TensorType& type, const Tensor& seed) {
+  return apply_op1(std::make_shared<NoiseOp>(Distribution::uniform, type), {seed});
 }
 
 Tensor dropout(const Tensor& x, double p, const Tensor& seed) {

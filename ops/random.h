@@ -1,4 +1,8 @@
 #pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
 #include <tandem/ops/apply.h>
 
 namespace tandem::engine {
@@ -25,12 +29,15 @@ class DropoutOp final : public StreamingOp {
   const double p;
 };
 
-/// (seed i64 []) -> a tensor [N, …] of standard normal numbers, which depend on the same as those of
-/// DropoutOp.
-class StandardNormalOp final : public Op {
+enum class Distribution : std::uint8_t { standard_normal, uniform };
+std::string_view name_of(Distribution distribution);
+
+/// (seed i64 []) -> a tensor [N, …] of random numbers, which depend on the same as those of DropoutOp.
+class NoiseOp final : public Op {
  public:
-  explicit StandardNormalOp(TensorType type) : type(std::move(type)) {}
-  std::string_view name() const override { return "standard_normal"; }
+  NoiseOp(Distribution distribution, TensorType type) : distribution(distribution), type(std::move(type)) {}
+  std::string_view name() const override { return "noise"; }
+  std::string label() const override { return std::string(name_of(distribution)); }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override { return {Tensor()}; }
@@ -41,6 +48,7 @@ class StandardNormalOp final : public Op {
   std::vector<Alias> may_alias(TypesView) const override { return {}; }
   bool random() const override { return true; }
 
+  const Distribution distribution;
   const TensorType type;
 };
 
@@ -55,5 +63,8 @@ Tensor dropout(const Tensor& x, double p, const Tensor& seed);
 /// Returns standard normal numbers, new ones at each call and in each batch. `type` has a floating dtype and
 /// a leading axis of samples; `seed` is the model's own, as `nn::current_seed()` returns it.
 Tensor standard_normal(const TensorType& type, const Tensor& seed);
+/// The same with numbers in [0, 1), which are multiples of 2^−24; in bf16 and f16 they are rounded, also
+/// to 1.
+Tensor uniform(const TensorType& type, const Tensor& seed);
 
 }  // namespace tandem

@@ -125,25 +125,25 @@ Tensors ArgExtremeOp::vmap(const VmapArgs& args) const {
   return apply_op(std::make_shared<ArgExtremeOp>(kind, axis + 1), args.inputs);
 }
 
-Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+Tensor sum(const Tensor& x, Axes axes, bool keep_dims) {
   return reduce(Reduction::sum, x, std::move(axes), keep_dims);
 }
 Tensor sum(const Tensor& x) { return sum(x, all_axes(x)); }
-Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+Tensor mean(const Tensor& x, Axes axes, bool keep_dims) {
   return reduce(Reduction::mean, x, std::move(axes), keep_dims);
 }
 Tensor mean(const Tensor& x) { return mean(x, all_axes(x)); }
-Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+Tensor max(const Tensor& x, Axes axes, bool keep_dims) {
   return reduce(Reduction::max, x, std::move(axes), keep_dims);
 }
 Tensor max(const Tensor& x) { return max(x, all_axes(x)); }
 
-Tensor min(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+Tensor min(const Tensor& x, Axes axes, bool keep_dims) {
   return reduce(Reduction::min, x, std::move(axes), keep_dims);
 }
 Tensor min(const Tensor& x) { return min(x, all_axes(x)); }
 
-Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep_dims) {
+Tensor variance(const Tensor& x, Axes axes, bool unbiased, bool keep_dims) {
   using Code = PointwiseCode;
   const PointwiseExpression squared_distance{
       {Code::input, 0}, {Code::input, 1}, {Code::sub, 0, 1}, {Code::mul, 2, 2}};
@@ -157,7 +157,7 @@ Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased, bool keep
   return sum(squares, std::move(axes), keep_dims) / (count - (unbiased ? 1 : 0));
 }
 
-Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims) {
+Tensor l2_norm(const Tensor& x, Axes axes, bool keep_dims) {
   using Code = PointwiseCode;
   // If the sum is 0, take the root of 1 and replace it by 0: the derivative of the root stays finite, and
   // `where` replaces it by 0.

@@ -1,4 +1,5 @@
 #pragma once
+#include <utility>
 #include <vector>
 
 #include <tandem/core/graph/op.h>
@@ -70,21 +71,28 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 
 namespace tandem {
 
-/// Reduce over `axes` (negative counts from the end), or over all axes. `keep_dims` keeps them with extent 1.
-Tensor sum(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+/// One axis, or several: sum(x, 1), sum(x, {0, -1}). Negative ones count from the end.
+struct Axes : std::vector<int> {
+  using vector::vector;
+  Axes(int axis) : vector{axis} {}                          // NOLINT: converts
+  Axes(std::vector<int> axes) : vector(std::move(axes)) {}  // NOLINT: converts
+};
+
+/// Reduce over `axes`, or over all axes. `keep_dims` keeps them with extent 1.
+Tensor sum(const Tensor& x, Axes axes, bool keep_dims = false);
 Tensor sum(const Tensor& x);
-Tensor mean(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+Tensor mean(const Tensor& x, Axes axes, bool keep_dims = false);
 Tensor mean(const Tensor& x);
 /// The gradient of an extreme goes to the first of equal elements.
-Tensor max(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+Tensor max(const Tensor& x, Axes axes, bool keep_dims = false);
 Tensor max(const Tensor& x);
-Tensor min(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+Tensor min(const Tensor& x, Axes axes, bool keep_dims = false);
 Tensor min(const Tensor& x);
 
 /// Σ(x − mean)²/(n−1) if `unbiased`, otherwise Σ(x − mean)²/n. Throws Error if `unbiased` and n = 1.
-Tensor variance(const Tensor& x, std::vector<int> axes, bool unbiased = true, bool keep_dims = false);
+Tensor variance(const Tensor& x, Axes axes, bool unbiased = true, bool keep_dims = false);
 /// √Σx²; the derivative at 0 is 0, as in PyTorch.
-Tensor l2_norm(const Tensor& x, std::vector<int> axes, bool keep_dims = false);
+Tensor l2_norm(const Tensor& x, Axes axes, bool keep_dims = false);
 
 /// Return the index (i32) of the first extreme along `axis`; the result lacks that axis.
 Tensor argmax(const Tensor& x, int axis = -1);

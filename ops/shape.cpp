@@ -59,8 +59,7 @@ std::vector<int> engine::behind_model_axis(std::vector<int> axes) {
 int engine::normalize_axis(int axis, int rank) {
   const int a = axis < 0 ? axis + rank : axis;
   if (a < 0 || a >= rank)
-    throw Error(fmt::format("{}: there is no axis {}; the number of axes is {}",
-                            Scope::path().empty() ? "<top>" : Scope::path(), axis, rank));
+    throw Error(fmt::format("there is no axis {}; the number of axes is {}", axis, rank));
   return a;
 }
 
@@ -421,9 +420,12 @@ Tensor arange(double begin, double end, double step, DType dtype) {
   if (step == 0 || !std::isfinite((end - begin) / step))
     throw Error(
         fmt::format("arange from {} to {} by {}: the step must not be 0, and all finite", begin, end, step));
+  const double count = std::max(std::ceil((end - begin) / step), 0.0);
+  if (count >= 0x1p31)
+    throw Error(fmt::format("arange from {} to {} by {}: {:.3g} elements are more than 2^31 - 1", begin, end,
+                            step, count));
   std::vector<double> values;
-  for (double count = std::ceil((end - begin) / step), i = 0; i < count; ++i)
-    values.push_back(begin + i * step);
+  for (double i = 0; i < count; ++i) values.push_back(begin + i * step);
   const auto size = std::ssize(values);
   return Tensor::from(values, {size}, dtype);
 }

@@ -65,7 +65,7 @@ class Rules {
   }
 
   // Reduces the elements of each model.
-  Tensor of_model(const Tensor& g, Tensor (*reduction)(const Tensor&, std::vector<int>, bool)) const {
+  Tensor of_model(const Tensor& g, Tensor (*reduction)(const Tensor&, Axes, bool)) const {
     std::vector<int> axes;
     for (int axis = models_ > 1 ? 1 : 0; axis < g.type().rank(); ++axis) axes.push_back(axis);
     return axes.empty() ? g : reduction(g, axes, false);

@@ -45,7 +45,7 @@ struct NonFiniteBatch {
 /// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a
 /// thread of the engine, in order of batches, while later batches run. The others run between batches, on the
 /// thread that called `fit`. An exception ends the run; one from `batch` becomes an Error that says where in
-/// the run it occurred.
+/// the run it occurred. `batch` cannot read the model's parameters, which later batches change meanwhile.
 struct Callbacks {
   std::function<void()> begin{};
   std::function<void(std::int64_t epoch)> begin_epoch{};

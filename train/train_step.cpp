@@ -191,6 +191,8 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
   std::ranges::for_each(rates, check_rate);
   if (batches[0].empty()) throw Error("a batch must have at least one tensor");
   require_state();
+  for (std::size_t i = 0; i < batches[0].size(); ++i)
+    if (!batches[0][i]) throw Error(fmt::format("tensor {} of the batch was given no value", i));
   for (const Tensors& b : batches)
     if (types_of(b) != types_of(batches[0]))
       throw Error(fmt::format("the batches of a run must have the same types, not {} and {}",

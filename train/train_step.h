@@ -71,8 +71,9 @@ class TrainStep {
   using Results = std::map<std::string, Tensor>;
   /// Returns the results of the last run, by batch: the loss, and what else the loss function delivers by
   /// name, as in `deliver("correct", correct_count(output, labels))`; also kUpdatedResult
-  /// (gradient_rules.h) if rules can skip updates. Results are means over the samples, but integers are sums.
-  /// With several models, they have a leading axis.
+  /// (gradient_rules.h) if rules can skip updates. Replicas and micro-batches each have a part of the
+  /// samples: a result is the mean over them, and the sum if it is an integer, element by element. So a
+  /// result must not have a row per sample. With several models, results have a leading axis.
   const std::vector<Results>& results() const { return results_; }
   /// Returns one result of a batch of the last run. Throws Error if there is none of this name.
   Tensor result(const std::string& name, std::size_t batch = 0) const;

@@ -8,8 +8,8 @@ namespace tandem {
 int default_threads();
 
 /// Sets the OpenMP team size of the calling thread for the object's lifetime, also for ops that run at once.
-/// Teams have exactly this size,
-/// whatever OMP_DYNAMIC says. Primitives are created and run under the same size.
+/// Teams have exactly this size, whatever OMP_DYNAMIC says. Primitives are created and run under the same
+/// size.
 class TeamSize {
  public:
   /// Throws Error if OpenMP allows fewer threads (OMP_THREAD_LIMIT, OMP_MAX_ACTIVE_LEVELS).

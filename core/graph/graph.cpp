@@ -7,6 +7,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/core/graph/scope.h>
 
 namespace tandem::engine {
 
@@ -18,8 +19,7 @@ NodeId Graph::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
   } catch (const NoRule&) {
     throw;
   } catch (const Error& e) {
-    throw Error(fmt::format("{}: {}({}): {}", tag.path.empty() ? "<top>" : tag.path, op->label(),
-                            to_string(in), e.what()));
+    throw Error(about(*op, tag, in, e.what()));
   }
   const auto id = nodes_.next_id();
   Node node{std::move(op), std::move(inputs), {}, std::move(tag)};
@@ -107,6 +107,10 @@ void verify(const Graph& graph) {
         throw Error(
             fmt::format("{} reads state {}, which does not exist or has another type", where(), read->state));
   }
+}
+
+std::string about(const Op& op, const Tag& tag, TypesView inputs, std::string_view message) {
+  return fmt::format("{}{}({}): {}", Scope::prefix(tag.path), op.label(), to_string(inputs), message);
 }
 
 std::string to_string(const Graph& graph) {

@@ -96,6 +96,9 @@ std::optional<ValueId> view_of(const Graph& graph, const Node& node);
 /// per value, types as `infer` gives them, states that exist. Throws Error.
 void verify(const Graph& graph);
 
+/// Returns a message with what it is about: "encoder.words: embedding(f32[5, 3], i32[2]): <message>".
+std::string about(const Op& op, const Tag& tag, TypesView inputs, std::string_view message);
+
 /// One line per node: "12 31 = matmul{...}(4,7) : f32[8, 16]  @layer1 forward stage 0 mb 0 lag 0".
 std::string to_string(const Graph& graph);
 

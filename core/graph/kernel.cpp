@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/through_f32.h>
 
 namespace tandem::engine {
@@ -42,9 +43,9 @@ KernelPtr KernelTable::make(const KernelSpec& asked) const {
     if (KernelPtr kernel = found->second(spec)) return kernel;
     if (KernelPtr kernel = make_through_f32(spec)) return kernel;
   }
-  throw Error(fmt::format(
-      "{}: no {} kernel for {}; give a table that has one as Strategy::kernels, or as EagerKernels",
-      spec.tag.path.empty() ? "<top>" : spec.tag.path, backend_, signature(spec.op, spec.inputs)));
+  throw Error(
+      fmt::format("{}no {} kernel for {}; give a table that has one as Strategy::kernels, or as EagerKernels",
+                  Scope::prefix(spec.tag.path), backend_, signature(spec.op, spec.inputs)));
 }
 
 }  // namespace tandem::engine

@@ -15,6 +15,8 @@ class Scope {
   Scope& operator=(const Scope&) = delete;
   /// The current path, "layer1.0.conv2".
   static const std::string& path();
+  /// Returns "encoder.words: ", with which a message about a module begins; nothing if the path is empty.
+  static std::string prefix(const std::string& path) { return path.empty() ? "" : path + ": "; }
 
  private:
   std::size_t outer_length_;

@@ -21,7 +21,8 @@ using namespace engine;
 namespace {
 
 const Tensor::Impl& get(const Tensor& tensor) {
-  if (!tensor.defined()) throw Error("this Tensor is undefined, as a gradient is before backward()");
+  if (!tensor.defined())
+    throw Error("a Tensor is used that was given no value, as grad() is before backward()");
   return *tensor.impl();
 }
 

@@ -111,8 +111,8 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Returns type and elements, "f32[2, 2]\n[[1, 2],\n [3, 4]]"; of more than 1000 elements only those at the
-/// edges. operator<< writes the same.
+/// Returns type and elements, "f32[2, 2]\n[[1, 2],\n [3, 4]]". Of a Tensor of more than 1000 elements, it
+/// shows three at both ends of each axis longer than seven. operator<< writes the same.
 std::string to_string(const Tensor& x);
 std::ostream& operator<<(std::ostream& out, const Tensor& x);
 

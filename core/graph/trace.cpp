@@ -48,7 +48,8 @@ Tensors Trace::tensors(const std::vector<ValueId>& ids) {
 }
 
 ValueId Trace::value(const Tensor& tensor) {
-  if (!tensor.defined()) throw Error("an undefined Tensor is used in a trace");
+  if (!tensor.defined())
+    throw Error("a Tensor is used that was given no value, as grad() is before backward()");
   const auto& impl = *tensor.impl();
   if (impl.trace == number_) return impl.value;
   if (impl.trace != 0)
@@ -58,9 +59,9 @@ ValueId Trace::value(const Tensor& tensor) {
     tensor.data();  // throws Error if it has no contents
     if (tensor.needs_grad() && !no_grad)
       throw Error(fmt::format(
-          "{}: a Tensor {} that requires a gradient is used in a trace, where it would be a constant; make it "
+          "{}a Tensor {} that requires a gradient is used in a trace, where it would be a constant; make it "
           "a parameter of a module, pass it in the batch, or detach() it",
-          Scope::path().empty() ? "<top>" : Scope::path(), to_string(impl.type)));
+          Scope::prefix(Scope::path()), to_string(impl.type)));
     std::vector<std::byte> bytes(static_cast<std::size_t>(impl.type.bytes()));
     if (!bytes.empty()) std::memcpy(bytes.data(), impl.buffer.get(), bytes.size());
     return value(apply(std::make_shared<ConstantOp>(impl.type, std::move(bytes)), {}).at(0));

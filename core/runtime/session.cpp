@@ -249,8 +249,8 @@ void Session::require_idle() const {
   const std::lock_guard lock(stop_mutex_);
   if (running_ >= 0)
     throw Error(
-        "the session is running: what changes it, or runs, comes after the run, and not from a callback on a "
-        "batch");
+        "the session is running: its state can be read and changed, and it can run again, after the run, and "
+        "not from a callback on a batch");
 }
 
 void Session::begin_run(int program) {

@@ -21,7 +21,7 @@ KernelPtr make_softmax_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_reference(const KernelSpec& spec);
 KernelPtr make_cross_entropy_grad_reference(const KernelSpec& spec);
 KernelPtr make_dropout_reference(const KernelSpec& spec);
-KernelPtr make_standard_normal_reference(const KernelSpec& spec);
+KernelPtr make_noise_reference(const KernelSpec& spec);
 KernelPtr make_sgd_update_reference(const KernelSpec& spec);
 KernelPtr make_adam_update_reference(const KernelSpec& spec);
 KernelPtr make_predict_reference(const KernelSpec& spec);

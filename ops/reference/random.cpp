@@ -26,16 +26,18 @@ KernelPtr make_dropout_reference(const KernelSpec& spec) {
   return make_for<float, double>(spec.inputs[0].dtype, [&](auto zero) { return make<decltype(zero)>(spec); });
 }
 
-KernelPtr make_standard_normal_reference(const KernelSpec& spec) {
+KernelPtr make_noise_reference(const KernelSpec& spec) {
   const SampleDraws draws(spec, spec.outputs[0]);
+  const bool normals = static_cast<const NoiseOp&>(spec.op).distribution == Distribution::standard_normal;
   return make_for<float, double>(spec.outputs[0].dtype, [&](auto zero) {
     using T = decltype(zero);
-    return make_kernel([draws](const Launch& l) {
+    return make_kernel([draws, normals](const Launch& l) {
       T* y = output<T>(l, 0);
       const RngKey key = draws.key(l, 0);
       for (std::int64_t row = 0; row < draws.rows; ++row)
-        for (std::int64_t e = 0; e < draws.row_elements; ++e)
-          *y++ = static_cast<T>(normal(key, draws.sample(l, row), static_cast<std::uint64_t>(e)));
+        for (std::uint64_t e = 0; e < static_cast<std::uint64_t>(draws.row_elements); ++e)
+          *y++ = normals ? static_cast<T>(normal(key, draws.sample(l, row), e))
+                         : static_cast<T>(uniform(key, draws.sample(l, row), e));
     });
   });
 }

@@ -1,6 +1,7 @@
 // Runs the examples of docs/api.md. This file contains them word for word, apart from their surroundings.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -144,7 +145,10 @@ TEST_F(ApiExample, TwoStepsInTurns) {
     critic({real, noise}, /*lr=*/0.001);
     generator({noise}, /*lr=*/0.001);
   }
-  EXPECT_EQ(20, critic.batches());
+  const StateDict before = gan.generator.state();
+  for (int batch = 0; batch < 100; ++batch) critic({real, noise}, /*lr=*/0.01);
+  EXPECT_EQ(before.at("0.weight").values(), gan.generator.state().at("0.weight").values());
+  EXPECT_LT(critic({real, noise}, 0), 2 * std::log(2.0)) << "the loss of a guess";
 }
 
 TEST_F(ApiExample, Teacher) {
@@ -165,7 +169,11 @@ TEST_F(ApiExample, Teacher) {
     for (std::size_t i = 0; i < to.size(); ++i)
       assign(to[i].second->tensor, 0.9 * to[i].second->tensor + 0.1 * from[i].second->tensor);
   }
-  EXPECT_NE(pair.student.weight.values(), pair.teacher.weight.values());
+  Pair begun;
+  begun.initialize(1);
+  const auto distance = [&](const Tensor& from) { return l2_norm(from - pair.student.weight, {0, 1}).item(); };
+  EXPECT_GT(distance(begun.teacher.weight), distance(pair.teacher.weight));
+  EXPECT_LT(0, distance(pair.teacher.weight));
 }
 
 TEST_F(ApiExample, GradientOfAGradient) {
@@ -322,8 +330,8 @@ TEST_F(ApiExample, AModuleOfTwoInputs) {
   const Tensor ids = Tensor::from({1, 2, 3, 4}, {2, 2}, DType::i32),
                features = Tensor::zeros({DType::f32, {2, 8}});
   EXPECT_EQ((Shape{2, 3}), model(ids, features).shape());
-  const std::string table = nn::summary([&](const Tensors& in) { return model(in[0], in[1]); },
-                                        {ids.type(), features.type()});
+  const std::string table =
+      nn::summary([&](const Tensors& in) { return model(in[0], in[1]); }, {ids.type(), features.type()});
   for (const char* part : {"encode", "words", "head"}) EXPECT_NE(table.find(part), table.npos) << table;
 }
 

@@ -79,7 +79,7 @@ const std::map<std::string, std::string> kWithoutGolden{
     {"input", "the host's data"},
     {"result", "the host's data"},
     {"detach", "keeps the value: constructs_test"},
-    {"standard_normal", "draws by Tandem's own generator: op_cases_test"},
+    {"noise", "draws by Tandem's own generator: op_cases_test"},
     {"index32", "keeps the numbers: op_cases_test"},
     {"copy", "moves a value, between devices or in memory: op_cases_test"},
     {"copy_out", "moves a value, between devices or in memory: op_cases_test"},

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/pool_layers.h>
 #include <tandem/ops/conv.h>
@@ -14,6 +15,7 @@
 #include <tandem/ops/init.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/pool.h>
+#include <tandem/ops/shape.h>
 
 #include "expect_error.h"
 
@@ -21,6 +23,7 @@ namespace tandem::nn {
 namespace {
 
 using testing::expect_error;
+using testing::message_of;
 
 TEST(Module, NamesWhatIsMissing) {
   struct Own : Module {
@@ -83,6 +86,36 @@ TEST(Module, RefusesLayersWithoutASize) {
 }
 
 // Replacing the head of a network is usual before fine-tuning.
+// Also where no op or kernel knows it; in a trace and at once.
+TEST(Module, NamesItselfInErrors) {
+  struct Net : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
+    nn::Embedding words{*this, "words", {.count = 4, .features = 3}};
+    struct Head : nn::Module {
+      using Module::Module;
+      nn::Linear out{*this, "out", {.in = 3, .out = 2}};
+      Tensor forward(const Tensor& x) override { return out(concat({x}, 1)(Slice{}, Slice{0, x.size(-1)})); }
+    } head{*this, "head"};
+    Tensor forward(const Tensor& ids, const Tensor& x) override { return head(words(ids) + x); }
+  } net;
+  net.initialize(1);
+  const Tensor x = Tensor::zeros({DType::f32, {2, 3}}), ids = Tensor::from(std::vector{1, 3}, {2});
+  expect_error(
+      [&] {
+        net(Tensor::from(std::vector{1, 4}, {2}), x);
+      },
+      {"words: embedding(f32[4, 3], i32[2]): index 4 (number 1 of 2) is outside the range 0 to 3"});
+  const auto traced = [&](const TensorType& type) {
+    engine::Graph graph;
+    engine::Trace trace(graph);
+    net.head(trace.input("x", type));
+  };
+  const std::string wide = "head.out: linear: x f32[2, 4] has 4 features, and the weight f32[2, 3] takes 3";
+  EXPECT_EQ(wide, message_of([&] { net.head(Tensor::zeros({DType::f32, {2, 4}})); }));
+  EXPECT_EQ(wide, message_of([&] { traced({DType::f32, {2, 4}}); }));
+  expect_error([&] { net.head(Tensor::zeros({DType::f32, {3}})); }, {"head: ", "axis 1"});
+  expect_error([&] { net(ids, Tensor()); }, {"a Tensor is used that was given no value"});
+}
+
 TEST(Module, ADestroyedChildFreesItsName) {
   struct Net : Module {
     std::unique_ptr<Linear> head = std::make_unique<Linear>(*this, "head", LinearOptions{.in = 2, .out = 3});

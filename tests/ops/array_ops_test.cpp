@@ -78,6 +78,14 @@ TEST(ReduceTest, InvalidArgumentsAreRefused) {
             std::vector<double>(3));
 }
 
+TEST(ReduceTest, TakesOneAxisOrSeveral) {
+  const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_EQ((std::vector<double>{6, 15}), sum(x, 1).values());
+  EXPECT_EQ((std::vector<double>{6, 15}), sum(x, {-1}).values());
+  EXPECT_EQ((Shape{1, 3}), mean(x, 0, /*keep_dims=*/true).shape());
+  EXPECT_EQ((std::vector<double>{21}), sum(x, {0, 1}).values());
+}
+
 TEST(ReduceTest, NormOfZerosHasTheGradientZero) {
   Tensor x = Tensor::from({0, 0, 3, -4}, {2, 2}, DType::f64);
   x.requires_grad();

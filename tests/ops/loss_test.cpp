@@ -27,6 +27,7 @@ TEST(LossTest, OfNoSampleThatCountsIsZero) {
   const Tensor loss = cross_entropy(logits, Tensor::full({DType::i64, {2}}, -100), {.ignore_index = -100});
   loss.backward();
   EXPECT_EQ(0, loss.item());
+  EXPECT_FALSE(std::signbit(loss.item()));
   EXPECT_EQ(std::vector<double>(6), logits.grad().values());
 }
 

@@ -11,44 +11,44 @@ namespace tandem::testing {
 using namespace engine;
 namespace {
 
-struct Axes {
+struct AxesCase {
   Shape shape;
   std::vector<int> axes;
 };
 // Leading axes (a bias gradient), the last axis, one in the middle, alternating axes, all; large, odd,
 // single, and no elements.
-const std::vector<Axes> kAxes{{{1}, {0}},
-                              {{7}, {0}},
-                              {{3, 5}, {0}},
-                              {{3, 5}, {1}},
-                              {{4, 3, 5}, {1}},
-                              {{4, 3, 5, 2}, {0, 2}},
-                              {{6, 9, 11, 16}, {0, 1, 2}},
-                              {{2, 3000}, {1}},
-                              {{67, 1030}, {0}},
-                              {{3001, 3}, {0}},
-                              {{70001}, {0}},
-                              {{2, 257, 130}, {1}},
-                              {{0, 3}, {0}},
-                              {{0, 3}, {1}},
-                              {{3, 0, 2}, {0, 2}}};
+const std::vector<AxesCase> kAxes{{{1}, {0}},
+                                  {{7}, {0}},
+                                  {{3, 5}, {0}},
+                                  {{3, 5}, {1}},
+                                  {{4, 3, 5}, {1}},
+                                  {{4, 3, 5, 2}, {0, 2}},
+                                  {{6, 9, 11, 16}, {0, 1, 2}},
+                                  {{2, 3000}, {1}},
+                                  {{67, 1030}, {0}},
+                                  {{3001, 3}, {0}},
+                                  {{70001}, {0}},
+                                  {{2, 257, 130}, {1}},
+                                  {{0, 3}, {0}},
+                                  {{0, 3}, {1}},
+                                  {{3, 0, 2}, {0, 2}}};
 
-std::string axes_name(const Axes& a) {
+std::string axes_name(const AxesCase& a) {
   return fmt::format("{}_over_{}", shape_name(a.shape), fmt::join(a.axes, "_"));
 }
 
-bool reduces_nothing(const Axes& a) {
+bool reduces_nothing(const AxesCase& a) {
   return std::any_of(a.axes.begin(), a.axes.end(),
                      [&](int axis) { return a.shape[static_cast<std::size_t>(axis)] == 0; });
 }
-bool is_large(const Axes& a) { return element_count(a.shape) > 20000; }
+bool is_large(const AxesCase& a) { return element_count(a.shape) > 20000; }
 
 void add_reductions(OpCases& cases) {
-  for (const Axes& a : kAxes)
+  for (const AxesCase& a : kAxes)
     for (bool keep : {false, true}) {
       const std::string name = axes_name(a) + (keep ? "_kept" : "");
-      const auto add = [&](const char* op, InputSpec input,
-                           Tensor (*function)(const Tensor&, std::vector<int>, bool), bool twice = true) {
+      const auto add = [&](const char* op, InputSpec input, Tensor (*function)(const Tensor&, Axes, bool),
+                           bool twice = true) {
         OpCase c{fmt::format("{}_{}", op, name), {std::move(input)}, [=](const Tensors& x) {
                    return Tensors{function(x[0], a.axes, keep)};
                  }};
@@ -63,12 +63,12 @@ void add_reductions(OpCases& cases) {
       add("max", f32_distinct(a.shape, -40, 40), max);
       add("min", f32_distinct(a.shape, -40, 40), min);
       if (is_large(a)) continue;  // the other ops consist of ops that were checked with large shapes
-      add("variance", f32(a.shape, -1, 2), [](const Tensor& x, std::vector<int> axes, bool k) {
+      add("variance", f32(a.shape, -1, 2), [](const Tensor& x, Axes axes, bool k) {
         return variance(x, std::move(axes), /*unbiased=*/false, k);
       });
       add("l2_norm", f32(a.shape, -1, 2, 0.1), l2_norm, a.shape != Shape{1});  // |x|'' cancels to 0
       if (a.shape[0] > 1)
-        add("variance_unbiased", f32(a.shape, -1, 2), [](const Tensor& x, std::vector<int> axes, bool k) {
+        add("variance_unbiased", f32(a.shape, -1, 2), [](const Tensor& x, Axes axes, bool k) {
           return variance(x, std::move(axes), /*unbiased=*/true, k);
         });
     }
@@ -88,9 +88,9 @@ void add_sums_of_other_dtypes(OpCases& cases) {
 }
 
 void add_searches(OpCases& cases) {
-  std::vector<Axes> searched = kAxes;
+  std::vector<AxesCase> searched = kAxes;
   searched.insert(searched.end(), {{{3, 1}, {1}}, {{2, 3, 10}, {2}}, {{129, 1001}, {1}}});
-  for (const Axes& a : searched) {
+  for (const AxesCase& a : searched) {
     if (a.axes.size() > 1 || reduces_nothing(a)) continue;
     const auto add = [&](const char* op, Tensor (*function)(const Tensor&, int)) {
       OpCase c{fmt::format("{}_{}", op, axes_name(a)),

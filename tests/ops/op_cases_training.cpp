@@ -121,16 +121,19 @@ OpCases random_cases() {
       if (p > 0 && shape == Shape{3, 5}) cases.push_back(derivative_of(c));
     }
   for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{4, 2, 3}, Shape{130, 17}, Shape{0, 3}})
-    for (DType dtype : {DType::f32, DType::bf16}) {
-      OpCase c{fmt::format("standard_normal_{}_{}", name_of(dtype), shape_name(shape)),
-               {i64({}, 0, 1 << 30)},
-               [=](const Tensors& x) {
-                 return Tensors{standard_normal({dtype, shape}, x[0])};
-               }};
-      c.no_gradient = "the numbers are drawn";
-      c.exact = c.any_team = true;
-      cases.push_back(c);
-    }
+    for (DType dtype : {DType::f32, DType::bf16})
+      for (const bool normals : {false, true}) {
+        OpCase c{fmt::format("{}_{}_{}", normals ? "standard_normal" : "uniform", name_of(dtype),
+                             shape_name(shape)),
+                 {i64({}, 0, 1 << 30)},
+                 [=](const Tensors& x) {
+                   const TensorType type{dtype, shape};
+                   return Tensors{normals ? standard_normal(type, x[0]) : uniform(type, x[0])};
+                 }};
+        c.no_gradient = "the numbers are drawn";
+        c.exact = c.any_team = true;
+        cases.push_back(c);
+      }
   return cases;
 }
 

@@ -210,6 +210,22 @@ TEST(PointwiseTest, MixedDtypesGiveTheWider) {
   EXPECT_EQ(wide(DType::b8, DType::i32), DType::i32);
 }
 
+TEST(PointwiseTest, BoolsCountAsZeroAndOne) {
+  const Tensor x = Tensor::from({1, 0}, {2}, DType::b8), y = Tensor::from({1, 1}, {2}, DType::b8);
+  const auto is = [](const Tensor& t, DType dtype, std::vector<double> values) {
+    return t.dtype() == dtype && t.values() == values;
+  };
+  EXPECT_TRUE(is(4 * x, DType::i32, {4, 0}));
+  EXPECT_TRUE(is(x + 1, DType::i32, {2, 1}));
+  EXPECT_TRUE(is(1 - x, DType::i32, {0, 1}));
+  EXPECT_TRUE(is(x + y, DType::b8, {1, 1}));
+  EXPECT_TRUE(is(x * y, DType::b8, {1, 0}));
+  EXPECT_TRUE(is(x * Tensor::from({0.5, 2}, {2}), DType::f32, {0.5, 0}));
+  expect_error([&] { x - y; }, {"sub: bool[2] has no numbers", "cast"});
+  expect_error([&] { -x; }, {"neg: bool[2] has no numbers"});
+  expect_error([&] { 0.5 * x; }, {"can have a fraction"});
+}
+
 TEST(PointwiseTest, EmptyTensorsNeedNoWork) {
   EXPECT_EQ(relu(Tensor::zeros({DType::f32, {0, 3}})).shape(), (Shape{0, 3}));
   EXPECT_EQ(add(Tensor::zeros({DType::f32, {0, 3}}), Tensor::zeros({DType::f32, {3}})).shape(),

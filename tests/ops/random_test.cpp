@@ -83,6 +83,26 @@ TEST(DropoutTest, ProbabilitiesOutsideZeroToOneAreRefused) {
 }
 
 // The known answers published with the generator (Random123, kat_vectors).
+TEST(NoiseTest, HasTheMomentsOfItsDistribution) {
+  const Tensor seed = Tensor::from(std::vector<std::int64_t>{7}, {});
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const TensorType type{dtype, {100, 1000}};
+    const Tensor u = uniform(type, seed), z = standard_normal(type, seed);
+    const auto between = [](const Tensor& x) { return std::pair(min(x).item(), max(x).item()); };
+    EXPECT_GE(between(u).first, 0);
+    EXPECT_LT(between(u).first, 1e-3);
+    EXPECT_LT(between(u).second, 1);
+    EXPECT_GT(between(u).second, 1 - 1e-3);
+    EXPECT_NEAR(mean(u).item(), 0.5, 5e-3);
+    EXPECT_NEAR(mean(u * u).item(), 1.0 / 3, 5e-3);
+    EXPECT_NEAR(mean(z).item(), 0, 2e-2);
+    EXPECT_NEAR(mean(z * z).item(), 1, 2e-2);
+    EXPECT_NEAR(mean(z * z * z * z).item(), 3, 0.1);
+  }
+  EXPECT_THROW(uniform({DType::i32, {2}}, seed), Error);
+  EXPECT_THROW(uniform({DType::f32, {}}, seed), Error);
+}
+
 TEST(UniformsTest, PhiloxGivesThePublishedWords) {
   using Words = std::array<std::uint32_t, 4>;
   constexpr std::uint32_t kOnes = 0xffffffff;

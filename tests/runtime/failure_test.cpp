@@ -65,7 +65,7 @@ TEST(Failure, ALabelOutOfRangeNamesModuleOpAndSample) {
 TEST(Failure, ShapesThatDoNotFitNameModuleOpAndShapes) {
   Job job = small_residual_job();
   job.sample = {2, 2, 4};  // the stem wants 12 features
-  expect_error([&] { trace_job(job, 8); }, {"stem", "matmul", "f32[8, 16]", "f32[16, 12]"});
+  expect_error([&] { trace_job(job, 8); }, {"stem", "linear", "f32[8, 16]", "f32[16, 12]"});
 }
 
 TEST(Failure, DtypesThatDoNotFitNameModuleAndOp) {

@@ -416,7 +416,7 @@ TEST_F(TrainedModules, RefuseWhatDoesNotFitByPathOpAndShapes) {
   };
   const auto half = [&](const Tensors& b) { return slice(b[0], 1, 0, 2); };
   refused([&](const Tensors& b) { return mean(net(b[0])) + mean(net(half(b))); },
-          {"hidden", "matmul", "f64[8, 2]", "f64[4, 3]"});
+          {"hidden", "linear", "f64[8, 2]", "f64[4, 3]"});
   refused([&](const Tensors& b) { return mean(net.norm(b[0])); },
           {"norm", "batch_norm", "f64[8, 3]", "f64[4]"});
   refused([&](const Tensors& b) { return mean(net(b[0]) * net(slice(b[0], 0, 0, 4))); },
