@@ -23,8 +23,9 @@ template <class T> T decimal(const std::string& text) {
     if (!whole_text || !std::isfinite(value))
       throw CLI::ValidationError(fmt::format("'{}' is no finite decimal number, such as 0.05 or 1e-3", text));
   } else if (!whole_text) {
-    throw CLI::ValidationError(
-        fmt::format("'{}' is no whole number from {} to {}", text, Limits::min(), Limits::max()));
+    const bool needs_range = std::is_unsigned_v<T> || error == std::errc::result_out_of_range;
+    const std::string range = fmt::format(" from {} to {}", Limits::min(), Limits::max());
+    throw CLI::ValidationError(fmt::format("'{}' is no whole number{}", text, needs_range ? range : ""));
   }
   return value;
 }

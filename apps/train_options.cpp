@@ -41,7 +41,18 @@ template <class T> CLI::Option* add(CLI::App& app, const Flag& flag, std::vector
       ->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
 
+// CLI11 shows of a flag that turns another off that it is false.
+class HelpText final : public CLI::Formatter {
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    std::string name = Formatter::make_option_name(option, positional);
+    const std::string value = "{false}";
+    if (const auto at = name.find(value); at != std::string::npos) name.erase(at, value.size());
+    return name;
+  }
+};
+
 void add_flags(CLI::App& app, TrainOptions& o) {
+  app.formatter(std::make_shared<HelpText>());
   app.option_defaults()->always_capture_default()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   for (const Flag& flag : flags()) {
     CLI::Option* const option =
