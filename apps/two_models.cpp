@@ -12,7 +12,7 @@ struct Net : nn::Module {
 
 int main() {
   // Points, and whether their coordinates have the same sign.
-  const Tensor x = normal({DType::f32, {256, 2}}, /*mean=*/0, /*deviation=*/1, "points", /*seed=*/1);
+  const Tensor x = init::normal({DType::f32, {256, 2}}, /*mean=*/0, /*deviation=*/1, "points", /*seed=*/1);
   const Tensor y = cast(greater(x(Slice{}, 0) * x(Slice{}, 1), Tensor::zeros({DType::f32, {}})), DType::i32);
 
   std::array<Net, 2> nets;

@@ -151,7 +151,8 @@ void Tensor::backward() const {
   if (Trace::active())
     throw Error("backward() inside a trace: the trace is differentiated as a whole; gradient() works there");
   require_one_element(*this, "backward");
-  if (!needs_grad()) throw Error("backward(): no input of this Tensor requires a gradient");
+  if (!needs_grad())
+    throw Error("backward(): no input of this Tensor requires a gradient, or it was computed under a NoGrad");
   const NoGrad no_history;
   Tape tape(*this, "backward");
   const std::vector<ValueId> leaves = tape.leaves;
@@ -176,7 +177,8 @@ Tensors gradient(const Tensor& y, const Tensors& x) {
     for (const Tensor& t : x) wrt.push_back(trace->value(t));
     const auto grads = add_gradients(trace->graph(), trace->value(y), wrt, Phase::forward);
     for (std::size_t i = 0; i < x.size(); ++i)
-      if (grads[i] < 0) refuse_independent(y, x, i, "");
+      if (grads[i] < 0)
+        refuse_independent(y, x, i, NoGrad::active() ? ": it was computed under a NoGrad" : "");
     Tensors result = trace->tensors(grads);
     if (NoGrad::active()) std::ranges::transform(result, result.begin(), detach);
     return result;
@@ -185,7 +187,9 @@ Tensors gradient(const Tensor& y, const Tensors& x) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!tape.has(x[i]))
       refuse_independent(y, x, i,
-                         x[i].needs_grad() ? "" : ", which requires no gradient: call requires_grad()");
+                         !x[i].needs_grad() ? ", which requires no gradient: call requires_grad()"
+                         : !y.needs_grad()  ? ": it was computed under a NoGrad"
+                                            : "");
     wrt.push_back(tape.value_of(x[i]));
   }
   Tensors grads = gradients(tape, y, wrt);

@@ -20,26 +20,26 @@ double checked(std::int64_t fan, const std::string& path) {
 Initializer kaiming_uniform(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
     const double bound = std::sqrt(3 * gain * gain / checked(fans.in, path));
-    return uniform(type, -bound, bound, path, seed);
+    return init::uniform(type, -bound, bound, path, seed);
   };
 }
 
 Initializer kaiming_normal(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    return normal(type, 0, std::sqrt(gain * gain / checked(fans.in, path)), path, seed);
+    return init::normal(type, 0, std::sqrt(gain * gain / checked(fans.in, path)), path, seed);
   };
 }
 
 Initializer xavier_uniform(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
     const double bound = gain * std::sqrt(6 / checked(fans.in + fans.out, path));
-    return uniform(type, -bound, bound, path, seed);
+    return init::uniform(type, -bound, bound, path, seed);
   };
 }
 
 Initializer xavier_normal(double gain) {
   return [=](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
-    return normal(type, 0, gain * std::sqrt(2 / checked(fans.in + fans.out, path)), path, seed);
+    return init::normal(type, 0, gain * std::sqrt(2 / checked(fans.in + fans.out, path)), path, seed);
   };
 }
 
@@ -47,14 +47,14 @@ Initializer lecun_normal() { return kaiming_normal(1); }
 
 Initializer truncated_normal(double deviation, double cut) {
   return [=](const TensorType& type, Fans, const std::string& path, std::uint64_t seed) {
-    return tandem::truncated_normal(type, deviation, cut, path, seed);
+    return init::truncated_normal(type, deviation, cut, path, seed);
   };
 }
 
 Initializer default_uniform() {
   return [](const TensorType& type, Fans fans, const std::string& path, std::uint64_t seed) {
     const double bound = 1 / std::sqrt(checked(fans.in, path));
-    return uniform(type, -bound, bound, path, seed);
+    return init::uniform(type, -bound, bound, path, seed);
   };
 }
 

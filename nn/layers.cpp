@@ -128,7 +128,7 @@ SeparableConv2d::SeparableConv2d(ModuleBase& parent, const std::string& name, Se
 Embedding::Embedding(ModuleBase& parent, const std::string& name, EmbeddingOptions options)
     : Module(parent, name) {
   const auto standard_normal = [](const TensorType& t, Fans, const std::string& path, std::uint64_t seed) {
-    return normal(t, 0, 1, path, seed);
+    return init::normal(t, 0, 1, path, seed);
   };
   weight = add_parameter(drawn("weight", {options.count, options.features}, {}, standard_normal));
 }

@@ -33,6 +33,12 @@ int hard_sigmoid_of(Expression& e) {
 
 }  // namespace
 
+Tensor leaky_relu(const Tensor& x, double slope) {
+  Expression e(x, "leaky_relu");
+  const int positive = e(Code::gt, e.x(), e.number(0));
+  return e.value(e(Code::where, positive, e.x(), e(Code::mul, e.x(), e.number(slope))));
+}
+
 Tensor silu(const Tensor& x) {
   Expression e(x, "silu");
   return e.value(e(Code::mul, e.x(), e(Code::sigmoid, e.x())));

@@ -6,6 +6,8 @@ namespace tandem {
 /// Activations. Each is one pointwise expression; the result has the shape and dtype of `x`. Derivatives at
 /// kinks are PyTorch's. (relu, gelu, tanh and sigmoid are single terms of an expression: see pointwise.h.)
 
+/// x for x > 0, slope·x otherwise; the derivative at 0 is `slope`.
+Tensor leaky_relu(const Tensor& x, double slope = 0.01);
 /// x·sigmoid(x), also called swish.
 Tensor silu(const Tensor& x);
 /// x for x > 0, α·(exp x − 1) otherwise; the derivative at 0 is α.

@@ -16,9 +16,8 @@ Shape broadcast_shape(TypesView types) {
       std::int64_t& result = out[out.size() - i];
       if (extent == result || extent == 1) continue;
       if (result != 1)
-        throw Error(
-            fmt::format("{} does not broadcast against {}: extents {} and {} of axis {} from the last",
-                        to_string(shape), to_string(out), extent, result, i));
+        throw Error(fmt::format("{} does not broadcast against {}: extents {} and {} of axis -{}",
+                                to_string(shape), to_string(out), extent, result, i));
       result = extent;
     }
   }

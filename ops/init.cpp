@@ -8,7 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/rng.h>
 
-namespace tandem {
+namespace tandem::init {
 using namespace engine;
 namespace {
 
@@ -45,4 +45,4 @@ Tensor truncated_normal(TensorType type, double deviation, double cut, const std
   });
 }
 
-}  // namespace tandem
+}  // namespace tandem::init

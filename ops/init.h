@@ -4,7 +4,7 @@
 
 #include <tandem/core/graph/tensor.h>
 
-namespace tandem {
+namespace tandem::init {
 
 /// Initial weights, drawn on the host. A draw depends only on `seed`, on `path` (the parameter's name, as in
 /// "layer1.0.conv2.weight") and on the element's number, so other parts of a model do not change it.
@@ -18,4 +18,4 @@ Tensor normal(TensorType type, double mean, double deviation, const std::string&
 Tensor truncated_normal(TensorType type, double deviation, double cut, const std::string& path,
                         std::uint64_t seed);
 
-}  // namespace tandem
+}  // namespace tandem::init

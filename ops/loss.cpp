@@ -60,6 +60,9 @@ Tensor row_labels(const Tensor& logits, const Tensor& labels) {
   if (labels.shape() != samples)
     throw Error(fmt::format("cross_entropy: labels for {} must be {}, not {}", to_string(logits.type()),
                             to_string(TensorType{DType::i32, samples}), to_string(labels.type())));
+  if (is_floating(labels.dtype()) || labels.dtype() == DType::b8)
+    throw Error(fmt::format("cross_entropy: the labels are {}; they must be i32, i64 or u8",
+                            to_string(labels.type())));
   return reshape(index32(labels), {-1});
 }
 

@@ -37,7 +37,8 @@ Types NoiseOp::infer(TypesView inputs) const {
   if (only_input(inputs) != TensorType{DType::i64, {}})
     throw Error(fmt::format("the seed must be i64[], not {}", to_string(inputs[0])));
   if (!is_floating(type.dtype) || type.rank() == 0)
-    throw Error(fmt::format("{} must be floating with a leading axis of samples", to_string(type)));
+    throw Error(fmt::format("{} cannot be drawn: it needs a floating dtype and a leading axis of samples",
+                            to_string(type)));
   return {type};
 }
 

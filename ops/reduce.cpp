@@ -169,6 +169,9 @@ Tensor l2_norm(const Tensor& x, Axes axes, bool keep_dims) {
                    {sum(pow(x, 2), std::move(axes), keep_dims)});
 }
 
+Tensor variance(const Tensor& x) { return variance(x, all_axes(x)); }
+Tensor l2_norm(const Tensor& x) { return l2_norm(x, all_axes(x)); }
+
 Tensor argmax(const Tensor& x, int axis) { return arg_extreme(Reduction::max, x, axis); }
 Tensor argmin(const Tensor& x, int axis) { return arg_extreme(Reduction::min, x, axis); }
 

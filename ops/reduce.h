@@ -91,8 +91,10 @@ Tensor min(const Tensor& x);
 
 /// Σ(x − mean)²/(n−1) if `unbiased`, otherwise Σ(x − mean)²/n. Throws Error if `unbiased` and n = 1.
 Tensor variance(const Tensor& x, Axes axes, bool unbiased = true, bool keep_dims = false);
+Tensor variance(const Tensor& x);
 /// √Σx²; the derivative at 0 is 0, as in PyTorch.
 Tensor l2_norm(const Tensor& x, Axes axes, bool keep_dims = false);
+Tensor l2_norm(const Tensor& x);
 
 /// Return the index (i32) of the first extreme along `axis`; the result lacks that axis.
 Tensor argmax(const Tensor& x, int axis = -1);

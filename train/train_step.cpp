@@ -189,7 +189,9 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
                             counted(std::ssize(rates), "learning rate"), counted(models, "model"),
                             counted(std::ssize(batches), "batch")));
   std::ranges::for_each(rates, check_rate);
-  if (batches[0].empty()) throw Error("a batch must have at least one tensor");
+  if (batches[0].empty())
+    throw Error(
+        "a batch must have at least one tensor, from which the number of samples follows: give it the noise");
   require_state();
   for (std::size_t i = 0; i < batches[0].size(); ++i)
     if (!batches[0][i]) throw Error(fmt::format("tensor {} of the batch was given no value", i));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -86,19 +87,21 @@ Tensor Tensor::from(const std::vector<double>& values, Shape shape, DType dtype)
 
 template <class T>
 requires std::is_same_v<T, float> || std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t> Tensor
-Tensor::from(const std::vector<T>& values, Shape shape) {
-  constexpr DType dtype = std::is_same_v<T, float>          ? DType::f32
-                          : std::is_same_v<T, std::int32_t> ? DType::i32
-                                                            : DType::i64;
-  Tensor t = empty({dtype, std::move(shape)});
+Tensor::from(const std::vector<T>& values, Shape shape, std::optional<DType> dtype) {
+  constexpr DType own = std::is_same_v<T, float>          ? DType::f32
+                        : std::is_same_v<T, std::int32_t> ? DType::i32
+                                                          : DType::i64;
+  if (dtype.value_or(own) != own)
+    return from(std::vector<double>(values.begin(), values.end()), std::move(shape), *dtype);
+  Tensor t = empty({own, std::move(shape)});
   if (static_cast<std::int64_t>(values.size()) != t.elements())
     throw Error(fmt::format("{} values do not fill {}", values.size(), to_string(t.type())));
   std::ranges::copy(values, t.as<T>());
   return t;
 }
-template Tensor Tensor::from(const std::vector<float>&, Shape);
-template Tensor Tensor::from(const std::vector<std::int32_t>&, Shape);
-template Tensor Tensor::from(const std::vector<std::int64_t>&, Shape);
+template Tensor Tensor::from(const std::vector<float>&, Shape, std::optional<DType>);
+template Tensor Tensor::from(const std::vector<std::int32_t>&, Shape, std::optional<DType>);
+template Tensor Tensor::from(const std::vector<std::int64_t>&, Shape, std::optional<DType>);
 
 void Tensor::Impl::fetch_from_source() {
   static std::mutex mutex;

@@ -48,10 +48,11 @@ class Tensor {
   static Tensor full(TensorType type, double value);
   /// Converts `values` to `dtype`; there must be as many as the shape holds.
   static Tensor from(const std::vector<double>& values, Shape shape, DType dtype = DType::f32);
-  /// Takes numbers of another type, and keeps it: float (f32), int (i32) or std::int64_t (i64).
+  /// Takes numbers of another type, and keeps it: float (f32), int (i32) or std::int64_t (i64). With a
+  /// `dtype`, converts them to it.
   template <class T>
   requires std::is_same_v<T, float> || std::is_same_v<T, std::int32_t> || std::is_same_v<T, std::int64_t>
-  static Tensor from(const std::vector<T>& values, Shape shape);
+  static Tensor from(const std::vector<T>& values, Shape shape, std::optional<DType> dtype = {});
 
   /// The elements, of eager Tensors only. Throws Error for a traced Tensor. To change a parameter, call
   /// `data()`, `as` or `bytes` each time: a TrainStep that trains it writes it too.

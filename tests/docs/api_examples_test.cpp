@@ -96,7 +96,7 @@ TEST_F(ApiExample, ResumedRun) {
 }
 
 TEST_F(ApiExample, AModelAnOptimizerAStep) {
-  const Tensor x = normal({DType::f32, {12, 4}}, 0, 1, "x", run_seed());
+  const Tensor x = init::normal({DType::f32, {12, 4}}, 0, 1, "x", run_seed());
   const Tensor y = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
   struct Net : nn::Module {
     nn::Linear hidden{*this, "hidden", {.in = 4, .out = 16}}, head{*this, "head", {.in = 16, .out = 3}};
@@ -118,8 +118,8 @@ TEST_F(ApiExample, AModelAnOptimizerAStep) {
 }
 
 TEST_F(ApiExample, TwoStepsInTurns) {
-  const Tensor real = normal({DType::f32, {16, 4}}, 0, 1, "real", run_seed());
-  const Tensor noise = normal({DType::f32, {16, 8}}, 0, 1, "noise", run_seed());
+  const Tensor real = init::normal({DType::f32, {16, 4}}, 0, 1, "real", run_seed());
+  const Tensor noise = init::normal({DType::f32, {16, 8}}, 0, 1, "noise", run_seed());
   struct Gan : nn::ModuleBase {  // has no forward of its own
     nn::Sequential generator{*this, "generator"}, critic{*this, "critic"};
     Gan() {
@@ -152,7 +152,7 @@ TEST_F(ApiExample, TwoStepsInTurns) {
 }
 
 TEST_F(ApiExample, Teacher) {
-  const Tensor x = normal({DType::f32, {12, 4}}, 0, 1, "x", run_seed());
+  const Tensor x = init::normal({DType::f32, {12, 4}}, 0, 1, "x", run_seed());
   const Tensor y = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
   struct Pair : nn::ModuleBase {
     nn::Linear student{*this, "student", {.in = 4, .out = 3}}, teacher{*this, "teacher", {.in = 4, .out = 3}};
@@ -211,7 +211,7 @@ TEST_F(ApiExample, OptionsInOrder) {
 }
 
 TEST_F(ApiExample, HandWrittenLoop) {
-  const Tensor images = normal({DType::f32, {12, 4}}, 0, 1, "images", run_seed());
+  const Tensor images = init::normal({DType::f32, {12, 4}}, 0, 1, "images", run_seed());
   const Tensor labels = Tensor::from({0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2}, {12}, DType::i32);
   const auto loss = [&] {
     const NoGrad no_grad;

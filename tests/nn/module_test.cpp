@@ -183,7 +183,7 @@ TEST(Layers, AcceptNonSquareWindows) {
   for (const double w : state.at("conv.weight").values())
     EXPECT_LE(std::fabs(w), 1 / std::sqrt(21.0)) << "uniform in ±1/√fan_in";
   const NoGrad no_grad;
-  const Tensor x = normal({DType::f32, {2, 8, 6, 3}}, 0, 1, "x", 1);
+  const Tensor x = init::normal({DType::f32, {2, 8, 6, 3}}, 0, 1, "x", 1);
   const Tensor y =
       conv2d(x, state.at("conv.weight"), state.at("conv.bias"), {.stride = {2, 1}, .padding = {0, 3}});
   EXPECT_EQ((Shape{2, 4, 6, 4}), y.shape());

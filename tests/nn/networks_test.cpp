@@ -151,7 +151,7 @@ TEST(Networks, AnSnnNormalizesItself) {
   Snn net({.in = 256, .width = 256, .classes = 256, .layers = 24});
   net.initialize(5);
   const NoGrad no_grad;
-  const Moments m = moments(net(normal({DType::f32, {64, 256}}, 0, 1, "x", 1)));
+  const Moments m = moments(net(init::normal({DType::f32, {64, 256}}, 0, 1, "x", 1)));
   EXPECT_NEAR(m.mean, 0, 0.1);
   EXPECT_NEAR(m.variance, 1, 0.3);
 }

@@ -221,7 +221,7 @@ TEST(ImageTest, InvalidArgumentsAreRefused) {
 
 // Adaptive windows of equal size equal a sliding window.
 TEST(ImageTest, AdaptivePoolingOfAMultipleIsPooling) {
-  const Tensor x = uniform({DType::f32, {2, 6, 8, 5}}, -1, 1, "x", 3);
+  const Tensor x = init::uniform({DType::f32, {2, 6, 8, 5}}, -1, 1, "x", 3);
   EXPECT_EQ(adaptive_avg_pool2d(x, {3, 2}).values(), avg_pool2d(x, {{2, 4}}).values());
   EXPECT_EQ(adaptive_max_pool2d(x, {3, 2}).values(), max_pool2d(x, {{2, 4}}).values());
   EXPECT_EQ(adaptive_max_pool2d(x, 1).values(), global_max_pool2d(x).values());

@@ -37,6 +37,7 @@ void add_unary(OpCases& cases) {
       {"silu", silu, -3, 3, 0, false},
       {"elu", [](const Tensor& x) { return elu(x, 1.3); }, -3, 3, 0.01, false},
       {"selu", selu, -3, 3, 0.01, false},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3, 0.01},
       {"hard_sigmoid", [](const Tensor& x) { return hard_sigmoid(x * 2.0 + 3.0); }, -6, 3,
        0.01},  // kinks at 0, −3
       {"hard_swish", [](const Tensor& x) { return hard_swish(x * 2.0 + 3.0); }, -6, 3, 0.01},

@@ -140,20 +140,20 @@ TEST(InitTest, HasTheGivenMoments) {
     EXPECT_NEAR(m, mean, 6 * std::sqrt(variance / n));
     EXPECT_NEAR(square / n, variance, 0.05 * variance);
   };
-  check(uniform(type, -1, 3, "u", seed), 1, 16.0 / 12);
-  check(normal(type, 2, 0.5, "n", seed), 2, 0.25);
-  check(truncated_normal(type, 0.02, 2, "t", seed), 0, 0.0004 * 0.7737);
+  check(init::uniform(type, -1, 3, "u", seed), 1, 16.0 / 12);
+  check(init::normal(type, 2, 0.5, "n", seed), 2, 0.25);
+  check(init::truncated_normal(type, 0.02, 2, "t", seed), 0, 0.0004 * 0.7737);
   for (const double cut : {0.0, -1.0, std::nan("")})
-    EXPECT_THROW(truncated_normal(type, 1, cut, "t", seed), Error) << cut;
+    EXPECT_THROW(init::truncated_normal(type, 1, cut, "t", seed), Error) << cut;
 }
 
 TEST(InitTest, DependsOnlyOnPathAndSeed) {
   const TensorType type{DType::f32, {3, 4}};
-  const auto first = normal(type, 0, 1, "layer1.weight", 7).values();
-  EXPECT_EQ(first, normal(type, 0, 1, "layer1.weight", 7).values());
-  EXPECT_NE(first, normal(type, 0, 1, "layer2.weight", 7).values());
-  EXPECT_NE(first, normal(type, 0, 1, "layer1.weight", 8).values());
-  EXPECT_THROW(normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
+  const auto first = init::normal(type, 0, 1, "layer1.weight", 7).values();
+  EXPECT_EQ(first, init::normal(type, 0, 1, "layer1.weight", 7).values());
+  EXPECT_NE(first, init::normal(type, 0, 1, "layer2.weight", 7).values());
+  EXPECT_NE(first, init::normal(type, 0, 1, "layer1.weight", 8).values());
+  EXPECT_THROW(init::normal({DType::i32, {2}}, 0, 1, "layer1.count", 7), Error);
 }
 
 }  // namespace

@@ -484,6 +484,16 @@ TEST(Capture, ANoGradOutsideATrainStepDoesNotReachIn) {
   EXPECT_NE(step.state().at("head.bias").values(), net.state().at("head.bias").values());
 }
 
+TEST(Gradient, SaysIfANoGradIsInTheWay) {
+  const Tensor x = Tensor::from({1, 2}, {2}).requires_grad(), y = sum(x * x);
+  const NoGrad no_grad;
+  EXPECT_EQ((std::vector<double>{2, 4}), gradient(y, {x})[0].values());
+  expect_error([&] { gradient(sum(x * x), {x}); }, {"does not depend on Tensor 0", "under a NoGrad"});
+  expect_error([&] { sum(x * x).backward(); }, {"under a NoGrad"});
+  expect_error([&] { gradient(y, {Tensor::from({1}, {1})}); },
+               {"requires no gradient: call requires_grad()"});
+}
+
 TEST(Gradient, RefusesAnUndefinedTensor) {
   Tensor x = Tensor::full({DType::f64, {}}, 2);
   x.requires_grad();

@@ -49,7 +49,7 @@ struct Root : nn::Module {
       add_parameter({.name = "factor",
                      .tensor = Tensor::empty({DType::f32, {4}}),
                      .initialize = [](const TensorType& type, const std::string& path, std::uint64_t seed) {
-                       return uniform(type, 0.9, 1.1, path, seed);
+                       return init::uniform(type, 0.9, 1.1, path, seed);
                      }});
   Tensor forward(const Tensor& x) override {
     const Tensor y = x * factor;

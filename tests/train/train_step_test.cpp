@@ -206,7 +206,7 @@ struct OfDataAlone : nn::Module {
 
 TEST(TrainStepsOfSeveralModels, EqualEachAloneAlsoInResultsThatUseNoModel) {
   nn::set_default_dtype(DType::f32);
-  const Tensor x = normal({DType::f32, {4, 4, 4, 2}}, 1, 2, "x", 5),
+  const Tensor x = init::normal({DType::f32, {4, 4, 4, 2}}, 1, 2, "x", 5),
                y = Tensor::from({0, 1, 2, 1}, {4}, DType::i32);
   OfDataAlone model;
   const auto trained = [&](int models, const StateDict& state) {
@@ -312,7 +312,7 @@ TEST(TrainStepsOfAModelThatChanges, RefuseToMixFrozenParametersAndModes) {
   } net;
   net.initialize(1);
   const auto batch = [](std::int64_t n) {
-    return Tensors{normal({DType::f32, {n, 3}}, 0, 1, "x", 5), Tensor::zeros({DType::i32, {n}})};
+    return Tensors{init::normal({DType::f32, {n, 3}}, 0, 1, "x", 5), Tensor::zeros({DType::i32, {n}})};
   };
   TrainStep step([&](const Tensors& b) { return cross_entropy(net(b[0]), b[1]); }, net.state());
   step(batch(8), 0.1);
