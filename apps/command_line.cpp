@@ -159,13 +159,15 @@ namespace {
 // Returns the bytes that OpenMP's variable gives the stacks of its threads, or nothing if it is not set: a
 // number with B, K, M or G; K without a letter.
 std::optional<double> omp_stack_bytes(const char* variable) {
-  const char* const text = std::getenv(variable);
+  const char* text = std::getenv(variable);
   double number = 0;
   if (!text) return std::nullopt;
-  const char* const end = text + std::strlen(text);
-  const auto [unit, error] = std::from_chars(text, end, number);
+  const auto skip_spaces = [](const char* at) { return at + std::strspn(at, " \t"); };
+  text = skip_spaces(text);
+  const auto [after, error] = std::from_chars(text, text + std::strlen(text), number);
   if (error != std::errc{}) return std::nullopt;
-  switch (unit == end ? 'k' : std::tolower(*unit)) {
+  const char unit = *skip_spaces(after);
+  switch (unit == '\0' ? 'k' : std::tolower(unit)) {
     case 'b': return number;
     case 'm': return number * (1 << 20);
     case 'g': return number * (1 << 30);

@@ -10,7 +10,7 @@ struct Net : nn::Module {
   Tensor forward(const Tensor& x) override { return head(relu(hidden(x))); }
 };
 
-int main() {
+void train() {
   // Points, and whether their coordinates have the same sign.
   const Tensor x = init::normal({DType::f32, {256, 2}}, /*mean=*/0, /*deviation=*/1, "points", /*seed=*/1);
   const Tensor y = cast(greater(x(Slice{}, 0) * x(Slice{}, 1), Tensor::zeros({DType::f32, {}})), DType::i32);
@@ -27,4 +27,9 @@ int main() {
   const NoGrad no_grad;
   for (std::size_t m = 0; m < nets.size(); ++m)
     std::printf("model %zu: %d of 256 right\n", m, correct_count(nets[m](x), y).item<int>());
+}
+
+int main() try { train(); } catch (const Error& e) {
+  std::fprintf(stderr, "two_models: %s\n", e.what());
+  return 1;
 }

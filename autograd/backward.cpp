@@ -170,11 +170,15 @@ void Tensor::backward() const {
 
 Tensors gradient(const Tensor& y, const Tensors& x) {
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (!x[i]) throw Error(fmt::format("gradient: x[{}] is an undefined Tensor", i));
+    if (!x[i]) throw Error(fmt::format("gradient(): Tensor {} of the second argument was given no value", i));
   require_one_element(y, "gradient");
   std::vector<ValueId> wrt;
   if (Trace* trace = Trace::active()) {
-    for (const Tensor& t : x) wrt.push_back(trace->value(t));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (x[i].impl()->trace == 0 && x[i].impl()->state.empty())
+        refuse_independent(y, x, i, ": it is a constant of the loss; pass it in the batch");
+      wrt.push_back(trace->value(x[i]));
+    }
     const auto grads = add_gradients(trace->graph(), trace->value(y), wrt, Phase::forward);
     for (std::size_t i = 0; i < x.size(); ++i)
       if (grads[i] < 0)

@@ -38,7 +38,7 @@ IdVector<ValueId, bool> dependents(const Graph& graph, std::span<const ValueId> 
 
 std::vector<ValueId> add_gradients(Graph& graph, ValueId y, std::span<const ValueId> wrt, Phase phase) {
   if (!is_floating(graph.type(y).dtype))
-    throw Error(fmt::format("cannot differentiate a loss of type {}", to_string(graph.type(y))));
+    throw Error(fmt::format("{} cannot be differentiated: it is not floating", to_string(graph.type(y))));
   const IdVector<ValueId, bool> depends = dependents(graph, wrt);
   IdVector<ValueId, Tensor> grad(graph.values().size());
   const auto forward_nodes = graph.nodes().next_id();

@@ -172,6 +172,24 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
   return result;
 }
 
+Graph without_needless_detaches(const Graph& forward) {
+  GraphRewrite rewrite(forward);
+  IdVector<ValueId, bool> trained(forward.values().size(), false);  // depends on a trained state
+  for (const Node& node : forward.nodes()) {
+    if (as<DetachOp>(node) && !trained[node.inputs[0]]) {
+      rewrite.replace(node.outputs[0], rewrite.now(node.inputs[0]));
+      continue;
+    }
+    rewrite.copy(node);
+    const auto* read = as<ReadOp>(node);
+    const bool depends = read ? forward.state(read->state).trained
+                              : !as<BoundaryOp>(node) &&
+                                    std::ranges::any_of(node.inputs, [&](ValueId v) { return trained[v]; });
+    for (const ValueId v : node.outputs) trained[v] = depends;
+  }
+  return rewrite.take();
+}
+
 TrainingGraph evaluation_graph(const Graph& forward, int replicas) {
   TrainingGraph result;
   Graph scaled = forward;

@@ -1,5 +1,6 @@
 #include <tandem/dist/first_meeting.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -23,7 +24,7 @@ std::string text_of(const char* variable) {
 
 FirstMeeting::FirstMeeting(const LaunchEnvironment& launch, std::chrono::milliseconds patience,
                            std::chrono::milliseconds deadline, std::function<void(const std::string&)> tell)
-    : launch_(launch), patience_(patience), deadline_(deadline), tell_(std::move(tell)) {
+    : launch_(launch), patience_(std::min(patience, deadline)), deadline_(deadline), tell_(std::move(tell)) {
   if (launch_.size < 2) return;  // a single rank waits for no other
   marks_ = text_of("PMIX_SERVER_TMPDIR");
   if (!marks_.empty() && !std::ofstream(mark(launch_.rank))) marks_.clear();
@@ -61,9 +62,14 @@ bool FirstMeeting::wait_until(std::chrono::milliseconds after_begin) {
   return changed_.wait_until(lock, begin_ + after_begin, [&] { return met_; });
 }
 
+// On each machine, the first rank that has come reports; without marks, its first rank.
+bool FirstMeeting::reports() const {
+  return marks_.empty() ? launch_.local_rank == 0 : arrived().front() == launch_.rank;
+}
+
 void FirstMeeting::report(const std::string& end) {
+  if (!reports() || !tell_) return;
   const std::vector<int> here = arrived();
-  if (here.front() != launch_.rank) return;  // that rank reports
   std::string missing;
   if (marks_.empty()) {
     missing = "the launcher does not tell who is missing";
@@ -71,7 +77,7 @@ void FirstMeeting::report(const std::string& end) {
     std::vector<int> absent;
     for (int r = 0; r < launch_.size; ++r)
       if (!contains(here, r)) absent.push_back(r);
-    missing = absent.empty()       ? std::string("all of them have started")
+    missing = absent.empty()       ? std::string("all of them have started, and one of them stopped or hangs")
               : absent.size() == 1 ? fmt::format("rank {} has not come", absent[0])
                                    : fmt::format("ranks {} have not come", fmt::join(absent, ", "));
   } else {
@@ -92,7 +98,7 @@ void FirstMeeting::watch() {
   if (wait_until(deadline_)) return;
   report("The job ends");
   // Ranks that do not report leave the last word to the one that does.
-  if (arrived().front() != launch_.rank && wait_until(deadline_ + std::chrono::seconds(2))) return;
+  if (!reports() && wait_until(deadline_ + std::chrono::seconds(2))) return;
   std::_Exit(EXIT_FAILURE);
 }
 

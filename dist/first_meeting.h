@@ -21,8 +21,8 @@ namespace tandem::engine {
 class FirstMeeting {
  public:
   /// Leaves the mark, and watches until this is destroyed. After `patience`, and when `deadline` has passed,
-  /// calls `tell` on one rank of each machine. After the deadline all ranks end their process with status 1:
-  /// a call of MPI cannot be ended in another way.
+  /// calls `tell`, unless it is empty, on one rank of each machine. After the deadline all ranks end their
+  /// process with status 1: a call of MPI cannot be ended in another way.
   FirstMeeting(const LaunchEnvironment& launch, std::chrono::milliseconds patience,
                std::chrono::milliseconds deadline, std::function<void(const std::string&)> tell);
   /// The ranks have met, or this one has given up: removes the mark.
@@ -35,6 +35,7 @@ class FirstMeeting {
   std::vector<int> arrived() const;
   void watch();
   bool wait_until(std::chrono::milliseconds after_begin);
+  bool reports() const;
   void report(const std::string& end);
 
   const LaunchEnvironment launch_;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <tandem/core/base/error.h>
 #include <tandem/nn/module.h>
 
 namespace tandem::nn {
@@ -56,7 +57,10 @@ class Sequential final : public Module {
   template <HasOptions M> M& add(typename M::Options options) { return make<M>(std::move(options)); }
   template <class M, class... Args>
   requires(!HasOptions<M>) M& add(Args&&... args) { return make<M>(std::forward<Args>(args)...); }
-  void add(std::function<Tensor(const Tensor&)> function) { steps_.push_back(std::move(function)); }
+  void add(std::function<Tensor(const Tensor&)> function) {
+    if (!function) throw Error("a Sequential needs a function that is not empty");
+    steps_.push_back(std::move(function));
+  }
 
   Tensor forward(const Tensor& x) override {
     Tensor y = x;

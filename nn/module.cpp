@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
@@ -41,6 +42,15 @@ Parameter beginning_with(const std::string& name, const Tensor& initial) {
   return {.name = name,
           .tensor = Tensor::empty(initial.type()),
           .initialize = [initial](const TensorType&, const std::string&, std::uint64_t) { return initial; }};
+}
+
+// Returns a state with names from the module at `path`, if it has them from the root, as a TrainStep has.
+StateDict below(const std::string& path, const StateDict& state) {
+  const auto is_below = [&](const auto& entry) { return entry.first.starts_with(path + "."); };
+  if (path.empty() || !std::ranges::all_of(state, is_below)) return state;
+  StateDict result;
+  for (const auto& [name, value] : state) result.emplace(name.substr(path.size() + 1), value);
+  return result;
 }
 
 // From now on the parameter's Tensor names the state `path`.
@@ -108,7 +118,12 @@ void ModuleBase::rethrow_with_path(const Error& e) {
 
 Tensor ModuleBase::add_parameter(Parameter p) {
   require_new(p.name);
-  p.tensor.impl()->set_source(std::make_shared<NoContents>(joined(path(nullptr), p.name)));
+  const std::string path = joined(this->path(), p.name);
+  if (!p.tensor) throw Error(fmt::format("parameter '{}' has no Tensor: give one of its type", path));
+  if (!p.buffer && !is_floating(p.tensor.dtype()))
+    throw Error(fmt::format("parameter '{}' is {}, which cannot be trained: add_buffer() is for such data",
+                            path, to_string(p.tensor.type())));
+  p.tensor.impl()->set_source(std::make_shared<NoContents>(path));
   p.tensor.impl()->requires_grad = !p.buffer;
   parameters_.push_back(std::make_unique<Parameter>(std::move(p)));
   return parameters_.back()->tensor;
@@ -147,8 +162,11 @@ std::vector<std::string> ModuleBase::torch_counters() {
 }
 
 void ModuleBase::initialize(std::uint64_t seed) {
-  const std::string here = path(nullptr);
-  for (auto& [path, p] : named_parameters()) {
+  if (Trace::active())
+    throw Error("initialize() is called in a traced function, where it would work only once");
+  const std::string here = this->path();
+  for (auto& [below, p] : named_parameters()) {
+    const std::string path = joined(here, below);
     if (!p->initialize)
       throw Error(
           fmt::format("parameter '{}' has no function `initialize`; it makes the initial contents", path));
@@ -156,7 +174,7 @@ void ModuleBase::initialize(std::uint64_t seed) {
     if (!begins || begins.type() != p->tensor.type())
       throw Error(fmt::format("parameter '{}' is {}, and its function `initialize` gives {}", path,
                               to_string(p->tensor.type()), begins ? to_string(begins.type()) : "nothing"));
-    set_contents(*p, joined(here, path), begins);
+    set_contents(*p, path, begins);
   }
 }
 
@@ -171,22 +189,29 @@ StateDict ModuleBase::state() {
 }
 
 void ModuleBase::load(const StateDict& state) {
+  if (Trace::active()) throw Error("load() is called in a traced function, where it would work only once");
   std::string problems;
-  StateDict left = state;
+  const std::string here = path();
+  StateDict left = below(here, state);
+  std::map<std::string, std::pair<Parameter*, Tensor>> values;
   for (auto& [path, p] : named_parameters()) {
     const auto found = left.find(path);
     if (found == left.end())
       problems += fmt::format("\n  missing: {}", path);
+    else if (!found->second)
+      problems += fmt::format("\n  without a value: {}", path);
     else if (found->second.type() != p->tensor.type())
       problems += fmt::format("\n  mismatched: {} is {}, the model's {}", path,
                               to_string(found->second.type()), to_string(p->tensor.type()));
-    if (found != left.end()) left.erase(found);
+    if (found == left.end()) continue;
+    values[joined(here, path)] = {p, found->second};
+    left.erase(found);
   }
   for (const auto& [path, tensor] : left)
     if (!path.starts_with(kOptimizerPath)) problems += fmt::format("\n  unexpected: {}", path);
   if (!problems.empty()) throw Error("the state does not fit the model:" + problems);
-  const std::string here = this->path(nullptr);
-  for (auto& [path, p] : named_parameters()) set_contents(*p, joined(here, path), state.at(path));
+  for (const auto& [path, value] : values) value.second.data();  // throws Error if it has no contents yet
+  for (const auto& [path, value] : values) set_contents(*value.first, path, value.second);
 }
 
 void ModuleBase::requires_grad(bool on) {

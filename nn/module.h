@@ -37,17 +37,19 @@ class ModuleBase {
   ModuleBase(const ModuleBase&) = delete;
   ModuleBase& operator=(const ModuleBase&) = delete;
 
-  /// Names every parameter by its path and fills it; the values depend on path and seed alone. Throws Error
-  /// if a parameter has no `initialize`.
+  /// Names every parameter by its path from the root and fills it; the values depend on this path and the
+  /// seed alone. Throws Error if a parameter has no `initialize`.
   void initialize(std::uint64_t seed);
 
-  /// Returns all parameters and buffers of this module and its children by path, in order of declaration.
+  /// Returns all parameters and buffers of this module and its children by path below this module, in order
+  /// of declaration. `state` and `load` name them so too.
   std::vector<std::pair<std::string, Parameter*>> named_parameters();
   /// Returns the paths of PyTorch's batch counters, which only PyTorch's files have; Tandem keeps none.
   std::vector<std::string> torch_counters();
   /// Returns copies of all parameters and buffers by path. Throws Error before `initialize` or `load`.
   StateDict state();
-  /// Copies values in. Throws Error listing missing, unexpected and mismatched names.
+  /// Copies values in; takes paths from the root, too, as a TrainStep's state has them. Throws Error, and
+  /// changes nothing, listing missing, unexpected and mismatched names.
   void load(const StateDict& state);
 
   /// Trains all parameters of this module and its children, or freezes them, in later traces and calls.
@@ -57,6 +59,8 @@ class ModuleBase {
   void eval() { train(false); }
   bool training() const { return training_; }
   const std::string& name() const { return name_; }
+  /// Returns the path from the root: "encoder.layer1"; empty for the root.
+  std::string path() const { return path(nullptr); }
   /// Returns the children in order of declaration.
   const std::vector<ModuleBase*>& children() const { return children_; }
 

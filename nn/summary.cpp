@@ -49,7 +49,7 @@ std::vector<Line> lines_of(const Graph& g) {
   const std::vector<bool> used = used_elsewhere(g);
   for (const Node& n : g.nodes()) {
     const bool outside = n.inputs.empty() || n.outputs.empty() || as<AssignOp>(n);
-    if (outside || view_of(g, n)) continue;
+    if (outside || view_of(g, n) || as<DetachOp>(n)) continue;
     Line& line = line_of(lines, n.tag.path);
     if (line.bytes == 0) line.output = g.type(n.outputs[0]);
     for (ValueId v : n.outputs)

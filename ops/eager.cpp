@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <typeinfo>
 #include <utility>
 
 #include <fmt/format.h>
@@ -55,7 +56,7 @@ Tensors engine::evaluate(const KernelTable& kernels, const OpPtr& op, const Tens
   for (const auto& t : inputs) {
     ids.push_back(scratch.add_value(t.type()));
     if (t.impl()->trace)
-      throw Error(fmt::format("{}: a traced Tensor is used outside its trace", op->name()));
+      throw Error(fmt::format("{}: a traced Tensor is used outside its trace", op->label()));
     in_data.push_back(t.data());
   }
   const Types in = scratch.types(ids);
@@ -74,6 +75,7 @@ Tensors engine::evaluate(const KernelTable& kernels, const OpPtr& op, const Tens
   try {
     kernel->run({in_data.data(), out_data.data(), workspace.data(), eager_batch, &alone});
   } catch (const Error& e) {
+    if (typeid(e) != typeid(Error)) throw;
     throw Error(about(*op, tag, in, e.what()));
   }
   return outputs;

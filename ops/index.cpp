@@ -130,10 +130,10 @@ Tensor engine::index32(const Tensor& indices) {
 }
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {
-  return apply_op1(std::make_shared<GatherOp>(normalize_axis(axis, x.type().rank())), {x, index32(index)});
+  return apply_op1(std::make_shared<GatherOp>(normalize_axis(axis, x.type())), {x, index32(index)});
 }
 Tensor scatter_add(const Tensor& x, int axis, const Tensor& index, const Tensor& source) {
-  axis = normalize_axis(axis, x.type().rank());
+  axis = normalize_axis(axis, x.type());
   const Tensor added =
       apply_op1(std::make_shared<ScatterAddOp>(axis, x.size(axis)), {source, index32(index)});
   if (added.type() != x.type())

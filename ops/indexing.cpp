@@ -1,4 +1,4 @@
-// Indexing, items and text of Tensors.
+// Indexing and text of Tensors.
 #include <algorithm>
 #include <ostream>
 #include <variant>
@@ -23,8 +23,8 @@ AxisRange range_of(const Tensor& x, int axis, const Slice& s) {
   if (s.step < 1)
     throw Error(fmt::format("a Slice with step {}: it must be 1 or more; flip() reverses", s.step));
   if (range.begin >= range.end)
-    throw Error(fmt::format("a Slice from {} to {} of axis {} of {} is empty", range.begin, range.end, axis,
-                            to_string(x.type())));
+    throw Error(fmt::format("a Slice from {} to {} is empty: axis {} of {}", s.begin.value_or(0),
+                            s.end.value_or(n), axis, to_string(x.type())));
   return range;
 }
 

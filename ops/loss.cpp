@@ -55,14 +55,14 @@ Tensor rows_of(const Tensor& logits) {
   return reshape(logits, {-1, logits.size(-1)});
 }
 
-Tensor row_labels(const Tensor& logits, const Tensor& labels) {
+Tensor row_labels(const char* op, const Tensor& logits, const Tensor& labels) {
   const Shape samples(logits.shape().begin(), logits.shape().end() - 1);
-  if (labels.shape() != samples)
-    throw Error(fmt::format("cross_entropy: labels for {} must be {}, not {}", to_string(logits.type()),
-                            to_string(TensorType{DType::i32, samples}), to_string(labels.type())));
   if (is_floating(labels.dtype()) || labels.dtype() == DType::b8)
-    throw Error(fmt::format("cross_entropy: the labels are {}; they must be i32, i64 or u8",
-                            to_string(labels.type())));
+    throw Error(
+        fmt::format("{}: the labels are {}; they must be i32, i64 or u8", op, to_string(labels.type())));
+  if (labels.shape() != samples)
+    throw Error(fmt::format("{}: labels for {} must be {}, not {}", op, to_string(logits.type()),
+                            to_string(TensorType{labels.dtype(), samples}), to_string(labels.type())));
   return reshape(index32(labels), {-1});
 }
 
@@ -119,7 +119,7 @@ Tensor log_softmax(const Tensor& x) { return apply_op1(std::make_shared<SoftmaxO
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_smoothing) {
   return apply_op1(std::make_shared<CrossEntropyOp>(label_smoothing),
-                   {rows_of(logits), row_labels(logits, labels)});
+                   {rows_of(logits), row_labels("cross_entropy", logits, labels)});
 }
 
 // With the weights v of the samples and w of the classes, and smoothing s, this is
@@ -127,7 +127,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, double label_sm
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, const CrossEntropyOptions& options) {
   const double s = CrossEntropyOp(options.label_smoothing).smoothing;  // checks it
   Tensor rows = rows_of(logits);
-  const Tensor all = row_labels(logits, labels);
+  const Tensor all = row_labels("cross_entropy", logits, labels);
   if (!options.ignore_index && !options.class_weights) return cross_entropy(rows, all, s);
   const std::int64_t classes = rows.size(1);
   const TensorType weight{rows.dtype(), {classes}};
@@ -195,7 +195,7 @@ Tensor smooth_l1_loss(const Tensor& a, const Tensor& b, double beta) {
 }
 
 Tensor correct_count(const Tensor& logits, const Tensor& labels) {
-  return sum(equal(argmax(logits), index32(labels)));
+  return sum(equal(reshape(argmax(logits), {-1}), row_labels("correct_count", logits, labels)));
 }
 
 void engine::check_labels(const std::int32_t* labels, std::int64_t samples, std::int64_t classes) {

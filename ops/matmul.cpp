@@ -96,18 +96,30 @@ Tensor matmul(const Tensor& a, const Tensor& b, MatMulOptions options) {
   const int rank_a = a.type().rank(), rank_b = b.type().rank();
   const auto leading = [](const Tensor& x) { return Shape(x.shape().begin(), x.shape().end() - 2); };
   if (rank_a < 2 || rank_b < 2 || leading(a) == leading(b)) return apply_op1(op, {a, b});
+  if (const std::int64_t columns = a.size(options.transpose_a ? -2 : -1),
+      rows = b.size(options.transpose_b ? -1 : -2);
+      columns != rows)
+    throw Error(
+        fmt::format("matmul: a product of {} and {} has sums of {} and of {} terms: the two must be equal",
+                    to_string(a.type()), to_string(b.type()), columns, rows));
   if (rank_b == 2 && !options.transpose_a) {  // one product of all rows
     const Tensor rows = apply_op1(op, {rows_of(a), b});
     Shape shape = a.shape();
     shape.back() = rows.size(1);
     return reshape(rows, shape);
   }
-  const auto repeated =
-      [all = broadcast_shape(Types{{a.dtype(), leading(a)}, {b.dtype(), leading(b)}})](const Tensor& x) {
-        Shape shape = all;
-        shape.insert(shape.end(), x.shape().end() - 2, x.shape().end());
-        return broadcast_to(x, shape);
-      };
+  Shape all;
+  try {
+    all = broadcast_shape(Types{{a.dtype(), leading(a)}, {b.dtype(), leading(b)}});
+  } catch (const Error&) {
+    throw Error(fmt::format("matmul: the leading axes of {} and {} do not broadcast", to_string(a.type()),
+                            to_string(b.type())));
+  }
+  const auto repeated = [&](const Tensor& x) {
+    Shape shape = all;
+    shape.insert(shape.end(), x.shape().end() - 2, x.shape().end());
+    return broadcast_to(x, shape);
+  };
   return apply_op1(op, {repeated(a), repeated(b)});
 }
 

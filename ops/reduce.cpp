@@ -48,13 +48,13 @@ DType reduced_dtype(Reduction kind, DType dtype) {
 }
 
 Tensor reduce(Reduction kind, const Tensor& x, std::vector<int> axes, bool keep_dims) {
-  for (int& a : axes) a = normalize_axis(a, x.type().rank());
+  for (int& a : axes) a = normalize_axis(a, x.type());
   std::sort(axes.begin(), axes.end());
   return apply_op1(std::make_shared<ReduceOp>(kind, std::move(axes), keep_dims), {x});
 }
 
 Tensor arg_extreme(Reduction kind, const Tensor& x, int axis) {
-  return apply_op1(std::make_shared<ArgExtremeOp>(kind, normalize_axis(axis, x.type().rank())), {x});
+  return apply_op1(std::make_shared<ArgExtremeOp>(kind, normalize_axis(axis, x.type())), {x});
 }
 
 std::vector<int> all_axes(const Tensor& x) {
@@ -126,20 +126,20 @@ Tensors ArgExtremeOp::vmap(const VmapArgs& args) const {
 }
 
 Tensor sum(const Tensor& x, Axes axes, bool keep_dims) {
-  return reduce(Reduction::sum, x, std::move(axes), keep_dims);
+  return reduce(Reduction::sum, x, std::move(axes.list), keep_dims);
 }
 Tensor sum(const Tensor& x) { return sum(x, all_axes(x)); }
 Tensor mean(const Tensor& x, Axes axes, bool keep_dims) {
-  return reduce(Reduction::mean, x, std::move(axes), keep_dims);
+  return reduce(Reduction::mean, x, std::move(axes.list), keep_dims);
 }
 Tensor mean(const Tensor& x) { return mean(x, all_axes(x)); }
 Tensor max(const Tensor& x, Axes axes, bool keep_dims) {
-  return reduce(Reduction::max, x, std::move(axes), keep_dims);
+  return reduce(Reduction::max, x, std::move(axes.list), keep_dims);
 }
 Tensor max(const Tensor& x) { return max(x, all_axes(x)); }
 
 Tensor min(const Tensor& x, Axes axes, bool keep_dims) {
-  return reduce(Reduction::min, x, std::move(axes), keep_dims);
+  return reduce(Reduction::min, x, std::move(axes.list), keep_dims);
 }
 Tensor min(const Tensor& x) { return min(x, all_axes(x)); }
 
@@ -149,7 +149,7 @@ Tensor variance(const Tensor& x, Axes axes, bool unbiased, bool keep_dims) {
       {Code::input, 0}, {Code::input, 1}, {Code::sub, 0, 1}, {Code::mul, 2, 2}};
   const Tensor average = mean(x, axes, true);
   const double count = static_cast<double>(x.elements()) / static_cast<double>(average.elements());
-  if (unbiased && count == 1)
+  if (unbiased && count <= 1)
     throw Error(fmt::format(
         "the unbiased variance of {} needs more than one element; reduce more, or set unbiased = false",
         to_string(x.type())));

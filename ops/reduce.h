@@ -1,4 +1,6 @@
 #pragma once
+#include <concepts>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -72,10 +74,12 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 namespace tandem {
 
 /// One axis, or several: sum(x, 1), sum(x, {0, -1}). Negative ones count from the end.
-struct Axes : std::vector<int> {
-  using vector::vector;
-  Axes(int axis) : vector{axis} {}                          // NOLINT: converts
-  Axes(std::vector<int> axes) : vector(std::move(axes)) {}  // NOLINT: converts
+struct Axes {
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) Axes(T axis) : list{static_cast<int>(axis)} {}  // NOLINT: converts
+  Axes(std::initializer_list<int> axes) : list(axes) {}                            // NOLINT: converts
+  Axes(std::vector<int> axes) : list(std::move(axes)) {}                           // NOLINT: converts
+  std::vector<int> list;
 };
 
 /// Reduce over `axes`, or over all axes. `keep_dims` keeps them with extent 1.

@@ -33,8 +33,8 @@ template <class PerAxis> void check_axes(const std::vector<PerAxis>& parts, cons
   }
 }
 
-template <class PerAxis> std::vector<PerAxis> in_order(std::vector<PerAxis> parts, int rank) {
-  for (PerAxis& part : parts) part.axis = normalize_axis(part.axis, rank);
+template <class PerAxis> std::vector<PerAxis> in_order(std::vector<PerAxis> parts, const TensorType& type) {
+  for (PerAxis& part : parts) part.axis = normalize_axis(part.axis, type);
   std::sort(parts.begin(), parts.end(), [](const PerAxis& a, const PerAxis& b) { return a.axis < b.axis; });
   return parts;
 }
@@ -56,10 +56,9 @@ std::vector<int> engine::behind_model_axis(std::vector<int> axes) {
   return axes;
 }
 
-int engine::normalize_axis(int axis, int rank) {
-  const int a = axis < 0 ? axis + rank : axis;
-  if (a < 0 || a >= rank)
-    throw Error(fmt::format("there is no axis {}; the number of axes is {}", axis, rank));
+int engine::normalize_axis(int axis, const TensorType& of, int added) {
+  const int rank = of.rank() + added, a = axis < 0 ? axis + rank : axis;
+  if (a < 0 || a >= rank) throw Error(fmt::format("there is no axis {} of {}", axis, to_string(of)));
   return a;
 }
 
@@ -327,32 +326,32 @@ Tensor reshape(const Tensor& x, Shape shape) {
   return apply_to<ReshapeOp>(x, std::move(shape));
 }
 Tensor flatten(const Tensor& x, int axis) {
-  const auto split = x.shape().begin() + normalize_axis(axis, x.type().rank());
+  const auto split = x.shape().begin() + normalize_axis(axis, x.type());
   Shape shape(x.shape().begin(), split);
   shape.push_back(element_count(Shape(split, x.shape().end())));
   return reshape(x, std::move(shape));
 }
 Tensor transpose(const Tensor& x, const std::vector<int>& perm) { return apply_to<TransposeOp>(x, perm); }
 Tensor flip(const Tensor& x, std::vector<int> axes) {
-  for (int& axis : axes) axis = normalize_axis(axis, x.type().rank());
+  for (int& axis : axes) axis = normalize_axis(axis, x.type());
   std::sort(axes.begin(), axes.end());
   return apply_to<FlipOp>(x, std::move(axes));
 }
 Tensor concat(const Tensors& inputs, int axis) {
   if (inputs.empty()) throw Error("concat: takes at least one input");
-  return apply_op1(std::make_shared<ConcatOp>(normalize_axis(axis, inputs[0].type().rank())), inputs);
+  return apply_op1(std::make_shared<ConcatOp>(normalize_axis(axis, inputs[0].type())), inputs);
 }
 Tensor slice(const Tensor& x, int axis, std::int64_t begin, std::int64_t end, std::int64_t step) {
   return slice(x, {{axis, begin, end, step}});
 }
 Tensor slice(const Tensor& x, std::vector<AxisRange> ranges) {
-  ranges = in_order(std::move(ranges), x.type().rank());
+  ranges = in_order(std::move(ranges), x.type());
   const auto whole = [&](const AxisRange& r) { return r == AxisRange{r.axis, 0, extent(x.shape(), r.axis)}; };
   if (std::all_of(ranges.begin(), ranges.end(), whole)) return x;
   return apply_to<SliceOp>(x, std::move(ranges));
 }
 Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int axis) {
-  axis = normalize_axis(axis, x.type().rank());
+  axis = normalize_axis(axis, x.type());
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   if (total != extent(x.shape(), axis))
     throw Error(fmt::format("split: sizes [{}] add up to {}, but axis {} of {} has extent {}",
@@ -374,16 +373,16 @@ Tensor stack(const Tensors& inputs, int axis) {
       throw Error(fmt::format("stack: {} and {} must be the same type", to_string(inputs[0].type()),
                               to_string(x.type())));
     Shape shape = x.shape();
-    shape.insert(shape.begin() + normalize_axis(axis, x.type().rank() + 1), 1);
+    shape.insert(shape.begin() + normalize_axis(axis, x.type(), 1), 1);
     layers.push_back(reshape(x, shape));
   }
-  return concat(layers, normalize_axis(axis, inputs[0].type().rank() + 1));
+  return concat(layers, normalize_axis(axis, inputs[0].type(), 1));
 }
 Tensor pad(const Tensor& x, int axis, std::int64_t before, std::int64_t after) {
   return pad(x, {{axis, before, after}});
 }
 Tensor pad(const Tensor& x, std::vector<AxisPadding> paddings) {
-  paddings = in_order(std::move(paddings), x.type().rank());
+  paddings = in_order(std::move(paddings), x.type());
   const auto nothing = [](const AxisPadding& p) { return p.before == 0 && p.after == 0 && p.between == 0; };
   if (std::all_of(paddings.begin(), paddings.end(), nothing)) return x;
   return apply_to<PadOp>(x, std::move(paddings));

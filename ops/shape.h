@@ -190,7 +190,8 @@ class BroadcastToOp final : public MovementOp {
 Tensor with_model_axis(const Tensor& x, bool mapped, std::int64_t models);
 /// For vmap rules: returns the numbers that `axes` have behind the model axis.
 std::vector<int> behind_model_axis(std::vector<int> axes);
-/// Returns `axis` as 0 … rank−1; negative counts from the end. Throws Error if there is no such axis.
-int normalize_axis(int axis, int rank);
+/// Returns `axis` as 0 … rank−1; negative counts from the end. `added` is the number of axes that `of` will
+/// get. Throws Error if there is no such axis.
+int normalize_axis(int axis, const TensorType& of, int added = 0);
 
 }  // namespace tandem::engine

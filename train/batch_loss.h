@@ -39,10 +39,13 @@ class BatchLoss {
   template <class F>
   requires(!std::is_invocable_v<F&, const Tensors&> && parameters_of<F>() > 0)
       BatchLoss(F&& f)  // NOLINT: converts
-      : function_([f = std::forward<F>(f)](const Tensors& batch) mutable {
-          return call(f, batch, std::make_index_sequence<parameters_of<F>()>());
-        }),
-        parameters_(parameters_of<F>()) {}
+      : parameters_(parameters_of<F>()) {
+    if constexpr (requires { f == nullptr; })
+      if (f == nullptr) return;  // an empty std::function
+    function_ = [f = std::forward<F>(f)](const Tensors& batch) mutable {
+      return call(f, batch, std::make_index_sequence<parameters_of<F>()>());
+    };
+  }
 
   explicit operator bool() const { return bool(function_); }
   /// Throws Error if the number of tensors is not that of the function's parameters.

@@ -39,6 +39,10 @@ Objective classification(double label_smoothing) {
 
 Graph trace_forward(nn::Module& model, const Dataset& data, const Objective& objective, std::int64_t samples,
                     bool training) {
+  if (!model.path().empty())
+    throw Error(
+        fmt::format("'{}' is a part of another module: train a part with a TrainStep, or give it no parent",
+                    model.path()));
   const nn::ModeScope mode(model, training);
   Graph graph;
   Trace trace(graph);

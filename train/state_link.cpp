@@ -64,6 +64,8 @@ void StateLink::require_all(const StateDict& state) const {
     const auto found = state.find(path);
     if (found == state.end())
       problems.push_back("missing " + path);
+    else if (!found->second)
+      problems.push_back(path + " was given no value");
     else if (found->second.type() != type)
       problems.push_back(
           fmt::format("{} is {}, the model's {}", path, to_string(found->second.type()), to_string(type)));

@@ -199,6 +199,7 @@ std::vector<std::vector<double>> TrainStep::run(const std::vector<Tensors>& batc
     if (types_of(b) != types_of(batches[0]))
       throw Error(fmt::format("the batches of a run must have the same types, not {} and {}",
                               types_of(batches[0]), types_of(b)));
+  results_.clear();
   link_->require_used();
   const Known& known = program_for(batches[0]);
   for (const Tensors& b : batches)
@@ -260,7 +261,9 @@ Graph TrainStep::trace(const Tensors& batch) {
     if (type.rank() > 0) type.shape[0] /= parts;
     inputs.push_back(trace.input(input_name(i), type));
   }
-  trace.result(kLossResult, loss_(inputs));
+  const Tensor loss = loss_(inputs);
+  if (!loss) throw Error("the loss returned a Tensor without a value");
+  trace.result(kLossResult, loss);
   if (!own_.empty()) link_others(graph, trace.states());
   return graph;
 }

@@ -22,7 +22,8 @@ class StateLink;
 struct TrainStepOptions {
   Strategy strategy{};
   /// Per model, for what it draws (dropout, noise). If empty, they are made from the paths of what the step
-  /// trains, so that steps which train different parts draw different numbers.
+  /// trains, so that steps which train different parts draw different numbers; without modules they are 0, 1,
+  /// …
   std::vector<std::uint64_t> seeds{};
   int most_programs = 8;                          ///< kept at most; each combination of input types has one
   std::function<void(const std::string&)> log{};  ///< called when a Program is made

@@ -8,7 +8,7 @@ namespace tandem {
 
 /// The exception for every failure that Tandem reports. The message names the module path, the op, the shapes
 /// or the rank concerned, and the fix. The library never calls exit or abort, except in
-/// `end_mpi_job` and while an MpiSession starts (first_meeting.h).
+/// `end_mpi_job` and while the ranks of an MpiSession wait for each other (first_meeting.h).
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}
@@ -39,7 +39,7 @@ inline std::string counted(std::int64_t n, std::string_view noun) {
   return std::to_string(n) + " " + std::string(noun) + (n == 1 ? "" : hisses ? "es" : "s");
 }
 
-/// Writes "tandem: <text>" to standard error: the default of the options that take what a user must know.
+/// Writes "tandem: <text>" to standard error. Options that take warnings call it by default.
 void print_warning(const std::string& text);
 
 /// Throws Error naming `what` unless `x` is 0 or more, and finite.

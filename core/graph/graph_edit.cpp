@@ -11,17 +11,17 @@ namespace tandem::engine {
 
 NodeId GraphEdit::add(OpPtr op, std::vector<ValueId> inputs, Tag tag) {
   inputs_.push_back(inputs);
-  rewired_ = true;
+  edited_ = true;
   return graph_.add(std::move(op), std::move(inputs), std::move(tag));
 }
 
 void GraphEdit::rewire(NodeId reader, ValueId from, ValueId to) {
   std::ranges::replace(inputs_[reader], from, to);
-  rewired_ = true;
+  edited_ = true;
 }
 
 Graph GraphEdit::finish() {
-  if (!rewired_) return std::move(graph_);
+  if (!edited_) return std::move(graph_);
   GraphRewrite rewrite(graph_);
   IdVector<NodeId, char> state(graph_.nodes().size(), 0);  // 1: being written, 2: written
 

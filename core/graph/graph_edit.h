@@ -33,7 +33,7 @@ class GraphEdit {
  private:
   Graph graph_;
   IdVector<NodeId, std::vector<ValueId>> inputs_;
-  bool rewired_ = false;
+  bool edited_ = false;
 };
 
 }  // namespace tandem::engine

@@ -178,7 +178,10 @@ Tensor engine::without_history(const Tensor& x) {
 
 Tensor detach(const Tensor& x) {
   const Tensor::Impl& impl = get(x);
-  if (impl.trace == 0 && impl.state.empty()) return without_history(x);
+  if (impl.trace == 0 && impl.state.empty()) {
+    x.data();  // throws Error if it has no contents
+    return without_history(x);
+  }
   if (Trace* trace = Trace::active()) return trace->apply(std::make_shared<DetachOp>(), {x}).at(0);
   Tensor copy = Tensor::empty(x.type());
   std::memcpy(copy.data(), x.data(), copy.bytes().size());
@@ -186,7 +189,7 @@ Tensor detach(const Tensor& x) {
 }
 
 void assign(const Tensor& state, const Tensor& value) {
-  get(value);
+  if (!value) throw Error("assign: the second Tensor was given no value");
   if (get(state).state.empty())
     throw Error("assign: the first Tensor is no state of a module that was initialized or loaded");
   if (state.type() != value.type())

@@ -90,6 +90,8 @@ Tensor Trace::input(const std::string& name, TensorType type, bool per_model) {
 }
 
 void Trace::result(const std::string& name, const Tensor& tensor) {
+  if (name.empty()) throw Error("a result needs a name");
+  if (!tensor) throw Error(fmt::format("result '{}' was given no value", name));
   if (!results_.insert(name).second)
     throw Error(fmt::format("two results of one trace are called '{}'", name));
   apply(std::make_shared<ResultOp>(name), {tensor});

@@ -75,8 +75,9 @@ class Session {
   StateDict state(int root = 0, StateDict&& into = {}) const;
   /// Returns a state's place in the first Program's `states`, or −1. The following functions name it so.
   StateId find_state(const std::string& path) const { return state_.find(path); }
-  /// Copy the part of one of several models, from 0, of one state, without communication (session_state.h).
-  /// Throw Error during a run, and as `state` does.
+  /// Copy the elements that one model has of a state; models are counted from 0. Without communication: the
+  /// state must lie on a rank of this process. Throw Error during a run, as `state` does, and unless `bytes`
+  /// is as long as the model's part.
   void read(StateId state, std::size_t model, std::span<std::byte> bytes) const;
   void write(StateId state, std::size_t model, std::span<const std::byte> bytes);
   /// The states that a Program changes.

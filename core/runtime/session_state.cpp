@@ -88,12 +88,21 @@ std::vector<std::span<std::byte>> SessionState::copies(StateId state) const {
 }
 
 void SessionState::read(StateId state, std::size_t model, std::span<std::byte> bytes) const {
-  std::memcpy(bytes.data(), copies(state)[0].subspan(model * bytes.size()).data(), bytes.size());
+  std::ranges::copy(part(copies(state)[0], state, model, bytes.size()), bytes.begin());
 }
 
 void SessionState::write(StateId state, std::size_t model, std::span<const std::byte> bytes) {
   for (const auto& copy : copies(state))
-    std::memcpy(copy.subspan(model * bytes.size()).data(), bytes.data(), bytes.size());
+    std::ranges::copy(bytes, part(copy, state, model, bytes.size()).begin());
+}
+
+// Returns what one model has of a state's memory.
+std::span<std::byte> SessionState::part(std::span<std::byte> all, StateId state, std::size_t model,
+                                        std::size_t bytes) const {
+  if (bytes > 0 ? all.size() % bytes != 0 || model >= all.size() / bytes : !all.empty())
+    throw Error(fmt::format("state '{}' has {} bytes in all: {} bytes cannot be those of model {}",
+                            block(state).path, all.size(), bytes, model));
+  return all.subspan(model * bytes, bytes);
 }
 
 bool SessionState::is_finite() const {
@@ -114,10 +123,10 @@ SessionState::Snapshot SessionState::snapshot() const {
   return all;
 }
 
-// Calls f(copy, bytes) for each kept state of each rank that holds it.
-template <class F> void SessionState::for_each_kept(F f) {
+// Calls f(copy, bytes) for each of these states and each rank that holds it.
+template <class F> void SessionState::for_each_kept(const std::vector<StateId>& states, F f) {
   for (std::size_t r = 0; r < ranks_.size(); ++r)
-    for (const StateId s : kept_)
+    for (const StateId s : states)
       if (holds(*ranks_[r], s)) {
         Tensor& copy = kept_values_[r][s];
         if (!copy.defined()) copy = Tensor::empty(block(s).type);
@@ -126,12 +135,13 @@ template <class F> void SessionState::for_each_kept(F f) {
 }
 
 void SessionState::keep(const std::vector<StateId>& states) {
+  kept_.clear();
+  for_each_kept(states, [](Tensor& copy, std::span<std::byte> bytes) { copied(bytes, copy); });
   kept_ = states;
-  for_each_kept([](Tensor& copy, std::span<std::byte> bytes) { copied(bytes, copy); });
 }
 
 void SessionState::restore_kept() {
-  for_each_kept([](const Tensor& copy, std::span<std::byte> bytes) {
+  for_each_kept(kept_, [](const Tensor& copy, std::span<std::byte> bytes) {
     std::memcpy(bytes.data(), copy.data(), bytes.size());
   });
 }

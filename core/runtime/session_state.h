@@ -53,7 +53,9 @@ class SessionState {
   const StateBlock& block(StateId state) const { return program_.states.at(state); }
   bool holds(const LocalRank& rank, StateId state) const;
   std::vector<std::span<std::byte>> copies(StateId state) const;
-  template <class F> void for_each_kept(F f);
+  std::span<std::byte> part(std::span<std::byte> all, StateId state, std::size_t model,
+                            std::size_t bytes) const;
+  template <class F> void for_each_kept(const std::vector<StateId>& states, F f);
 
   const Program& program_;
   const LocalRanks& ranks_;

@@ -36,7 +36,9 @@ TEST_F(CliMessages, StacksThatAreTooSmallAreRefused) {
   const std::string start = kTrain + "--arch mlp --steps 1";
   expect_refused("ulimit -s 64; " + start, {"ulimit -s", "64 KiB", "256 KiB or more"});
   expect_refused("OMP_STACKSIZE=16k " + start, {"OMP_STACKSIZE", "16 KiB", "256 KiB or more"});
+  expect_refused("OMP_STACKSIZE=' 100 k ' " + start, {"OMP_STACKSIZE", "100 KiB"});
   EXPECT_EQ(0, run("ulimit -s 256; OMP_STACKSIZE=256K " + start).status);
+  EXPECT_EQ(0, run("OMP_STACKSIZE=' 10 M' " + start).status);
 }
 
 TEST_F(CliMessages, ATerminalGetsAProgressBarAndOtherOutputsGetLines) {

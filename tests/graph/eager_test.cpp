@@ -266,7 +266,6 @@ TEST(Eager, BackwardNeedsAScalarThatRequiresAGradient) {
   EXPECT_THROW(add(x, x).backward(), Error);
 }
 
-// Its graph may be destroyed, and another one may be at its address.
 TEST(Trace, IsNeededToRecord) {
   EXPECT_EQ(Trace::active(), nullptr);
   expect_error(
@@ -276,6 +275,7 @@ TEST(Trace, IsNeededToRecord) {
       {"no Trace", "TrainStep"});
 }
 
+// Its graph may be destroyed, and another one may be at its address.
 TEST(Trace, RefusesATensorOfAnEarlierTrace) {
   Tensor kept;
   for (int round = 0; round < 2; ++round) {

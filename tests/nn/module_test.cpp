@@ -85,7 +85,6 @@ TEST(Module, RefusesLayersWithoutASize) {
   EXPECT_TRUE(net.children().empty());
 }
 
-// Replacing the head of a network is usual before fine-tuning.
 // Also where no op or kernel knows it; in a trace and at once.
 TEST(Module, NamesItselfInErrors) {
   struct Net : nn::ModuleOf<Tensor(const Tensor&, const Tensor&)> {
@@ -116,6 +115,44 @@ TEST(Module, NamesItselfInErrors) {
   expect_error([&] { net(ids, Tensor()); }, {"a Tensor is used that was given no value"});
 }
 
+TEST(Module, RefusesParametersThatCannotBeTrained) {
+  struct Net : nn::ModuleBase {
+    explicit Net(const Tensor& tensor) { add_parameter({.name = "w", .tensor = tensor, .initialize = {}}); }
+  };
+  expect_error([] { Net(Tensor{}); }, {"parameter 'w' has no Tensor"});
+  expect_error([] { Net(Tensor::zeros({DType::i32, {2}})); }, {"parameter 'w' is i32[2]", "add_buffer"});
+}
+
+// The values that a part draws do not depend on whether its root begins it.
+TEST(Module, BeginsPartByPartAsAWhole) {
+  struct Pair : nn::ModuleBase {
+    nn::Linear a{*this, "a", {.in = 2, .out = 2}}, b{*this, "b", {.in = 2, .out = 2}};
+  } whole, parts;
+  whole.initialize(1);
+  parts.a.initialize(1);
+  parts.b.initialize(1);
+  EXPECT_EQ(whole.b.weight.values(), parts.b.weight.values());
+  EXPECT_NE(parts.a.weight.values(), parts.b.weight.values());
+}
+
+TEST(Module, LoadsAWholeStateOrNothing) {
+  struct Net : nn::ModuleBase {
+    nn::Linear a{*this, "a", {.in = 2, .out = 2}}, b{*this, "b", {.in = 2, .out = 2}};
+  } net, other;
+  net.initialize(1);
+  const StateDict before = net.state();
+  StateDict state = before;
+  state.at("a.bias") = Tensor::full({DType::f32, {2}}, 7);
+  state.at("b.weight") = other.b.weight;  // without contents
+  EXPECT_THROW(net.load(state), Error);
+  EXPECT_EQ(before.at("a.bias").values(), net.a.bias.values());
+  state.at("b.weight") = Tensor();
+  EXPECT_NE(std::string::npos, message_of([&] { net.load(state); }).find("without a value: b.weight"));
+  EXPECT_EQ(before.at("a.bias").values(), net.a.bias.values());
+  expect_error([&] { detach(other.a.weight); }, {"'a.weight' has no contents yet"});
+}
+
+// Replacing the head of a network is usual before fine-tuning.
 TEST(Module, ADestroyedChildFreesItsName) {
   struct Net : Module {
     std::unique_ptr<Linear> head = std::make_unique<Linear>(*this, "head", LinearOptions{.in = 2, .out = 3});

@@ -78,12 +78,20 @@ TEST(ReduceTest, InvalidArgumentsAreRefused) {
             std::vector<double>(3));
 }
 
+TEST(ReduceTest, RefusesAVarianceOfTooFewElements) {
+  for (const Shape& shape : {Shape{0}, Shape{1}})
+    EXPECT_THROW(variance(Tensor::zeros({DType::f64, shape})), Error);
+  EXPECT_EQ(0.5, variance(Tensor::from({1, 2}, {2})).item());
+}
+
 TEST(ReduceTest, TakesOneAxisOrSeveral) {
   const Tensor x = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3});
   EXPECT_EQ((std::vector<double>{6, 15}), sum(x, 1).values());
   EXPECT_EQ((std::vector<double>{6, 15}), sum(x, {-1}).values());
   EXPECT_EQ((Shape{1, 3}), mean(x, 0, /*keep_dims=*/true).shape());
   EXPECT_EQ((std::vector<double>{21}), sum(x, {0, 1}).values());
+  EXPECT_EQ((std::vector<double>{21}), sum(x, std::vector{0, 1}).values());
+  static_assert(!std::is_convertible_v<bool, Axes> && !std::is_convertible_v<double, Axes>);
 }
 
 TEST(ReduceTest, NormOfZerosHasTheGradientZero) {

@@ -22,6 +22,12 @@ const std::vector<const KernelTable*>& both_backends() {
   return tables;
 }
 
+TEST(LossTest, CorrectCountTakesTheLabelsOfCrossEntropy) {
+  const Tensor logits = Tensor::from({1, 2, 3, 6, 5, 4}, {2, 3});
+  EXPECT_EQ(1, correct_count(logits, Tensor::from(std::vector{2, 1}, {2})).item<int>());
+  EXPECT_THROW(correct_count(logits, Tensor::from(std::vector{2, 1}, {2, 1})), Error);
+}
+
 TEST(LossTest, OfNoSampleThatCountsIsZero) {
   Tensor logits = Tensor::from({1, 2, 3, 4, 5, 6}, {2, 3}).requires_grad();
   const Tensor loss = cross_entropy(logits, Tensor::full({DType::i64, {2}}, -100), {.ignore_index = -100});

@@ -1,4 +1,4 @@
-// Properties of dropout, of the random numbers behind it, and of initial weights.
+// Properties of dropout and noise, of the random numbers behind them, and of initial weights.
 #include <array>
 #include <cmath>
 #include <numeric>
@@ -82,7 +82,6 @@ TEST(DropoutTest, ProbabilitiesOutsideZeroToOneAreRefused) {
   for (double p : {-0.1, 1.0, static_cast<double>(NAN)}) EXPECT_THROW(dropout(x, p, seed), Error);
 }
 
-// The known answers published with the generator (Random123, kat_vectors).
 TEST(NoiseTest, HasTheMomentsOfItsDistribution) {
   const Tensor seed = Tensor::from(std::vector<std::int64_t>{7}, {});
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -103,6 +102,7 @@ TEST(NoiseTest, HasTheMomentsOfItsDistribution) {
   EXPECT_THROW(uniform({DType::f32, {}}, seed), Error);
 }
 
+// The known answers published with the generator (Random123, kat_vectors).
 TEST(UniformsTest, PhiloxGivesThePublishedWords) {
   using Words = std::array<std::uint32_t, 4>;
   constexpr std::uint32_t kOnes = 0xffffffff;

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include <tandem/autograd/training_graph.h>
+#include <tandem/core/graph/trace.h>
 #include <tandem/memory/placement.h>
 #include <tandem/nn/layers.h>
 #include <tandem/nn/models/resnet.h>
@@ -19,6 +21,7 @@
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/expand_norms.h>
+#include <tandem/plan/pool_first.h>
 
 #include "op_case.h"
 #include "seed.h"
@@ -191,6 +194,24 @@ TEST(PoolFirst, ChangesNoBitAndLowersThePeak) {
       expect_same_results(after, before);
       EXPECT_LT(before.planned_peak, after.planned_peak);
     }
+}
+
+// A trained weight's product is detached; what follows it needs no detach.
+TEST(PoolFirst, LooksPastANoGrad) {
+  Graph graph;
+  {
+    Trace trace(graph);
+    const Tensor x = trace.input("x", {DType::f32, {2, 4, 4, 3}});
+    const StateId weight = graph.add_state({"weight", {DType::f32, {3}}, /*trained=*/true});
+    const NoGrad no_grad;
+    trace.result("loss", mean(max_pool2d(relu(x * trace.read(weight)), Pool2dOptions(2))));
+  }
+  const Graph g = pool_first(without_needless_detaches(graph));
+  std::vector<std::string> ops;
+  for (const Node& node : g.nodes()) ops.push_back(node.op->label());
+  EXPECT_EQ(
+      (std::vector<std::string>{"input", "read", "mul", "detach", "max_pool2d", "relu", "reduce", "result"}),
+      ops);
 }
 
 // Computing y = gelu(x) costs more than reading it: backward keeps y if it needs it.

@@ -343,6 +343,7 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   TrainStep empty = step();
   expect_error([&] { empty(batch(0, 0), 0.1); }, {"input 0 of the batch is", "has no elements"});
   EXPECT_THROW(TrainStep(BatchLoss(), net->state()), Error);
+  EXPECT_THROW(TrainStep(std::function<Tensor(const Tensor&)>(), net->state()), Error);
   s.replicas = 0;
   EXPECT_THROW(step(s), Error);
   s.replicas = 1;
@@ -357,6 +358,30 @@ TEST_F(TrainSteps, RefuseLossesThatTrainNothing) {
   const auto loss = [&](const Tensors& b) { return cross_entropy(detach((*net)(b[0])), b[1]); };
   TrainStep nothing(loss, net->state());
   expect_error([&] { nothing(batch(0), 0.1); }, {"the loss depends on no trained parameter", "detached"});
+}
+
+TEST_F(TrainSteps, NameWhatWasGivenNoValue) {
+  TrainStep no_loss([](const Tensors&) { return Tensor(); }, net->state());
+  expect_error([&] { no_loss(batch(0), 0.1); }, {"the loss returned a Tensor without a value"});
+  TrainStep no_result(
+      [&](const Tensors& b) {
+        deliver("extra", Tensor());
+        return cross_entropy((*net)(b[0]), b[1]);
+      },
+      net->state());
+  expect_error([&] { no_result(batch(0), 0.1); }, {"result 'extra' was given no value"});
+  TrainStep trained = step();
+  expect_error([&] { trained({batch(0)[0], Tensor()}, 0.1); }, {"tensor 1 of the batch was given no value"});
+}
+
+TEST_F(TrainSteps, HaveNoResultsAfterARunThatFailed) {
+  TrainStep trained = step();
+  trained(batch(0), 0.1);
+  EXPECT_EQ(1, trained.results().size());
+  Tensors bad = batch(1);
+  bad[1] = Tensor::full({DType::i32, {8}}, 99);
+  EXPECT_THROW(trained(bad, 0.1), Error);
+  EXPECT_TRUE(trained.results().empty());
 }
 
 TEST_F(TrainSteps, AreNotCalledInALoss) {

@@ -261,6 +261,21 @@ TEST_F(TrainedModules, ContinueWithTheOtherModulesThatTheLossUses) {
   expect_equal(first.state(), second.state());
 }
 
+TEST_F(TrainedModules, CanBeAPartOfAModel) {
+  Pair pair;
+  pair.initialize(1);
+  TrainStep step(pair.second, SgdOptions{}, loss(pair.second));
+  const StateDict before = pair.second.state();
+  step({x, y}, 0.1);
+  const StateDict trained = step.state();
+  EXPECT_NE(before.at("head.bias").values(), pair.second.head.bias.values());
+  pair.second.load(before);
+  pair.second.load(trained);  // whose paths begin at the root
+  EXPECT_EQ(trained.at("second.head.bias").values(), pair.second.head.bias.values());
+  expect_error([&] { Trainer(pair.second, std::make_shared<ClassDataset>(20, 1), {.batch_size = 10}); },
+               {"'second' is a part of another module", "TrainStep"});
+}
+
 TEST_F(TrainedModules, BackwardRefusesWeightsThatAStepHasChanged) {
   TrainStep step(net, SgdOptions{}, loss(net));
   const Tensor before = mean(net(x));
