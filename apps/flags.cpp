@@ -211,8 +211,8 @@ std::vector<Flag> parallelism_flags() {
        "how ranks run and communicate: threads, mpi (default: mpi under mpirun, otherwise threads)",
        one_of({"threads", "mpi"}), always, nothing},
       {"--deadline", &O::deadline,
-       "seconds that the ranks of mpirun wait for each other to start; then the job ends and says who is\n"
-       "missing",
+       "seconds that the ranks of mpirun wait for each other to start, and to agree on what they train; then\n"
+       "the job ends and says who is missing",
        between(1, 86'400),
        [](const O& o) {
          return o.transport == "mpi" ? "" : "without mpirun, whose ranks wait for each other";

@@ -172,7 +172,7 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
   return result;
 }
 
-Graph without_needless_detaches(const Graph& forward) {
+Graph remove_detaches(const Graph& forward) {
   GraphRewrite rewrite(forward);
   IdVector<ValueId, bool> trained(forward.values().size(), false);  // depends on a trained state
   for (const Node& node : forward.nodes()) {

@@ -36,7 +36,7 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
 
 /// Returns the forward graph without the detaches of values that depend on no trained state: they stop
 /// nothing, and later passes need not look past them.
-Graph without_needless_detaches(const Graph& forward);
+Graph remove_detaches(const Graph& forward);
 
 /// Returns the forward graph alone, with its floating-point results scaled by 1/replicas.
 TrainingGraph evaluation_graph(const Graph& forward, int replicas);

@@ -116,7 +116,8 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
     if (strategy.verify) verify(graph_of(graph));
     return graph;
   };
-  Graph g = strategy.pool_first ? checked(pool_first(without_needless_detaches(forward))) : forward;
+  Graph g = checked(remove_detaches(forward));
+  if (strategy.pool_first) g = checked(pool_first(g));
   if (strategy.amp) g = checked(mixed_precision(g, *strategy.amp));
   if (strategy.models > 1) g = checked(vmap(g, strategy.models));
   const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;

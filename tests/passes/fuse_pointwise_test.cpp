@@ -206,7 +206,7 @@ TEST(PoolFirst, LooksPastANoGrad) {
     const NoGrad no_grad;
     trace.result("loss", mean(max_pool2d(relu(x * trace.read(weight)), Pool2dOptions(2))));
   }
-  const Graph g = pool_first(without_needless_detaches(graph));
+  const Graph g = pool_first(remove_detaches(graph));
   std::vector<std::string> ops;
   for (const Node& node : g.nodes()) ops.push_back(node.op->label());
   EXPECT_EQ(
