@@ -46,10 +46,12 @@ Parameter beginning_with(const std::string& name, const Tensor& initial) {
 
 // Returns a state with names from the module at `path`, if it has them from the root, as a TrainStep has.
 StateDict below(const std::string& path, const StateDict& state) {
-  const auto is_below = [&](const auto& entry) { return entry.first.starts_with(path + "."); };
-  if (path.empty() || !std::ranges::all_of(state, is_below)) return state;
   StateDict result;
-  for (const auto& [name, value] : state) result.emplace(name.substr(path.size() + 1), value);
+  for (const auto& [name, value] : state) {
+    if (name.starts_with(kOptimizerPath)) continue;
+    if (path.empty() || !name.starts_with(path + ".")) return state;
+    result.emplace(name.substr(path.size() + 1), value);
+  }
   return result;
 }
 

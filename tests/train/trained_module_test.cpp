@@ -264,7 +264,7 @@ TEST_F(TrainedModules, ContinueWithTheOtherModulesThatTheLossUses) {
 TEST_F(TrainedModules, CanBeAPartOfAModel) {
   Pair pair;
   pair.initialize(1);
-  TrainStep step(pair.second, SgdOptions{}, loss(pair.second));
+  TrainStep step(pair.second, SgdOptions{.momentum = 0.9}, loss(pair.second));
   const StateDict before = pair.second.state();
   step({x, y}, 0.1);
   const StateDict trained = step.state();
