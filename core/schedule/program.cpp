@@ -1,6 +1,7 @@
 #include <tandem/core/schedule/program.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
