@@ -1,0 +1,78 @@
+#include <tandem/dist/all_reduce_costs.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem {
+
+double ContentionModel::Curve::at(double threads) const {
+  return gamma1 - gamma2 * std::exp(-gamma3 * std::pow(threads, gamma4));
+}
+
+ThreadRates ContentionModel::at(int threads) const {
+  const double r = threads;
+  const ThreadRates rates{threads, alpha1 - alpha2 * r, overlapped.at(r), alone.at(r)};
+  for (const auto& [name, rate] : {std::pair("of computation, α1 − α2·r,", rates.compute_rate),
+                                   std::pair("of an all-reduce beside computation", rates.overlapped),
+                                   std::pair("of an all-reduce alone", rates.alone)})
+    if (!(rate > 0) || !std::isfinite(rate))
+      throw Error(fmt::format("the contention model gives {} threads a speed {} of {}: it must be above 0",
+                              threads, name, rate));
+  return rates;
+}
+
+double AllReduceCosts::overlapped_ms(double bytes, int choice) const {
+  return bytes > 0 ? startup_ms + bytes * sent_per_byte / choices[static_cast<std::size_t>(choice)].overlapped
+                   : 0;
+}
+
+double AllReduceCosts::alone_ms(double bytes, int choice) const {
+  return bytes > 0 ? startup_ms + bytes * sent_per_byte / choices[static_cast<std::size_t>(choice)].alone : 0;
+}
+
+AllReduceCosts ring_costs(int ranks, double hop_ms, std::vector<ThreadRates> choices) {
+  if (ranks < 1) throw Error(fmt::format("a ring of {} ranks: there must be at least one", ranks));
+  const double hops = 2.0 * (ranks - 1);
+  return {hops * hop_ms, hops / ranks, std::move(choices)};
+}
+
+BackwardTimes backward_times(const std::vector<GradientLayer>& layers,
+                             const std::vector<AllReduceGroup>& groups, const AllReduceCosts& costs) {
+  double total = 0, ready = 0,
+         done = 0;  // computation: all, up to the group's last layer, finished; as if alone
+  for (const GradientLayer& l : layers) total += l.compute_ms;
+  BackwardTimes times;
+  std::size_t next = 0;
+  for (const AllReduceGroup& group : groups) {
+    if (group.first_layer != static_cast<int>(next) || group.last_layer < group.first_layer ||
+        group.last_layer >= std::ssize(layers))
+      throw Error(fmt::format("the groups must hold each of {} once, in order: {} to {} come after {}",
+                              counted(std::ssize(layers), "layer"), group.first_layer, group.last_layer,
+                              next));
+    double bytes = 0;
+    for (; next <= static_cast<std::size_t>(group.last_layer); ++next) {
+      bytes += layers[next].gradient_bytes;
+      ready += layers[next].compute_ms;
+    }
+    if (next == layers.size()) ready = total;
+    times.compute_ms += std::max(0.0, ready - done);
+    done = std::max(done, ready);
+    if (bytes == 0) continue;
+    const double p = costs.overlapped_ms(bytes, group.choice);
+    const double speed = costs.choices[static_cast<std::size_t>(group.choice)].compute_rate;
+    const double beside = std::min(p, (total - done) / speed);
+    times.compute_ms += beside;
+    done = p < (total - done) / speed ? done + speed * p : total;
+    times.residual_ms += costs.alone_ms(bytes, group.choice) * (1 - beside / p);
+  }
+  if (next != layers.size())
+    throw Error(fmt::format("the groups hold {} of {}", next, counted(std::ssize(layers), "layer")));
+  times.backward_ms = times.compute_ms + times.residual_ms;
+  return times;
+}
+
+}  // namespace tandem
