@@ -34,11 +34,11 @@ class BatchLoss {
   BatchLoss() = default;
   template <class F>
   requires(!std::same_as<std::remove_cvref_t<F>, BatchLoss> &&
-           std::is_invocable_r_v<Tensor, F&, const Tensors&>) BatchLoss(F&& f)
-      : function_(std::forward<F>(f)) {}  // NOLINT: converts
+           std::is_invocable_r_v<Tensor, F&, const Tensors&>) BatchLoss(F&& f)  // NOLINT: converts
+      : function_(std::forward<F>(f)) {}
   template <class F>
-  requires(!std::is_invocable_v<F&, const Tensors&> && parameters_of<F>() > 0)
-      BatchLoss(F&& f)  // NOLINT: converts
+  requires(!std::same_as<std::remove_cvref_t<F>, BatchLoss> && !std::is_invocable_v<F&, const Tensors&> &&
+           parameters_of<F>() > 0) BatchLoss(F&& f)  // NOLINT: converts
       : parameters_(parameters_of<F>()) {
     if constexpr (requires { f == nullptr; })
       if (f == nullptr) return;  // an empty std::function

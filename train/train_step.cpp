@@ -60,7 +60,7 @@ TrainStepOptions with(TrainStepOptions options, Optimizer optimizer,
   if (const int asked = options.strategy.models; asked != 1 && asked != std::ssize(models))
     throw Error(fmt::format("options.strategy.models is {}, and the TrainStep is given {}", asked,
                             counted(std::ssize(models), "model")));
-  options.strategy.optimizer = std::move(optimizer);
+  options.strategy.optimizer = optimizer;
   options.strategy.models = static_cast<int>(models.size());
   std::uint64_t paths = fnv1a("");
   for (const auto& [path, p] : models[0]->named_parameters()) paths = fnv1a(p->tensor.impl()->state, paths);
@@ -142,7 +142,7 @@ TrainStep::TrainStep(Loss loss, StateDict state, TrainStepOptions options)
 
 TrainStep::TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optimizer, Loss loss,
                      TrainStepOptions options)
-    : TrainStep(std::move(loss), StateDict(), with(std::move(options), std::move(optimizer), models)) {
+    : TrainStep(std::move(loss), StateDict(), with(std::move(options), optimizer, models)) {
   std::map<std::string, Tensors> parameters;
   for (nn::ModuleBase* model : models)
     for (const auto& [path, p] : model->named_parameters()) parameters[path].push_back(p->tensor);
@@ -167,7 +167,7 @@ TrainStep::TrainStep(const std::vector<nn::ModuleBase*>& models, Optimizer optim
 }
 
 TrainStep::TrainStep(nn::ModuleBase& model, Optimizer optimizer, Loss loss, TrainStepOptions options)
-    : TrainStep(std::vector{&model}, std::move(optimizer), std::move(loss), std::move(options)) {}
+    : TrainStep(std::vector{&model}, optimizer, std::move(loss), std::move(options)) {}
 
 TrainStep::~TrainStep() { link_->disconnect(); }
 
