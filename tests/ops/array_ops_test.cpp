@@ -18,16 +18,12 @@
 #include <tandem/ops/reduce.h>
 #include <tandem/ops/shape.h>
 
+#include "both_backends.h"
 #include "expect_error.h"
 
 namespace tandem::testing {
 using namespace engine;
 namespace {
-
-const std::vector<const KernelTable*>& both_backends() {
-  static const std::vector<const KernelTable*> tables{&reference_kernels(), &cpu_kernels()};
-  return tables;
-}
 
 TEST(ReduceTest, GradientOfAMaximumGoesToTheFirst) {
   const Tensor x = Tensor::from({1, 3, 3, 3, 2, 3}, {2, 3});

@@ -11,16 +11,12 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/shape.h>
 
+#include "both_backends.h"
 #include "expect_error.h"
 
 namespace tandem::testing {
 using namespace engine;
 namespace {
-
-const std::vector<const KernelTable*>& both_backends() {
-  static const std::vector<const KernelTable*> tables{&reference_kernels(), &cpu_kernels()};
-  return tables;
-}
 
 TEST(LossTest, CorrectCountTakesTheLabelsOfCrossEntropy) {
   const Tensor logits = Tensor::from({1, 2, 3, 6, 5, 4}, {2, 3});

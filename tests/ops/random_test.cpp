@@ -15,16 +15,12 @@
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
 
+#include "both_backends.h"
 #include "seed.h"
 
 namespace tandem::testing {
 using namespace engine;
 namespace {
-
-const std::vector<const KernelTable*>& both_backends() {
-  static const std::vector<const KernelTable*> tables{&reference_kernels(), &cpu_kernels()};
-  return tables;
-}
 
 // Runs dropout on rows as one replica and micro-batch of a Program does.
 std::vector<float> dropped(const KernelTable& table, double p, const Tensor& rows, std::int64_t seed,
