@@ -56,7 +56,7 @@ class RandomNet final : public nn::Module {
       switch (kind) {
         case 0: return relu(linear(x));
         case 1: return add(tanh(linear(x)), skip);
-        case 2: return relu(add(linear(x), mul(skip, x)));
+        case 2: return relu(add(linear(x), mul(tanh(skip), x)));
         case 3: return flatten(gelu(reshape(linear(x), {x.size(0), 2, kWidth / 2})));
         case 4: return drop(maximum(linear(x), skip));
         case 5:
@@ -126,8 +126,14 @@ Case draw_case(std::uint64_t seed) {
   return c;
 }
 
+bool diverged(const Outcome& out) {
+  return !std::ranges::all_of(out.losses, [](const auto& models) {
+    return std::ranges::all_of(models, [](double loss) { return std::isfinite(loss); });
+  });
+}
+
 TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
-  int refused = 0;
+  int skipped = 0;  // impossible, or without a result to compare
   for (int i = 0; i < kCases; ++i) {
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(i);
     Case c = draw_case(seed);
@@ -141,10 +147,14 @@ TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
       ASSERT_TRUE(what.find("names no activation") != std::string::npos ||
                   (both && what.find("is recomputed already") != std::string::npos))
           << what;
-      ++refused;
+      ++skipped;
       continue;
     }
     const Outcome loop = lagged_loop(c.job, c.strategy);
+    if (diverged(loop)) {  // not a number is not equal to itself
+      ++skipped;
+      continue;
+    }
     if (c.strategy.replicas == 1) {
       expect_same_results(loop, out);
     } else {
@@ -154,7 +164,7 @@ TEST(RandomTraining, EveryStrategyGivesWhatTheEagerLoopGives) {
     EXPECT_NO_THROW(run(sim, c.job.drains[0]));
     if (::testing::Test::HasFailure()) return;
   }
-  EXPECT_LT(refused, kCases / 3);
+  EXPECT_LT(skipped, kCases / 3);
 }
 
 }  // namespace
