@@ -86,7 +86,7 @@ class CheapActivations {
 
 }  // namespace
 
-Graph insert_recomputes(const Graph& g, const std::vector<ValueId>& values) {
+Graph insert_recomputes(Graph g, const std::vector<ValueId>& values) {
   if (values.empty()) return g;
   GraphEdit edit(g);
   const auto readers = g.readers();

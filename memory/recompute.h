@@ -8,7 +8,7 @@ namespace tandem::engine {
 /// Makes backward compute `values` again from kept ones, just before it reads them. Each must be read by
 /// backward, or by the node that makes another of them. A repeated node draws the same random numbers;
 /// updates of statistics are never repeated.
-Graph insert_recomputes(const Graph& graph, const std::vector<ValueId>& values);
+Graph insert_recomputes(Graph graph, const std::vector<ValueId>& values);
 
 /// Returns large activations that backward can recompute in about the time of reading them from memory, for
 /// `insert_recomputes`: cheap expressions of kept values, such as norm and relu of a convolution's output, or

@@ -11,7 +11,7 @@ constexpr int kCopiedInAhead = 3;  // nodes before the first reader: the copy ru
 
 }  // namespace
 
-Graph insert_swaps(const Graph& g, const std::vector<ValueId>& values) {
+Graph insert_swaps(Graph g, const std::vector<ValueId>& values) {
   if (values.empty()) return g;
   GraphEdit edit(g);
   const auto readers = g.readers();

@@ -7,7 +7,7 @@
 namespace tandem::engine {
 
 /// Inserts a copy-out and a copy-in node for each value: v → host copy h → new value v′ for backward.
-Graph insert_swaps(const Graph& graph, const std::vector<ValueId>& values);
+Graph insert_swaps(Graph graph, const std::vector<ValueId>& values);
 
 /// Adds waits that tie each copy to a list position. The `release_distance`-th compute instruction after a
 /// copy-out waits for it, which frees the source there. A copy-in waits for the compute instruction listed

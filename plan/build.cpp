@@ -100,12 +100,14 @@ Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOpti
   return planned_peak(other) < planned_peak(program) ? other : program;
 }
 
-Graph recompute_and_swap(const Graph& graph, const Strategy& strategy) {
+Graph recompute_and_swap(Graph graph, const Strategy& strategy) {
   if (!strategy.recompute_cheap && strategy.swap.empty() && strategy.recompute.empty()) return graph;
   const Graph all = with_backward_views(graph);
   Graph g = strategy.recompute_cheap ? insert_recomputes(all, cheap_activations(all)) : all;
-  g = insert_recomputes(g, select_activations(g, strategy.recompute, Eviction::recompute, &all));
-  return insert_swaps(g, select_activations(g, strategy.swap, Eviction::swap, &all));
+  const auto recomputed = select_activations(g, strategy.recompute, Eviction::recompute, &all);
+  g = insert_recomputes(std::move(g), recomputed);
+  const auto swapped = select_activations(g, strategy.swap, Eviction::swap, &all);
+  return insert_swaps(std::move(g), swapped);
 }
 
 }  // namespace
@@ -141,9 +143,9 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   }
   g = checked(expand_norms(deliver(std::move(training))));
   g = checked(apply_timing(g, schedule_of(strategy).stages));
-  g = checked(insert_transfers(g));  // comes first: a received value is an activation too
+  if (strategy.stages > 1) g = checked(insert_transfers(g));  // first: a received value is an activation too
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
-  g = checked(recompute_and_swap(g, strategy));
+  g = checked(recompute_and_swap(std::move(g), strategy));
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
   g = checked(copy_shared_operands(g));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
