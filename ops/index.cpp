@@ -126,7 +126,8 @@ Types Index32Op::infer(TypesView inputs) const {
   return {{DType::i32, inputs[0].shape}};
 }
 Tensor engine::index32(const Tensor& indices) {
-  return indices.dtype() == DType::i32 ? indices : apply_op1(std::make_shared<Index32Op>(), {indices});
+  const bool converts = indices.dtype() == DType::i64 || indices.dtype() == DType::u8;
+  return converts ? apply_op1(std::make_shared<Index32Op>(), {indices}) : indices;
 }
 
 Tensor gather(const Tensor& x, int axis, const Tensor& index) {

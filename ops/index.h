@@ -82,7 +82,7 @@ class Index32Op final : public StreamingOp {
   Tensors vjp(const VjpArgs&) const override { return {Tensor()}; }
   Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
 };
-/// Returns indices of any integer type as i32, which the ops above take.
+/// Returns indices of type i64 or u8 as i32, which the ops above take; other Tensors unchanged.
 Tensor index32(const Tensor& indices);
 
 }  // namespace tandem::engine

@@ -46,6 +46,10 @@ Tensor with_constant(Code code, const Tensor& x, double value, bool value_first 
   if (value_first) std::swap(expression[2].a, expression[2].b);
   return apply_pointwise(std::move(expression), x.dtype() == DType::b8 ? DType::i32 : x.dtype(), {x});
 }
+Tensor comparison(Code code, const Tensor& x, double value) {
+  return apply_pointwise({{Code::input, 0}, {Code::constant, -1, -1, -1, value}, {code, 0, 1}}, DType::b8,
+                         {x});
+}
 
 void require_numbers(const Tensor& x, const char* op) {
   if (x.dtype() == DType::b8)
@@ -219,6 +223,12 @@ Tensor less(const Tensor& a, const Tensor& b) { return comparison(Code::lt, a, b
 Tensor less_equal(const Tensor& a, const Tensor& b) { return comparison(Code::le, a, b); }
 Tensor greater(const Tensor& a, const Tensor& b) { return comparison(Code::gt, a, b); }
 Tensor greater_equal(const Tensor& a, const Tensor& b) { return comparison(Code::ge, a, b); }
+Tensor equal(const Tensor& x, double value) { return comparison(Code::eq, x, value); }
+Tensor not_equal(const Tensor& x, double value) { return comparison(Code::ne, x, value); }
+Tensor less(const Tensor& x, double value) { return comparison(Code::lt, x, value); }
+Tensor less_equal(const Tensor& x, double value) { return comparison(Code::le, x, value); }
+Tensor greater(const Tensor& x, double value) { return comparison(Code::gt, x, value); }
+Tensor greater_equal(const Tensor& x, double value) { return comparison(Code::ge, x, value); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const PointwiseExpression expression{
@@ -249,5 +259,13 @@ Tensor operator+(double a, const Tensor& b) { return add_scalar(b, a); }
 Tensor operator-(double a, const Tensor& b) { return with_constant(Code::sub, b, a, true); }
 Tensor operator*(double a, const Tensor& b) { return scale(b, a); }
 Tensor operator/(double a, const Tensor& b) { return with_constant(Code::div, b, a, true); }
+Tensor operator<(const Tensor& a, const Tensor& b) { return less(a, b); }
+Tensor operator<=(const Tensor& a, const Tensor& b) { return less_equal(a, b); }
+Tensor operator>(const Tensor& a, const Tensor& b) { return greater(a, b); }
+Tensor operator>=(const Tensor& a, const Tensor& b) { return greater_equal(a, b); }
+Tensor operator<(const Tensor& a, double b) { return less(a, b); }
+Tensor operator<=(const Tensor& a, double b) { return less_equal(a, b); }
+Tensor operator>(const Tensor& a, double b) { return greater(a, b); }
+Tensor operator>=(const Tensor& a, double b) { return greater_equal(a, b); }
 
 }  // namespace tandem

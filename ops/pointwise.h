@@ -114,6 +114,13 @@ Tensor less(const Tensor& a, const Tensor& b);
 Tensor less_equal(const Tensor& a, const Tensor& b);
 Tensor greater(const Tensor& a, const Tensor& b);
 Tensor greater_equal(const Tensor& a, const Tensor& b);
+/// The same with a constant, rounded to the dtype of `x` if that is floating.
+Tensor equal(const Tensor& x, double value);
+Tensor not_equal(const Tensor& x, double value);
+Tensor less(const Tensor& x, double value);
+Tensor less_equal(const Tensor& x, double value);
+Tensor greater(const Tensor& x, double value);
+Tensor greater_equal(const Tensor& x, double value);
 
 /// Returns the elements of `a` where `condition` is not zero, of `b` where it is zero; all three broadcast.
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
@@ -136,5 +143,14 @@ Tensor operator+(double a, const Tensor& b);
 Tensor operator-(double a, const Tensor& b);
 Tensor operator*(double a, const Tensor& b);
 Tensor operator/(double a, const Tensor& b);
+/// Comparisons of elements. There is no operator==, which would not tell whether two Tensors are the same.
+Tensor operator<(const Tensor& a, const Tensor& b);
+Tensor operator<=(const Tensor& a, const Tensor& b);
+Tensor operator>(const Tensor& a, const Tensor& b);
+Tensor operator>=(const Tensor& a, const Tensor& b);
+Tensor operator<(const Tensor& a, double b);
+Tensor operator<=(const Tensor& a, double b);
+Tensor operator>(const Tensor& a, double b);
+Tensor operator>=(const Tensor& a, double b);
 
 }  // namespace tandem

@@ -46,6 +46,13 @@ class BatchLoss {
       return call(f, batch, std::make_index_sequence<parameters_of<F>()>());
     };
   }
+  /// Refuses a function of nothing, in words.
+  template <class F>
+  requires(!std::same_as<std::remove_cvref_t<F>, BatchLoss> && std::is_invocable_r_v<Tensor, F&> &&
+           !std::is_invocable_v<F&, const Tensors&> && parameters_of<F>() == 0)
+      BatchLoss(F&&) {  // NOLINT: converts
+    static_assert(!std::is_invocable_v<F&>, "a loss takes at least one Tensor, whose rows are the samples");
+  }
 
   explicit operator bool() const { return bool(function_); }
   /// Throws Error if the number of tensors is not that of the function's parameters.

@@ -64,6 +64,7 @@ class TrainStep {
   /// divide the samples, and what Session::run throws. If that was after an update had begun, the state is
   /// lost, and `load` must set another; before it, the state is as it was.
   double operator()(const Tensors& batch, double lr);
+  double operator()(const Tensor& batch, double lr) { return (*this)(Tensors{batch}, lr); }
   /// Trains on several batches, from an empty to a drained pipeline, so that schedules can have several
   /// batches in flight. Returns the losses per batch and model. `rates` has one rate per model for all
   /// batches, or one per batch and model: first those of the first batch.

@@ -1,6 +1,7 @@
 #include <tandem/core/base/types.h>
 
 #include <array>
+#include <ostream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -27,6 +28,7 @@ const DTypeInfo& info(DType d) { return kDTypes[static_cast<std::size_t>(d)]; }
 
 std::int64_t size_of(DType d) { return info(d).size; }
 std::string_view name_of(DType d) { return info(d).name; }
+std::ostream& operator<<(std::ostream& out, DType d) { return out << name_of(d); }
 
 DType dtype_from_name(std::string_view name) {
   std::string known;
@@ -64,6 +66,7 @@ std::string to_string(const Shape& shape) { return fmt::format("[{}]", fmt::join
 std::string to_string(const TensorType& type) {
   return fmt::format("{}{}", name_of(type.dtype), to_string(type.shape));
 }
+std::ostream& operator<<(std::ostream& out, const TensorType& type) { return out << to_string(type); }
 
 std::string to_string(TypesView types) {
   std::string text;

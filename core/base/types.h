@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@ enum class DType : std::uint8_t { f32, bf16, f16, f64, i32, i64, u8, b8 };
 std::int64_t size_of(DType d);
 /// "f32", "bf16", ...
 std::string_view name_of(DType d);
+std::ostream& operator<<(std::ostream& out, DType d);
 /// The inverse of `name_of`. Throws Error on an unknown name, listing those that exist.
 DType dtype_from_name(std::string_view name);
 bool is_floating(DType d);
@@ -46,6 +48,7 @@ TensorType with_models(TensorType type, std::int64_t models);
 
 /// "f32[8, 3, 32, 32]"
 std::string to_string(const TensorType& type);
+std::ostream& operator<<(std::ostream& out, const TensorType& type);
 /// "f32[8, 4], f32[16, 4]"
 std::string to_string(TypesView types);
 

@@ -48,7 +48,7 @@ TEST(ApiExamples, MatchTheDocumentation) {
     ++examples;
     begin = end;
   }
-  EXPECT_EQ(13, examples);
+  EXPECT_EQ(14, examples);
 }
 
 // Each test has its own directory, a network, and a dataset.
@@ -181,6 +181,27 @@ TEST_F(ApiExample, GradientOfAGradient) {
   const Tensor slope = gradient(sum(x * x * x), {x})[0];  // 3x²
   const Tensor second = gradient(sum(slope), {x})[0];     // 6x
   EXPECT_EQ((std::vector<double>{6, 12, 18, 24}), second.values());
+}
+
+TEST_F(ApiExample, GradientPenalty) {
+  struct Gan : nn::ModuleBase {
+    nn::Linear generator{*this, "generator", {.in = 8, .out = 4}}, critic{*this, "critic", {.in = 4, .out = 1}};
+  } gan;
+  gan.initialize(/*seed=*/1);
+  TrainStep critic(gan.critic, AdamOptions{.beta1 = 0}, [&](const Tensor& data, const Tensor& z) {
+    const Tensor made = detach(gan.generator(z));
+    const Tensor share = uniform({data.dtype(), {data.size(0), 1}}, nn::current_seed());  // one per sample
+    const Tensor between = share * data + (1 - share) * made;
+    const Tensor slope = gradient(sum(gan.critic(between)), {between})[0];
+    const Tensor norm = sqrt(sum(slope * slope, 1) + 1e-12);
+    return mean(gan.critic(made)) - mean(gan.critic(data)) + 10 * mean((norm - 1) * (norm - 1));
+  });
+  const Tensor real = init::normal({DType::f32, {12, 4}}, 2, 1, "real", run_seed());
+  const Tensor noise = init::normal({DType::f32, {12, 8}}, 0, 1, "noise", run_seed());
+  for (int batch = 0; batch < 1000; ++batch) critic({real, noise}, /*lr=*/0.01);
+  // A linear critic c·x + b minimizes 10(|c| − 1)² − c·(mean of data − mean of made).
+  const Tensor apart = mean(real, 0) - mean(gan.generator(noise), 0);
+  EXPECT_NEAR(1 + l2_norm(apart, 0).item() / 20, l2_norm(gan.critic.weight, {0, 1}).item(), 0.01);
 }
 
 TEST_F(ApiExample, OptionsInOrder) {

@@ -159,6 +159,23 @@ TEST(PointwiseTest, SlopesOfEluAndSeluHaveFullPrecision) {
       }
 }
 
+TEST(PointwiseTest, ComparisonsTakeConstantsAndHaveOperators) {
+  using Values = std::vector<double>;
+  const Tensor x = Tensor::from({0.1, -1, 2}, {3}), y = Tensor::from({0.1, 0, 1}, {3});
+  EXPECT_EQ((Values{1, 0, 0}), equal(x, 0.1).values()) << "the constant is rounded to f32";
+  EXPECT_EQ((Values{0, 1, 1}), not_equal(x, 0.1).values());
+  EXPECT_EQ((Values{1, 0, 1}), (x > 0).values());
+  EXPECT_EQ((Values{0, 0, 1}), (x > y).values());
+  EXPECT_EQ((Values{1, 0, 1}), (x >= y).values());
+  EXPECT_EQ((Values{1, 1, 0}), (x <= 0.1).values());
+  EXPECT_EQ((Values{0, 1, 0}), (x < y).values());
+  const Tensor ids = Tensor::from({0, 3, 7}, {3}, DType::i32);
+  EXPECT_EQ(DType::b8, (ids >= 3).dtype());
+  EXPECT_EQ((Values{0, 1, 1}), (ids >= 3).values());
+  EXPECT_THROW(ids > 2.5, Error);
+  EXPECT_EQ((Values{1, 0, 0}), equal(Tensor::from({0, 1, 1}, {3}, DType::b8), 0).values());
+}
+
 TEST(PointwiseTest, GradientOfReluStopsAtNegativesOnly) {
   Tensor x = Tensor::from({-1, 0, 1, NAN}, {4});
   x.requires_grad();

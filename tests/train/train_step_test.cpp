@@ -339,7 +339,7 @@ TEST_F(TrainSteps, RefuseArgumentsThatDoNotFit) {
   EXPECT_TRUE(trained.run({}, {0.1}).empty());
   EXPECT_THROW(trained.load(trained.state(), -1), Error);
   for (const double rate : {-0.1, std::nan(""), HUGE_VAL}) EXPECT_THROW(trained(batch(0), rate), Error);
-  EXPECT_THROW(trained({}, 0.1), Error);
+  EXPECT_THROW(trained(Tensors{}, 0.1), Error);
   TrainStep empty = step();
   expect_error([&] { empty(batch(0, 0), 0.1); }, {"input 0 of the batch is", "has no elements"});
   EXPECT_THROW(TrainStep(BatchLoss(), net->state()), Error);
