@@ -57,16 +57,19 @@ std::string perhaps(const CLI::App& app, const std::string& flag) {
 }
 
 std::string unexpected(const CLI::App& app) {
-  const auto chosen = app.get_subcommands();
-  const CLI::App& command = chosen.empty() ? app : *chosen.front();
-  const std::string help =
-      fmt::format("{}{} --help", app.get_name(), chosen.empty() ? "" : " " + command.get_name());
+  const CLI::App* chosen = &app;
+  std::string help = app.get_name();
+  while (!chosen->get_subcommands().empty()) {
+    chosen = chosen->get_subcommands().front();
+    help += " " + chosen->get_name();
+  }
+  help += " --help";
   const std::vector<std::string> rest = app.remaining(true);
   const auto flag = std::ranges::find_if(rest, [](const std::string& r) { return r.starts_with("-"); });
   if (flag == rest.end())
     return fmt::format("'{}' is not expected; {} lists what is", fmt::join(rest, " "), help);
   return fmt::format("unknown flag '{}'{}; all are listed by {}", *flag,
-                     perhaps(command, flag->substr(0, flag->find('='))), help);
+                     perhaps(*chosen, flag->substr(0, flag->find('='))), help);
 }
 
 // Checks every value before CLI11 converts it.

@@ -7,6 +7,7 @@
 #include <tandem/datasets/cifar_writer.h>
 #include <tandem/engine.h>
 
+#include "all_reduce_commands.h"
 #include "command_line.h"
 #include "lane_report.h"
 #include "log.h"
@@ -29,6 +30,7 @@ Program program_from(const std::string& file) {
 }
 
 void simulate(const std::string& file, std::int64_t batches, const std::string& trace) {
+  if (file.empty()) throw Error("sim: give the file of a Program, or all-reduce; see tandem sim --help");
   const Program program = program_from(file);
   apps::require_simulable("--batches", batches, program);
   apps::require_writable("--trace", trace);
@@ -64,6 +66,7 @@ struct Arguments {
   std::int64_t train = 50'000, test = 10'000, batches = 20, samples = 1;
   std::uint64_t seed = 0;
   bool force = false;
+  apps::AllReduceOptions planned, simulated;
 };
 
 void add_commands(CLI::App& app, Arguments& a) {
@@ -80,10 +83,15 @@ void add_commands(CLI::App& app, Arguments& a) {
   auto* sim = app.add_subcommand(
       "sim",
       "predicts how a Program runs, and draws the timeline: forwards of batch b as digit b mod 10,\n"
-      "backwards as letters (a: batch 0), updates *, all-reduces =, sends >, receives <, copies o i, idle dots");
-  sim->add_option("file", a.file, program)->required();
+      "backwards as letters (a: batch 0), updates *, all-reduces =, sends >, receives <, copies o i, timers -, idle dots");
+  sim->add_option("file", a.file, program);
   sim->add_option("--batches", a.batches, "batches to run, from an empty to a drained pipeline");
   sim->add_option("--trace", a.trace, "write the timeline here, for ui.perfetto.dev");
+  const std::string all_reduce = "all-reduces beside backward, from a profile of layers and rates";
+  apps::add_simulation_options(*sim->add_subcommand("all-reduce", "predicts " + all_reduce), a.simulated);
+  auto* plan = app.add_subcommand("plan", "plans a part of training");
+  plan->require_subcommand(1);
+  apps::add_plan_options(*plan->add_subcommand("all-reduce", "plans " + all_reduce), a.planned);
   auto* table =
       app.add_subcommand("summary", "prints a network's modules: outputs, parameters, operations, bytes");
   table->add_option("network", a.network, "the network")
@@ -113,7 +121,13 @@ int main(int argc, char** argv) {
   add_commands(app, a);
   return apps::run_program(app, argc, argv, [&] {
     if (app.got_subcommand("make-data")) make_data(a);
-    if (app.got_subcommand("sim")) simulate(a.file, a.batches, a.trace);
+    if (app.got_subcommand("plan")) apps::plan_all_reduces(a.planned);
+    if (app.got_subcommand("sim")) {
+      if (app.get_subcommand("sim")->got_subcommand("all-reduce"))
+        apps::simulate_all_reduces(a.simulated);
+      else
+        simulate(a.file, a.batches, a.trace);
+    }
     if (app.got_subcommand("summary")) summarize(a.network, a.samples);
     if (app.got_subcommand("verify")) show(a.file);
   });

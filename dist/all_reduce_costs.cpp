@@ -25,13 +25,12 @@ ThreadRates ContentionModel::at(int threads) const {
   return rates;
 }
 
-double AllReduceCosts::overlapped_ms(double bytes, int choice) const {
-  return bytes > 0 ? startup_ms + bytes * sent_per_byte / choices[static_cast<std::size_t>(choice)].overlapped
-                   : 0;
+double AllReduceCosts::overlapped_ms(double bytes, const ThreadRates& rates) const {
+  return bytes > 0 ? startup_ms + bytes * sent_per_byte / rates.overlapped : 0;
 }
 
-double AllReduceCosts::alone_ms(double bytes, int choice) const {
-  return bytes > 0 ? startup_ms + bytes * sent_per_byte / choices[static_cast<std::size_t>(choice)].alone : 0;
+double AllReduceCosts::alone_ms(double bytes, const ThreadRates& rates) const {
+  return bytes > 0 ? startup_ms + bytes * sent_per_byte / rates.alone : 0;
 }
 
 AllReduceCosts ring_costs(int ranks, double hop_ms, std::vector<ThreadRates> choices) {
@@ -40,19 +39,31 @@ AllReduceCosts ring_costs(int ranks, double hop_ms, std::vector<ThreadRates> cho
   return {hops * hop_ms, hops / ranks, std::move(choices)};
 }
 
+void require_each_layer_once(const std::vector<GradientLayer>& layers,
+                             const std::vector<AllReduceGroup>& groups) {
+  int next = 0;
+  for (const AllReduceGroup& group : groups) {
+    if (group.first_layer != next || group.last_layer < group.first_layer ||
+        group.last_layer >= std::ssize(layers))
+      throw Error(fmt::format("the groups must hold each of {} once, in order: {} to {} come after {}",
+                              counted(std::ssize(layers), "layer"), group.first_layer, group.last_layer,
+                              next));
+    next = group.last_layer + 1;
+  }
+  if (next != std::ssize(layers))
+    throw Error(fmt::format("the groups hold {} of {}", next, counted(std::ssize(layers), "layer")));
+}
+
 BackwardTimes backward_times(const std::vector<GradientLayer>& layers,
                              const std::vector<AllReduceGroup>& groups, const AllReduceCosts& costs) {
+  require_each_layer_once(layers, groups);
   double total = 0, ready = 0,
          done = 0;  // computation: all, up to the group's last layer, finished; as if alone
   for (const GradientLayer& l : layers) total += l.compute_ms;
   BackwardTimes times;
   std::size_t next = 0;
   for (const AllReduceGroup& group : groups) {
-    if (group.first_layer != static_cast<int>(next) || group.last_layer < group.first_layer ||
-        group.last_layer >= std::ssize(layers))
-      throw Error(fmt::format("the groups must hold each of {} once, in order: {} to {} come after {}",
-                              counted(std::ssize(layers), "layer"), group.first_layer, group.last_layer,
-                              next));
+    if (group.earliest_ms > 0) throw Error("Eqs. 8 to 15 have no groups that wait for a time");
     double bytes = 0;
     for (; next <= static_cast<std::size_t>(group.last_layer); ++next) {
       bytes += layers[next].gradient_bytes;
@@ -61,16 +72,13 @@ BackwardTimes backward_times(const std::vector<GradientLayer>& layers,
     if (next == layers.size()) ready = total;
     times.compute_ms += std::max(0.0, ready - done);
     done = std::max(done, ready);
-    if (bytes == 0) continue;
-    const double p = costs.overlapped_ms(bytes, group.choice);
-    const double speed = costs.choices[static_cast<std::size_t>(group.choice)].compute_rate;
+    const double p = costs.overlapped_ms(bytes, group.rates), speed = group.rates.compute_rate;
+    if (p == 0) continue;
     const double beside = std::min(p, (total - done) / speed);
     times.compute_ms += beside;
     done = p < (total - done) / speed ? done + speed * p : total;
-    times.residual_ms += costs.alone_ms(bytes, group.choice) * (1 - beside / p);
+    times.residual_ms += costs.alone_ms(bytes, group.rates) * (1 - beside / p);
   }
-  if (next != layers.size())
-    throw Error(fmt::format("the groups hold {} of {}", next, counted(std::ssize(layers), "layer")));
   times.backward_ms = times.compute_ms + times.residual_ms;
   return times;
 }

@@ -11,6 +11,7 @@ struct GradientLayer {
   std::string name{};
   double compute_ms = 0;      ///< b: alone, without an all-reduce beside it
   double gradient_bytes = 0;  ///< c
+  std::vector<std::string> parameters{};
 };
 
 /// What an all-reduce with some threads costs, and costs others.
@@ -37,14 +38,14 @@ struct ContentionModel {
 
 /// The costs of all-reduces over some ranks.
 struct AllReduceCosts {
-  double startup_ms = 0;     ///< a of Eq. 3
-  double sent_per_byte = 1;  ///< ĉ / c
-  std::vector<ThreadRates> choices{};
+  double startup_ms = 0;               ///< a of Eq. 3
+  double sent_per_byte = 1;            ///< ĉ / c
+  std::vector<ThreadRates> choices{};  ///< R: what a planner can choose
 
-  /// Milliseconds of an all-reduce with `choices[choice]` that has computation beside it until its end (p +
-  /// a), or none at all (q + a). One of 0 bytes takes no time.
-  double overlapped_ms(double bytes, int choice) const;
-  double alone_ms(double bytes, int choice) const;
+  /// Milliseconds of an all-reduce that has computation beside it until its end (p + a), or none at all (q +
+  /// a). One of 0 bytes takes no time.
+  double overlapped_ms(double bytes, const ThreadRates& rates) const;
+  double alone_ms(double bytes, const ThreadRates& rates) const;
 };
 
 /// Returns the costs of a ring over `ranks`, Eq. 4: a = 2(n−1)·hop, ĉ = 2(n−1)/n·c.
@@ -53,8 +54,13 @@ AllReduceCosts ring_costs(int ranks, double hop_ms, std::vector<ThreadRates> cho
 /// Layers whose gradients are reduced together, and by how many threads.
 struct AllReduceGroup {
   int first_layer = 0, last_layer = 0;
-  int choice = 0;  ///< of AllReduceCosts::choices
+  ThreadRates rates{};
+  double earliest_ms = 0;  ///< after the start of backward: it does not begin before
 };
+
+/// Throws Error unless the groups hold each layer once, in order.
+void require_each_layer_once(const std::vector<GradientLayer>& layers,
+                             const std::vector<AllReduceGroup>& groups);
 
 struct BackwardTimes {
   double backward_ms = 0;  ///< compute_ms + residual_ms
@@ -64,7 +70,7 @@ struct BackwardTimes {
 
 /// Returns the times of a backward pass by LIBRA's Eqs. 8 to 15. An all-reduce begins when its layers are
 /// computed and the one before has ended; the last group ends with the last layer. Throws Error unless the
-/// groups hold each layer once, in order.
+/// groups hold each layer once, in order, and may begin at any time (backward_program simulates others).
 BackwardTimes backward_times(const std::vector<GradientLayer>& layers,
                              const std::vector<AllReduceGroup>& groups, const AllReduceCosts& costs);
 

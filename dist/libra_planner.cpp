@@ -28,9 +28,10 @@ constexpr double kRounding = 1e-9;  // of chunks
 
 struct From {  // where an all-reduce begins that ends here
   std::int32_t layers = -1;
-  std::int16_t chunks = -1;
-  std::int16_t choice = -1;
+  std::int32_t chunks : 24 = -1;
+  std::int32_t choice : 8 = -1;
 };
+constexpr int kMostChunks = 8'000'000, kMostChoices = 100;  // what these hold
 
 // By layers and chunks.
 template <class T> class Table {
@@ -63,40 +64,40 @@ class Planner {
   }
 
   LibraPlan plan(int groups) {
-    std::vector<Table<double>> price;  // D by number of groups
+    if (groups >= static_cast<int>(layers())) return plan_without_limit();
+    std::vector<Table<double>> price{no_group()};  // D by number of groups
     std::vector<Table<From>> from;
-    price.emplace_back(layers(), chunks_, kInfinite);
-    std::fill_n(price[0][0], chunks_ + 1, 0.0);
     while (std::ssize(price) < groups) {
       Table<double> next = price.back();
       Table<From> next_from(layers(), chunks_, From());
-      for (int r = 0; r < std::ssize(costs_.choices); ++r) add_group(price.back(), r, next, next_from);
-      wait(next, next_from);
+      add_groups(price.back(), next, next_from);
       if (next == price.back()) break;  // more groups do not help
       price.push_back(std::move(next));
       from.push_back(std::move(next_from));
     }
-    return finish(price, from, groups);
+    const std::size_t steps = price.size() - 1;
+    const std::size_t before_late = std::min(steps, static_cast<std::size_t>(std::max(groups - 2, 0)));
+    const End end = best_end(price[steps], price[before_late], groups > 1);
+    std::size_t i = end.first < end.last ? before_late : steps;
+    return read_back(end, [&]() -> const Table<From>& { return from[--i]; });
   }
 
   /// Each layer is a group of its own.
   LibraPlan threads() {
     const std::size_t all = layers();
-    Table<double> price(all, chunks_, kInfinite);  // D after the first l groups
+    Table<double> price = no_group();  // D after the first l groups
     Table<From> from(all, chunks_, From());
-    std::fill_n(price[0], chunks_ + 1, 0.0);
     std::vector<double> late(all + 1, kInfinite);  // the time if group l ends after the computation
     std::vector<From> late_from(all + 1);
     for (std::size_t l = 1; l <= all; ++l) {
       const double bytes = bytes_[l] - bytes_[l - 1];
       const int quickest = quickest_alone(bytes);
-      late[l] = late[l - 1] + costs_.alone_ms(bytes, quickest);
-      late_from[l] = {0, -1, static_cast<std::int16_t>(quickest)};
+      late[l] = late[l - 1] + costs_.alone_ms(bytes, rates(quickest));
+      late_from[l] = {0, -1, static_cast<int>(quickest)};
       for (int z = ready_[l]; z <= chunks_; ++z)
         for (int r = 0; r < std::ssize(costs_.choices); ++r) {
-          const From begin{0, static_cast<std::int16_t>(z), static_cast<std::int16_t>(r)};
-          const double ms = costs_.overlapped_ms(bytes, r),
-                       speed = costs_.choices[static_cast<std::size_t>(r)].compute_rate;
+          const From begin{0, static_cast<int>(z), static_cast<int>(r)};
+          const double ms = costs_.overlapped_ms(bytes, rates(r)), speed = rates(r).compute_rate;
           const int end = z + std::max(0, static_cast<int>(std::ceil(speed * ms / chunk_ms_ - kRounding)));
           if (const double d = price[l - 1][z] + (1 - speed) * ms; end <= chunks_ && d < price[l][end])
             price[l][end] = d, from[l][end] = begin;
@@ -111,7 +112,7 @@ class Planner {
     int z = -1;  // while groups end after the computation
     for (std::size_t l = all; l > 0; --l) {
       const From& begin = z < 0 ? late_from[l] : from[l][z];
-      plan.groups.push_back({static_cast<int>(l) - 1, static_cast<int>(l) - 1, begin.choice});
+      plan.groups.push_back({static_cast<int>(l) - 1, static_cast<int>(l) - 1, rates(begin.choice)});
       z = begin.chunks;
     }
     std::ranges::reverse(plan.groups);
@@ -120,67 +121,86 @@ class Planner {
 
  private:
   std::size_t layers() const { return ready_.size() - 1; }
+  const ThreadRates& rates(int choice) const { return costs_.choices[static_cast<std::size_t>(choice)]; }
 
-  // Improves D(i) by groups of one choice that follow D(i − 1). For a start z, the layers l' from which a
-  // group can begin are kept by rising D(i − 1, l', z) − (price per byte)·(bytes up to l'): one further to
-  // the left is of use only if it is better.
-  void add_group(const Table<double>& before, int choice, Table<double>& now, Table<From>& from) {
-    const ThreadRates& rates = costs_.choices[static_cast<std::size_t>(choice)];
-    const double ms_per_byte = costs_.sent_per_byte / rates.overlapped;
-    const double price_per_byte = (1 - rates.compute_rate) * ms_per_byte;
-    const double first_price = (1 - rates.compute_rate) * costs_.startup_ms;
-    const double chunks_per_byte = rates.compute_rate * ms_per_byte / chunk_ms_;
-    const double first_chunks = rates.compute_rate * costs_.startup_ms / chunk_ms_ - kRounding;
+  // D for no group at all.
+  Table<double> no_group() const {
+    Table<double> price(layers(), chunks_, kInfinite);
+    std::fill_n(price[0], chunks_ + 1, 0.0);
+    return price;
+  }
+
+  // One D for any number of groups: where a group ends, the next begins, in one table.
+  LibraPlan plan_without_limit() {
+    Table<double> price = no_group();
+    Table<From> from(layers(), chunks_, From());
+    add_groups(price, price, from);
+    return read_back(best_end(price, price, true), [&]() -> const Table<From>& { return from; });
+  }
+
+  // Improves `now`, D(i), by groups that follow `before`, D(i − 1). Both may be one table, for groups end
+  // later than they begin, or have later layers.
+  void add_groups(const Table<double>& before, Table<double>& now, Table<From>& from) {
     std::size_t ready = 0;  // layers whose gradients are ready
-    for (int z = 0; z < chunks_; ++z) {
+    for (int z = 0; z <= chunks_; ++z) {
       while (ready < layers() && ready_[ready + 1] <= z) ++ready;
-      const double most_bytes = (chunks_ - z - first_chunks) / chunks_per_byte;
-      begins_.clear();
-      std::size_t first = 0;  // of begins_ that are near enough
-      for (std::size_t l = 1; l <= ready && most_bytes > 0; ++l) {
-        if (const double d = before[l - 1][z]; d < kInfinite) {
-          const double value = d - price_per_byte * bytes_[l - 1];
-          while (begins_.size() > first && begins_.back().value >= value) begins_.pop_back();
-          begins_.push_back({l - 1, value});
-        }
-        while (first < begins_.size() && bytes_[l] - bytes_[begins_[first].layers] > most_bytes) ++first;
-        const double at = price_per_byte * bytes_[l] + first_price;
-        for (std::size_t k = begins_.size(); k-- > first;) {
-          const double bytes = bytes_[l] - bytes_[begins_[k].layers];
-          const bool none = bytes == 0;  // costs nothing
-          const int m =
-              none ? 0 : std::max(0, static_cast<int>(std::ceil(bytes * chunks_per_byte + first_chunks)));
-          const double value = begins_[k].value + (none ? price_per_byte * bytes_[l] : at);
-          if (z + m > chunks_ || value >= now[l][z + m]) continue;
-          now[l][z + m] = value;
-          from[l][z + m] = {static_cast<std::int32_t>(begins_[k].layers), static_cast<std::int16_t>(z),
-                            static_cast<std::int16_t>(choice)};
-        }
-      }
+      for (std::size_t l = 1; l <= ready && z > 0; ++l)  // what was reached before is reached by waiting
+        if (ready_[l] < z && now[l][z - 1] < now[l][z])
+          now[l][z] = now[l][z - 1], from[l][z] = from[l][z - 1];
+      for (int r = 0; r < std::ssize(costs_.choices) && z < chunks_; ++r)
+        begin_groups(before, z, ready, r, now, from);
     }
   }
 
-  // What is reached at z is reached at z + 1.
-  void wait(Table<double>& price, Table<From>& from) const {
-    for (std::size_t l = 0; l <= layers(); ++l)
-      for (int z = ready_[l] + 1; z <= chunks_; ++z)
-        if (price[l][z - 1] < price[l][z]) price[l][z] = price[l][z - 1], from[l][z] = from[l][z - 1];
+  // Groups of one choice that begin at chunk z. The layers l' from which one can begin are kept by rising
+  // D(i − 1, l', z) − (price per byte)·(bytes up to l'): one further to the left is of use only if it is
+  // better.
+  void begin_groups(const Table<double>& before, int z, std::size_t ready, int choice, Table<double>& now,
+                    Table<From>& from) {
+    const double ms_per_byte = costs_.sent_per_byte / rates(choice).overlapped;
+    const double speed = rates(choice).compute_rate;
+    const double price_per_byte = (1 - speed) * ms_per_byte, first_price = (1 - speed) * costs_.startup_ms;
+    const double chunks_per_byte = speed * ms_per_byte / chunk_ms_;
+    const double first_chunks = speed * costs_.startup_ms / chunk_ms_ - kRounding;
+    const double most_bytes = (chunks_ - z - first_chunks) / chunks_per_byte;
+    begins_.clear();
+    std::size_t first = 0;  // of begins_ that are near enough
+    for (std::size_t l = 1; l <= ready && most_bytes > 0; ++l) {
+      if (const double d = before[l - 1][z]; d < kInfinite) {
+        const double value = d - price_per_byte * bytes_[l - 1];
+        while (begins_.size() > first && begins_.back().value >= value) begins_.pop_back();
+        begins_.push_back({l - 1, value});
+      }
+      while (first < begins_.size() && bytes_[l] - bytes_[begins_[first].layers] > most_bytes) ++first;
+      const double at = price_per_byte * bytes_[l] + first_price;
+      for (std::size_t k = begins_.size(); k-- > first;) {
+        const double bytes = bytes_[l] - bytes_[begins_[k].layers];
+        const bool none = bytes == 0;  // costs nothing
+        const int m =
+            none ? 0 : std::max(0, static_cast<int>(std::ceil(bytes * chunks_per_byte + first_chunks)));
+        const double value = begins_[k].value + (none ? price_per_byte * bytes_[l] : at);
+        if (z + m > chunks_ || value >= now[l][z + m]) continue;
+        now[l][z + m] = value;
+        from[l][z + m] = {static_cast<std::int32_t>(begins_[k].layers), static_cast<int>(z),
+                          static_cast<int>(choice)};
+      }
+    }
   }
 
   int quickest_alone(double bytes) const {
     int best = 0;
     for (int r = 1; r < std::ssize(costs_.choices); ++r)
-      if (costs_.alone_ms(bytes, r) < costs_.alone_ms(bytes, best)) best = r;
+      if (costs_.alone_ms(bytes, rates(r)) < costs_.alone_ms(bytes, rates(best))) best = r;
     return best;
   }
 
   // Milliseconds from the begin of an all-reduce beside `left` ms of computation until both have ended.
   double ms_beside(double left, double bytes, int choice) const {
-    if (bytes == 0) return left;
-    const double p = costs_.overlapped_ms(bytes, choice);
-    const double computed = left / costs_.choices[static_cast<std::size_t>(choice)].compute_rate;
+    const double p = costs_.overlapped_ms(bytes, rates(choice));
+    if (p == 0) return left;
+    const double computed = left / rates(choice).compute_rate;
     if (p <= computed) return p + left * (1 - p / computed);
-    return computed + costs_.alone_ms(bytes, choice) * (1 - computed / p);
+    return computed + costs_.alone_ms(bytes, rates(choice)) * (1 - computed / p);
   }
 
   // How a plan ends: `late`, a group that begins at chunk z, within the computation, and ends after it,
@@ -191,19 +211,18 @@ class Planner {
     int z = 0, choice = 0;
   };
 
-  LibraPlan finish(const std::vector<Table<double>>& price, const std::vector<Table<From>>& from,
-                   int groups) const {
-    const std::size_t all = layers(), steps = price.size() - 1;
+  // `price` allows one group more, and `before_late` two.
+  End best_end(const Table<double>& price, const Table<double>& before_late, bool several) const {
+    const std::size_t all = layers();
     std::vector<double> rest(all + 1);
     for (std::size_t l = 0; l <= all; ++l)
-      rest[l] = costs_.alone_ms(bytes_[all] - bytes_[l], quickest_alone(bytes_[all] - bytes_[l]));
+      rest[l] = costs_.alone_ms(bytes_[all] - bytes_[l], rates(quickest_alone(bytes_[all] - bytes_[l])));
     End best;
     for (std::size_t l = 0; l <= all; ++l)
-      if (const double ms = price[steps][l][chunks_] + total_ms_ + rest[l]; ms < best.ms)
+      if (const double ms = price[l][chunks_] + total_ms_ + rest[l]; ms < best.ms)
         best = {ms, l, l, chunks_, 0};
-    const std::size_t before_late = std::min(steps, static_cast<std::size_t>(std::max(groups - 2, 0)));
-    for (std::size_t first = 0; groups > 1 && first < all; ++first) {
-      const double* d = price[before_late][first];
+    for (std::size_t first = 0; several && first < all; ++first) {
+      const double* d = before_late[first];
       for (std::size_t last = first + 1; last < all; ++last) {
         if (d[chunks_] + total_ms_ + rest[last] >= best.ms) continue;
         for (int r = 0; r < std::ssize(costs_.choices); ++r)
@@ -216,15 +235,22 @@ class Planner {
           }
       }
     }
-    LibraPlan plan{{}, best.ms};
+    return best;
+  }
+
+  // The plan that ends so. `previous` returns where the groups of the number before begin.
+  template <class F> LibraPlan read_back(const End& end, F previous) const {
+    const std::size_t all = layers();
+    LibraPlan plan{{}, end.ms};
     const auto add = [&](std::size_t first, std::size_t last, int choice) {
-      if (first < last) plan.groups.push_back({static_cast<int>(first), static_cast<int>(last) - 1, choice});
+      if (first < last)
+        plan.groups.push_back({static_cast<int>(first), static_cast<int>(last) - 1, rates(choice)});
     };
-    add(best.last, all, quickest_alone(bytes_[all] - bytes_[best.last]));
-    add(best.first, best.last, best.choice);
-    std::size_t l = best.first, i = best.first < best.last ? before_late : steps;
-    for (int z = best.z; l > 0; --i) {
-      const From& begin = from[i - 1][l][z];
+    add(end.last, all, quickest_alone(bytes_[all] - bytes_[end.last]));
+    add(end.first, end.last, end.choice);
+    std::size_t l = end.first;
+    for (int z = end.z; l > 0;) {
+      const From& begin = previous()[l][z];
       if (begin.layers < 0) continue;  // as with fewer groups
       add(static_cast<std::size_t>(begin.layers), l, begin.choice);
       l = static_cast<std::size_t>(begin.layers);
@@ -246,25 +272,29 @@ class Planner {
   std::vector<Begin> begins_;
 };
 
-void check(const AllReduceCosts& costs, int chunks) {
-  constexpr int kMostChunks = 30'000;
+void check(std::size_t layers, const AllReduceCosts& costs, int chunks) {
   if (chunks < 1 || chunks > kMostChunks)
     throw Error(fmt::format("{} chunks: there must be 1 to {}", chunks, kMostChunks));
-  if (costs.choices.empty()) throw Error("a plan needs a number of threads to choose");
+  if (costs.choices.empty() || std::ssize(costs.choices) > kMostChoices)
+    throw Error(fmt::format("a plan needs 1 to {} numbers of threads to choose from", kMostChoices));
+  constexpr double kMostEntries = 1e8;  // 2 GB a table, of which there is one for each number of groups
+  if (static_cast<double>(layers) * chunks > kMostEntries)
+    throw Error(fmt::format("{} and {} chunks are too fine a grid: their product is at most {:.0f}",
+                            counted(static_cast<std::int64_t>(layers), "layer"), chunks, kMostEntries));
 }
 
 }  // namespace
 
 LibraPlan plan_libra(const std::vector<GradientLayer>& layers, const AllReduceCosts& costs,
                      const LibraLimits& limits) {
-  check(costs, limits.chunks);
+  check(layers.size(), costs, limits.chunks);
   if (limits.groups < 1) throw Error(fmt::format("{} groups: there must be at least one", limits.groups));
   return Planner(layers, costs, limits.chunks).plan(limits.groups);
 }
 
 LibraPlan plan_threads(const std::vector<GradientLayer>& layers, std::vector<AllReduceGroup> groups,
                        const AllReduceCosts& costs, int chunks) {
-  check(costs, chunks);
+  check(layers.size(), costs, chunks);
   std::vector<GradientLayer> merged;
   for (const AllReduceGroup& g : groups) {
     GradientLayer& all = merged.emplace_back();
@@ -275,7 +305,7 @@ LibraPlan plan_threads(const std::vector<GradientLayer>& layers, std::vector<All
     }
   }
   const LibraPlan plan = Planner(merged, costs, chunks).threads();
-  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].choice = plan.groups[i].choice;
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].rates = plan.groups[i].rates;
   backward_times(layers, groups, costs);  // throws Error unless they hold each layer once
   return {std::move(groups), plan.grid_ms};
 }

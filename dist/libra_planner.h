@@ -7,7 +7,7 @@ namespace tandem {
 
 /// How finely the planner searches.
 struct LibraLimits {
-  int groups = 10;  ///< K: at most
+  int groups = 10;  ///< K: at most; as many as layers, or more, is Eq. 21
   int chunks =
       150;  ///< Z: an all-reduce that has computation beside it begins after a whole number of these parts
 };
@@ -17,10 +17,10 @@ struct LibraPlan {
   double grid_ms = 0;  ///< T(K, L, Z): the backward time if all-reduces begin at the edges of chunks
 };
 
-/// Returns the plan with the least T(K, L, Z) of LIBRA's Eq. 23: which layers are reduced together, and with
-/// how many threads. Takes time O(K·J·L·Z²) at worst, for J choices of threads, and far less if few layers
-/// can be reduced within the computation that is left. Throws Error unless there is a layer, the computations
-/// take time, and the limits are 1 or more.
+/// Returns the plan with the least T(K, L, Z) of LIBRA's Eq. 23, or T(L, Z) of Eq. 21 if the number of groups
+/// is no limit: which layers are reduced together, and with how many threads. Takes time O(K·J·L·Z²) at
+/// worst, for J choices of threads, and far less if few layers can be reduced within the computation that is
+/// left. Throws Error unless there is a layer, the computations take time, and the limits are 1 or more.
 LibraPlan plan_libra(const std::vector<GradientLayer>& layers, const AllReduceCosts& costs,
                      const LibraLimits& limits = {});
 

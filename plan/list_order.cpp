@@ -153,7 +153,8 @@ class Ordering {
     switch (g_.node(n).op->lane()) {
       case LaneKind::collective:
       case LaneKind::copy_out: return Anchor::last_input;
-      case LaneKind::copy_in: return Anchor::first_reader;
+      case LaneKind::copy_in:
+      case LaneKind::timer: return Anchor::first_reader;
       case LaneKind::send:
       case LaneKind::receive:
       case LaneKind::compute: break;

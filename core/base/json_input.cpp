@@ -148,6 +148,7 @@ JsonInput JsonInput::operator[](const std::string& key) const {
 }
 
 bool JsonInput::is_object() const { return value_ && as_json(value_).is_object(); }
+bool JsonInput::is_array() const { return value_ && as_json(value_).is_array(); }
 
 JsonInput JsonInput::renamed(const std::string& key, const std::string& old_key) const {
   const JsonInput now = (*this)[key], old = (*this)[old_key];

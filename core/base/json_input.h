@@ -25,6 +25,7 @@ class JsonInput {
   JsonInput operator[](const std::string& key) const;
   bool present() const { return value_ != nullptr; }
   bool is_object() const;
+  bool is_array() const;
   /// Returns the entry `key`, or that of `old_key`, which older files have. Throws Error if both are present,
   /// or neither.
   JsonInput renamed(const std::string& key, const std::string& old_key) const;

@@ -14,6 +14,7 @@ std::string_view name_of(LaneKind kind) {
     case LaneKind::receive: return "receive";
     case LaneKind::copy_out: return "copy-out";
     case LaneKind::copy_in: return "copy-in";
+    case LaneKind::timer: return "timer";
   }
   return "?";
 }

@@ -17,7 +17,7 @@ namespace tandem::engine {
 
 /// The kind of queue that executes an op. An index tells the lanes of one kind apart: a number for compute
 /// lanes, the peer for send and receive lanes.
-enum class LaneKind : std::uint8_t { compute, collective, send, receive, copy_out, copy_in };
+enum class LaneKind : std::uint8_t { compute, collective, send, receive, copy_out, copy_in, timer };
 std::string_view name_of(LaneKind kind);
 
 /// Declares that an output may share the bytes of an input.

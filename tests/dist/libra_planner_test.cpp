@@ -62,8 +62,8 @@ double search(const Instance& i, std::size_t first, int begin, int left, bool fi
     for (int z = std::max(begin, ready); z <= chunks; ++z)
       for (int end = z; end <= chunks; ++end)
         for (std::size_t r = 0; r < i.costs.choices.size(); ++r) {
-          const double b = (end - z) * chunk, p = i.costs.overlapped_ms(bytes, static_cast<int>(r)),
-                       q = i.costs.alone_ms(bytes, static_cast<int>(r)),
+          const double b = (end - z) * chunk, p = i.costs.overlapped_ms(bytes, i.costs.choices[r]),
+                       q = i.costs.alone_ms(bytes, i.costs.choices[r]),
                        g = b / i.costs.choices[r].compute_rate;
           const double beside = std::min(p, g);
           const double rest_b = g > 0 ? b * (1 - beside / g) : 0, rest_c = p > 0 ? q * (1 - beside / p) : 0;
@@ -97,7 +97,7 @@ TEST(LibraPlanner, ChoosesTheThreadsOfGivenGroups) {
     i.layers.resize(std::min<std::size_t>(i.layers.size(), 4));
     i.limits.chunks = std::min(i.limits.chunks, 6);
     std::vector<AllReduceGroup> groups;
-    for (int l = 0; l < std::ssize(i.layers); ++l) groups.push_back({l, l, 0});
+    for (int l = 0; l < std::ssize(i.layers); ++l) groups.push_back({l, l});
     const LibraPlan plan = plan_threads(i.layers, groups, i.costs, i.limits.chunks);
     const double optimum = search(i, 0, 0, static_cast<int>(i.layers.size()), true);
     ASSERT_NEAR(optimum, plan.grid_ms, 1e-9 * optimum) << "instance " << n;
@@ -121,16 +121,17 @@ TEST(LibraPlanner, IsNoWorseWithMoreGroupsChoicesOrChunks) {
 // Two layers of 2 and 4 ms; the first all-reduce takes 2 ms beside computation, which it slows to a half.
 TEST(BackwardTimes, FollowTheModel) {
   const std::vector<GradientLayer> layers{{"a", 2, 10}, {"b", 4, 10}};
-  const AllReduceCosts costs{1, 1, {{1, 0.5, 10, 20}}};
-  const BackwardTimes apart = backward_times(layers, {{0, 0, 0}, {1, 1, 0}}, costs);
+  const ThreadRates rates{1, 0.5, 10, 20};
+  const AllReduceCosts costs{1, 1};
+  const BackwardTimes apart = backward_times(layers, {{0, 0, rates}, {1, 1, rates}}, costs);
   EXPECT_DOUBLE_EQ(2 + 2 + 3, apart.compute_ms);
   EXPECT_DOUBLE_EQ(1 + 0.5, apart.residual_ms);
-  const BackwardTimes together = backward_times(layers, {{0, 1, 0}}, costs);
+  const BackwardTimes together = backward_times(layers, {{0, 1, rates}}, costs);
   EXPECT_DOUBLE_EQ(6, together.compute_ms);
   EXPECT_DOUBLE_EQ(1 + 1, together.residual_ms);
   EXPECT_DOUBLE_EQ(8, together.backward_ms);
-  expect_error([&] { backward_times(layers, {{1, 1, 0}}, costs); }, {"each of 2 layers once, in order"});
-  expect_error([&] { backward_times(layers, {{0, 0, 0}}, costs); }, {"the groups hold 1 of 2 layers"});
+  expect_error([&] { backward_times(layers, {{1, 1, rates}}, costs); }, {"each of 2 layers once, in order"});
+  expect_error([&] { backward_times(layers, {{0, 0, rates}}, costs); }, {"the groups hold 1 of 2 layers"});
 }
 
 TEST(ContentionModel, RefusesRatesThatAreNotAboveZero) {

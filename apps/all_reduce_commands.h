@@ -1,0 +1,26 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace tandem::apps {
+
+/// The options of `tandem plan all-reduce` and `tandem sim all-reduce`, which plan and predict all-reduces
+/// from a profile, without a cluster.
+struct AllReduceOptions {
+  std::string profile, policies, allocations, groups = "10", trace;
+  std::string nodes = "8";
+  int chunks = 150;
+  bool json = false;
+};
+
+void add_plan_options(CLI::App& command, AllReduceOptions& o);
+void add_simulation_options(CLI::App& command, AllReduceOptions& o);
+
+/// Print the plan of one policy, and the times of several on several numbers of nodes. Throw Error if an
+/// option or the profile is not sound.
+void plan_all_reduces(const AllReduceOptions& o);
+void simulate_all_reduces(const AllReduceOptions& o);
+
+}  // namespace tandem::apps

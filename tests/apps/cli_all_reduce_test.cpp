@@ -1,0 +1,136 @@
+// tandem plan all-reduce and tandem sim all-reduce: what they print, and what they refuse.
+#include "cli.h"
+
+namespace tandem::testing {
+namespace {
+
+using nlohmann::json;
+
+class CliAllReduce : public Cli {
+ protected:
+  // Three layers; all-reduces of 1e6 bytes per ms by 512 threads.
+  static json profile() {
+    const json curve{{"gamma1", 1e6}, {"gamma2", 0}, {"gamma3", 0.1}, {"gamma4", 0.6}};
+    return {{"layers",
+             {{{"name", "fc"}, {"compute_ms", 1}, {"gradient_bytes", 4e6}},
+              {{"name", "conv2"}, {"compute_ms", 6}, {"gradient_bytes", 1e6}},
+              {{"name", "conv1"}, {"compute_ms", 3}, {"gradient_bytes", 0}}}},
+            {"contention", {{"alpha1", 1}, {"alpha2", 1e-4}, {"overlapped", curve}, {"alone", curve}}},
+            {"hop_latency_ms", 0.01},
+            {"forward_ms", 5},
+            {"batch_size", 32}};
+  }
+  Ended plan(const json& of, const std::string& options) const {
+    return run(kTandem + "plan all-reduce --profile " + write("p.json", of.dump()) + " " + options);
+  }
+  void expect_refused_profile(const json& of, const std::vector<std::string>& words) const {
+    expect_refused(kTandem + "plan all-reduce --profile " + write("p.json", of.dump()), words);
+  }
+};
+
+TEST_F(CliAllReduce, PlansAndPredicts) {
+  const Ended e = plan(profile(), "--policy wfbp --nodes 2 --json");
+  ASSERT_EQ(0, e.status) << e.err;
+  const json wfbp = json::parse(e.out);
+  EXPECT_EQ("wfbp", wfbp["policy"]);
+  ASSERT_EQ(3, wfbp["groups"].size());
+  EXPECT_EQ((json{{"first_layer", 0}, {"last_layer", 0}, {"bytes", 4e6}, {"threads", 512}}),
+            wfbp["groups"][0]);
+  // a = 2 hops. fc takes 4.02 ms beside conv2, of which 4.02·s are done then; s = 1 − 512e-4. conv2 has all
+  // its 6 ms at 1 + 6 + 4.02·(1 − s); its all-reduce takes 1.02 ms beside conv1.
+  const double s = 1 - 512e-4;
+  EXPECT_NEAR(10 + (4.02 + 1.02) * (1 - s), wfbp["predicted"]["backward_ms"], 1e-9);
+  EXPECT_NEAR(0, wfbp["predicted"]["residual_communication_ms"], 1e-9);
+  EXPECT_TRUE(wfbp["predicted"]["dp_ms"].is_null());
+
+  const json libra = json::parse(plan(profile(), "--nodes 2 --allocations 128,512 --json").out);
+  EXPECT_EQ("libra", libra["policy"]);
+  EXPECT_EQ(128, libra["groups"][0]["threads"]) << "as fast, and costs less";
+  EXPECT_LE(libra["predicted"]["backward_ms"], libra["predicted"]["dp_ms"].get<double>() + 1e-9);
+  EXPECT_EQ(libra,
+            json::parse(plan(profile(), "--nodes 2 --allocations 128,512 --groups unlimited --json").out));
+  EXPECT_NE(plan(profile(), "--policy se").out.find("    0          0…2       5000000      512  fc"),
+            std::string::npos);
+}
+
+TEST_F(CliAllReduce, TheProfileOfTheDocumentationCanBePlanned) {
+  const std::string text = read_file(TANDEM_SOURCE "/docs/data-parallel.md"), fence = "```json\n";
+  const std::size_t begin = text.find(fence) + fence.size();
+  const Ended e = plan(json::parse(text.substr(begin, text.find("```", begin) - begin)), "--json");
+  ASSERT_EQ(0, e.status) << e.err;
+  EXPECT_EQ("", e.err) << "its rates hold the assumptions";
+  EXPECT_EQ(3, json::parse(e.out)["groups"].size());
+}
+
+TEST_F(CliAllReduce, SimulatesPoliciesOnSeveralClusters) {
+  const std::string simulate = kTandem + "sim all-reduce --profile " + write("p.json", profile().dump());
+  const Ended e = run(simulate + " --policy se,libra --nodes 1,2,64 --json");
+  ASSERT_EQ(0, e.status) << e.err;
+  const json results = json::parse(e.out)["results"];
+  ASSERT_EQ(6, results.size());
+  EXPECT_EQ(1.0, results[0]["normalized_throughput"]) << "one node reduces nothing";
+  EXPECT_EQ("se", results[2]["policy"]);
+  EXPECT_EQ(2, results[2]["nodes"]);
+  EXPECT_NEAR(10 + 0.02 + 5, results[2]["backward_ms"], 1e-9);
+  EXPECT_NEAR(20.02, results[2]["iteration_ms"], 1e-9);
+  EXPECT_NEAR(15 / 20.02, results[2]["normalized_throughput"], 1e-9);
+  const Ended drawn = run(simulate + " --policy horovod --nodes 4 --trace " + file("t.json"));
+  EXPECT_EQ(0, drawn.status) << drawn.err;
+  EXPECT_NE(drawn.out.find("timer"), std::string::npos) << drawn.out;
+  EXPECT_FALSE(read("t.json")["traceEvents"].empty());
+}
+
+TEST_F(CliAllReduce, ATableStandsInPlaceOfTheModel) {
+  json p = profile();
+  p.erase("contention");
+  p["table"] = {{{"threads", 1}, {"compute_rate", 0.5}, {"overlapped", 1e6}, {"alone", 1e6}},
+                {{"threads", 2}, {"compute_rate", 0.4}, {"overlapped", 3e6}, {"alone", 4e6}}};
+  p["baseline_threads"] = {{2e6, 1}, {1e9, 2}};
+  const Ended e = plan(p, "--policy wfbp --json");
+  ASSERT_EQ(0, e.status) << e.err;
+  const json groups = json::parse(e.out)["groups"];
+  EXPECT_EQ(2, groups[0]["threads"]);
+  EXPECT_EQ(1, groups[1]["threads"]);
+  p["baseline_threads"] = 3;
+  expect_refused_profile(p, {});
+  p["table"][1]["overlapped"] = 5e6;
+  p["baseline_threads"] = 1;
+  const Ended warned = plan(p, "--json");
+  EXPECT_EQ(0, warned.status);
+  EXPECT_NO_THROW(json::parse(warned.out)) << "standard output is JSON only";
+  EXPECT_NE(warned.err.find("warning: with 2 threads an all-reduce is faster beside computation"),
+            std::string::npos);
+}
+
+TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
+  const auto with = [](const char* key, const json& value) {
+    json p = profile();
+    p[json::json_pointer(key)] = value;
+    return p;
+  };
+  expect_refused_profile(with("/layers", json::array()), {"p.json", "\"layers\"", "above 0"});
+  expect_refused_profile(with("/layers/1/compute_ms", -1), {"[1]", "\"compute_ms\"", "-1"});
+  expect_refused_profile(with("/layers/0/bytes", 1), {"unknown key 'bytes'"});
+  expect_refused_profile(with("/table", json::array()), {"\"contention\" or \"table\""});
+  expect_refused_profile(with("/contention/alpha2", 0.01), {"128 threads", "α1 − α2·r"});
+  expect_refused_profile(with("/hop_latency_ms", "1"), {"\"hop_latency_ms\""});
+  expect_refused_profile(with("/baseline_threads", json::array({json::array({1})})),
+                         {"[most bytes, threads]"});
+  const std::string command = kTandem + "plan all-reduce --profile " + write("p.json", profile().dump());
+  expect_refused(kTandem + "plan all-reduce --profile " + file("none.json"), {"none.json"});
+  expect_refused(kTandem + "plan all-reduce", {"--profile"});
+  expect_refused(kTandem + "plan", {"plan"});
+  expect_refused(kTandem + "sim", {"give the file of a Program, or all-reduce"});
+  expect_refused(command + " --node 2", {"'--node'", "perhaps --nodes", "tandem plan all-reduce --help"});
+  expect_refused(command + " --policy fifo", {"unknown policy 'fifo'", "mg-wfbp"});
+  expect_refused(command + " --policy se,libra", {"one --policy"});
+  expect_refused(command + " --groups 0", {"--groups", "0 is not from 1"});
+  expect_refused(command + " --chunks 0", {"--chunks"});
+  expect_refused(command + " --allocations 128,x", {"--allocations", "'x'"});
+  expect_refused(command + " --nodes 0", {"--nodes", "0 is not from 1"});
+  expect_refused(kTandem + "sim all-reduce --profile " + file("p.json") + " --trace " + file("t.json"),
+                 {"one --policy"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
