@@ -64,11 +64,11 @@ double predicted(const Program& program, const Profile& profile, double scale, b
   return sim.now() / kBatches;
 }
 
-using Groups = std::vector<std::vector<std::string>>;
+using Groups = std::vector<FusionGroup>;
 
 Groups one_group(nn::Module& net) {
   Groups groups(1);
-  for (const auto& [path, tensor] : net.state()) groups[0].push_back(path);
+  for (const auto& [path, tensor] : net.state()) groups[0].parameters.push_back(path);
   return groups;
 }
 
@@ -76,7 +76,7 @@ Groups group_per_layer(nn::Module& net) {
   std::map<std::string, std::vector<std::string>> layers;
   for (const auto& [path, tensor] : net.state()) layers[path.substr(0, path.rfind('.'))].push_back(path);
   Groups groups;
-  for (auto& [layer, paths] : layers) groups.push_back(std::move(paths));
+  for (auto& [layer, paths] : layers) groups.push_back({std::move(paths)});
   return groups;
 }
 

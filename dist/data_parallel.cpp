@@ -23,13 +23,14 @@ void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, const T
 struct Group {
   NodeId ready = -1;  // the last node that makes one of them
   std::vector<StateId> states;
+  int threads = 1;
 };
 
-Group group_of(const TrainingGraph& training, const std::vector<std::string>& paths,
-               std::set<StateId>& grouped) {
+Group group_of(const TrainingGraph& training, const FusionGroup& fused, std::set<StateId>& grouped) {
   const Graph& g = training.graph;
   Group group;
-  for (const std::string& path : paths) {
+  group.threads = fused.threads;
+  for (const std::string& path : fused.parameters) {
     const StateId s = g.find_state(path);
     if (s < 0 || !training.grads.contains(s))
       throw Error(fmt::format("fusion group: there is no trained parameter '{}'", path));
@@ -46,34 +47,34 @@ Group group_of(const TrainingGraph& training, const std::vector<std::string>& pa
 }
 
 // All groups, in the order in which backward completes them. A gradient in no group forms its own.
-std::vector<Group> groups_in_order(const TrainingGraph& training,
-                                   const std::vector<std::vector<std::string>>& groups) {
+std::vector<Group> groups_in_order(const TrainingGraph& training, const std::vector<FusionGroup>& groups) {
   std::set<StateId> grouped;
   std::vector<Group> all;
-  for (const auto& paths : groups)
-    if (!paths.empty()) all.push_back(group_of(training, paths, grouped));
+  for (const FusionGroup& group : groups)
+    if (!group.parameters.empty()) all.push_back(group_of(training, group, grouped));
   for (const auto& [state, value] : training.grads)
     if (!grouped.contains(state)) all.push_back({training.graph.value(value).producer, {state}});
   std::ranges::stable_sort(all, {}, &Group::ready);
   return all;
 }
 
-Tag tag_of(const Graph& g, const Group& group) {
+Tag tag_of(const Graph& g, const Group& group, std::int64_t channel) {
   const State& first = g.state(group.states[0]);
   const std::string others = group.states.size() > 1 ? fmt::format(" +{}", group.states.size() - 1) : "";
-  return tag_of(Phase::backward, first.path + others, first.stage);
+  return tag_of(Phase::backward, first.path + others, first.stage)
+      .on_channel(channel)
+      .by_threads(group.threads);
 }
 
 }  // namespace
 
-TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
-                              const std::vector<std::vector<std::string>>& groups) {
+TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::vector<FusionGroup>& groups) {
   if (replicas == 1) return training;
   std::int64_t channel = training.graph.next_channel();
   for (const Group& group : groups_in_order(training, groups)) {
     std::vector<ValueId*> values;
     for (StateId s : group.states) values.push_back(&training.grads.at(s));
-    reduce(training.graph, replicas, values, tag_of(training.graph, group).on_channel(channel++));
+    reduce(training.graph, replicas, values, tag_of(training.graph, group, channel++));
   }
   for (auto& [name, value] : training.results)
     reduce(training.graph, replicas, {&value},

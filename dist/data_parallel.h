@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <tandem/autograd/training_graph.h>
+#include <tandem/dist/fusion_group.h>
 
 namespace tandem::engine {
 
@@ -12,7 +13,6 @@ namespace tandem::engine {
 /// all-reduce runs beside backward, because it has its own lane (Op::lane) and waits only for its gradients;
 /// plan/list_order.h decides its position in the list order. Throws Error if a group names a parameter that
 /// is unknown, repeated, or of another stage or dtype.
-TrainingGraph add_all_reduces(TrainingGraph training, int replicas,
-                              const std::vector<std::vector<std::string>>& groups);
+TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::vector<FusionGroup>& groups);
 
 }  // namespace tandem::engine

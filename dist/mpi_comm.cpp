@@ -46,6 +46,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <tandem/dist/group.h>
 #include <tandem/dist/mpi_wire.h>
 #include <tandem/dist/wait.h>
+#include <tandem/dist/workers.h>
 
 namespace tandem::engine {
 
@@ -83,17 +84,17 @@ class MpiComm final : public Comm, public AbortAware {
   int size() const override { return session_->size; }
 
   void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                      std::uint64_t channel) override {
+                      std::uint64_t channel, int threads) override {
     const std::size_t me = index_in_group(group, rank(), size());
     check_summable(dtype, rank(), channel);
     throw_if_aborted();
     if (group.size() > 1)
-      collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel);
+      collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel, threads);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t me = index_in_group(group, rank(), size());
     throw_if_aborted();
-    if (group.size() > 1) collective(Kind::barrier, nullptr, 0, DType::f32, group, me, channel);
+    if (group.size() > 1) collective(Kind::barrier, nullptr, 0, DType::f32, group, me, channel, 1);
   }
   void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     check_peer("send", rank(), peer, size());
@@ -119,10 +120,11 @@ class MpiComm final : public Comm, public AbortAware {
 
   void transfer(bool sending, std::byte* data, std::int64_t bytes, int peer, std::uint64_t channel);
   void collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group,
-                  std::size_t me, std::uint64_t channel);
+                  std::size_t me, std::uint64_t channel, int threads);
   void exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me, int tag);
   void fold_short(Scratch& s, std::byte* data, std::size_t members, std::size_t me);
-  void reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag);
+  void reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag, int threads);
+  void fold_shared(Scratch& s, std::byte* sums, std::int64_t count, int threads);
   void expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const;
   void listen_for_abort();
 
@@ -177,6 +179,7 @@ class MpiComm final : public Comm, public AbortAware {
   Context transfers_, scatters_, gathers_, aborts_;
   Tags tags_;
   ScratchPool pool_;
+  Workers workers_;
   AbortFlag abort_;
   std::mutex abort_mutex_;  // guards the pending receive below
   std::array<char, 512> abort_in_{};
@@ -216,7 +219,7 @@ void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int pe
 }
 
 void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType dtype,
-                         std::span<const int> group, std::size_t me, std::uint64_t channel) {
+                         std::span<const int> group, std::size_t me, std::uint64_t channel, int threads) {
   const int tag = tags_.of(channel);
   const Ends ends{group, channel};
   with_scratch(group.size(), [&](Scratch& s) {
@@ -227,7 +230,7 @@ void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType d
     if (is_short && bytes > 0) std::memcpy(mine.data, data, static_cast<std::size_t>(bytes));
     exchange_first(s, is_short ? bytes : 0, ends, me, tag);
     if (!is_short)
-      reduce_long(s, data, ends, me, tag);
+      reduce_long(s, data, ends, me, tag, threads);
     else if (bytes > 0)
       fold_short(s, data, group.size(), me);
     wait_all(ends, s.sends);
@@ -260,7 +263,8 @@ void MpiComm::fold_short(Scratch& s, std::byte* data, std::size_t members, std::
 
 // Member i owns slice i. Every other member sends it that slice; it folds the slice in rank order and sends
 // the sums to all. Both directions go segment by segment, so that sums travel while later segments arrive.
-void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag) {
+void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag,
+                          int threads) {
   const std::span<const int> group = ends.peers;
   const std::int64_t element = size_of(s.out.dtype), segment = options_.segment_bytes;
   const auto members = static_cast<std::int64_t>(group.size());
@@ -286,8 +290,7 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
       s.sources[i] = i == me ? own.at(k) : s.streams[stream].at(k);
       if (i != me) stream += 4;
     }
-    std::byte* const sums = own.at(k);
-    fold_ranks(s.out.dtype, s.sources, {&sums, 1}, 0, own.bytes_of(k) / element);
+    fold_shared(s, own.at(k), own.bytes_of(k) / element, threads);
   };
   std::int64_t folded = 0;
   progress(ends, [&] {
@@ -309,6 +312,17 @@ void MpiComm::reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::si
     }
     return finished && folded == own.segments() ? Outcome::finished : moved ? Outcome::moved : Outcome::idle;
   });
+}
+
+// Folds `count` elements of the sources, piece by piece, by several threads of this rank.
+void MpiComm::fold_shared(Scratch& s, std::byte* sums, std::int64_t count, int threads) {
+  constexpr std::int64_t kPiece = 16 << 10;  // elements
+  std::atomic<std::int64_t> next{0};
+  const auto part = [&] {
+    for (std::int64_t first; (first = next.fetch_add(kPiece, std::memory_order_relaxed)) < count;)
+      fold_ranks(s.out.dtype, s.sources, {&sums, 1}, first, std::min(kPiece, count - first));
+  };
+  workers_.run(count > kPiece ? threads : 1, part);
 }
 
 void MpiComm::expect_same(const FirstMessage& mine, const FirstMessage& theirs, int peer) const {

@@ -78,14 +78,14 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
 }
 
 void Meeting::all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count,
-                         DType dtype, const AbortFlag& abort) {
+                         DType dtype, const AbortFlag& abort, const Help& help) {
   Member member{Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, {}, nullptr};
-  join(group, index, member, abort);
+  join(group, index, member, abort, &help);
 }
 
 void Meeting::barrier(std::span<const int> group, std::size_t index, const AbortFlag& abort) {
   Member member{Kind::barrier, nullptr, 0, DType::f32, {}, nullptr};
-  join(group, index, member, abort);
+  join(group, index, member, abort, nullptr);
 }
 
 void Meeting::wake() {
@@ -93,7 +93,8 @@ void Meeting::wake() {
   for (const auto& round : rounds_) round->changed.notify_all();
 }
 
-void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, const AbortFlag& abort) {
+void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, const AbortFlag& abort,
+                   const Help* help) {
   std::unique_lock lock(mutex_);
   Round& round = round_of(group);
   Member*& place = round.members[index];
@@ -119,7 +120,8 @@ void Meeting::join(std::span<const int> group, std::size_t index, Member& mine, 
   if (mine.progress == Progress::working) {
     ++round.working;
     lock.unlock();
-    work(round);
+    const auto part = [&] { work(round); };
+    help->workers.run(help->threads, part);
     --round.working;
     lock.lock();
     // The first member that finds all chunks folded wakes the others; no member leaves before that.

@@ -11,6 +11,7 @@
 
 #include <tandem/core/base/types.h>
 #include <tandem/dist/abort.h>
+#include <tandem/dist/workers.h>
 
 namespace tandem::engine {
 
@@ -50,9 +51,14 @@ class Mailbox {
 class Meeting {
  public:
   explicit Meeting(std::uint64_t channel) : channel_(channel) {}
+  /// Threads that a member brings: up to `threads` with its own.
+  struct Help {
+    Workers& workers;
+    int threads = 1;
+  };
   /// Member `index` of `group` brings `count` elements at `data`; on return they hold the sums.
   void all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count, DType dtype,
-                  const AbortFlag& abort);
+                  const AbortFlag& abort, const Help& help);
   void barrier(std::span<const int> group, std::size_t index, const AbortFlag& abort);
   void wake();
 
@@ -80,7 +86,8 @@ class Meeting {
     std::atomic<std::size_t> working{0};  // members that can still read the fields above
   };
 
-  void join(std::span<const int> group, std::size_t index, Member& mine, const AbortFlag& abort);
+  void join(std::span<const int> group, std::size_t index, Member& mine, const AbortFlag& abort,
+            const Help* help);
   Round& round_of(std::span<const int> group);
   void refuse_crossed_groups(const Round& mine, int rank) const;
   std::shared_ptr<const std::string> disagreement(const Round& round) const;

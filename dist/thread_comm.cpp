@@ -63,12 +63,13 @@ class ThreadComm final : public Comm, public AbortAware {
   int size() const override { return world_->size; }
 
   void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                      std::uint64_t channel) override {
+                      std::uint64_t channel, int threads) override {
     const std::size_t index = index_in_group(group, rank_, size());
     check_summable(dtype, rank_, channel);
     world_->abort.check();
     if (group.size() > 1)
-      world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort);
+      world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort,
+                                          {workers_, threads});
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());
@@ -89,6 +90,7 @@ class ThreadComm final : public Comm, public AbortAware {
  private:
   const std::shared_ptr<ThreadWorld::State> world_;
   const int rank_;
+  Workers workers_;
 };
 
 }  // namespace

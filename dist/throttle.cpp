@@ -31,11 +31,11 @@ class ThrottledComm final : public Comm, public AbortAware {
   int size() const override { return inner_->size(); }
 
   void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                      std::uint64_t channel) override {
+                      std::uint64_t channel, int threads) override {
     inner_->barrier(group, channel);
     const auto end = occupy_ring(group, all_reduce_seconds(link_, static_cast<double>(count * size_of(dtype)),
                                                            static_cast<int>(group.size())));
-    inner_->all_reduce_sum(data, count, dtype, group, channel);
+    inner_->all_reduce_sum(data, count, dtype, group, channel, threads);
     wait_until(end);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {

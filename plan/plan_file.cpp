@@ -5,6 +5,15 @@
 #include <tandem/core/base/json_input.h>
 
 namespace tandem::engine {
+namespace {
+
+FusionGroup group_of(const JsonInput& group) {
+  if (!group.is_object()) return {group.texts()};
+  group.require_keys({"parameters", "threads"});
+  return {group["parameters"].required().texts(), group["threads"].integer(1, 1)};
+}
+
+}  // namespace
 
 void read_plan(const std::string& file, Strategy& strategy) {
   const JsonInput plan = JsonInput::parse(fmt::format("plan '{}'", file), read_text("plan", file));
@@ -12,7 +21,7 @@ void read_plan(const std::string& file, Strategy& strategy) {
   strategy.cuts = plan["cuts"].texts();
   strategy.fusion_groups.clear();
   for (const JsonInput& group : plan["fusion_groups"].items())
-    strategy.fusion_groups.push_back(group.texts());
+    strategy.fusion_groups.push_back(group_of(group));
   strategy.swap = plan["swap"].texts();
   strategy.recompute = plan["recompute"].texts();
 }

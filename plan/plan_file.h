@@ -8,7 +8,8 @@ namespace tandem::engine {
 /// Reads decisions from a JSON file into a strategy:
 ///
 ///     {"cuts": ["block2"],                               first module of each stage but the first
-///      "fusion_groups": [["head.weight", "head.bias"]],  parameters reduced together
+///      "fusion_groups": [["head.weight", "head.bias"],   parameters reduced together
+///                        {"parameters": ["stem.weight"], "threads": 2}],  and by how many threads
 ///      "swap": ["block0"], "recompute": ["block3 relu"]} activations, by module or by module and op
 ///
 /// A missing key means none. Throws Error naming the file and the fault: the file is unreadable or not JSON,

@@ -18,6 +18,7 @@ void check(const Strategy& s) {
   in_range("micro-batches", s.microbatches);
   in_range("stages", s.stages);
   in_range("threads", s.threads);
+  for (const FusionGroup& group : s.fusion_groups) in_range("threads for an all-reduce", group.threads);
 
   if (!s.kernels) throw Error("a strategy without kernels: the pointer is null");
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));

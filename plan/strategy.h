@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/schedule/program.h>
+#include <tandem/dist/fusion_group.h>
 #include <tandem/dist/link.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/pipeline/schedules.h>
@@ -25,8 +26,8 @@ struct Strategy {
 
   /// First module of each stage but the first ("block1"); empty: stages of about equal work.
   std::vector<std::string> cuts{};
-  /// Parameters reduced together, by path; those not named are reduced one by one.
-  std::vector<std::vector<std::string>> fusion_groups{};
+  /// Gradients in no group are reduced one by one.
+  std::vector<FusionGroup> fusion_groups{};
   /// Activations to swap to the host between forward and backward, or to compute again, by node:
   /// "block0 relu" is the output of the relu in module block0; "block0" is every activation in the module.
   std::vector<std::string> swap{}, recompute{};

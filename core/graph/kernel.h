@@ -31,7 +31,7 @@ struct KernelSpec {
   TypesView inputs;
   TypesView outputs;
   const Tag& tag;
-  int threads = 1;            ///< team size of the lane it will run on
+  int threads = 1;            ///< team size of the lane it will run on; of a collective: Tag::threads
   int microbatches = 1;       ///< of the Program
   std::uint64_t channel = 0;  ///< of a transfer or collective: unique in the Program, same at all ends
   int pieces = 1;             ///< requested (Kernel::pieces); a kernel may choose another number
@@ -45,6 +45,7 @@ struct Launch {
   void* workspace;        ///< `Kernel::workspace()` bytes, 64-byte aligned, planned
   std::int64_t batch;     ///< the batch this execution works on
   const RankContext* rank;
+  int threads = 1;  ///< of a collective: how many of this rank's threads work at most; others ignore it
 };
 
 /// An op prepared for given types and a given team: its primitives exist, and `run` allocates and looks up

@@ -30,7 +30,8 @@ Tag Tag::in_phase(Phase other) const { return with(at({}), &Tag::phase, other); 
 Tag Tag::named(std::string other) const { return with(at({}), &Tag::path, std::move(other)); }
 Tag Tag::on_stage(int other) const { return with(*this, &Tag::stage, other); }
 Tag Tag::of_microbatch(int other) const { return with(*this, &Tag::microbatch, other); }
-Tag Tag::on_channel(std::int64_t other) const { return with(at({}), &Tag::channel, other); }
+Tag Tag::on_channel(std::int64_t other) const { return with(at({}).by_threads(1), &Tag::channel, other); }
+Tag Tag::by_threads(int other) const { return with(*this, &Tag::threads, other); }
 Tag Tag::at(Position other) const { return with(*this, &Tag::position, other); }
 Tag Tag::without_rng() const { return with(at({}), &Tag::rng_id, std::uint64_t{0}); }
 Tag Tag::timed(int other_lag, int other_lane) const {

@@ -35,6 +35,7 @@ struct Tag {
   int lag = 0;                ///< in unit u the node works on batch u − lag
   std::uint64_t rng_id = 0;   ///< of an op that draws (`rng_id`)
   std::int64_t channel = -1;  ///< of a transfer or collective: unique, and equal at all its ends
+  int threads = 1;            ///< r: worker threads of a collective, the lane's own among them
   Position position{};
 
   // This tag with something changed.
@@ -42,10 +43,12 @@ struct Tag {
   Tag named(std::string other) const;
   Tag on_stage(int other) const;
   Tag of_microbatch(int other) const;
-  /// For a transfer or collective.
+  /// For a transfer or collective, by one thread.
   Tag on_channel(std::int64_t other) const;
   /// For what is neither: without a channel, which belongs to one transfer or collective.
   Tag without_channel() const { return on_channel(-1); }
+  /// For a collective.
+  Tag by_threads(int other) const;
   Tag at(Position other) const;
   /// For an op that draws nothing.
   Tag without_rng() const;

@@ -75,7 +75,8 @@ void CpuBackend::execute(InstructionId instruction, std::int64_t unit, std::int6
     executable_.execute(instruction, batch);
     if (timed)
       track.spans.push_back({executable_.rank().rank, program().lane_id(instruction), instruction, unit,
-                             batch, begin - origin_, steady_seconds() - origin_});
+                             batch, begin - origin_, steady_seconds() - origin_,
+                             program().instruction(instruction).tag.threads});
     else if (track.spans.capacity() > 0)
       ++track.dropped;
   } catch (...) {

@@ -77,8 +77,9 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
       moving_states_.push_back(state.block);
 }
 
-int Executable::threads(LaneId lane) const {
-  return program_.lane(lane).kind == LaneKind::compute ? program_.threads : 1;
+int Executable::threads(InstructionId s) const {
+  return program_.lane_of(s).kind == LaneKind::compute ? program_.threads
+                                                       : program_.instruction(s).tag.threads;
 }
 
 std::byte* Executable::address(const Member& m, std::int64_t index) const {
@@ -97,10 +98,10 @@ void Executable::prepare(InstructionId s, const KernelTable& kernels) {
   const Instruction& instruction = program_.instruction(s);
   Prepared& p = prepared_[s];
   if (instruction.op) {
-    const TeamSize team(threads(instruction.lane));
-    p.kernel = kernels.make({*instruction.op, instruction.inputs, instruction.outputs, instruction.tag,
-                             threads(instruction.lane), program_.microbatches,
-                             static_cast<std::uint64_t>(instruction.channel)});
+    const TeamSize team(threads(s));
+    p.kernel =
+        kernels.make({*instruction.op, instruction.inputs, instruction.outputs, instruction.tag, threads(s),
+                      program_.microbatches, static_cast<std::uint64_t>(instruction.channel)});
     const std::int64_t planned =
         instruction.workspace() >= 0 ? program_.member(instruction.workspace()).bytes : 0;
     if (p.kernel->workspace() > planned)
@@ -146,7 +147,8 @@ void Executable::execute(InstructionId s, std::int64_t batch) {
   void* const workspace = instruction.workspace() >= 0 ? p.out.back() : nullptr;
   if (poison_) poison_before(instruction, p);
   if (p.updates) updated_.store(true, std::memory_order_relaxed);
-  p.kernel->run({p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_});
+  p.kernel->run(
+      {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads});
   if (poison_)
     for (MemberId m : p.last_use) {
       const Member& member = program_.member(m);

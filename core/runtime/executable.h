@@ -43,7 +43,8 @@ class Executable {
 
   const Program& program() const { return program_; }
   const RankContext& rank() const { return rank_; }
-  int threads(LaneId lane) const;
+  /// Returns how many threads work on an instruction: the team of a compute lane, or Tag::threads.
+  int threads(InstructionId instruction) const;
   /// Sets the number of the run's first batch, from which the batch numbers of kernels count.
   void start_at(std::int64_t first_batch) {
     first_batch_ = first_batch;

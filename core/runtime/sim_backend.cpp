@@ -106,8 +106,8 @@ void SimBackend::finish(LaneId lane) {
   const Command& c = clock.head();
   ++ended_[c.instruction];
   if (c.batch >= 0)
-    timeline_.spans.push_back(
-        {program_.lane(lane).device, lane, c.instruction, c.unit, c.batch, clock.begin, now_});
+    timeline_.spans.push_back({program_.lane(lane).device, lane, c.instruction, c.unit, c.batch, clock.begin,
+                               now_, program_.instruction(c.instruction).tag.threads});
   clock.running = false;
   ++clock.next;
 }

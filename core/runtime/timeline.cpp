@@ -68,6 +68,8 @@ std::string to_perfetto(const Timeline& t) {
                       {"ts", s.begin * kMicroseconds},
                       {"dur", (s.end - s.begin) * kMicroseconds},
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
+    if (t.categories[instruction] == name_of(LaneKind::collective))
+      events.back()["args"]["threads"] = s.threads;
     if (t.live.contains(instruction))
       events.push_back({{"ph", "C"},
                         {"name", "bytes"},
@@ -87,6 +89,7 @@ char symbol(const std::string& category, std::int64_t batch) {
   if (category == "collective") return '=';
   if (category == "send") return '>';
   if (category == "receive") return '<';
+  if (category == "timer") return '-';
   return category == "copy-out" ? 'o' : 'i';
 }
 

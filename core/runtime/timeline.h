@@ -19,6 +19,7 @@ struct Span {
   std::int64_t unit = 0;
   std::int64_t batch = 0;
   double begin = 0, end = 0;
+  int threads = 1;  ///< worker threads of a collective
 };
 
 /// A record of what ran when. Measurements (CpuBackend) and predictions (SimBackend) have the same type, so
@@ -48,8 +49,8 @@ Timeline empty_timeline(const Program& program);
 std::string to_perfetto(const Timeline& timeline);
 
 /// Draws the timeline as text, one row per lane: a digit (b mod 10) for a forward of batch b, a letter for a
-/// backward, * update, = all-reduce, > send, < receive, o copy out, i copy in, . idle. Each of `columns`
-/// cells shows what ran longest in it.
+/// backward, * update, = all-reduce, > send, < receive, o copy out, i copy in, - timer, . idle. Each of
+/// `columns` cells shows what ran longest in it.
 std::string to_text(const Timeline& timeline, int columns);
 
 }  // namespace tandem::engine

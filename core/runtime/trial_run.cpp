@@ -28,7 +28,7 @@ class TrialComm final : public Comm {
   TrialComm(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t) override {}
+  void all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t, int) override {}
   void barrier(std::span<const int>, std::uint64_t) override {}
   void abort(const std::string&) override {}
   void send(const void* data, std::int64_t bytes, int, std::uint64_t channel) override {
@@ -84,7 +84,7 @@ std::vector<double> instruction_seconds(const Program& program, const KernelTabl
       const InstructionId own = stage.next++;
       const std::int64_t batch = unit - program.instruction(s).lag;
       if (batch < 0 || batch >= kBatches) continue;
-      const TeamSize team(stage.executable.threads(program.lane_id(s)));
+      const TeamSize team(stage.executable.threads(own));
       const double begin = steady_seconds();
       stage.executable.execute(own, batch);
       if (batch >= kWarmUp) took[s][static_cast<std::size_t>(batch - kWarmUp)] = steady_seconds() - begin;

@@ -174,7 +174,7 @@ class Lowering {
     if (!options_.kernels) return 0;
     const auto [found, fresh] = workspaces_.try_emplace(signature(*node.op, instruction.inputs), 0);
     if (fresh) {
-      const int threads = node.op->lane() == LaneKind::compute ? options_.threads : 1;
+      const int threads = node.op->lane() == LaneKind::compute ? options_.threads : node.tag.threads;
       const TeamSize team(threads);
       found->second = options_.kernels
                           ->make({*node.op, instruction.inputs, instruction.outputs, node.tag, threads,

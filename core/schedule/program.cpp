@@ -84,8 +84,8 @@ std::uint64_t hash(const Program& program) {
   for (const StateBlock& s : program.states)
     mix(fmt::format("v{} {} {}", s.path, to_string(s.type), s.block));
   for (const Instruction& s : program.instructions) {
-    mix(fmt::format("s{} {} {} {} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place, s.barrier,
-                    s.tag.microbatch, s.tag.rng_id));
+    mix(fmt::format("s{} {} {} {} {} {} {} {} {}", s.name, s.lane, s.lag, s.channel, s.in_place, s.barrier,
+                    s.tag.microbatch, s.tag.rng_id, s.tag.threads));
     for (const TensorType& t : s.outputs) mix(to_string(t));
     if (s.op) mix(signature(*s.op, s.inputs));
     for (const Wait& w : s.waits) mix(fmt::format("w{} {}", w.instruction, w.back));

@@ -17,9 +17,10 @@ namespace {
 
 constexpr std::int64_t kDefaultBytes = 64;
 constexpr std::size_t kMostLanes = 1000;                             // the proofs cost their square
+constexpr int kMostThreads = 1'000'000;                              // of a collective, on any device
 constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // others would round badly
-constexpr std::array<LaneKind, 6> kKinds{LaneKind::compute, LaneKind::collective, LaneKind::send,
-                                         LaneKind::receive, LaneKind::copy_out,   LaneKind::copy_in};
+constexpr std::array kKinds{LaneKind::compute,  LaneKind::collective, LaneKind::send, LaneKind::receive,
+                            LaneKind::copy_out, LaneKind::copy_in,    LaneKind::timer};
 
 LaneKind kind_from_name(const std::string& name) {
   std::string known;
@@ -216,7 +217,7 @@ class Reader {
     s.name = listed["name"].text();
     const JsonInput j = listed.called(fmt::format("instruction '{}'", s.name));
     j.require_keys({"name", "lane", "lag", "seconds", "reads", "writes", "in_place", "barrier", "channel",
-                    "own_rate", "others_rate", "after", "waits", "phase"});
+                    "own_rate", "others_rate", "after", "waits", "phase", "threads"});
     s.lane = j["lane"].integer(0);
     s.lag = j["lag"].integer(0);
     s.in_place = j["in_place"].flag(false);
@@ -225,6 +226,7 @@ class Reader {
     s.cost.own_rate = j["own_rate"].number(1, kLeastRate, kMostRate);
     s.cost.others_rate = j["others_rate"].number(1, kLeastRate, kMostRate);
     s.tag.phase = phase_from_name(j["phase"].text("forward"));
+    s.tag.threads = j["threads"].integer(1, 1, kMostThreads);
     for (const std::string& r : j["reads"].texts()) s.reads.push_back(read_of(r));
     for (const std::string& w : j["writes"].texts()) {
       s.writes.push_back(write_of(w));

@@ -94,6 +94,7 @@ class Writer {
            {"barrier", s.barrier}};
     for (MemberId m : s.reads) j["reads"].push_back(operand(m));
     for (MemberId m : s.writes) j["writes"].push_back(operand(m));
+    if (s.tag.threads > 1) j["threads"] = s.tag.threads;
     if (s.channel >= 0)
       j["channel"] =
           std::to_string(channels_.emplace(s.channel, static_cast<int>(channels_.size())).first->second);

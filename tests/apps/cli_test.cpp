@@ -195,6 +195,11 @@ TEST_F(Cli, RefusesImpossiblePlans) {
                  {"type.json", "\"swap\" is \"block0\"; an array"});
   expect_refused(kTrain + "--plan " + write("item.json", R"({"fusion_groups": [["a"], "b"]})"),
                  {"item.json", "\"fusion_groups\": [1] is \"b\"; an array"});
+  expect_refused(
+      kTrain + "--plan " + write("r.json", R"({"fusion_groups": [{"parameters": ["a"], "threads": 0}]})"),
+      {"r.json", "\"threads\" is 0"});
+  expect_refused(kTrain + "--plan " + write("r.json", R"({"fusion_groups": [{"threads": 2}]})"),
+                 {"r.json", "\"parameters\""});
   const std::string profile = kTrain + "--simulate --profile ";
   expect_refused(profile + file("."), {"profile '" + file("."), "Is a directory"});
   expect_refused(profile + write("costs.json", R"({"relu": "1"})"),

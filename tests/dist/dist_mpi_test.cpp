@@ -41,10 +41,13 @@ std::vector<T> by_threads(int rank, int size, std::int64_t count, DType dtype, s
 template <class T> void expect_thread_bits(Comm& comm, DType dtype, std::uint64_t channel) {
   for (const std::int64_t count : {0, 1, 2, 3, 5, 1000, 4095, 4097, 100003, 1 << 20}) {
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(count);
-    auto data = values_of<T>(comm.rank(), count, seed);
-    comm.all_reduce_sum(data.data(), count, dtype, all_ranks(comm.size()), channel);
-    EXPECT_TRUE(same_bits(data, by_threads<T>(comm.rank(), comm.size(), count, dtype, seed)))
-        << "rank " << comm.rank() << ", count " << count;
+    const auto expected = by_threads<T>(comm.rank(), comm.size(), count, dtype, seed);
+    for (const int threads : {1, 2, 3}) {
+      auto data = values_of<T>(comm.rank(), count, seed);
+      comm.all_reduce_sum(data.data(), count, dtype, all_ranks(comm.size()), channel, threads);
+      EXPECT_TRUE(same_bits(data, expected))
+          << "rank " << comm.rank() << ", count " << count << ", " << counted(threads, "thread");
+    }
   }
 }
 
@@ -135,7 +138,7 @@ TEST(MpiComm, SteadyStateAllocatesNothing) {
   long before = 0;
   for (int round = 0; round < 10; ++round) {
     if (round == 2) before = allocations();
-    comm->all_reduce_sum(data.data(), 50'000, DType::f32, group, 1);
+    comm->all_reduce_sum(data.data(), 50'000, DType::f32, group, 1, 3);
     comm->all_reduce_sum(data.data(), 10, DType::f32, group, 2);
     comm->barrier(group, 0xabcdef0123456789ull);
     if (comm->rank() == 0) comm->send(data.data(), 200'000, 1, 3);

@@ -26,10 +26,12 @@ template <class T> void expect_left_folds(int ranks) {
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(count);
     const auto expected = left_fold<T>(all_ranks(ranks), count, seed);
     run_ranks(ranks, [&](Comm& comm) {
-      auto data = values_of<T>(comm.rank(), count, seed);
-      comm.all_reduce_sum(data.data(), count, dtype_of<T>, all_ranks(ranks), 7);
-      EXPECT_TRUE(same_bits(data, expected))
-          << "rank " << comm.rank() << " of " << ranks << ", count " << count;
+      for (const int threads : {1, 2, 3}) {
+        auto data = values_of<T>(comm.rank(), count, seed);
+        comm.all_reduce_sum(data.data(), count, dtype_of<T>, all_ranks(ranks), 7, threads);
+        EXPECT_TRUE(same_bits(data, expected)) << "rank " << comm.rank() << " of " << ranks << ", count "
+                                               << count << ", " << counted(threads, "thread");
+      }
     });
   }
 }
@@ -148,7 +150,7 @@ TEST(ThreadComm, SteadyStateAllocatesNothing) {
         before = allocations();
         comm.barrier(group, 0);
       }
-      comm.all_reduce_sum(data.data(), 50000, DType::f32, group, 1);
+      comm.all_reduce_sum(data.data(), 50000, DType::f32, group, 1, 3);
       comm.all_reduce_sum(data.data(), 10, DType::f32, group, 1);
       if (comm.rank() == 0) comm.send(data.data(), 400, 1, 2);
       if (comm.rank() == 1) comm.receive(data.data(), 400, 0, 2);

@@ -30,8 +30,9 @@ void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds
 
 TEST(MpiEquivalence, DataParallel) {
   expect_equal_to_threads({.replicas = session->size(), .microbatches = 2});
-  expect_equal_to_threads({.replicas = session->size(),
-                           .fusion_groups = {{"head.weight", "head.bias"}, {"stem.weight", "stem.bias"}}});
+  expect_equal_to_threads(
+      {.replicas = session->size(),
+       .fusion_groups = {{{"head.weight", "head.bias"}, 2}, {{"stem.weight", "stem.bias"}}}});
 }
 
 TEST(MpiEquivalence, SeveralModels) {
@@ -63,7 +64,7 @@ TEST(MpiEquivalence, AllFeaturesTogether) {
   expect_equal_to_threads({.replicas = 2,
                            .stages = session->size() / 2,
                            .schedule = ScheduleKind::dualpipe,
-                           .fusion_groups = {{"head.weight", "head.bias"}},
+                           .fusion_groups = {{{"head.weight", "head.bias"}, 3}},
                            .swap = {"block0"},
                            .memory_budget = 64 << 20},
                           {3, 8});

@@ -61,7 +61,7 @@ TEST(Equivalence, ReplicasEqualTheBigBatch) {
           s.replicas = replicas;
           s.stages = stages;
           s.microbatches = microbatches;
-          if (grouped) s.fusion_groups = {{"stem.weight", "stem.bias"}, {"head.weight", "head.bias"}};
+          if (grouped) s.fusion_groups = {{{"stem.weight", "stem.bias"}}, {{"head.weight", "head.bias"}, 2}};
           const Outcome out = train(job, s);
           EXPECT_LE(largest_difference(one, out), 1e-12);
           EXPECT_EQ(out.planned_peak, out.executed_peak);
@@ -73,10 +73,12 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
   Strategy s = plain();
   s.replicas = 2;
   const Outcome separate = train(job, s);
-  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"},
-                     {"stem.weight", "block0.first.bias", "stem.bias"}};
-  const Outcome fused = train(job, s);
-  expect_same_results(separate, fused);
+  s.fusion_groups = {{{"head.weight", "head.bias", "block3.second.weight"}},
+                     {{"stem.weight", "block0.first.bias", "stem.bias"}}};
+  for (const int threads : {1, 2, 3}) {
+    for (FusionGroup& group : s.fusion_groups) group.threads = threads;
+    expect_same_results(separate, train(job, s));
+  }
 }
 
 // The gradients of a group are computed where they are reduced, next to each other.
@@ -84,7 +86,7 @@ TEST(Equivalence, FusingCopiesNothing) {
   const Job job = small_residual_job();
   Strategy s = plain();
   s.replicas = 2;
-  s.fusion_groups = {{"head.weight", "head.bias", "block3.second.weight"}, {"stem.weight", "stem.bias"}};
+  s.fusion_groups = {{{"head.weight", "head.bias", "block3.second.weight"}}, {{"stem.weight", "stem.bias"}}};
   for (int microbatches : {1, 2}) {
     s.microbatches = microbatches;
     const Program p = program_of(job, s);

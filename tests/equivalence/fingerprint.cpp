@@ -95,7 +95,7 @@ void print(Case c) {
     std::vector<std::string> all;
     for (auto& [path, t] : net->state())
       if (path.ends_with("weight") || path.ends_with("bias")) all.push_back(path);
-    o.strategy.fusion_groups = {{all.begin(), all.begin() + 3}, {all.begin() + 4, all.end()}};
+    o.strategy.fusion_groups = {{{all.begin(), all.begin() + 3}}, {{all.begin() + 4, all.end()}}};
   }
   o.batch_size = c.batch;
   o.epochs = 0;

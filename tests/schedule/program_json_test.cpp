@@ -36,7 +36,7 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
       {"name": "F", "lane": 0, "lag": 1, "seconds": 1.5, "reads": ["w@2"], "writes": ["a", "g1"]},
       {"name": "B", "lane": 1, "lag": 2, "phase": "backward", "reads": ["a", "w@2", "z@1"], "writes": ["g0"],
        "own_rate": 0.5, "others_rate": 0.25},
-      {"name": "send", "lane": 2, "lag": 2, "reads": ["g0"], "channel": "c"},
+      {"name": "send", "lane": 2, "lag": 2, "reads": ["g0"], "channel": "c", "threads": 3},
       {"name": "receive", "lane": 3, "lag": 2, "writes": ["r"], "channel": "c"},
       {"name": "U", "lane": 0, "lag": 2, "phase": "update", "reads": ["g0", "w@1"], "writes": ["w"], "in_place": true,
        "after": [{"step": "send", "back": 1}]}
@@ -61,6 +61,7 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
   EXPECT_EQ(b.cost.own_rate, 0.5);
   EXPECT_EQ(b.cost.others_rate, 0.25);
   EXPECT_EQ(p.instructions[2].channel, p.instructions[3].channel);
+  EXPECT_EQ(3, p.instructions[2].tag.threads);
   EXPECT_EQ(p.instructions[4].waits, (std::vector<Wait>{{2, 1}}));
   EXPECT_NO_THROW(verify(planned(p)));
 }

@@ -1,0 +1,48 @@
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace tandem::engine {
+
+/// Threads of a rank that help the lane of a collective to fold and copy. They sleep between calls, and are
+/// no OpenMP team, whose threads would end whenever its size changes. The first call with more threads than
+/// any before makes them; other calls allocate nothing.
+class Workers {
+ public:
+  Workers() = default;
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  /// Calls `part` on the calling thread and on `threads` − 1 others, and returns when all calls have ended.
+  /// The parts share out the work among themselves: an other thread that has not begun when the caller's
+  /// part ends is not waited for, and does nothing. Several threads can call this at once. Throws what a part
+  /// threw.
+  template <class F> void run(int threads, const F& part) {
+    if (threads <= 1) return part();
+    run(
+        threads, [](const void* p) { (*static_cast<const F*>(p))(); }, &part);
+  }
+
+ private:
+  struct Task;
+  struct Helper {
+    std::condition_variable wake;
+    Task* task = nullptr;  // to do, or being done
+    bool begun = false;
+    std::thread thread;
+  };
+  void run(int threads, void (*part)(const void*), const void* context);
+  void add_helper();
+  void work(Helper& helper);
+
+  std::mutex mutex_;  // guards everything
+  std::condition_variable ended_;
+  std::vector<std::unique_ptr<Helper>> helpers_;
+  bool stop_ = false;
+};
+
+}  // namespace tandem::engine
