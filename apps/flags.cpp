@@ -218,6 +218,12 @@ std::vector<Flag> parallelism_flags() {
          return o.transport == "mpi" ? "" : "without mpirun, whose ranks wait for each other";
        },
        nothing},
+      {"--allreduce", &O::allreduce,
+       "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as it is\n"
+       "computed: the default), ddp (the first 1 MiB, then 25 MiB together); docs/data-parallel.md",
+       one_of({"se", "wfbp", "ddp"}),
+       [](const O& o) { return o.ranks > 1 ? "" : "on one data-parallel rank, which reduces nothing"; },
+       nothing},
       {"--link", &O::link, "slow down links between ranks to this bandwidth, latency, or both: 1GB/s,50us",
        readable(&O::link, parse_link),
        [](const O& o) {

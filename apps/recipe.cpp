@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <tandem/core/runtime/gather.h>
+#include <tandem/dist/data_parallel.h>
 #include <tandem/engine.h>
 #include <tandem/plan/plan_file.h>
 
@@ -33,15 +35,18 @@ std::vector<std::string> vectors_of(const Graph& g) {
 
 }  // namespace
 
-CoreShares share_cores(const TrainOptions& o, const MpiSession* mpi) {
+CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   CoreShares c;
   c.available = default_threads();
+  const int here = mpi ? mpi->local_size() : 0;  // ranks on this machine; 0: not known
   // mpirun may have bound this process to some of the machine's cores.
   const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
   c.lanes = o.parallel == "pipeline" ? compute_lanes(schedule_from_name(o.schedule)) : 1;  // per rank
-  if (!own) c.lanes *= o.ranks * o.stages;
-  c.loaders = o.workers * (mpi && !own ? o.ranks : 1);  // in each process whose stage takes the images
+  const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.stages;
+  c.lanes *= sharing;
+  c.loaders = o.workers * (mpi ? std::min(sharing, o.ranks) : 1);  // each process whose stage takes images
   c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);
+  if (mpi) c.threads = least(*mpi->comm(), c.threads);  // losses depend on it
   return c;
 }
 
@@ -63,6 +68,12 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (!o.link.empty()) s.link = parse_link(o.link);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
   if (!o.plan.empty()) read_plan(o.plan, s);
+  if (!o.allreduce.empty()) {
+    if (!s.fusion_groups.empty())
+      throw Error(fmt::format("--allreduce {} stands beside the fusion_groups of '{}': leave out one of them",
+                              o.allreduce, o.plan));
+    s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
+  }
   return s;
 }
 

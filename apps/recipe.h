@@ -10,14 +10,15 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// The lanes and threads that share the cores available to this process.
+/// The lanes and threads of this machine that share the cores available to this process.
 struct CoreShares {
   int available = 1;
   int lanes = 1;    ///< compute lanes
   int loaders = 0;  ///< loading threads
-  int threads = 1;  ///< threads per lane
+  int threads = 1;  ///< threads per lane, the same on all ranks
 };
-CoreShares share_cores(const TrainOptions& options, const MpiSession* mpi);
+/// If ranks are processes, all of them must call it.
+CoreShares share_cores(const TrainOptions& options, MpiSession* mpi);
 
 /// Returns the Strategy that the options describe. `forward` is the network's graph for one sample.
 Strategy strategy_of(const TrainOptions& options, const Graph& forward, int threads);

@@ -156,15 +156,16 @@ AllReducePlan libra(const AllReduceProblem& p) {
 
 const std::vector<AllReducePolicy>& all_reduce_policies() {
   static const std::vector<AllReducePolicy> policies{
-      {"se", "all gradients at once, after backward (SynEASGD)", se},
-      {"wfbp", "each gradient by itself, as soon as it is computed", wfbp},
-      {"ddp", "buckets of 1 MiB, then 25 MiB, as in PyTorch", ddp},
-      {"horovod", "what is computed at each 5 ms tick, up to 64 MiB together (0.20.3)", horovod},
-      {"mg-wfbp", "waits for gradients that come before an all-reduce has started up (MG-WFBP)", mg_wfbp},
-      {"mg-opt", "the optimum of MG-WFBP's model", mg_opt},
-      {"mg-cf", "mg-wfbp if nothing slowed anything down; only simulated", mg_cf},
-      {"libra-m", "the groups of mg-wfbp, with the threads that LIBRA chooses", libra_m},
-      {"libra", "chooses the groups and the threads", libra}};
+      {"se", "all gradients at once, after backward (SynEASGD)", false, se},
+      {"wfbp", "each gradient by itself, as soon as it is computed", false, wfbp},
+      {"ddp", "buckets of 1 MiB, then 25 MiB, as in PyTorch", false, ddp},
+      {"horovod", "what is computed at each 5 ms tick, up to 64 MiB together (0.20.3)", true, horovod},
+      {"mg-wfbp", "waits for gradients that come before an all-reduce has started up (MG-WFBP)", true,
+       mg_wfbp},
+      {"mg-opt", "the optimum of MG-WFBP's model", true, mg_opt},
+      {"mg-cf", "mg-wfbp if nothing slowed anything down; only simulated", true, mg_cf},
+      {"libra-m", "the groups of mg-wfbp, with the threads that LIBRA chooses", true, libra_m},
+      {"libra", "chooses the groups and the threads", true, libra}};
   return policies;
 }
 

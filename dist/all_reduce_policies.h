@@ -34,6 +34,7 @@ struct AllReducePlan {
 struct AllReducePolicy {
   std::string_view name;
   std::string_view help;  ///< one line
+  bool needs_times;       ///< false: the groups follow from bytes alone
   AllReducePlan (*plan)(const AllReduceProblem& problem);
 };
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/dist/all_reduce_policies.h>
 #include <tandem/ops/collective.h>
 
 namespace tandem::engine {
@@ -68,6 +69,40 @@ Tag tag_of(const Graph& g, const Group& group, std::int64_t channel) {
 
 }  // namespace
 
+std::vector<std::vector<GradientLayer>> gradient_layers(const TrainingGraph& training) {
+  std::vector<std::vector<GradientLayer>> stages;
+  for (const Group& gradient : groups_in_order(training, {})) {
+    const State& state = training.graph.state(gradient.states[0]);
+    stages.resize(std::max(stages.size(), static_cast<std::size_t>(state.stage) + 1));
+    stages[static_cast<std::size_t>(state.stage)].push_back(
+        {state.path, 0, static_cast<double>(state.type.bytes()), {state.path}});
+  }
+  return stages;
+}
+
+std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLayer>>& stages,
+                                       const std::string& policy) {
+  const AllReducePolicy& planner = all_reduce_policy(policy);
+  if (planner.needs_times)
+    throw Error(fmt::format("the policy '{}' plans from measured times, and there are none", policy));
+  std::vector<FusionGroup> fused;
+  for (const auto& layers : stages) {
+    if (layers.empty()) continue;
+    for (const AllReduceGroup& group :
+         planner.plan({layers,
+                       {},
+                       [](double) {
+                         return ThreadRates{1, 1, 1, 1};
+                       }})
+             .groups) {
+      FusionGroup& together = fused.emplace_back();
+      for (int l = group.first_layer; l <= group.last_layer; ++l)
+        together.parameters.push_back(layers[static_cast<std::size_t>(l)].parameters[0]);
+    }
+  }
+  return fused;
+}
+
 TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::vector<FusionGroup>& groups) {
   if (replicas == 1) return training;
   std::int64_t channel = training.graph.next_channel();
@@ -76,9 +111,12 @@ TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::v
     for (StateId s : group.states) values.push_back(&training.grads.at(s));
     reduce(training.graph, replicas, values, tag_of(training.graph, group, channel++));
   }
-  for (auto& [name, value] : training.results)
-    reduce(training.graph, replicas, {&value},
-           training.graph.producer(value).tag.named(name).on_channel(channel++));
+  // A result is there before the gradients, but nobody waits for it: it must not hold up their all-reduces.
+  for (auto& [name, value] : training.results) {
+    Tag tag = training.graph.producer(value).tag.named(name).on_channel(channel++);
+    if (!training.grads.empty()) tag = tag.in_phase(Phase::backward).at({Anchor::itself});
+    reduce(training.graph, replicas, {&value}, tag);
+  }
   return training;
 }
 

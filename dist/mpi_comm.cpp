@@ -19,6 +19,7 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return 0; }
 int MpiSession::size() const { return 1; }
 int MpiSession::local_rank() const { return 0; }
+int MpiSession::local_size() const { return 1; }
 void MpiSession::agree(std::uint64_t, const std::string&) {}
 std::unique_ptr<Comm> MpiSession::comm(const MpiOptions&) { return nullptr; }
 void end_mpi_job(int code) { std::_Exit(code); }
@@ -87,6 +88,7 @@ class MpiComm final : public Comm, public AbortAware {
                       std::uint64_t channel, int threads) override {
     const std::size_t me = index_in_group(group, rank(), size());
     check_summable(dtype, rank(), channel);
+    workers_.reserve(threads);
     throw_if_aborted();
     if (group.size() > 1)
       collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel, threads);
@@ -408,6 +410,7 @@ MpiSession::~MpiSession() = default;
 int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->launch.local_rank; }
+int MpiSession::local_size() const { return state_->launch.local_size; }
 void MpiSession::agree(std::uint64_t mine, const std::string& what) {
   const MpiStart& start = state_->start;
   const FirstMeeting meeting(state_->launch, start.patience, start.deadline, start.tell);

@@ -45,6 +45,8 @@ class MpiSession {
   int rank() const;
   int size() const;
   int local_rank() const;
+  /// How many ranks this machine has; 0 if the launcher does not tell.
+  int local_size() const;
 
   /// Throws Error, on every rank, unless all ranks give the same `mine`; `what` is what it stands for. Every
   /// rank must call it. Ends the process if not all ranks come, as the constructor does.

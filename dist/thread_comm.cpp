@@ -66,6 +66,7 @@ class ThreadComm final : public Comm, public AbortAware {
                       std::uint64_t channel, int threads) override {
     const std::size_t index = index_in_group(group, rank_, size());
     check_summable(dtype, rank_, channel);
+    workers_.reserve(threads);
     world_->abort.check();
     if (group.size() > 1)
       world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort,

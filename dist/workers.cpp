@@ -21,11 +21,21 @@ Workers::~Workers() {
   for (const auto& helper : helpers_) helper->thread.join();
 }
 
-void Workers::add_helper() {
-  auto helper = std::make_unique<Helper>();
-  helpers_.reserve(helpers_.size() + 1);
-  helper->thread = std::thread([this, h = helper.get()] { work(*h); });
-  helpers_.push_back(std::move(helper));
+void Workers::reserve(int threads) {
+  if (size_.load(std::memory_order_acquire) >= threads - 1) return;
+  const std::lock_guard lock(mutex_);
+  helpers_.reserve(static_cast<std::size_t>(threads) - 1);
+  while (static_cast<int>(helpers_.size()) < threads - 1) {
+    auto helper = std::make_unique<Helper>();
+    try {
+      helper->thread = std::thread([this, h = helper.get()] { work(*h); });
+    } catch (const std::system_error&) {
+      break;
+    }
+    helpers_.push_back(std::move(helper));
+  }
+  size_.store(threads - 1,
+              std::memory_order_release);  // also if some are missing: it would not help to try again
 }
 
 void Workers::work(Helper& helper) {
@@ -56,18 +66,11 @@ void Workers::run(int threads, void (*part)(const void*), const void* context) {
   {
     const std::lock_guard lock(mutex_);
     int missing = threads - 1;
-    for (std::size_t i = 0; missing > 0; ++i) {
-      if (i == helpers_.size()) {
-        try {
-          add_helper();
-        } catch (const std::system_error&) {
-          break;  // the machine has no more threads: those that there are do the work
-        }
-      }
-      Helper& helper = *helpers_[i];
-      if (helper.task) continue;  // of another call
-      helper.task = &task;
-      helper.wake.notify_one();
+    for (const auto& helper : helpers_) {
+      if (missing == 0) break;
+      if (helper->task) continue;  // of another call
+      helper->task = &task;
+      helper->wake.notify_one();
       --missing;
     }
   }

@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -8,8 +9,8 @@
 namespace tandem::engine {
 
 /// Threads of a rank that help the lane of a collective to fold and copy. They sleep between calls, and are
-/// no OpenMP team, whose threads would end whenever its size changes. The first call with more threads than
-/// any before makes them; other calls allocate nothing.
+/// no OpenMP team, whose threads would end whenever its size changes. Only
+/// `reserve` makes threads and allocates.
 class Workers {
  public:
   Workers() = default;
@@ -17,7 +18,11 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  /// Calls `part` on the calling thread and on `threads` − 1 others, and returns when all calls have ended.
+  /// Makes the threads that a call with `threads` needs, and that are missing. If the machine has no more,
+  /// the work is done by those that there are.
+  void reserve(int threads);
+
+  /// Calls `part` on the calling thread and on up to `threads` − 1 others, and returns when all have ended.
   /// The parts share out the work among themselves: an other thread that has not begun when the caller's
   /// part ends is not waited for, and does nothing. Several threads can call this at once. Throws what a part
   /// threw.
@@ -36,10 +41,10 @@ class Workers {
     std::thread thread;
   };
   void run(int threads, void (*part)(const void*), const void* context);
-  void add_helper();
   void work(Helper& helper);
 
-  std::mutex mutex_;  // guards everything
+  std::atomic<int> size_{0};  // of helpers_
+  std::mutex mutex_;          // guards everything below
   std::condition_variable ended_;
   std::vector<std::unique_ptr<Helper>> helpers_;
   bool stop_ = false;

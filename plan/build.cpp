@@ -110,14 +110,16 @@ Graph recompute_and_swap(Graph graph, const Strategy& strategy) {
   return insert_swaps(std::move(g), swapped);
 }
 
-}  // namespace
+// Checks a graph after a pass, if the strategy wants it.
+template <class G> G verified(G graph, const Strategy& strategy) {
+  if (strategy.verify) verify(graph_of(graph));
+  return graph;
+}
 
-Graph planned_graph(const Graph& forward, const Strategy& strategy) {
+// The forward graph as it is differentiated: for all models, in stages.
+Graph in_stages(const Graph& forward, const Strategy& strategy) {
+  const auto checked = [&](Graph graph) { return verified(std::move(graph), strategy); };
   check(strategy);
-  const auto checked = [&](auto graph) {  // after each pass
-    if (strategy.verify) verify(graph_of(graph));
-    return graph;
-  };
   Graph g = checked(remove_detaches(forward));
   if (strategy.pool_first) g = checked(pool_first(g));
   if (strategy.amp) g = checked(mixed_precision(g, *strategy.amp));
@@ -130,8 +132,14 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
     throw Error(
         "the plan's fusion_groups have no effect: one replica reduces nothing; give several replicas, or leave "
         "them out");
-  g = checked(cut_into_stages(std::move(g), cuts));
+  return checked(cut_into_stages(std::move(g), cuts));
+}
 
+}  // namespace
+
+Graph planned_graph(const Graph& forward, const Strategy& strategy) {
+  const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
+  Graph g = in_stages(forward, strategy);
   TrainingGraph training =
       checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
   training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
@@ -149,6 +157,10 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
   g = checked(copy_shared_operands(g));
   return checked(insert_barriers(std::move(g), schedule_of(strategy)));
+}
+
+std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy) {
+  return gradient_layers(training_step(in_stages(forward, strategy), strategy));
 }
 
 Program build(const Graph& forward, const Strategy& strategy) {

@@ -1,6 +1,9 @@
 #pragma once
+#include <vector>
+
 #include <tandem/core/graph/graph.h>
 #include <tandem/core/schedule/program.h>
+#include <tandem/dist/all_reduce_costs.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::engine {
@@ -16,5 +19,9 @@ Program build(const Graph& forward, const Strategy& strategy);
 
 /// Returns the graph that `build` lowers: after all passes, with complete tags.
 Graph planned_graph(const Graph& forward, const Strategy& strategy);
+
+/// Returns the gradients that the step reduces, by stage, in the order in which backward makes them
+/// (dist/data_parallel.h).
+std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy);
 
 }  // namespace tandem::engine

@@ -1,5 +1,8 @@
 #include <tandem/core/runtime/gather.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,6 +31,15 @@ std::vector<std::vector<std::byte>> gather_bytes(Comm& comm, std::span<const std
     if (bytes > 0) comm.receive(theirs.data(), bytes, r, channel);
   }
   return all;
+}
+
+int least(Comm& comm, int mine, std::uint64_t channel) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(comm.size()), 0);
+  std::vector<int> ranks(all.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  all[static_cast<std::size_t>(comm.rank())] = mine;
+  comm.all_reduce_sum(all.data(), comm.size(), DType::i32, ranks, channel);
+  return *std::ranges::min_element(all);
 }
 
 // Rank 0 compares, and sends each rank's verdict to all.

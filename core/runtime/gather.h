@@ -28,6 +28,9 @@ std::vector<std::vector<T>> gather(Comm& comm, std::span<const T> mine, int root
   return all;
 }
 
+/// Returns the least value of all ranks, which must all call.
+int least(Comm& comm, int mine, std::uint64_t channel = kSessionChannel);
+
 /// Checks that `mine` is the same on every rank, which must all call. Otherwise throws Error on all of them:
 /// "rank 2: the ranks disagree on <what>: rank 1 has another than rank 0; …".
 void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_t channel);

@@ -1,7 +1,9 @@
 // The programs under mpirun: a failure on several ranks is reported once, with its place.
+#include <algorithm>
 #include <chrono>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include "cli.h"
 
@@ -62,6 +64,22 @@ TEST_F(CliMpi, ProcessesLoadTheirOwnShares) {
     ASSERT_EQ(0, e.status) << e.err;
     EXPECT_EQ(read("threads/summary.json")["train_loss"], read("processes/summary.json")["train_loss"]);
   }
+}
+
+// By default a machine's ranks share its cores, and all ranks take the least of what that gives.
+TEST_F(CliMpi, DefaultThreadsFollowFromTheRanksOfAMachine) {
+  const std::string job = kTrain + "--arch mlp --steps 1 --parallel data --force --output " + file("run");
+  const auto threads_with = [&](const std::string& first, const std::string& second) {
+    const auto ranks = [](const std::string& size) {
+      return " -np 1 env OMPI_COMM_WORLD_LOCAL_SIZE=" + size + " ";
+    };
+    const Ended e = run(TANDEM_MPIRUN " --bind-to none" + ranks(first) + job + " :" + ranks(second) + job);
+    EXPECT_EQ(0, e.status) << e.err;
+    return read("run/args.json")["threads"].get<int>();
+  };
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  EXPECT_EQ(cores, threads_with("1", "1"));
+  EXPECT_EQ(std::max(1, cores / 2), threads_with("1", "2"));
 }
 
 TEST_F(CliMpi, RefusesRanksThatWereNotRequested) {

@@ -190,6 +190,22 @@ TEST_F(CliRun, ARunWritesArgumentsMetricsAndSummary) {
   EXPECT_EQ(std::string::npos, e.out.find("missing")) << e.out;
 }
 
+TEST_F(CliRun, PoliciesOfAllReducesChangeNoBit) {
+  const std::string job = kTrain + "--arch mlp --steps 4 --threads 1 --parallel data --ranks 2 --output ";
+  ASSERT_EQ(0, run(job + file("none")).status);
+  for (const std::string policy : {"se", "wfbp", "ddp"}) {
+    const Ended e = run(job + file(policy) + " --allreduce " + policy);
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(metrics("none").back()["loss"], metrics(policy).back()["loss"]) << policy;
+  }
+  expect_refused(job + file("x") + " --allreduce fifo", {"--allreduce 'fifo'", "se, wfbp, ddp"});
+  expect_refused(kTrain + "--steps 1 --allreduce se",
+                 {"--allreduce has no effect", "one data-parallel rank"});
+  expect_refused(job + file("x") + " --allreduce se --plan " +
+                     write("plan.json", R"({"fusion_groups": [["head.weight", "head.bias"]]})"),
+                 {"--allreduce se", "plan.json", "leave out one"});
+}
+
 TEST_F(CliRun, SeveralModelsGiveArrays) {
   ASSERT_EQ(0, run(kTrain + "--steps 3 --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
   EXPECT_EQ(2u, read("run/summary.json").at("test_accuracy").size());

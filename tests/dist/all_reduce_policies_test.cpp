@@ -8,6 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/dist/all_reduce_policies.h>
 #include <tandem/dist/backward_program.h>
+#include <tandem/dist/data_parallel.h>
 
 #include "expect_error.h"
 #include "seed.h"
@@ -152,6 +153,20 @@ TEST(AllReducePolicies, ThreadsOfBaselinesFollowTheBytes) {
   EXPECT_EQ(256, nccl.at(16384));
   EXPECT_EQ(512, nccl.at(16385));
   expect_error([] { all_reduce_policy("fifo"); }, {"unknown policy 'fifo'", "se, wfbp, ddp", "libra"});
+}
+
+TEST(AllReducePolicies, MakeFusionGroupsOfEachStage) {
+  constexpr double kMiB = 1 << 20;
+  const std::vector<std::vector<GradientLayer>> stages{
+      {{"a", 0, kMiB / 2, {"a"}}, {"b", 0, kMiB, {"b"}}, {"c", 0, kMiB, {"c"}}}, {}, {{"d", 0, 4, {"d"}}}};
+  const auto groups = engine::fusion_groups(stages, "ddp");
+  ASSERT_EQ(3, std::ssize(groups));
+  EXPECT_EQ((std::vector<std::string>{"a", "b"}), groups[0].parameters);
+  EXPECT_EQ((std::vector<std::string>{"c"}), groups[1].parameters);
+  EXPECT_EQ((std::vector<std::string>{"d"}), groups[2].parameters);
+  EXPECT_EQ(2, std::ssize(engine::fusion_groups(stages, "se")));
+  EXPECT_EQ(4, std::ssize(engine::fusion_groups(stages, "wfbp")));
+  expect_error([&] { engine::fusion_groups(stages, "libra"); }, {"'libra' plans from measured times"});
 }
 
 TEST(AllReducePolicies, SayWhichAssumptionsTheCostsViolate) {

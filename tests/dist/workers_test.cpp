@@ -18,6 +18,7 @@ using engine::Workers;
 
 // Sums 0 … n − 1 piece by piece.
 std::int64_t sum(Workers& workers, int threads, std::int64_t n) {
+  workers.reserve(threads);
   std::atomic<std::int64_t> next{0}, total{0};
   const auto part = [&] {
     for (std::int64_t i; (i = next.fetch_add(1)) < n;) total += i;
@@ -46,6 +47,7 @@ TEST(Workers, SeveralCallersHaveHelpersOfTheirOwn) {
 // Each part waits for the other: both threads work at the same time.
 TEST(Workers, WorkBesideTheCaller) {
   Workers workers;
+  workers.reserve(2);
   std::atomic<int> there{0};
   const auto part = [&] {
     ++there;
@@ -57,6 +59,7 @@ TEST(Workers, WorkBesideTheCaller) {
 
 TEST(Workers, PassOnWhatAPartThrows) {
   Workers workers;
+  workers.reserve(2);
   std::atomic<int> there{0};
   const auto second_fails = [&] {
     const int mine = there++;

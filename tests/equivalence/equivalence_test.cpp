@@ -81,6 +81,23 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
   }
 }
 
+// A result is there before backward begins, but its all-reduce does not hold up those of gradients.
+TEST(Equivalence, ResultsAreReducedAfterTheGradients) {
+  for (const int stages : {1, 2}) {
+    Strategy s = plain();
+    s.replicas = 2;
+    s.stages = stages;
+    const Program p = program_of(small_residual_job(), s);
+    std::vector<std::string> last;  // all-reduces of the last stage, in order
+    for (const Instruction& i : p.instructions)
+      if (p.lane(i.lane).kind == LaneKind::collective && p.lane(i.lane).device == stages - 1)
+        last.push_back(i.name);
+    ASSERT_GT(std::ssize(last), 2);
+    EXPECT_NE(last.back().find("loss"), std::string::npos) << last.back();
+    EXPECT_EQ(1, std::ranges::count_if(last, [](const auto& n) { return n.find("loss") != n.npos; }));
+  }
+}
+
 // The gradients of a group are computed where they are reduced, next to each other.
 TEST(Equivalence, FusingCopiesNothing) {
   const Job job = small_residual_job();

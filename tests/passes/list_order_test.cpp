@@ -208,7 +208,7 @@ TEST(ListOrder, PassesKeepAPositionAndGiveItToNoOtherNode) {
     int positions = 0;
     const Graph planned = planned_graph(forward, strategy);
     for (const Node& n : planned.nodes()) {
-      if (n.tag.position.anchor == Anchor::of_lane || n.op->lane() == LaneKind::copy_in) continue;
+      if (n.tag.position.anchor == Anchor::of_lane || n.op->lane() != LaneKind::compute) continue;
       ++positions;
       EXPECT_EQ(n.tag.path, "extra");
       EXPECT_EQ(n.tag.phase, Phase::forward);
