@@ -40,7 +40,7 @@ class Request {
   explicit Request(const AllReduceOptions& o)
       : profile(read_all_reduce_profile(o.profile)), nodes(whole_numbers("--nodes", o.nodes, kMostNodes)) {
     for (const std::string& name : parts_of(o.policies)) policies.push_back(&all_reduce_policy(name));
-    allocations_ = profile.known_threads();
+    allocations_ = profile.contention.known_threads();
     if (!o.allocations.empty())
       allocations_ = whole_numbers("--allocations", o.allocations, 1'000'000);
     else if (allocations_.empty())

@@ -14,26 +14,11 @@
 #include "large_program.h"
 #include "measure.h"
 #include "program_builder.h"
+#include "report.h"
 
 namespace tandem::bench {
 using namespace engine;
 namespace {
-
-/// Returns the seconds of the fastest of `repeats` calls: the cost without disturbance.
-double fastest(int repeats, const std::function<void()>& f) {
-  double best = 1e9;
-  for (int i = 0; i < repeats; ++i) {
-    const double begin = steady_seconds();
-    f();
-    best = std::min(best, steady_seconds() - begin);
-  }
-  return best;
-}
-
-void report(const std::string& what, double figure, const std::string& unit, double target) {
-  fmt::print("{:<58} {:>10.3f} {:<4} target {:>7.3f}  {}\n", what, figure, unit, target,
-             figure <= target ? "met" : "MISSED");
-}
 
 /// Keeps a core busy for a while; with 0 seconds it does nothing.
 class Busy final : public Op {

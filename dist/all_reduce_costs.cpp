@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 
@@ -23,6 +24,23 @@ ThreadRates ContentionModel::at(int threads) const {
       throw Error(fmt::format("the contention model gives {} threads a speed {} of {}: it must be above 0",
                               threads, name, rate));
   return rates;
+}
+
+ThreadRates Contention::at(int threads) const {
+  if (const auto* model = std::get_if<ContentionModel>(&rates_)) return model->at(threads);
+  const auto& table = std::get<std::vector<ThreadRates>>(rates_);
+  const auto found = std::ranges::find(table, threads, &ThreadRates::threads);
+  if (found == table.end())
+    throw Error(fmt::format("there are no rates for {}, only for {}", counted(threads, "thread"),
+                            fmt::join(known_threads(), ", ")));
+  return *found;
+}
+
+std::vector<int> Contention::known_threads() const {
+  std::vector<int> known;
+  if (const auto* table = std::get_if<std::vector<ThreadRates>>(&rates_))
+    for (const ThreadRates& r : *table) known.push_back(r.threads);
+  return known;
 }
 
 double AllReduceCosts::overlapped_ms(double bytes, const ThreadRates& rates) const {

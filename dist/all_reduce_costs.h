@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace tandem {
@@ -34,6 +36,21 @@ struct ContentionModel {
 
   /// Throws Error if a rate is not above 0.
   ThreadRates at(int threads) const;
+};
+
+/// How all-reduces and computations slow each other down: for any number of threads, or for those in a table.
+class Contention {
+ public:
+  Contention() = default;
+  Contention(ContentionModel model) : rates_(model) {}                      // NOLINT: converts
+  Contention(std::vector<ThreadRates> table) : rates_(std::move(table)) {}  // NOLINT: converts
+  /// Throws Error if the rates are not known for this number, or not above 0.
+  ThreadRates at(int threads) const;
+  /// The numbers of threads whose rates are known; empty if all are.
+  std::vector<int> known_threads() const;
+
+ private:
+  std::variant<ContentionModel, std::vector<ThreadRates>> rates_;
 };
 
 /// The costs of all-reduces over some ranks.

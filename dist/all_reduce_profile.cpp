@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
@@ -88,9 +87,9 @@ AllReduceProfile profile_of(const JsonInput& j) {
   if (j["table"].present() == j["contention"].present())
     throw Error("there must be \"contention\" or \"table\", and not both");
   if (j["table"].present())
-    p.rates = table_of(j["table"]);
+    p.contention = table_of(j["table"]);
   else
-    p.rates = model_of(j["contention"]);
+    p.contention = model_of(j["contention"]);
   if (j["baseline_threads"].present()) p.baseline = baseline_of(j["baseline_threads"]);
   p.hop_latency_ms = j["hop_latency_ms"].required().number(0, 0, kMostMs);
   p.forward_ms = j["forward_ms"].number(0, 0, kMostMs);
@@ -106,23 +105,6 @@ double AllReduceProfile::compute_ms() const {
   return sum;
 }
 
-ThreadRates AllReduceProfile::at(int threads) const {
-  if (const auto* model = std::get_if<ContentionModel>(&rates)) return model->at(threads);
-  const auto& table = std::get<std::vector<ThreadRates>>(rates);
-  const auto found = std::ranges::find(table, threads, &ThreadRates::threads);
-  if (found == table.end())
-    throw Error(fmt::format("the profile's table has no rates for {}; it has them for {}",
-                            counted(threads, "thread"), fmt::join(known_threads(), ", ")));
-  return *found;
-}
-
-std::vector<int> AllReduceProfile::known_threads() const {
-  std::vector<int> known;
-  if (const auto* table = std::get_if<std::vector<ThreadRates>>(&rates))
-    for (const ThreadRates& r : *table) known.push_back(r.threads);
-  return known;
-}
-
 AllReduceProfile read_all_reduce_profile(const std::string& file) {
   const std::string what = fmt::format("profile '{}'", file);
   try {
@@ -135,10 +117,12 @@ AllReduceProfile read_all_reduce_profile(const std::string& file) {
 
 AllReduceProblem problem_of(const AllReduceProfile& profile, int ranks, const std::vector<int>& allocations) {
   std::vector<ThreadRates> choices;
-  for (const int threads : allocations) choices.push_back(profile.at(threads));
+  for (const int threads : allocations) choices.push_back(profile.contention.at(threads));
   AllReduceProblem problem{profile.layers, ring_costs(ranks, profile.hop_latency_ms, std::move(choices)), {}};
   const ThreadTable baseline = profile.baseline.value_or(nccl_threads(ranks));
-  problem.baseline = [=, rates = profile](double bytes) { return rates.at(baseline.at(bytes)); };
+  problem.baseline = [baseline, contention = profile.contention](double bytes) {
+    return contention.at(baseline.at(bytes));
+  };
   return problem;
 }
 

@@ -1,8 +1,6 @@
 #pragma once
-#include <functional>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <tandem/dist/all_reduce_costs.h>
@@ -13,18 +11,14 @@ namespace tandem {
 /// What is known of a training run without its weights: what backward computes, and what all-reduces cost.
 /// It is of one rank, and holds for any number of ranks with the same links.
 struct AllReduceProfile {
-  std::vector<GradientLayer> layers;                              ///< in the order of backward
-  std::variant<ContentionModel, std::vector<ThreadRates>> rates;  ///< for any number of threads, or for some
-  std::optional<ThreadTable> baseline{};                          ///< if none is given: nccl_threads
+  std::vector<GradientLayer> layers;  ///< in the order of backward
+  Contention contention{};
+  std::optional<ThreadTable> baseline{};  ///< if none is given: nccl_threads
   double hop_latency_ms = 0;
   double forward_ms = 0;
   double batch_size = 1;  ///< samples per rank
 
   double compute_ms() const;  ///< of backward, alone
-  /// Throws Error if the rates are not known for this number, or not above 0.
-  ThreadRates at(int threads) const;
-  /// The numbers of threads whose rates are known; empty if all are.
-  std::vector<int> known_threads() const;
 };
 
 /// Reads a profile (docs/data-parallel.md). Throws Error naming the file, and saying where it is malformed.

@@ -17,6 +17,7 @@
 #include <tandem/memory/placement.h>
 #include <tandem/memory/recompute.h>
 #include <tandem/memory/swap.h>
+#include <tandem/ops/collective.h>
 #include <tandem/pipeline/barriers.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/pipeline/timing.h>
@@ -49,11 +50,22 @@ Graph deliver(TrainingGraph training) {
   return std::move(training.graph);
 }
 
+Cost contended_cost(const Instruction& all_reduce, double bytes, const Strategy& strategy) {
+  constexpr double kMsPerSecond = 1e3;
+  const AllReduceCosts costs = ring_costs(strategy.replicas, strategy.link.latency * kMsPerSecond, {});
+  const ThreadRates rates = strategy.contention->at(all_reduce.tag.threads);
+  const double alone = costs.alone_ms(bytes, rates);
+  if (alone == 0) return {};
+  return {alone / kMsPerSecond, alone / costs.overlapped_ms(bytes, rates), rates.compute_rate};
+}
+
 Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
   double bytes = 0;
   for (const auto& t : instruction.inputs.empty() ? instruction.outputs : instruction.inputs)
     bytes += static_cast<double>(t.bytes());
   const LaneKind lane = instruction.op->lane();
+  if (strategy.contention && as<AllReduceOp>(instruction))
+    return contended_cost(instruction, bytes, strategy);
   if (lane == LaneKind::collective) return {all_reduce_seconds(strategy.link, bytes, strategy.replicas)};
   if (lane == LaneKind::send || lane == LaneKind::receive) return {transfer_seconds(strategy.link, bytes)};
   return {};  // with_costs (core/runtime/profile.h) sets it

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/schedule/program.h>
+#include <tandem/dist/all_reduce_costs.h>
 #include <tandem/dist/fusion_group.h>
 #include <tandem/dist/link.h>
 #include <tandem/ops/kernels.h>
@@ -46,6 +47,10 @@ struct Strategy {
   // The machine that the plan is for.
   int threads = 1;   ///< per compute lane
   LinkModel link{};  ///< between ranks, for predictions
+  /// For predictions: what all-reduces over the link cost by their threads, and how much they slow
+  /// computation down (LIBRA's Eqs. 3 to 6). Without it they take the time of the link, and slow nothing
+  /// down.
+  std::optional<Contention> contention{};
   const engine::KernelTable* kernels = &engine::cpu_kernels();
   bool verify = true;  ///< verifies the graph after each pass, and the Program
 

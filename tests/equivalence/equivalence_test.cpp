@@ -12,6 +12,7 @@
 #include <tandem/ops/shape.h>
 #include <tandem/plan/build.h>
 
+#include "expect_error.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -96,6 +97,30 @@ TEST(Equivalence, ResultsAreReducedAfterTheGradients) {
     EXPECT_NE(last.back().find("loss"), std::string::npos) << last.back();
     EXPECT_EQ(1, std::ranges::count_if(last, [](const auto& n) { return n.find("loss") != n.npos; }));
   }
+}
+
+// LIBRA's Eqs. 3 to 6, for two replicas: a is two hops, and as many bytes are sent as there are gradients.
+TEST(Equivalence, ContentionSetsTheCostsOfAllReduces) {
+  Strategy s = plain();
+  s.replicas = 2;
+  s.link.latency = 1e-4;
+  s.contention = std::vector<ThreadRates>{{1, 0.9, 1e6, 1.2e6}, {2, 0.7, 2e6, 2.2e6}};  // bytes per ms
+  s.fusion_groups = {{{"head.weight", "head.bias"}, 2}};
+  int by_two = 0;
+  for (const Instruction& i : program_of(small_residual_job(), s).instructions) {
+    if (i.op->name() != "all_reduce") continue;
+    double bytes = 0;
+    for (const TensorType& t : i.inputs) bytes += static_cast<double>(t.bytes());
+    const bool two = i.tag.threads == 2;
+    by_two += two;
+    const double alone = 2e-4 + bytes / (two ? 2.2e9 : 1.2e9), overlapped = 2e-4 + bytes / (two ? 2e9 : 1e9);
+    EXPECT_DOUBLE_EQ(alone, i.cost.seconds) << i.name;
+    EXPECT_DOUBLE_EQ(alone / overlapped, i.cost.own_rate) << i.name;
+    EXPECT_EQ(two ? 0.7 : 0.9, i.cost.others_rate) << i.name;
+  }
+  EXPECT_EQ(1, by_two);
+  s.fusion_groups[0].threads = 4;
+  expect_error([&] { program_of(small_residual_job(), s); }, {"no rates for 4 threads, only for 1, 2"});
 }
 
 // The gradients of a group are computed where they are reduced, next to each other.
