@@ -80,7 +80,7 @@ AllReducePlan horovod(const AllReduceProblem& p) {
         bytes += more;
       }
       groups.push_back(baseline_group(p, first, next - 1, bytes));
-      groups.back().earliest_ms = tick;
+      if (bytes > 0) groups.back().earliest_ms = tick;
     }
   }
   return predicted(p, std::move(groups));

@@ -119,6 +119,7 @@ TEST(AllReducePolicies, HorovodReducesAtTicksWhatItsBufferHolds) {
   EXPECT_DOUBLE_EQ(22, plan.predicted.backward_ms);
   p.fusion_bytes = 4;
   EXPECT_EQ((std::vector<int>{1, 2, 3}), last_layers(planned("horovod", p))) << "a larger one goes alone";
+  EXPECT_EQ(3, planned("horovod", problem({{"no gradient", 3, 0}}, 1)).predicted.backward_ms);
 }
 
 // The greedy rule merges y with x, which then begins later.
