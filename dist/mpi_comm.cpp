@@ -41,6 +41,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <fmt/format.h>
 
 #include <tandem/core/runtime/gather.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/first_meeting.h>
 #include <tandem/dist/fold.h>
@@ -84,14 +85,15 @@ class MpiComm final : public Comm, public AbortAware {
   int rank() const override { return session_->rank; }
   int size() const override { return session_->size; }
 
-  void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                      std::uint64_t channel, int threads) override {
+  double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                        std::uint64_t channel, int threads) override {
     const std::size_t me = index_in_group(group, rank(), size());
     check_summable(dtype, rank(), channel);
     workers_.reserve(threads);
     throw_if_aborted();
-    if (group.size() > 1)
-      collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel, threads);
+    if (group.size() == 1) return steady_seconds();
+    return collective(Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, group, me, channel,
+                      threads);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t me = index_in_group(group, rank(), size());
@@ -121,8 +123,9 @@ class MpiComm final : public Comm, public AbortAware {
   };
 
   void transfer(bool sending, std::byte* data, std::int64_t bytes, int peer, std::uint64_t channel);
-  void collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group,
-                  std::size_t me, std::uint64_t channel, int threads);
+  // Returns the time when all members had called.
+  double collective(Kind kind, std::byte* data, std::int64_t count, DType dtype, std::span<const int> group,
+                    std::size_t me, std::uint64_t channel, int threads);
   void exchange_first(Scratch& s, std::int64_t inline_bytes, const Ends& ends, std::size_t me, int tag);
   void fold_short(Scratch& s, std::byte* data, std::size_t members, std::size_t me);
   void reduce_long(Scratch& s, std::byte* data, const Ends& ends, std::size_t me, int tag, int threads);
@@ -220,10 +223,11 @@ void MpiComm::transfer(bool sending, std::byte* data, std::int64_t bytes, int pe
   });
 }
 
-void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType dtype,
-                         std::span<const int> group, std::size_t me, std::uint64_t channel, int threads) {
+double MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType dtype,
+                           std::span<const int> group, std::size_t me, std::uint64_t channel, int threads) {
   const int tag = tags_.of(channel);
   const Ends ends{group, channel};
+  double met = 0;
   with_scratch(group.size(), [&](Scratch& s) {
     const std::int64_t bytes = count * size_of(dtype);
     const bool is_short = bytes <= FirstMessage::kInlineBytes;
@@ -231,12 +235,14 @@ void MpiComm::collective(Kind kind, std::byte* data, std::int64_t count, DType d
     mine.channel = channel, mine.count = count, mine.kind = kind, mine.dtype = dtype;
     if (is_short && bytes > 0) std::memcpy(mine.data, data, static_cast<std::size_t>(bytes));
     exchange_first(s, is_short ? bytes : 0, ends, me, tag);
+    met = steady_seconds();
     if (!is_short)
       reduce_long(s, data, ends, me, tag, threads);
     else if (bytes > 0)
       fold_short(s, data, group.size(), me);
     wait_all(ends, s.sends);
   });
+  return met;
 }
 
 // Exchanges first messages between all members; their facts must agree.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
 #include <tandem/dist/wait.h>
@@ -77,14 +78,15 @@ void Mailbox::meet(End& mine, End*& my_place, End*& their_place, const AbortFlag
   if (!mine.error.empty()) throw Error(mine.error);
 }
 
-void Meeting::all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count,
-                         DType dtype, const AbortFlag& abort, const Help& help) {
-  Member member{Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, {}, nullptr};
+double Meeting::all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count,
+                           DType dtype, const AbortFlag& abort, const Help& help) {
+  Member member{Kind::all_reduce, static_cast<std::byte*>(data), count, dtype, {}, nullptr, 0};
   join(group, index, member, abort, &help);
+  return member.met;
 }
 
 void Meeting::barrier(std::span<const int> group, std::size_t index, const AbortFlag& abort) {
-  Member member{Kind::barrier, nullptr, 0, DType::f32, {}, nullptr};
+  Member member{Kind::barrier, nullptr, 0, DType::f32, {}, nullptr, 0};
   join(group, index, member, abort, nullptr);
 }
 
@@ -182,6 +184,8 @@ void Meeting::start(Round& round) {
   while (round.working != 0) std::this_thread::yield();
   const Member& first = *round.members[0];
   const std::int64_t bytes = first.count * size_of(first.dtype);
+  const double now = steady_seconds();
+  for (Member* member : round.members) member->met = now;
   round.count = first.count;
   round.dtype = first.dtype;
   for (std::size_t i = 0; i < round.members.size(); ++i) round.buffers[i] = round.members[i]->data;

@@ -57,8 +57,9 @@ class Meeting {
     int threads = 1;
   };
   /// Member `index` of `group` brings `count` elements at `data`; on return they hold the sums.
-  void all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count, DType dtype,
-                  const AbortFlag& abort, const Help& help);
+  /// Returns the time (steady_seconds) when the last member had arrived.
+  double all_reduce(std::span<const int> group, std::size_t index, void* data, std::int64_t count,
+                    DType dtype, const AbortFlag& abort, const Help& help);
   void barrier(std::span<const int> group, std::size_t index, const AbortFlag& abort);
   void wake();
 
@@ -72,6 +73,7 @@ class Meeting {
     DType dtype;
     std::atomic<Progress> progress = Progress::gathering;  // written under the mutex
     std::shared_ptr<const std::string> error;
+    double met = 0;  // when the last member had arrived
   };
   struct Round {  // of one group
     std::vector<int> group;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
@@ -62,15 +63,15 @@ class ThreadComm final : public Comm, public AbortAware {
   int rank() const override { return rank_; }
   int size() const override { return world_->size; }
 
-  void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                      std::uint64_t channel, int threads) override {
+  double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                        std::uint64_t channel, int threads) override {
     const std::size_t index = index_in_group(group, rank_, size());
     check_summable(dtype, rank_, channel);
     workers_.reserve(threads);
     world_->abort.check();
-    if (group.size() > 1)
-      world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort,
-                                          {workers_, threads});
+    if (group.size() == 1) return steady_seconds();
+    return world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort,
+                                               {workers_, threads});
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/group.h>
 #include <tandem/dist/wait.h>
@@ -30,13 +31,15 @@ class ThrottledComm final : public Comm, public AbortAware {
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
 
-  void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                      std::uint64_t channel, int threads) override {
+  double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                        std::uint64_t channel, int threads) override {
     inner_->barrier(group, channel);
+    const double met = steady_seconds();
     const auto end = occupy_ring(group, all_reduce_seconds(link_, static_cast<double>(count * size_of(dtype)),
                                                            static_cast<int>(group.size())));
     inner_->all_reduce_sum(data, count, dtype, group, channel, threads);
     wait_until(end);
+    return met;
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     inner_->barrier(group, channel);

@@ -53,8 +53,9 @@ class AllReduceKernel final : public Kernel {
                               replicas_, me.replicas));
     Group group;
     for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.stages + me.stage);
-    comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group, channel_,
-                        l.threads);
+    const double met = comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group,
+                                           channel_, l.threads);
+    if (l.met) *l.met = met;
   }
 
  private:

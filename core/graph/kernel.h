@@ -45,7 +45,8 @@ struct Launch {
   void* workspace;        ///< `Kernel::workspace()` bytes, 64-byte aligned, planned
   std::int64_t batch;     ///< the batch this execution works on
   const RankContext* rank;
-  int threads = 1;  ///< of a collective: how many of this rank's threads work at most; others ignore it
+  int threads = 1;        ///< of a collective: how many of this rank's threads work at most; others ignore it
+  double* met = nullptr;  ///< if not null, a collective sets it to when all ranks had called (Comm)
 };
 
 /// An op prepared for given types and a given team: its primitives exist, and `run` allocates and looks up

@@ -19,9 +19,10 @@ class Comm {
 
   /// Sums `count` elements in place over the ranks of `group` (ascending, containing this rank).
   /// Every element is the left fold in rank order, so all transports give the same bits. Up to `threads`
-  /// threads of this rank fold and copy, the caller among them; their number changes no bit.
-  virtual void all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                              std::uint64_t channel, int threads = 1) = 0;
+  /// threads of this rank fold and copy, the caller among them; their number changes no bit. Returns the time
+  /// (`steady_seconds` of this machine) when this rank knew that all had called: until then it only waited.
+  virtual double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                                std::uint64_t channel, int threads = 1) = 0;
   /// Returns when `data` can be overwritten.
   virtual void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
   virtual void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;

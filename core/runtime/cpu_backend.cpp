@@ -72,11 +72,12 @@ void CpuBackend::execute(InstructionId instruction, std::int64_t unit, std::int6
   try {
     const bool timed = track.spans.size() < track.spans.capacity();
     const double begin = timed ? steady_seconds() : 0;
-    executable_.execute(instruction, batch);
+    double met = origin_;
+    executable_.execute(instruction, batch, &met);
     if (timed)
       track.spans.push_back({executable_.rank().rank, program().lane_id(instruction), instruction, unit,
                              batch, begin - origin_, steady_seconds() - origin_,
-                             program().instruction(instruction).tag.threads});
+                             program().instruction(instruction).tag.threads, met - origin_});
     else if (track.spans.capacity() > 0)
       ++track.dropped;
   } catch (...) {

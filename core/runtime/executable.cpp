@@ -131,7 +131,7 @@ void Executable::bind(const Instruction& instruction, Prepared& p) const {
   p.bound = memory_.generation();
 }
 
-void Executable::execute(InstructionId s, std::int64_t batch) {
+void Executable::execute(InstructionId s, std::int64_t batch, double* met) {
   const Instruction& instruction = program_.instruction(s);
   Prepared& p = prepared_[s];
   if (p.bound != memory_.generation()) bind(instruction, p);
@@ -148,7 +148,7 @@ void Executable::execute(InstructionId s, std::int64_t batch) {
   if (poison_) poison_before(instruction, p);
   if (p.updates) updated_.store(true, std::memory_order_relaxed);
   p.kernel->run(
-      {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads});
+      {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads, met});
   if (poison_)
     for (MemberId m : p.last_use) {
       const Member& member = program_.member(m);

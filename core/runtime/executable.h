@@ -52,8 +52,9 @@ class Executable {
   }
   std::int64_t first_batch() const { return first_batch_; }
 
-  /// Executes an instruction on the calling thread. `batch` counts from the start of the run.
-  void execute(InstructionId instruction, std::int64_t batch);
+  /// Executes an instruction on the calling thread. `batch` counts from the start of the run. A collective
+  /// sets `met` (Launch::met).
+  void execute(InstructionId instruction, std::int64_t batch, double* met = nullptr);
 
   /// If on, fills an instruction's outputs and scratch with NaN before it runs, and afterwards the bytes that
   /// it is certainly the last to use.

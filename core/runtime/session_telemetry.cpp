@@ -34,7 +34,7 @@ Timeline gathered_timeline(const LocalRanks& ranks, int number, const Program& p
     const Counts& theirs = counts[r][0];
     all.dropped += theirs.dropped;
     for (Span s : spans[r]) {
-      s.begin += theirs.origin - origin, s.end += theirs.origin - origin;
+      for (double* time : {&s.begin, &s.end, &s.met}) *time += theirs.origin - origin;
       all.spans.push_back(s);
     }
   }

@@ -107,7 +107,7 @@ void SimBackend::finish(LaneId lane) {
   ++ended_[c.instruction];
   if (c.batch >= 0)
     timeline_.spans.push_back({program_.lane(lane).device, lane, c.instruction, c.unit, c.batch, clock.begin,
-                               now_, program_.instruction(c.instruction).tag.threads});
+                               now_, program_.instruction(c.instruction).tag.threads, clock.begin});
   clock.running = false;
   ++clock.next;
 }

@@ -69,7 +69,8 @@ std::string to_perfetto(const Timeline& t) {
                       {"dur", (s.end - s.begin) * kMicroseconds},
                       {"args", {{"batch", s.batch}, {"unit", s.unit}}}});
     if (t.categories[instruction] == name_of(LaneKind::collective))
-      events.back()["args"]["threads"] = s.threads;
+      events.back()["args"].update(
+          {{"threads", s.threads}, {"waited_us", std::max(0.0, s.met - s.begin) * kMicroseconds}});
     if (t.live.contains(instruction))
       events.push_back({{"ph", "C"},
                         {"name", "bytes"},

@@ -20,6 +20,7 @@ struct Span {
   std::int64_t batch = 0;
   double begin = 0, end = 0;
   int threads = 1;  ///< worker threads of a collective
+  double met = 0;   ///< of a collective: when all ends had called; before, it waited for another rank
 };
 
 /// A record of what ran when. Measurements (CpuBackend) and predictions (SimBackend) have the same type, so

@@ -5,11 +5,13 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/link.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/dist/throttle.h>
@@ -145,6 +147,23 @@ TEST(MpiComm, SteadyStateAllocatesNothing) {
     if (comm->rank() == 1) comm->receive(data.data(), 200'000, 0, 3);
   }
   EXPECT_EQ(allocations(), before);  // counts only operator new, not MPI's own allocations
+}
+
+TEST(MpiComm, AnAllReduceSaysWhenTheLastRankHadCalled) {
+  const auto comm = session->comm();
+  const auto everyone = all_ranks(comm->size());
+  for (const std::int64_t count : {1, 100'000}) {
+    auto data = values_of<float>(comm->rank(), count, run_seed());
+    double called = 0;  // by the last rank, on the clock that all ranks of a machine share
+    if (comm->rank() == comm->size() - 1) {
+      std::this_thread::sleep_for(20ms);
+      called = steady_seconds();
+    }
+    const double met = comm->all_reduce_sum(data.data(), count, DType::f32, everyone, 2);
+    EXPECT_LE(met, steady_seconds());
+    comm->all_reduce_sum(&called, 1, DType::f64, everyone, 3);
+    EXPECT_GE(met, called) << "rank " << comm->rank();
+  }
 }
 
 TEST(MpiComm, CanBeThrottled) {

@@ -7,6 +7,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/gather.h>
+#include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/thread_comm.h>
 
 #include "allocations.h"
@@ -40,6 +41,22 @@ TEST(ThreadComm, AllReduceIsTheLeftFoldBitForBit) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
     expect_left_folds<float>(ranks);
     expect_left_folds<double>(ranks);
+  }
+}
+
+TEST(ThreadComm, AnAllReduceSaysWhenTheLastRankHadCalled) {
+  for (const std::int64_t count : {1, 100'000}) {
+    std::atomic<double> called{0};
+    run_ranks(3, [&](Comm& comm) {
+      std::vector<float> data(static_cast<std::size_t>(count), 1);
+      if (comm.rank() == 1) {
+        std::this_thread::sleep_for(20ms);
+        called = steady_seconds();
+      }
+      const double met = comm.all_reduce_sum(data.data(), count, DType::f32, all_ranks(3), 1);
+      EXPECT_GE(met, called.load()) << "rank " << comm.rank();
+      EXPECT_LE(met, steady_seconds());
+    });
   }
 }
 

@@ -226,6 +226,28 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
   EXPECT_GE(checked, 20 * 6);
 }
 
+TEST(Session, SpansOfCollectivesSayWhenAllRanksHadCalled) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.replicas = 2;
+  s.fusion_groups = {{{"head.weight", "head.bias"}, 2}};
+  const Program program = program_of(job, s);
+  JobHost host(job, 1);
+  Session session(program, thread_comms(2), host, {.spans = 10'000});
+  session.load(initial_state(job));
+  session.run(0, 5);
+  int checked = 0, by_two = 0;
+  for (const Span& span : session.timeline().spans) {
+    if (program.lane_of(span.instruction).kind != LaneKind::collective) continue;
+    EXPECT_LE(span.begin, span.met);
+    EXPECT_LE(span.met, span.end);
+    ++checked;
+    by_two += span.threads == 2;
+  }
+  EXPECT_GE(checked, 2 * 5 * 3);
+  EXPECT_EQ(2 * 5, by_two);
+}
+
 TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   const Job job = small_residual_job();
   JobHost host(job, 1);
