@@ -20,7 +20,15 @@ CpuBackend::CpuBackend(Executable& executable, CpuLanes& lanes, std::size_t span
     if (tracks_[l].per_unit == 0) continue;
     tracks_[l].lane = &lanes.get(program().lanes[l].kind, program().lanes[l].index);
     tracks_[l].lane->reserve(commands[l]);
-    tracks_[l].spans.reserve(spans);
+  }
+  measure(spans);
+}
+
+void CpuBackend::measure(std::size_t spans) {
+  for (Track& t : tracks_) {
+    std::vector<Span>().swap(t.spans);
+    if (t.lane) t.spans.reserve(spans);
+    t.dropped = 0;
   }
 }
 

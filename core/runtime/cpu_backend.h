@@ -29,6 +29,9 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// module path in front. The failure wakes the other lanes, and the ranks that can be reached.
   void flush() override;
 
+  /// Sets how many executions per lane are measured from now on; 0: none. Call it between runs. What was
+  /// measured before is lost.
+  void measure(std::size_t spans);
   /// Returns the spans measured since the last call, and the number of executions that found no room.
   Timeline timeline();
 

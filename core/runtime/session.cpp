@@ -283,8 +283,14 @@ void Session::stop(const std::string& reason) {
 
 std::string Session::doing() const { return engine::doing(ranks_); }
 
-Timeline Session::timeline(int root) {
-  return gathered_timeline(ranks_, 0, *first_, origin_, processes(), root);
+void Session::measure(std::size_t spans, ProgramHandle program) {
+  require_idle();
+  require(program);
+  for (const auto& rank : ranks_) rank->programs.at(program.number_)->backend.measure(spans);
+}
+
+Timeline Session::timeline(int root, ProgramHandle program) {
+  return gathered_timeline(ranks_, program.number_, this->program(program), origin_, processes(), root);
 }
 
 std::int64_t Session::planned_peak() const { return engine::planned_peak(sharing_memory()); }

@@ -19,7 +19,7 @@ namespace tandem::engine {
 
 struct SessionOptions {
   const KernelTable* kernels = nullptr;  ///< null: those that each Program was built for
-  std::size_t spans = 0;                 ///< executions per lane that `timeline` holds
+  std::size_t spans = 0;                 ///< executions per lane of the first Program that `timeline` holds
   bool poison = false;                   ///< fill freed and fresh memory with NaN
   std::int64_t memory_budget = 0;        ///< bytes per device for all Programs together; 0: no limit
 };
@@ -110,10 +110,14 @@ class Session {
   /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call, except
   /// while a Program is added or dropped.
   std::string doing() const;
-  /// Spans of the first Program since the last call, of all ranks, by the global Program's instructions. If
-  /// ranks are processes, all of them must call, and `root` gets the whole. Clocks of different machines are
-  /// not compared.
-  Timeline timeline(int root = 0);
+  /// Sets how many executions per lane the next runs of a Program measure, on the ranks of this process; 0:
+  /// none. The first begins with SessionOptions::spans, the others with none. What was measured and not
+  /// fetched is lost. Throws Error during a run.
+  void measure(std::size_t spans, ProgramHandle program = {});
+  /// Spans of a Program since the last call, of all ranks, by the global Program's instructions. If ranks are
+  /// processes, all of them must call, and `root` gets the whole. Clocks of different machines are not
+  /// compared.
+  Timeline timeline(int root = 0, ProgramHandle program = {});
   /// Bytes of the work and state arenas, on the stage that needs most.
   std::int64_t planned_peak() const;
   /// Bytes of state and live work, of the stage and Program that need most.

@@ -226,6 +226,30 @@ TEST(Session, TimelinesOfAllRanksShareAClock) {
   EXPECT_GE(checked, 20 * 6);
 }
 
+TEST(Session, MeasuresAnyProgramOnAndOffBetweenRuns) {
+  const Job job = small_residual_job();
+  const Program program = program_of(job, {});
+  JobHost host(job, 1);
+  Session session(program, {}, host);
+  const ProgramHandle evaluate = session.add(program_of(job, for_evaluation({})), host);
+  session.load(initial_state(job));
+  session.run(0, 2);
+  EXPECT_TRUE(session.timeline().spans.empty());
+  session.measure(1000);
+  session.measure(1000, evaluate);
+  session.run(2, 3);
+  session.run(0, 1, evaluate);
+  EXPECT_EQ(3 * std::ssize(program.instructions), std::ssize(session.timeline().spans));
+  EXPECT_EQ(std::ssize(session.program(evaluate).instructions),
+            std::ssize(session.timeline(0, evaluate).spans));
+  session.measure(0);
+  session.run(5, 1);
+  EXPECT_TRUE(session.timeline().spans.empty());
+  EXPECT_EQ(0, session.timeline().dropped);
+  session.drop(evaluate);
+  EXPECT_THROW(session.measure(10, evaluate), Error);
+}
+
 TEST(Session, SpansOfCollectivesSayWhenAllRanksHadCalled) {
   const Job job = small_residual_job();
   Strategy s;
