@@ -1,0 +1,24 @@
+#pragma once
+#include <vector>
+
+#include <tandem/core/runtime/timeline.h>
+#include <tandem/core/schedule/program.h>
+#include <tandem/dist/all_reduce_costs.h>
+
+namespace tandem::engine {
+
+/// What a stage computes until its gradients are there, as LIBRA profiles it: with nothing beside it.
+struct MeasuredBackward {
+  std::vector<GradientLayer> layers;  ///< the given ones, with `compute_ms`
+  double forward_ms = 0;              ///< from the beginning of a batch to that of its backward pass
+};
+
+/// Returns the times of one stage's backward pass, from a timeline of batches whose gradients were reduced
+/// together after backward (`se`). `layers` are those of `gradient_layers`. A layer's time is that between
+/// its gradient being there and the one before, on the rank where it is there last; the median over batches.
+/// Compares times of one rank only, so that ranks may have different clocks. Throws Error unless one
+/// all-reduce of the stage has all the gradients, and some batch was measured whole.
+MeasuredBackward measured_backward(const Program& program, const Timeline& timeline,
+                                   std::vector<GradientLayer> layers, int stage = 0);
+
+}  // namespace tandem::engine

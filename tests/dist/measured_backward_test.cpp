@@ -1,0 +1,113 @@
+// The times of a backward pass from a timeline.
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/sim_backend.h>
+#include <tandem/dist/data_parallel.h>
+#include <tandem/dist/measured_backward.h>
+#include <tandem/plan/build.h>
+
+#include "expect_error.h"
+#include "training_run.h"
+
+namespace tandem::testing {
+namespace {
+
+constexpr int kBatches = 3;
+
+struct Planned {
+  Program program;
+  std::vector<GradientLayer> layers;
+};
+
+// A step that reduces all gradients after backward, whose computations take 1, 2, 3, 1, 2, 3 … ms.
+Planned planned_se(int stages = 1, int stage = 0) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.replicas = 2;
+  s.stages = stages;
+  const Graph forward = trace_job(job, job.batch_size / s.replicas);
+  const auto layers = gradient_layers(forward, s);
+  s.fusion_groups = fusion_groups(layers, "se");
+  Planned p{build(forward, s), layers[static_cast<std::size_t>(stage)]};
+  int n = 0;
+  for (Instruction& i : p.program.instructions)
+    if (p.program.lane(i.lane).kind == LaneKind::compute) i.cost.seconds = 1e-3 * (++n % 3 + 1);
+  return p;
+}
+
+Timeline simulated(const Program& program) {
+  SimBackend sim(program);
+  run(sim, kBatches);
+  return sim.timeline();
+}
+
+double sum(const MeasuredBackward& m) {
+  return std::accumulate(m.layers.begin(), m.layers.end(), 0.0,
+                         [](double s, const GradientLayer& l) { return s + l.compute_ms; });
+}
+
+// What takes 10 ms longer is found in one layer, unless it is no part of backward, or comes after all
+// gradients.
+TEST(MeasuredBackward, FindsEveryComputationInOneLayer) {
+  const Planned p = planned_se();
+  const MeasuredBackward before = measured_backward(p.program, simulated(p.program), p.layers);
+  ASSERT_EQ(p.layers.size(), before.layers.size());
+  int found = 0;
+  for (const InstructionId slow : p.program.instructions.ids()) {
+    if (p.program.lane_of(slow).kind != LaneKind::compute) continue;
+    Program slower = p.program;
+    slower.instruction(slow).cost.seconds += 10e-3;
+    const MeasuredBackward after = measured_backward(slower, simulated(slower), p.layers);
+    int longer = 0;
+    for (std::size_t i = 0; i < p.layers.size(); ++i) {
+      EXPECT_EQ(p.layers[i].name, after.layers[i].name);
+      const double more = after.layers[i].compute_ms - before.layers[i].compute_ms;
+      EXPECT_TRUE(std::abs(more) < 1e-6 || std::abs(more - 10) < 1e-6) << more;
+      longer += more > 1;
+    }
+    const Phase phase = slower.instruction(slow).tag.phase;
+    EXPECT_LE(longer, phase == Phase::backward ? 1 : 0) << slower.instruction(slow).name;
+    EXPECT_NEAR(phase == Phase::forward ? 10 : 0, after.forward_ms - before.forward_ms, 1e-6);
+    found += longer;
+  }
+  EXPECT_GE(found, static_cast<int>(p.layers.size()));
+}
+
+// Rank 1 takes twice the time, and its clock is 1,000 s ahead.
+TEST(MeasuredBackward, CountsTheLatestRankByItsOwnClock) {
+  const Planned p = planned_se();
+  Timeline both = simulated(p.program);
+  const double one = sum(measured_backward(p.program, both, p.layers));
+  std::vector<Span> others = both.spans;
+  for (Span& span : others) {
+    span.rank = 1;
+    span.begin = 1000 + 2 * span.begin;
+    span.end = 1000 + 2 * span.end;
+  }
+  both.spans.insert(both.spans.end(), others.begin(), others.end());
+  EXPECT_NEAR(2 * one, sum(measured_backward(p.program, both, p.layers)), 1e-6);
+}
+
+TEST(MeasuredBackward, MeasuresEachStage) {
+  for (const int stage : {0, 1}) {
+    const Planned p = planned_se(2, stage);
+    EXPECT_GT(sum(measured_backward(p.program, simulated(p.program), p.layers, stage)), 0);
+  }
+}
+
+TEST(MeasuredBackward, RefusesOtherProgramsAndEmptyTimelines) {
+  const Planned p = planned_se();
+  const Job job = small_residual_job();
+  Strategy apart;
+  apart.replicas = 2;
+  const Program other = program_of(job, apart);
+  expect_error([&] { measured_backward(other, simulated(other), p.layers); }, {"no all-reduce of all"});
+  expect_error([&] { measured_backward(p.program, {}, p.layers); }, {"no whole batch"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
