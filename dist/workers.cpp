@@ -1,5 +1,6 @@
 #include <tandem/dist/workers.h>
 
+#include <algorithm>
 #include <exception>
 #include <system_error>
 
@@ -22,10 +23,12 @@ Workers::~Workers() {
 }
 
 void Workers::reserve(int threads) {
-  if (size_.load(std::memory_order_acquire) >= threads - 1) return;
+  static const int most = std::max(16, static_cast<int>(std::thread::hardware_concurrency()));
+  const int helpers = std::min(threads, most) - 1;
+  if (asked_.load(std::memory_order_acquire) >= helpers) return;
   const std::lock_guard lock(mutex_);
-  helpers_.reserve(static_cast<std::size_t>(threads) - 1);
-  while (static_cast<int>(helpers_.size()) < threads - 1) {
+  helpers_.reserve(static_cast<std::size_t>(helpers));
+  while (static_cast<int>(helpers_.size()) < helpers) {
     auto helper = std::make_unique<Helper>();
     try {
       helper->thread = std::thread([this, h = helper.get()] { work(*h); });
@@ -34,8 +37,7 @@ void Workers::reserve(int threads) {
     }
     helpers_.push_back(std::move(helper));
   }
-  size_.store(threads - 1,
-              std::memory_order_release);  // also if some are missing: it would not help to try again
+  if (asked_ < helpers) asked_.store(helpers, std::memory_order_release);
 }
 
 void Workers::work(Helper& helper) {

@@ -18,8 +18,8 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  /// Makes the threads that a call with `threads` needs, and that are missing. If the machine has no more,
-  /// the work is done by those that there are.
+  /// Makes the threads that a call with `threads` needs, and that are missing: no more than the machine has
+  /// cores, or 16. If it starts no more threads, the work is done by those that there are.
   void reserve(int threads);
 
   /// Calls `part` on the calling thread and on up to `threads` − 1 others, and returns when all have ended.
@@ -43,8 +43,8 @@ class Workers {
   void run(int threads, void (*part)(const void*), const void* context);
   void work(Helper& helper);
 
-  std::atomic<int> size_{0};  // of helpers_
-  std::mutex mutex_;          // guards everything below
+  std::atomic<int> asked_{0};  // helpers that were made, or could not be
+  std::mutex mutex_;           // guards everything below
   std::condition_variable ended_;
   std::vector<std::unique_ptr<Helper>> helpers_;
   bool stop_ = false;

@@ -98,7 +98,7 @@ void Executable::prepare(InstructionId s, const KernelTable& kernels) {
   const Instruction& instruction = program_.instruction(s);
   Prepared& p = prepared_[s];
   if (instruction.op) {
-    const TeamSize team(threads(s));
+    const TeamSize team(program_.lane_of(s).kind == LaneKind::compute ? program_.threads : 1);
     p.kernel =
         kernels.make({*instruction.op, instruction.inputs, instruction.outputs, instruction.tag, threads(s),
                       program_.microbatches, static_cast<std::uint64_t>(instruction.channel)});

@@ -174,8 +174,9 @@ class Lowering {
     if (!options_.kernels) return 0;
     const auto [found, fresh] = workspaces_.try_emplace(signature(*node.op, instruction.inputs), 0);
     if (fresh) {
-      const int threads = node.op->lane() == LaneKind::compute ? options_.threads : node.tag.threads;
-      const TeamSize team(threads);
+      const bool computes = node.op->lane() == LaneKind::compute;
+      const int threads = computes ? options_.threads : node.tag.threads;
+      const TeamSize team(computes ? threads : 1);
       found->second = options_.kernels
                           ->make({*node.op, instruction.inputs, instruction.outputs, node.tag, threads,
                                   options_.microbatches, static_cast<std::uint64_t>(node.tag.channel)})

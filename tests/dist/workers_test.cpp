@@ -29,7 +29,7 @@ std::int64_t sum(Workers& workers, int threads, std::int64_t n) {
 
 TEST(Workers, ShareOutTheWorkForAnyNumberOfThreads) {
   Workers workers;
-  for (const int threads : {1, 2, 5, 3, 1, 8})
+  for (const int threads : {1, 2, 5, 3, 1, 8, 100'000})
     for (const std::int64_t n : {0, 1, 10, 10'000})
       EXPECT_EQ(n * (n - 1) / 2, sum(workers, threads, n)) << threads << " threads";
 }
