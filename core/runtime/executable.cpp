@@ -82,6 +82,11 @@ int Executable::threads(InstructionId s) const {
                                                        : program_.instruction(s).tag.threads;
 }
 
+void Executable::set_threads(std::int64_t channel, int threads) {
+  for (Instruction& s : program_.instructions)
+    if (s.channel == channel && program_.lane(s.lane).kind == LaneKind::collective) s.tag.threads = threads;
+}
+
 std::byte* Executable::address(const Member& m, std::int64_t index) const {
   const MemoryBlock& b = program_.block(m.block);
   return memory_.base(b.arena) + b.offsets[b.slot(index)] + m.offset;

@@ -45,6 +45,8 @@ class Executable {
   const RankContext& rank() const { return rank_; }
   /// Returns how many threads work on an instruction: the team of a compute lane, or Tag::threads.
   int threads(InstructionId instruction) const;
+  /// Sets how many threads work on a collective from now on, in place of Tag::threads. Call it between runs.
+  void set_threads(std::int64_t channel, int threads);
   /// Sets the number of the run's first batch, from which the batch numbers of kernels count.
   void start_at(std::int64_t first_batch) {
     first_batch_ = first_batch;

@@ -283,6 +283,23 @@ void Session::stop(const std::string& reason) {
 
 std::string Session::doing() const { return engine::doing(ranks_); }
 
+void Session::set_threads(const std::map<std::int64_t, int>& by_channel, ProgramHandle handle) {
+  require_idle();
+  require(handle);
+  const Program& program = this->program(handle);
+  for (const auto& [channel, threads] : by_channel) {
+    const bool known = std::ranges::any_of(program.instructions, [&](const Instruction& s) {
+      return s.channel == channel && program.lane(s.lane).kind == LaneKind::collective;
+    });
+    if (!known || threads < 1)
+      throw Error(fmt::format("channel {} cannot have {}: {}", channel, counted(threads, "thread"),
+                              known ? "there must be one or more" : "no collective of the Program has it"));
+  }
+  for (const auto& rank : ranks_)
+    for (const auto& [channel, threads] : by_channel)
+      rank->programs.at(handle.number_)->executable.set_threads(channel, threads);
+}
+
 void Session::measure(std::size_t spans, ProgramHandle program) {
   require_idle();
   require(program);

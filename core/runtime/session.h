@@ -110,6 +110,11 @@ class Session {
   /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call, except
   /// while a Program is added or dropped.
   std::string doing() const;
+  /// Sets how many threads of a rank work on each collective of the next runs of a Program, by channel; the
+  /// others keep theirs. Nothing is planned or prepared again, and no bit of the results changes. If ranks
+  /// are processes, each sets its own. Throws Error during a run, if a channel is of no collective, or if a
+  /// number is not above 0.
+  void set_threads(const std::map<std::int64_t, int>& by_channel, ProgramHandle program = {});
   /// Sets how many executions per lane the next runs of a Program measure, on the ranks of this process; 0:
   /// none. The first begins with SessionOptions::spans, the others with none. What was measured and not
   /// fetched is lost. Throws Error during a run.

@@ -272,6 +272,36 @@ TEST(Session, SpansOfCollectivesSayWhenAllRanksHadCalled) {
   EXPECT_EQ(2 * 5, by_two);
 }
 
+TEST(Session, ThreadsOfCollectivesChangeBetweenRunsAndNoBitDoes) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.replicas = 2;
+  const Program program = program_of(job, s);
+  const auto trained = [&](bool changes) {
+    JobHost host(job, 1);
+    Session session(program, thread_comms(2), host, {.spans = 10'000});
+    session.load(initial_state(job));
+    for (int run = 0; run < 4; ++run) {
+      std::map<std::int64_t, int> threads;
+      for (const Instruction& i : program.instructions)
+        if (changes && i.op->name() == "all_reduce")
+          threads[i.channel] = 1 + static_cast<int>((i.channel + run) % 3);
+      session.set_threads(threads);
+      session.run(3 * run, 3);
+      for (const Span& span : session.timeline().spans) {
+        const auto set = threads.find(program.instruction(span.instruction).channel);
+        if (set != threads.end()) {
+          EXPECT_EQ(set->second, span.threads);
+        }
+      }
+    }
+    expect_error([&] { session.set_threads({{999, 2}}); }, {"channel 999", "no collective"});
+    expect_error([&] { session.set_threads({{program.instructions.back().channel, 0}}); }, {"0 threads"});
+    return session.state();
+  };
+  expect_same_state(trained(false), trained(true));
+}
+
 TEST(Session, RefusesToRunWithoutStateBackwardsOrAnUnknownProgram) {
   const Job job = small_residual_job();
   JobHost host(job, 1);
