@@ -34,7 +34,7 @@ std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gra
     const auto makes = [&](MemberId m) { return overlap(p.member(m), p.member(gradient)); };
     do --maker;
     while (maker >= 0 && std::ranges::none_of(p.instruction(maker).writes, makes));
-    makers.push_back(maker);
+    makers.emplace_back(maker);
   }
   return makers;
 }

@@ -1,6 +1,7 @@
 #include <tandem/core/runtime/session.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -53,7 +54,7 @@ ProgramHandle Session::add(Program program, Host& host) {
   return prepare(std::make_shared<const Program>(std::move(program)), host);
 }
 
-ProgramHandle Session::prepare(std::shared_ptr<const Program> program, Host& host) {
+ProgramHandle Session::prepare(const std::shared_ptr<const Program>& program, Host& host) {
   check(*program);
   const KernelTable* kernels = options_.kernels ? options_.kernels : program->kernels;
   if (!kernels) throw Error("the Program was built for no kernels: give some in SessionOptions::kernels");
@@ -283,21 +284,20 @@ void Session::stop(const std::string& reason) {
 
 std::string Session::doing() const { return engine::doing(ranks_); }
 
-void Session::set_threads(const std::map<std::int64_t, int>& by_channel, ProgramHandle handle) {
+void Session::set_threads(const std::map<std::int64_t, int>& by_channel, ProgramHandle program) {
   require_idle();
-  require(handle);
-  const Program& program = this->program(handle);
-  for (const auto& [channel, threads] : by_channel) {
-    const bool known = std::ranges::any_of(program.instructions, [&](const Instruction& s) {
-      return s.channel == channel && program.lane(s.lane).kind == LaneKind::collective;
-    });
-    if (!known || threads < 1)
+  require(program);
+  std::set<std::int64_t> collectives;
+  const Program& whole = this->program(program);
+  for (const Instruction& s : whole.instructions)
+    if (whole.lane(s.lane).kind == LaneKind::collective) collectives.insert(s.channel);
+  for (const auto& [channel, threads] : by_channel)
+    if (const bool known = collectives.contains(channel); !known || threads < 1)
       throw Error(fmt::format("channel {} cannot have {}: {}", channel, counted(threads, "thread"),
                               known ? "there must be one or more" : "no collective of the Program has it"));
-  }
   for (const auto& rank : ranks_)
     for (const auto& [channel, threads] : by_channel)
-      rank->programs.at(handle.number_)->executable.set_threads(channel, threads);
+      rank->programs.at(program.number_)->executable.set_threads(channel, threads);
 }
 
 void Session::measure(std::size_t spans, ProgramHandle program) {

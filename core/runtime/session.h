@@ -136,7 +136,7 @@ class Session {
     std::shared_ptr<const Program> program;
     std::vector<StateId> written, written_forward;  // states; the latter by forward, as running means are
   };
-  ProgramHandle prepare(std::shared_ptr<const Program> program, Host& host);
+  ProgramHandle prepare(const std::shared_ptr<const Program>& program, Host& host);
   void check(const Program& program) const;
   void require(ProgramHandle program) const;
   void require_state() const;
