@@ -45,17 +45,39 @@ std::vector<double> values_of(const Graph& graph, const Contents& contents, Valu
   return to_doubles(graph.type(v).dtype, contents.at(v));
 }
 
+namespace {
+
+constexpr int kElementBits = 3, kArgumentBits = 2, kDraws = 1 + kElementBits + kArgumentBits;
+
+// Each draw but the first turns the directions of half of the elements, or of half of the arguments. So two
+// neighbouring elements, or two of the first four arguments, move apart at least once: a difference of nearly
+// equal terms, which stays if both move alike, shows its effect.
+bool is_turned(int draw, std::int64_t element, std::int64_t argument) {
+  if (draw == 0) return false;
+  const int bit = draw - 1;
+  return bit < kElementBits ? element >> bit & 1 : argument >> (bit - kElementBits) & 1;
+}
+
+}  // namespace
+
 std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<ValueId, Tensor>& arguments,
                                        const std::vector<std::vector<double>>& values, double rounding,
                                        std::mt19937_64& rng) {
-  constexpr int kDraws = 4;
+  std::map<ValueId, std::vector<char>> up;  // in the first draw
+  for (const auto& [v, tensor] : arguments)
+    for (std::int64_t i = 0; tensor.dtype() == DType::f64 && i < tensor.elements(); ++i)
+      up[v].push_back(draw_bool(rng, 0.5));
   std::vector<double> effect(values.size(), 0.0);
   for (int draw = 0; draw < kDraws; ++draw) {
     std::map<ValueId, Tensor> rounded;
+    std::int64_t argument = 0;
     for (const auto& [v, tensor] : arguments) {
       rounded[v] = convert(tensor, tensor.type());
-      for (std::int64_t i = 0; tensor.dtype() == DType::f64 && i < tensor.elements(); ++i)
-        rounded[v].as<double>()[i] *= draw_bool(rng, 0.5) ? 1 + rounding : 1 - rounding;
+      for (std::int64_t i = 0; i < std::ssize(up[v]); ++i) {
+        const bool goes_up = (up[v][static_cast<std::size_t>(i)] != 0) != is_turned(draw, i, argument);
+        rounded[v].as<double>()[i] *= goes_up ? 1 + rounding : 1 - rounding;
+      }
+      ++argument;
     }
     const Contents contents = run_graph(t.graph, rounded, {reference_kernels()});
     const auto ids = results_of(t);

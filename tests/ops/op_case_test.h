@@ -50,7 +50,7 @@ std::vector<double> values_of(const Graph& graph, const Contents& contents, Valu
 constexpr double kRoundings = 64;
 constexpr double kRounding = 0x1p-24;  ///< relative, of f32
 /// For each result, how far it moves if every f64 argument moves by one `rounding`, up or down at random:
-/// ‖change‖, as root mean square over a few draws. `values` are the unmoved results.
+/// ‖change‖, as root mean square over six draws. `values` are the unmoved results.
 std::vector<double> effect_of_rounding(const TracedCase& t, const std::map<ValueId, Tensor>& arguments,
                                        const std::vector<std::vector<double>>& values, double rounding,
                                        std::mt19937_64& rng);
