@@ -23,6 +23,12 @@ Instruction instruction(std::string name, LaneId lane, double ms) {
 
 }  // namespace
 
+Cost cost_of_all_reduce(double bytes, const ThreadRates& rates, const AllReduceCosts& costs) {
+  const double alone = costs.alone_ms(bytes, rates);
+  if (alone == 0) return {};
+  return {alone / kMsPerSecond, alone / costs.overlapped_ms(bytes, rates), rates.compute_rate};
+}
+
 Program backward_program(const std::vector<GradientLayer>& layers, const std::vector<AllReduceGroup>& groups,
                          const AllReduceCosts& costs) {
   require_each_layer_once(layers, groups);
@@ -45,17 +51,13 @@ Program backward_program(const std::vector<GradientLayer>& layers, const std::ve
       timed_ms = group.earliest_ms;
       waits.push_back({p.instructions.next_id() - 1, 0});
     }
-    const double alone = costs.alone_ms(bytes, group.rates);
     Instruction s = instruction(
         layers[static_cast<std::size_t>(group.first_layer)].name +
             (group.last_layer > group.first_layer ? fmt::format(" +{}", group.last_layer - group.first_layer)
                                                   : ""),
-        collective, alone);
+        collective, 0);
     s.waits = std::move(waits);
-    if (alone > 0) {
-      s.cost.own_rate = alone / costs.overlapped_ms(bytes, group.rates);
-      s.cost.others_rate = group.rates.compute_rate;
-    }
+    s.cost = cost_of_all_reduce(bytes, group.rates, costs);
     p.instructions.push_back(std::move(s));
   }
   return p;

@@ -7,6 +7,10 @@
 
 namespace tandem::engine {
 
+/// Returns the simulator's cost of an all-reduce: q + a alone, and its rate and that of a computation beside
+/// each other (Eqs. 5, 6).
+Cost cost_of_all_reduce(double bytes, const ThreadRates& rates, const AllReduceCosts& costs);
+
 /// Returns a Program of one backward pass for the simulator: a computation per layer on one lane, the groups'
 /// all-reduces on another, and timers on a third, for the groups that begin at a time. Throws Error unless
 /// the groups hold each layer once, in order.

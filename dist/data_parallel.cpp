@@ -111,7 +111,8 @@ TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::v
     for (StateId s : group.states) values.push_back(&training.grads.at(s));
     reduce(training.graph, replicas, values, tag_of(training.graph, group, channel++));
   }
-  // A result is there before the gradients, but nobody waits for it: it must not hold up their all-reduces.
+  // Results are reduced last. The loss is computed before the gradients; if its all-reduce came first, those
+  // of the gradients would wait for it.
   for (auto& [name, value] : training.results) {
     Tag tag = training.graph.producer(value).tag.named(name).on_channel(channel++);
     if (!training.grads.empty()) tag = tag.in_phase(Phase::backward).at({Anchor::itself});

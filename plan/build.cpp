@@ -11,6 +11,7 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/schedule/lower.h>
 #include <tandem/core/schedule/verify.h>
+#include <tandem/dist/backward_program.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/memory/activations.h>
 #include <tandem/memory/buffer_assignment.h>
@@ -51,12 +52,9 @@ Graph deliver(TrainingGraph training) {
 }
 
 Cost contended_cost(const Instruction& all_reduce, double bytes, const Strategy& strategy) {
-  constexpr double kMsPerSecond = 1e3;
-  const AllReduceCosts costs = ring_costs(strategy.replicas, strategy.link.latency * kMsPerSecond, {});
-  const ThreadRates rates = strategy.contention->at(all_reduce.tag.threads);
-  const double alone = costs.alone_ms(bytes, rates);
-  if (alone == 0) return {};
-  return {alone / kMsPerSecond, alone / costs.overlapped_ms(bytes, rates), rates.compute_rate};
+  const double hop_ms = strategy.link.latency * 1e3;
+  return cost_of_all_reduce(bytes, strategy.contention->at(all_reduce.tag.threads),
+                            ring_costs(strategy.replicas, hop_ms, {}));
 }
 
 Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
