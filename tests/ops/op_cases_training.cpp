@@ -56,6 +56,7 @@ OpCases loss_cases() {
     e.no_bf16 = m.no_bf16 = "the loss is computed in f32 or f64, cast first";
     for (OpCase* c : {&s, &l, &e, &m}) {
       c->any_team = true;
+      c->inner_values = 1;
       cases.push_back(*c);
       if (element_count(shape) < 200 && shape[1] > 1) cases.push_back(derivative_of(*c));
     }
@@ -89,6 +90,7 @@ OpCases loss_cases() {
             c.inputs.back().differentiable = false;  // with one sample the derivative cancels to 0
           }
           c.no_bf16 = "the loss is computed in f32 or f64, cast first";
+          c.inner_values = 1;
           cases.push_back(c);
           if (element_count(shape) < 100 && shape[0] > 1) cases.push_back(derivative_of(c));
         }
@@ -99,6 +101,7 @@ OpCases loss_cases() {
           {f32(shape)},
           [logarithm](const Tensors& x) { return Tensors{logarithm ? log_softmax(x[0]) : softmax(x[0])}; }};
       c.any_team = true;
+      c.inner_values = 1;
       cases.push_back(c);
       c.name += "_bf16";
       c.inputs = {{{DType::bf16, shape}, -2, 2}};
