@@ -224,6 +224,14 @@ std::vector<Flag> parallelism_flags() {
        one_of({"se", "wfbp", "ddp"}),
        [](const O& o) { return o.ranks > 1 ? "" : "on one data-parallel rank, which reduces nothing"; },
        nothing},
+      {"--collective", &O::collective,
+       fmt::format(
+           "how ranks make an all-reduce of messages: direct (each with each), ring (chunks travel from\n"
+           "rank to rank), auto (the default: direct for up to {} ranks, then ring). It changes no bit",
+           kMostDirectRanks),
+       readable(&O::collective, parse_collective),
+       [](const O& o) { return o.ranks > 1 ? "" : "on one data-parallel rank, which reduces nothing"; },
+       nothing},
       {"--link", &O::link, "slow down links between ranks to this bandwidth, latency, or both: 1GB/s,50us",
        readable(&O::link, parse_link),
        [](const O& o) {

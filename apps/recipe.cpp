@@ -66,6 +66,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (o.amp_dtype == "bf16") s.amp = DType::bf16;
   s.threads = threads;
   if (!o.link.empty()) s.link = parse_link(o.link);
+  if (!o.collective.empty()) s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
   if (!o.plan.empty()) read_plan(o.plan, s);
   if (!o.allreduce.empty()) {

@@ -170,14 +170,11 @@ std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
   std::vector<std::unique_ptr<Comm>> comms;
   const int ranks = options_.ranks * options_.stages;
   if (ranks == 1) return comms;
-  if (mpi_) {
-    comms.push_back(mpi_->comm());
-  } else {
-    const ThreadWorld world(ranks);
-    for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
-  }
-  if (!options_.link.empty())
-    for (auto& comm : comms) comm = throttle(std::move(comm), parse_link(options_.link));
+  CommOptions options;
+  if (!options_.link.empty()) options.link = parse_link(options_.link);
+  if (!options_.collective.empty()) options.collective = parse_collective(options_.collective);
+  if (!mpi_) return thread_comms(ranks, options);
+  comms.push_back(mpi_->comm(options));
   return comms;
 }
 

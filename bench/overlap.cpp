@@ -1,5 +1,5 @@
 // Measures how much of the time of all-reduces data-parallel training hides, compared with what a link model
-// says it can hide. Two ranks are threads, with one computing thread each and a throttled link.
+// says it can hide. Two ranks are threads, with one computing thread each and a slow link.
 //
 //   serial     all gradients in one all-reduce, which cannot begin before backward is over (SynEASGD)
 //   overlapped one all-reduce per tensor (WFBP), or one per layer, beside backward
@@ -41,10 +41,9 @@ struct Zeros : Host {
 
 double seconds_a_step(const Program& program, const StateDict& state, const LinkModel* link) {
   Zeros host;
-  const ThreadWorld world(2);
-  std::vector<std::unique_ptr<Comm>> comms;
-  for (int r = 0; r < 2; ++r) comms.push_back(link ? throttle(world.comm(r), *link) : world.comm(r));
-  Session session(program, std::move(comms), host);
+  CommOptions options;
+  if (link) options.link = *link;
+  Session session(program, thread_comms(2, options), host);
   session.load(state);
   session.run(0, 3);
   const double begin = steady_seconds();

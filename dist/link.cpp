@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +14,8 @@ namespace {
 
 // Wider than any real link. Larger numbers of seconds would overflow the clock.
 constexpr double kLeastBandwidth = 1e3, kMostBandwidth = 1e15, kMostLatency = 100;
+
+constexpr std::int64_t kRingSegment = 512 << 10;  // the default of CommOptions
 
 struct Unit {
   std::string_view name;
@@ -51,6 +54,44 @@ double all_reduce_seconds(const LinkModel& link, double bytes, int ranks) {
   if (ranks <= 1) return 0;
   const double sent = 2.0 * (ranks - 1) / ranks * bytes;  // ĉ
   return all_reduce_startup_seconds(link, ranks) + (link.bandwidth > 0 ? sent / link.bandwidth : 0);
+}
+
+CollectiveAlgorithm parse_collective(std::string_view text) {
+  if (text == "auto") return CollectiveAlgorithm::automatic;
+  if (text == "direct") return CollectiveAlgorithm::direct;
+  if (text == "ring") return CollectiveAlgorithm::ring;
+  throw Error(fmt::format("collective '{}': write auto, direct, or ring", text));
+}
+
+double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm,
+                          double chunk) {
+  if (ranks <= 1) return 0;
+  const double seconds_per_byte = link.bandwidth > 0 ? 1 / link.bandwidth : 0;
+  if (algorithm == CollectiveAlgorithm::automatic && ranks <= kMostDirectRanks)
+    algorithm = CollectiveAlgorithm::direct;
+  if (algorithm == CollectiveAlgorithm::direct)
+    return 2 * link.latency + 2.0 * (ranks - 1) / ranks * bytes * seconds_per_byte;
+  // The last chunk leaves after the others, and has 2(N − 1) hops to go. With more than two ranks, the link
+  // from the first to the second is busy until the last sum has passed it, which then has N − 3 hops to go.
+  const double chunks = std::max(1.0, std::ceil(bytes / chunk)),
+               passes = std::min(bytes, chunk) * seconds_per_byte;
+  const double hop = link.latency + passes, last_chunk = (chunks - 1) * passes + 2 * (ranks - 1) * hop;
+  if (ranks == 2) return last_chunk;
+  return std::max(last_chunk, 2 * bytes * seconds_per_byte + link.latency + (ranks - 3) * hop);
+}
+
+double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm) {
+  const std::int64_t chunk = ring_chunk_bytes(static_cast<std::int64_t>(bytes), ranks);
+  return all_reduce_seconds(link, bytes, ranks, algorithm,
+                            static_cast<double>(std::min(chunk, kRingSegment)));
+}
+
+std::int64_t ring_chunk_bytes(std::int64_t bytes, int ranks) {
+  // A ring is a pipeline: it begins and ends with 2(N − 1) hops of one chunk, in which most links idle. Short
+  // chunks cost a message each.
+  constexpr std::int64_t kChunksPerHop = 8, kLeast = 32 << 10, kMultiple = 64;
+  const std::int64_t chunks = kChunksPerHop * 2 * std::max(1, ranks - 1);
+  return std::max((bytes / chunks + kMultiple - 1) / kMultiple * kMultiple, kLeast);
 }
 
 double barrier_seconds(const LinkModel& link, int ranks) { return all_reduce_seconds(link, 0, ranks); }

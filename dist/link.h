@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,28 @@ double all_reduce_startup_seconds(const LinkModel& link, int ranks);
 /// Returns the seconds of a ring all-reduce of `bytes` over `ranks`: a + ĉ/x with ĉ = 2(n−1)/n · bytes,
 /// LIBRA Eqs. (3) and (4); 0 for one rank.
 double all_reduce_seconds(const LinkModel& link, double bytes, int ranks);
+
+/// How ranks make a collective of messages. It changes no bit of a sum.
+enum class CollectiveAlgorithm : std::uint8_t {
+  automatic,  ///< direct for up to kMostDirectRanks ranks, otherwise ring
+  direct,     ///< every rank sums one slice, and exchanges slices with every other rank
+  ring,       ///< chunks travel from the first rank to the last, which adds last; then the sums travel on
+};
+inline constexpr int kMostDirectRanks = 8;
+
+/// Reads "auto", "direct", or "ring". Throws Error listing them.
+CollectiveAlgorithm parse_collective(std::string_view text);
+
+/// Returns the seconds of an all-reduce by the hops that `algorithm` makes, not those of Eq. (4). Direct: ĉ
+/// through each link, and two latencies, of which long data hides a part. Ring: every chunk passes the first
+/// links twice if there are more than two ranks, since sums add up in the order of the ranks; `chunk` is in
+/// bytes.
+double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm,
+                          double chunk);
+double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm);
+
+/// Returns the bytes of a ring's chunks, unless the Comm's segments are shorter.
+std::int64_t ring_chunk_bytes(std::int64_t bytes, int ranks);
 
 /// Returns the seconds of a barrier over `ranks`: those of an all-reduce of 0 bytes.
 double barrier_seconds(const LinkModel& link, int ranks);

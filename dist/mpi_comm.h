@@ -7,17 +7,10 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/comm.h>
+#include <tandem/dist/comm_options.h>
 #include <tandem/dist/launch.h>
 
 namespace tandem::engine {
-
-struct MpiOptions {
-  /// Long all-reduces move and sum segments of this many bytes (rounded up to a multiple of 64). They need
-  /// scratch memory for two segments per peer.
-  std::int64_t segment_bytes = 512 << 10;
-  /// Transfers are cut into messages of at most this many bytes; MPI itself cannot count past 2^31 − 1.
-  std::int64_t message_bytes = 1 << 30;
-};
 
 /// How long the ranks wait for each other when MPI starts, and in `MpiSession::agree` (first_meeting.h).
 struct MpiStart {
@@ -60,7 +53,7 @@ class MpiSession {
   ///
   /// Each channel below 2^30 (half of MPI's largest tag) has its own tag. Larger channels are hashed to tags;
   /// a channel whose tag another channel has throws Error.
-  std::unique_ptr<Comm> comm(const MpiOptions& options = {});
+  std::unique_ptr<Comm> comm(const CommOptions& options = {});
 
   struct State;
 

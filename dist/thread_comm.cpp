@@ -10,12 +10,15 @@
 #include <tandem/dist/abort.h>
 #include <tandem/dist/fold.h>
 #include <tandem/dist/group.h>
+#include <tandem/dist/message_comm.h>
 #include <tandem/dist/rendezvous.h>
+#include <tandem/dist/slow_transport.h>
+#include <tandem/dist/thread_transport.h>
 
 namespace tandem::engine {
 
 struct ThreadWorld::State {
-  explicit State(int size) : size(size) {}
+  explicit State(int size) : size(size), post(size, abort) {}
 
   struct Route {
     int from, to;
@@ -46,6 +49,7 @@ struct ThreadWorld::State {
     const std::lock_guard lock(mutex);
     for (const auto& [route, box] : mailboxes) box->wake();
     for (const auto& [channel, m] : meetings) m->wake();
+    post.ring_all();
   }
 
   const int size;
@@ -53,13 +57,25 @@ struct ThreadWorld::State {
   std::mutex mutex;  // guards the two tables; their entries live as long as the world
   std::unordered_map<Route, std::unique_ptr<Mailbox>, RouteHash> mailboxes;
   std::unordered_map<std::uint64_t, std::unique_ptr<Meeting>> meetings;
+  ThreadPost post;
 };
 
 namespace {
 
+std::unique_ptr<Comm> message_comm(const std::shared_ptr<ThreadWorld::State>& world, int rank,
+                                   const CommOptions& options) {
+  auto transport = thread_transport(std::shared_ptr<ThreadPost>(world, &world->post), rank,
+                                    [w = world.get()](const std::string& reason) { w->stop(reason); });
+  if (options.link) transport = slow_transport(std::move(transport), *options.link);
+  return std::make_unique<MessageComm>(std::move(transport), options);
+}
+
+// Sums, barriers, and transfers take the direct way between the callers' buffers; other collectives are
+// messages.
 class ThreadComm final : public Comm, public AbortAware {
  public:
-  ThreadComm(std::shared_ptr<ThreadWorld::State> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  ThreadComm(std::shared_ptr<ThreadWorld::State> world, int rank, const CommOptions& options)
+      : world_(std::move(world)), rank_(rank), messages_(message_comm(world_, rank, options)) {}
   int rank() const override { return rank_; }
   int size() const override { return world_->size; }
 
@@ -72,6 +88,18 @@ class ThreadComm final : public Comm, public AbortAware {
     if (group.size() == 1) return steady_seconds();
     return world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort,
                                                {workers_, threads});
+  }
+  void reduce_scatter_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                          std::uint64_t channel, int threads) override {
+    messages_->reduce_scatter_sum(data, count, dtype, group, channel, threads);
+  }
+  void all_gather(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                  std::uint64_t channel) override {
+    messages_->all_gather(data, count, dtype, group, channel);
+  }
+  void broadcast(void* data, std::int64_t bytes, int root, std::span<const int> group,
+                 std::uint64_t channel) override {
+    messages_->broadcast(data, bytes, root, group, channel);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());
@@ -92,6 +120,7 @@ class ThreadComm final : public Comm, public AbortAware {
  private:
   const std::shared_ptr<ThreadWorld::State> world_;
   const int rank_;
+  const std::unique_ptr<Comm> messages_;
   Workers workers_;
 };
 
@@ -104,19 +133,21 @@ ThreadWorld::ThreadWorld(int size) {
 
 int ThreadWorld::size() const { return state_->size; }
 
-std::unique_ptr<Comm> ThreadWorld::comm(int rank) const {
+std::unique_ptr<Comm> ThreadWorld::comm(int rank, const CommOptions& options) const {
   if (rank < 0 || rank >= size())
     throw Error(fmt::format("there is no rank {} in a world of {} ranks", rank, size()));
-  return std::make_unique<ThreadComm>(state_, rank);
+  if (options.link || options.collective == CollectiveAlgorithm::ring)
+    return message_comm(state_, rank, options);
+  return std::make_unique<ThreadComm>(state_, rank, options);
 }
 
 void ThreadWorld::abort(const std::string& reason) const { state_->stop(reason); }
 
-std::vector<std::unique_ptr<Comm>> thread_comms(int ranks) {
+std::vector<std::unique_ptr<Comm>> thread_comms(int ranks, const CommOptions& options) {
   std::vector<std::unique_ptr<Comm>> comms;
   if (ranks == 1) return comms;
   const ThreadWorld world(ranks);
-  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r));
+  for (int r = 0; r < ranks; ++r) comms.push_back(world.comm(r, options));
   return comms;
 }
 

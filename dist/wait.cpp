@@ -38,8 +38,9 @@ void sleep_until(std::chrono::steady_clock::time_point when) {
   }
 }
 
-void Backoff::pause() {
-  const auto waited = Clock::now() - start_;
+void Backoff::pause(double due) {
+  const auto now = Clock::now();
+  const auto waited = now - start_;
   if (bell_.rings() != seen_) extra_looks_ = kExtraLooks;
   if (waited < kAttentive || extra_looks_-- > 0) {
     sched_yield();  // ranks may outnumber cores: the peer may need this one
@@ -47,7 +48,12 @@ void Backoff::pause() {
   }
   be_precise();
   long_wait_ = waited > 1ms;
-  bell_.wait(seen_, nap(waited, all_ring_));
+  const double until_due = due - std::chrono::duration<double>(now.time_since_epoch()).count();
+  Duration longest = nap(waited, all_ring_);
+  if (until_due < 1)
+    longest = std::min(longest, std::chrono::duration_cast<Duration>(
+                                    std::chrono::duration<double>(std::max(until_due, 0.0))));
+  bell_.wait(seen_, longest);
   extra_looks_ = bell_.rings() != seen_ ? kExtraLooks : 0;
 }
 

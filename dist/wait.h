@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <limits>
 
 #include <tandem/dist/doorbell.h>
 
@@ -29,8 +30,9 @@ class Backoff {
   Backoff(Doorbell& bell, bool all_ring) : bell_(bell), all_ring_(all_ring), start_(Clock::now()) {}
   /// Call before each poll.
   void look() { seen_ = bell_.rings(); }
-  /// Call after a poll that found nothing. Returns at once in the first 20 µs, and sleeps after that.
-  void pause();
+  /// Call after a poll that found nothing. Returns at once in the first 20 µs, and sleeps after that, but not
+  /// beyond `due`, in seconds of steady_clock: when the next poll will find something.
+  void pause(double due = std::numeric_limits<double>::infinity());
   /// Call after a poll that found something.
   void reset() { start_ = Clock::now(); }
   /// Returns true once the wait is long enough for checks that cost more than a poll.

@@ -36,5 +36,4 @@
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/dist/thread_comm.h>
-#include <tandem/dist/throttle.h>
 #include <tandem/train/non_finite.h>

@@ -64,7 +64,8 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
   const LaneKind lane = instruction.op->lane();
   if (strategy.contention && as<AllReduceOp>(instruction))
     return contended_cost(instruction, bytes, strategy);
-  if (lane == LaneKind::collective) return {all_reduce_seconds(strategy.link, bytes, strategy.replicas)};
+  if (lane == LaneKind::collective)
+    return {all_reduce_seconds(strategy.link, bytes, strategy.replicas, strategy.collective)};
   if (lane == LaneKind::send || lane == LaneKind::receive) return {transfer_seconds(strategy.link, bytes)};
   return {};  // with_costs (core/runtime/profile.h) sets it
 }

@@ -45,8 +45,9 @@ struct Strategy {
   bool train = true;  ///< false: forward and results only
 
   // The machine that the plan is for.
-  int threads = 1;   ///< per compute lane
-  LinkModel link{};  ///< between ranks, for predictions
+  int threads = 1;                                                  ///< per compute lane
+  LinkModel link{};                                                 ///< between ranks, for predictions
+  CollectiveAlgorithm collective = CollectiveAlgorithm::automatic;  ///< of the ranks' Comms, for predictions
   /// For predictions: what all-reduces over the link cost by their threads, and how much they slow
   /// computation down (LIBRA's Eqs. 3 to 6). Without it they take the time of the link, and slow nothing
   /// down.

@@ -23,6 +23,17 @@ class Comm {
   /// (`steady_seconds` of this machine) when this rank knew that all had called: until then it only waited.
   virtual double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                                 std::uint64_t channel, int threads = 1) = 0;
+  /// Sums as all_reduce_sum does, but each member of the group gets only its slice: of `count` elements over
+  /// n members, member i (by its place in the group) gets the sums of elements i·count/n to (i+1)·count/n.
+  /// The other elements of `data` are undefined afterwards.
+  virtual void reduce_scatter_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                                  std::uint64_t channel, int threads = 1) = 0;
+  /// Gives every member the slices of all others; slices are those of reduce_scatter_sum.
+  virtual void all_gather(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                          std::uint64_t channel) = 0;
+  /// Copies `bytes` from rank `root`, a member of the group, to all other members.
+  virtual void broadcast(void* data, std::int64_t bytes, int root, std::span<const int> group,
+                         std::uint64_t channel) = 0;
   /// Returns when `data` can be overwritten.
   virtual void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;
   virtual void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) = 0;

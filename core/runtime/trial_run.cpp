@@ -31,6 +31,9 @@ class TrialComm final : public Comm {
   double all_reduce_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t, int) override {
     return steady_seconds();
   }
+  void reduce_scatter_sum(void*, std::int64_t, DType, std::span<const int>, std::uint64_t, int) override {}
+  void all_gather(void*, std::int64_t, DType, std::span<const int>, std::uint64_t) override {}
+  void broadcast(void*, std::int64_t, int, std::span<const int>, std::uint64_t) override {}
   void barrier(std::span<const int>, std::uint64_t) override {}
   void abort(const std::string&) override {}
   void send(const void* data, std::int64_t bytes, int, std::uint64_t channel) override {

@@ -198,6 +198,12 @@ TEST_F(CliRun, PoliciesOfAllReducesChangeNoBit) {
     ASSERT_EQ(0, e.status) << e.err;
     EXPECT_EQ(metrics("none").back()["loss"], metrics(policy).back()["loss"]) << policy;
   }
+  for (const std::string algorithm : {"direct", "ring"}) {
+    const Ended e = run(job + file(algorithm) + " --link 1GB/s,50us --collective " + algorithm);
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(metrics("none").back()["loss"], metrics(algorithm).back()["loss"]) << algorithm;
+  }
+  expect_refused(job + file("x") + " --collective tree", {"collective 'tree'", "auto, direct, or ring"});
   expect_refused(job + file("x") + " --allreduce fifo", {"--allreduce 'fifo'", "se, wfbp, ddp"});
   expect_refused(kTrain + "--steps 1 --allreduce se",
                  {"--allreduce has no effect", "one data-parallel rank"});

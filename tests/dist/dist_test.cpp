@@ -22,26 +22,47 @@ using namespace std::chrono_literals;
 
 template <class T> constexpr DType dtype_of = std::is_same_v<T, float> ? DType::f32 : DType::f64;
 
-template <class T> void expect_left_folds(int ranks) {
+const CommOptions kRing{.collective = CollectiveAlgorithm::ring};
+
+template <class T> void expect_left_folds(int ranks, const CommOptions& options) {
   for (const std::int64_t count : {0, 1, 2, 3, 5, 1000, 8191, 8193, 100003, 1 << 19}) {
     const std::uint64_t seed = run_seed() + static_cast<std::uint64_t>(count);
     const auto expected = left_fold<T>(all_ranks(ranks), count, seed);
-    run_ranks(ranks, [&](Comm& comm) {
-      for (const int threads : {1, 2, 3}) {
-        auto data = values_of<T>(comm.rank(), count, seed);
-        comm.all_reduce_sum(data.data(), count, dtype_of<T>, all_ranks(ranks), 7, threads);
-        EXPECT_TRUE(same_bits(data, expected)) << "rank " << comm.rank() << " of " << ranks << ", count "
-                                               << count << ", " << counted(threads, "thread");
-      }
-    });
+    run_ranks(
+        ranks,
+        [&](Comm& comm) {
+          for (const int threads : {1, 2, 3}) {
+            auto data = values_of<T>(comm.rank(), count, seed);
+            comm.all_reduce_sum(data.data(), count, dtype_of<T>, all_ranks(ranks), 7, threads);
+            EXPECT_TRUE(same_bits(data, expected)) << "rank " << comm.rank() << " of " << ranks << ", count "
+                                                   << count << ", " << counted(threads, "thread");
+          }
+        },
+        options);
   }
 }
 
 TEST(ThreadComm, AllReduceIsTheLeftFoldBitForBit) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
-    expect_left_folds<float>(ranks);
-    expect_left_folds<double>(ranks);
+    for (const CommOptions& options : {CommOptions{}, kRing}) {
+      expect_left_folds<float>(ranks, options);
+      expect_left_folds<double>(ranks, options);
+    }
   }
+}
+
+TEST(ThreadComm, ReduceScatterAndAllGatherMoveSlices) {
+  for (int ranks = 1; ranks <= 5; ++ranks)
+    for (const CommOptions& options : {CommOptions{}, kRing})
+      run_ranks(
+          ranks, [&](Comm& comm) { expect_slices(comm, 3); }, options);
+}
+
+TEST(ThreadComm, BroadcastCopiesFromTheRoot) {
+  for (int ranks = 1; ranks <= 4; ++ranks)
+    for (const CommOptions& options : {CommOptions{}, kRing})
+      run_ranks(
+          ranks, [&](Comm& comm) { expect_broadcasts(comm, 3); }, options);
 }
 
 TEST(ThreadComm, AnAllReduceSaysWhenTheLastRankHadCalled) {
@@ -157,25 +178,32 @@ TEST(ThreadComm, SteadyStateAllocatesNothing) {
 #ifdef TANDEM_SANITIZED
   GTEST_SKIP() << "sanitizers replace the allocator that this test counts";
 #else
-  std::atomic<long> before{0};
-  run_ranks(3, [&](Comm& comm) {
-    const auto group = all_ranks(3);
-    std::vector<float> data(50000, 1.0f);
-    for (int round = 0; round < 20; ++round) {
-      if (round == 2) {
-        comm.barrier(group, 0);
-        before = allocations();
-        comm.barrier(group, 0);
-      }
-      comm.all_reduce_sum(data.data(), 50000, DType::f32, group, 1, 3);
-      comm.all_reduce_sum(data.data(), 10, DType::f32, group, 1);
-      if (comm.rank() == 0) comm.send(data.data(), 400, 1, 2);
-      if (comm.rank() == 1) comm.receive(data.data(), 400, 0, 2);
-    }
-    comm.barrier(group, 0);
-    EXPECT_EQ(allocations(), before.load());
-    comm.barrier(group, 0);
-  });
+  const CommOptions slow_ring{.collective = CollectiveAlgorithm::ring, .link = LinkModel{1e-5, 0}};
+  for (const CommOptions& options : {CommOptions{}, kRing, slow_ring}) {
+    std::atomic<long> before{0};
+    run_ranks(
+        3,
+        [&](Comm& comm) {
+          const auto group = all_ranks(3);
+          std::vector<float> data(50000, 1.0f);
+          for (int round = 0; round < 20; ++round) {
+            if (round == 2) {
+              comm.barrier(group, 0);
+              before = allocations();
+              comm.barrier(group, 0);
+            }
+            comm.all_reduce_sum(data.data(), 50000, DType::f32, group, 1, 3);
+            comm.all_reduce_sum(data.data(), 10, DType::f32, group, 1);
+            comm.broadcast(data.data(), 40000, 1, group, 1);
+            if (comm.rank() == 0) comm.send(data.data(), 400, 1, 2);
+            if (comm.rank() == 1) comm.receive(data.data(), 400, 0, 2);
+          }
+          comm.barrier(group, 0);
+          EXPECT_EQ(allocations(), before.load());
+          comm.barrier(group, 0);
+        },
+        options);
+  }
 #endif
 }
 

@@ -1,5 +1,6 @@
 // Links: the model, its text form, and Comms that are slowed down to it.
 #include <algorithm>
+#include <barrier>
 #include <limits>
 
 #include <fmt/format.h>
@@ -8,7 +9,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/dist/launch.h>
 #include <tandem/dist/link.h>
-#include <tandem/dist/throttle.h>
+#include <tandem/dist/thread_comm.h>
 
 #include "expect_error.h"
 #include "ranks.h"
@@ -57,47 +58,47 @@ TEST(LinkModel, RefusesOtherFormsAndListsTheAcceptedOnes) {
             std::string::npos);
   EXPECT_EQ(parse_link("1kB/s,100s"), (LinkModel{100, 1e3}));
   EXPECT_EQ(parse_link("1e6GB/s,0us"), (LinkModel{0, 1e15}));
-  EXPECT_THROW(throttle(ThreadWorld(1).comm(0), {-1, 1}), Error);
-  EXPECT_THROW(throttle(ThreadWorld(1).comm(0), {0, std::numeric_limits<double>::quiet_NaN()}), Error);
-}
-
-auto throttled(const LinkModel& link) {
-  return [link](std::unique_ptr<Comm> comm) { return throttle(std::move(comm), link); };
+  for (const LinkModel& link : {LinkModel{-1, 1}, LinkModel{0, std::numeric_limits<double>::quiet_NaN()}})
+    EXPECT_THROW(ThreadWorld(1).comm(0, {.link = link}), Error);
 }
 
 // The seconds of `work` on each rank, from a common start.
-std::vector<double> seconds_of(int ranks, const LinkModel& link, const std::function<void(Comm&)>& work) {
+std::vector<double> seconds_of(int ranks, const CommOptions& options,
+                               const std::function<void(Comm&)>& work) {
   std::vector<double> seconds(static_cast<std::size_t>(ranks));
-  const auto timed = [&](Comm& comm) {
-    comm.barrier(all_ranks(ranks), 999);
-    seconds[static_cast<std::size_t>(comm.rank())] = measure([&] { work(comm); }).wall;
-  };
-  run_ranks(ranks, timed, throttled(link));
+  std::barrier start(ranks);
+  run_ranks(
+      ranks,
+      [&](Comm& comm) {
+        start.arrive_and_wait();
+        seconds[static_cast<std::size_t>(comm.rank())] = measure([&] { work(comm); }).wall;
+      },
+      options);
   return seconds;
 }
 
-// Checks that no rank is ever faster than the model and that at least once all ranks are at most some ms
-// slower: other programs share the machine.
-void expect_takes(double model, int ranks, const LinkModel& link, const std::function<void(Comm&)>& work) {
+constexpr double kClocks = 0.3e-3;  // ranks leave the common start at slightly different times
+
+// Checks that the last rank is never more than `faster` earlier than the model, and that at least once it is
+// at most `slower` later: other programs share the machine.
+void expect_takes(double model, double faster, double slower, int ranks, const CommOptions& options,
+                  const std::function<void(Comm&)>& work) {
 #ifdef TANDEM_SANITIZED
-  constexpr double kSlower = 40e-3;
-#else
-  constexpr double kSlower = 4e-3;
+  slower += 100e-3;
 #endif
-  constexpr double kClocks = 0.3e-3;  // ranks leave the common start at slightly different times
   double best = 1e9;
-  for (int attempt = 0; attempt < 40 && best > model + kSlower; ++attempt) {
-    const auto seconds = seconds_of(ranks, link, work);
-    for (const double s : seconds) EXPECT_GE(s, model - kClocks);
-    best = std::min(best, *std::max_element(seconds.begin(), seconds.end()));
+  for (int attempt = 0; attempt < 40 && best > model + slower; ++attempt) {
+    const auto seconds = seconds_of(ranks, options, work);
+    const double last = *std::max_element(seconds.begin(), seconds.end());
+    EXPECT_GE(last, model - faster);
+    best = std::min(best, last);
   }
-  EXPECT_LE(best, model + kSlower);
+  EXPECT_LE(best, model + slower);
 }
 
-TEST(Throttle, ATransferTakesLatencyPlusBytesOverBandwidth) {
-  const LinkModel link{5e-3, 100e6};
+TEST(SlowLink, ATransferTakesLatencyPlusBytesOverBandwidth) {
   std::vector<char> from(2'000'000), to(from.size());
-  expect_takes(25e-3, 2, link, [&](Comm& c) {
+  expect_takes(25e-3, kClocks, 2e-3, 2, {.link = LinkModel{5e-3, 100e6}}, [&](Comm& c) {
     if (c.rank() == 0)
       c.send(from.data(), 2'000'000, 1, 1);
     else
@@ -105,25 +106,40 @@ TEST(Throttle, ATransferTakesLatencyPlusBytesOverBandwidth) {
   });
 }
 
-TEST(Throttle, AnAllReduceTakesTheTimeOfARing) {
-  const LinkModel link{2e-3, 50e6};
+TEST(SlowLink, AllReducesTakeTheTimeOfTheirHops) {
+  const LinkModel link{1e-3, 50e6};
+  constexpr std::int64_t kCount = 1 << 20, kChunk = 128 << 10;
   for (int ranks = 2; ranks <= 4; ++ranks) {
-    std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(100'000, 1.0f));
-    expect_takes(all_reduce_seconds(link, 400'000, ranks), ranks, link, [&](Comm& c) {
-      c.all_reduce_sum(data[static_cast<std::size_t>(c.rank())].data(), 100'000, DType::f32, all_ranks(ranks),
+    std::vector<std::vector<float>> data(static_cast<std::size_t>(ranks), std::vector<float>(kCount, 1.0f));
+    const auto sum = [&](Comm& c) {
+      c.all_reduce_sum(data[static_cast<std::size_t>(c.rank())].data(), kCount, DType::f32, all_ranks(ranks),
                        1);
-    });
-    expect_takes(barrier_seconds(link, ranks), ranks, link, [&](Comm& c) { c.barrier(all_ranks(ranks), 1); });
+    };
+    SCOPED_TRACE(counted(ranks, "rank"));
+    const double direct = all_reduce_seconds(link, 4.0 * kCount, ranks, CollectiveAlgorithm::direct);
+    const double ring = all_reduce_seconds(link, 4.0 * kCount, ranks, CollectiveAlgorithm::ring, kChunk);
+    expect_takes(direct, 0.05 * direct, 0.05 * direct, ranks, {.link = link, .segment_bytes = kChunk}, sum);
+    expect_takes(ring, 0.05 * ring, 0.05 * ring, ranks,
+                 {.collective = CollectiveAlgorithm::ring, .link = link, .segment_bytes = kChunk}, sum);
   }
 }
 
-// Two transfers of 20 ms each, in two lanes of every rank.
-void two_transfers(Comm& c, const std::function<void(Comm&, int)>& transfer) {
-  run_lanes(2, [&](int lane) { transfer(c, lane); });
+TEST(SlowLink, SmallSumsTakeTheLatencyOfTheirHops) {
+  const LinkModel link{5e-3, 0};
+  for (int ranks = 2; ranks <= 4; ++ranks) {
+    std::vector<float> data(4);
+    const auto sum = [&](Comm& c) {
+      c.all_reduce_sum(&data[static_cast<std::size_t>(c.rank())], 1, DType::f32, all_ranks(ranks), 1);
+    };
+    const double hops = all_reduce_startup_seconds(link, ranks);            // Eq. 4's a
+    expect_takes(link.latency, kClocks, 1e-3, ranks, {.link = link}, sum);  // all to all
+    expect_takes(hops, kClocks, 0.05 * hops + 0.5e-3, ranks,
+                 {.collective = CollectiveAlgorithm::ring, .link = link}, sum);
+  }
 }
 
-TEST(Throttle, TransfersShareOnlyTheirDirectionOfALink) {
-  const LinkModel link{0, 50e6};
+TEST(SlowLink, ARankHasOneLinkOutAndOneIn) {
+  const CommOptions options{.link = LinkModel{0, 50e6}};
   std::vector<char> data(4 << 20);
   const auto move = [&](Comm& c, int from, int to, int lane) {
     if (c.rank() == from)
@@ -131,62 +147,64 @@ TEST(Throttle, TransfersShareOnlyTheirDirectionOfALink) {
     if (c.rank() == to)
       c.receive(data.data() + (2 + lane) * 1'000'000, 1'000'000, from, static_cast<std::uint64_t>(lane));
   };
-  const auto same_way = [&](Comm& c) { two_transfers(c, [&](Comm& k, int lane) { move(k, 0, 1, lane); }); };
-  for (const double s : seconds_of(2, link, same_way))
-    EXPECT_GE(s, 39.7e-3) << "transfers in one direction run one after the other";
-  expect_takes(20e-3, 2, link, [&](Comm& c) {
-    two_transfers(c, [&](Comm& k, int lane) { move(k, lane, 1 - lane, lane); });  // there and back
+  const auto both = [&](const std::function<void(Comm&, int)>& transfer) {
+    return [=](Comm& c) { run_lanes(2, [&](int lane) { transfer(c, lane); }); };  // 20 ms each, in two lanes
+  };
+  expect_takes(40e-3, kClocks, 2e-3, 2, options, both([&](Comm& c, int lane) { move(c, 0, 1, lane); }));
+  expect_takes(20e-3, kClocks, 2e-3, 2, options,
+               both([&](Comm& c, int lane) { move(c, lane, 1 - lane, lane); }));
+  expect_takes(40e-3, kClocks, 2e-3, 3, options,
+               both([&](Comm& c, int lane) { move(c, 0, 1 + lane, lane); }));
+  expect_takes(40e-3, kClocks, 2e-3, 3, options,
+               both([&](Comm& c, int lane) { move(c, 1 + lane, 0, lane); }));
+}
+
+TEST(SlowLink, LatencyDelaysAndOccupiesNothing) {
+  std::vector<char> data(2'000'000);
+  expect_takes(5e-3 + 10e-3, kClocks, 5e-3, 2, {.link = LinkModel{5e-3, 100e6}}, [&](Comm& c) {
+    run_lanes(10, [&](int lane) {
+      char* const mine = data.data() + lane * 100'000;
+      const auto channel = static_cast<std::uint64_t>(lane);
+      if (c.rank() == 0)
+        c.send(mine, 100'000, 1, channel);
+      else
+        c.receive(mine + 1'000'000, 100'000, 0, channel);
+    });
   });
-  expect_takes(20e-3, 3, link, [&](Comm& c) {
-    if (c.rank() == 0)
-      two_transfers(c, [&](Comm& k, int lane) { move(k, 0, 1 + lane, lane); });  // to two peers
-    else
-      move(c, 0, c.rank(), c.rank() - 1);
-  });
 }
 
-TEST(Throttle, AllReducesOverOneRingAreSerialized) {
-  const LinkModel link{5e-3, 0};
-  for (const double s : seconds_of(2, link, [](Comm& c) {
-         run_lanes(3, [&](int lane) {
-           float x = 1;
-           c.all_reduce_sum(&x, 1, DType::f32, all_ranks(2), static_cast<std::uint64_t>(lane));
-         });
-       }))
-    EXPECT_GE(s, 29.7e-3);
+TEST(SlowLink, ChangesNoBit) {
+  for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring})
+    run_ranks(3,
+              [](Comm& c) {
+                auto data = values_of<float>(c.rank(), 20001, run_seed());
+                c.all_reduce_sum(data.data(), 20001, DType::f32, all_ranks(3), 1);
+                EXPECT_TRUE(same_bits(data, left_fold<float>(all_ranks(3), 20001, run_seed())));
+              },
+              {.collective = algorithm, .link = LinkModel{1e-4, 1e9}});
 }
 
-TEST(Throttle, ChangesNoBit) {
-  run_ranks(
-      3,
-      [](Comm& c) {
-        auto data = values_of<float>(c.rank(), 20001, run_seed());
-        c.all_reduce_sum(data.data(), 20001, DType::f32, all_ranks(3), 1);
-        EXPECT_TRUE(same_bits(data, left_fold<float>(all_ranks(3), 20001, run_seed())));
-      },
-      throttled({1e-4, 1e9}));
-}
-
-TEST(Throttle, MismatchedEndsGetAnError) {
+TEST(SlowLink, MismatchedEndsGetAnError) {
   float x = 0;
-  const std::string e = message_of<Error>([&] {
-    run_ranks(
-        2, [&](Comm& c) { c.rank() == 0 ? c.send(&x, 4, 1, 1) : c.receive(&x, 2, 0, 1); }, throttled({0, 0}));
-  });
-  EXPECT_NE(e.find("rank 0 sends 4 bytes, rank 1 receives 2"), std::string::npos) << e;
+  expect_error(
+      [&] {
+        run_ranks(2, [&](Comm& c) { c.rank() == 0 ? c.send(&x, 4, 1, 1) : c.receive(&x, 2, 0, 1); },
+                  {.link = LinkModel{}});
+      },
+      {"rank 1 receives 2 bytes, but rank 0 sends 4 bytes"});
 }
 
-TEST(Throttle, AbortEndsASlowTransferAtOnce) {
+TEST(SlowLink, AbortEndsASlowTransferAtOnce) {
   ThreadWorld world(2);
   std::vector<std::thread> threads;
-  std::vector<char> data(200);
+  std::vector<char> data(60'000);
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
-      const auto comm = throttle(world.comm(rank), {0, 1});  // 100 s
+      const auto comm = world.comm(rank, {.link = LinkModel{0, 1}});  // 30,000 s
       const Used used = measure([&] {
         EXPECT_EQ(message_of<Aborted>([&] {
-                    rank == 0 ? comm->send(data.data(), 100, 1, 1)
-                              : comm->receive(data.data() + 100, 100, 0, 1);
+                    rank == 0 ? comm->send(data.data(), 30'000, 1, 1)
+                              : comm->receive(data.data() + 30'000, 30'000, 0, 1);
                   }),
                   "stop");
       });

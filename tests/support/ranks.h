@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <tandem/core/runtime/comm.h>
 #include <tandem/dist/thread_comm.h>
 
@@ -58,16 +60,14 @@ inline std::vector<int> all_ranks(int n) {
 }
 
 /// Runs `work` as every rank of a world of threads. The first exception aborts the world and is thrown here.
-inline void run_ranks(int size, const std::function<void(Comm&)>& work,
-                      const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& wrap = nullptr) {
+inline void run_ranks(int size, const std::function<void(Comm&)>& work, const CommOptions& options = {}) {
   ThreadWorld world(size);
   std::vector<std::thread> threads;
   std::exception_ptr first;
   std::mutex mutex;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
-      auto comm = world.comm(rank);
-      if (wrap) comm = wrap(std::move(comm));
+      const auto comm = world.comm(rank, options);
       try {
         work(*comm);
       } catch (const std::exception& e) {
@@ -80,6 +80,41 @@ inline void run_ranks(int size, const std::function<void(Comm&)>& work,
     });
   for (std::thread& t : threads) t.join();
   if (first) std::rethrow_exception(first);
+}
+
+/// Checks reduce-scatters and all-gathers of many sizes over all ranks; every rank must call.
+inline void expect_slices(Comm& comm, std::uint64_t channel) {
+  const auto n = static_cast<std::size_t>(comm.size());
+  for (const std::int64_t count : {0, 1, 2, 3, 5, 1000, 8193, 300007}) {
+    const auto expected = left_fold<float>(all_ranks(comm.size()), count, run_seed());
+    const auto slice = [&](std::size_t r) {
+      return std::pair{static_cast<std::int64_t>(r) * count / comm.size(),
+                       static_cast<std::int64_t>(r + 1) * count / comm.size()};
+    };
+    auto data = values_of<float>(comm.rank(), count, run_seed());
+    comm.reduce_scatter_sum(data.data(), count, DType::f32, all_ranks(comm.size()), channel, 2);
+    const auto [begin, end] = slice(static_cast<std::size_t>(comm.rank()));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (i < begin || i >= end)
+        data[at] = -1;
+      else
+        ASSERT_EQ(data[at], expected[at]) << "rank " << comm.rank() << ", element " << i << " of " << count;
+    }
+    comm.all_gather(data.data(), count, DType::f32, all_ranks(comm.size()), channel);
+    EXPECT_TRUE(same_bits(data, expected)) << "rank " << comm.rank() << " of " << n << ", count " << count;
+  }
+}
+
+/// Checks broadcasts of many sizes from every rank; every rank must call.
+inline void expect_broadcasts(Comm& comm, std::uint64_t channel) {
+  for (const std::int64_t count : {0, 1, 7, 8193, 300007})
+    for (int root = 0; root < comm.size(); ++root) {
+      auto data = values_of<double>(comm.rank(), count, run_seed());
+      comm.broadcast(data.data(), count * 8, root, all_ranks(comm.size()), channel);
+      EXPECT_TRUE(same_bits(data, values_of<double>(root, count, run_seed())))
+          << "rank " << comm.rank() << " of " << comm.size() << ", root " << root << ", count " << count;
+    }
 }
 
 /// Runs `lanes` threads of one rank. Their exceptions are thrown here.

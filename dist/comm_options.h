@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+
+#include <tandem/dist/link.h>
+
+namespace tandem::engine {
+
+struct CommOptions {
+  CollectiveAlgorithm collective = CollectiveAlgorithm::automatic;
+  /// Makes every message as slow as over this link. Each rank has one link out and one link in: the bytes of
+  /// its messages occupy it one after another, and the latency delays each message.
+  std::optional<LinkModel> link = std::nullopt;
+  /// Long collectives move and sum segments of at most this many bytes (rounded up to a multiple of 64). They
+  /// need scratch memory for two segments: per peer if direct, in all if a ring.
+  std::int64_t segment_bytes = 512 << 10;
+  /// Transfers are cut into messages of at most this many bytes; MPI itself cannot count past 2^31 − 1.
+  std::int64_t message_bytes = 1 << 30;
+};
+
+}  // namespace tandem::engine

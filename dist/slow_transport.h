@@ -1,0 +1,17 @@
+#pragma once
+#include <memory>
+
+#include <tandem/dist/link.h>
+#include <tandem/dist/transport.h>
+
+namespace tandem::engine {
+
+/// Returns a Transport whose messages are as slow as over `link`, or slower if `inner` is. Each rank has one
+/// link out and one link in. The bytes of its messages occupy them one after another; the latency delays each
+/// message and occupies nothing. What was sent can be overwritten when its last byte has left. It moves the
+/// same bytes as `inner`, with one more short message for each, which says when the message arrives; so all
+/// ranks need the same link. Times of ranks on other machines are not compared: there, a message arrives one
+/// latency after this rank has seen it. Throws Error if latency or bandwidth is negative or not finite.
+std::unique_ptr<Transport> slow_transport(std::unique_ptr<Transport> inner, const LinkModel& link);
+
+}  // namespace tandem::engine
