@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 #include <string>
-#include <tuple>
 
 #include <fmt/format.h>
 
@@ -15,7 +14,7 @@
 namespace tandem::engine {
 namespace {
 
-std::string describe(const FirstMessage& m, bool sending) {
+std::string describe(const CallFacts& m, bool sending) {
   const auto sum = [&] { return fmt::format("{} {}", m.count, name_of(m.dtype)); };
   switch (m.kind) {
     case CallKind::transfer: return fmt::format("{} {} bytes", sending ? "sends" : "receives", m.count);
@@ -31,7 +30,10 @@ std::string describe(const FirstMessage& m, bool sending) {
 }  // namespace
 
 void Scratch::fit(std::size_t peers, std::size_t most_streams) {
-  if (in.size() < peers) in.resize(peers);
+  if (in.size() < peers) {
+    in.resize(peers);
+    out.resize(peers);
+  }
   sends.assign(peers, {});
   receives.assign(peers, {});
   come.assign(peers, false);
@@ -63,29 +65,35 @@ void ScratchPool::give_back(Scratch& scratch) {
   free_.push_back(&scratch);
 }
 
-void Call::write_first_message(std::int64_t segment, std::int64_t inline_bytes) {
-  FirstMessage& mine = scratch.out;
-  mine.channel = channel, mine.count = count, mine.segment = segment;
-  mine.kind = kind, mine.dtype = dtype, mine.root = static_cast<std::int32_t>(root);
-  if (inline_bytes > 0) std::memcpy(mine.data, data, static_cast<std::size_t>(inline_bytes));
+CallFacts Call::facts() const {
+  return {channel, count, segment, kind, dtype, static_cast<std::int32_t>(root)};
+}
+
+void Call::send_first(std::size_t i, const Transport::Route& to, const std::byte* from, std::int64_t bytes) {
+  FirstMessage& mine = scratch.out[i];
+  mine.facts = facts();
+  if (bytes > 0) std::memcpy(mine.data, from, static_cast<std::size_t>(bytes));
+  scratch.sends[i] = transport.send(to, reinterpret_cast<const std::byte*>(&mine),
+                                    static_cast<std::int64_t>(kHeaderBytes) + bytes);
+}
+
+void Call::receive_first(std::size_t i, const Transport::Route& from) {
+  scratch.receives[i] =
+      transport.receive(from, reinterpret_cast<std::byte*>(&scratch.in[i]), sizeof scratch.in[i]);
 }
 
 void Call::check_first_message(const FirstMessage& theirs, int peer) const {
-  const FirstMessage& mine = scratch.out;
-  const auto said = [](const FirstMessage& m) {
-    return std::tuple(m.channel, m.count, m.kind, m.dtype, m.root);
-  };
-  if (said(mine) == said(theirs)) {
-    if (mine.segment == theirs.segment) return;
+  CallFacts mine = facts();
+  if (mine == theirs.facts) return;
+  if (mine.segment = theirs.facts.segment; mine == theirs.facts)
     throw Error(fmt::format(
         "channel {}: rank {} cuts {} bytes into segments of {}, but rank {} of {}: all ranks need "
         "the same CommOptions",
-        channel, transport.rank(), bytes(), mine.segment, peer, theirs.segment));
-  }
-  throw Error(
-      fmt::format("channel {}: rank {} {}, but rank {} {}{}: the ends of a channel must make the same call",
-                  channel, transport.rank(), describe(mine, false), peer, describe(theirs, true),
-                  mine.channel == theirs.channel ? "" : fmt::format(" in channel {}", theirs.channel)));
+        channel, transport.rank(), bytes(), segment, peer, theirs.facts.segment));
+  throw Error(fmt::format(
+      "channel {}: rank {} {}, but rank {} {}{}: the ends of a channel must make the same call", channel,
+      transport.rank(), describe(facts(), false), peer, describe(theirs.facts, true),
+      channel == theirs.facts.channel ? "" : fmt::format(" in channel {}", theirs.facts.channel)));
 }
 
 void Call::fold(std::byte* sums, std::int64_t bytes) const {

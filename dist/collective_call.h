@@ -21,23 +21,29 @@ namespace tandem::engine {
 
 enum class CallKind : std::uint32_t { transfer, all_reduce, reduce_scatter, all_gather, broadcast, barrier };
 
-/// The first message of every call: the facts that both ends must agree on, and the data if it is short.
-struct FirstMessage {
-  static constexpr std::int64_t kInlineBytes =
-      16 << 10;  // short data is copied; for longer data, moving it in place repays the extra message
+/// What the ends of a call must agree on.
+struct CallFacts {
   std::uint64_t channel;
-  std::int64_t count;  // elements; bytes of a transfer or broadcast
-  std::int64_t segment;
+  std::int64_t count;    // elements; bytes of a transfer or broadcast
+  std::int64_t segment;  // bytes
   CallKind kind;
   DType dtype;
   std::int32_t root;
+  bool operator==(const CallFacts&) const = default;
+};
+
+/// The first message of every call: its facts, and what it sends to the peer first, if that is short.
+struct FirstMessage {
+  static constexpr std::int64_t kInlineBytes =
+      16 << 10;  // short data is copied; for longer data, moving it in place repays the extra message
+  CallFacts facts;
   alignas(8) std::byte data[kInlineBytes];
 };
 inline constexpr std::size_t kHeaderBytes = offsetof(FirstMessage, data);
 
 /// The memory that one call needs in addition to the caller's buffer; later calls reuse it.
 struct Scratch {
-  FirstMessage out;
+  std::vector<FirstMessage> out;
   std::vector<FirstMessage> in;                     // per peer that sends one
   std::vector<Transport::Request> sends, receives;  // of the first messages
   std::vector<char> come;                           // whether the first message is here
@@ -76,6 +82,7 @@ struct Call {
   std::size_t me;              // index in the group
   std::size_t root;            // index in the group, of a broadcast
   std::uint64_t channel;
+  std::int64_t segment;  // bytes
   int threads;
   Transport& transport;
   Workers& workers;
@@ -97,15 +104,18 @@ struct Call {
     return {group[member], channel, part};
   }
 
-  /// Writes the facts of this call to `scratch.out`, with `inline_bytes` of the data.
-  void write_first_message(std::int64_t segment, std::int64_t inline_bytes);
+  CallFacts facts() const;
+  /// Sends the first message to a member, with the `bytes` at `from`. It uses place `i` of the scratch.
+  void send_first(std::size_t i, const Transport::Route& to, const std::byte* from = nullptr,
+                  std::int64_t bytes = 0);
+  void receive_first(std::size_t i, const Transport::Route& from);
   /// Throws Error unless the peer's first message states the same call.
   void check_first_message(const FirstMessage& theirs, int peer) const;
   /// Folds `bytes` of `scratch.sources`, in their order, into `sums`, by several threads of this rank.
   void fold(std::byte* sums, std::int64_t bytes) const;
 
-  /// Calls `look` until it finds everything finished, and sleeps longer and longer while nothing moves. A
-  /// peer may wait for any progress, so each progress wakes the peers.
+  /// Calls `look_at_messages` until it finds everything finished, and sleeps longer and longer while nothing
+  /// moves. A peer may wait for any progress, so each progress wakes the peers.
   template <class F> void progress(F look_at_messages) {
     Backoff backoff(transport.bell(channel), all_can_ring());
     for (;;) {
@@ -130,11 +140,11 @@ struct Call {
 
 /// Every member owns a slice of the data. Every other member sends it that slice; it folds the slice in rank
 /// order and sends the sums to all. Returns the time when all members had called.
-double run_direct(Call& call, std::int64_t segment);
+double run_direct(Call& call);
 
 /// Chunks travel from the first member to the last, and each adds its own; then the sums travel on, from the
 /// last member to the first and to those after it. Each member talks to two others. Returns the time when
 /// this member knew that all had called.
-double run_ring(Call& call, std::int64_t segment);
+double run_ring(Call& call);
 
 }  // namespace tandem::engine

@@ -17,7 +17,7 @@ using Request = Transport::Request;
 /// token.
 class Ring {
  public:
-  Ring(Call& call, std::int64_t segment)
+  explicit Ring(Call& call)
       : call_(call),
         s_(call.scratch),
         transport_(call.transport),
@@ -25,13 +25,12 @@ class Ring {
         last_(call.members() - 1),
         next_((me_ + 1) % call.members()),
         previous_((me_ + last_) % call.members()),
-        segment_(segment) {
-    call_.write_first_message(segment, 0);
+        segment_(call.segment) {
     if (call_.sums()) add_sums();
     if (call_.kind == CallKind::all_gather) add_slices();
     if (call_.kind == CallKind::broadcast) add_chain();
-    if (me_ > 0) receive_token(0, Part::scatter);
-    if (me_ < last_) receive_token(1, Part::gather);
+    if (me_ > 0) call_.receive_first(0, call_.route(previous_, Part::scatter));
+    if (me_ < last_) call_.receive_first(1, call_.route(previous_, Part::gather));
   }
 
   double run() {
@@ -48,28 +47,20 @@ class Ring {
  private:
   // --- tokens: number 0 goes from the first member to the last, number 1 from the last to the one before it
 
-  void receive_token(std::size_t number, Part part) {
-    s_.receives[number] = transport_.receive(call_.route(previous_, part),
-                                             reinterpret_cast<std::byte*>(&s_.in[number]), kHeaderBytes);
-  }
-  void send_token(std::size_t number, Part part) {
-    s_.sends[number] =
-        transport_.send(call_.route(next_, part), reinterpret_cast<const std::byte*>(&s_.out), kHeaderBytes);
-  }
   bool has_come(std::size_t number) const { return number < come_; }
 
   void pass_tokens(Look& look) {
     for (std::size_t number = 0; number < 2; ++number) {
-      if (number == come_ && look_at(transport_, s_.receives[number], look)) {
+      if (number == come_ && has_ended(transport_, s_.receives[number], look)) {
         const bool from_previous = number == 0 ? me_ > 0 : me_ < last_;
         if (from_previous) call_.check_first_message(s_.in[number], call_.group[previous_]);
         ++come_;
-        if (number == 0 && me_ < last_) send_token(0, Part::scatter);
-        if (number == 1 && next_ != last_) send_token(1, Part::gather);
+        if (number == 0 && me_ < last_) call_.send_first(0, call_.route(next_, Part::scatter));
+        if (number == 1 && next_ != last_) call_.send_first(1, call_.route(next_, Part::gather));
         if (number == 1) met_ = steady_seconds();
         look.moved = true;
       }
-      look_at(transport_, s_.sends[number], look);
+      has_ended(transport_, s_.sends[number], look);
     }
     look.finished &= come_ == 2;
   }
@@ -161,6 +152,6 @@ class Ring {
 
 }  // namespace
 
-double run_ring(Call& call, std::int64_t segment) { return Ring(call, segment).run(); }
+double run_ring(Call& call) { return Ring(call).run(); }
 
 }  // namespace tandem::engine

@@ -11,9 +11,10 @@ struct CommOptions {
   /// Makes every message as slow as over this link. Each rank has one link out and one link in: the bytes of
   /// its messages occupy it one after another, and the latency delays each message.
   std::optional<LinkModel> link = std::nullopt;
-  /// Long collectives move and sum segments of at most this many bytes (rounded up to a multiple of 64). They
-  /// need scratch memory for two segments: per peer if direct, in all if a ring.
-  std::int64_t segment_bytes = 512 << 10;
+  /// Long collectives move and sum segments of at most this many bytes (rounded up to a multiple of 64), so
+  /// that sums and messages overlap. They need scratch memory for two segments: per peer if direct, in all if
+  /// a ring. Unset: 512 KiB, but 4 MiB between two ranks of one machine, where nothing overlaps.
+  std::optional<std::int64_t> segment_bytes = std::nullopt;
   /// Transfers are cut into messages of at most this many bytes; MPI itself cannot count past 2^31 − 1.
   std::int64_t message_bytes = 1 << 30;
 };

@@ -16,8 +16,11 @@
 namespace tandem::engine {
 namespace {
 
+constexpr std::int64_t kSegment = 512 << 10, kSegmentOfTwo = 4 << 20;
+
 CommOptions checked(CommOptions options) {
-  options.segment_bytes = std::clamp<std::int64_t>(align_up(options.segment_bytes), kAlignment, 1 << 30);
+  if (auto& segment = options.segment_bytes)
+    segment = std::clamp<std::int64_t>(align_up(*segment), kAlignment, 1 << 30);
   options.message_bytes = std::clamp<std::int64_t>(options.message_bytes, 1, 1 << 30);
   return options;
 }
@@ -32,7 +35,12 @@ struct MessageComm::State {
            (options.collective == CollectiveAlgorithm::automatic && members > std::size_t{kMostDirectRanks});
   }
   std::int64_t chunk(std::int64_t bytes, std::size_t members) const {
-    return std::min(ring_chunk_bytes(bytes, static_cast<int>(members)), options.segment_bytes);
+    return std::min(ring_chunk_bytes(bytes, static_cast<int>(members)),
+                    options.segment_bytes.value_or(kSegment));
+  }
+  std::int64_t segment(std::span<const int> group) const {
+    const bool two = group.size() == 2 && transport->copies(group[group[0] == transport->rank() ? 1 : 0]);
+    return options.segment_bytes.value_or(two ? kSegmentOfTwo : kSegment);
   }
 
   // Runs a call with its own scratch, which is not reused after an error.
@@ -69,18 +77,23 @@ double MessageComm::State::collective(CallKind kind, void* data, std::int64_t co
   const std::size_t members = group.size();
   if (members == 1) return steady_seconds();
   return with_scratch([&](Scratch& scratch) {
-    Call call{kind,       static_cast<std::byte*>(data),
-              count,      dtype,
-              group,      me,
-              root_index, channel,
-              threads,    *transport,
-              workers,    scratch};
-    if (!uses_ring(members)) {
-      scratch.fit(members, 4 * members);
-      return run_direct(call, options.segment_bytes);
-    }
-    scratch.fit(2, std::max<std::size_t>(4, kind == CallKind::all_gather ? 2 * members : 0));
-    return run_ring(call, chunk(call.bytes(), members));
+    const bool ring = uses_ring(members);
+    Call call{.kind = kind,
+              .data = static_cast<std::byte*>(data),
+              .count = count,
+              .dtype = dtype,
+              .group = group,
+              .me = me,
+              .root = root_index,
+              .channel = channel,
+              .segment = ring ? chunk(count * size_of(dtype), members) : segment(group),
+              .threads = threads,
+              .transport = *transport,
+              .workers = workers,
+              .scratch = scratch};
+    const std::size_t peers = ring ? 2 : members;
+    scratch.fit(peers, kind == CallKind::all_gather && ring ? 2 * members : 4 * peers);
+    return ring ? run_ring(call) : run_direct(call);
   });
 }
 
@@ -89,26 +102,35 @@ void MessageComm::State::transfer(bool sending, std::byte* data, std::int64_t by
   transport->throw_if_aborted(true);
   with_scratch([&](Scratch& s) {
     s.fit(1, 1);
-    Call call{CallKind::transfer, data,    bytes, DType::u8, {&peer, 1}, 1, 0, channel, 1,
-              *transport,         workers, s};
+    Call call{.kind = CallKind::transfer,
+              .data = data,
+              .count = bytes,
+              .dtype = DType::u8,
+              .group = {&peer, 1},
+              .me = 1,
+              .root = 0,
+              .channel = channel,
+              .segment = options.message_bytes,
+              .threads = 1,
+              .transport = *transport,
+              .workers = workers,
+              .scratch = s};
     const Transport::Route route = call.route(0, Transport::Part::transfer);
     const bool is_short = bytes <= FirstMessage::kInlineBytes;
-    call.write_first_message(0, is_short && sending ? bytes : 0);
-    const std::int64_t length = static_cast<std::int64_t>(kHeaderBytes) + (is_short ? bytes : 0);
     if (sending)
-      s.sends[0] = transport->send(route, reinterpret_cast<const std::byte*>(&s.out), length);
+      call.send_first(0, route, data, is_short ? bytes : 0);
     else
-      s.receives[0] = transport->receive(route, reinterpret_cast<std::byte*>(&s.in[0]), sizeof s.in[0]);
+      call.receive_first(0, route);
     Stream& stream =
         s.streams.emplace_back(route, sending, data, is_short ? 0 : bytes, options.message_bytes);
     s.come[0] = sending;
     call.progress([&](Look& look) {
-      if (!s.come[0] && look_at(*transport, s.receives[0], look)) {
+      if (!s.come[0] && has_ended(*transport, s.receives[0], look)) {
         call.check_first_message(s.in[0], peer);
         if (is_short && bytes > 0) std::memcpy(data, s.in[0].data, static_cast<std::size_t>(bytes));
         s.come[0] = true;
       }
-      look_at(*transport, s.sends[0], look);
+      has_ended(*transport, s.sends[0], look);
       stream.advance(*transport, s.come[0] ? Stream::kAll : 0, look);
     });
     return true;

@@ -122,6 +122,7 @@ class MpiTransport final : public Transport {
   Doorbell& bell(std::uint64_t channel) override { return session_->bells->own(channel); }
   bool can_ring(int peer) const override { return session_->bells->has(peer); }
   void ring(int peer, std::uint64_t channel) override { session_->bells->ring(peer, channel); }
+  bool copies(int peer) const override { return session_->bells->has(peer); }
 
   void abort(const std::string& reason) override;
   void throw_if_aborted(bool listen) override {

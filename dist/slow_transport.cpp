@@ -77,6 +77,7 @@ class SlowTransport final : public Transport {
   Doorbell& bell(std::uint64_t channel) override { return inner_->bell(channel); }
   bool can_ring(int peer) const override { return inner_->can_ring(peer); }
   void ring(int peer, std::uint64_t channel) override { inner_->ring(peer, channel); }
+  bool copies(int) const override { return false; }
   void abort(const std::string& reason) override { inner_->abort(reason); }
   void throw_if_aborted(bool listen) override { inner_->throw_if_aborted(listen); }
 

@@ -17,7 +17,7 @@ struct Look {
 };
 
 /// Looks whether a message has ended.
-inline bool look_at(Transport& transport, Transport::Request& request, Look& look) {
+inline bool has_ended(Transport& transport, Transport::Request& request, Look& look) {
   if (!request.handle) return true;
   if (transport.ended(request)) {
     look.moved = true;
@@ -65,7 +65,8 @@ class Stream {
                    : transport.receive(route_, at(begun_), bytes_of(begun_));
       look.moved = true;
     }
-    while (ended_ < begun_ && look_at(transport, requests_[static_cast<std::size_t>(ended_ % kWindow)], look))
+    while (ended_ < begun_ &&
+           has_ended(transport, requests_[static_cast<std::size_t>(ended_ % kWindow)], look))
       ++ended_;
     look.finished &= finished();
   }

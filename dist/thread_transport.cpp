@@ -113,6 +113,7 @@ class ThreadTransport final : public Transport {
   Doorbell& bell(std::uint64_t channel) override { return post_->bell(rank_, channel); }
   bool can_ring(int) const override { return true; }
   void ring(int peer, std::uint64_t channel) override { post_->bell(peer, channel).ring(); }
+  bool copies(int) const override { return true; }
   void abort(const std::string& reason) override { abort_(reason); }
   void throw_if_aborted(bool) override { post_->abort_flag().check(); }
 

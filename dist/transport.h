@@ -45,6 +45,9 @@ class Transport {
   /// Whether `ring` reaches the peer. If not, the peer must poll.
   virtual bool can_ring(int peer) const = 0;
   virtual void ring(int peer, std::uint64_t channel) = 0;
+  /// Whether messages with the peer are copies in this machine's memory. The calls themselves make these, so
+  /// nothing moves while a call sums.
+  virtual bool copies(int peer) const = 0;
 
   /// Makes `throw_if_aborted` throw Aborted with `reason` on every rank that it can reach, and wakes them.
   virtual void abort(const std::string& reason) = 0;
