@@ -4,7 +4,8 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_path(XXHASH_INCLUDE xxhash.h REQUIRED)  # a header alone; checksums of checkpoints
-mark_as_advanced(XXHASH_INCLUDE)
+find_path(EIGEN_INCLUDE Eigen/Dense PATH_SUFFIXES eigen3 REQUIRED)  # headers alone; least squares
+mark_as_advanced(XXHASH_INCLUDE EIGEN_INCLUDE)
 if(TANDEM_APPS OR TANDEM_TESTS OR TANDEM_BENCH)
   find_package(CLI11 REQUIRED)
   find_package(spdlog REQUIRED)

@@ -16,7 +16,7 @@ function(tandem_configure_library target)
   endforeach()
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  target_include_directories(${target} SYSTEM PRIVATE ${XXHASH_INCLUDE})
+  target_include_directories(${target} SYSTEM PRIVATE ${XXHASH_INCLUDE} ${EIGEN_INCLUDE})
   if(NOT PROJECT_IS_TOP_LEVEL)
     set_target_properties(${target} PROPERTIES SYSTEM ON)  # a user's warning flags are for the user's code
   endif()

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -20,6 +21,15 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// The last instruction before `reader` that makes what it reads as `member`.
+InstructionId maker_of(const Program& p, InstructionId reader, MemberId member) {
+  auto maker = static_cast<int>(reader);
+  const auto makes = [&](MemberId m) { return overlap(p.member(m), p.member(member)); };
+  do --maker;
+  while (maker >= 0 && std::ranges::none_of(p.instruction(maker).writes, makes));
+  return maker;
+}
+
 // The instructions that make the gradients, in the order of the stage's all-reduce of all of them.
 std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gradients, int stage) {
   const auto all_reduce = std::ranges::find_if(p.instructions, [&](const Instruction& s) {
@@ -29,13 +39,8 @@ std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gra
     throw Error(fmt::format("stage {} has no all-reduce of all {}", stage,
                             counted(static_cast<std::int64_t>(gradients), "gradient")));
   std::vector<InstructionId> makers;
-  for (const MemberId gradient : all_reduce->reads) {
-    auto maker = static_cast<int>(all_reduce - p.instructions.begin());
-    const auto makes = [&](MemberId m) { return overlap(p.member(m), p.member(gradient)); };
-    do --maker;
-    while (maker >= 0 && std::ranges::none_of(p.instruction(maker).writes, makes));
-    makers.emplace_back(maker);
-  }
+  const auto reader = static_cast<int>(all_reduce - p.instructions.begin());
+  for (const MemberId gradient : all_reduce->reads) makers.push_back(maker_of(p, reader, gradient));
   return makers;
 }
 
@@ -43,6 +48,32 @@ std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gra
 struct Pass {
   double begin = std::numeric_limits<double>::infinity(), backward = begin;
   std::vector<double> made{};  // when each gradient was there; 0: not measured
+};
+
+// Results are all-reduced too, but forward makes them.
+bool reduces_gradients(const Program& p, InstructionId id) {
+  const Instruction& i = p.instruction(id);
+  if (!as<AllReduceOp>(i) || i.reads.empty()) return false;
+  const InstructionId maker = maker_of(p, id, i.reads[0]);
+  return maker >= 0 && p.instruction(maker).tag.phase == Phase::backward;
+}
+
+// What one rank did in one batch: its computations, its backward pass until the last gradient, and its
+// all-reduces.
+struct Beside {
+  std::vector<std::pair<double, double>> computations{};
+  double begin = std::numeric_limits<double>::infinity(), end = 0;
+  std::map<InstructionId, Span> all_reduces{};
+
+  double beside_backward(const Span& s) const {
+    return std::max(0.0, std::min(s.end, end) - std::max(s.begin, begin));
+  }
+  double beside_any(const Span& s) const {
+    double seconds = 0;
+    for (const auto& [from, to] : computations)
+      seconds += std::max(0.0, std::min(s.end, to) - std::max(s.begin, from));
+    return seconds;
+  }
 };
 
 }  // namespace
@@ -82,6 +113,57 @@ MeasuredBackward measured_backward(const Program& program, const Timeline& timel
   if (forward.empty()) throw Error(fmt::format("the timeline holds no whole batch of stage {}", stage));
   for (std::size_t i = 0; i < layers.size(); ++i) layers[i].compute_ms = kMsPerSecond * median(taken[i]);
   return {std::move(layers), kMsPerSecond * median(forward)};
+}
+
+std::vector<BackwardSample> measured_all_reduces(const Program& program, const Timeline& timeline,
+                                                 int stage) {
+  std::set<InstructionId> of_gradients, makers;
+  for (const InstructionId id : program.instructions.ids()) {
+    if (program.lane_of(id).device != stage || !reduces_gradients(program, id)) continue;
+    of_gradients.insert(id);
+    for (const MemberId gradient : program.instruction(id).reads)
+      makers.insert(maker_of(program, id, gradient));
+  }
+  std::map<std::int64_t, std::map<int, Beside>> batches;  // by batch and rank
+  for (const Span& span : timeline.spans) {
+    const Lane& lane = program.lane_of(span.instruction);
+    if (lane.device != stage) continue;
+    Beside& beside = batches[span.batch][span.rank];
+    if (of_gradients.contains(span.instruction)) beside.all_reduces[span.instruction] = span;
+    if (lane.kind != LaneKind::compute) continue;
+    beside.computations.emplace_back(span.begin, span.end);
+    if (program.instruction(span.instruction).tag.phase == Phase::backward)
+      beside.begin = std::min(beside.begin, span.begin);
+    if (makers.contains(span.instruction)) beside.end = std::max(beside.end, span.end);
+  }
+  std::vector<BackwardSample> samples;
+  for (const auto& [batch, ranks] : batches) {
+    if (std::ssize(ranks) != program.replicas || !std::ranges::all_of(ranks, [&](const auto& r) {
+          return r.second.all_reduces.size() == of_gradients.size();
+        }))
+      continue;
+    BackwardSample& sample = samples.emplace_back();
+    for (const auto& [rank, beside] : ranks)
+      sample.compute_ms = std::max(sample.compute_ms, kMsPerSecond * (beside.end - beside.begin));
+    for (const InstructionId id : of_gradients) {
+      const Beside* last = nullptr;  // the rank that called last
+      const auto seconds = [&](const Beside& b) {
+        return b.all_reduces.at(id).end - b.all_reduces.at(id).begin;
+      };
+      for (const auto& [rank, beside] : ranks)
+        if (!last || seconds(beside) < seconds(*last)) last = &beside;
+      const Span& span = last->all_reduces.at(id);
+      const double beside = last->beside_any(span);
+      double bytes = 0;
+      for (const TensorType& t : program.instruction(id).inputs) bytes += static_cast<double>(t.bytes());
+      sample.all_reduces.push_back({.threads = span.threads,
+                                    .sent_bytes = 2.0 * (program.replicas - 1) / program.replicas * bytes,
+                                    .beside_ms = kMsPerSecond * beside,
+                                    .alone_ms = kMsPerSecond * std::max(0.0, span.end - span.begin - beside),
+                                    .beside_backward_ms = kMsPerSecond * last->beside_backward(span)});
+    }
+  }
+  return samples;
 }
 
 }  // namespace tandem::engine

@@ -4,6 +4,7 @@
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/core/schedule/program.h>
 #include <tandem/dist/all_reduce_costs.h>
+#include <tandem/dist/contention_fit.h>
 
 namespace tandem::engine {
 
@@ -20,5 +21,10 @@ struct MeasuredBackward {
 /// all-reduce of the stage has all the gradients, and some batch was measured whole.
 MeasuredBackward measured_backward(const Program& program, const Timeline& timeline,
                                    std::vector<GradientLayer> layers, int stage = 0);
+
+/// Returns what the all-reduces of gradients took in each whole batch of a timeline, with any groups: each on
+/// the rank where it took least, since all others waited for that rank.
+std::vector<BackwardSample> measured_all_reduces(const Program& program, const Timeline& timeline,
+                                                 int stage = 0);
 
 }  // namespace tandem::engine
