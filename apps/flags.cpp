@@ -183,6 +183,9 @@ std::vector<Flag> optimizer_flags() {
 }
 
 std::vector<Flag> parallelism_flags() {
+  const Effect reduces = [](const O& o) {
+    return o.ranks > 1 ? "" : "on one data-parallel rank, which reduces nothing";
+  };
   return {
       {"--parallel", &O::parallel,
        "none, data, pipeline; pipeline with --ranks above 1 is both (default: pipeline if --stages is\n"
@@ -219,19 +222,29 @@ std::vector<Flag> parallelism_flags() {
        },
        nothing},
       {"--allreduce", &O::allreduce,
-       "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as it is\n"
-       "computed: the default), ddp (the first 1 MiB, then 25 MiB together); docs/data-parallel.md",
-       one_of({"se", "wfbp", "ddp"}),
-       [](const O& o) { return o.ranks > 1 ? "" : "on one data-parallel rank, which reduces nothing"; },
+       fmt::format(
+           "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as\n"
+           "it is computed: the default), ddp (the first 1 MiB, then 25 MiB together); or planned from the\n"
+           "times of the first {} batches: mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md)",
+           kMostTuningBatches),
+       one_of({"se", "wfbp", "ddp", "mg-wfbp", "mg-opt", "libra-m", "libra"}),
+       both(reduces,
+            [](const O& o) {
+              const bool plans = !o.allreduce.empty() && all_reduce_policy(o.allreduce).needs_times;
+              return o.simulate && plans ? "with --simulate, which measures no all-reduces" : "";
+            }),
        nothing},
+      {"--comm-threads", &O::comm_threads,
+       "threads of a rank among which libra and libra-m choose for each all-reduce (default: 1, 2, 4, … up\n"
+       "to the rank's cores)",
+       between(1, kMostThreads),
+       needs(&O::allreduce, {"libra", "libra-m"}, "without --allreduce libra or libra-m"), nothing},
       {"--collective", &O::collective,
        fmt::format(
            "how ranks make an all-reduce of messages: direct (each with each), ring (chunks travel from\n"
            "rank to rank), auto (the default: direct for up to {} ranks, then ring). It changes no bit",
            kMostDirectRanks),
-       readable(&O::collective, parse_collective),
-       [](const O& o) { return o.ranks > 1 ? "" : "on one data-parallel rank, which reduces nothing"; },
-       nothing},
+       readable(&O::collective, parse_collective), reduces, nothing},
       {"--link", &O::link, "slow down links between ranks to this bandwidth, latency, or both: 1GB/s,50us",
        readable(&O::link, parse_link),
        [](const O& o) {

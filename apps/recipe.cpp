@@ -46,7 +46,12 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   c.lanes *= sharing;
   c.loaders = o.workers * (mpi ? std::min(sharing, o.ranks) : 1);  // each process whose stage takes images
   c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);
-  if (mpi) c.threads = least(*mpi->comm(), c.threads);  // losses depend on it
+  c.rank = std::max(1, c.available / sharing);
+  if (mpi) {
+    const auto comm = mpi->comm();
+    c.threads = least(*comm, c.threads);  // losses depend on it
+    c.rank = least(*comm, c.rank);
+  }
   return c;
 }
 
@@ -69,10 +74,10 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (!o.collective.empty()) s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
   if (!o.plan.empty()) read_plan(o.plan, s);
-  if (!o.allreduce.empty()) {
-    if (!s.fusion_groups.empty())
-      throw Error(fmt::format("--allreduce {} stands beside the fusion_groups of '{}': leave out one of them",
-                              o.allreduce, o.plan));
+  if (!o.allreduce.empty() && !s.fusion_groups.empty())
+    throw Error(fmt::format("--allreduce {} stands beside the fusion_groups of '{}': leave out one of them",
+                            o.allreduce, o.plan));
+  if (!o.allreduce.empty() && !all_reduce_policy(o.allreduce).needs_times) {
     s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
   }
   return s;

@@ -16,6 +16,7 @@ struct CoreShares {
   int lanes = 1;    ///< compute lanes
   int loaders = 0;  ///< loading threads
   int threads = 1;  ///< threads per lane, the same on all ranks
+  int rank = 1;     ///< cores of a rank, the same on all ranks
 };
 /// If ranks are processes, all of them must call it.
 CoreShares share_cores(const TrainOptions& options, MpiSession* mpi);

@@ -44,6 +44,9 @@ class RunDirectory {
   /// they log that and record no more.
   Callbacks callbacks();
   void summary(const Summary& summary);
+  /// Writes all-reduce.json: what a run measured of a stage's backward pass, and the plan it made of it; for
+  /// later stages all-reduce-1.json and so on.
+  void all_reduces(const AllReduceReport& report, int replicas, std::int64_t batch_size);
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }
 

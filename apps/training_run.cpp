@@ -28,6 +28,32 @@ std::string accuracy_line(std::vector<double> accuracy) {
   return fmt::format("test accuracy {:.2f} %", fmt::join(accuracy, ", "));
 }
 
+std::vector<int> powers_of_two(int most) {
+  std::vector<int> powers;
+  for (int p = 1; p <= most; p *= 2) powers.push_back(p);
+  return powers;
+}
+
+// What was planned from the first batches, and how long backward takes with it.
+void say(const AllReduceReport& report) {
+  for (const std::string& warning : report.warnings) log_warning(warning);
+  for (std::size_t s = 0; s < report.stages.size(); ++s) {
+    const StageAllReduces& stage = report.stages[s];
+    if (stage.plan.groups.empty()) continue;
+    std::vector<int> threads;
+    std::vector<std::string> others;
+    for (const AllReduceGroup& g : stage.plan.groups) threads.push_back(g.rates.threads);
+    for (std::size_t i = 1; i < stage.predicted.size(); ++i)
+      others.push_back(fmt::format("{} {:.2f}", stage.predicted[i].first, stage.predicted[i].second));
+    log_info(fmt::format(
+        "all-reduces{}, planned by {} after {}: {} of {}, by {} threads; backward {:.2f} ms, predicted {:.2f} ({})",
+        report.stages.size() > 1 ? fmt::format(" of stage {}", s) : "", stage.plan.policy,
+        counted(report.batches, "batch"), counted(std::ssize(stage.plan.groups), "group"),
+        counted(std::ssize(stage.layers), "gradient"), fmt::join(threads, ", "), stage.measured_ms,
+        stage.predicted[0].second, fmt::join(others, ", ")));
+  }
+}
+
 std::string what_becomes_of(const NonFiniteBatch& b) {
   const std::string where = b.where.empty() ? "" : "; " + b.where;
   if (b.back_to < 0) return fmt::format("step {} is not finite: its update is skipped{}", b.batch, where);
@@ -99,7 +125,7 @@ void TrainingRun::run() {
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
-  Trainer trainer(*network_, data.train, trainer_options(strategy, data.test));
+  Trainer trainer(*network_, data.train, trainer_options(strategy, cores, data.test));
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
   if (start_.ended && trainer.finished()) {  // keeps what the run measured
@@ -141,7 +167,8 @@ void TrainingRun::agree_on_checkpoint() {
     log_info(fmt::format("resumes at batch {} from {}", begin_.progress.batch, start_.checkpoint->path));
 }
 
-TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const DatasetPtr& test) const {
+TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const CoreShares& cores,
+                                            const DatasetPtr& test) const {
   const bool only_at_end = options_.checkpoint_every == 0 && !options_.output.empty();
   return {
       .strategy = strategy,
@@ -162,6 +189,11 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Data
                                                        : OnNonFinite::stop,
       .max_rollbacks = options_.max_rollbacks,
       .spans = options_.trace.empty() ? 0 : kSpansPerLane,
+      .all_reduce = !options_.allreduce.empty() && all_reduce_policy(options_.allreduce).needs_times
+                        ? options_.allreduce
+                        : "",
+      .all_reduce_threads =
+          options_.comm_threads.empty() ? powers_of_two(std::max(2, cores.rank)) : options_.comm_threads,
       .comms = comms(),
       .spare = are_processes() ? mpi_->comm() : nullptr};
 }
@@ -241,11 +273,19 @@ void TrainingRun::train(Trainer& trainer) {
                                   mean(c.accuracy));
                    },
                .end = [](const EpochResult&) { end_line(); },
-               .non_finite = [](const NonFiniteBatch& b) { log_warning(what_becomes_of(b)); }});
+               .non_finite = [](const NonFiniteBatch& b) { log_warning(what_becomes_of(b)); },
+               .all_reduces_planned =
+                   [&](const AllReduceReport& r) {
+                     end_line();
+                     say(r);
+                     directory_.all_reduces(r, options_.ranks, options_.batch_size);
+                   }});
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
     const EpochResult end = trainer.fit();
-    const Timeline timeline = options_.trace.empty() ? Timeline() : trainer.session().timeline(main_rank());
+    const Timeline timeline = options_.trace.empty()
+                                  ? Timeline()
+                                  : trainer.session().timeline(main_rank(), trainer.training_program());
     const std::int64_t peak = trainer.session().executed_peak(main_rank());
     if (!is_main()) return;
     report(trainer, end, peak);

@@ -7,6 +7,7 @@
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
 
+#include "recipe.h"
 #include "resume.h"
 #include "run_directory.h"
 #include "run_state.h"
@@ -32,7 +33,8 @@ class TrainingRun {
   bool are_processes() const { return mpi_ && mpi_->size() > 1; }
   void agree_on_arguments() const;
   void agree_on_checkpoint();
-  TrainerOptions trainer_options(const Strategy& strategy, const DatasetPtr& test) const;
+  TrainerOptions trainer_options(const Strategy& strategy, const CoreShares& cores,
+                                 const DatasetPtr& test) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
   std::unique_ptr<CheckpointWriter> checkpoint_writer() const;
   void load(Trainer& trainer) const;

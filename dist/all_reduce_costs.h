@@ -46,6 +46,8 @@ class Contention {
   Contention(std::vector<ThreadRates> table) : rates_(std::move(table)) {}  // NOLINT: converts
   /// Throws Error if the rates are not known for this number, or not above 0.
   ThreadRates at(int threads) const;
+  /// The model, or null if there is a table.
+  const ContentionModel* model() const { return std::get_if<ContentionModel>(&rates_); }
   /// The numbers of threads whose rates are known; empty if all are.
   std::vector<int> known_threads() const;
 

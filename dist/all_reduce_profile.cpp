@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
@@ -81,7 +82,7 @@ ThreadTable baseline_of(const JsonInput& j) {
 
 AllReduceProfile profile_of(const JsonInput& j) {
   j.require_keys({"layers", "contention", "table", "baseline_threads", "hop_latency_ms", "forward_ms",
-                  "batch_size", "source"});
+                  "batch_size", "source", "run"});
   AllReduceProfile p;
   p.layers = layers_of(j["layers"]);
   if (j["table"].present() == j["contention"].present())
@@ -103,6 +104,47 @@ double AllReduceProfile::compute_ms() const {
   double sum = 0;
   for (const GradientLayer& l : layers) sum += l.compute_ms;
   return sum;
+}
+
+std::string to_json(const AllReduceProfile& profile, const std::string& run) {
+  using nlohmann::ordered_json;
+  ordered_json j;
+  for (const GradientLayer& l : profile.layers) {
+    ordered_json layer{{"name", l.name}, {"compute_ms", l.compute_ms}, {"gradient_bytes", l.gradient_bytes}};
+    if (!l.parameters.empty()) layer["parameters"] = l.parameters;
+    j["layers"].push_back(layer);
+  }
+  if (const auto* model = profile.contention.model()) {
+    const auto curve = [](const ContentionModel::Curve& c) {
+      return ordered_json{
+          {"gamma1", c.gamma1}, {"gamma2", c.gamma2}, {"gamma3", c.gamma3}, {"gamma4", c.gamma4}};
+    };
+    j["contention"] = {{"alpha1", model->alpha1},
+                       {"alpha2", model->alpha2},
+                       {"overlapped", curve(model->overlapped)},
+                       {"alone", curve(model->alone)}};
+  } else {
+    for (const int threads : profile.contention.known_threads()) {
+      const ThreadRates r = profile.contention.at(threads);
+      j["table"].push_back({{"threads", r.threads},
+                            {"compute_rate", r.compute_rate},
+                            {"overlapped", r.overlapped},
+                            {"alone", r.alone}});
+    }
+  }
+  if (profile.baseline) {
+    j["baseline_threads"] = profile.baseline->threads;
+    if (!profile.baseline->rows.empty()) {
+      j["baseline_threads"] = ordered_json::array();
+      for (const ThreadTable::Row& row : profile.baseline->rows)
+        j["baseline_threads"].push_back({row.most_bytes, row.threads});
+    }
+  }
+  j["hop_latency_ms"] = profile.hop_latency_ms;
+  j["forward_ms"] = profile.forward_ms;
+  j["batch_size"] = profile.batch_size;
+  if (!run.empty()) j["run"] = ordered_json::parse(run);
+  return j.dump(1) + "\n";
 }
 
 AllReduceProfile read_all_reduce_profile(const std::string& file) {

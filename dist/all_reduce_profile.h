@@ -21,6 +21,10 @@ struct AllReduceProfile {
   double compute_ms() const;  ///< of backward, alone
 };
 
+/// Returns the profile as JSON, as `read_all_reduce_profile` reads it. `run`, JSON too, is what a run adds:
+/// its plan, and how well it was predicted; a reader passes over it.
+std::string to_json(const AllReduceProfile& profile, const std::string& run = "");
+
 /// Reads a profile (docs/data-parallel.md). Throws Error naming the file, and saying where it is malformed.
 AllReduceProfile read_all_reduce_profile(const std::string& file);
 

@@ -163,16 +163,21 @@ Fitted fit(const RateFamily& family, const std::vector<AllReduceSample>& samples
   return {x, f.squaredNorm()};
 }
 
-// The least duration and the median rate: where to begin.
-double first_startup(const std::vector<AllReduceSample>& samples) {
-  double least = samples[0].beside_ms + samples[0].alone_ms;
-  for (const AllReduceSample& s : samples) least = std::min(least, s.beside_ms + s.alone_ms);
-  return std::max(least / 2, 1e-6);
-}
-double first_rate(const std::vector<AllReduceSample>& samples) {
-  std::vector<double> rates;
-  for (const AllReduceSample& s : samples) rates.push_back(s.sent_bytes / (s.beside_ms + s.alone_ms));
-  return std::max(median(rates), 1e-6);
+// Where to begin. The loss has several valleys: in some, rates explain what short all-reduces take, in others
+// the startup does.
+struct Start {
+  double startup_ms, rate;
+};
+std::vector<Start> starts(const std::vector<AllReduceSample>& samples) {
+  std::vector<double> durations, rates;
+  for (const AllReduceSample& s : samples) {
+    durations.push_back(s.beside_ms + s.alone_ms);
+    rates.push_back(s.sent_bytes / durations.back());
+  }
+  std::ranges::sort(durations);
+  std::ranges::sort(rates);
+  const double least = durations.front(), short_one = durations[durations.size() / 4];
+  return {{least / 2, rates[rates.size() / 2]}, {short_one, rates.back()}, {least, 2 * rates.back()}};
 }
 
 // Σ t_o·slowdown(r) = compute − alone, by linear least squares: for Eq. 5, slowdown = α2·r; otherwise one
@@ -232,20 +237,23 @@ ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double 
   const bool as_curve = threads.size() >= kFewestForCurve;
   ContentionFit result;
   Rates rates;
-  if (as_curve) {
-    Fitted best{{}, std::numeric_limits<double>::infinity()};
-    for (const double gamma3 : {0.005, 0.02, 0.05, 0.1, 0.3}) {  // the loss has valleys along γ3
-      const CurveFamily family(threads, gamma3);
-      const Fitted fitted = fit(family, all, choices, family.start(first_startup(all), first_rate(all)));
-      if (fitted.loss < best.loss) best = fitted;
+  Fitted best{{}, std::numeric_limits<double>::infinity()};
+  const auto try_from = [&](const RateFamily& family) {
+    for (const Start& start : starts(all)) {
+      Fitted fitted = fit(family, all, choices, family.start(start.startup_ms, start.rate));
+      if (fitted.loss < best.loss) best = std::move(fitted);
     }
+  };
+  if (as_curve) {
+    for (const double gamma3 : {0.005, 0.02, 0.05, 0.1, 0.3}) try_from(CurveFamily(threads, gamma3));
     const VectorXd alpha2 = slowdowns(samples, alone_ms, threads, true);
     result.contention = ContentionModel{1, std::max(0.0, alpha2[0]), CurveFamily::curve(best.x, 1),
                                         CurveFamily::curve(best.x, 4)};
     rates = CurveFamily(threads, 1).rates(best.x);
   } else {
     const TableFamily family(threads.size());
-    rates = family.rates(fit(family, all, choices, family.start(first_startup(all), first_rate(all))).x);
+    try_from(family);
+    rates = family.rates(best.x);
     const VectorXd slower = slowdowns(samples, alone_ms, threads, false);
     std::vector<ThreadRates> table;
     for (std::size_t i = 0; i < threads.size(); ++i)

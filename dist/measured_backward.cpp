@@ -76,6 +76,39 @@ struct Beside {
   }
 };
 
+// The batches of which all is measured, by rank.
+std::vector<std::map<int, Beside>> whole_batches(const Program& program, const Timeline& timeline,
+                                                 int stage) {
+  std::set<InstructionId> of_gradients, makers;
+  for (const InstructionId id : program.instructions.ids()) {
+    if (program.lane_of(id).device != stage || !reduces_gradients(program, id)) continue;
+    of_gradients.insert(id);
+    for (const MemberId gradient : program.instruction(id).reads)
+      makers.insert(maker_of(program, id, gradient));
+  }
+  std::map<std::int64_t, std::map<int, Beside>> batches;
+  for (const Span& span : timeline.spans) {
+    const Lane& lane = program.lane_of(span.instruction);
+    if (lane.device != stage) continue;
+    Beside& beside = batches[span.batch][span.rank];
+    if (of_gradients.contains(span.instruction)) beside.all_reduces[span.instruction] = span;
+    if (lane.kind != LaneKind::compute) continue;
+    beside.computations.emplace_back(span.begin, span.end);
+    if (program.instruction(span.instruction).tag.phase == Phase::backward)
+      beside.begin = std::min(beside.begin, span.begin);
+    if (makers.contains(span.instruction)) beside.end = std::max(beside.end, span.end);
+  }
+  std::vector<std::map<int, Beside>> whole;
+  for (auto& [batch, ranks] : batches) {
+    const auto has_all = [&](const auto& rank) {
+      return rank.second.all_reduces.size() == of_gradients.size();
+    };
+    if (std::ssize(ranks) == program.replicas && std::ranges::all_of(ranks, has_all))
+      whole.push_back(std::move(ranks));
+  }
+  return whole;
+}
+
 }  // namespace
 
 MeasuredBackward measured_backward(const Program& program, const Timeline& timeline,
@@ -117,53 +150,41 @@ MeasuredBackward measured_backward(const Program& program, const Timeline& timel
 
 std::vector<BackwardSample> measured_all_reduces(const Program& program, const Timeline& timeline,
                                                  int stage) {
-  std::set<InstructionId> of_gradients, makers;
-  for (const InstructionId id : program.instructions.ids()) {
-    if (program.lane_of(id).device != stage || !reduces_gradients(program, id)) continue;
-    of_gradients.insert(id);
-    for (const MemberId gradient : program.instruction(id).reads)
-      makers.insert(maker_of(program, id, gradient));
-  }
-  std::map<std::int64_t, std::map<int, Beside>> batches;  // by batch and rank
-  for (const Span& span : timeline.spans) {
-    const Lane& lane = program.lane_of(span.instruction);
-    if (lane.device != stage) continue;
-    Beside& beside = batches[span.batch][span.rank];
-    if (of_gradients.contains(span.instruction)) beside.all_reduces[span.instruction] = span;
-    if (lane.kind != LaneKind::compute) continue;
-    beside.computations.emplace_back(span.begin, span.end);
-    if (program.instruction(span.instruction).tag.phase == Phase::backward)
-      beside.begin = std::min(beside.begin, span.begin);
-    if (makers.contains(span.instruction)) beside.end = std::max(beside.end, span.end);
-  }
   std::vector<BackwardSample> samples;
-  for (const auto& [batch, ranks] : batches) {
-    if (std::ssize(ranks) != program.replicas || !std::ranges::all_of(ranks, [&](const auto& r) {
-          return r.second.all_reduces.size() == of_gradients.size();
-        }))
-      continue;
+  for (const auto& ranks : whole_batches(program, timeline, stage)) {
     BackwardSample& sample = samples.emplace_back();
     for (const auto& [rank, beside] : ranks)
       sample.compute_ms = std::max(sample.compute_ms, kMsPerSecond * (beside.end - beside.begin));
-    for (const InstructionId id : of_gradients) {
-      const Beside* last = nullptr;  // the rank that called last
-      const auto seconds = [&](const Beside& b) {
-        return b.all_reduces.at(id).end - b.all_reduces.at(id).begin;
+    for (const auto& [id, any] : ranks.begin()->second.all_reduces) {
+      const auto seconds = [&, all_reduce = id](const auto& rank) {
+        const Span& s = rank.second.all_reduces.at(all_reduce);
+        return s.end - s.begin;
       };
-      for (const auto& [rank, beside] : ranks)
-        if (!last || seconds(beside) < seconds(*last)) last = &beside;
-      const Span& span = last->all_reduces.at(id);
-      const double beside = last->beside_any(span);
+      const Beside& last = std::ranges::min_element(ranks, {}, seconds)->second;  // the rank that called last
+      const Span& span = last.all_reduces.at(id);
+      const double beside = last.beside_any(span);
       double bytes = 0;
       for (const TensorType& t : program.instruction(id).inputs) bytes += static_cast<double>(t.bytes());
       sample.all_reduces.push_back({.threads = span.threads,
                                     .sent_bytes = 2.0 * (program.replicas - 1) / program.replicas * bytes,
                                     .beside_ms = kMsPerSecond * beside,
                                     .alone_ms = kMsPerSecond * std::max(0.0, span.end - span.begin - beside),
-                                    .beside_backward_ms = kMsPerSecond * last->beside_backward(span)});
+                                    .beside_backward_ms = kMsPerSecond * last.beside_backward(span)});
     }
   }
   return samples;
+}
+
+double measured_backward_ms(const Program& program, const Timeline& timeline, int stage) {
+  std::vector<double> taken;
+  for (const auto& ranks : whole_batches(program, timeline, stage)) {
+    double seconds = 0;
+    for (const auto& [rank, beside] : ranks)
+      for (const auto& [id, span] : beside.all_reduces) seconds = std::max(seconds, span.end - beside.begin);
+    taken.push_back(seconds);
+  }
+  if (taken.empty()) throw Error(fmt::format("the timeline holds no whole batch of stage {}", stage));
+  return kMsPerSecond * median(taken);
 }
 
 }  // namespace tandem::engine

@@ -27,4 +27,8 @@ MeasuredBackward measured_backward(const Program& program, const Timeline& timel
 std::vector<BackwardSample> measured_all_reduces(const Program& program, const Timeline& timeline,
                                                  int stage = 0);
 
+/// Returns the milliseconds of a backward pass with its all-reduces: from its begin until the last gradient
+/// is reduced, on the latest rank; the median over the whole batches of a timeline.
+double measured_backward_ms(const Program& program, const Timeline& timeline, int stage = 0);
+
 }  // namespace tandem::engine

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
+#include <tandem/train/all_reduce_report.h>
 #include <tandem/train/train_progress.h>
 
 namespace tandem {
@@ -60,6 +61,8 @@ struct Callbacks {
   /// Called for the first skipped batch only, and for each batch that makes the run go back. Batches from
   /// `back_to` on then come again.
   std::function<void(const NonFiniteBatch&)> non_finite{};
+  /// Called once the all-reduces are planned and have run (TrainerOptions::all_reduce).
+  std::function<void(const AllReduceReport&)> all_reduces_planned{};
 };
 
 }  // namespace tandem

@@ -13,6 +13,7 @@
 #include <tandem/dist/thread_comm.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
+#include <tandem/train/all_reduce_tuning.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/model_inputs.h>
 #include <tandem/train/non_finite.h>
@@ -86,6 +87,20 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
+  if (!options_.all_reduce.empty() && s.replicas > 1) {
+    const Graph forward = trace_forward(model_, *train_, options_.objective,
+                                        options_.batch_size / s.replicas / s.microbatches, true);
+    tuning_ = std::make_unique<AllReduceTuning>(
+        *session_, *feed_,
+        [forward, s](const std::vector<FusionGroup>& groups) {
+          Strategy with = s;
+          with.fusion_groups = groups;
+          return build(forward, with);
+        },
+        gradient_layers(forward, s),
+        AllReduceTuning::Options{options_.all_reduce, options_.all_reduce_threads, main_rank(),
+                                 options_.spare.get()});
+  }
   if (s.models > 1) return;
   session_->load(model_.state());
   if (options_.spare) return;  // other ranks hold part of the state
@@ -236,14 +251,28 @@ void Trainer::go_on(std::int64_t end) {
   }
 }
 
+// Trains batches that also plan the all-reduces, if that is not done. Returns the next batch.
+std::int64_t Trainer::tune(std::int64_t batch, std::int64_t end) {
+  while (tuning_ && batch < end) {
+    batch += tuning_->run(batch, end - batch);
+    link_->changed(session_->written());
+    if (!tuning_->finished()) continue;
+    trains_ = tuning_->program();
+    session_->measure(options_.spans, trains_);
+    tell(&Callbacks::all_reduces_planned, tuning_->report());
+    tuning_.reset();
+  }
+  return batch;
+}
+
 // Runs batches of one epoch. A short last batch has its own Program.
 void Trainer::run_section(std::int64_t end) {
   if (end == progress_.batch) return;
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
   timer_.go_on();
   link_->send();
-  if (whole > progress_.batch) {
-    session_->run(progress_.batch, whole - progress_.batch);
+  if (const std::int64_t first = tune(progress_.batch, whole); whole > first) {
+    session_->run(first, whole - first, trains_);
     link_->changed(session_->written());
   }
   if (whole < end) {

@@ -55,6 +55,19 @@ TEST_F(CliMpi, ProcessesTrainAndEvaluateAsThreadsDo) {
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
 }
 
+TEST_F(CliMpi, ProcessesPlanTheirAllReducesTogether) {
+  const std::string job = kTrain + "--arch mlp --steps 44 --parallel data --threads 1 --output ";
+  ASSERT_EQ(0, run(kTwoRanks + job + file("wfbp")).status);
+  for (const std::string collective : {"direct", "ring"}) {
+    const Ended e = run(kTwoRanks + job + file(collective) +
+                        " --allreduce libra --comm-threads 1,2 --collective " + collective);
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_NE(e.out.find(" after 40 batches: "), std::string::npos) << e.out;
+    EXPECT_EQ(read("wfbp/summary.json")["train_loss"], read(collective + "/summary.json")["train_loss"]);
+    EXPECT_EQ(read(collective + "/all-reduce.json").at("run").at("ranks"), 2);
+  }
+}
+
 TEST_F(CliMpi, ProcessesLoadTheirOwnShares) {
   for (const std::string parallel : {"data", "pipeline --schedule pipedream"}) {
     const std::string job = kTrain + "--arch mlp --steps 12 -b 60 --augment pad-crop,flip --parallel " +
