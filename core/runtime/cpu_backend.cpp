@@ -84,7 +84,7 @@ void CpuBackend::execute(InstructionId instruction, std::int64_t unit, std::int6
     executable_.execute(instruction, batch, &met);
     if (timed)
       track.spans.push_back({executable_.rank().rank, program().lane_id(instruction), instruction, unit,
-                             batch, begin - origin_, steady_seconds() - origin_,
+                             executable_.first_batch() + batch, begin - origin_, steady_seconds() - origin_,
                              program().instruction(instruction).tag.threads, met - origin_});
     else if (track.spans.capacity() > 0)
       ++track.dropped;

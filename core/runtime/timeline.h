@@ -16,8 +16,8 @@ struct Span {
   int rank = 0;
   LaneId lane = -1;
   InstructionId instruction = -1;
-  std::int64_t unit = 0;
-  std::int64_t batch = 0;
+  std::int64_t unit = 0;   ///< from 0 in each run
+  std::int64_t batch = 0;  ///< its number in the training, as given to Session::run
   double begin = 0, end = 0;
   int threads = 1;  ///< worker threads of a collective
   double met = 0;   ///< of a collective: when all ends had called; before, it waited for another rank
