@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -34,6 +35,20 @@ std::vector<std::int64_t> channels_of_gradients(const Program& p) {
 double sum_of_times(const std::vector<GradientLayer>& layers) {
   return std::accumulate(layers.begin(), layers.end(), 0.0,
                          [](double sum, const GradientLayer& l) { return sum + l.compute_ms; });
+}
+
+// Short sums, which travel in first messages, do not take Eq. 3's time: the rank that calls last has the
+// others' parts already. If there are longer ones, the fit is of those.
+std::vector<BackwardSample> without_short(std::vector<BackwardSample> samples) {
+  constexpr double kShortBytes = 16 << 10;
+  constexpr std::ptrdiff_t kEnough = 12;
+  const auto is_short = [](const AllReduceSample& s) { return s.sent_bytes <= kShortBytes; };
+  std::ptrdiff_t longer = 0;
+  for (const BackwardSample& s : samples)
+    longer += std::ranges::count_if(s.all_reduces, std::not_fn(is_short));
+  if (longer >= kEnough)
+    for (BackwardSample& s : samples) std::erase_if(s.all_reduces, is_short);
+  return samples;
 }
 
 // A group as it travels from the rank that plans to the others.
@@ -161,7 +176,7 @@ std::vector<FusionGroup> AllReduceTuning::random_groups() {
 
 void AllReduceTuning::plan(StageAllReduces& stage) {
   const auto& samples = samples_[static_cast<std::size_t>(&stage - report_.stages.data())];
-  stage.fit = fit_contention(samples, sum_of_times(stage.layers));
+  stage.fit = fit_contention(without_short(samples), sum_of_times(stage.layers));
   const Contention& contention = stage.fit.contention;
   AllReduceProblem problem;
   problem.layers = stage.layers;
