@@ -42,13 +42,14 @@ void Backoff::pause(double due) {
   const auto now = Clock::now();
   const auto waited = now - start_;
   if (bell_.rings() != seen_) extra_looks_ = kExtraLooks;
-  if (waited < kAttentive || extra_looks_-- > 0) {
+  const double until_due = due - std::chrono::duration<double>(now.time_since_epoch()).count();
+  const bool knows = until_due > 50e-6 && until_due < 1;  // nothing comes before
+  if (!knows && (waited < kAttentive || extra_looks_-- > 0)) {
     sched_yield();  // ranks may outnumber cores: the peer may need this one
     return;
   }
   be_precise();
   long_wait_ = waited > 1ms;
-  const double until_due = due - std::chrono::duration<double>(now.time_since_epoch()).count();
   Duration longest = nap(waited, all_ring_);
   if (until_due < 1)
     longest = std::min(longest, std::chrono::duration_cast<Duration>(
