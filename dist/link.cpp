@@ -127,6 +127,13 @@ LinkModel parse_link(std::string_view text) {
   return link;
 }
 
+void require_sound(const LinkModel& link) {
+  const auto sound = [](double x) { return std::isfinite(x) && x >= 0; };
+  if (!sound(link.latency) || !sound(link.bandwidth))
+    throw Error(fmt::format("a link of {} s and {} bytes/s: both must be finite and not negative",
+                            link.latency, link.bandwidth));
+}
+
 std::string to_string(const LinkModel& link) {
   std::string text;
   if (link.bandwidth >= 1e9)

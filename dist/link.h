@@ -52,6 +52,9 @@ double barrier_seconds(const LinkModel& link, int ranks);
 /// latencies up to 100 s. Throws Error listing the forms and, if a number is out of range, the range.
 LinkModel parse_link(std::string_view text);
 
+/// Throws Error unless latency and bandwidth are finite and not negative.
+void require_sound(const LinkModel& link);
+
 /// Returns the form that `parse_link` reads: "1GB/s,50us".
 std::string to_string(const LinkModel& link);
 

@@ -1,14 +1,10 @@
 #include <tandem/dist/slow_transport.h>
 
 #include <algorithm>
-#include <cmath>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
-#include <tandem/core/base/error.h>
 #include <tandem/core/runtime/timeline.h>
 
 namespace tandem::engine {
@@ -125,10 +121,7 @@ class SlowTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> slow_transport(std::unique_ptr<Transport> inner, const LinkModel& link) {
-  const auto sound = [](double x) { return std::isfinite(x) && x >= 0; };
-  if (!sound(link.latency) || !sound(link.bandwidth))
-    throw Error(fmt::format("a link of {} s and {} bytes/s: both must be finite and not negative",
-                            link.latency, link.bandwidth));
+  require_sound(link);
   return std::make_unique<SlowTransport>(std::move(inner), link);
 }
 

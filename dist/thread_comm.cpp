@@ -12,6 +12,7 @@
 #include <tandem/dist/group.h>
 #include <tandem/dist/message_comm.h>
 #include <tandem/dist/rendezvous.h>
+#include <tandem/dist/slow_comm.h>
 #include <tandem/dist/slow_transport.h>
 #include <tandem/dist/thread_transport.h>
 
@@ -136,9 +137,10 @@ int ThreadWorld::size() const { return state_->size; }
 std::unique_ptr<Comm> ThreadWorld::comm(int rank, const CommOptions& options) const {
   if (rank < 0 || rank >= size())
     throw Error(fmt::format("there is no rank {} in a world of {} ranks", rank, size()));
-  if (options.link || options.collective == CollectiveAlgorithm::ring)
-    return message_comm(state_, rank, options);
-  return std::make_unique<ThreadComm>(state_, rank, options);
+  if (options.collective == CollectiveAlgorithm::ring) return message_comm(state_, rank, options);
+  auto in_memory = std::make_unique<ThreadComm>(state_, rank, options);
+  if (!options.link) return in_memory;
+  return slow_comm(std::move(in_memory), message_comm(state_, rank, options), *options.link);
 }
 
 void ThreadWorld::abort(const std::string& reason) const { state_->stop(reason); }
