@@ -19,6 +19,7 @@ using Eigen::VectorXd;
 
 constexpr double kHuber = 0.05;  // beyond an error of 5 %, the loss is linear
 constexpr double kPrior = 1e-3;  // weight of what is assumed of rates that no sample tells
+constexpr double kNoise = 0.05;  // of a rate: an all-reduce that is faster beside computation by less is not
 constexpr double kGamma4 = 0.6;  // as in the paper
 
 // Half its square is the Huber loss of x, so that a least-squares solver minimizes that.
@@ -256,9 +257,12 @@ ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double 
     rates = family.rates(best.x);
     const VectorXd slower = slowdowns(samples, alone_ms, threads, false);
     std::vector<ThreadRates> table;
-    for (std::size_t i = 0; i < threads.size(); ++i)
+    for (std::size_t i = 0; i < threads.size(); ++i) {
+      if (rates.overlapped[i] < (1 + kNoise) * rates.alone[i])
+        rates.overlapped[i] = std::min(rates.overlapped[i], rates.alone[i]);
       table.push_back({threads[i], std::clamp(1 - slower[static_cast<Eigen::Index>(i)], 0.01, 1.0),
                        rates.overlapped[i], rates.alone[i]});
+    }
     result.contention = std::move(table);
   }
   result.startup_ms = rates.startup_ms;
