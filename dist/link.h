@@ -5,7 +5,8 @@
 
 namespace tandem {
 
-/// A link between two ranks, the same in each direction. CommOptions::link imposes it; the simulator assumes it.
+/// A link between two ranks, the same in each direction. CommOptions::link imposes it; the simulator assumes
+/// it.
 struct LinkModel {
   double latency = 0;    ///< seconds from one end to the other, α in LIBRA Eq. (4)
   double bandwidth = 0;  ///< bytes per second, x in LIBRA Eq. (3); 0: no limit

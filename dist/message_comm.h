@@ -9,7 +9,7 @@
 namespace tandem::engine {
 
 /// A Comm whose transfers and collectives consist of messages of `transport`. A waiting call sleeps.
-class MessageComm final : public Comm, public AbortAware {
+class MessageComm : public Comm, public AbortAware {
  public:
   MessageComm(std::unique_ptr<Transport> transport, const CommOptions& options);
   ~MessageComm() override;

@@ -1,4 +1,5 @@
-// The parts of MpiTransport. Only dist/mpi_comm.cpp includes this file, and no other file includes MPI.
+// The parts of MpiTransport. Only dist/mpi_comm.cpp includes this file, and no other file of the library
+// includes MPI.
 #pragma once
 #ifdef TANDEM_HAS_MPI
 #define OMPI_SKIP_MPICXX

@@ -1,5 +1,8 @@
 #include <tandem/dist/thread_comm.h>
 
+#include <algorithm>
+#include <chrono>
+#include <initializer_list>
 #include <mutex>
 #include <unordered_map>
 
@@ -12,9 +15,9 @@
 #include <tandem/dist/group.h>
 #include <tandem/dist/message_comm.h>
 #include <tandem/dist/rendezvous.h>
-#include <tandem/dist/slow_comm.h>
 #include <tandem/dist/slow_transport.h>
 #include <tandem/dist/thread_transport.h>
+#include <tandem/dist/wait.h>
 
 namespace tandem::engine {
 
@@ -63,22 +66,21 @@ struct ThreadWorld::State {
 
 namespace {
 
-std::unique_ptr<Comm> message_comm(const std::shared_ptr<ThreadWorld::State>& world, int rank,
-                                   const CommOptions& options) {
+using Clock = std::chrono::steady_clock;
+
+std::unique_ptr<Transport> transport_of(const std::shared_ptr<ThreadWorld::State>& world, int rank,
+                                        const CommOptions& options) {
   auto transport = thread_transport(std::shared_ptr<ThreadPost>(world, &world->post), rank,
                                     [w = world.get()](const std::string& reason) { w->stop(reason); });
-  if (options.link) transport = slow_transport(std::move(transport), *options.link);
-  return std::make_unique<MessageComm>(std::move(transport), options);
+  return options.link ? slow_transport(std::move(transport), *options.link) : std::move(transport);
 }
 
 // Sums, barriers, and transfers take the direct way between the callers' buffers; other collectives are
 // messages.
-class ThreadComm final : public Comm, public AbortAware {
+class ThreadComm : public MessageComm {
  public:
   ThreadComm(std::shared_ptr<ThreadWorld::State> world, int rank, const CommOptions& options)
-      : world_(std::move(world)), rank_(rank), messages_(message_comm(world_, rank, options)) {}
-  int rank() const override { return rank_; }
-  int size() const override { return world_->size; }
+      : MessageComm(transport_of(world, rank, options), options), world_(std::move(world)), rank_(rank) {}
 
   double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                         std::uint64_t channel, int threads) override {
@@ -89,18 +91,6 @@ class ThreadComm final : public Comm, public AbortAware {
     if (group.size() == 1) return steady_seconds();
     return world_->meeting(channel).all_reduce(group, index, data, count, dtype, world_->abort,
                                                {workers_, threads});
-  }
-  void reduce_scatter_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                          std::uint64_t channel, int threads) override {
-    messages_->reduce_scatter_sum(data, count, dtype, group, channel, threads);
-  }
-  void all_gather(void* data, std::int64_t count, DType dtype, std::span<const int> group,
-                  std::uint64_t channel) override {
-    messages_->all_gather(data, count, dtype, group, channel);
-  }
-  void broadcast(void* data, std::int64_t bytes, int root, std::span<const int> group,
-                 std::uint64_t channel) override {
-    messages_->broadcast(data, bytes, root, group, channel);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override {
     const std::size_t index = index_in_group(group, rank_, size());
@@ -115,14 +105,76 @@ class ThreadComm final : public Comm, public AbortAware {
     check_peer("receive", rank_, peer, size());
     world_->mailbox(peer, rank_, channel).receive(data, bytes, world_->abort);
   }
-  void abort(const std::string& reason) override { world_->stop(reason); }
-  void throw_if_aborted() override { world_->abort.check(); }
 
  private:
   const std::shared_ptr<ThreadWorld::State> world_;
   const int rank_;
-  const std::unique_ptr<Comm> messages_;
   Workers workers_;
+};
+
+// Takes the time of a link, though memory moves the data. Each rank has one link out and one link in. The
+// bytes of a transfer occupy both ends' links, and it arrives a latency later; an all-reduce occupies them
+// for ĉ bytes, and takes two latencies (CollectiveAlgorithm::direct). A call sleeps once, until its end:
+// messages of their own would take cores from computation, which a network card does not.
+class SlowThreadComm final : public ThreadComm {
+ public:
+  SlowThreadComm(std::shared_ptr<ThreadWorld::State> world, int rank, const CommOptions& options)
+      : ThreadComm(std::move(world), rank, options), link_(*options.link) {}
+
+  double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                        std::uint64_t channel, int threads) override {
+    ThreadComm::barrier(group, channel);
+    const double met = steady_seconds();
+    const auto ranks = static_cast<double>(group.size());
+    const auto end = occupy({&out_free_, &in_free_},
+                            2 * (ranks - 1) / ranks * static_cast<double>(count * size_of(dtype)));
+    ThreadComm::all_reduce_sum(data, count, dtype, group, channel, threads);
+    if (group.size() > 1) wait_until(end + 2 * latency());
+    return met;
+  }
+  void barrier(std::span<const int> group, std::uint64_t channel) override {
+    ThreadComm::barrier(group, channel);
+    if (group.size() > 1) wait_until(Clock::now() + latency());
+  }
+  void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    ThreadComm::send(&bytes, sizeof bytes, peer, channel);
+    const auto end = occupy({&out_free_}, static_cast<double>(bytes));
+    ThreadComm::send(data, bytes, peer, channel);
+    wait_until(end);
+  }
+  void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    std::int64_t sent = 0;  // this message also makes both ends meet
+    ThreadComm::receive(&sent, sizeof sent, peer, channel);
+    const auto end = occupy({&in_free_}, static_cast<double>(sent));
+    ThreadComm::receive(data, bytes, peer, channel);
+    wait_until(end + latency());
+  }
+
+ private:
+  // Occupies these links from when all are free, but not before now, for so many bytes; returns the end.
+  Clock::time_point occupy(std::initializer_list<Clock::time_point*> links, double bytes) {
+    const std::lock_guard lock(mutex_);
+    Clock::time_point end = Clock::now();
+    for (const auto* free : links) end = std::max(end, *free);
+    if (link_.bandwidth > 0) end += duration(bytes / link_.bandwidth);
+    for (auto* free : links) *free = end;
+    return end;
+  }
+  static Clock::duration duration(double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  Clock::duration latency() const { return duration(link_.latency); }
+  void wait_until(Clock::time_point end) {
+    constexpr auto kLook = std::chrono::milliseconds(20);  // an abort goes unnoticed for at most this
+    for (auto now = Clock::now(); now < end; now = Clock::now()) {
+      throw_if_aborted();
+      sleep_until(std::min(end, now + kLook));
+    }
+  }
+
+  const LinkModel link_;
+  std::mutex mutex_;
+  Clock::time_point out_free_, in_free_;  // when this rank's links are free
 };
 
 }  // namespace
@@ -137,10 +189,10 @@ int ThreadWorld::size() const { return state_->size; }
 std::unique_ptr<Comm> ThreadWorld::comm(int rank, const CommOptions& options) const {
   if (rank < 0 || rank >= size())
     throw Error(fmt::format("there is no rank {} in a world of {} ranks", rank, size()));
-  if (options.collective == CollectiveAlgorithm::ring) return message_comm(state_, rank, options);
-  auto in_memory = std::make_unique<ThreadComm>(state_, rank, options);
-  if (!options.link) return in_memory;
-  return slow_comm(std::move(in_memory), message_comm(state_, rank, options), *options.link);
+  if (options.collective == CollectiveAlgorithm::ring)
+    return std::make_unique<MessageComm>(transport_of(state_, rank, options), options);
+  if (options.link) return std::make_unique<SlowThreadComm>(state_, rank, options);
+  return std::make_unique<ThreadComm>(state_, rank, options);
 }
 
 void ThreadWorld::abort(const std::string& reason) const { state_->stop(reason); }

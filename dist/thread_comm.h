@@ -15,7 +15,7 @@ namespace tandem::engine {
 /// callers' buffers, with no copy in between. If ends disagree on size, element type or group, each gets an
 /// Error naming ranks, channel and sizes. After its first use a channel allocates nothing.
 ///
-/// With a link in their CommOptions, calls also sleep as long as the link takes (slow_comm.h). With a ring,
+/// With a link in their CommOptions, calls also sleep as long as the link takes. With a ring,
 /// ranks exchange messages instead, as ranks of several processes do.
 class ThreadWorld {
  public:

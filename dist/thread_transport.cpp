@@ -13,8 +13,8 @@ namespace tandem::engine {
 using Route = Transport::Route;
 using Request = Transport::Request;
 
-/// The messages of one route that wait for their other end. Whoever comes second copies the data from the
-/// sender's memory to the receiver's.
+/// The sends of one route that wait for a receive, or the receives that wait for a send. The later of the two
+/// calls copies the data from the sender's memory to the receiver's.
 struct ThreadPost::Box {
   enum class State : std::uint8_t { waiting, moving, ended, too_long };
   struct End {

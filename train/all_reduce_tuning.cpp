@@ -88,7 +88,7 @@ void AllReduceTuning::use(const std::vector<FusionGroup>& groups) {
   done_ = 0;
 }
 
-// The same for all ranks, and for every call anew.
+// Draws how many threads each all-reduce of the next batch has. All ranks draw the same numbers.
 void AllReduceTuning::draw_threads() {
   std::map<std::int64_t, int> threads;
   for (const std::int64_t channel : channels_of_gradients(session_.program(program_)))
@@ -181,7 +181,13 @@ void AllReduceTuning::plan(StageAllReduces& stage) {
   AllReduceProblem problem;
   problem.layers = stage.layers;
   problem.costs = {stage.fit.startup_ms, 2.0 * (replicas_ - 1) / replicas_, {}};
-  for (const int r : options_.threads) problem.costs.choices.push_back(contention.at(r));
+  for (const int r : options_.threads) try {
+      problem.costs.choices.push_back(contention.at(r));
+    } catch (const Error& e) {  // not drawn, or the fit stops computation beside so many
+      report_.warnings.push_back(fmt::format("{} cannot be chosen: {}", counted(r, "thread"), e.what()));
+    }
+  if (problem.costs.choices.empty())
+    throw Error("the fit of the measured all-reduces leaves no number of threads to choose");
   problem.baseline = [first = problem.costs.choices[0]](double) { return first; };
   std::string policy = options_.policy;
   if (const auto violated = violated_assumptions(problem); policy == "libra" && !violated.empty()) {
