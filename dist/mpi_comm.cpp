@@ -40,6 +40,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/sleep.h>
 #include <tandem/core/runtime/gather.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/first_meeting.h>

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/sleep.h>
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/dist/abort.h>
 #include <tandem/dist/fold.h>

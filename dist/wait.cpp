@@ -1,11 +1,10 @@
 #include <tandem/dist/wait.h>
 
 #include <sched.h>
-#include <sys/prctl.h>
-#include <time.h>
 
 #include <algorithm>
-#include <cerrno>
+
+#include <tandem/core/base/sleep.h>
 
 namespace tandem::engine {
 namespace {
@@ -22,21 +21,7 @@ Duration nap(Duration waited, bool all_ring) {
   return all_ring ? std::clamp<Duration>(waited, 100us, 2ms) : std::clamp<Duration>(waited / 4, 5us, 1ms);
 }
 
-// The kernel's default slack would make every sleep 50 µs longer than asked.
-void be_precise() {
-  thread_local const int done = prctl(PR_SET_TIMERSLACK, 1);
-  static_cast<void>(done);
-}
-
 }  // namespace
-
-void sleep_until(std::chrono::steady_clock::time_point when) {
-  be_precise();
-  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
-  const timespec until{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-  }
-}
 
 void Backoff::pause(double due) {
   const auto now = Clock::now();
@@ -48,7 +33,7 @@ void Backoff::pause(double due) {
     sched_yield();  // ranks may outnumber cores: the peer may need this one
     return;
   }
-  be_precise();
+  make_sleeps_precise();
   long_wait_ = waited > 1ms;
   Duration longest = nap(waited, all_ring_);
   if (until_due < 1)

@@ -7,10 +7,6 @@
 
 namespace tandem::engine {
 
-/// Sleeps until `when` without spinning, to within some microseconds: it sets the calling thread's timer
-/// slack to its minimum.
-void sleep_until(std::chrono::steady_clock::time_point when);
-
 /// Polls `done` for 30 µs, so that threads that arrive at about the same time meet without sleeping: on a
 /// busy core a woken thread must wait for its turn. Returns true if `done` became true.
 template <class Done> bool poll_briefly(Done done) {
