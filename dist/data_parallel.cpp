@@ -1,6 +1,7 @@
 #include <tandem/dist/data_parallel.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -8,14 +9,17 @@
 #include <tandem/core/base/error.h>
 #include <tandem/dist/all_reduce_policies.h>
 #include <tandem/ops/collective.h>
+#include <tandem/ops/timer.h>
 
 namespace tandem::engine {
 namespace {
 
-// Replaces `values` by their sums over the replicas.
-void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, const Tag& tag) {
+// Replaces `values` by their sums over the replicas. They are summed when `timer` is there too, if there is
+// one.
+void reduce(Graph& g, int replicas, const std::vector<ValueId*>& values, const Tag& tag, ValueId timer = -1) {
   std::vector<ValueId> inputs;
   for (const ValueId* v : values) inputs.push_back(*v);
+  if (timer >= 0) inputs.push_back(timer);
   const NodeId n = g.add(std::make_shared<AllReduceOp>(replicas), inputs, tag);
   for (std::size_t i = 0; i < values.size(); ++i) *values[i] = g.node(n).outputs[i];
 }
@@ -25,12 +29,14 @@ struct Group {
   NodeId ready = -1;  // the last node that makes one of them
   std::vector<StateId> states;
   int threads = 1;
+  double earliest_ms = 0;
 };
 
 Group group_of(const TrainingGraph& training, const FusionGroup& fused, std::set<StateId>& grouped) {
   const Graph& g = training.graph;
   Group group;
   group.threads = fused.threads;
+  group.earliest_ms = fused.earliest_ms;
   for (const std::string& path : fused.parameters) {
     const StateId s = g.find_state(path);
     if (s < 0 || !training.grads.contains(s))
@@ -66,6 +72,33 @@ Tag tag_of(const Graph& g, const Group& group, std::int64_t channel) {
       .on_channel(channel)
       .by_threads(group.threads);
 }
+
+// The timers of the groups that may not begin at once. Those of a stage share a lane, so each begins when the
+// one before has ended. No value is read by two nodes that join their operands, which would copy it.
+class Timers {
+ public:
+  /// Returns the value of a timer that ends `ms` after the stage's backward pass began.
+  ValueId add(Graph& g, int stage, DType dtype, double ms) {
+    Stage& s = stages_.try_emplace(stage, Stage{first_of_backward(g, stage), 0}).first->second;
+    const Tag tag = tag_of(Phase::backward, fmt::format("{} ms", ms), stage)
+                        .of_microbatch(g.producer(s.begin).tag.microbatch);
+    const auto timer = std::make_shared<TimerOp>(std::max(0.0, ms - s.timed_ms), dtype);
+    s.timed_ms = std::max(ms, s.timed_ms);
+    return g.node(g.add(timer, {s.begin}, tag)).outputs[0];
+  }
+
+ private:
+  struct Stage {
+    ValueId begin = -1;   // the first value of backward
+    double timed_ms = 0;  // by the timers so far
+  };
+  static ValueId first_of_backward(const Graph& g, int stage) {
+    for (const Node& n : g.nodes())
+      if (n.tag.phase == Phase::backward && n.tag.stage == stage && !n.outputs.empty()) return n.outputs[0];
+    throw Error(fmt::format("stage {} computes no gradient", stage));  // then it has none to reduce
+  }
+  std::map<int, Stage> stages_;
+};
 
 }  // namespace
 
@@ -106,10 +139,15 @@ std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLay
 TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::vector<FusionGroup>& groups) {
   if (replicas == 1) return training;
   std::int64_t channel = training.graph.next_channel();
+  Timers timers;
   for (const Group& group : groups_in_order(training, groups)) {
     std::vector<ValueId*> values;
     for (StateId s : group.states) values.push_back(&training.grads.at(s));
-    reduce(training.graph, replicas, values, tag_of(training.graph, group, channel++));
+    Tag tag = tag_of(training.graph, group, channel++);
+    ValueId timer = -1;
+    if (group.earliest_ms > 0)
+      timer = timers.add(training.graph, tag.stage, training.graph.type(*values[0]).dtype, group.earliest_ms);
+    reduce(training.graph, replicas, values, tag, timer);
   }
   // Results are reduced last. The loss is computed before the gradients; if its all-reduce came first, those
   // of the gradients would wait for it.

@@ -4,10 +4,12 @@
 
 namespace tandem {
 
-/// Parameters, by path, whose gradients are reduced together, by up to `threads` threads of each rank (r).
+/// Parameters, by path, whose gradients are reduced together: by up to `threads` threads of each rank (r), and
+/// not before `earliest_ms` after the first computation of backward.
 struct FusionGroup {
   std::vector<std::string> parameters{};
   int threads = 1;
+  double earliest_ms = 0;
 };
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/mapped.h>
 #include <tandem/ops/reference/kernels.h>
+#include <tandem/ops/timer.h>
 
 namespace tandem::engine {
 namespace {
@@ -65,6 +66,7 @@ KernelTable make_reference_table() {
   add_graph_op_kernels(table);
   add_collective_kernels(table);
   add_copy_kernels(table);
+  add_timer_kernel(table);
   table.add("mapped", make_mapped);
   table.add("epilogue", make_epilogue);
   for (const Entry& entry : kKernels) table.add(entry.op, entry.reference);

@@ -19,6 +19,7 @@
 #include <tandem/memory/recompute.h>
 #include <tandem/memory/swap.h>
 #include <tandem/ops/collective.h>
+#include <tandem/ops/timer.h>
 #include <tandem/pipeline/barriers.h>
 #include <tandem/pipeline/stages.h>
 #include <tandem/pipeline/timing.h>
@@ -62,6 +63,7 @@ Cost cost_of(const Instruction& instruction, const Strategy& strategy) {
   for (const auto& t : instruction.inputs.empty() ? instruction.outputs : instruction.inputs)
     bytes += static_cast<double>(t.bytes());
   const LaneKind lane = instruction.op->lane();
+  if (const auto* timer = as<TimerOp>(instruction)) return {timer->ms / 1e3};
   if (strategy.contention && as<AllReduceOp>(instruction))
     return contended_cost(instruction, bytes, strategy);
   if (lane == LaneKind::collective)

@@ -152,9 +152,9 @@ class Ordering {
     if (!follows_lane(n)) return g_.node(n).tag.position.anchor;
     switch (g_.node(n).op->lane()) {
       case LaneKind::collective:
+      case LaneKind::timer:
       case LaneKind::copy_out: return Anchor::last_input;
-      case LaneKind::copy_in:
-      case LaneKind::timer: return Anchor::first_reader;
+      case LaneKind::copy_in: return Anchor::first_reader;
       case LaneKind::send:
       case LaneKind::receive:
       case LaneKind::compute: break;

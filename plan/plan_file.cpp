@@ -7,10 +7,13 @@
 namespace tandem::engine {
 namespace {
 
+constexpr double kMostMs = 1e6;
+
 FusionGroup group_of(const JsonInput& group) {
   if (!group.is_object()) return {group.texts()};
-  group.require_keys({"parameters", "threads"});
-  return {group["parameters"].required().texts(), group["threads"].integer(1, 1)};
+  group.require_keys({"parameters", "threads", "earliest_ms"});
+  return {group["parameters"].required().texts(), group["threads"].integer(1, 1),
+          group["earliest_ms"].number(0, 0, kMostMs)};
 }
 
 }  // namespace

@@ -18,7 +18,10 @@ void check(const Strategy& s) {
   in_range("micro-batches", s.microbatches);
   in_range("stages", s.stages);
   in_range("threads", s.threads);
-  for (const FusionGroup& group : s.fusion_groups) in_range("threads for an all-reduce", group.threads);
+  for (const FusionGroup& group : s.fusion_groups) {
+    in_range("threads for an all-reduce", group.threads);
+    require_not_negative("the earliest_ms of a fusion group", group.earliest_ms);
+  }
 
   if (!s.kernels) throw Error("a strategy without kernels: the pointer is null");
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));

@@ -1,5 +1,6 @@
 // The times of a backward pass from a timeline.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/dist/measured_backward.h>
+#include <tandem/ops/collective.h>
 #include <tandem/plan/build.h>
 
 #include "expect_error.h"
@@ -107,6 +109,52 @@ TEST(MeasuredBackward, RefusesOtherProgramsAndEmptyTimelines) {
   const Program other = program_of(job, apart);
   expect_error([&] { measured_backward(other, simulated(other), p.layers); }, {"no all-reduce of all"});
   expect_error([&] { measured_backward(p.program, {}, p.layers); }, {"no whole batch"});
+}
+
+// When the all-reduces of gradients begin after the first computation of backward, in ms; by batch, in order.
+std::vector<std::vector<double>> begins_of_all_reduces(const Program& program, const Timeline& timeline) {
+  std::vector<std::vector<double>> begins(kBatches);
+  std::vector<double> backward(kBatches, std::numeric_limits<double>::infinity());
+  for (const Span& s : timeline.spans)
+    if (program.instruction(s.instruction).tag.phase == Phase::backward &&
+        program.lane_of(s.instruction).kind == LaneKind::compute) {
+      double& first = backward[static_cast<std::size_t>(s.batch)];
+      first = std::min(first, s.begin);
+    }
+  for (const Span& s : timeline.spans)
+    if (as<AllReduceOp>(program.instruction(s.instruction)) && s.rank == 0)
+      begins[static_cast<std::size_t>(s.batch)].push_back(
+          1e3 * (s.begin - backward[static_cast<std::size_t>(s.batch)]));
+  return begins;
+}
+
+// Two groups that may not begin before 30 ms and 50 ms, as under Horovod's policy.
+TEST(Timers, HoldBackAllReduces) {
+  Job job = small_residual_job();
+  job.drains = {kBatches};
+  Strategy s;
+  s.replicas = 2;
+  const Graph forward = trace_job(job, job.batch_size / s.replicas);
+  const auto layers = gradient_layers(forward, s)[0];
+  s.fusion_groups.resize(2);
+  for (std::size_t l = 0; l < layers.size(); ++l)
+    s.fusion_groups[l < 2 ? 0 : 1].parameters.push_back(layers[l].parameters[0]);
+  s.fusion_groups[0].earliest_ms = 30;
+  s.fusion_groups[1].earliest_ms = 50;
+  const Program program = build(forward, s);
+  for (const auto& begins : begins_of_all_reduces(program, simulated(program))) {
+    ASSERT_GE(begins.size(), 2u);
+    EXPECT_NEAR(begins[0], 30, 1e-6);
+    EXPECT_NEAR(begins[1], 50, 1e-6);
+  }
+  const Outcome held = train(job, s);
+  for (const auto& begins : begins_of_all_reduces(program, held.timeline)) {
+    ASSERT_GE(begins.size(), 2u);
+    EXPECT_GE(begins[0], 30);
+    EXPECT_GE(begins[1], begins[0] + 15);
+  }
+  s.fusion_groups[0].earliest_ms = s.fusion_groups[1].earliest_ms = 0;
+  EXPECT_EQ(held.losses, train(job, s).losses);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ const std::map<std::string, std::string> kWithoutCase{
     {"send", "needs ranks: collective_test"},
     {"receive", "needs ranks: collective_test"},
     {"barrier", "needs ranks: collective_test"},
+    {"timer", "takes time, and its output is empty: collective_test"},
     {"detach", "differentiation stops there, and no Program computes it: constructs_test"},
     {"mapped", "made by the vmap rules of others, and checked by their cases"},
 };
