@@ -224,13 +224,15 @@ std::vector<Flag> parallelism_flags() {
       {"--allreduce", &O::allreduce,
        fmt::format(
            "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as\n"
-           "it is computed: the default), ddp (the first 1 MiB, then 25 MiB together); or planned from the\n"
-           "times of the first {} batches: mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md)",
-           kMostTuningBatches),
-       one_of({"se", "wfbp", "ddp", "mg-wfbp", "mg-opt", "libra-m", "libra"}),
+           "it is computed), ddp (the first 1 MiB, then 25 MiB together); or planned from the times of the\n"
+           "first {} batches: horovod, mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md); or auto (the\n"
+           "default): libra in runs of {} batches and more, else wfbp",
+           kMostTuningBatches, kAutoBatches),
+       one_of({"auto", "se", "wfbp", "ddp", "horovod", "mg-wfbp", "mg-opt", "libra-m", "libra"}),
        both(reduces,
             [](const O& o) {
-              const bool plans = !o.allreduce.empty() && all_reduce_policy(o.allreduce).needs_times;
+              const bool plans =
+                  !o.allreduce.empty() && o.allreduce != "auto" && all_reduce_policy(o.allreduce).needs_times;
               return o.simulate && plans ? "with --simulate, which measures no all-reduces" : "";
             }),
        nothing},
@@ -238,7 +240,14 @@ std::vector<Flag> parallelism_flags() {
        "threads of a rank among which libra and libra-m choose for each all-reduce (default: 1, 2, 4, … up\n"
        "to the rank's cores)",
        between(1, kMostThreads),
-       needs(&O::allreduce, {"libra", "libra-m"}, "without --allreduce libra or libra-m"), nothing},
+       both(reduces, needs(&O::allreduce, {"", "auto", "libra", "libra-m"}, "with --allreduce {}")), nothing},
+      {"--dump-profile", &O::dump_profile,
+       fmt::format(
+           "measure the first {} batches also if --allreduce does not need it, and write all-reduce.json to\n"
+           "--output: the times of backward, and what all-reduces cost. tandem plan and --plan read it",
+           kMostTuningBatches),
+       any, both(reduces, both(needs_training, needs(&O::output, "without --output, where its file is"))),
+       nothing},
       {"--collective", &O::collective,
        fmt::format(
            "how ranks make an all-reduce of messages: direct (each with each), ring (chunks travel from\n"
@@ -260,8 +269,11 @@ std::vector<Flag> memory_flags() {
        "limit per device: 64K, 512MB, 1.5GiB (K and kB are 1000 bytes, KiB 1024); a plan that needs more\n"
        "is refused before training",
        readable(&O::memory_budget, parse_bytes), always, nothing},
-      {"--plan", &O::plan, "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md)", any,
-       always, arithmetic},
+      {"--plan", &O::plan,
+       "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md); or the all-reduce.json of\n"
+       "another run, whose measurement replaces that of this run if both have the same gradients, ranks,\n"
+       "threads, and link",
+       any, always, arithmetic},
   };
 }
 

@@ -73,13 +73,13 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (!o.link.empty()) s.link = parse_link(o.link);
   if (!o.collective.empty()) s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
-  if (!o.plan.empty()) read_plan(o.plan, s);
-  if (!o.allreduce.empty() && !s.fusion_groups.empty())
-    throw Error(fmt::format("--allreduce {} stands beside the fusion_groups of '{}': leave out one of them",
-                            o.allreduce, o.plan));
-  if (!o.allreduce.empty() && !all_reduce_policy(o.allreduce).needs_times) {
+  if (!o.plan.empty() && !holds_all_reduces(o.plan)) read_plan(o.plan, s);
+  const bool names_policy = !o.allreduce.empty() && o.allreduce != "auto";
+  if ((names_policy || o.dump_profile) && !s.fusion_groups.empty())
+    throw Error(fmt::format("{} stands beside the fusion_groups of '{}': leave out one of them",
+                            names_policy ? "--allreduce " + o.allreduce : "--dump-profile", o.plan));
+  if (names_policy && !o.dump_profile && !all_reduce_policy(o.allreduce).needs_times)
     s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
-  }
   return s;
 }
 

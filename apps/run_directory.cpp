@@ -11,8 +11,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <tandem/dist/all_reduce_profile.h>
-
 #include <tandem/core/base/files.h>
 
 #include "flags.h"
@@ -31,7 +29,7 @@ using nlohmann::json;
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
                            "profile.json", "program.json",  "checkpoints"};
 // The other files that a run leaves, in addition to TensorBoard's.
-constexpr std::array kBeside{"config.toml", "summary.csv", "trace.json", "all-reduce.json"};
+constexpr std::array kBeside{"config.toml", "summary.csv", "trace.json", kAllReduces};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);
@@ -117,6 +115,8 @@ void RunDirectory::remove_earlier_run() {
   std::vector<std::string> files = event_files(directory_);
   for (const char* file : kHeld) files.push_back(path(file));
   for (const char* file : kBeside) files.push_back(path(file));
+  for (std::size_t stage = 1; fs::exists(all_reduce_file(path(kAllReduces), stage)); ++stage)
+    files.push_back(all_reduce_file(path(kAllReduces), stage));
   for (const std::string& file : files) {
     std::error_code error;
     fs::remove_all(file, error);
@@ -210,29 +210,11 @@ void RunDirectory::summary(const Summary& s) {
   write_file(path("summary.json"), j.dump(1) + "\n");
 }
 
-void RunDirectory::all_reduces(const AllReduceReport& report, int replicas, std::int64_t batch_size) {
+void RunDirectory::all_reduces(const AllReduceReport& report) {
   if (!keeps()) return;
-  for (std::size_t s = 0; s < report.stages.size(); ++s) {
-    const StageAllReduces& stage = report.stages[s];
-    if (stage.layers.empty()) continue;
-    AllReduceProfile profile;
-    profile.layers = stage.layers;
-    profile.contention = stage.fit.contention;
-    profile.baseline = ThreadTable{};
-    profile.hop_latency_ms = stage.fit.startup_ms / (2.0 * (replicas - 1));
-    profile.forward_ms = stage.forward_ms;
-    profile.batch_size = static_cast<double>(batch_size) / replicas;
-    json run{{"policy", stage.plan.policy},
-             {"ranks", replicas},
-             {"measured_backward_ms", stage.measured_ms},
-             {"error_of_fit", stage.fit.error}};
-    for (const auto& [policy, ms] : stage.predicted) run["predicted_backward_ms"][policy] = ms;
-    for (const AllReduceGroup& g : stage.plan.groups)
-      run["groups"].push_back(
-          {{"first_layer", g.first_layer}, {"last_layer", g.last_layer}, {"threads", g.rates.threads}});
-    write_file(path(s == 0 ? "all-reduce.json" : fmt::format("all-reduce-{}.json", s)),
-               to_json(profile, run.dump()));
-  }
+  for (std::size_t s = 0; s < report.stages.size(); ++s)
+    if (!report.stages[s].profile.layers.empty())
+      write_file(all_reduce_file(path(kAllReduces), s), to_json(report, s));
 }
 
 }  // namespace tandem::apps

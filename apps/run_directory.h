@@ -22,6 +22,9 @@ struct Summary {
   bool simulated = false;
 };
 
+/// The name of the file with what a run found out about its all-reduces.
+inline constexpr const char* kAllReduces = "all-reduce.json";
+
 /// Returns all options as JSON: the contents of args.json.
 std::string to_json(const TrainOptions& options);
 
@@ -46,7 +49,7 @@ class RunDirectory {
   void summary(const Summary& summary);
   /// Writes all-reduce.json: what a run measured of a stage's backward pass, and the plan it made of it; for
   /// later stages all-reduce-1.json and so on.
-  void all_reduces(const AllReduceReport& report, int replicas, std::int64_t batch_size);
+  void all_reduces(const AllReduceReport& report);
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }
 

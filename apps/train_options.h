@@ -38,7 +38,7 @@ struct TrainOptions {
   std::int64_t checkpoint_every = 0, keep_every = 0;
   int keep = 2;
   std::string resume, profile;
-  bool keep_best = false, evaluate = false, simulate = false, force = false;
+  bool keep_best = false, evaluate = false, simulate = false, force = false, dump_profile = false;
   std::string command_line, config;  ///< as typed, and as a file for --config
 };
 

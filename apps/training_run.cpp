@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 
@@ -37,6 +38,7 @@ std::vector<int> powers_of_two(int most) {
 // What was planned from the first batches, and how long backward takes with it.
 void say(const AllReduceReport& report) {
   for (const std::string& warning : report.warnings) log_warning(warning);
+  if (!report.reason.empty()) log_info("all-reduces are planned anew: " + report.reason);
   for (std::size_t s = 0; s < report.stages.size(); ++s) {
     const StageAllReduces& stage = report.stages[s];
     if (stage.plan.groups.empty()) continue;
@@ -46,10 +48,11 @@ void say(const AllReduceReport& report) {
     for (std::size_t i = 1; i < stage.predicted.size(); ++i)
       others.push_back(fmt::format("{} {:.2f}", stage.predicted[i].first, stage.predicted[i].second));
     log_info(fmt::format(
-        "all-reduces{}, planned by {} after {}: {} of {}, by {} threads; backward {:.2f} ms, predicted {:.2f} ({})",
+        "all-reduces{}, planned by {} {}: {} of {}, by {} threads; backward {:.2f} ms, predicted {:.2f} ({})",
         report.stages.size() > 1 ? fmt::format(" of stage {}", s) : "", stage.plan.policy,
-        counted(report.batches, "batch"), counted(std::ssize(stage.plan.groups), "group"),
-        counted(std::ssize(stage.layers), "gradient"), fmt::join(threads, ", "), stage.measured_ms,
+        report.is_saved ? "from a saved measurement" : "after " + counted(report.batches, "batch"),
+        counted(std::ssize(stage.plan.groups), "group"),
+        counted(std::ssize(stage.profile.layers), "gradient"), fmt::join(threads, ", "), stage.measured_ms,
         stage.predicted[0].second, fmt::join(others, ", ")));
   }
 }
@@ -72,6 +75,20 @@ bool has_bf16_instructions() {
 #else
   return true;  // unknown
 #endif
+}
+
+// What the run of a checkpoint measured of its all-reduces, if it did.
+std::optional<AllReduceReport> measured_before(const Checkpoint& checkpoint) {
+  namespace fs = std::filesystem;
+  const fs::path file = fs::path(checkpoint.path).parent_path().parent_path() / kAllReduces;
+  std::error_code none;
+  if (!fs::exists(file, none)) return {};
+  try {
+    return read_all_reduces(file.string());
+  } catch (const Error& e) {
+    log_warning(fmt::format("the all-reduces are measured anew: {}", e.what()));
+    return {};
+  }
 }
 
 // What --resume auto will find of a run that a signal ended.
@@ -189,13 +206,24 @@ TrainerOptions TrainingRun::trainer_options(const Strategy& strategy, const Core
                                                        : OnNonFinite::stop,
       .max_rollbacks = options_.max_rollbacks,
       .spans = options_.trace.empty() ? 0 : kSpansPerLane,
-      .all_reduce = !options_.allreduce.empty() && all_reduce_policy(options_.allreduce).needs_times
-                        ? options_.allreduce
-                        : "",
-      .all_reduce_threads =
-          options_.comm_threads.empty() ? powers_of_two(std::max(2, cores.rank)) : options_.comm_threads,
+      .all_reduces = all_reduce_options(strategy, cores),
       .comms = comms(),
       .spare = are_processes() ? mpi_->comm() : nullptr};
+}
+
+// The policies that plan from bytes alone have set the strategy's groups.
+AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const CoreShares& cores) const {
+  AllReduceOptions o;
+  if (options_.evaluate || !strategy.fusion_groups.empty()) return o;
+  const bool has_plan = !options_.plan.empty() && holds_all_reduces(options_.plan);
+  o.policy = options_.allreduce.empty() ? "auto" : options_.allreduce;
+  if (o.policy == "auto" && (has_plan || options_.dump_profile)) o.policy = "libra";
+  o.threads = options_.comm_threads.empty() ? powers_of_two(std::max(2, cores.rank)) : options_.comm_threads;
+  if (has_plan)
+    o.known = read_all_reduces(options_.plan);
+  else if (start_.checkpoint && is_main())
+    o.known = measured_before(*start_.checkpoint);
+  return o;
 }
 
 std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
@@ -278,7 +306,7 @@ void TrainingRun::train(Trainer& trainer) {
                    [&](const AllReduceReport& r) {
                      end_line();
                      say(r);
-                     directory_.all_reduces(r, options_.ranks, options_.batch_size);
+                     directory_.all_reduces(r);
                    }});
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
@@ -288,6 +316,8 @@ void TrainingRun::train(Trainer& trainer) {
                                   : trainer.session().timeline(main_rank(), trainer.training_program());
     const std::int64_t peak = trainer.session().executed_peak(main_rank());
     if (!is_main()) return;
+    if (!trainer.all_reduces_are_planned())
+      log_warning("the run ended before its all-reduces were measured and planned");
     report(trainer, end, peak);
     write_trace(options_.trace, timeline);
     if (writer) writer->wait();

@@ -33,6 +33,7 @@ class TrainingRun {
   bool are_processes() const { return mpi_ && mpi_->size() > 1; }
   void agree_on_arguments() const;
   void agree_on_checkpoint();
+  AllReduceOptions all_reduce_options(const Strategy& strategy, const CoreShares& cores) const;
   TrainerOptions trainer_options(const Strategy& strategy, const CoreShares& cores,
                                  const DatasetPtr& test) const;
   std::vector<std::unique_ptr<Comm>> comms() const;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -44,6 +45,15 @@ std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gra
   return makers;
 }
 
+// A batch, and how often it had been measured before: runs can repeat a batch.
+using PassId = std::pair<std::int64_t, int>;
+std::vector<PassId> passes_of(const Timeline& timeline) {
+  std::map<std::tuple<int, InstructionId, std::int64_t>, int> seen;
+  std::vector<PassId> passes;
+  for (const Span& s : timeline.spans) passes.emplace_back(s.batch, seen[{s.rank, s.instruction, s.batch}]++);
+  return passes;
+}
+
 // What one rank did in one batch.
 struct Pass {
   double begin = std::numeric_limits<double>::infinity(), backward = begin;
@@ -64,6 +74,7 @@ struct Beside {
   std::vector<std::pair<double, double>> computations{};
   double begin = std::numeric_limits<double>::infinity(), end = 0;
   std::map<InstructionId, Span> all_reduces{};
+  std::ptrdiff_t spans = 0;
 
   double beside_backward(const Span& s) const {
     return std::max(0.0, std::min(s.end, end) - std::max(s.begin, begin));
@@ -86,11 +97,16 @@ std::vector<std::map<int, Beside>> whole_batches(const Program& program, const T
     for (const MemberId gradient : program.instruction(id).reads)
       makers.insert(maker_of(program, id, gradient));
   }
-  std::map<std::int64_t, std::map<int, Beside>> batches;
-  for (const Span& span : timeline.spans) {
+  const auto instructions = std::ranges::count_if(
+      program.instructions, [&](const Instruction& i) { return program.lane(i.lane).device == stage; });
+  const std::vector<PassId> passes = passes_of(timeline);
+  std::map<PassId, std::map<int, Beside>> batches;
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Span& span = timeline.spans[i];
     const Lane& lane = program.lane_of(span.instruction);
     if (lane.device != stage) continue;
-    Beside& beside = batches[span.batch][span.rank];
+    Beside& beside = batches[passes[i]][span.rank];
+    ++beside.spans;
     if (of_gradients.contains(span.instruction)) beside.all_reduces[span.instruction] = span;
     if (lane.kind != LaneKind::compute) continue;
     beside.computations.emplace_back(span.begin, span.end);
@@ -100,9 +116,7 @@ std::vector<std::map<int, Beside>> whole_batches(const Program& program, const T
   }
   std::vector<std::map<int, Beside>> whole;
   for (auto& [batch, ranks] : batches) {
-    const auto has_all = [&](const auto& rank) {
-      return rank.second.all_reduces.size() == of_gradients.size();
-    };
+    const auto has_all = [&](const auto& rank) { return rank.second.spans == instructions; };
     if (std::ssize(ranks) == program.replicas && std::ranges::all_of(ranks, has_all))
       whole.push_back(std::move(ranks));
   }
@@ -114,17 +128,19 @@ std::vector<std::map<int, Beside>> whole_batches(const Program& program, const T
 MeasuredBackward measured_backward(const Program& program, const Timeline& timeline,
                                    std::vector<GradientLayer> layers, int stage) {
   const auto makers = makers_of_gradients(program, layers.size(), stage);
-  std::map<std::int64_t, std::map<int, Pass>> batches;  // by batch and rank
-  for (const Span& span : timeline.spans) {
+  const std::vector<PassId> passes = passes_of(timeline);
+  std::map<PassId, std::map<int, Pass>> batches;  // by rank
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const Span& span = timeline.spans[i];
     const Lane& lane = program.lane_of(span.instruction);
     if (lane.device != stage || lane.kind != LaneKind::compute) continue;
-    Pass& pass = batches[span.batch][span.rank];
+    Pass& pass = batches[passes[i]][span.rank];
     pass.made.resize(makers.size());
     pass.begin = std::min(pass.begin, span.begin);
     if (program.instruction(span.instruction).tag.phase == Phase::backward)
       pass.backward = std::min(pass.backward, span.begin);
-    for (std::size_t i = 0; i < makers.size(); ++i)
-      if (makers[i] == span.instruction) pass.made[i] = span.end;
+    for (std::size_t m = 0; m < makers.size(); ++m)
+      if (makers[m] == span.instruction) pass.made[m] = span.end;
   }
 
   std::vector<std::vector<double>> taken(layers.size());  // by layer, per batch

@@ -32,11 +32,6 @@ std::vector<std::int64_t> channels_of_gradients(const Program& p) {
   return channels;
 }
 
-double sum_of_times(const std::vector<GradientLayer>& layers) {
-  return std::accumulate(layers.begin(), layers.end(), 0.0,
-                         [](double sum, const GradientLayer& l) { return sum + l.compute_ms; });
-}
-
 // Short sums, which travel in first messages, do not take Eq. 3's time: the rank that calls last has the
 // others' parts already. If there are longer ones, the fit is of those.
 std::vector<BackwardSample> without_short(std::vector<BackwardSample> samples) {
@@ -54,31 +49,86 @@ std::vector<BackwardSample> without_short(std::vector<BackwardSample> samples) {
 // A group as it travels from the rank that plans to the others.
 struct SentGroup {
   std::int32_t stage, first_layer, last_layer, threads;
+  double earliest_ms;
 };
 
 }  // namespace
 
-AllReduceTuning::AllReduceTuning(Session& session, Host& host, Build build,
-                                 std::vector<std::vector<GradientLayer>> stages, Options options)
+AllReduceTuning::AllReduceTuning(Session& session, Host& host, Build build, AllReduceReport key,
+                                 Options options)
     : session_(session),
       host_(host),
       build_(std::move(build)),
       options_(std::move(options)),
-      replicas_(session.program().replicas),
-      samples_(stages.size()) {
-  if (options_.policy == "horovod" || !all_reduce_policy(options_.policy).needs_times)
-    throw Error(fmt::format("the policy '{}' does not plan the all-reduces of a run from measured times",
-                            options_.policy));
-  if (session.program().max_lag > 0)
-    throw Error(
-        "all-reduces are planned during a run only if every update comes before the next batch; this "
-        "schedule has several batches in flight");
-  for (auto& layers : stages) report_.stages.push_back({.layers = std::move(layers)});
+      key_(std::move(key)),
+      samples_(key_.stages.size()) {
+  if (all_reduce_policy(options_.policy).name == "mg-cf")
+    throw Error("the policy 'mg-cf' assumes all-reduces that slow nothing down: it is only simulated");
 }
 
 AllReduceTuning::~AllReduceTuning() = default;
 
 bool AllReduceTuning::is_root() const { return !options_.talk || options_.talk->rank() == options_.root; }
+
+std::int64_t AllReduceTuning::from_root(std::int64_t value) {
+  if (Comm* const talk = options_.talk) {
+    std::vector<int> everyone(static_cast<std::size_t>(talk->size()));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    talk->broadcast(&value, sizeof value, options_.root, everyone, kSessionChannel);
+  }
+  return value;
+}
+
+// Those that have gradients to reduce.
+std::vector<std::size_t> AllReduceTuning::stages() const {
+  std::vector<std::size_t> stages;
+  for (std::size_t s = 0; s < key_.stages.size(); ++s)
+    if (!key_.stages[s].profile.layers.empty()) stages.push_back(s);
+  return stages;
+}
+
+// Whether a saved measurement is of a run like this one; on all ranks.
+bool AllReduceTuning::known_fits() {
+  bool fits = false;
+  if (is_root() && options_.known && report_.reason.empty()) {
+    std::string why = difference(*options_.known, key_);
+    for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>()) try {
+        for (const int r : options_.threads) options_.known->stages[s].profile.contention.at(r);
+      } catch (const Error& e) {
+        why = e.what();
+      }
+    fits = why.empty();
+    if (!fits)
+      report_.warnings.push_back(
+          fmt::format("the saved all-reduces do not fit this run, which measures its own: {}", why));
+  }
+  return from_root(fits) != 0;
+}
+
+void AllReduceTuning::begin() {
+  const std::string reason = report_.reason;
+  report_ = key_;
+  report_.reason = reason;
+  for (auto& samples : samples_) samples.clear();
+  groupings_ = drifted_ = 0;
+  if (!known_fits()) {
+    step_ = Step::layers;
+    return use(all_together());
+  }
+  for (const std::size_t s : stages()) {
+    if (!is_root()) break;
+    StageAllReduces& stage = report_.stages[s];
+    const AllReduceProfile& known = options_.known->stages[s].profile;
+    for (std::size_t l = 0; l < known.layers.size(); ++l)
+      stage.profile.layers[l].compute_ms = known.layers[l].compute_ms;
+    stage.profile.contention = known.contention;
+    stage.profile.hop_latency_ms = known.hop_latency_ms;
+    stage.profile.forward_ms = known.forward_ms;
+  }
+  report_.is_saved = true;
+  step_ = Step::result;
+  use(planned_groups());
+}
 
 // Goes on with a Program of these groups instead of the last one.
 void AllReduceTuning::use(const std::vector<FusionGroup>& groups) {
@@ -88,7 +138,18 @@ void AllReduceTuning::use(const std::vector<FusionGroup>& groups) {
   done_ = 0;
 }
 
-// Draws how many threads each all-reduce of the next batch has. All ranks draw the same numbers.
+void AllReduceTuning::measure(std::int64_t batches) {
+  session_.measure(session_.program(program_).instructions.size() * static_cast<std::size_t>(batches),
+                   program_);
+}
+
+Timeline AllReduceTuning::timeline() {
+  Timeline measured = session_.timeline(options_.talk ? options_.root : 0, program_);
+  session_.measure(0, program_);
+  return measured;
+}
+
+// Draws how many threads each all-reduce of the next batches has. All ranks draw the same numbers.
 void AllReduceTuning::draw_threads() {
   std::map<std::int64_t, int> threads;
   for (const std::int64_t channel : channels_of_gradients(session_.program(program_)))
@@ -96,27 +157,25 @@ void AllReduceTuning::draw_threads() {
   session_.set_threads(threads, program_);
 }
 
-Timeline AllReduceTuning::timeline() {
-  return session_.timeline(options_.talk ? options_.root : 0, program_);
-}
-
 std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
-  if (finished() || most < 1) return 0;
-  if (program_ == ProgramHandle()) {
-    std::vector<std::vector<GradientLayer>> stages;
-    for (const StageAllReduces& s : report_.stages) stages.push_back(s.layers);
-    use(fusion_groups(stages, "se"));
+  if (most < 1) return 0;
+  if (step_ == Step::begin) begin();
+  if (is_planned()) {
+    done_ += most;
+    const bool looks = options_.drift && done_ >= kLeastBatchesPerPlan && most >= kResultBatches;
+    if (looks) measure(kResultBatches);
+    session_.run(first_batch, most, program_);
+    if (looks) look_for_drift();
+    return most;
   }
-  const bool random = step_ == Step::random_plans;
+  const bool random = step_ == Step::random_plans, lags = session_.program(program_).max_lag > 0;
   const std::int64_t measured = step_ == Step::layers ? kLayerBatches
                                 : random              ? kRandomBatches
                                                       : kResultBatches;
-  const bool warms_up = done_ < kWarmUp;
-  const std::int64_t left = warms_up ? kWarmUp - done_ : random ? 1 : kWarmUp + measured - done_;
-  const std::int64_t batches = std::min(left, most);
-  if (done_ == kWarmUp)
-    session_.measure(session_.program(program_).instructions.size() * static_cast<std::size_t>(measured),
-                     program_);
+  const std::int64_t left = done_ < kWarmUp ? kWarmUp - done_ : kWarmUp + measured - done_;
+  // Other threads need another run. But with several batches in flight, single batches are not typical.
+  const std::int64_t batches = std::min({left, most, random && !lags ? 1 : left});
+  if (done_ == kWarmUp) measure(measured);
   if (random) draw_threads();
   session_.run(first_batch, batches, program_);
   done_ += batches;
@@ -127,44 +186,72 @@ std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
 
 void AllReduceTuning::end_step() {
   const Timeline measured = timeline();
-  session_.measure(0, program_);
   const Program& p = session_.program(program_);
-  for (std::size_t s = 0; is_root() && s < report_.stages.size(); ++s) {
+  for (const std::size_t s : stages()) {
+    if (!is_root()) break;
     StageAllReduces& stage = report_.stages[s];
-    if (stage.layers.empty()) continue;
     const int number = static_cast<int>(s);
     if (step_ == Step::layers) {
-      MeasuredBackward found = measured_backward(p, measured, std::move(stage.layers), number);
-      stage.layers = std::move(found.layers);
-      stage.forward_ms = found.forward_ms;
+      MeasuredBackward found = measured_backward(p, measured, std::move(stage.profile.layers), number);
+      stage.profile.layers = std::move(found.layers);
+      stage.profile.forward_ms = found.forward_ms;
     } else if (step_ == Step::random_plans) {
       for (BackwardSample& sample : measured_all_reduces(p, measured, number))
         samples_[s].push_back(std::move(sample));
+      if (groupings_ == kGroupings) fit(s);
     } else {
       stage.measured_ms = measured_backward_ms(p, measured, number);
     }
   }
-  switch (step_) {
-    case Step::layers: step_ = Step::random_plans; break;
-    case Step::random_plans:
-      if (groupings_ == kGroupings) step_ = Step::result;
-      break;
-    case Step::result: step_ = Step::finished; return;
-    case Step::finished: return;
+  if (step_ == Step::result) {
+    step_ = Step::planned;
+  } else if (groupings_ == kGroupings) {
+    step_ = Step::result;
+    use(planned_groups());
+  } else {
+    step_ = Step::random_plans;
+    ++groupings_;
+    use(random_groups());
   }
-  if (step_ == Step::random_plans) ++groupings_;
-  use(step_ == Step::random_plans ? random_groups() : planned_groups());
+}
+
+void AllReduceTuning::look_for_drift() {
+  const Timeline measured = timeline();
+  std::string reason;
+  for (const std::size_t s : stages()) {
+    if (!is_root()) break;
+    const double planned = report_.stages[s].measured_ms,
+                 now = measured_backward_ms(session_.program(program_), measured, static_cast<int>(s));
+    if (std::abs(now / planned - 1) > *options_.drift)
+      reason = fmt::format("backward takes {:.2f} ms, and {:.2f} ms when it was planned", now, planned);
+  }
+  drifted_ = from_root(!reason.empty()) != 0 ? drifted_ + 1 : 0;
+  if (drifted_ < 2) return;
+  report_.reason = reason.empty() ? "backward takes another time" : reason;  // not empty on any rank
+  step_ = Step::begin;
+}
+
+std::vector<FusionGroup> AllReduceTuning::all_together() const {
+  std::vector<FusionGroup> groups;
+  for (const std::size_t s : stages()) {
+    groups.emplace_back();
+    for (const GradientLayer& layer : key_.stages[s].profile.layers)
+      groups.back().parameters.insert(groups.back().parameters.end(), layer.parameters.begin(),
+                                      layer.parameters.end());
+  }
+  return groups;
 }
 
 // From two groups to one for each layer, so that all-reduces have many sizes.
 std::vector<FusionGroup> AllReduceTuning::random_groups() {
   std::vector<FusionGroup> groups;
-  for (const StageAllReduces& stage : report_.stages) {
-    const auto layers = static_cast<double>(stage.layers.size());
+  for (const std::size_t s : stages()) {
+    const auto& all = key_.stages[s].profile.layers;
+    const auto layers = static_cast<double>(all.size());
     const double share = kGroupings > 1 ? static_cast<double>(groupings_ - 1) / (kGroupings - 1) : 1;
     const double wanted = std::pow(std::max(layers, 2.0), share) * std::pow(2.0, 1 - share);
     bool first = true;
-    for (const GradientLayer& layer : stage.layers) {
+    for (const GradientLayer& layer : all) {
       const double u = static_cast<double>(rng_() >> 11) * 0x1p-53;
       if (std::exchange(first, false) || u * layers < wanted) groups.emplace_back();
       groups.back().parameters.insert(groups.back().parameters.end(), layer.parameters.begin(),
@@ -174,21 +261,25 @@ std::vector<FusionGroup> AllReduceTuning::random_groups() {
   return groups;
 }
 
+void AllReduceTuning::fit(std::size_t stage) {
+  StageAllReduces& s = report_.stages[stage];
+  ContentionFit fit = fit_contention(without_short(samples_[stage]), s.profile.compute_ms());
+  s.profile.contention = std::move(fit.contention);
+  s.profile.hop_latency_ms = fit.startup_ms / (2.0 * (key_.ranks - 1));
+  s.error_of_fit = fit.error;
+}
+
 void AllReduceTuning::plan(StageAllReduces& stage) {
-  const auto& samples = samples_[static_cast<std::size_t>(&stage - report_.stages.data())];
-  stage.fit = fit_contention(without_short(samples), sum_of_times(stage.layers));
-  const Contention& contention = stage.fit.contention;
-  AllReduceProblem problem;
-  problem.layers = stage.layers;
-  problem.costs = {stage.fit.startup_ms, 2.0 * (replicas_ - 1) / replicas_, {}};
+  std::vector<int> allowed;
   for (const int r : options_.threads) try {
-      problem.costs.choices.push_back(contention.at(r));
+      allowed.push_back(stage.profile.contention.at(r).threads);
     } catch (const Error& e) {  // not drawn, or the fit stops computation beside so many
       report_.warnings.push_back(fmt::format("{} cannot be chosen: {}", counted(r, "thread"), e.what()));
     }
-  if (problem.costs.choices.empty())
+  if (allowed.empty())
     throw Error("the fit of the measured all-reduces leaves no number of threads to choose");
-  problem.baseline = [first = problem.costs.choices[0]](double) { return first; };
+  stage.profile.baseline = ThreadTable{{}, allowed[0]};
+  const AllReduceProblem problem = problem_of(stage.profile, key_.ranks, allowed);
   std::string policy = options_.policy;
   if (const auto violated = violated_assumptions(problem); policy == "libra" && !violated.empty()) {
     report_.warnings.push_back(
@@ -207,27 +298,26 @@ void AllReduceTuning::plan(StageAllReduces& stage) {
 // Rank `root` plans, and sends the plan to all.
 std::vector<FusionGroup> AllReduceTuning::planned_groups() {
   std::vector<SentGroup> sent;
-  if (is_root())
-    for (std::size_t s = 0; s < report_.stages.size(); ++s) {
-      if (report_.stages[s].layers.empty()) continue;
-      plan(report_.stages[s]);
-      for (const AllReduceGroup& g : report_.stages[s].plan.groups)
-        sent.push_back({static_cast<std::int32_t>(s), g.first_layer, g.last_layer, g.rates.threads});
-    }
+  for (const std::size_t s : stages()) {
+    if (!is_root()) break;
+    plan(report_.stages[s]);
+    for (const AllReduceGroup& g : report_.stages[s].plan.groups)
+      sent.push_back(
+          {static_cast<std::int32_t>(s), g.first_layer, g.last_layer, g.rates.threads, g.earliest_ms});
+  }
+  sent.resize(static_cast<std::size_t>(from_root(std::ssize(sent))));
   if (Comm* const talk = options_.talk) {
     std::vector<int> everyone(static_cast<std::size_t>(talk->size()));
     std::iota(everyone.begin(), everyone.end(), 0);
-    std::int64_t count = std::ssize(sent);
-    talk->broadcast(&count, sizeof count, options_.root, everyone, kSessionChannel);
-    sent.resize(static_cast<std::size_t>(count));
-    talk->broadcast(sent.data(), count * std::int64_t{sizeof(SentGroup)}, options_.root, everyone,
+    talk->broadcast(sent.data(), std::ssize(sent) * std::int64_t{sizeof(SentGroup)}, options_.root, everyone,
                     kSessionChannel);
   }
   std::vector<FusionGroup> groups;
   for (const SentGroup& g : sent) {
     FusionGroup& group = groups.emplace_back();
     group.threads = g.threads;
-    const auto& layers = report_.stages[static_cast<std::size_t>(g.stage)].layers;
+    group.earliest_ms = g.earliest_ms;
+    const auto& layers = key_.stages[static_cast<std::size_t>(g.stage)].profile.layers;
     for (int l = g.first_layer; l <= g.last_layer; ++l)
       for (const std::string& parameter : layers[static_cast<std::size_t>(l)].parameters)
         group.parameters.push_back(parameter);

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,52 +20,67 @@ namespace tandem {
 ///   3. A fit of the contention model (contention_fit.h).
 ///   4. One rank plans by the policy, and the others get its plan.
 ///   5. Some batches with the plan show how long backward takes with it.
-/// No bit depends on it: groups and threads change no sum. It needs at most kMostTuningBatches batches.
+/// It needs at most kMostTuningBatches batches. Then it runs the others with the plan, and looks again how
+/// long backward takes at the beginning of each call of `run`. No bit depends on any of this: groups and
+/// threads change no sum.
 class AllReduceTuning {
  public:
   using Build = std::function<engine::Program(const std::vector<FusionGroup>&)>;
   struct Options {
-    std::string policy = "libra";       ///< one that plans from times
+    std::string policy = "libra";
     std::vector<int> threads = {1, 2};  ///< R
-    int root = 0;                       ///< the rank that plans
-    engine::Comm* talk = nullptr;       ///< between ranks that are processes, apart from the session's
+    /// All is measured and planned anew if backward takes longer, or less, by more than this share than when
+    /// it was planned, in two calls of `run` one after another, once the plan has trained
+    /// kLeastBatchesPerPlan batches. No value: it does not look.
+    std::optional<double> drift = 0.1;
+    std::optional<AllReduceReport> known{};  ///< on the root rank; replaces steps 1 to 3 if it fits the run
+    int root = 0;                            ///< the rank that plans
+    engine::Comm* talk = nullptr;            ///< between ranks that are processes, apart from the session's
   };
-  /// `build` makes the run's Program with other groups; `stages` are its gradient_layers. The session runs
-  /// with `host`. All must outlive this object. Throws Error if the policy cannot be planned from measured
-  /// times.
-  AllReduceTuning(engine::Session& session, engine::Host& host, Build build,
-                  std::vector<std::vector<GradientLayer>> stages, Options options);
+  /// `build` makes the run's Program with other groups. `key` says what is measured: with a profile for each
+  /// stage that has its gradient_layers and the batch size. The session runs with `host`. All must outlive
+  /// this object. Throws Error if there is no such policy, or only for simulations.
+  AllReduceTuning(engine::Session& session, engine::Host& host, Build build, AllReduceReport key,
+                  Options options);
   ~AllReduceTuning();
 
-  bool finished() const { return step_ == Step::finished; }
-  /// Trains up to `most` batches from `first_batch` on; returns how many.
+  bool is_planned() const { return step_ == Step::planned; }
+  /// Trains up to `most` batches from `first_batch` on; returns how many. Each call drains the schedule.
   std::int64_t run(std::int64_t first_batch, std::int64_t most);
-  /// The Program with the plan, once it is finished.
+  /// The Program of the current step; of the plan, if that is made.
   engine::ProgramHandle program() const { return program_; }
-  /// Complete on the root rank, once it is finished.
+  /// Complete on the root rank, once the all-reduces are planned.
   const AllReduceReport& report() const { return report_; }
 
  private:
-  enum class Step { layers, random_plans, result, finished };
+  enum class Step { begin, layers, random_plans, result, planned };
+  void begin();
   void use(const std::vector<FusionGroup>& groups);
+  void measure(std::int64_t batches);
   void draw_threads();
   void end_step();
+  void look_for_drift();
+  void fit(std::size_t stage);
+  void plan(StageAllReduces& stage);
+  std::vector<FusionGroup> all_together() const;
   std::vector<FusionGroup> random_groups();
   std::vector<FusionGroup> planned_groups();
-  void plan(StageAllReduces& stage);
+  bool known_fits();
   engine::Timeline timeline();
+  std::int64_t from_root(std::int64_t value);
+  std::vector<std::size_t> stages() const;
   bool is_root() const;
 
   engine::Session& session_;
   engine::Host& host_;
   const Build build_;
   const Options options_;
-  const int replicas_;
+  const AllReduceReport key_;
   std::mt19937_64 rng_{1};  // the same on all ranks
-  Step step_ = Step::layers;
+  Step step_ = Step::begin;
   engine::ProgramHandle program_;
   std::int64_t done_ = 0;  // batches with this Program
-  int groupings_ = 0;
+  int groupings_ = 0, drifted_ = 0;
   AllReduceReport report_;
   std::vector<std::vector<BackwardSample>> samples_;  // by stage
 };

@@ -73,7 +73,7 @@ void TrainFeed::fill(const HostInput& in) {
 }
 
 void TrainFeed::deliver(const HostResult& result) {
-  if (result.rank.replica != 0) return;  // all replicas deliver the same
+  if (result.rank.replica != 0 || ignores_results_) return;  // all replicas deliver the same
   if (result.name == kUpdatedResult && skipped_ && contains(result.values(), 0)) skipped_(result.batch);
   if (result.name == kLossResult) arrived_(result.batch, result.values());
 }

@@ -21,6 +21,8 @@ class TrainFeed final : public engine::Host {
             Rate rate, Arrived arrived, Skipped skipped = {});
 
   Loader& loader() { return loader_; }
+  /// Sets whether losses and skipped updates are ignored, between runs.
+  void ignore_results(bool ignore) { ignores_results_ = ignore; }
 
   void fill(const engine::HostInput& input) override;
   void deliver(const engine::HostResult& result) override;
@@ -28,6 +30,7 @@ class TrainFeed final : public engine::Host {
  private:
   Loader loader_;
   int microbatches_;
+  bool ignores_results_ = false;
   std::vector<std::uint64_t> seeds_;
   Rate rate_;
   Arrived arrived_;

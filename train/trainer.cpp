@@ -87,20 +87,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   if (options_.test) add_evaluation();
   if (const std::int64_t last = samples_of(length_.per_epoch - 1); last != options_.batch_size)
     trains_last_ = session_->add(program(last, true), *feed_);
-  if (!options_.all_reduce.empty() && s.replicas > 1) {
-    const Graph forward = trace_forward(model_, *train_, options_.objective,
-                                        options_.batch_size / s.replicas / s.microbatches, true);
-    tuning_ = std::make_unique<AllReduceTuning>(
-        *session_, *feed_,
-        [forward, s](const std::vector<FusionGroup>& groups) {
-          Strategy with = s;
-          with.fusion_groups = groups;
-          return build(forward, with);
-        },
-        gradient_layers(forward, s),
-        AllReduceTuning::Options{options_.all_reduce, options_.all_reduce_threads, main_rank(),
-                                 options_.spare.get()});
-  }
+  add_tuning();
   if (s.models > 1) return;
   session_->load(model_.state());
   if (options_.spare) return;  // other ranks hold part of the state
@@ -158,6 +145,40 @@ Program Trainer::program(std::int64_t batch_size, bool training) {
   return build(trace_forward(model_, data, options_.objective, samples, training),
                training ? s : for_evaluation(s));
 }
+
+void Trainer::add_tuning() {
+  const Strategy& s = options_.strategy;
+  AllReduceOptions& o = options_.all_reduces;
+  if (o.policy == "auto") o.policy = length_.total >= kAutoBatches ? "libra" : "";
+  if (o.policy.empty() || s.replicas == 1) return;
+  const Graph forward = trace_forward(model_, *train_, options_.objective,
+                                      options_.batch_size / s.replicas / s.microbatches, true);
+  AllReduceReport key{.ranks = s.replicas, .threads = s.threads, .link = s.link};
+  for (std::vector<GradientLayer>& layers : gradient_layers(forward, s)) {
+    AllReduceProfile& profile = key.stages.emplace_back().profile;
+    profile.layers = std::move(layers);
+    profile.batch_size = static_cast<double>(options_.batch_size) / s.replicas;
+  }
+  const bool is_traced = options_.spans > 0;
+  tuning_ = std::make_unique<AllReduceTuning>(
+      *session_, *feed_,
+      [forward, s](const std::vector<FusionGroup>& groups) {
+        Strategy with = s;
+        with.fusion_groups = groups;
+        return build(forward, with);
+      },
+      std::move(key),
+      AllReduceTuning::Options{.policy = o.policy,
+                               .threads = o.threads,
+                               .drift = is_traced ? std::nullopt : o.drift,  // the user gets what is measured
+                               .known = std::move(o.known),
+                               .root = main_rank(),
+                               .talk = options_.spare.get()});
+}
+
+bool Trainer::all_reduces_are_planned() const { return !tuning_ || tuning_->is_planned(); }
+
+ProgramHandle Trainer::training_program() const { return tuning_ ? tuning_->program() : ProgramHandle(); }
 
 // Evaluates batches of the size of training's micro-batches, which fit the memory.
 void Trainer::add_evaluation() {
@@ -251,18 +272,34 @@ void Trainer::go_on(std::int64_t end) {
   }
 }
 
-// Trains batches that also plan the all-reduces, if that is not done. Returns the next batch.
-std::int64_t Trainer::tune(std::int64_t batch, std::int64_t end) {
-  while (tuning_ && batch < end) {
-    batch += tuning_->run(batch, end - batch);
-    link_->changed(session_->written());
-    if (!tuning_->finished()) continue;
-    trains_ = tuning_->program();
-    session_->measure(options_.spans, trains_);
-    tell(&Callbacks::all_reduces_planned, tuning_->report());
-    tuning_.reset();
+// With several batches in flight, what is learned depends on when the schedule drains. So its all-reduces are
+// planned with batches that are forgotten: they come again.
+void Trainer::rehearse(std::int64_t end) {
+  const auto before = session_->snapshot();
+  feed_->ignore_results(true);
+  while (!tuning_->is_planned()) {
+    feed_->loader().start(progress_.batch, length_.total);
+    tuning_->run(progress_.batch, end - progress_.batch);
   }
-  return batch;
+  feed_->ignore_results(false);
+  feed_->loader().start(progress_.batch, length_.total);
+  session_->restore(before);
+}
+
+// Trains whole batches, some of which may also plan the all-reduces.
+void Trainer::train(std::int64_t batch, std::int64_t end) {
+  if (!tuning_) session_->run(batch, end - batch);
+  while (tuning_ && batch < end) {
+    const bool was_planned = tuning_->is_planned();
+    if (!was_planned && session_->program().max_lag > 0)
+      rehearse(end);
+    else
+      batch += tuning_->run(batch, end - batch);
+    if (was_planned || !tuning_->is_planned()) continue;
+    session_->measure(options_.spans, tuning_->program());
+    tell(&Callbacks::all_reduces_planned, tuning_->report());
+  }
+  link_->changed(session_->written());
 }
 
 // Runs batches of one epoch. A short last batch has its own Program.
@@ -271,10 +308,7 @@ void Trainer::run_section(std::int64_t end) {
   const std::int64_t whole = end - (samples_of(end - 1) < options_.batch_size);
   timer_.go_on();
   link_->send();
-  if (const std::int64_t first = tune(progress_.batch, whole); whole > first) {
-    session_->run(first, whole - first, trains_);
-    link_->changed(session_->written());
-  }
+  if (whole > progress_.batch) train(progress_.batch, whole);
   if (whole < end) {
     session_->run(whole, 1, trains_last_);
     link_->changed(session_->written(trains_last_));

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <tandem/datasets/dataset.h>
 #include <tandem/nn/module.h>
 #include <tandem/plan/strategy.h>
+#include <tandem/train/all_reduce_report.h>
 #include <tandem/train/batch_timer.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>
@@ -19,6 +21,18 @@
 #include <tandem/train/recovery.h>
 
 namespace tandem {
+
+/// How a Trainer with several replicas plans its all-reduces (AllReduceTuning).
+struct AllReduceOptions {
+  /// A policy (dist/all_reduce_policies.h), which plans from times that the run's first kMostTuningBatches
+  /// batches take; "auto": libra, if the run has kAutoBatches or more; empty, and otherwise: as the strategy
+  /// says.
+  std::string policy{};
+  std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose
+  std::optional<double> drift = 0.1;       ///< when they are planned anew; no value: never
+  std::optional<AllReduceReport> known{};  ///< what another run measured; used if it fits
+};
+inline constexpr std::int64_t kAutoBatches = 200;
 
 class AllReduceTuning;
 class StateLink;
@@ -49,11 +63,7 @@ struct TrainerOptions {
   OnNonFinite on_non_finite = OnNonFinite::stop;
   int max_rollbacks = 3;  ///< per run; one more throws NonFinite
   std::size_t spans = 0;  ///< executions per lane that the Session's timeline holds
-  /// Plans the all-reduces from the run's first kMostTuningBatches batches: a policy that needs times, such
-  /// as "libra" (dist/all_reduce_policies.h), which chooses from these threads per rank. Empty: they are as
-  /// the strategy says.
-  std::string all_reduce{};
-  std::vector<int> all_reduce_threads = {1, 2};
+  AllReduceOptions all_reduces{};
   /// If ranks are processes: the Comm of this rank, and `spare`, a second one for messages between batches
   /// and after a failure. Otherwise ranks are threads, and `comms` can give their Comms, as for a Session.
   std::vector<std::unique_ptr<engine::Comm>> comms{};
@@ -103,8 +113,10 @@ class Trainer final : private Recoverable {
   const TrainProgress& progress() const { return progress_; }
   const RunLength& length() const { return length_; }
   engine::Session& session() { return *session_; }
-  /// The Session's Program that trains whole batches; another one once the all-reduces are planned.
-  engine::ProgramHandle training_program() const { return trains_; }
+  /// The Session's Program that trains whole batches. It changes while all-reduces are planned.
+  engine::ProgramHandle training_program() const;
+  /// False until the all-reduces are planned, if TrainerOptions::all_reduces asks for it.
+  bool all_reduces_are_planned() const;
   /// Returns the rank that gets the losses and calls the callbacks: the last stage of the first replica.
   int main_rank() const override { return options_.strategy.stages - 1; }
   bool is_main() const { return !options_.spare || options_.spare->rank() == main_rank(); }
@@ -123,7 +135,9 @@ class Trainer final : private Recoverable {
   std::int64_t next_drain() const;
   bool at_epoch_end() const { return progress_.batch % length_.per_epoch == 0; }
   void run_section(std::int64_t end);
-  std::int64_t tune(std::int64_t batch, std::int64_t end);
+  void add_tuning();
+  void rehearse(std::int64_t end);
+  void train(std::int64_t batch, std::int64_t end);
   void arrived(std::int64_t batch, const std::vector<double>& loss);
   void begin_epoch();
   void end_epoch();
@@ -157,8 +171,8 @@ class Trainer final : private Recoverable {
   std::unique_ptr<TestFeed> test_;
   std::unique_ptr<engine::Session> session_;
   Recovery recovery_;
-  engine::ProgramHandle trains_, trains_last_, evaluates_;
-  std::unique_ptr<AllReduceTuning> tuning_;  // until the all-reduces are planned
+  engine::ProgramHandle trains_last_, evaluates_;  // the first Program trains whole batches without tuning_
+  std::unique_ptr<AllReduceTuning> tuning_;        // if all-reduces are planned
   TrainProgress progress_;
   std::shared_ptr<StateLink> link_;  // to the model, unless ranks are processes
   StateDict copy_;                   // of the state, for checkpoints

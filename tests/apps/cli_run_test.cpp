@@ -190,58 +190,6 @@ TEST_F(CliRun, ARunWritesArgumentsMetricsAndSummary) {
   EXPECT_EQ(std::string::npos, e.out.find("missing")) << e.out;
 }
 
-TEST_F(CliRun, PoliciesOfAllReducesChangeNoBit) {
-  const std::string job = kTrain + "--arch mlp --steps 4 --threads 1 --parallel data --ranks 2 --output ";
-  ASSERT_EQ(0, run(job + file("none")).status);
-  for (const std::string policy : {"se", "wfbp", "ddp"}) {
-    const Ended e = run(job + file(policy) + " --allreduce " + policy);
-    ASSERT_EQ(0, e.status) << e.err;
-    EXPECT_EQ(metrics("none").back()["loss"], metrics(policy).back()["loss"]) << policy;
-  }
-  for (const std::string algorithm : {"direct", "ring"}) {
-    const Ended e = run(job + file(algorithm) + " --link 1GB/s,50us --collective " + algorithm);
-    ASSERT_EQ(0, e.status) << e.err;
-    EXPECT_EQ(metrics("none").back()["loss"], metrics(algorithm).back()["loss"]) << algorithm;
-  }
-  expect_refused(job + file("x") + " --collective tree", {"collective 'tree'", "auto, direct, or ring"});
-  expect_refused(job + file("x") + " --allreduce fifo", {"--allreduce 'fifo'", "se, wfbp, ddp"});
-  expect_refused(kTrain + "--steps 1 --allreduce se",
-                 {"--allreduce has no effect", "one data-parallel rank"});
-  expect_refused(job + file("x") + " --allreduce se --plan " +
-                     write("plan.json", R"({"fusion_groups": [["head.weight", "head.bias"]]})"),
-                 {"--allreduce se", "plan.json", "leave out one"});
-}
-
-TEST_F(CliRun, AllReducesArePlannedFromTheFirstBatches) {
-  const std::string job =
-      kTrain + "--arch mlp --steps 44 --threads 1 --parallel data --ranks 2 --link 1GB/s,50us --output ";
-  ASSERT_EQ(0, run(job + file("none")).status);
-  const Ended e = run(job + file("libra") + " --allreduce libra --comm-threads 1,2 --trace");
-  ASSERT_EQ(0, e.status) << e.err;
-  EXPECT_NE(e.out.find(" after 40 batches: "), std::string::npos) << e.out;
-  EXPECT_EQ(metrics("none").back()["loss"], metrics("libra").back()["loss"]);
-  EXPECT_EQ(read("none/summary.json").at("test_accuracy"), read("libra/summary.json").at("test_accuracy"));
-  const json profile = read("libra/all-reduce.json");
-  EXPECT_EQ(profile.at("layers").size(), 6u);
-  EXPECT_EQ(profile.at("table").size(), 2u);
-  EXPECT_EQ(profile.at("run").at("ranks"), 2);
-  EXPECT_GT(profile.at("run").at("measured_backward_ms").get<double>(), 0);
-  EXPECT_FALSE(read("libra/trace.json").at("traceEvents").empty());
-  const Ended plan =
-      run(kTandem + "plan all-reduce --json --nodes 2 --profile " + file("libra/all-reduce.json"));
-  EXPECT_EQ(0, plan.status) << plan.err;
-  expect_refused(job + file("x") + " --allreduce horovod", {"--allreduce 'horovod'", "libra"});
-  expect_refused(job + file("x") + " --comm-threads 2", {"--comm-threads has no effect", "--allreduce"});
-  expect_refused(job + file("x") + " --allreduce libra --comm-threads 0", {"--comm-threads"});
-  expect_refused(kTrain + "--parallel data --ranks 2 --simulate --allreduce libra",
-                 {"--allreduce", "--simulate"});
-  expect_refused(
-      kTrain +
-          "--steps 4 --parallel pipeline --stages 2 --ranks 2 --schedule pipedream --allreduce libra --output " +
-          file("x"),
-      {"several batches in flight"});
-}
-
 TEST_F(CliRun, SeveralModelsGiveArrays) {
   ASSERT_EQ(0, run(kTrain + "--steps 3 --lr 0.02,0.01 --seed 1,2 --output " + file("run")).status);
   EXPECT_EQ(2u, read("run/summary.json").at("test_accuracy").size());

@@ -1,0 +1,126 @@
+// train_cifar --allreduce: policies that plan from bytes, and those that measure the run's first batches.
+#include "cli.h"
+
+namespace tandem::testing {
+namespace {
+
+using nlohmann::json;
+
+class CliPolicies : public Cli {
+ protected:
+  // Runs a job on two ranks, and returns what it printed.
+  std::string train(const std::string& options, const std::string& output) const {
+    const Ended e = run(job(options, output));
+    EXPECT_EQ(0, e.status) << e.err;
+    return e.out + e.err;
+  }
+  std::string job(const std::string& options, const std::string& output) const {
+    return kTrain + "--arch mlp --threads 1 --parallel data --ranks 2 " + options + " --output " +
+           file(output);
+  }
+  json loss(const std::string& output) const { return metrics(output).back()["loss"]; }
+  bool exists(const std::string& name) const { return std::filesystem::exists(file(name)); }
+};
+
+const std::string kLink = "--link 1GB/s,50us --steps 44 ";
+
+TEST_F(CliPolicies, ChangeNoBit) {
+  train("--steps 4", "none");
+  for (const std::string policy : {"se", "wfbp", "ddp", "auto"}) {
+    train("--steps 4 --allreduce " + policy, policy);
+    EXPECT_EQ(loss("none"), loss(policy)) << policy;
+    EXPECT_FALSE(exists(policy + "/all-reduce.json"));
+  }
+  for (const std::string algorithm : {"direct", "ring"}) {
+    train("--steps 4 --link 1GB/s,50us --collective " + algorithm, algorithm);
+    EXPECT_EQ(loss("none"), loss(algorithm)) << algorithm;
+  }
+}
+
+TEST_F(CliPolicies, RefuseWhatContradicts) {
+  expect_refused(job("--collective tree", "x"), {"collective 'tree'", "auto, direct, or ring"});
+  expect_refused(job("--allreduce fifo", "x"), {"--allreduce 'fifo'", "se, wfbp, ddp"});
+  expect_refused(job("--allreduce mg-cf", "x"), {"--allreduce 'mg-cf'", "libra"});
+  expect_refused(kTrain + "--steps 1 --allreduce se",
+                 {"--allreduce has no effect", "one data-parallel rank"});
+  const std::string groups =
+      " --plan " + write("plan.json", R"({"fusion_groups": [["head.weight", "head.bias"]]})");
+  expect_refused(job("--allreduce se" + groups, "x"), {"--allreduce se", "plan.json", "leave out one"});
+  expect_refused(job("--dump-profile" + groups, "x"), {"--dump-profile", "plan.json", "leave out one"});
+  expect_refused(job("--allreduce wfbp --comm-threads 2", "x"), {"--comm-threads has no effect", "wfbp"});
+  expect_refused(job("--comm-threads 0", "x"), {"--comm-threads"});
+  expect_refused(kTrain + "--parallel data --ranks 2 --dump-profile", {"--dump-profile", "--output"});
+  expect_refused(kTrain + "--parallel data --ranks 2 --simulate --allreduce libra",
+                 {"--allreduce", "--simulate"});
+}
+
+TEST_F(CliPolicies, PlanFromTheFirstBatches) {
+  train(kLink, "none");
+  const std::string out = train(kLink + "--allreduce libra --comm-threads 1,2 --trace", "libra");
+  EXPECT_NE(out.find(" after 40 batches: "), std::string::npos) << out;
+  EXPECT_EQ(loss("none"), loss("libra"));
+  EXPECT_EQ(read("none/summary.json").at("test_accuracy"), read("libra/summary.json").at("test_accuracy"));
+  const json profile = read("libra/all-reduce.json");
+  EXPECT_EQ(profile.at("layers").size(), 6u);
+  EXPECT_EQ(profile.at("table").size(), 2u);
+  EXPECT_EQ(profile.at("run").at("ranks"), 2);
+  EXPECT_GT(profile.at("run").at("measured_backward_ms").get<double>(), 0);
+  EXPECT_FALSE(read("libra/trace.json").at("traceEvents").empty());
+  const Ended plan =
+      run(kTandem + "plan all-reduce --json --nodes 2 --profile " + file("libra/all-reduce.json"));
+  EXPECT_EQ(0, plan.status) << plan.err;
+}
+
+TEST_F(CliPolicies, LongRunsPlanByDefault) {
+  const std::string out = train("--steps 200", "long");
+  EXPECT_NE(out.find(" after 40 batches: "), std::string::npos) << out;
+  EXPECT_TRUE(exists("long/all-reduce.json"));
+  EXPECT_EQ(std::string::npos, train("--steps 199", "short").find("all-reduces"));
+  EXPECT_FALSE(exists("short/all-reduce.json"));
+}
+
+TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
+  train(kLink, "none");
+  for (const std::string policy : {"se", "horovod"}) {
+    train(kLink + "--dump-profile --allreduce " + policy, policy);
+    EXPECT_EQ(loss("none"), loss(policy));
+    EXPECT_EQ(read(policy + "/all-reduce.json").at("run").at("policy"), policy);
+  }
+  const std::string out = train(kLink + "--plan " + file("se/all-reduce.json"), "planned");
+  EXPECT_NE(out.find(" from a saved measurement: "), std::string::npos) << out;
+  EXPECT_EQ(loss("none"), loss("planned"));
+  EXPECT_NE(train("--steps 44 --plan " + file("se/all-reduce.json"), "other").find("its link is 1GB/s"),
+            std::string::npos);
+  json damaged = read("se/all-reduce.json");
+  damaged["layers"][0]["compute_ms"] = -1;
+  expect_refused(job("--plan " + write("damaged.json", damaged.dump()), "x"), {"damaged.json", "compute_ms"});
+  damaged = read("se/all-reduce.json");
+  damaged.erase("run");
+  expect_refused(job("--plan " + write("profile.json", damaged.dump()), "x"), {"profile.json", "\"run\""});
+}
+
+TEST_F(CliPolicies, AResumedRunUsesTheMeasurementOfItsCheckpoint) {
+  const std::string planned = "--link 1GB/s,50us --allreduce libra --steps ";
+  train(planned + "60", "whole");
+  train(planned + "42", "run");
+  const Ended e = run(job(planned + "60", "run") + " --resume auto");
+  ASSERT_EQ(0, e.status) << e.err;
+  EXPECT_NE(e.out.find(" from a saved measurement: "), std::string::npos) << e.out;
+  EXPECT_EQ(loss("whole"), loss("run"));
+}
+
+TEST_F(CliPolicies, SchedulesWithBatchesInFlightPlanToo) {
+  for (const std::string schedule : {"pipedream", "dualpipe"}) {
+    const std::string lagged =
+        kTrain + "--steps 12 --threads 1 --parallel pipeline --stages 2 --ranks 2 --schedule " + schedule;
+    ASSERT_EQ(0, run(lagged + " --output " + file(schedule)).status);
+    const Ended e = run(lagged + " --allreduce libra --output " + file(schedule + "-libra"));
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_NE(e.out.find("all-reduces of stage 1, planned by "), std::string::npos) << e.out;
+    EXPECT_EQ(loss(schedule), loss(schedule + "-libra"));
+    EXPECT_TRUE(exists(schedule + "-libra/all-reduce-1.json"));
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
