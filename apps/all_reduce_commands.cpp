@@ -14,6 +14,7 @@
 
 #include "decimal.h"
 #include "output_file.h"
+#include "shipped_profiles.h"
 
 namespace tandem::apps {
 namespace {
@@ -38,13 +39,13 @@ std::vector<int> whole_numbers(const std::string& flag, const std::string& list,
 class Request {
  public:
   explicit Request(const AllReduceOptions& o)
-      : profile(read_all_reduce_profile(o.profile)), nodes(whole_numbers("--nodes", o.nodes, kMostNodes)) {
+      : profile(profile_named(o.profile)), nodes(whole_numbers("--nodes", o.nodes, kMostNodes)) {
     for (const std::string& name : parts_of(o.policies)) policies.push_back(&all_reduce_policy(name));
     allocations_ = profile.contention.known_threads();
     if (!o.allocations.empty())
       allocations_ = whole_numbers("--allocations", o.allocations, 1'000'000);
     else if (allocations_.empty())
-      allocations_ = {128, 256, 512, 1024, 2048, 4096};
+      allocations_ = kLibraAllocations;
     limits_.groups = o.groups == "unlimited"
                          ? std::numeric_limits<int>::max()
                          : whole_numbers("--groups", o.groups, std::numeric_limits<int>::max())[0];
@@ -116,7 +117,14 @@ void print(const AllReducePlan& plan, const AllReduceProfile& profile) {
 void add_common_options(CLI::App& command, AllReduceOptions& o) {
   std::vector<std::string> names;
   for (const AllReducePolicy& policy : all_reduce_policies()) names.emplace_back(policy.name);
-  command.add_option("--profile", o.profile, "times and bytes of a backward pass (docs/data-parallel.md)")
+  std::string shipped;
+  for (const ShippedProfile& profile : shipped_profiles())
+    shipped += fmt::format("{}{}", shipped.empty() ? "" : ", ", profile.name);
+  command
+      .add_option(
+          "--profile", o.profile,
+          fmt::format("times and bytes of a backward pass: a file (docs/data-parallel.md), or one of\n{}",
+                      shipped))
       ->required();
   command.add_option("--groups", o.groups, "LIBRA: most groups, or unlimited");
   command.add_option("--chunks", o.chunks, "LIBRA: parts of the computation at whose edges it looks")

@@ -1,10 +1,15 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
 namespace tandem::apps {
+
+/// The numbers of threads of LIBRA's evaluation, R: what planners can choose from if a profile knows any
+/// number.
+inline const std::vector<int> kLibraAllocations{128, 256, 512, 1024, 2048, 4096};
 
 /// The options of `tandem plan all-reduce` and `tandem sim all-reduce`, which plan and predict all-reduces
 /// from a profile, without a cluster.

@@ -147,14 +147,17 @@ std::string to_json(const AllReduceProfile& profile, const std::string& run) {
   return j.dump(1) + "\n";
 }
 
-AllReduceProfile read_all_reduce_profile(const std::string& file) {
-  const std::string what = fmt::format("profile '{}'", file);
+AllReduceProfile all_reduce_profile_of(const std::string& what, const std::string& text) {
   try {
-    return profile_of(JsonInput::parse(what, engine::read_text("profile", file)));
+    return profile_of(JsonInput::parse(what, text));
   } catch (const Error& e) {
     const std::string message = e.what();
-    throw Error(message.starts_with("profile") ? message : fmt::format("{}: {}", what, message));
+    throw Error(message.starts_with(what) ? message : fmt::format("{}: {}", what, message));
   }
+}
+
+AllReduceProfile read_all_reduce_profile(const std::string& file) {
+  return all_reduce_profile_of(fmt::format("profile '{}'", file), engine::read_text("profile", file));
 }
 
 AllReduceProblem problem_of(const AllReduceProfile& profile, int ranks, const std::vector<int>& allocations) {

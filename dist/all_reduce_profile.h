@@ -25,7 +25,11 @@ struct AllReduceProfile {
 /// its plan, and how well it was predicted; a reader passes over it.
 std::string to_json(const AllReduceProfile& profile, const std::string& run = "");
 
-/// Reads a profile (docs/data-parallel.md). Throws Error naming the file, and saying where it is malformed.
+/// Returns the profile that a JSON text describes (docs/data-parallel.md). Throws Error that begins with
+/// `what`, and says where it is malformed.
+AllReduceProfile all_reduce_profile_of(const std::string& what, const std::string& text);
+
+/// Reads a profile from a file. Throws Error naming the file, and saying where it is malformed.
 AllReduceProfile read_all_reduce_profile(const std::string& file);
 
 /// Returns what a policy plans for on a ring of `ranks`, if it may choose from `allocations` threads. Throws

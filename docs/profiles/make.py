@@ -31,7 +31,7 @@ GAMMA4 = 0.6
 # communication alone gets at least as much shorter, so 1 − exp(−γ3·128^γ4) ≤ 0.86. This is the largest such γ3.
 GAMMA3 = round(-math.log(0.14) / 128**GAMMA4, 3)
 # Computation beside 2048 threads takes 38 % more time (Fig. 1a): 1 − α2·2048 = 1 / 1.38.
-ALPHA2 = float(f"{(1 - 1 / 1.38) / 2048:.3g}")
+ALPHA2 = float(f"{(1 - 1 / 1.38) / 2048:.4g}")
 # The paper prints no latency of a hop. About 7 µs is our reading of it: 0.1 ms to start an all-reduce over 8 nodes,
 # 28.7 ms over 2048.
 HOP_LATENCY_MS = 0.007

@@ -102,6 +102,15 @@ TEST_F(CliAllReduce, ATableStandsInPlaceOfTheModel) {
             std::string::npos);
 }
 
+TEST_F(CliAllReduce, AShippedProfileIsFoundByItsName) {
+  const std::string options = " --policy libra --json";
+  const Ended named = run("cd / && " + kTandem + "plan all-reduce --profile vgg16" + options);
+  EXPECT_EQ(0, named.status) << named.err;
+  EXPECT_EQ(
+      run(kTandem + "plan all-reduce --profile " TANDEM_SOURCE "/docs/profiles/vgg16.json" + options).out,
+      named.out);
+}
+
 TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
   const auto with = [](const char* key, const json& value) {
     json p = profile();
