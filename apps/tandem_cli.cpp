@@ -1,4 +1,4 @@
-// The `tandem` command: makes training data, and inspects networks and Programs.
+// The `tandem` command: makes training data, inspects networks and Programs, and plans all-reduces.
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -12,6 +12,7 @@
 #include "lane_report.h"
 #include "log.h"
 #include "output_file.h"
+#include "reproduce.h"
 
 namespace {
 
@@ -67,6 +68,7 @@ struct Arguments {
   std::uint64_t seed = 0;
   bool force = false;
   apps::AllReduceOptions planned, simulated;
+  apps::ReproduceOptions reproduced;
 };
 
 void add_commands(CLI::App& app, Arguments& a) {
@@ -92,6 +94,9 @@ void add_commands(CLI::App& app, Arguments& a) {
   auto* plan = app.add_subcommand("plan", "plans a part of training");
   plan->require_subcommand(1);
   apps::add_plan_options(*plan->add_subcommand("all-reduce", "plans " + all_reduce), a.planned);
+  apps::add_papers(
+      *app.add_subcommand("reproduce", "computes the figures of a paper, and compares them with the paper"),
+      a.reproduced);
   auto* table =
       app.add_subcommand("summary", "prints a network's modules: outputs, parameters, operations, bytes");
   table->add_option("network", a.network, "the network")
@@ -122,6 +127,7 @@ int main(int argc, char** argv) {
   return apps::run_program(app, argc, argv, [&] {
     if (app.got_subcommand("make-data")) make_data(a);
     if (app.got_subcommand("plan")) apps::plan_all_reduces(a.planned);
+    if (app.got_subcommand("reproduce")) apps::reproduce(*app.get_subcommand("reproduce"), a.reproduced);
     if (app.got_subcommand("sim")) {
       if (app.get_subcommand("sim")->got_subcommand("all-reduce"))
         apps::simulate_all_reduces(a.simulated);

@@ -70,9 +70,12 @@ SimulatedBackward simulate_backward(const std::vector<GradientLayer>& layers,
   run(sim, 1);
   SimulatedBackward result;
   result.timeline = sim.timeline();
-  for (const Span& span : sim.timeline().spans)
-    if (program.lane(span.lane).kind == LaneKind::compute)
+  for (const Span& span : sim.timeline().spans) {
+    const LaneKind kind = program.lane(span.lane).kind;
+    if (kind == LaneKind::compute)
       result.layer_end_ms.push_back(span.end * kMsPerSecond);  // spans of one lane are in order
+    if (kind == LaneKind::collective) result.all_reduce_ms += (span.end - span.begin) * kMsPerSecond;
+  }
   result.times.backward_ms = sim.now() * kMsPerSecond;
   result.times.compute_ms = result.layer_end_ms.back();
   result.times.residual_ms = result.times.backward_ms - result.times.compute_ms;

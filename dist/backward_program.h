@@ -19,6 +19,7 @@ Program backward_program(const std::vector<GradientLayer>& layers, const std::ve
 
 struct SimulatedBackward {
   BackwardTimes times;
+  double all_reduce_ms = 0;          ///< while an all-reduce runs
   std::vector<double> layer_end_ms;  ///< when the gradients of each layer are computed
   Timeline timeline;
 };

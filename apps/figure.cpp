@@ -1,0 +1,43 @@
+#include "figure.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace tandem::apps {
+namespace {
+
+std::string quoted(const std::string& cell) {
+  if (cell.find_first_of(",\"\n") == std::string::npos) return cell;
+  std::string text;
+  for (const char c : cell) text += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return "\"" + text + "\"";
+}
+
+}  // namespace
+
+std::string to_csv(const Figure& f) {
+  std::string text = fmt::format("{},{},{},{}\n", quoted(f.panel_name), quoted(f.place_name),
+                                 quoted(f.series_name), quoted(f.value_name));
+  for (const Panel& panel : f.panels)
+    for (std::size_t i = 0; i < panel.places.size(); ++i)
+      for (const Series& s : panel.series)
+        if (!std::isnan(s.values[i]))
+          text += fmt::format("{},{},{},{}\n", quoted(panel.name), quoted(panel.places[i]), quoted(s.name),
+                              s.values[i]);
+  return text;
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) switch (c) {
+      case '&': result += "&amp;"; break;
+      case '<': result += "&lt;"; break;
+      case '>': result += "&gt;"; break;
+      case '"': result += "&quot;"; break;
+      default: result += c;
+    }
+  return result;
+}
+
+}  // namespace tandem::apps

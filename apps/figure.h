@@ -1,0 +1,41 @@
+#pragma once
+#include <string>
+#include <vector>
+
+namespace tandem::apps {
+
+/// A line, or the bars of one color: a value for each place of its panel. NaN means that there is none.
+struct Series {
+  std::string name;
+  std::vector<double> values;
+};
+
+/// A chart with axes of its own. Its name tells it from the other panels of the figure.
+struct Panel {
+  std::string name;
+  std::vector<std::string> places;  ///< along the horizontal axis, evenly spaced
+  std::vector<Series> series;       ///< the same names, in the same order, in all panels of a figure
+};
+
+/// A figure of a paper, as numbers. All values are 0 or more.
+struct Figure {
+  enum class Kind { bars, stacked_bars, lines };
+  std::string id;     ///< the name of its files: "fig6"
+  std::string title;  ///< one line
+  std::string text;   ///< what it shows, and how it was made
+  Kind kind = Kind::bars;
+  // What panels, places, series and values are: the names of the CSV's columns, and of the axes.
+  std::string panel_name, place_name, series_name, value_name;
+  std::vector<Panel> panels;
+};
+
+/// Returns a row for each value: panel, place, series, value. Numbers have all their digits.
+std::string to_csv(const Figure& figure);
+
+/// Returns the figure as an SVG image: a legend, and the panels in rows of two.
+std::string to_svg(const Figure& figure);
+
+/// Returns a text as HTML or XML shows it.
+std::string escaped(const std::string& text);
+
+}  // namespace tandem::apps

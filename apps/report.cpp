@@ -1,0 +1,126 @@
+#include "report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+#include "output_file.h"
+
+namespace tandem::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStyle = R"(
+body { font-family: sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; line-height: 1.45; color: #222 }
+h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2em }
+table { border-collapse: collapse; margin: 1em 0; font-size: 0.9em }
+th, td { border: 1px solid #ccc; padding: 0.35em 0.6em; text-align: left; vertical-align: top }
+th { background: #f2f2f2 } td.number { text-align: right; font-variant-numeric: tabular-nums }
+.agrees { background: #dff2e4 } .overlaps, .same { background: #fdf3d6 } .differs { background: #f9dcd8 } .given { background: #eee }
+.claims td:nth-child(2), .claims td:nth-child(3) { min-width: 8.5em }
+svg { max-width: 100%; height: auto } details { margin-bottom: 1em }
+)";
+
+std::string html_of(const std::vector<Claim>& claims) {
+  std::string text =
+      "<table class=\"claims\">\n<tr><th>asked</th><th>the paper's</th><th>ours</th><th></th><th>why it differs</th></tr>\n";
+  for (const Claim& c : claims) {
+    const std::string words = words_of(c.verdict), style = words.substr(0, words.find(' '));
+    text += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"{}\">{}</td><td>{}</td></tr>\n",
+                        escaped(c.asked), escaped(c.paper), escaped(c.ours), style, words, escaped(c.why));
+  }
+  return text + "</table>\n";
+}
+
+// The values of a panel: a row for each place, a column for each series.
+std::string html_of(const Figure& figure, const Panel& panel) {
+  std::string text = fmt::format("<table>\n<tr><th>{}{}{}</th>", escaped(panel.name),
+                                 panel.name.empty() ? "" : ": ", escaped(figure.place_name));
+  for (const Series& s : panel.series) text += fmt::format("<th>{}</th>", escaped(s.name));
+  text += "</tr>\n";
+  for (std::size_t i = 0; i < panel.places.size(); ++i) {
+    text += fmt::format("<tr><td>{}</td>", escaped(panel.places[i]));
+    for (const Series& s : panel.series)
+      text += fmt::format("<td class=\"number\">{}</td>",
+                          std::isnan(s.values[i]) ? "" : fmt::format("{:.4g}", s.values[i]));
+    text += "</tr>\n";
+  }
+  return text + "</table>\n";
+}
+
+std::string html_of(const Figure& figure) {
+  std::string text =
+      fmt::format("<h2>{}</h2>\n<p>{}</p>\n{}", escaped(figure.title), escaped(figure.text), to_svg(figure));
+  text += fmt::format("<details><summary>{} as numbers ({}.csv has all digits)</summary>\n",
+                      escaped(figure.value_name), figure.id);
+  for (const Panel& panel : figure.panels) text += html_of(figure, panel);
+  return text + "</details>\n";
+}
+
+}  // namespace
+
+const char* words_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::agrees: return "agrees";
+    case Verdict::overlaps: return "overlaps";
+    case Verdict::direction: return "same direction";
+    case Verdict::differs: return "differs";
+    case Verdict::given: return "given";
+  }
+  return "";
+}
+
+Range range_of(const std::vector<double>& values) {
+  const auto [least, most] = std::ranges::minmax(values);
+  return {least, most};
+}
+
+Verdict compared(Range paper, Range ours) {
+  constexpr double kNear = 0.1;
+  const double least = paper.least - kNear * std::abs(paper.least);
+  const double most = paper.most + kNear * std::abs(paper.most);
+  if (ours.least >= least && ours.most <= most) return Verdict::agrees;
+  if (ours.least <= most && ours.most >= least) return Verdict::overlaps;
+  const bool both_rise = paper.least > 0 && ours.least > 0, both_fall = paper.most < 0 && ours.most < 0;
+  return both_rise || both_fall ? Verdict::direction : Verdict::differs;
+}
+
+std::string to_html(const Report& r) {
+  std::string text = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{0}</title>\n"
+      "<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
+      escaped(r.title), kStyle);
+  for (const std::string& paragraph : r.introduction) text += fmt::format("<p>{}</p>\n", escaped(paragraph));
+  text += "<h2>What agrees with the paper</h2>\n" + html_of(r.claims);
+  for (const Figure& figure : r.figures) text += html_of(figure);
+  return text + "</body>\n</html>\n";
+}
+
+void write_report(const Report& report, const std::string& directory, bool force) {
+  std::vector<std::pair<std::string, std::string>> files{{"index.html", to_html(report)}};
+  for (const Figure& figure : report.figures) {
+    files.emplace_back(figure.id + ".csv", to_csv(figure));
+    files.emplace_back(figure.id + ".svg", to_svg(figure));
+  }
+  std::error_code error;
+  fs::create_directories(directory, error);
+  if (error || !fs::is_directory(directory))
+    throw Error(fmt::format("--output '{}' cannot be made as a directory{}; choose another", directory,
+                            error ? ": " + error.message() : ""));
+  for (const auto& [name, text] : files)
+    if (!force && fs::exists(fs::path(directory) / name, error))
+      throw Error(
+          fmt::format("--output '{}' holds {} already; choose another directory, or replace its files "
+                      "with --force",
+                      directory, name));
+  for (const auto& [name, text] : files) write_file((fs::path(directory) / name).string(), text);
+}
+
+}  // namespace tandem::apps

@@ -1,0 +1,48 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "figure.h"
+
+namespace tandem::apps {
+
+/// The least and the most of some numbers, for example of one number for each network.
+struct Range {
+  double least = 0, most = 0;
+};
+Range range_of(const std::vector<double>& values);
+
+/// How a result compares with a paper's.
+enum class Verdict {
+  agrees,     ///< inside the paper's range, or within a tenth of its ends
+  overlaps,   ///< in part inside it
+  direction,  ///< outside, with the same sign
+  differs,
+  given  ///< the paper's number is an input here, so that an equal result shows nothing
+};
+Verdict compared(Range paper, Range ours);
+const char* words_of(Verdict verdict);
+
+/// A row of the table that compares a paper with its reproduction.
+struct Claim {
+  std::string asked, paper, ours;
+  Verdict verdict = Verdict::differs;
+  std::string why;  ///< why they differ; may be empty
+};
+
+/// What the reproduction of a paper says: its page.
+struct Report {
+  std::string title;
+  std::vector<std::string> introduction;  ///< paragraphs
+  std::vector<Claim> claims;
+  std::vector<Figure> figures;
+};
+
+/// Returns the page: everything in one HTML file, which needs no other.
+std::string to_html(const Report& report);
+
+/// Writes index.html, and a CSV and an SVG file for each figure, into a directory, which it makes. Throws
+/// Error if that cannot be written, or if one of these files exists and `force` is not given.
+void write_report(const Report& report, const std::string& directory, bool force);
+
+}  // namespace tandem::apps
