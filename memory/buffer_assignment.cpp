@@ -132,7 +132,8 @@ Graph copy_shared_operands(const Graph& graph) {
     std::vector<ValueId> inputs = rewrite.now(n.inputs);
     for (std::size_t i = 0; n.op->joins_operands() && i < inputs.size(); ++i) {
       if (!is_own(n, n.inputs[i]))
-        inputs[i] = rewrite.add1(std::make_shared<CopyOp>(), {inputs[i]}, n.tag.without_channel());
+        inputs[i] = rewrite.add1(std::make_shared<CopyOp>(), {inputs[i]},
+                                 n.tag.without_channel().at({Anchor::last_input}));
     }
     rewrite.copy(n, n.op, std::move(inputs));
   }
