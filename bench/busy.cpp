@@ -56,7 +56,7 @@ void measure(const std::string& name, bool bf16, int threads, const Options& o) 
   net->initialize(1);
   Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = threads};
   if (bf16) s.amp = DType::bf16;
-  FunctionHost host = drawn_host(o.batch);
+  DrawnHost host(o.batch);
   Session session(build(traced(*net, o.batch), s), {}, host);
   session.load(net->state());
   // Other processes come and go in milliseconds, so short steps are measured for half a second.

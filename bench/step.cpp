@@ -64,7 +64,7 @@ void measure(const std::string& name, const Options& o, const Ceilings& most) {
   Strategy s{.optimizer = SgdOptions{.momentum = 0.9}, .threads = o.threads};
   if (o.bf16) s.amp = DType::bf16;
   const Program p = build(traced(*net, o.batch), s);
-  FunctionHost host = drawn_host(o.batch);
+  DrawnHost host(o.batch);
   Session session(p, thread_comms(p.ranks()), host, {.spans = 1'000'000});
   session.load(net->state());
   const std::vector<double> seconds = step_seconds(session, o.steps);

@@ -16,22 +16,22 @@ Graph traced(nn::Module& net, std::int64_t batch) {
   return graph;
 }
 
-FunctionHost drawn_host(std::int64_t batch) {
+DrawnHost::DrawnHost(std::int64_t batch)
+    : images_(static_cast<std::size_t>(batch) * 32 * 32 * 3), labels_(static_cast<std::size_t>(batch)) {
   Loader loader(mapped(std::make_shared<MemoryDataset>(draw_cifar(batch, /*seed=*/0)),
                        {std::make_shared<Normalize>(kCifarMean, kCifarStd)}),
                 {.batch_size = batch});
-  std::vector<float> images(static_cast<std::size_t>(batch) * 32 * 32 * 3);
-  std::vector<std::int32_t> labels(static_cast<std::size_t>(batch));
-  loader.data(0, {0, batch}, std::as_writable_bytes(std::span(images)));
-  loader.labels(0, {0, batch}, labels);
-  return FunctionHost([=](const HostInput& in) {
-    if (in.name == "images")
-      std::memcpy(in.as<float>().data(), images.data(), in.bytes.size());
-    else if (in.name == kLabelsInput)
-      std::ranges::copy(labels, in.as<std::int32_t>().begin());
-    else
-      in.set(0, in.name == kSeedInput ? 1 : 1e-3);
-  });
+  loader.data(0, {0, batch}, std::as_writable_bytes(std::span(images_)));
+  loader.labels(0, {0, batch}, labels_);
+}
+
+void DrawnHost::fill(const HostInput& in) {
+  if (in.name == "images")
+    std::memcpy(in.as<float>().data(), images_.data(), in.bytes.size());
+  else if (in.name == kLabelsInput)
+    std::ranges::copy(labels_, in.as<std::int32_t>().begin());
+  else
+    in.set(0, in.name == kSeedInput ? 1 : 1e-3);
 }
 
 std::vector<double> step_seconds(Session& session, int steps) {

@@ -113,6 +113,20 @@ std::vector<std::vector<GradientLayer>> gradient_layers(const TrainingGraph& tra
   return stages;
 }
 
+std::vector<FusionGroup> fusion_groups(const std::vector<GradientLayer>& layers,
+                                       const std::vector<AllReduceGroup>& groups) {
+  std::vector<FusionGroup> fused;
+  for (const AllReduceGroup& group : groups) {
+    FusionGroup& together = fused.emplace_back();
+    together.threads = group.rates.threads;
+    together.earliest_ms = group.earliest_ms;
+    for (int l = group.first_layer; l <= group.last_layer; ++l)
+      std::ranges::copy(layers[static_cast<std::size_t>(l)].parameters,
+                        std::back_inserter(together.parameters));
+  }
+  return fused;
+}
+
 std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLayer>>& stages,
                                        const std::string& policy) {
   const AllReducePolicy& planner = all_reduce_policy(policy);
@@ -121,17 +135,9 @@ std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLay
   std::vector<FusionGroup> fused;
   for (const auto& layers : stages) {
     if (layers.empty()) continue;
-    for (const AllReduceGroup& group :
-         planner.plan({layers,
-                       {},
-                       [](double) {
-                         return ThreadRates{1, 1, 1, 1};
-                       }})
-             .groups) {
-      FusionGroup& together = fused.emplace_back();
-      for (int l = group.first_layer; l <= group.last_layer; ++l)
-        together.parameters.push_back(layers[static_cast<std::size_t>(l)].parameters[0]);
-    }
+    const auto one_thread = [](double) { return ThreadRates{1, 1, 1, 1}; };
+    std::ranges::move(fusion_groups(layers, planner.plan({layers, {}, one_thread}).groups),
+                      std::back_inserter(fused));
   }
   return fused;
 }

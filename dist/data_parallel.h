@@ -12,6 +12,10 @@ namespace tandem::engine {
 /// bytes, without times.
 std::vector<std::vector<GradientLayer>> gradient_layers(const TrainingGraph& training);
 
+/// Returns the parameters of planned groups of layers.
+std::vector<FusionGroup> fusion_groups(const std::vector<GradientLayer>& layers,
+                                       const std::vector<AllReduceGroup>& groups);
+
 /// Returns the fusion groups of a policy that needs no times (se, wfbp, ddp), planned for each stage by
 /// itself. Throws Error if the policy needs times.
 std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLayer>>& stages,

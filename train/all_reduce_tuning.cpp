@@ -313,15 +313,10 @@ std::vector<FusionGroup> AllReduceTuning::planned_groups() {
                     kSessionChannel);
   }
   std::vector<FusionGroup> groups;
-  for (const SentGroup& g : sent) {
-    FusionGroup& group = groups.emplace_back();
-    group.threads = g.threads;
-    group.earliest_ms = g.earliest_ms;
-    const auto& layers = key_.stages[static_cast<std::size_t>(g.stage)].profile.layers;
-    for (int l = g.first_layer; l <= g.last_layer; ++l)
-      for (const std::string& parameter : layers[static_cast<std::size_t>(l)].parameters)
-        group.parameters.push_back(parameter);
-  }
+  for (const SentGroup& g : sent)
+    std::ranges::move(fusion_groups(key_.stages[static_cast<std::size_t>(g.stage)].profile.layers,
+                                    {{g.first_layer, g.last_layer, {.threads = g.threads}, g.earliest_ms}}),
+                      std::back_inserter(groups));
   return groups;
 }
 
