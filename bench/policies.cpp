@@ -1,12 +1,15 @@
-// Measures the backward passes of all-reduce policies beside one another. Two ranks are threads, with one
-// computing thread each. Their link moves all gradients in the time that backward takes alone, and a message
+// Measures the backward passes of all-reduce policies in turn. Ranks are threads, with one computing thread
+// each. The link between two of them moves all gradients in the time that backward takes alone, and a message
 // takes 1/300 of it to arrive.
 //
 // As in a training run, the first batches are measured and fitted (LIBRA, Algorithm 2). All policies plan
 // from that fit, and then train in turn.
+#include <sched.h>
+
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,6 +19,7 @@
 #include <tandem/engine.h>
 #include <tandem/train/all_reduce_tuning.h>
 
+#include "all_reduced_networks.h"
 #include "command_line.h"
 #include "measure.h"
 #include "output_file.h"
@@ -25,119 +29,58 @@ namespace tandem::bench {
 using namespace engine;
 namespace {
 
-constexpr int kRanks = 2;
 constexpr double kMsPerSecond = 1e3, kHopsPerBackward = 300;
 
-// The matrices of BERT-Base's twelve blocks, one after another, on flat images.
-struct BertMatrices final : nn::Module {
-  nn::Linear stem{*this, "stem", {.in = 3072, .out = 768}};
-  nn::ModuleList<nn::Linear> layers{*this, "layers"};
-  nn::Linear head{*this, "head", {.in = 768, .out = 10}};
-  BertMatrices() {
-    for (int block = 0; block < 12; ++block) {
-      for (int i = 0; i < 4; ++i) layers.add({.in = 768, .out = 768});
-      layers.add({.in = 768, .out = 3072});
-      layers.add({.in = 3072, .out = 768});
-    }
-  }
-  Tensor forward(const Tensor& x) override {
-    Tensor h = relu(stem(flatten(x)));
-    for (nn::Linear& layer : layers) h = relu(layer(h));
-    return head(h);
-  }
-};
-
-const std::map<std::string, std::int64_t> kBatches{
-    {"resnet56", 64}, {"vgg16", 32}, {"bert-mlp", 64}};  // per rank
-
-std::unique_ptr<nn::Module> network(const std::string& name) {
-  std::unique_ptr<nn::Module> net;
-  if (name == "bert-mlp")
-    net = std::make_unique<BertMatrices>();
-  else
-    net = nn::make_network(name, 10);
-  net->initialize(1);
-  return net;
-}
-
 struct Options {
-  std::vector<std::string> networks{"resnet56", "vgg16", "bert-mlp"};
+  std::vector<std::string> networks = kAllReducedNetworks;
   std::vector<int> threads{1, 2};
-  int rounds = 5, batches = 2;
-  std::string json;
+  int ranks = 2, fit_at = 0, rounds = 5, batches = 2;
+  std::string collective = "auto", json;
 };
 
 struct Measured {
   std::string policy;
-  double predicted_ms, measured_ms, compute_ms, residual_ms;
+  double predicted_ms = 0, measured_ms = 0, compute_ms = 0, communication_ms = 0;
 };
 
-// One network on two ranks.
+// The medians over the batches of a timeline.
+Measured measured(const Program& p, const Timeline& timeline) {
+  Measured m{.measured_ms = measured_backward_ms(p, timeline)};
+  std::vector<double> compute, communication;
+  for (const BackwardSample& sample : measured_all_reduces(p, timeline)) {
+    compute.push_back(sample.compute_ms);
+    communication.push_back(0);
+    for (const AllReduceSample& s : sample.all_reduces) communication.back() += s.beside_ms + s.alone_ms;
+  }
+  m.compute_ms = median(compute);
+  m.communication_ms = median(communication);
+  return m;
+}
+
+// One network, trained by some ranks.
 class Job {
  public:
-  Job(const std::string& name, const Options& o)
-      : options_(o), net_(network(name)), batch_(kBatches.at(name)), graph_(traced(*net_, batch_)) {
-    strategy_.replicas = kRanks;
+  Job(const std::string& name, int ranks, const Options& o)
+      : options_(o),
+        net_(all_reduced_network(name)),
+        batch_(samples_per_rank(name)),
+        graph_(traced(*net_, batch_)) {
+    strategy_.replicas = ranks;
+    strategy_.collective = parse_collective(o.collective);
     layers_ = gradient_layers(graph_, strategy_)[0];
     strategy_.link = link();
   }
 
-  std::vector<Measured> measure() {
-    DrawnHost host(batch_);
-    Session session(with({}), thread_comms(kRanks, {.link = strategy_.link}), host);
-    session.load(net_->state());
-    const AllReduceProfile profile = measured_profile(session, host);
-    const AllReduceProblem problem = problem_of(profile, kRanks, options_.threads);
-    fmt::print("fit: backward {:.2f} ms, startup {:.3f} ms;", profile.compute_ms(), problem.costs.startup_ms);
-    for (const ThreadRates& r : problem.costs.choices)
-      fmt::print(" {}: computation at {:.3f}, {:.4g} bytes per ms beside it, {:.4g} alone;",
-                 counted(r.threads, "thread"), r.compute_rate, r.overlapped, r.alone);
-    fmt::print("\n");
-    std::vector<Measured> results;
-    std::vector<ProgramHandle> programs;
-    for (const AllReducePolicy& policy : all_reduce_policies()) {
-      if (policy.name == "mg-cf") continue;  // only simulated
-      const AllReducePlan plan = policy.plan(problem);
-      results.push_back({std::string(policy.name), plan.predicted.backward_ms, 0, 0, 0});
-      programs.push_back(session.add(with(fusion_groups(layers_, plan.groups)), host));
-    }
-    std::vector<std::vector<double>> ms(programs.size());
-    for (int round = 0; round < options_.rounds; ++round)
-      for (std::size_t i = 0; i < programs.size(); ++i) {
-        const std::size_t turn = (i + static_cast<std::size_t>(round)) % programs.size();
-        ms[turn].push_back(backward_ms(session, programs[turn]));
-      }
-    for (std::size_t i = 0; i < results.size(); ++i) results[i].measured_ms = median(ms[i]);
-    return results;
-  }
   const LinkModel& link_model() const { return strategy_.link; }
   double alone_ms() const { return alone_ms_; }
+  void set_link(const LinkModel& link) { strategy_.link = link; }
 
- private:
-  Program with(std::vector<FusionGroup> groups) const {
-    Strategy s = strategy_;
-    s.fusion_groups = std::move(groups);
-    return build(graph_, s);
-  }
-
-  // Measures backward alone, on ranks that are not slowed down.
-  LinkModel link() {
+  // What the first batches of a run tell.
+  AllReduceProfile fit() {
     DrawnHost host(batch_);
-    const auto all = fusion_groups({layers_}, "se");
-    Session session(with(all), thread_comms(kRanks), host);
+    Session session(with({}), comms(), host);
     session.load(net_->state());
-    session.run(0, 2);
-    session.measure(100'000);
-    session.run(2, 9);
-    double bytes = 0;
-    for (const GradientLayer& l : measured_backward(session.program(), session.timeline(), layers_).layers)
-      alone_ms_ += l.compute_ms, bytes += l.gradient_bytes;
-    const double seconds = alone_ms_ / kMsPerSecond;
-    return {.latency = seconds / kHopsPerBackward, .bandwidth = bytes / seconds};  // ĉ = c for two ranks
-  }
-
-  AllReduceProfile measured_profile(Session& session, Host& host) const {
-    AllReduceReport key{.ranks = kRanks, .link = strategy_.link};
+    AllReduceReport key{.ranks = strategy_.replicas, .link = strategy_.link};
     key.stages.emplace_back().profile.layers = layers_;
     AllReduceTuning tuning(session, host,
                            [&](const std::vector<FusionGroup>& groups) { return with(groups); },
@@ -146,13 +89,66 @@ class Job {
     return tuning.report().stages[0].profile;
   }
 
+  std::vector<Measured> measure(const AllReduceProblem& problem) {
+    DrawnHost host(batch_);
+    Session session(with({}), comms(), host);
+    session.load(net_->state());
+    std::vector<Measured> results;
+    std::vector<ProgramHandle> programs;
+    for (const AllReducePolicy& policy : all_reduce_policies()) {
+      if (policy.name == "mg-cf") continue;  // only simulated
+      const AllReducePlan plan = policy.plan(problem);
+      results.push_back({.policy = std::string(policy.name), .predicted_ms = plan.predicted.backward_ms});
+      programs.push_back(session.add(with(fusion_groups(layers_, plan.groups)), host));
+    }
+    std::vector<std::vector<Measured>> turns(programs.size());
+    for (int round = 0; round < options_.rounds; ++round)
+      for (std::size_t i = 0; i < programs.size(); ++i) {
+        const std::size_t turn = (i + static_cast<std::size_t>(round)) % programs.size();
+        turns[turn].push_back(take_turn(session, programs[turn]));
+      }
+    for (std::size_t i = 0; i < results.size(); ++i)
+      for (const auto ms : {&Measured::measured_ms, &Measured::compute_ms, &Measured::communication_ms}) {
+        std::vector<double> values;
+        for (const Measured& m : turns[i]) values.push_back(m.*ms);
+        results[i].*ms = median(values);
+      }
+    return results;
+  }
+
+ private:
+  Program with(std::vector<FusionGroup> groups) const {
+    Strategy s = strategy_;
+    s.fusion_groups = std::move(groups);
+    return build(graph_, s);
+  }
+  std::vector<std::unique_ptr<Comm>> comms() const {
+    return thread_comms(strategy_.replicas, {.collective = strategy_.collective, .link = strategy_.link});
+  }
+
+  // Measures backward alone, on ranks that are not slowed down. Returns the link that moves the gradients of
+  // two ranks in that time.
+  LinkModel link() {
+    DrawnHost host(batch_);
+    Session session(with(fusion_groups({layers_}, "se")), thread_comms(strategy_.replicas), host);
+    session.load(net_->state());
+    session.run(0, 2);
+    session.measure(session.program().instructions.size() * 9);
+    session.run(2, 9);
+    double bytes = 0;
+    for (const GradientLayer& l : measured_backward(session.program(), session.timeline(), layers_).layers)
+      alone_ms_ += l.compute_ms, bytes += l.gradient_bytes;
+    const double seconds = alone_ms_ / kMsPerSecond;
+    return {.latency = seconds / kHopsPerBackward, .bandwidth = bytes / seconds};
+  }
+
   // After one batch that does not count.
-  double backward_ms(Session& session, ProgramHandle program) const {
+  Measured take_turn(Session& session, ProgramHandle program) const {
     session.run(0, 1, program);
     session.measure(session.program(program).instructions.size() * static_cast<std::size_t>(options_.batches),
                     program);
     session.run(1, options_.batches, program);
-    return measured_backward_ms(session.program(program), session.timeline(0, program));
+    return measured(session.program(program), session.timeline(0, program));
   }
 
   const Options& options_;
@@ -164,25 +160,79 @@ class Job {
   double alone_ms_ = 0;
 };
 
+// The hops that an all-reduce waits for, and the bytes per byte of gradient that pass the busiest link, by
+// the algorithm that ranks use (all_reduce_seconds in dist/link.h). They are all that depends on the ranks.
+struct Hops {
+  double startup, sent;
+};
+Hops hops_of(const std::string& collective, int ranks) {
+  if (parse_collective(collective) != CollectiveAlgorithm::ring) return {2, 2.0 * (ranks - 1) / ranks};
+  return {2.0 * (ranks - 1), ranks > 2 ? 2.0 : 1.0};
+}
+
+// What is planned for `ranks` from a fit on `fitted` ranks.
+AllReduceProblem problem_on(const AllReduceProfile& profile, int fitted, int ranks, const Options& o) {
+  AllReduceProblem problem = problem_of(profile, fitted, o.threads);
+  const Hops from = hops_of(o.collective, fitted), to = hops_of(o.collective, ranks);
+  problem.costs.startup_ms *= to.startup / from.startup;
+  problem.costs.sent_per_byte *= to.sent / from.sent;
+  return problem;
+}
+
+// Leaves half as many cores as ranks to what is started from now on.
+void use_cores_for(int ranks) {
+  cpu_set_t allowed, fewer;
+  CPU_ZERO(&fewer);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) throw Error("the cores cannot be counted");
+  for (int core = 0, left = std::max(1, ranks / 2); core < CPU_SETSIZE && left > 0; ++core)
+    if (CPU_ISSET(core, &allowed)) CPU_SET(core, &fewer), --left;
+  if (sched_setaffinity(0, sizeof fewer, &fewer) != 0) throw Error("the cores cannot be chosen");
+}
+
+std::vector<Measured> measure(const std::string& name, const Options& o) {
+  const int fitted = o.fit_at ? o.fit_at : o.ranks;
+  if (o.fit_at) use_cores_for(fitted);
+  Job job(name, fitted, o);
+  const AllReduceProfile profile = job.fit();
+  const AllReduceProblem problem = problem_on(profile, fitted, o.ranks, o);
+  fmt::print("{}, {} ranks{}: backward alone {:.2f} ms, link {}\n", name, o.ranks,
+             o.fit_at ? fmt::format(", fitted on {}", fitted) : "", job.alone_ms(),
+             to_string(job.link_model()));
+  fmt::print("backward of the fit {:.2f} ms, startup {:.3f} ms", profile.compute_ms(),
+             problem.costs.startup_ms);
+  for (const ThreadRates& r : problem.costs.choices)
+    fmt::print("; {}: computation beside at {:.3f}, {:.4g} bytes per ms beside it, {:.4g} alone",
+               counted(r.threads, "thread"), r.compute_rate, r.overlapped, r.alone);
+  fmt::print("\n");
+  if (!o.fit_at) return job.measure(problem);
+  use_cores_for(o.ranks);
+  Job other(name, o.ranks, o);
+  other.set_link(job.link_model());
+  return other.measure(problem);
+}
+
 void measure_all(const Options& o) {
-  nlohmann::ordered_json json;
+  nlohmann::ordered_json results;
   std::map<std::string, double> log_ratios;  // of libra's time to a policy's, summed over the networks
   std::vector<double> errors;
   for (const std::string& name : o.networks) {
-    Job job(name, o);
-    const std::vector<Measured> results = job.measure();
-    const double libra = results.back().measured_ms;
-    fmt::print("{}: backward alone {:.2f} ms, link {}\n{:<10} {:>12} {:>12} {:>8} {:>16}\n", name,
-               job.alone_ms(), to_string(job.link_model()), "policy", "predicted ms", "measured ms", "error",
-               "libra's share");
-    for (const Measured& m : results) {
+    const std::vector<Measured> all = measure(name, o);
+    const double libra = all.back().measured_ms;
+    fmt::print("{:<10} {:>12} {:>12} {:>8} {:>12} {:>12} {:>16}\n", "policy", "predicted ms", "measured ms",
+               "error", "computation", "all-reduces", "libra's share");
+    for (const Measured& m : all) {
       const double error = m.measured_ms / m.predicted_ms - 1;
       errors.push_back(std::abs(error));
       log_ratios[m.policy] += std::log(libra / m.measured_ms);
-      fmt::print("{:<10} {:>12.2f} {:>12.2f} {:>+7.1f}% {:>16.3f}\n", m.policy, m.predicted_ms, m.measured_ms,
-                 100 * error, libra / m.measured_ms);
-      json[name].push_back(
-          {{"policy", m.policy}, {"predicted_ms", m.predicted_ms}, {"measured_ms", m.measured_ms}});
+      fmt::print("{:<10} {:>12.2f} {:>12.2f} {:>+7.1f}% {:>12.2f} {:>12.2f} {:>16.3f}\n", m.policy,
+                 m.predicted_ms, m.measured_ms, 100 * error, m.compute_ms, m.communication_ms,
+                 libra / m.measured_ms);
+      results.push_back({{"network", fmt::format("{}, {} ranks", name, o.ranks)},
+                         {"policy", m.policy},
+                         {"predicted_ms", m.predicted_ms},
+                         {"measured_ms", m.measured_ms},
+                         {"compute_ms", m.compute_ms},
+                         {"communication_ms", m.communication_ms}});
     }
     fmt::print("\n");
     std::fflush(stdout);
@@ -194,7 +244,10 @@ void measure_all(const Options& o) {
     fmt::print(" {} {:.3f}", policy, std::exp(logs / static_cast<double>(o.networks.size())));
   fmt::print("\npredictions: {:.1f} % off on average, {:.1f} % at worst\n",
              100 * sum / static_cast<double>(errors.size()), 100 * std::ranges::max(errors));
-  if (!o.json.empty()) apps::write_file(o.json, json.dump(1) + "\n");
+  if (o.json.empty()) return;
+  const nlohmann::ordered_json j{{"source", fmt::format("bench_policies, {}", counted(o.ranks, "rank"))},
+                                 {"results", results}};
+  apps::write_file(o.json, j.dump(1) + "\n");
 }
 
 }  // namespace
@@ -202,18 +255,23 @@ void measure_all(const Options& o) {
 
 int main(int argc, char** argv) {
   using namespace tandem;
-  CLI::App app{"Measures the backward passes of all-reduce policies in turn, on two ranks with a slow link.",
+  CLI::App app{"Measures the backward passes of all-reduce policies in turn, on ranks with a slow link.",
                "bench_policies"};
   bench::Options o;
   app.option_defaults()->always_capture_default();
   app.add_option("networks", o.networks, "networks to measure")
-      ->check(CLI::IsMember(std::set<std::string>{"resnet56", "vgg16", "bert-mlp"}));
+      ->check(CLI::IsMember(bench::kAllReducedNetworks));
   app.add_option("--threads", o.threads, "numbers of threads that LIBRA chooses from")
       ->check(CLI::Range(1, 1024))
       ->delimiter(',');
+  app.add_option("--ranks", o.ranks, "ranks, which are threads")->check(CLI::Range(2, 16));
+  app.add_option("--fit-at", o.fit_at,
+                 "fit on this many ranks instead, with two ranks per core; 0: as --ranks")
+      ->check(CLI::IsMember(std::set<int>{0, 2, 4, 8}));
+  app.add_option("--collective", o.collective, "direct, ring, or auto");
   app.add_option("--rounds", o.rounds, "how often each policy has its turn")->check(CLI::PositiveNumber);
   app.add_option("--batches", o.batches, "measured batches per turn")->check(CLI::PositiveNumber);
-  app.add_option("--json", o.json, "write the times here");
+  app.add_option("--json", o.json, "write the times here, as tandem reproduce libra --measured reads them");
   return apps::run_program(app, argc, argv, [&] {
     prepare_teams(argv);
     bench::measure_all(o);

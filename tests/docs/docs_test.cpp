@@ -80,6 +80,16 @@ TEST_F(Docs, ProgramExampleIsVerifiedAndRunsAsDrawn) {
   EXPECT_NE(std::string::npos, e.out.find(drawing)) << e.out << "is not\n" << drawing;
 }
 
+TEST_F(Docs, AllReducesOverlapAsDrawn) {
+  const std::string example = blocks_with("docs/data-parallel.md", "$ tandem sim all-reduce")[0];
+  const std::size_t end = example.find('\n');
+  const Ended e = run(TANDEM_BIN + ("/" + example.substr(2, end - 2)));
+  EXPECT_EQ(0, e.status) << e.err;
+  std::string drawn = example.substr(end + 1), printed = e.out;
+  for (std::string* text : {&drawn, &printed}) std::erase(*text, '\n');  // blocks() drops empty lines
+  EXPECT_EQ(printed, drawn);
+}
+
 TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {
   const std::string program = read_file(TANDEM_SOURCE "/apps/images.cpp");
   const std::string code = program.substr(program.find('\n') + 1);  // without the comment at the top
