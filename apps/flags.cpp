@@ -214,11 +214,12 @@ std::vector<Flag> parallelism_flags() {
        "how ranks run and communicate: threads, mpi (default: mpi under mpirun, otherwise threads)",
        one_of({"threads", "mpi"}), always, nothing},
       {"--deadline", &O::deadline,
-       "seconds that the ranks of mpirun wait for each other to start, and to agree on what they train; then\n"
-       "the job ends and says who is missing",
+       "seconds that ranks wait for each other, at the start and in every collective; then the job ends and\n"
+       "says which rank has not come. It must be longer than a step. Between steps, a rank that still runs may\n"
+       "take longer, for example for a checkpoint",
        between(1, 86'400),
        [](const O& o) {
-         return o.transport == "mpi" ? "" : "without mpirun, whose ranks wait for each other";
+         return o.transport == "mpi" || o.ranks * o.stages > 1 ? "" : "on one rank, which waits for no other";
        },
        nothing},
       {"--allreduce", &O::allreduce,

@@ -55,6 +55,13 @@ std::shared_ptr<const int> locked(const std::string& directory) {
   return lock;
 }
 
+// What an earlier run's watches wrote (dist/collective_watch.h).
+void remove_collectives(const std::string& directory) {
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(directory, ignored))
+    if (file.path().filename().string().starts_with("collectives-")) fs::remove(file.path(), ignored);
+}
+
 // Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
 // lines, or half a line.
 std::string first_steps(const std::string& file, std::int64_t batches) {
@@ -132,6 +139,7 @@ void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
     std::error_code ignored;
     fs::remove(path("summary.json"), ignored);
   }
+  remove_collectives(directory_);
   write_file(path("args.json"), to_json(options));
   write_file(path("config.toml"), options.config);
   if (options.simulate) return;

@@ -31,7 +31,7 @@ struct TrainOptions {
   std::string parallel, schedule = "1f1b", transport, allreduce, collective, link, memory_budget, plan;
   std::vector<int> comm_threads;
   int ranks = 0, stages = 0, microbatches = 1, threads = 0;
-  double deadline = 120;
+  double deadline = 600;
   bool lockstep = false;
   std::string output, trace, log_level = "info";
   int tensorboard = 10, print_every = 50;

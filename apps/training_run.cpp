@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <chrono>
+#include <cmath>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <numeric>
@@ -106,12 +110,21 @@ std::string what_is_left(const TrainOptions& o) {
 
 }  // namespace
 
-TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi)
-    : options_(std::move(options)), signals_(signals), mpi_(mpi) {
+TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi, Adjust adjust)
+    : options_(std::move(options)), signals_(signals), mpi_(mpi), adjust_(std::move(adjust)) {
   start_log("train_cifar", options_.log_level, is_main());
 }
 
+// Ranks meet before MPI ends, where nothing limits how long they wait for each other.
 void TrainingRun::run() {
+  perform();
+  if (!meeting_) return;
+  std::vector<int> all(static_cast<std::size_t>(meeting_->size()));
+  std::iota(all.begin(), all.end(), 0);
+  meeting_->barrier(all, 0);
+}
+
+void TrainingRun::perform() {
   const bool writes = is_main() && !options_.evaluate;
   if (writes) directory_ = RunDirectory(options_);  // locks it before find_start reads it
   start_ = find_start(options_);
@@ -122,6 +135,7 @@ void TrainingRun::run() {
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
   if (are_processes()) agree_on_arguments();
+  if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
   network_ = network_of(options_, classes_);
   network_->initialize(options_.seed[0]);
   const std::int64_t samples = options_.batch_size / options_.ranks / options_.microbatches;
@@ -142,7 +156,9 @@ void TrainingRun::run() {
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
-  Trainer trainer(*network_, data.train, trainer_options(strategy, cores, data.test));
+  TrainerOptions with = trainer_options(strategy, cores, data.test);
+  if (adjust_) adjust_(with);
+  Trainer trainer(*network_, data.train, std::move(with));
   load(trainer);
   if (options_.evaluate) return evaluate(trainer);
   if (start_.ended && trainer.finished()) {  // keeps what the run measured
@@ -230,12 +246,26 @@ std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
   std::vector<std::unique_ptr<Comm>> comms;
   const int ranks = options_.ranks * options_.stages;
   if (ranks == 1) return comms;
-  CommOptions options;
+  CommOptions options = comm_options();
   if (!options_.link.empty()) options.link = parse_link(options_.link);
   if (!options_.collective.empty()) options.collective = parse_collective(options_.collective);
   if (!mpi_) return thread_comms(ranks, options);
   comms.push_back(mpi_->comm(options));
   return comms;
+}
+
+// With a watch, which ends the job if a rank does not come.
+CommOptions TrainingRun::comm_options() const {
+  CommOptions options;
+  options.watch = WatchOptions{.deadline = std::chrono::milliseconds(std::llround(options_.deadline * 1000)),
+                               .directory = options_.evaluate ? "" : options_.output,
+                               .tell = log_error,
+                               .end = [processes = mpi_ != nullptr] {
+                                 std::fflush(nullptr);
+                                 if (processes) end_mpi_job(EXIT_FAILURE);
+                                 std::_Exit(EXIT_FAILURE);
+                               }};
+  return options;
 }
 
 void TrainingRun::load(Trainer& trainer) const {
@@ -330,15 +360,35 @@ void TrainingRun::train(Trainer& trainer) {
     else if (is_main())
       say_what_is_left(writer.get());
     throw;
+  } catch (const NonFinite& e) {
+    tell_others(e.what());
+    throw;
+  } catch (const std::exception& e) {
+    const std::string rank = are_processes() ? fmt::format("rank {}", mpi_->rank()) : "";
+    const Error named(rank.empty() || std::string_view(e.what()).starts_with(rank)
+                          ? std::string(e.what())
+                          : fmt::format("{}: {}", rank, e.what()));
+    tell_others(named.what());
+    throw named;
   }
+}
+
+// Ranks that are processes may wait for this one between two steps, where its failure does not reach them.
+void TrainingRun::tell_others(const std::string& why) const {
+  const auto watch = mpi_ ? mpi_->watch() : nullptr;
+  if (watch) watch->abort(why);
 }
 
 // A signal can mean that another rank died, so this rank logs what it was doing.
 void TrainingRun::end_run(Session& session, int signal) const {
   if (mpi_ && signal == SIGTERM) {
     const std::string doing = session.doing();
+    const auto watch = mpi_->watch();
     log_error(fmt::format("rank {} ended by SIGTERM; it was {}", mpi_->rank(),
-                          doing.empty() ? "between two steps" : "in: " + doing));
+                          !doing.empty() ? "in: " + doing
+                          : watch        ? "between two steps, and " + watch->doing()
+                                         : "between two steps"));
+    if (watch) watch->write();
   }
   session.stop(interruption(signal));
 }

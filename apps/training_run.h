@@ -1,6 +1,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include <tandem/dist/mpi_comm.h>
@@ -21,7 +22,9 @@ using namespace engine;
 /// handling of signals.
 class TrainingRun {
  public:
-  TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi);
+  using Adjust = std::function<void(TrainerOptions&)>;
+  /// `adjust` changes what the Trainer is made with.
+  TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi, Adjust adjust = {});
   /// Trains, evaluates or predicts, and writes the run directory. Throws Error; the message of NonFinite
   /// names the first module whose output is not finite.
   void run();
@@ -31,6 +34,8 @@ class TrainingRun {
  private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
   bool are_processes() const { return mpi_ && mpi_->size() > 1; }
+  void perform();
+  CommOptions comm_options() const;
   void agree_on_arguments() const;
   void agree_on_checkpoint();
   AllReduceOptions all_reduce_options(const Strategy& strategy, const CoreShares& cores) const;
@@ -42,6 +47,7 @@ class TrainingRun {
   void evaluate(Trainer& trainer);
   void train(Trainer& trainer);
   void end_run(Session& session, int signal) const;
+  void tell_others(const std::string& why) const;
   void save_what_was_traced(Session& session) const;
   void say_what_is_left(CheckpointWriter* writer) const;
   void report(Trainer& trainer, const EpochResult& end, std::int64_t peak);
@@ -49,6 +55,8 @@ class TrainingRun {
   TrainOptions options_;
   SignalWatch& signals_;
   MpiSession* mpi_;
+  const Adjust adjust_;
+  std::unique_ptr<Comm> meeting_;  ///< of processes, for their end
   RunDirectory directory_;
   Start start_;
   RunState begin_;  ///< the state in which this run begins

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <tandem/dist/collective_watch.h>
 #include <tandem/dist/link.h>
 
 namespace tandem::engine {
@@ -17,6 +18,9 @@ struct CommOptions {
   std::optional<std::int64_t> segment_bytes = std::nullopt;
   /// Transfers are cut into messages of at most this many bytes; MPI itself cannot count past 2^31 − 1.
   std::int64_t message_bytes = 1 << 30;
+  /// Records the rank's calls, and ends the job if one waits too long. Ranks that are processes have one
+  /// watch each, which watches all Comms of the MpiSession that are made after it.
+  std::optional<WatchOptions> watch = std::nullopt;
 };
 
 }  // namespace tandem::engine

@@ -1,5 +1,7 @@
 #include <tandem/dist/first_meeting.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +17,9 @@
 namespace tandem::engine {
 namespace {
 
+// mpirun was seen to need 2 s to end all processes.
+constexpr std::chrono::milliseconds kEarlier{500};
+
 std::string text_of(const char* variable) {
   const char* const value = std::getenv(variable);
   return value ? value : "";
@@ -24,10 +29,14 @@ std::string text_of(const char* variable) {
 
 FirstMeeting::FirstMeeting(const LaunchEnvironment& launch, std::chrono::milliseconds patience,
                            std::chrono::milliseconds deadline, std::function<void(const std::string&)> tell)
-    : launch_(launch), patience_(std::min(patience, deadline)), deadline_(deadline), tell_(std::move(tell)) {
+    : launch_(launch),
+      patience_(std::min(patience, deadline)),
+      deadline_(deadline),
+      end_(deadline - std::min<std::chrono::milliseconds>(kEarlier, deadline / 8)),
+      tell_(std::move(tell)) {
   if (launch_.size < 2) return;  // a single rank waits for no other
   marks_ = text_of("PMIX_SERVER_TMPDIR");
-  if (!marks_.empty() && !std::ofstream(mark(launch_.rank))) marks_.clear();
+  if (!marks_.empty() && !(std::ofstream(mark(launch_.rank)) << getpid() << std::flush)) marks_.clear();
   watch_ = std::thread([this] { watch(); });
 }
 
@@ -62,43 +71,63 @@ bool FirstMeeting::wait_until(std::chrono::milliseconds after_begin) {
   return changed_.wait_until(lock, begin_ + after_begin, [&] { return met_; });
 }
 
-// On each machine, the first rank that has come reports; without marks, its first rank.
+// On each machine, the first rank that has come and is not stopped reports; without marks, its first rank.
 bool FirstMeeting::reports() const {
-  return marks_.empty() ? launch_.local_rank == 0 : arrived().front() == launch_.rank;
+  if (marks_.empty()) return launch_.local_rank == 0;
+  const std::vector<int> here = arrived(), still = stopped(here);
+  return *std::ranges::find_if(here, [&](int rank) { return !contains(still, rank); }) == launch_.rank;
+}
+
+// Returns which of these ranks of this machine are stopped, as by SIGSTOP.
+std::vector<int> FirstMeeting::stopped(const std::vector<int>& ranks) const {
+  std::vector<int> found;
+  for (const int rank : ranks) {
+    std::string pid, stat;
+    if (rank == launch_.rank || !std::getline(std::ifstream(mark(rank)), pid)) continue;
+    std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), stat);
+    if (const auto name_ends = stat.rfind(") "); name_ends != stat.npos && stat[name_ends + 2] == 'T')
+      found.push_back(rank);
+  }
+  return found;
+}
+
+std::string FirstMeeting::missing() const {
+  if (marks_.empty()) return "the launcher does not tell who is missing";
+  const std::vector<int> here = arrived();
+  const auto ranks = [](const std::vector<int>& some, const char* one, const char* several) {
+    return fmt::format("rank{} {} {}", some.size() == 1 ? "" : "s", fmt::join(some, ", "),
+                       some.size() == 1 ? one : several);
+  };
+  if (const std::vector<int> still = stopped(here); !still.empty())
+    return ranks(still, "is stopped", "are stopped");
+  if (launch_.local_size == launch_.size) {
+    std::vector<int> absent;
+    for (int r = 0; r < launch_.size; ++r)
+      if (!contains(here, r)) absent.push_back(r);
+    return absent.empty() ? "all of them have started, and one of them hangs"
+                          : ranks(absent, "has not come", "have not come");
+  }
+  if (launch_.local_size == 0)
+    return fmt::format("of this machine, these have come: {}", fmt::join(here, ", "));
+  return fmt::format("of this machine, {} of {} have come ({})", here.size(),
+                     counted(launch_.local_size, "rank"), fmt::join(here, ", "));
 }
 
 void FirstMeeting::report(const std::string& end) {
   if (!reports() || !tell_) return;
-  const std::vector<int> here = arrived();
-  std::string missing;
-  if (marks_.empty()) {
-    missing = "the launcher does not tell who is missing";
-  } else if (launch_.local_size == launch_.size) {
-    std::vector<int> absent;
-    for (int r = 0; r < launch_.size; ++r)
-      if (!contains(here, r)) absent.push_back(r);
-    missing = absent.empty()       ? std::string("all of them have started, and one of them stopped or hangs")
-              : absent.size() == 1 ? fmt::format("rank {} has not come", absent[0])
-                                   : fmt::format("ranks {} have not come", fmt::join(absent, ", "));
-  } else {
-    missing = launch_.local_size == 0
-                  ? fmt::format("of this machine, these have come: {}", fmt::join(here, ", "))
-                  : fmt::format("of this machine, {} of {} have come ({})", here.size(),
-                                counted(launch_.local_size, "rank"), fmt::join(here, ", "));
-  }
   const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
   tell_(fmt::format("rank {} has waited {:.0f} s for all {} ranks to meet: {}. {}", launch_.rank, seconds,
-                    launch_.size, missing, end));
+                    launch_.size, missing(), end));
 }
 
 void FirstMeeting::watch() {
   if (wait_until(patience_)) return;
   report(fmt::format("Every rank must run this program. The job ends after {:.0f} s",
                      std::chrono::duration<double>(deadline_).count()));
-  if (wait_until(deadline_)) return;
+  if (wait_until(end_)) return;
   report("The job ends");
   // Ranks that do not report leave the last word to the one that does.
-  if (!reports() && wait_until(deadline_ + std::chrono::seconds(2))) return;
+  if (!reports() && wait_until(end_ + std::chrono::seconds(1))) return;
   std::_Exit(EXIT_FAILURE);
 }
 

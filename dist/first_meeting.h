@@ -11,12 +11,12 @@
 
 namespace tandem::engine {
 
-/// Watches over a meeting of a job's ranks: when MPI starts, and before they train. MPI waits there without
-/// limit and in silence if the launcher started something else as one of the ranks, or if a rank never gets
-/// so far.
+/// Watches over a meeting of a job's ranks: when MPI starts, makes a Comm, or ends, and before they train.
+/// MPI waits there without limit and in silence if the launcher started something else as one of the ranks,
+/// or if a rank never gets so far.
 ///
-/// Each rank leaves a mark when it arrives: a file in the directory that the launcher makes for the job on
-/// each machine (Open MPI, and Slurm with PMIx). Other launchers make no such
+/// Each rank leaves a mark when it arrives: a file with its process number, in the directory that the
+/// launcher makes for the job on each machine (Open MPI, and Slurm with PMIx). Other launchers make no such
 /// directory, and the message does not name the missing ranks.
 class FirstMeeting {
  public:
@@ -33,13 +33,15 @@ class FirstMeeting {
  private:
   std::string mark(int rank) const;
   std::vector<int> arrived() const;
+  std::vector<int> stopped(const std::vector<int>& ranks) const;
+  std::string missing() const;
   void watch();
   bool wait_until(std::chrono::milliseconds after_begin);
   bool reports() const;
   void report(const std::string& end);
 
   const LaunchEnvironment launch_;
-  const std::chrono::milliseconds patience_, deadline_;
+  const std::chrono::milliseconds patience_, deadline_, end_;
   const std::function<void(const std::string&)> tell_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::string marks_;  // the directory; empty if there is none

@@ -22,6 +22,7 @@ int MpiSession::local_rank() const { return 0; }
 int MpiSession::local_size() const { return 1; }
 void MpiSession::agree(std::uint64_t, const std::string&) {}
 std::unique_ptr<Comm> MpiSession::comm(const CommOptions&) { return nullptr; }
+std::shared_ptr<CollectiveWatch> MpiSession::watch() const { return nullptr; }
 void end_mpi_job(int code) { std::_Exit(code); }
 
 }  // namespace tandem::engine
@@ -43,6 +44,7 @@ void end_mpi_job(int code) { std::_Exit(code); }
 #include <tandem/core/base/sleep.h>
 #include <tandem/core/runtime/gather.h>
 #include <tandem/dist/abort.h>
+#include <tandem/dist/collective_watch.h>
 #include <tandem/dist/first_meeting.h>
 #include <tandem/dist/message_comm.h>
 #include <tandem/dist/mpi_wire.h>
@@ -63,6 +65,8 @@ struct MpiSession::State {
   const MpiStart start;
   const LaunchEnvironment launch;
   std::optional<Bells> bells;
+  bool was_watched = false;
+  std::weak_ptr<CollectiveWatch> watch;  // its Transport keeps this state alive
 };
 
 namespace {
@@ -143,7 +147,7 @@ class MpiTransport final : public Transport {
   Tags tags_;
   AbortFlag abort_;
   std::mutex abort_mutex_;  // guards the pending receive below
-  std::array<char, 512> abort_in_{};
+  std::array<char, 1024> abort_in_{};
   MPI_Request abort_request_ = MPI_REQUEST_NULL;
   std::string abort_out_;
 };
@@ -234,6 +238,8 @@ MpiSession::State::State(const MpiStart& start) : start(start), launch(launch_en
 // Both calls wait for the other ranks, which may never come after an abort or while an error unwinds main().
 MpiSession::State::~State() {
   if (aborted || std::uncaught_exceptions() > 0) return;
+  std::optional<FirstMeeting> meeting;  // a run that was not watched may end when it likes
+  if (was_watched) meeting.emplace(launch, start.deadline, start.deadline, start.tell);
   if (bells) bells->free();
   if (owner) MPI_Finalize();
 }
@@ -251,10 +257,21 @@ void MpiSession::agree(std::uint64_t mine, const std::string& what) {
   engine::agree(*comm(), mine, what, 0);
 }
 std::unique_ptr<Comm> MpiSession::comm(const CommOptions& options) {
+  const MpiStart& start = state_->start;
+  const FirstMeeting meeting(state_->launch, start.deadline, start.deadline, start.tell);
   std::unique_ptr<Transport> transport = std::make_unique<MpiTransport>(state_);
   if (options.link) transport = slow_transport(std::move(transport), *options.link);
-  return std::make_unique<MessageComm>(std::move(transport), options);
+  auto comm = std::make_unique<MessageComm>(std::move(transport), options);
+  std::shared_ptr<CollectiveWatch> watch = state_->watch.lock();
+  if (!watch && options.watch) {
+    watch = std::make_shared<CollectiveWatch>(std::make_unique<MpiTransport>(state_), *options.watch);
+    state_->watch = watch;
+    state_->was_watched = true;
+  }
+  if (!watch) return comm;
+  return watched(std::move(comm), std::move(watch));
 }
+std::shared_ptr<CollectiveWatch> MpiSession::watch() const { return state_->watch.lock(); }
 
 void end_mpi_job(int code) {
   int initialized = 0, finalized = 0;

@@ -12,10 +12,11 @@
 
 namespace tandem::engine {
 
-/// How long the ranks wait for each other when MPI starts, and in `MpiSession::agree` (first_meeting.h).
+/// How long the ranks wait for each other when MPI starts and ends, when it makes Comms, and in
+/// `MpiSession::agree` (first_meeting.h). In other calls a watch limits the wait (CommOptions::watch).
 struct MpiStart {
   std::chrono::milliseconds patience{10'000};   ///< until one rank tells who is missing
-  std::chrono::milliseconds deadline{120'000};  ///< until the process ends
+  std::chrono::milliseconds deadline{600'000};  ///< until the process ends
   std::function<void(const std::string&)> tell = print_warning;
 };
 
@@ -54,6 +55,9 @@ class MpiSession {
   /// Each channel below 2^30 (half of MPI's largest tag) has its own tag. Larger channels are hashed to tags;
   /// a channel whose tag another channel has throws Error.
   std::unique_ptr<Comm> comm(const CommOptions& options = {});
+  /// The watch of this rank, if a Comm that was made with CommOptions::watch, or after it, still exists;
+  /// else null.
+  std::shared_ptr<CollectiveWatch> watch() const;
 
   struct State;
 
@@ -61,8 +65,8 @@ class MpiSession {
   std::shared_ptr<State> state_;
 };
 
-/// Ends this process and every other rank of the job with exit status `code`. Call it only from main(), after
-/// an error: it unwinds and flushes nothing.
+/// Ends this process and every other rank of the job with exit status `code`. Call it only after an
+/// error: it unwinds and flushes nothing.
 [[noreturn]] void end_mpi_job(int code);
 
 }  // namespace tandem::engine

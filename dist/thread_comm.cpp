@@ -190,10 +190,16 @@ int ThreadWorld::size() const { return state_->size; }
 std::unique_ptr<Comm> ThreadWorld::comm(int rank, const CommOptions& options) const {
   if (rank < 0 || rank >= size())
     throw Error(fmt::format("there is no rank {} in a world of {} ranks", rank, size()));
+  std::unique_ptr<Comm> comm;
   if (options.collective == CollectiveAlgorithm::ring)
-    return std::make_unique<MessageComm>(transport_of(state_, rank, options), options);
-  if (options.link) return std::make_unique<SlowThreadComm>(state_, rank, options);
-  return std::make_unique<ThreadComm>(state_, rank, options);
+    comm = std::make_unique<MessageComm>(transport_of(state_, rank, options), options);
+  else if (options.link)
+    comm = std::make_unique<SlowThreadComm>(state_, rank, options);
+  else
+    comm = std::make_unique<ThreadComm>(state_, rank, options);
+  if (!options.watch) return comm;
+  return watched(std::move(comm),
+                 std::make_shared<CollectiveWatch>(transport_of(state_, rank, {}), *options.watch));
 }
 
 void ThreadWorld::abort(const std::string& reason) const { state_->stop(reason); }

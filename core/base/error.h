@@ -8,7 +8,7 @@ namespace tandem {
 
 /// The exception for every failure that Tandem reports. The message names the module path, the op, the shapes
 /// or the rank concerned, and the fix. The library never calls exit or abort, except in
-/// `end_mpi_job` and while the ranks of an MpiSession wait for each other (first_meeting.h).
+/// `end_mpi_job` and while the ranks of an MpiSession meet (first_meeting.h).
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message) {}

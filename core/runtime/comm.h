@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <tandem/core/base/types.h>
 
@@ -41,6 +42,12 @@ class Comm {
 
   /// Wakes every blocked call on every rank it can reach; they throw Aborted with `reason`.
   virtual void abort(const std::string& reason) = 0;
+
+  // What a Session tells a Comm that records its calls (dist/collective_watch.h). Others ignore it.
+  /// The next call in `channel` works on this batch, for the instruction of this name.
+  virtual void announce(std::uint64_t /*channel*/, std::int64_t /*batch*/, std::string_view /*name*/) {}
+  /// A Program begins or ends to run.
+  virtual void running(bool /*now*/) {}
 };
 
 /// The channel that a Session uses between runs. No Program uses it.

@@ -8,6 +8,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/team.h>
+#include <tandem/core/runtime/comm.h>
 #include <tandem/core/schedule/accesses.h>
 #include <tandem/core/schedule/happens_before.h>
 
@@ -151,6 +152,9 @@ void Executable::execute(InstructionId s, std::int64_t batch, double* met) {
   if (!p.kernel) return;
   void* const workspace = instruction.workspace() >= 0 ? p.out.back() : nullptr;
   if (poison_) poison_before(instruction, p);
+  if (instruction.channel >= 0 && rank_.comm)
+    rank_.comm->announce(static_cast<std::uint64_t>(instruction.channel), first_batch_ + batch,
+                         instruction.name);
   if (p.updates) updated_.store(true, std::memory_order_relaxed);
   p.kernel->run(
       {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads, met});

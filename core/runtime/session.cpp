@@ -34,6 +34,19 @@ LocalRanks local_ranks(const Program& program, const std::vector<std::unique_ptr
   return ranks;
 }
 
+// Tells the Comm while a Program runs.
+struct Running {
+  explicit Running(Comm* comm) : comm(comm) {
+    if (comm) comm->running(true);
+  }
+  ~Running() {
+    if (comm) comm->running(false);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+  Comm* comm;
+};
+
 }  // namespace
 
 Session::Session(Program program, std::vector<std::unique_ptr<Comm>> comms, Host& host,
@@ -239,6 +252,7 @@ void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int prog
   loaded_ = false;
   on_each_rank(ranks_, [&](LocalRank& rank) {
     LocalRank::Prepared& prepared = *rank.programs.at(program);
+    const Running running(rank.context.comm);
     engine::run(prepared.backend, batches);
     prepared.executable.settle(batches);
   });

@@ -179,7 +179,8 @@ TEST(ThreadComm, SteadyStateAllocatesNothing) {
   GTEST_SKIP() << "sanitizers replace the allocator that this test counts";
 #else
   const CommOptions slow_ring{.collective = CollectiveAlgorithm::ring, .link = LinkModel{1e-5, 0}};
-  for (const CommOptions& options : {CommOptions{}, kRing, slow_ring}) {
+  const CommOptions watched{.watch = WatchOptions{}};
+  for (const CommOptions& options : {CommOptions{}, kRing, slow_ring, watched}) {
     std::atomic<long> before{0};
     run_ranks(
         3,

@@ -1,0 +1,85 @@
+#include "train_program.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include <tandem/engine.h>
+
+#include "log.h"
+#include "signal_watch.h"
+#include "standard_output.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr auto kPatience = std::chrono::seconds(2);
+constexpr auto kFirstNotice = std::chrono::seconds(10);
+
+// Returns whether this is one of several processes, and not the one that reports.
+bool leaves_it_to_another(const MpiSession* mpi, int reporter) {
+  try {
+    const LaunchEnvironment env = launch_environment();
+    return mpi ? mpi->rank() != reporter : env.launched && env.size > 1 && env.rank != reporter;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// One rank reports for all, because an error reaches every rank. The others report it only if that rank has
+// not ended the job within kPatience.
+int fail(const std::exception& error, int signal, const MpiSession* mpi, int reporter) {
+  if (signal == 0) signal = signal_behind(error);
+  if (leaves_it_to_another(mpi, reporter)) std::this_thread::sleep_for(kPatience);
+  log_error(signal ? interruption(signal) : error.what());
+  std::fflush(nullptr);
+  const int code = signal ? status_after(signal) : kFailed;
+  if (mpi) end_mpi_job(code);
+  return code;
+}
+
+}  // namespace
+
+int train(int argc, char** argv, const TrainingRun::Adjust& adjust) {
+  prepare_teams(argv);
+  // Makes large tensors come from the system and return to it. By default, the first one that is freed raises
+  // this limit; then the copies of the state, one for each checkpoint, leave holes in every thread's heap.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  std::signal(SIGXFSZ, SIG_IGN);  // if a file reaches its size limit, the write fails instead
+  start_log("train_cifar");
+  std::optional<SignalWatch> signals;
+  std::unique_ptr<MpiSession> mpi;
+  int reporter = 0;
+  try {
+    signals.emplace();
+    require_standard_output();
+    TrainOptions options;
+    if (!parse(argc, argv, options)) {
+      finish_standard_output();
+      return 0;
+    }
+    if (options.transport == "mpi") {
+      const std::chrono::milliseconds deadline(std::llround(options.deadline * 1000));
+      const auto patience = std::min<std::chrono::milliseconds>(kFirstNotice, deadline / 2);
+      mpi = std::make_unique<MpiSession>(MpiStart{patience, deadline, log_error});
+    }
+    TrainingRun run(std::move(options), *signals, mpi.get(), adjust);
+    reporter = run.main_rank();
+    run.run();
+    finish_standard_output();
+    return 0;
+  } catch (const std::exception& e) {
+    return fail(e, signals ? signals->signal() : 0, mpi.get(), reporter);
+  }
+}
+
+}  // namespace tandem::apps

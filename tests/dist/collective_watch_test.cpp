@@ -1,0 +1,180 @@
+// The record of a rank's calls, and the deadline that ends a run in which one waits too long.
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <mutex>
+#include <thread>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/runtime/timeline.h>
+#include <tandem/dist/collective_watch.h>
+
+#include "ranks.h"
+#include "temporary_directory.h"
+
+namespace tandem::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kDeadline = 400ms;
+
+// What watches tell, from all their threads.
+class Told {
+ public:
+  std::function<void(const std::string&)> teller() {
+    return [this](const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      all_ += text + "\n";
+    };
+  }
+  std::string all() const {
+    const std::lock_guard lock(mutex_);
+    return all_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string all_;
+};
+
+bool contains_text(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+void sum(Comm& comm, std::uint64_t channel, std::int64_t batch) {
+  float value = 1;
+  comm.announce(channel, batch, "layer " + std::to_string(channel));
+  comm.all_reduce_sum(&value, 1, DType::f32, all_ranks(comm.size()), channel);
+}
+
+TEST(CollectiveRecord, KeepsTheLastThousandCallsAndAllThatAreUnderWay) {
+  CollectiveRecord record;
+  record.announce(7, 3, "early");
+  const std::size_t early = record.begin({.kind = CollectiveKind::receive, .peer = 1, .channel = 7});
+  for (std::int64_t batch = 0; batch < 2500; ++batch) {
+    record.announce(1, batch, "sum");
+    record.end(record.begin({.kind = CollectiveKind::all_reduce, .channel = 1, .bytes = batch}), 1);
+  }
+  const auto calls = record.last(CollectiveRecord::kKept);
+  ASSERT_EQ(calls.size(), CollectiveRecord::kKept);
+  EXPECT_STREQ(calls[0].name, "early");
+  EXPECT_EQ(calls[0].ended, 0);
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    ASSERT_EQ(calls[i].batch, 2499 - static_cast<std::int64_t>(calls.size() - 1 - i));
+    ASSERT_EQ(calls[i].bytes, calls[i].batch);
+  }
+  EXPECT_EQ(record.state().open, 1);
+  EXPECT_EQ(describe(record.state().oldest), "batch 3, receive 'early' (from rank 1, channel 7, 0 bytes)");
+  record.end(early, 0);
+  EXPECT_EQ(record.state().open, 0);
+}
+
+TEST(CollectiveRecord, CallsThatNothingAnnouncedAreBetweenRuns) {
+  CollectiveRecord record;
+  record.announce(1, 5, "sum");
+  record.end(record.begin({.kind = CollectiveKind::all_reduce, .channel = 1}), 1);
+  record.end(record.begin({.kind = CollectiveKind::send, .peer = 0, .channel = 1, .bytes = 1}), 0);
+  const auto calls = record.last(10);
+  EXPECT_EQ(describe(calls.at(0)), "batch 5, all-reduce 'sum' (channel 1, 0 bytes)");
+  EXPECT_EQ(describe(calls.at(1)), "between two runs, send (to rank 0, channel 1, 1 byte)");
+}
+
+// Rank 1 runs a Program, and does not come to batch 3.
+TEST(CollectiveWatch, NamesTheRankThatHangsAndTheCallThatWaits) {
+  const TemporaryDirectory directory;
+  Told told;
+  const CommOptions options{.watch = WatchOptions{kDeadline, directory.path(), told.teller()}};
+  const double begin = steady_seconds();
+  std::atomic<double> woken{0};
+  const auto work = [&](Comm& comm) {
+    comm.running(true);
+    for (std::int64_t batch = 0; batch < 3; ++batch) sum(comm, 4, batch);
+    if (comm.rank() == 1) {
+      std::this_thread::sleep_for(4 * kDeadline);
+      return;
+    }
+    try {
+      sum(comm, 4, 3);
+    } catch (const Aborted& e) {
+      woken = steady_seconds();
+      throw;
+    }
+  };
+  expect_error([&] { run_ranks(3, work, options); },
+               {"the deadline of 0.4 s passes: rank 1 is in no call, and hangs or computes since",
+                "after batch 2, all-reduce 'layer 4' (channel 4, 4 bytes)",
+                "rank 0 waits in batch 3, all-reduce 'layer 4' (channel 4, 4 bytes) since 0.",
+                "rank 2 waits in batch 3"});
+  EXPECT_GE(woken - begin, 0.4);
+  EXPECT_LT(woken - begin, 2.4);
+  for (int rank = 0; rank < 3; ++rank) {
+    std::ifstream file(directory.file("collectives-" + std::to_string(rank) + ".jsonl"));
+    std::vector<nlohmann::json> calls;
+    for (std::string line; std::getline(file, line);) calls.push_back(nlohmann::json::parse(line));
+    ASSERT_EQ(calls.size(), rank == 1 ? 3u : 4u);
+    const nlohmann::json& last = calls.back();
+    EXPECT_EQ(last.at("step"), rank == 1 ? 2 : 3);
+    EXPECT_EQ(last.at("name"), "layer 4");
+    EXPECT_EQ(last.at("kind"), "all-reduce");
+    EXPECT_EQ(last.at("bytes"), 4);
+    EXPECT_EQ(last.at("ended").is_null(), rank != 1);
+    EXPECT_LE(calls[0].at("began"), calls[0].at("all_called"));
+    EXPECT_LE(calls[0].at("all_called"), calls[0].at("ended"));
+  }
+  EXPECT_EQ(told.all(), "") << "the files say it, and the error";
+}
+
+TEST(CollectiveWatch, WaitsForARankThatIsBusyBetweenTwoRuns) {
+  const auto work = [&](Comm& comm) {
+    comm.running(true);
+    sum(comm, 4, 0);
+    comm.running(false);
+    if (comm.rank() == 0) std::this_thread::sleep_for(3 * kDeadline);  // as long as a checkpoint may take
+    comm.running(true);
+    sum(comm, 4, 1);
+  };
+  run_ranks(2, work, {.watch = WatchOptions{kDeadline}});
+}
+
+TEST(CollectiveWatch, EndsRanksThatAllWaitForEachOther) {
+  Told told;
+  const CommOptions options{.watch = WatchOptions{kDeadline, "", told.teller()}};
+  expect_error(
+      [&] {
+        run_ranks(
+            2, [](Comm& comm) { sum(comm, comm.rank() == 0 ? 4 : 5, 7); }, options);
+      },
+      {"all ranks wait; rank 0 waits in batch 7, all-reduce 'layer 4'",
+       "rank 1 waits in batch 7, all-reduce 'layer 5'"});
+  for (const char* call : {"rank 0: batch 7, all-reduce 'layer 4' (channel 4, 4 bytes), under way",
+                           "rank 1: batch 7, all-reduce 'layer 5' (channel 5, 4 bytes), under way"})
+    EXPECT_TRUE(contains_text(told.all(), call)) << told.all();
+}
+
+// An abort wakes no rank that hangs outside of a call.
+TEST(CollectiveWatch, EndsTheJobIfTheAbortDoesNot) {
+  Told told;
+  std::atomic<bool> hangs{true};
+  const CommOptions options{.watch = WatchOptions{kDeadline, "", told.teller(), [&] { hangs = false; }}};
+  const double begin = steady_seconds();
+  EXPECT_THROW(run_ranks(
+                   2,
+                   [&](Comm& comm) {
+                     comm.running(true);
+                     while (comm.rank() == 1 && hangs) std::this_thread::sleep_for(1ms);
+                     sum(comm, 4, 0);
+                   },
+                   options),
+               Aborted);
+  EXPECT_FALSE(hangs);
+  EXPECT_LT(steady_seconds() - begin, 2.4 + 2);
+  EXPECT_TRUE(contains_text(told.all(), "rank 1 is in no call, and hangs or computes since 0."))
+      << told.all();
+}
+
+}  // namespace
+}  // namespace tandem::testing
