@@ -1,0 +1,160 @@
+// train_cifar with a rank that fails at a named point: TANDEM_RANK_LOSS=POINT,WAY,RANK. Each rank writes its
+// process number to the file TANDEM_RANK_LOSS_LOG, and the one that fails when it does. rank_loss_test.cpp
+// starts it.
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include <tandem/engine.h>
+
+#include "train_program.h"
+
+namespace {
+
+using namespace tandem;
+using namespace tandem::engine;
+
+// The run of the test: 60 batches of 64 images, epochs of 25, a checkpoint after every 20.
+constexpr std::int64_t kMiddle = 30, kAfterCheckpoint = 20, kLastOfEpoch = 24;
+
+struct Loss {
+  std::string point, way;
+  int rank = -1;
+};
+
+Loss read_loss() {
+  Loss loss;
+  const char* const text = std::getenv("TANDEM_RANK_LOSS");
+  std::istringstream in(text ? text : "none,none,-1");
+  std::getline(in, loss.point, ',');
+  std::getline(in, loss.way, ',');
+  in >> loss.rank;
+  return loss;
+}
+
+const Loss kLoss = read_loss();
+const int kRank = launch_environment().rank;
+std::atomic<std::int64_t> last_batch = -1;  // of training, in which an all-reduce began
+std::atomic<bool> failed = false;
+
+void log_line(const std::string& text) {
+  if (const char* const file = std::getenv("TANDEM_RANK_LOSS_LOG"))
+    std::ofstream(file, std::ios::app) << text + "\n" << std::flush;
+}
+
+// Fails if this is the rank, and the point. `now` is what else must hold.
+void at(const std::string& point, bool now = true) {
+  if (!now || point != kLoss.point || kRank != kLoss.rank || failed.exchange(true)) return;
+  const double time =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  std::ostringstream fails;
+  fails.precision(17);
+  fails << "fails " << time;
+  log_line(fails.str());
+  if (kLoss.way == "kill") raise(SIGKILL);
+  if (kLoss.way == "segv") {
+    signal(SIGSEGV, SIG_DFL);
+    raise(SIGSEGV);
+  }
+  if (kLoss.way == "exit") std::exit(7);
+  if (kLoss.way == "throw") throw std::runtime_error("thrown by the test");
+  if (kLoss.way == "stop") raise(SIGSTOP);
+}
+
+// The rank's Comm, or its spare one.
+class FailingComm final : public Comm {
+ public:
+  FailingComm(std::unique_ptr<Comm> comm, bool spare) : comm_(std::move(comm)), spare_(spare) {}
+  ~FailingComm() override {
+    if (spare_) at("end");  // the run is complete, and the ranks meet
+  }
+  int rank() const override { return comm_->rank(); }
+  int size() const override { return comm_->size(); }
+  double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                        std::uint64_t channel, int threads) override {
+    at("all-reduce", !evaluates_ && last_batch == kMiddle);
+    at("checkpoint", !evaluates_ && last_batch == kAfterCheckpoint);  // it is being written
+    at("evaluation", evaluates_);
+    return comm_->all_reduce_sum(data, count, dtype, group, channel, threads);
+  }
+  void reduce_scatter_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                          std::uint64_t channel, int threads) override {
+    comm_->reduce_scatter_sum(data, count, dtype, group, channel, threads);
+  }
+  void all_gather(void* data, std::int64_t count, DType dtype, std::span<const int> group,
+                  std::uint64_t channel) override {
+    comm_->all_gather(data, count, dtype, group, channel);
+  }
+  void broadcast(void* data, std::int64_t bytes, int root, std::span<const int> group,
+                 std::uint64_t channel) override {
+    at("planning", spare_);
+    comm_->broadcast(data, bytes, root, group, channel);
+  }
+  void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    at("epoch", spare_ && last_batch == kLastOfEpoch);
+    comm_->send(data, bytes, peer, channel);
+  }
+  void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
+    at("epoch", spare_ && last_batch == kLastOfEpoch);
+    comm_->receive(data, bytes, peer, channel);
+  }
+  void barrier(std::span<const int> group, std::uint64_t channel) override { comm_->barrier(group, channel); }
+  void abort(const std::string& reason) override { comm_->abort(reason); }
+  void announce(std::uint64_t channel, std::int64_t batch, std::string_view name) override {
+    evaluates_ = batch < last_batch;  // its batches count from 0
+    if (!evaluates_) last_batch = batch;
+    comm_->announce(channel, batch, name);
+  }
+  void running(bool now) override { comm_->running(now); }
+
+ private:
+  const std::unique_ptr<Comm> comm_;
+  const bool spare_;
+  std::atomic<bool> evaluates_{false};
+};
+
+class FailingMatMul final : public Kernel {
+ public:
+  explicit FailingMatMul(KernelPtr kernel) : kernel_(std::move(kernel)) {}
+  std::int64_t workspace() const override { return kernel_->workspace(); }
+  void run(const Launch& launch) const override {
+    at("compute", launch.batch == kMiddle);
+    kernel_->run(launch);
+  }
+
+ private:
+  const KernelPtr kernel_;
+};
+
+KernelPtr make_matmul(const KernelSpec& spec) {
+  KernelSpec inner = spec;
+  inner.table = &cpu_kernels();
+  return std::make_unique<FailingMatMul>(cpu_kernels().make(inner));
+}
+
+void adjust(TrainerOptions& options) {
+  static KernelTable kernels("rank loss", &cpu_kernels());
+  kernels.add("matmul", make_matmul);
+  options.strategy.kernels = &kernels;
+  for (auto& comm : options.comms) comm = std::make_unique<FailingComm>(std::move(comm), false);
+  if (options.spare) options.spare = std::make_unique<FailingComm>(std::move(options.spare), true);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  prepare_teams(argv);  // may start the program anew
+  log_line("process " + std::to_string(getpid()));
+  at("start");
+  return tandem::apps::train(argc, argv, adjust);
+}

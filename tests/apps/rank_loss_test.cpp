@@ -1,0 +1,208 @@
+// A rank is lost in the middle of a job: the others end soon, say where, and the run can be continued.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <ostream>
+#include <regex>
+#include <set>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cli_resume.h"
+
+namespace tandem::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double kDeadline = 3;  // seconds
+const std::string kProgram = TANDEM_BIN "/rank_loss_program";
+
+// The points, and a batch of each, as in rank_loss_program.cpp.
+const std::vector<std::string> kPoints{"start",      "compute", "all-reduce", "evaluation",
+                                       "checkpoint", "epoch",   "planning",   "end"};
+const std::vector<std::string> kWays{"kill", "segv", "exit", "throw", "stop"};
+
+struct Case {
+  std::string point, way;
+  int victim = 0;
+};
+std::string name_of(const Case& c) {
+  std::string name = fmt::format("{}_{}_{}", c.point, c.way, c.victim);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const auto& point : kPoints)
+    for (const auto& way : kWays)
+      for (const int victim : {0, 1}) cases.push_back({point, way, victim});
+  return cases;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// A zombie does not count: in containers without an init its exit status may never be collected.
+bool runs(int pid) {
+  std::ifstream stat(fmt::format("/proc/{}/stat", pid));
+  std::string number, name, state;
+  return stat >> number >> name >> state && state != "Z" && state != "X";
+}
+
+std::set<std::string> shared_files() {
+  std::set<std::string> files;
+  std::error_code none;
+  for (const auto& file : fs::directory_iterator("/dev/shm", none)) files.insert(file.path());
+  return files;
+}
+
+// Whether a process maps the file: then it is of another job.
+bool is_used(const std::string& file) {
+  std::error_code none;
+  for (const auto& process : fs::directory_iterator("/proc", none)) {
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);)
+      if (line.find(file) != std::string::npos) return true;
+  }
+  return false;
+}
+
+class RankLoss : public Resume, public ::testing::WithParamInterface<Case> {
+ protected:
+  // The same command begins and resumes. Its losses do not depend on how all-reduces are planned.
+  std::string job(const std::string& output, const std::string& more = "") const {
+    return kProgram +
+           " --arch mlp --synthetic-train 1600 --synthetic-test 128 -b 64 --parallel data --threads 1 "
+           "--steps 60 --checkpoint-every 20 --tensorboard 0 --resume auto --log-level warning "
+           "--allreduce libra --comm-threads 1,2 " +
+           fmt::format("--deadline {} --output {} {}", kDeadline, file(output), more);
+  }
+  struct Log {
+    std::vector<int> pids;
+    double failed = 0;
+  };
+  Log log() const {
+    Log log;
+    std::ifstream in(file("log"));
+    for (std::string word, rest; in >> word >> rest;) {
+      if (word == "process") log.pids.push_back(std::stoi(rest));
+      if (word == "fails" && log.failed == 0) log.failed = std::stod(rest);
+    }
+    return log;
+  }
+  std::string environment(const Case& c) const {
+    return fmt::format("env TANDEM_RANK_LOSS={},{},{} TANDEM_RANK_LOSS_LOG={} ", c.point, c.way, c.victim,
+                       file("log"));
+  }
+  void expect_all_gone(double ended, const Case& c) const;
+  void expect_messages(const std::string& said, const Case& c) const;
+  void expect_resumes() const;
+};
+
+void RankLoss::expect_all_gone(double ended, const Case& c) const {
+  const Log log = this->log();
+  ASSERT_GT(log.failed, 0) << "the rank did not fail";
+  EXPECT_EQ(log.pids.size(), 2u);
+  const double limit = c.way == "stop" ? kDeadline + 2 : 3;
+  while (std::ranges::any_of(log.pids, runs) && now() < log.failed + limit) std::this_thread::sleep_for(10ms);
+  const double took = std::max(ended, now()) - log.failed;
+  for (const int pid : log.pids) EXPECT_FALSE(runs(pid)) << "process " << pid << " still runs";
+  EXPECT_LE(took, limit);
+  std::printf("rank-loss: %-10s  %-5s  rank %d  %.1f s\n", c.point.c_str(), c.way.c_str(), c.victim, took);
+}
+
+// Rank, step, and collective, as far as there are any.
+void RankLoss::expect_messages(const std::string& said, const Case& c) const {
+  const int other = 1 - c.victim;
+  const auto expect = [&](const std::string& pattern) {
+    EXPECT_TRUE(std::regex_search(said, std::regex(pattern))) << pattern << " is not in:\n" << said;
+  };
+  const bool between = c.point == "epoch" || c.point == "planning" || c.point == "end";
+  if (c.way == "stop") {
+    if (c.point == "start") {
+      expect(fmt::format("rank {} has waited .* to meet: rank {} has not come", other, c.victim));
+      return;
+    }
+    expect(fmt::format("the deadline of 3 s passes: rank {} does not answer", c.victim));
+    expect(fmt::format("rank {} waits in {}", other,
+                       (between ? "between two runs, (send|receive|broadcast|barrier)|waits in " : "") +
+                           std::string("batch [0-9]+, all-reduce '.*' \\(channel [0-9]+, [0-9]+ bytes?\\)")));
+    return;
+  }
+  if (c.way == "throw" && c.point != "start" && c.point != "end") {
+    expect(fmt::format("rank {}(, batch [0-9]+, instruction '.*')?: thrown by the test", c.victim));
+    return;
+  }
+  if (c.way == "exit")
+    expect(fmt::format("Process name: \\[\\[[0-9]+,1\\],{}\\]{}", c.victim,
+                       c.point == "start" ? "|1 process returned" : ""));
+  else
+    expect(fmt::format("process rank {} with PID [0-9]+ on node .* exited on\\s+signal", c.victim));
+  if (c.point == "start" || c.point == "end") return;
+  expect(
+      fmt::format("rank {} ended by SIGTERM; it was (in: rank {}: batch [0-9]+, instruction '|"
+                  "between two steps, and (waits in |is in no call))",
+                  other, other));
+}
+
+void RankLoss::expect_resumes() const {
+  succeed("timeout 100 " + kMpi + job("run"));
+  EXPECT_EQ(metrics("run").size(), 60u);
+  static const auto uninterrupted = [this] {  // of all cases
+    succeed("timeout 100 " + kMpi + job("reference"));
+    return std::pair(losses("reference"), read("reference/summary.json").at("train_loss"));
+  }();
+  EXPECT_EQ(uninterrupted.first, losses("run"));
+  EXPECT_EQ(uninterrupted.second, read("run/summary.json").at("train_loss"));
+}
+
+TEST_P(RankLoss, EndsTheJobAndTheRunCanBeContinued) {
+  const Case& c = GetParam();
+  const auto before = shared_files();
+  const Ended e = run("timeout 60 " + kMpi + environment(c) + job("run"));
+  const double ended = now();
+  EXPECT_NE(0, e.status);
+  EXPECT_NE(124, e.status) << "it had to be ended";
+  expect_all_gone(ended, c);
+  expect_messages(e.out + e.err, c);
+  for (const std::string& file : shared_files())
+    if (!before.contains(file)) {
+      EXPECT_TRUE(is_used(file)) << file << " is left behind";
+    }
+  if (c.way == "stop" && c.point != "start" && c.point != "end") {
+    EXPECT_TRUE(fs::exists(file(fmt::format("run/collectives-{}.jsonl", 1 - c.victim))));
+  }
+  expect_resumes();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RankLoss, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return name_of(info.param); });
+
+// Each rank on a machine of its own, as far as the network tells.
+class RankLossOverNetwork : public RankLoss {};
+
+TEST_P(RankLossOverNetwork, EndsTheJobAndTheRunCanBeContinued) {
+  const Case& c = GetParam();
+  const std::string spaces = run("ip netns list").out;
+  const Ended e =
+      run("timeout 60 " TANDEM_SOURCE "/scripts/cluster 2 --link 1Gb/s -- " + environment(c) + job("run"));
+  const double ended = now();
+  EXPECT_NE(0, e.status);
+  EXPECT_NE(124, e.status) << "it had to be ended";
+  expect_all_gone(ended, c);
+  expect_messages(e.out + e.err, c);
+  expect_resumes();
+  EXPECT_EQ(spaces, run("ip netns list").out) << "a namespace is left behind";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RankLossOverNetwork,
+                         ::testing::Values(Case{"all-reduce", "kill", 1}, Case{"all-reduce", "stop", 0}),
+                         [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace tandem::testing
