@@ -13,10 +13,12 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/rng.h>
 #include <tandem/engine.h>
 
+#include "flags.h"
 #include "log.h"
 #include "output_file.h"
 #include "progress_line.h"
@@ -176,12 +178,14 @@ void TrainingRun::perform() {
 }
 
 void TrainingRun::agree_on_arguments() const {
-  TrainOptions common = options_;
-  common.command_line.clear();
-  common.data.clear();  // the images count, not their path
-  mpi_->agree(
-      fnv1a(fmt::format("{} {} {} {}", to_json(common), begin_.train_data, begin_.test_data, start_.digest)),
-      "arguments or data");
+  std::vector<Agreed> mine;
+  for (const Flag& flag : flags())  // the images count, not the path of --data
+    if (change_by(flag, options_) != Change::unrecorded && flag.name != "data")
+      mine.push_back({"--" + flag.name, fnv1a(value_of(flag, options_).dump())});
+  mine.push_back({"the training data", fnv1a(begin_.train_data)});
+  mine.push_back({"the test data", fnv1a(begin_.test_data)});
+  mine.push_back({"the checkpoint that the run continues", fnv1a(start_.digest)});
+  mpi_->agree(mine);
 }
 
 // Checks that the checkpoint fits this run before anything is replaced.

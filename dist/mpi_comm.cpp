@@ -20,7 +20,7 @@ int MpiSession::rank() const { return 0; }
 int MpiSession::size() const { return 1; }
 int MpiSession::local_rank() const { return 0; }
 int MpiSession::local_size() const { return 1; }
-void MpiSession::agree(std::uint64_t, const std::string&) {}
+void MpiSession::agree(std::span<const Agreed>) {}
 std::unique_ptr<Comm> MpiSession::comm(const CommOptions&) { return nullptr; }
 std::shared_ptr<CollectiveWatch> MpiSession::watch() const { return nullptr; }
 void end_mpi_job(int code) { std::_Exit(code); }
@@ -251,10 +251,10 @@ int MpiSession::rank() const { return state_->rank; }
 int MpiSession::size() const { return state_->size; }
 int MpiSession::local_rank() const { return state_->launch.local_rank; }
 int MpiSession::local_size() const { return state_->launch.local_size; }
-void MpiSession::agree(std::uint64_t mine, const std::string& what) {
+void MpiSession::agree(std::span<const Agreed> mine) {
   const MpiStart& start = state_->start;
   const FirstMeeting meeting(state_->launch, start.patience, start.deadline, start.tell);
-  engine::agree(*comm(), mine, what, 0);
+  engine::agree(*comm(), mine, 0);
 }
 std::unique_ptr<Comm> MpiSession::comm(const CommOptions& options) {
   const MpiStart& start = state_->start;

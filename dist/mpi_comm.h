@@ -3,10 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/comm.h>
+#include <tandem/core/runtime/gather.h>
 #include <tandem/dist/comm_options.h>
 #include <tandem/dist/launch.h>
 
@@ -42,9 +44,9 @@ class MpiSession {
   /// How many ranks this machine has; 0 if the launcher does not tell.
   int local_size() const;
 
-  /// Throws Error, on every rank, unless all ranks give the same `mine`; `what` is what it stands for. Every
-  /// rank must call it. Ends the process if not all ranks come, as the constructor does.
-  void agree(std::uint64_t mine, const std::string& what);
+  /// Throws Error, on every rank, unless all ranks give the same values (gather.h). Every rank must call it.
+  /// Ends the process if not all ranks come, as the constructor does.
+  void agree(std::span<const Agreed> mine);
 
   /// Returns a Comm over all ranks. Every rank must make the same number of Comms, in the same order, with
   /// equal options. A waiting call sleeps: ranks on its machine wake it by a doorbell in shared memory; it

@@ -42,22 +42,33 @@ int least(Comm& comm, int mine, std::uint64_t channel) {
   return *std::ranges::min_element(all);
 }
 
-// Rank 0 compares, and sends each rank's verdict to all.
-void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_t channel) {
-  std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), 0);
+// Rank 0 compares, and sends each rank's verdict to all: the place of the first value that differs from its
+// own.
+void agree(Comm& comm, std::span<const Agreed> mine, std::uint64_t channel) {
+  std::vector<std::uint64_t> values{mine.size()};  // which another build may have more of
+  for (const Agreed& a : mine) values.push_back(a.value);
+  const auto same = static_cast<std::int32_t>(values.size());
+  std::vector<std::int32_t> differs(static_cast<std::size_t>(comm.size()), same);
   const auto bytes = static_cast<std::int64_t>(differs.size() * sizeof(std::int32_t));
-  const auto all = gather(comm, std::span<const std::uint64_t>(&mine, 1), 0, channel);
-  for (std::size_t r = 0; r < all.size(); ++r) differs[r] = all[r][0] != mine;
+  const auto all = gather(comm, std::span<const std::uint64_t>(values), 0, channel);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    differs[r] = static_cast<std::int32_t>(std::ranges::mismatch(values, all[r]).in1 - values.begin());
   for (int r = 1; comm.rank() == 0 && r < comm.size(); ++r) comm.send(differs.data(), bytes, r, channel);
   if (comm.rank() != 0) comm.receive(differs.data(), bytes, 0, channel);
+  const std::int32_t first = std::ranges::min(differs);
+  if (first == same) return;
   std::vector<int> ranks;
   for (int r = 0; r < comm.size(); ++r)
-    if (differs[r]) ranks.push_back(r);
-  if (!ranks.empty())
-    throw Error(fmt::format(
-        "rank {}: the ranks disagree on {}: rank {} has another value than rank 0; start all ranks with the same arguments, the "
-        "same data and the same build",
-        comm.rank(), what, fmt::join(ranks, ", ")));
+    if (differs[static_cast<std::size_t>(r)] == first) ranks.push_back(r);
+  throw Error(fmt::format(
+      "rank {}: the ranks disagree on {}: rank {} has another value than rank 0; start all ranks with the same "
+      "arguments, the same data and the same build",
+      comm.rank(), first == 0 ? "the build" : mine[static_cast<std::size_t>(first - 1)].what,
+      fmt::join(ranks, ", ")));
+}
+
+void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_t channel) {
+  agree(comm, std::vector<Agreed>{{what, mine}}, channel);
 }
 
 }  // namespace tandem::engine

@@ -31,8 +31,15 @@ std::vector<std::vector<T>> gather(Comm& comm, std::span<const T> mine, int root
 /// Returns the least value of all ranks, which must all call.
 int least(Comm& comm, int mine, std::uint64_t channel = kSessionChannel);
 
-/// Checks that `mine` is the same on every rank, which must all call. Otherwise throws Error on all of them:
-/// "rank 2: the ranks disagree on <what>: rank 1 has another than rank 0; …".
+/// A value, such as a hash, that must be the same on every rank.
+struct Agreed {
+  std::string what;  ///< it stands for this
+  std::uint64_t value = 0;
+};
+/// Checks that these values are the same on every rank, which must all call. Otherwise throws Error on all of
+/// them, which names the first value that differs: "rank 2: the ranks disagree on <what>: rank 1 has another
+/// value than rank 0; …".
+void agree(Comm& comm, std::span<const Agreed> mine, std::uint64_t channel);
 void agree(Comm& comm, std::uint64_t mine, const std::string& what, std::uint64_t channel);
 
 }  // namespace tandem::engine

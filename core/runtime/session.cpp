@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
 #include <tandem/core/runtime/gather.h>
 #include <tandem/core/runtime/session_telemetry.h>
 #include <tandem/core/schedule/verify.h>
@@ -46,6 +47,12 @@ struct Running {
   Running& operator=(const Running&) = delete;
   Comm* comm;
 };
+
+std::uint64_t hash_of_states(const Program& program) {
+  std::uint64_t h = fnv1a("states");
+  for (const StateBlock& s : program.states) h = fnv1a(fmt::format("{} {}", s.path, to_string(s.type)), h);
+  return h;
+}
 
 }  // namespace
 
@@ -136,10 +143,10 @@ void Session::check(const Program& program) const {
         "the memory budget of {} bytes is too small for the session's {} together, whose peak is {}",
         options_.memory_budget, counted(std::ssize(all), "Program"), peak));
   verify(program);
+  const std::vector<Agreed> parts{{"the names or shapes of the model's state", hash_of_states(program)},
+                                  {"the Program", hash(program)}};
   if (size > 1)
-    on_each_rank(ranks_, [&](const LocalRank& rank) {
-      agree(*rank.context.comm, hash(program), "the Program", kSessionChannel);
-    });
+    on_each_rank(ranks_, [&](const LocalRank& rank) { agree(*rank.context.comm, parts, kSessionChannel); });
 }
 
 // The first stays, also after it was dropped: it says where states lie.

@@ -101,16 +101,41 @@ TEST_F(CliMpi, RefusesRanksThatWereNotRequested) {
   EXPECT_NE(std::string::npos, said(e).find("mpirun started 2 ranks, but --parallel none")) << e.err;
 }
 
-TEST_F(CliMpi, RefusesRanksWithDifferentArgumentsOrData) {
-  for (const std::string difference :
-       {"--lr 0.5", "--seed 3", "--sched cosine", "--steps 7", "--synthetic-test 70", "--synthetic-train 320",
-        "--link 1GB/s", "--simulate", "--trace trace.json"}) {
+TEST_F(CliMpi, RefusesRanksWithDifferentArgumentsOrDataAndNamesThem) {
+  const std::string job = kTrain + "--steps 2 --parallel data ";
+  const std::string plan = write("plan.json", R"({"fusion_groups": [["head.weight", "head.bias"]]})");
+  for (const auto& [difference, what] :
+       std::vector<std::pair<std::string, std::string>>{{"--lr 0.5", "--lr"},
+                                                        {"--seed 3", "--seed"},
+                                                        {"--sched cosine", "--sched"},
+                                                        {"--steps 7", "--steps"},
+                                                        {"--arch mlp", "--arch"},
+                                                        {"-b 32", "--batch-size"},
+                                                        {"--plan " + plan, "--plan"},
+                                                        {"--allreduce se", "--allreduce"},
+                                                        {"--collective ring", "--collective"},
+                                                        {"--link 1GB/s", "--link"},
+                                                        {"--simulate", "--simulate"},
+                                                        {"--trace trace.json", "--trace"},
+                                                        {"--synthetic-test 70", "--synthetic-test"},
+                                                        {"--synthetic-train 320", "--synthetic-train"}}) {
     SCOPED_TRACE(difference);
-    const std::string job = kTrain + "--steps 2 ";
     const Ended e = run("timeout 30 " TANDEM_MPIRUN " -np 1 " + job + " : -np 1 " + job + difference);
     EXPECT_EQ(1, e.status);
-    EXPECT_NE(std::string::npos, said(e).find("the ranks disagree on arguments or data: rank 1")) << e.err;
+    EXPECT_NE(std::string::npos, said(e).find("the ranks disagree on " + what + ": rank 1")) << e.err;
   }
+}
+
+// The same arguments, but each rank reads its own machine's files.
+TEST_F(CliMpi, RefusesRanksWhoseFilesDiffer) {
+  write("plan0.json", R"({"fusion_groups": [["head.weight", "head.bias"]]})");
+  write("plan1.json", R"({"fusion_groups": []})");
+  const std::string on_rank = "sh -c 'mkdir -p " + file("") + "$OMPI_COMM_WORLD_RANK && cd " + file("") +
+                              "$OMPI_COMM_WORLD_RANK && cp ../plan$OMPI_COMM_WORLD_RANK.json plan.json && ";
+  const Ended e = run("timeout 30 " + kTwoRanks + on_rank + "exec " + kTrain +
+                      "--steps 2 --parallel data --plan plan.json'");
+  EXPECT_EQ(1, e.status);
+  EXPECT_NE(std::string::npos, said(e).find("the ranks disagree on the Program: rank 1")) << e.err;
 }
 
 TEST_F(CliMpi, SimulatesMoreStagesThanRanks) {

@@ -218,16 +218,21 @@ TEST_F(Resume, UnwritableMetricsAreReportedOnceAndTrainingContinues) {
   EXPECT_NE(std::string::npos, e.out.find("test accuracy")) << e.out;
 }
 
+// The same arguments, but each rank reads its own machine's checkpoints.
 TEST_F(Resume, RanksWithDifferentCheckpointsAreRefused) {
   if (!TANDEM_HAS_MPIRUN) return;
-  const std::string one = file("1"), command = kShort + "--arch mlp --steps 4 --checkpoint-every 2 --output ";
-  succeed(command + file("0"));
-  succeed(command + one);
-  fs::remove_all(one + "/checkpoints/step-4");
-  const Ended e =
-      run(kMpi + "sh -c '" + kShort + "--arch mlp --resume " + file("") + "$OMPI_COMM_WORLD_RANK'");
+  const std::string command = kShort + "--arch mlp --steps 4 --checkpoint-every 2 --output ";
+  for (const std::string rank : {"0", "1"}) {
+    fs::create_directory(file(rank));
+    succeed(command + file(rank + "/run"));
+  }
+  fs::remove_all(file("1/run/checkpoints/step-4"));
+  const Ended e = run(kMpi + "sh -c 'cd " + file("") + "$OMPI_COMM_WORLD_RANK && exec " + kShort +
+                      "--arch mlp --resume run'");
   EXPECT_EQ(1, e.status);
-  EXPECT_NE(std::string::npos, e.err.find("the ranks disagree on arguments or data")) << e.err;
+  EXPECT_NE(std::string::npos,
+            e.err.find("the ranks disagree on the checkpoint that the run continues: rank 1"))
+      << e.err;
 }
 
 }  // namespace

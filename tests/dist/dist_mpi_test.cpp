@@ -199,9 +199,10 @@ TEST(MpiComm, MessagesCanBeAsSlowAsOverALink) {
 }
 
 TEST(MpiSession, RanksAgreeOrSayWhoDiffers) {
-  EXPECT_NO_THROW(session->agree(5, "the data"));
+  const auto agree = [](std::uint64_t data) { session->agree(std::vector<Agreed>{{"the data", data}}); };
+  EXPECT_NO_THROW(agree(5));
   if (session->size() > 1)
-    expect_error([] { session->agree(session->rank() == 1 ? 6 : 5, "the data"); },
+    expect_error([&] { agree(session->rank() == 1 ? 6 : 5); },
                  {"the ranks disagree on the data", "rank 1 has another value than rank 0"});
 }
 
@@ -218,7 +219,7 @@ int miss_the_agreement() {
   std::printf("pid %d\nend at %.3f\n", getpid(), seconds_now() + 1);  // by the deadline
   std::fflush(stdout);
   if (session->rank() == 1) std::this_thread::sleep_for(20s);
-  session->agree(5, "the data");
+  session->agree(std::vector<Agreed>{{"the data", 5}});
   return 0;
 }
 

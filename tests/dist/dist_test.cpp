@@ -294,6 +294,21 @@ TEST(Agree, NamesTheRanksThatDifferOnEveryRank) {
     expect_words(errors[r], {"rank " + std::to_string(r), "disagree on the data", "rank 1, 3 has another"});
 }
 
+TEST(Agree, NamesTheFirstValueThatDiffers) {
+  const std::vector<Agreed> usual{{"a", 1}, {"b", 2}, {"c", 3}};
+  const auto expect_refused = [&](const std::vector<Agreed>& one, const std::vector<Agreed>& two,
+                                  const std::string& words) {
+    const std::vector<std::vector<Agreed>> of_ranks{usual, one, two};
+    for (const std::string& e :
+         errors_of(3, [&](Comm& comm) { agree(comm, of_ranks[static_cast<std::size_t>(comm.rank())], 3); }))
+      EXPECT_NE(e.find("the ranks disagree on " + words), std::string::npos) << e;
+  };
+  expect_refused({{"a", 1}, {"b", 2}, {"c", 4}}, {{"a", 1}, {"b", 0}, {"c", 4}}, "b: rank 2 has");
+  expect_refused({{"a", 1}, {"b", 2}, {"c", 4}}, usual, "c: rank 1 has");
+  expect_refused(usual, {{"a", 1}}, "the build: rank 2 has");
+  expect_refused({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}}, {}, "the build: rank 1, 2 has");
+}
+
 TEST(ThreadComm, MismatchedEndsAllGetAnError) {
   std::vector<double> data(100);
   for (const auto& e : errors_of(2, [&](Comm& c) {
