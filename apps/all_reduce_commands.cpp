@@ -35,6 +35,14 @@ std::vector<int> whole_numbers(const std::string& flag, const std::string& list,
   return numbers;
 }
 
+int groups_of(const std::string& text) {
+  constexpr int kNoLimit = std::numeric_limits<int>::max();
+  if (text == "unlimited") return kNoLimit;
+  const auto numbers = whole_numbers("--groups", text, kNoLimit);
+  if (numbers.size() != 1) throw Error(fmt::format("--groups '{}': write one number, or unlimited", text));
+  return numbers[0];
+}
+
 // All options as the planner takes them.
 class Request {
  public:
@@ -46,9 +54,7 @@ class Request {
       allocations_ = whole_numbers("--allocations", o.allocations, 1'000'000);
     else if (allocations_.empty())
       allocations_ = kLibraAllocations;
-    limits_.groups = o.groups == "unlimited"
-                         ? std::numeric_limits<int>::max()
-                         : whole_numbers("--groups", o.groups, std::numeric_limits<int>::max())[0];
+    limits_.groups = groups_of(o.groups);
     limits_.chunks = o.chunks;
   }
 

@@ -134,7 +134,10 @@ TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
   expect_refused(command + " --policy fifo", {"unknown policy 'fifo'", "mg-wfbp"});
   expect_refused(command + " --policy se,libra", {"one --policy"});
   expect_refused(command + " --groups 0", {"--groups", "0 is not from 1"});
+  expect_refused(command + " --groups 3,5", {"--groups '3,5'", "one number, or unlimited"});
+  expect_refused(command + " --groups many", {"--groups", "'many'"});
   expect_refused(command + " --chunks 0", {"--chunks"});
+  expect_refused(command + " --chunks 8000001", {"--chunks"});
   expect_refused(command + " --allocations 128,x", {"--allocations", "'x'"});
   expect_refused(command + " --nodes 0", {"--nodes", "0 is not from 1"});
   expect_refused(kTandem + "sim all-reduce --profile " + file("p.json") + " --trace " + file("t.json"),
