@@ -81,12 +81,12 @@ function(tandem_mpi_entries)
   set_tests_properties(${ARGN} PROPERTIES ENVIRONMENT "GOMP_SPINCOUNT=1000;ASAN_OPTIONS=detect_leaks=0")
 endfunction()
 
-# tandem_mpi_test(name a.cpp ...): a program with a main() of its own that mpirun starts, with 2 and with 4 ranks.
+# tandem_mpi_test(name a.cpp ...): a program with a main() of its own that mpirun starts, with 2, 3, and 4 ranks.
 function(tandem_mpi_test name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE test_support)
   target_precompile_headers(${name} REUSE_FROM test_support)
-  foreach(ranks 2 4)
+  foreach(ranks 2 3 4)
     add_test(NAME ${name}_${ranks}
              COMMAND ${MPIEXEC_EXECUTABLE} ${TANDEM_MPIRUN_FLAGS} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_${ranks} PROPERTIES TIMEOUT 300 PROCESSORS ${ranks} LABELS quick)

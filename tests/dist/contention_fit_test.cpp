@@ -45,6 +45,7 @@ std::vector<BackwardSample> draw_samples(const Contention& contention, double st
 
 double difference(double a, double b) { return std::fabs(a / b - 1); }
 
+// Of 60 seeds, the worst was 19 % off for α2, 1.3 % for γ1, 4 % for γ2, and 9 % for γ3.
 TEST(ContentionFit, FindsPlantedCurvesAtThreePercentNoise) {
   const ContentionModel planted{1, 1.34e-4, {6e6, 5e6, 0.05, 0.6}, {7e6, 5.5e6, 0.06, 0.6}};
   const std::vector<int> threads{32, 64, 128, 256, 512, 1024, 2048, 4096};
@@ -55,7 +56,18 @@ TEST(ContentionFit, FindsPlantedCurvesAtThreePercentNoise) {
     const ThreadRates found = fit.contention.at(r), truth = planted.at(r);
     EXPECT_LT(difference(found.overlapped, truth.overlapped), 0.05) << r;
     EXPECT_LT(difference(found.alone, truth.alone), 0.05) << r;
-    EXPECT_NEAR(found.compute_rate, truth.compute_rate, 0.15) << r;
+    EXPECT_NEAR(found.compute_rate, truth.compute_rate, 0.3 * planted.alpha2 * r) << r;
+  }
+  ASSERT_NE(fit.contention.model(), nullptr);
+  const ContentionModel& found = *fit.contention.model();
+  EXPECT_EQ(found.alpha1, 1);
+  EXPECT_LT(difference(found.alpha2, planted.alpha2), 0.3);
+  for (const auto& [curve, truth] :
+       {std::pair(found.overlapped, planted.overlapped), std::pair(found.alone, planted.alone)}) {
+    EXPECT_LT(difference(curve.gamma1, truth.gamma1), 0.03);
+    EXPECT_LT(difference(curve.gamma2, truth.gamma2), 0.1);
+    EXPECT_LT(difference(curve.gamma3, truth.gamma3), 0.2);
+    EXPECT_EQ(curve.gamma4, 0.6);
   }
 }
 

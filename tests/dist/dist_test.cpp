@@ -44,7 +44,9 @@ template <class T> void expect_left_folds(int ranks, const CommOptions& options)
 
 TEST(ThreadComm, AllReduceIsTheLeftFoldBitForBit) {
   for (int ranks = 1; ranks <= 4; ++ranks) {
-    for (const CommOptions& options : {CommOptions{}, kRing}) {
+    for (const CommOptions& options :
+         {CommOptions{}, kRing, CommOptions{.segment_bytes = 100'000},
+          CommOptions{.collective = CollectiveAlgorithm::ring, .segment_bytes = 100'000}}) {
       expect_left_folds<float>(ranks, options);
       expect_left_folds<double>(ranks, options);
     }

@@ -1,6 +1,7 @@
 // LIBRA's planner against an exhaustive search, and its model of a backward pass by hand.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <random>
 
@@ -103,6 +104,49 @@ TEST(LibraPlanner, ChoosesTheThreadsOfGivenGroups) {
     ASSERT_NEAR(optimum, plan.grid_ms, 1e-9 * optimum) << "instance " << n;
     ASSERT_LE(backward_times(i.layers, plan.groups, i.costs).backward_ms, plan.grid_ms * (1 + 1e-9));
   }
+}
+
+// The least time of any groups, at most `most` of them, and any threads, by Eqs. 8 to 15: without chunks. If
+// `fixed`, each layer is a group.
+double least_without_chunks(const Instance& i, int most, bool fixed) {
+  const int layers = static_cast<int>(i.layers.size());
+  double best = std::numeric_limits<double>::infinity();
+  std::vector<AllReduceGroup> groups;
+  const std::function<void(int)> extend = [&](int first) {
+    if (first == layers) best = std::min(best, backward_times(i.layers, groups, i.costs).backward_ms);
+    if (std::ssize(groups) == most) return;
+    for (int last = first; last < (fixed ? std::min(first + 1, layers) : layers); ++last)
+      for (const ThreadRates& rates : i.costs.choices) {
+        groups.push_back({first, last, rates});
+        extend(last + 1);
+        groups.pop_back();
+      }
+  };
+  extend(0);
+  return best;
+}
+
+// Theorem 1 for the threads of given groups; Theorem 2 for groups and threads together.
+TEST(LibraPlanner, IsAsNearToTheOptimumWithoutChunksAsTheTheoremsSay) {
+  std::mt19937_64 rng = generator("theorems");
+  int apart = 0;  // how often the chunks cost something
+  for (int n = 0; n < 2000; ++n) {
+    const Instance i = drawn(rng);
+    const int layers = static_cast<int>(i.layers.size());
+    const double room = 1 + (layers - 1.0) / i.limits.chunks;
+    const auto expect_near = [&](const LibraPlan& plan, double optimum) {
+      const double ms = backward_times(i.layers, plan.groups, i.costs).backward_ms;
+      ASSERT_GE(ms, optimum * (1 - 1e-9)) << "instance " << n;
+      ASSERT_LE(ms, optimum * room * (1 + 1e-9)) << "instance " << n;
+      apart += ms > optimum * (1 + 1e-9);
+    };
+    expect_near(plan_libra(i.layers, i.costs, i.limits), least_without_chunks(i, i.limits.groups, false));
+    std::vector<AllReduceGroup> each;
+    for (int l = 0; l < layers; ++l) each.push_back({l, l});
+    expect_near(plan_threads(i.layers, each, i.costs, i.limits.chunks),
+                least_without_chunks(i, layers, true));
+  }
+  EXPECT_GT(apart, 100);
 }
 
 TEST(LibraPlanner, IsNoWorseWithMoreGroupsChoicesOrChunks) {

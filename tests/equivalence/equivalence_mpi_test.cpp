@@ -1,9 +1,13 @@
-// Ranks as MPI processes give the same bits as ranks as threads. mpirun starts it with 2 or 4 ranks.
+// Ranks as MPI processes give the same bits as ranks as threads. mpirun starts it with 2, 3, or 4 ranks.
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/dist/data_parallel.h>
 #include <tandem/dist/mpi_comm.h>
+#include <tandem/nn/models/mlp.h>
+#include <tandem/plan/build.h>
 
+#include "expect_error.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -17,6 +21,7 @@ void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds
   s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   s.models = static_cast<int>(seeds.size());
   Job job = small_residual_job();
+  job.batch_size = 4 * session->size();
   job.drains = {5, 3};
   job.seeds = seeds;
   job.rates.assign(seeds.size(), 0.05);
@@ -35,6 +40,28 @@ TEST(MpiEquivalence, DataParallel) {
        .fusion_groups = {{{"head.weight", "head.bias"}, 2}, {{"stem.weight", "stem.bias"}}}});
 }
 
+// By each algorithm, in long and in short segments, with 1 to 3 threads, separate and together: the bits of
+// separate all-reduces among threads.
+TEST(MpiEquivalence, NoAllReduceChangesABit) {
+  Job job = wide_residual_job();
+  job.batch_size = 4 * session->size();
+  job.drains = {2};
+  Strategy s = plain();
+  s.replicas = session->size();
+  const auto layers = gradient_layers(trace_job(job, job.batch_size / s.replicas), s);
+  const Outcome separate = train(job, s);
+  for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring})
+    for (const std::int64_t segment : {20'000, 1 << 20})
+      for (const char* policy : {"wfbp", "se"})
+        for (const int threads : {1, 2, 3}) {
+          s.fusion_groups = fusion_groups(layers, policy);
+          for (FusionGroup& group : s.fusion_groups) group.threads = threads;
+          const Outcome processes =
+              train(job, s, session->comm({.collective = algorithm, .segment_bytes = segment}));
+          if (session->rank() == 0) expect_same_results(separate, processes);
+        }
+}
+
 TEST(MpiEquivalence, SeveralModels) {
   expect_equal_to_threads({.replicas = session->size()}, {3, 8, 5});
   expect_equal_to_threads({.stages = session->size(), .schedule = ScheduleKind::dualpipe}, {3, 8});
@@ -48,40 +75,52 @@ TEST(MpiEquivalence, Pipelines) {
                              .schedule = kind});
 }
 
+// Of three ranks, all are stages.
 TEST(MpiEquivalence, TwoReplicasOfStages) {
-  const int stages = session->size() / 2;
-  expect_equal_to_threads({.replicas = 2,
+  const int replicas = session->size() % 2 == 0 ? 2 : 1, stages = session->size() / replicas;
+  expect_equal_to_threads({.replicas = replicas,
                            .microbatches = 2,
                            .stages = stages,
                            .schedule = ScheduleKind::one_f_one_b,
                            .swap = {"block0"}});
   expect_equal_to_threads(
-      {.replicas = 2, .stages = stages, .schedule = ScheduleKind::dualpipe, .recompute = {"block3"}});
+      {.replicas = replicas, .stages = stages, .schedule = ScheduleKind::dualpipe, .recompute = {"block3"}});
 }
 
 // Two replicas of two stages (under four ranks), two models, fusion groups, a swap, under a budget.
 TEST(MpiEquivalence, AllFeaturesTogether) {
-  expect_equal_to_threads({.replicas = 2,
-                           .stages = session->size() / 2,
-                           .schedule = ScheduleKind::dualpipe,
-                           .fusion_groups = {{{"head.weight", "head.bias"}, 3}},
-                           .swap = {"block0"},
-                           .memory_budget = 64 << 20},
-                          {3, 8});
+  const int replicas = session->size() % 2 == 0 ? 2 : 1;
+  Strategy s{.replicas = replicas,
+             .stages = session->size() / replicas,
+             .schedule = ScheduleKind::dualpipe,
+             .swap = {"block0"},
+             .memory_budget = 64 << 20};
+  if (replicas > 1) s.fusion_groups = {{{"head.weight", "head.bias"}, 3}};
+  expect_equal_to_threads(s, {3, 8});
 }
 
+// Rank 1 has another optimizer, other groups, or another model.
 TEST(MpiEquivalence, RanksThatDisagreeOnTheProgramAreNamed) {
+  const auto expect_refused = [](const Job& job, const Strategy& s, const std::string& what) {
+    expect_error([&] { train(job, s, session->comm()); },
+                 {"the ranks disagree on " + what + ": rank 1 has another value than rank 0"});
+  };
+  const Job job = small_residual_job();
+  const bool differs = session->rank() == 1;
   Strategy s{.replicas = session->size()};
-  s.optimizer = SgdOptions{.momentum = session->rank() == 1 ? 0.5 : 0.9};
-  try {
-    train(small_residual_job(), s, session->comm());
-    FAIL() << "no error";
-  } catch (const Error& e) {
-    EXPECT_NE(
-        std::string::npos,
-        std::string(e.what()).find("the ranks disagree on the Program: rank 1 has another value than rank 0"))
-        << e.what();
-  }
+  s.optimizer = SgdOptions{.momentum = differs ? 0.5 : 0.9};
+  expect_refused(job, s, "the Program");
+  s.optimizer = SgdOptions{};
+  if (differs) s.fusion_groups = {{{"head.weight", "head.bias"}}};
+  expect_refused(job, s, "the Program");
+  s.fusion_groups.clear();
+  Job other = job;
+  if (differs)
+    other.model = [] {
+      return std::make_unique<nn::MlpResidual>(
+          nn::MlpOptions{.in = 12, .hidden = 24, .classes = 5, .blocks = 4});
+    };
+  expect_refused(other, s, "the names or shapes of the model's state");
 }
 
 }  // namespace

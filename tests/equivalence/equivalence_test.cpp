@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include <tandem/core/base/error.h>
+#include <tandem/dist/data_parallel.h>
+#include <tandem/dist/thread_comm.h>
 #include <tandem/nn/layers.h>
 #include <tandem/ops/matmul.h>
 #include <tandem/ops/pointwise.h>
@@ -80,6 +82,60 @@ TEST(Equivalence, FusionGroupsChangeNoBit) {
     for (FusionGroup& group : s.fusion_groups) group.threads = threads;
     expect_same_results(separate, train(job, s));
   }
+}
+
+// One step on 2 to 4 ranks, under each policy that makes groups from bytes, by each algorithm, in long and in
+// short segments, with 1 to 3 threads. All have the bits of separate all-reduces by one thread.
+TEST(Equivalence, OneStepOfRanksEqualsTheBigBatchUnderEveryPolicy) {
+  Job job = wide_residual_job(DType::f64);
+  job.batch_size = 12;
+  job.drains = {1};
+  const Outcome one = train(job, plain());
+  for (const int ranks : {2, 3, 4}) {
+    Strategy s = plain();
+    s.replicas = ranks;
+    const auto layers = gradient_layers(trace_job(job, job.batch_size / ranks), s);
+    const Outcome separate = train(job, s);
+    EXPECT_LE(largest_difference(one, separate), 1e-12);
+    for (const char* policy : {"se", "wfbp", "ddp"})
+      for (const int threads : {1, 2, 3}) {
+        s.fusion_groups = fusion_groups(layers, policy);
+        for (FusionGroup& group : s.fusion_groups) group.threads = threads;
+        for (const CommOptions& options :
+             {CommOptions{}, CommOptions{.segment_bytes = 20'000},
+              CommOptions{.collective = CollectiveAlgorithm::ring},
+              CommOptions{.collective = CollectiveAlgorithm::ring, .segment_bytes = 20'000}}) {
+          SCOPED_TRACE(::testing::Message()
+                       << ranks << " ranks, " << policy << ", " << threads << " threads");
+          expect_same_results(separate, train(job, s, thread_comms(ranks, options)));
+        }
+      }
+  }
+}
+
+// What one replica sums, all must have, after every batch: weights and momentum.
+TEST(Equivalence, ReplicasAreEqualAfterEveryBatch) {
+  Job job = small_residual_job();
+  job.batch_size = 12;
+  for (const int ranks : {2, 3, 4})
+    for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring}) {
+      Strategy s = plain();
+      s.replicas = ranks;
+      s.fusion_groups = {{{"head.weight", "head.bias"}, 2}};
+      JobHost host(job, 1);
+      Session session(program_of(job, s), thread_comms(ranks, {.collective = algorithm}), host);
+      session.load(initial_state(job));
+      StateDict before = session.snapshot()[0];
+      for (int batch = 0; batch < 6; ++batch) {
+        SCOPED_TRACE(::testing::Message() << ranks << " ranks, batch " << batch);
+        session.run(batch, 1);
+        const Session::Snapshot replicas = session.snapshot();
+        ASSERT_EQ(std::ssize(replicas), ranks);
+        for (int r = 1; r < ranks; ++r) expect_same_state(replicas[0], replicas[static_cast<std::size_t>(r)]);
+        EXPECT_NE(before.at("stem.weight").values(), replicas[0].at("stem.weight").values());
+        before = replicas[0];
+      }
+    }
 }
 
 // A result is there before backward begins, but its all-reduce does not hold up those of gradients.

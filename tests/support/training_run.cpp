@@ -125,17 +125,21 @@ void expect_peaks(const Outcome& outcome, const std::vector<std::int64_t>& drain
 }  // namespace
 
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process) {
-  strategy.models = static_cast<int>(job.seeds.size());
-  Outcome outcome;
-  outcome.program = program_of(job, strategy);
-  JobHost host(job, strategy.microbatches);
   std::vector<std::unique_ptr<Comm>> comms;
-  const bool root =
-      !process || process->rank() == strategy.stages - 1;  // the rank that receives all ranks' results
   if (process)
     comms.push_back(std::move(process));
   else
     comms = thread_comms(strategy.ranks());
+  return train(job, strategy, std::move(comms));
+}
+
+Outcome train(const Job& job, Strategy strategy, std::vector<std::unique_ptr<Comm>> comms) {
+  strategy.models = static_cast<int>(job.seeds.size());
+  Outcome outcome;
+  outcome.program = program_of(job, strategy);
+  JobHost host(job, strategy.microbatches);
+  // The rank that receives all ranks' results is here.
+  const bool root = std::ssize(comms) != 1 || comms[0]->rank() == strategy.stages - 1;
   Session session(outcome.program, std::move(comms), host, {.spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));
   std::int64_t first = 0;
@@ -179,6 +183,15 @@ Job small_residual_job(DType dtype) {
   job.model = [] {
     return std::make_unique<nn::MlpResidual>(
         nn::MlpOptions{.in = 12, .hidden = 16, .classes = 5, .blocks = 4});
+  };
+  return job;
+}
+
+Job wide_residual_job(DType dtype) {
+  Job job = small_residual_job(dtype);
+  job.model = [] {
+    return std::make_unique<nn::MlpResidual>(
+        nn::MlpOptions{.in = 12, .hidden = 256, .classes = 5, .blocks = 2});
   };
   return job;
 }

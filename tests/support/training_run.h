@@ -44,6 +44,8 @@ struct Outcome {
 /// With it this process is one of several ranks: the losses are the last stage's, and the state is complete
 /// on the last stage.
 Outcome train(const Job& job, Strategy strategy, std::unique_ptr<Comm> process = nullptr);
+/// The same, with these Comms: of all ranks, which are threads; or of this process.
+Outcome train(const Job& job, Strategy strategy, std::vector<std::unique_ptr<Comm>> comms);
 
 /// The largest difference between the losses and states of two trainings, relative for values above 1. It is
 /// infinite if their names or counts differ, or if anything is not finite.
@@ -83,6 +85,8 @@ Tensor labels_of(const Job& job, std::int64_t batch);
 
 /// A residual multi-layer perceptron small enough for hundreds of runs.
 Job small_residual_job(DType dtype = DType::f32);
+/// A wider one: its gradients take several segments and, if reduced together, several threads.
+Job wide_residual_job(DType dtype = DType::f32);
 /// A small convolutional network with batch norm, on images of 8×8.
 Job convolutional_job();
 /// SGD with momentum and weight decay on one device.
