@@ -7,8 +7,10 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/dist/thread_comm.h>
+#include <tandem/ops/kernels.h>
 #include <tandem/plan/build.h>
 
+#include "allocations.h"
 #include "expect_error.h"
 #include "training_run.h"
 
@@ -116,6 +118,39 @@ TEST(SessionTimeline, ThreadsOfCollectivesChangeBetweenRunsAndNoBitDoes) {
     return session.state();
   };
   expect_same_state(trained(false), trained(true));
+}
+
+// Takes no results, which would allocate.
+struct QuietHost final : JobHost {
+  using JobHost::JobHost;
+  void deliver(const HostResult&) override {}
+};
+
+// What a run allocates does not depend on the number of its steps. Reference kernels: oneDNN allocates.
+TEST(SessionTimeline, AReplayedStepAllocatesNothingWithAnyThreads) {
+#ifdef TANDEM_SANITIZED
+  GTEST_SKIP() << "sanitizers replace the allocator that this test counts";
+#else
+  const Job job = wide_residual_job();
+  for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring})
+    for (const int threads : {1, 2, 3}) {
+      Strategy s;
+      s.replicas = 2;
+      s.kernels = &reference_kernels();
+      s.fusion_groups = {
+          {{"head.weight", "head.bias", "block0.first.weight", "block0.second.weight"}, threads}};
+      QuietHost host(job, 1);
+      Session session(program_of(job, s), thread_comms(2, {.collective = algorithm}), host);
+      session.load(initial_state(job));
+      session.run(0, 3);
+      const auto allocated = [&](std::int64_t batches) {
+        const long before = allocations();
+        session.run(3, batches);
+        return allocations() - before;
+      };
+      EXPECT_EQ(allocated(2), allocated(40)) << threads;
+    }
+#endif
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/dist/all_reduce_policies.h>
 #include <tandem/dist/link.h>
 #include <tandem/dist/thread_comm.h>
 #include <tandem/nn/layers.h>
@@ -20,11 +21,20 @@ using namespace engine;
 namespace {
 
 struct Net : nn::Module {
-  nn::Linear first{*this, "first", {.in = 4, .out = 64}}, second{*this, "second", {.in = 64, .out = 64}};
-  nn::Linear third{*this, "third", {.in = 64, .out = 64}}, head{*this, "head", {.in = 64, .out = 3}};
+  explicit Net(std::int64_t width) : width(width) {}
+  const std::int64_t width;
+  nn::Linear first{*this, "first", {.in = 4, .out = width}},
+      second{*this, "second", {.in = width, .out = width}};
+  nn::Linear third{*this, "third", {.in = width, .out = width}}, head{*this, "head", {.in = width, .out = 3}};
   Tensor forward(const Tensor& x) override { return head(relu(third(relu(second(relu(first(x))))))); }
 };
 constexpr int kGradients = 8;
+
+struct Way {  // to reduce gradients
+  CommOptions comm = {.link = LinkModel{1e-4, 200e6}};
+  std::vector<int> threads = {1, 2, 3};
+  std::int64_t width = 64;
+};
 
 struct Trained {
   std::vector<double> losses;
@@ -33,8 +43,8 @@ struct Trained {
 };
 
 Trained train(const std::string& policy, int ranks, std::int64_t batches, TrainerOptions o = {},
-              const CommOptions& comm = {.link = LinkModel{1e-4, 200e6}}) {
-  Net net;
+              const Way& way = {}) {
+  Net net(way.width);
   net.initialize(run_seed());
   o.batch_size = 4 * ranks;
   o.epochs = 0;
@@ -44,8 +54,8 @@ Trained train(const std::string& policy, int ranks, std::int64_t batches, Traine
   o.strategy.threads = 1;
   o.strategy.optimizer = SgdOptions{.momentum = 0.9};
   o.all_reduces.policy = policy;
-  o.all_reduces.threads = {1, 2, 3};
-  o.comms = thread_comms(ranks * o.strategy.stages, comm);
+  o.all_reduces.threads = way.threads;
+  o.comms = thread_comms(ranks * o.strategy.stages, way.comm);
   Trainer trainer(net, std::make_shared<ShuffledDataset>(std::make_shared<ClassDataset>(70, run_seed()), 5),
                   std::move(o));
   Trained t;
@@ -71,6 +81,29 @@ TEST(AllReduceTuning, ChangesNoBit) {
       const Trained planned = train(policy, ranks, 60, {.drop_last = ranks == 3});
       expect_same(planned, plain);
       ASSERT_EQ(planned.reports.size(), 1u) << policy;
+    }
+  }
+}
+
+// A net so wide that its gradients take several segments, and several threads if they are reduced together.
+TEST(AllReduceTuning, ChangesNoBitByAnyAlgorithmSegmentsOrThreads) {
+  constexpr std::int64_t kWidth = 192, kBatches = 44;
+  for (const int ranks : {2, 3, 4}) {
+    const Trained plain = train("", ranks, kBatches, {.drop_last = true}, {.threads = {1}, .width = kWidth});
+    int n = ranks;
+    for (const AllReducePolicy& policy : all_reduce_policies()) {
+      if (policy.name == "mg-cf") continue;  // only simulated
+      for (const CollectiveAlgorithm algorithm : {CollectiveAlgorithm::direct, CollectiveAlgorithm::ring}) {
+        Way way{.comm = {.collective = algorithm}, .threads = {1 + n % 3}, .width = kWidth};
+        if (n / 3 % 2 == 0) way.comm.segment_bytes = 20'000;
+        ++n;
+        SCOPED_TRACE(::testing::Message() << policy.name << ", " << ranks << " ranks, case " << n);
+        const Trained planned = train(std::string(policy.name), ranks, kBatches, {.drop_last = true}, way);
+        expect_same(planned, plain);
+        ASSERT_EQ(planned.reports.size(), 1u);
+        for (const AllReduceGroup& g : planned.reports[0].stages[0].plan.groups)
+          EXPECT_EQ(g.rates.threads, way.threads[0]);
+      }
     }
   }
 }
@@ -185,6 +218,40 @@ TEST(AllReduceTuning, PlansFromASavedMeasurementOfTheSameRun) {
     EXPECT_FALSE(third.reports.at(0).is_saved);
     EXPECT_NE(third.reports[0].warnings.at(0).find(what), std::string::npos) << third.reports[0].warnings[0];
   }
+}
+
+// An all-reduce that computation beside it makes faster; and one that takes longer beside computation than
+// after it.
+TEST(AllReduceTuning, LeavesWhatBreaksLibrasAssumptionsToMgOpt) {
+  const Trained first = train("libra", 2, 60, {.drop_last = true});
+  for (const auto& [rates, why] : std::vector<std::pair<ThreadRates, std::string>>{
+           {{2, 0.9, 2e6, 1e6}, "with 2 threads an all-reduce is faster beside computation"},
+           {{2, 0.5, 1e5, 1e6},
+            "with 2 threads an all-reduce and a computation take longer beside each other"}}) {
+    AllReduceReport known = first.reports.at(0);
+    known.stages[0].profile.hop_latency_ms = 0;
+    known.stages[0].profile.contention =
+        std::vector<ThreadRates>{{1, 0.9, 1e6, 1e6}, rates, {3, 0.9, 1e6, 1e6}};
+    const Trained second = train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known}});
+    expect_same(second, first);
+    const AllReduceReport& r = second.reports.at(0);
+    EXPECT_TRUE(r.is_saved);
+    ASSERT_EQ(r.warnings.size(), 1u);
+    expect_words(r.warnings[0], {"libra assumes", "so mg-opt plans them", why});
+    EXPECT_EQ(r.stages[0].plan.policy, "mg-opt");
+    EXPECT_EQ(r.stages[0].predicted.at(0).first, "mg-opt");
+  }
+}
+
+TEST(AllReduceTuning, MeasuresItsOwnIfTheSavedModelStopsComputation) {
+  const Trained first = train("libra", 2, 60, {.drop_last = true});
+  AllReduceReport known = first.reports.at(0);
+  const ContentionModel::Curve curve{1e6, 0, 0.1, 0.6};
+  known.stages[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
+  const Trained second = train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known}});
+  expect_same(second, first);
+  EXPECT_FALSE(second.reports.at(0).is_saved);
+  expect_words(second.reports[0].warnings.at(0), {"do not fit", "3 threads", "α1 − α2·r"});
 }
 
 TEST(AllReduceTuning, PlansLongRunsByDefault) {
