@@ -19,6 +19,11 @@ class CliPolicies : public Cli {
            file(output);
   }
   json loss(const std::string& output) const { return metrics(output).back()["loss"]; }
+  std::vector<json> losses(const std::string& output) const {
+    std::vector<json> losses;
+    for (const json& line : metrics(output)) losses.push_back(line.at("loss"));
+    return losses;
+  }
   bool exists(const std::string& name) const { return std::filesystem::exists(file(name)); }
 };
 
@@ -99,14 +104,37 @@ TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
   expect_refused(job("--plan " + write("profile.json", damaged.dump()), "x"), {"profile.json", "\"run\""});
 }
 
+// Resumed before and after its all-reduces are planned, a run has the bits of one that never stopped, and of
+// one that plans nothing.
 TEST_F(CliPolicies, AResumedRunUsesTheMeasurementOfItsCheckpoint) {
-  const std::string planned = "--link 1GB/s,50us --allreduce libra --steps ";
-  train(planned + "60", "whole");
-  train(planned + "42", "run");
-  const Ended e = run(job(planned + "60", "run") + " --resume auto");
+  const std::string link = "--link 1GB/s,50us --steps ";
+  train(link + "60 --allreduce wfbp", "wfbp");
+  for (const std::string steps : {"20", "42"}) {
+    const std::string output = "run" + steps, planned = " --allreduce libra";
+    train(link + steps + planned, output);
+    const Ended e = run(job(link + "60" + planned, output) + " --resume auto");
+    ASSERT_EQ(0, e.status) << e.err;
+    const bool is_saved = e.out.find(" from a saved measurement: ") != std::string::npos;
+    EXPECT_EQ(steps == "42", is_saved) << e.out;
+    EXPECT_EQ(losses("wfbp"), losses(output));
+    for (const std::string part : {"model", "optimizer"}) {
+      const auto state = [&](const std::string& of) {
+        return read_file(file(of + "/checkpoints/step-60/" + part + ".safetensors"));
+      };
+      EXPECT_TRUE(state("wfbp") == state(output)) << part;
+    }
+  }
+}
+
+TEST_F(CliPolicies, ASavedPlanOfAnotherModelIsMeasuredAnew) {
+  train(kLink + "--dump-profile", "mlp");
+  const std::string plan = "--plan " + file("mlp/all-reduce.json"),
+                    other = kTrain + "--arch mlp-residual --threads 1 --parallel data --ranks 2 " + kLink;
+  ASSERT_EQ(0, run(other + "--output " + file("none")).status);
+  const Ended e = run(other + plan + " --output " + file("other"));
   ASSERT_EQ(0, e.status) << e.err;
-  EXPECT_NE(e.out.find(" from a saved measurement: "), std::string::npos) << e.out;
-  EXPECT_EQ(loss("whole"), loss("run"));
+  expect_words(e.out + e.err, {"it is of a model with other gradients", " after 40 batches: "});
+  EXPECT_EQ(loss("none"), loss("other"));
 }
 
 TEST_F(CliPolicies, SchedulesWithBatchesInFlightPlanToo) {

@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/rng.h>
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/dist/measured_backward.h>
@@ -13,6 +15,7 @@
 #include <tandem/plan/build.h>
 
 #include "expect_error.h"
+#include "seed.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -109,6 +112,49 @@ TEST(MeasuredBackward, RefusesOtherProgramsAndEmptyTimelines) {
   const Program other = program_of(job, apart);
   expect_error([&] { measured_backward(other, simulated(other), p.layers); }, {"no all-reduce of all"});
   expect_error([&] { measured_backward(p.program, {}, p.layers); }, {"no whole batch"});
+}
+
+// Training Programs with random groups and threads, whose computations take times by their names.
+TEST(MeasuredBackward, OfAPlannedProgramIsTheTimeOfTheEquations) {
+  const Job job = small_residual_job();
+  Strategy s;
+  s.replicas = 2;
+  s.link = {20e-6, 1e9};
+  s.contention = std::vector<ThreadRates>{{1, 0.8, 1e6, 1.3e6}, {2, 0.6, 1.2e6, 2e6}};
+  const Graph forward = trace_job(job, job.batch_size / s.replicas);
+  const auto layers = gradient_layers(forward, s)[0];
+  const auto costed = [&](const std::vector<FusionGroup>& groups) {
+    s.fusion_groups = groups;
+    Program p = build(forward, s);
+    for (Instruction& i : p.instructions)
+      if (p.lane(i.lane).kind == LaneKind::compute)
+        i.cost.seconds = i.tag.phase == Phase::backward && i.op->name() != "copy"
+                             ? 1e-5 * static_cast<double>(fnv1a(i.name) % 3 + 1)
+                             : 0;
+    return p;
+  };
+  const auto of_both = [](const Program& p) {
+    Timeline both = simulated(p);
+    std::vector<Span> others = both.spans;
+    for (Span& span : others) span.rank = 1;
+    both.spans.insert(both.spans.end(), others.begin(), others.end());
+    return both;
+  };
+  const Program together = costed(fusion_groups({layers}, "se"));
+  const auto measured = measured_backward(together, of_both(together), layers).layers;
+  const AllReduceCosts costs = ring_costs(s.replicas, 1e3 * s.link.latency, {});
+  std::mt19937_64 rng = generator("planned programs");
+  for (int n = 0; n < 30; ++n) {
+    std::vector<AllReduceGroup> groups;
+    for (int l = 0; l < std::ssize(layers); ++l) {
+      if (groups.empty() || draw_bool(rng, 0.4))
+        groups.push_back({l, l, s.contention->at(draw_int(rng, 1, 2))});
+      groups.back().last_layer = l;
+    }
+    const Program p = costed(fusion_groups(layers, groups));
+    const double ms = backward_times(measured, groups, costs).backward_ms;
+    EXPECT_NEAR(ms, measured_backward_ms(p, of_both(p)), 1e-9 * ms) << n;
+  }
 }
 
 // When the all-reduces of gradients begin after the first computation of backward, in ms; by batch, in order.
