@@ -73,13 +73,24 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (!o.link.empty()) s.link = parse_link(o.link);
   if (!o.collective.empty()) s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
-  if (!o.plan.empty() && !holds_all_reduces(o.plan)) read_plan(o.plan, s);
   const bool names_policy = !o.allreduce.empty() && o.allreduce != "auto";
+  const bool plans_from_bytes =
+      names_policy && !o.dump_profile && !all_reduce_policy(o.allreduce).needs_times;
+  if (!o.plan.empty() && holds_all_reduces(o.plan)) {
+    const std::string why = o.ranks < 2        ? "with one data-parallel rank"
+                            : o.simulate       ? "with --simulate"
+                            : plans_from_bytes ? "with --allreduce " + o.allreduce
+                                               : "";
+    if (!why.empty())
+      throw Error(fmt::format("--plan '{}' holds what all-reduces take, which has no effect {}: leave it out",
+                              o.plan, why));
+  } else if (!o.plan.empty()) {
+    read_plan(o.plan, s);
+  }
   if ((names_policy || o.dump_profile) && !s.fusion_groups.empty())
     throw Error(fmt::format("{} stands beside the fusion_groups of '{}': leave out one of them",
                             names_policy ? "--allreduce " + o.allreduce : "--dump-profile", o.plan));
-  if (names_policy && !o.dump_profile && !all_reduce_policy(o.allreduce).needs_times)
-    s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
+  if (plans_from_bytes) s.fusion_groups = fusion_groups(gradient_layers(forward, s), o.allreduce);
   return s;
 }
 

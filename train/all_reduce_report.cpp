@@ -85,7 +85,11 @@ AllReduceReport read_all_reduces(const std::string& file) {
   AllReduceReport report;
   report.ranks = run["ranks"].required().integer(1, 1, kMost);
   report.threads = run["threads"].required().integer(1, 1, kMost);
-  if (const std::string link = run["link"].text(); !link.empty()) report.link = parse_link(link);
+  if (const std::string link = run["link"].text(); !link.empty()) try {
+      report.link = parse_link(link);
+    } catch (const Error& e) {
+      throw Error(fmt::format("'{}': \"run\": {}", file, e.what()));
+    }
   const int stages = run["stages"].integer(1, 1, kMost);
   for (std::size_t s = 0; s < static_cast<std::size_t>(stages); ++s) {
     // A stage may have no gradients to reduce; then it has no file.

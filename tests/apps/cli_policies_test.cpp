@@ -100,8 +100,19 @@ TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
   damaged["layers"][0]["compute_ms"] = -1;
   expect_refused(job("--plan " + write("damaged.json", damaged.dump()), "x"), {"damaged.json", "compute_ms"});
   damaged = read("se/all-reduce.json");
+  damaged["run"]["link"] = "fast";
+  expect_refused(job("--plan " + write("link.json", damaged.dump()), "x"),
+                 {"link.json", "\"run\"", "'fast'"});
   damaged.erase("run");
   expect_refused(job("--plan " + write("profile.json", damaged.dump()), "x"), {"profile.json", "\"run\""});
+}
+
+TEST_F(CliPolicies, RefuseASavedMeasurementThatHasNoEffect) {
+  train(kLink + "--dump-profile", "saved");
+  const std::string plan = " --plan " + file("saved/all-reduce.json");
+  expect_refused(job("--allreduce ddp" + plan, "x"), {"all-reduce.json", "no effect with --allreduce ddp"});
+  expect_refused(job("--simulate" + plan, "x"), {"all-reduce.json", "no effect with --simulate"});
+  expect_refused(kTrain + "--arch mlp --steps 1" + plan, {"no effect with one data-parallel rank"});
 }
 
 // Resumed before and after its all-reduces are planned, a run has the bits of one that never stopped, and of
