@@ -124,6 +124,20 @@ TEST(AllReducePolicies, HorovodReducesAtTicksWhatItsBufferHolds) {
   p.fusion_bytes = 4;
   EXPECT_EQ((std::vector<int>{1, 2, 3}), last_layers(planned("horovod", p))) << "a larger one goes alone";
   EXPECT_EQ(3, planned("horovod", problem({{"no gradient", 3, 0}}, 1)).predicted.backward_ms);
+  // What is computed at the tick is reduced at it, and what fills the buffer fits.
+  AllReduceProblem full = problem({{"a", 4, 3}, {"b", 1, 5}, {"c", 5, 1}}, 0);
+  full.fusion_bytes = 8;
+  const AllReducePlan at_tick = planned("horovod", full);
+  EXPECT_EQ((std::vector<int>{1, 2}), last_layers(at_tick));
+  EXPECT_EQ(5, at_tick.groups[0].earliest_ms);
+  EXPECT_EQ(10, at_tick.groups[1].earliest_ms);
+}
+
+// A gradient that comes just when an all-reduce has started up is too late for it.
+TEST(AllReducePolicies, MgWfbpWaitsForWhatComesBeforeTheStartup) {
+  EXPECT_EQ((std::vector<int>{0, 1}),
+            last_layers(planned("mg-wfbp", problem({{"a", 1, 1}, {"b", 1, 1}}, 1))));
+  EXPECT_EQ((std::vector<int>{1}), last_layers(planned("mg-wfbp", problem({{"a", 1, 1}, {"b", 0.5, 1}}, 1))));
 }
 
 // The greedy rule merges y with x, which then begins later.
