@@ -1,6 +1,7 @@
 // The programs under mpirun: a failure on several ranks is reported once, with its place.
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <regex>
 #include <sstream>
 #include <thread>
@@ -55,16 +56,39 @@ TEST_F(CliMpi, ProcessesTrainAndEvaluateAsThreadsDo) {
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
 }
 
+// All policies that plan from times, by both algorithms; those that choose threads, from 1 to 3.
 TEST_F(CliMpi, ProcessesPlanTheirAllReducesTogether) {
-  const std::string job = kTrain + "--arch mlp --steps 44 --parallel data --threads 1 --output ";
-  ASSERT_EQ(0, run(kTwoRanks + job + file("wfbp")).status);
-  for (const std::string collective : {"direct", "ring"}) {
-    const Ended e = run(kTwoRanks + job + file(collective) +
-                        " --allreduce libra --comm-threads 1,2 --collective " + collective);
-    ASSERT_EQ(0, e.status) << e.err;
-    EXPECT_NE(e.out.find(" after 40 batches: "), std::string::npos) << e.out;
-    EXPECT_EQ(read("wfbp/summary.json")["train_loss"], read(collective + "/summary.json")["train_loss"]);
-    EXPECT_EQ(read(collective + "/all-reduce.json").at("run").at("ranks"), 2);
+  struct Case {
+    int ranks;
+    std::string policy, collective, threads;
+  };
+  const std::string job =
+      kTrain + "-b 60 --drop-last --arch mlp --steps 44 --parallel data --threads 1 --link 1GB/s ";
+  const auto losses = [&](int ranks, const std::string& output, const std::string& options) {
+    const Ended e = run(TANDEM_MPIRUN " -np " + std::to_string(ranks) + " " + job + options + " --output " +
+                        file(output));
+    EXPECT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(output.starts_with("wfbp"), e.out.find(" after 40 batches: ") == std::string::npos) << e.out;
+    std::vector<nlohmann::json> losses;
+    for (const auto& line : metrics(output)) losses.push_back(line.at("loss"));
+    EXPECT_EQ(losses.size(), 44U);
+    return losses;
+  };
+  std::map<int, std::vector<nlohmann::json>> wfbp;
+  for (const int ranks : {2, 3, 4})
+    wfbp[ranks] = losses(ranks, "wfbp" + std::to_string(ranks), "--allreduce wfbp");
+  for (const Case& c : std::vector<Case>{{2, "libra", "direct", "1,2"},
+                                         {2, "horovod", "ring", ""},
+                                         {3, "libra", "ring", "2,3"},
+                                         {3, "mg-opt", "direct", ""},
+                                         {4, "libra-m", "ring", "1,2,3"},
+                                         {4, "mg-wfbp", "direct", ""}}) {
+    const std::string output = c.policy + std::to_string(c.ranks);
+    SCOPED_TRACE(output);
+    EXPECT_EQ(wfbp[c.ranks], losses(c.ranks, output,
+                                    "--allreduce " + c.policy + " --collective " + c.collective +
+                                        (c.threads.empty() ? "" : " --comm-threads " + c.threads)));
+    EXPECT_EQ(read(output + "/all-reduce.json").at("run").at("ranks"), c.ranks);
   }
 }
 
