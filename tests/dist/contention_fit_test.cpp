@@ -127,7 +127,7 @@ TEST(ContentionFit, FindsTheCostsThatTheSimulatorUses) {
   for (const GradientLayer& l : measured_backward(together, timeline(together), layers).layers)
     alone_ms += l.compute_ms;
   std::vector<BackwardSample> samples;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 60; ++i) {
     std::vector<FusionGroup> groups;
     for (const GradientLayer& l : layers) {
       if (groups.empty() || draw_bool(rng, 0.5)) groups.push_back({{}, draw_int(rng, 1, 2)});
