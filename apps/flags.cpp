@@ -239,7 +239,7 @@ std::vector<Flag> parallelism_flags() {
        nothing},
       {"--comm-threads", &O::comm_threads,
        "threads of a rank among which libra and libra-m choose for each all-reduce (default: 1, 2, 4, … up\n"
-       "to the rank's cores)",
+       "to the rank's cores, at least 1 and 2)",
        between(1, kMostThreads),
        both(reduces, needs(&O::allreduce, {"", "auto", "libra", "libra-m"}, "with --allreduce {}")), nothing},
       {"--dump-profile", &O::dump_profile,

@@ -93,7 +93,7 @@ void add_throughput(const LibraResults& r, std::vector<Claim>& claims) {
   claims.push_back(
       claim("Fig. 6: MG-CF over LIBRA, mean", 0.055, mean(gain("libra", "mg-cf")),
             "The paper fits all-reduces beside computation apart from those alone, but prints neither. "
-            "Here both are equally fast, so that LIBRA comes near to the bound."));
+            "Here both are equally fast, so that LIBRA comes near to MG-CF."));
 }
 
 void add_order(const LibraResults& r, std::vector<Claim>& claims) {

@@ -79,6 +79,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (!o.plan.empty() && holds_all_reduces(o.plan)) {
     const std::string why = o.ranks < 2        ? "with one data-parallel rank"
                             : o.simulate       ? "with --simulate"
+                            : o.dump_profile   ? "with --dump-profile, which measures"
                             : plans_from_bytes ? "with --allreduce " + o.allreduce
                                                : "";
     if (!why.empty())

@@ -220,9 +220,11 @@ void RunDirectory::summary(const Summary& s) {
 
 void RunDirectory::all_reduces(const AllReduceReport& report) {
   if (!keeps()) return;
-  for (std::size_t s = 0; s < report.stages.size(); ++s)
-    if (!report.stages[s].profile.layers.empty())
-      write_file(all_reduce_file(path(kAllReduces), s), to_json(report, s));
+  record([&] {
+    for (std::size_t s = 0; s < report.stages.size(); ++s)
+      if (!report.stages[s].plan.groups.empty())
+        write_file(all_reduce_file(path(kAllReduces), s), to_json(report, s));
+  });
 }
 
 }  // namespace tandem::apps

@@ -44,7 +44,7 @@ std::vector<int> powers_of_two(int most) {
 // What was planned from the first batches, and how long backward takes with it.
 void say(const AllReduceReport& report) {
   for (const std::string& warning : report.warnings) log_warning(warning);
-  if (!report.reason.empty()) log_info("all-reduces are planned anew: " + report.reason);
+  if (!report.reason.empty()) log_info("all-reduces are planned again: " + report.reason);
   for (std::size_t s = 0; s < report.stages.size(); ++s) {
     const StageAllReduces& stage = report.stages[s];
     if (stage.plan.groups.empty()) continue;
@@ -92,7 +92,7 @@ std::optional<AllReduceReport> measured_before(const Checkpoint& checkpoint) {
   try {
     return read_all_reduces(file.string());
   } catch (const Error& e) {
-    log_warning(fmt::format("the all-reduces are measured anew: {}", e.what()));
+    log_warning(fmt::format("the all-reduces are measured again: {}", e.what()));
     return {};
   }
 }
@@ -241,7 +241,7 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
   o.threads = options_.comm_threads.empty() ? powers_of_two(std::max(2, cores.rank)) : options_.comm_threads;
   if (has_plan)
     o.known = read_all_reduces(options_.plan);
-  else if (start_.checkpoint && is_main())
+  else if (start_.checkpoint && is_main() && !options_.dump_profile)
     o.known = measured_before(*start_.checkpoint);
   return o;
 }
@@ -358,7 +358,7 @@ void TrainingRun::train(Trainer& trainer) {
     if (failed_save_ == end.batches)
       throw Error("the run is complete, but its last checkpoint could not be saved: what it learned is lost");
   } catch (const Aborted& e) {
-    save_what_was_traced(trainer.session());
+    save_what_was_traced(trainer);
     if (signal_behind(e) == 0)
       trainer.help_explain();
     else if (is_main())
@@ -398,10 +398,10 @@ void TrainingRun::end_run(Session& session, int signal) const {
 }
 
 // For a run that ended early. If the file cannot be written, that is logged, but is not why the run ended.
-void TrainingRun::save_what_was_traced(Session& session) const {
+void TrainingRun::save_what_was_traced(Trainer& trainer) const {
   if (mpi_) return;  // the other ranks may be gone
   try {
-    write_trace(options_.trace, session.timeline());
+    write_trace(options_.trace, trainer.session().timeline(0, trainer.training_program()));
   } catch (const Error& e) {
     log_error(e.what());
   }

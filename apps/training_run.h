@@ -48,7 +48,7 @@ class TrainingRun {
   void train(Trainer& trainer);
   void end_run(Session& session, int signal) const;
   void tell_others(const std::string& why) const;
-  void save_what_was_traced(Session& session) const;
+  void save_what_was_traced(Trainer& trainer) const;
   void say_what_is_left(CheckpointWriter* writer) const;
   void report(Trainer& trainer, const EpochResult& end, std::int64_t peak);
 

@@ -74,7 +74,7 @@ AllReduceCosts ring_costs(int ranks, double hop_ms, std::vector<ThreadRates> cho
 struct AllReduceGroup {
   int first_layer = 0, last_layer = 0;
   ThreadRates rates{};
-  double earliest_ms = 0;  ///< after the start of backward: it does not begin before
+  double earliest_ms = 0;  ///< after the begin of backward: it does not begin before
 };
 
 /// Throws Error unless the groups hold each layer once, in order.

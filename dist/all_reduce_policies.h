@@ -59,7 +59,7 @@ ThreadTable nccl_threads(int ranks);
 
 /// Returns a line for each assumption of LIBRA that the costs violate: computation beside an all-reduce makes
 /// it no faster (p ≥ q), and both beside each other take no longer than one after the other (P ≤ s·P + Q, of
-/// an all-reduce of all gradients). Then `libra` may be worse than `mg-opt`.
-std::vector<std::string> violated_assumptions(const AllReduceProblem& problem);
+/// an all-reduce of all gradients), by more than this share. Then `libra` may be worse than `mg-opt`.
+std::vector<std::string> violated_assumptions(const AllReduceProblem& problem, double tolerance = 1e-9);
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include <unsupported/Eigen/NumericalDiff>
 
 #include <tandem/core/base/error.h>
+#include <tandem/dist/median.h>
 
 namespace tandem {
 namespace {
@@ -26,12 +27,6 @@ constexpr double kGamma4 = 0.6;  // as in the paper
 double robust(double x) {
   const double size = std::fabs(x);
   return size <= kHuber ? x : std::copysign(std::sqrt(kHuber * (2 * size - kHuber)), x);
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 // The rates of all-reduces as functions of some parameters, which are logarithms: so rates stay above 0.

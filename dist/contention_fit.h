@@ -26,7 +26,7 @@ struct ContentionFit {
   double error = 0;       ///< median of |ln(measured / fitted)| over the all-reduces
 };
 
-/// The fewest numbers of threads from which Eq. 6 can be told.
+/// The fewest numbers of threads that identify Eq. 6.
 inline constexpr std::size_t kFewestForCurve = 5;
 
 /// Fits LIBRA's Eqs. 5 and 6 to measured backward passes that take `alone_ms` with nothing beside them. With

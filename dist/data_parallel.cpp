@@ -92,9 +92,15 @@ class Timers {
     ValueId begin = -1;   // the first value of backward
     double timed_ms = 0;  // by the timers so far
   };
+  // What the first computation of a stage's backward pass takes from backward on another stage. The last
+  // stage takes nothing: there it is what the first computation makes, a constant.
   static ValueId first_of_backward(const Graph& g, int stage) {
-    for (const Node& n : g.nodes())
-      if (n.tag.phase == Phase::backward && n.tag.stage == stage && !n.outputs.empty()) return n.outputs[0];
+    for (const Node& n : g.nodes()) {
+      if (n.tag.phase != Phase::backward || n.tag.stage != stage || n.outputs.empty()) continue;
+      for (const ValueId v : n.inputs)
+        if (g.producer(v).tag.phase == Phase::backward) return v;
+      return n.outputs[0];
+    }
     throw Error(fmt::format("stage {} computes no gradient", stage));  // then it has none to reduce
   }
   std::map<int, Stage> stages_;

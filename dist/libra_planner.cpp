@@ -295,18 +295,18 @@ LibraPlan plan_libra(const std::vector<GradientLayer>& layers, const AllReduceCo
 LibraPlan plan_threads(const std::vector<GradientLayer>& layers, std::vector<AllReduceGroup> groups,
                        const AllReduceCosts& costs, int chunks) {
   check(layers.size(), costs, chunks);
+  require_each_layer_once(layers, groups);
   std::vector<GradientLayer> merged;
   for (const AllReduceGroup& g : groups) {
     GradientLayer& all = merged.emplace_back();
     for (int l = g.first_layer; l <= g.last_layer; ++l) {
-      const GradientLayer& layer = layers.at(static_cast<std::size_t>(l));
+      const GradientLayer& layer = layers[static_cast<std::size_t>(l)];
       all.compute_ms += layer.compute_ms;
       all.gradient_bytes += layer.gradient_bytes;
     }
   }
   const LibraPlan plan = Planner(merged, costs, chunks).threads();
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i].rates = plan.groups[i].rates;
-  backward_times(layers, groups, costs);  // throws Error unless they hold each layer once
   return {std::move(groups), plan.grid_ms};
 }
 

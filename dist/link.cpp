@@ -63,6 +63,15 @@ CollectiveAlgorithm parse_collective(std::string_view text) {
   throw Error(fmt::format("collective '{}': write auto, direct, or ring", text));
 }
 
+std::string to_string(CollectiveAlgorithm algorithm) {
+  switch (algorithm) {
+    case CollectiveAlgorithm::automatic: return "auto";
+    case CollectiveAlgorithm::direct: return "direct";
+    case CollectiveAlgorithm::ring: return "ring";
+  }
+  return "";
+}
+
 double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm,
                           double chunk) {
   if (ranks <= 1) return 0;

@@ -33,6 +33,7 @@ inline constexpr int kMostDirectRanks = 8;
 
 /// Reads "auto", "direct", or "ring". Throws Error listing them.
 CollectiveAlgorithm parse_collective(std::string_view text);
+std::string to_string(CollectiveAlgorithm algorithm);
 
 /// Returns the seconds of an all-reduce by the hops that `algorithm` makes, not those of Eq. (4). Direct: ĉ
 /// through each link, and two latencies, of which long data hides a part. Ring: every chunk passes the first

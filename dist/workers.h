@@ -9,8 +9,8 @@
 namespace tandem::engine {
 
 /// Threads of a rank that help the lane of a collective to fold and copy. They sleep between calls, and are
-/// no OpenMP team, whose threads would end whenever its size changes. Only
-/// `reserve` makes threads and allocates.
+/// no OpenMP team, whose threads would end whenever its size changes. Only `reserve` makes threads and
+/// allocates.
 class Workers {
  public:
   Workers() = default;

@@ -30,7 +30,7 @@ JsonInput run_of(const std::string& file) {
   const JsonInput run =
       JsonInput::parse(fmt::format("'{}'", file), engine::read_text("profile", file))["run"];
   if (!run.present())
-    throw Error(fmt::format("'{}' is a profile, but not of a run of train_cifar: it has no \"run\"", file));
+    throw Error(fmt::format("'{}' is a profile, but no training run measured it: it has no \"run\"", file));
   return run;
 }
 
@@ -45,11 +45,18 @@ std::string difference(const AllReduceReport& saved, const AllReduceReport& key)
     const auto name = [](const LinkModel& l) { return l == LinkModel() ? "without limit" : text_of(l); };
     return fmt::format("its link is {}, not {}", name(saved.link), name(key.link));
   }
+  if (saved.collective != key.collective)
+    return fmt::format("its collective is {}, not {}", to_string(saved.collective),
+                       to_string(key.collective));
   if (saved.stages.size() != key.stages.size())
     return fmt::format("it is of {}, not {}", counted(std::ssize(saved.stages), "stage"), key.stages.size());
   for (std::size_t s = 0; s < key.stages.size(); ++s)
     if (!same_gradients(saved.stages[s].profile, key.stages[s].profile))
       return "it is of a model with other gradients";
+  for (std::size_t s = 0; s < key.stages.size(); ++s)
+    if (const auto& was = saved.stages[s].profile, &is = key.stages[s].profile;
+        !is.layers.empty() && was.batch_size != is.batch_size)
+      return fmt::format("it is of {} samples per rank, not {}", was.batch_size, is.batch_size);
   return "";
 }
 
@@ -62,9 +69,13 @@ std::string all_reduce_file(const std::string& file, std::size_t stage) {
 
 std::string to_json(const AllReduceReport& report, std::size_t stage) {
   const StageAllReduces& s = report.stages.at(stage);
-  nlohmann::ordered_json run{{"ranks", report.ranks},         {"threads", report.threads},
-                             {"link", text_of(report.link)},  {"stages", report.stages.size()},
-                             {"policy", s.plan.policy},       {"measured_backward_ms", s.measured_ms},
+  nlohmann::ordered_json run{{"ranks", report.ranks},
+                             {"threads", report.threads},
+                             {"link", text_of(report.link)},
+                             {"collective", to_string(report.collective)},
+                             {"stages", report.stages.size()},
+                             {"policy", s.plan.policy},
+                             {"measured_backward_ms", s.measured_ms},
                              {"error_of_fit", s.error_of_fit}};
   for (const auto& [policy, ms] : s.predicted) run["predicted_backward_ms"][policy] = ms;
   for (const AllReduceGroup& g : s.plan.groups) {
@@ -90,6 +101,8 @@ AllReduceReport read_all_reduces(const std::string& file) {
     } catch (const Error& e) {
       throw Error(fmt::format("'{}': \"run\": {}", file, e.what()));
     }
+  if (const std::string collective = run["collective"].text(); !collective.empty())
+    report.collective = parse_collective(collective);
   const int stages = run["stages"].integer(1, 1, kMost);
   for (std::size_t s = 0; s < static_cast<std::size_t>(stages); ++s) {
     // A stage may have no gradients to reduce; then it has no file.

@@ -12,7 +12,7 @@ namespace tandem {
 
 /// The most batches that a run measures to plan its all-reduces.
 inline constexpr std::int64_t kMostTuningBatches = 40;
-/// The fewest batches that train with a plan before it is made anew: so that planning takes little of a run.
+/// The fewest batches that train with a plan before it is made again: so that planning takes little of a run.
 inline constexpr std::int64_t kLeastBatchesPerPlan = 10 * kMostTuningBatches;
 
 /// What a run measured of one stage's backward pass, and how it reduces gradients since.
@@ -25,11 +25,12 @@ struct StageAllReduces {
 };
 
 /// What `AllReduceTuning` found. A saved one replaces the measurement of another run that has the same
-/// gradients, ranks, threads and link (`difference`).
+/// gradients, batch size, ranks, threads, link and collective (`difference`).
 struct AllReduceReport {
   int ranks = 1;    ///< that reduce gradients together
   int threads = 1;  ///< of a compute lane
   LinkModel link{};
+  CollectiveAlgorithm collective = CollectiveAlgorithm::automatic;
   std::vector<StageAllReduces> stages{};
   std::vector<std::string> warnings{};
   std::string reason{};      ///< why this was planned when the run had a plan already, or empty
@@ -37,8 +38,8 @@ struct AllReduceReport {
   std::int64_t batches = 0;  ///< that were measured
 };
 
-/// Returns why `saved` says nothing about a run that has this `key`, such as "it has 4 ranks, not 2"; empty if
-/// both have the same gradients, ranks, threads and link.
+/// Returns why `saved` says nothing about a run that has this `key`, such as "it has 4 ranks, not 2"; empty
+/// if both have the same gradients, batch size, ranks, threads, link and collective.
 std::string difference(const AllReduceReport& saved, const AllReduceReport& key);
 
 /// Returns the file of a stage's part: `file` for the first, then all-reduce-1.json for all-reduce.json.

@@ -22,10 +22,12 @@ namespace {
 // Of each Program, the first batch is not measured: it allocates.
 constexpr std::int64_t kWarmUp = 1, kLayerBatches = 5, kRandomBatches = 6, kResultBatches = 5;
 constexpr int kGroupings = 4;
+constexpr double kErrorOfFit = 0.05;  // a fit may break an assumption of LIBRA by so much
+constexpr double kFarOff = 2;         // times that backward may take of what a saved measurement predicts
 static_assert(2 * kWarmUp + kLayerBatches + kResultBatches + kGroupings * (kWarmUp + kRandomBatches) <=
               kMostTuningBatches);
 
-std::vector<std::int64_t> channels_of_gradients(const Program& p) {
+std::vector<std::int64_t> channels_of_all_reduces(const Program& p) {
   std::vector<std::int64_t> channels;
   for (const Instruction& i : p.instructions)
     if (as<AllReduceOp>(i)) channels.push_back(i.tag.channel);
@@ -44,6 +46,18 @@ std::vector<BackwardSample> without_short(std::vector<BackwardSample> samples) {
   if (longer >= kEnough)
     for (BackwardSample& s : samples) std::erase_if(s.all_reduces, is_short);
   return samples;
+}
+
+// Returns the message of the Error that f throws, or nothing.
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+    return "";
+  } catch (const Aborted&) {
+    throw;  // the run has ended
+  } catch (const Error& e) {
+    return e.what();
+  }
 }
 
 // A group as it travels from the rank that plans to the others.
@@ -70,13 +84,24 @@ AllReduceTuning::~AllReduceTuning() = default;
 
 bool AllReduceTuning::is_root() const { return !options_.talk || options_.talk->rank() == options_.root; }
 
+void AllReduceTuning::broadcast(void* data, std::int64_t bytes) {
+  Comm* const talk = options_.talk;
+  if (!talk) return;
+  std::vector<int> everyone(static_cast<std::size_t>(talk->size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  talk->broadcast(data, bytes, options_.root, everyone, kSessionChannel);
+}
+
 std::int64_t AllReduceTuning::from_root(std::int64_t value) {
-  if (Comm* const talk = options_.talk) {
-    std::vector<int> everyone(static_cast<std::size_t>(talk->size()));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    talk->broadcast(&value, sizeof value, options_.root, everyone, kSessionChannel);
-  }
+  broadcast(&value, sizeof value);
   return value;
+}
+
+// Calls f on the root rank. Returns, on all ranks, what prevented it, or nothing.
+std::string AllReduceTuning::on_root(const std::function<void()>& f) {
+  std::string problem;
+  if (is_root()) problem = message_of(f);
+  return from_root(!problem.empty()) != 0 && problem.empty() ? "see the root rank" : problem;
 }
 
 // Those that have gradients to reduce.
@@ -87,55 +112,96 @@ std::vector<std::size_t> AllReduceTuning::stages() const {
   return stages;
 }
 
-// Whether a saved measurement is of a run like this one; on all ranks.
-bool AllReduceTuning::known_fits() {
-  bool fits = false;
-  if (is_root() && options_.known && report_.reason.empty()) {
-    std::string why = difference(*options_.known, key_);
-    for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>()) try {
-        for (const int r : options_.threads) options_.known->stages[s].profile.contention.at(r);
-      } catch (const Error& e) {
-        why = e.what();
-      }
-    fits = why.empty();
-    if (!fits)
-      report_.warnings.push_back(
-          fmt::format("the saved all-reduces do not fit this run, which measures its own: {}", why));
-  }
-  return from_root(fits) != 0;
+// Empty if a saved measurement is of a run like this one.
+std::string AllReduceTuning::why_known_is_unfit() const {
+  std::string why = difference(*options_.known, key_);
+  for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>())
+    why = message_of([&] {
+      for (const int r : options_.threads) options_.known->stages[s].profile.contention.at(r);
+    });
+  return why;
 }
 
-void AllReduceTuning::begin() {
+void AllReduceTuning::take_known() {
+  for (const std::size_t s : stages()) {
+    AllReduceProfile& profile = report_.stages[s].profile;
+    const AllReduceProfile& known = options_.known->stages[s].profile;
+    for (std::size_t l = 0; l < known.layers.size(); ++l)
+      profile.layers[l].compute_ms = known.layers[l].compute_ms;
+    profile.contention = known.contention;
+    profile.hop_latency_ms = known.hop_latency_ms;
+    profile.forward_ms = known.forward_ms;
+  }
+}
+
+void AllReduceTuning::begin(std::int64_t left) {
   const std::string reason = report_.reason;
   report_ = key_;
   report_.reason = reason;
   for (auto& samples : samples_) samples.clear();
   groupings_ = drifted_ = 0;
-  if (!known_fits()) {
-    step_ = Step::layers;
-    return use(all_together());
+  bool uses_known = false;
+  if (is_root() && options_.known && reason.empty()) {
+    const std::string why = why_known_is_unfit();
+    uses_known = why.empty();
+    if (!uses_known)
+      report_.warnings.push_back(
+          fmt::format("the saved all-reduces do not fit this run, which measures its own: {}", why));
   }
-  for (const std::size_t s : stages()) {
-    if (!is_root()) break;
-    StageAllReduces& stage = report_.stages[s];
-    const AllReduceProfile& known = options_.known->stages[s].profile;
-    for (std::size_t l = 0; l < known.layers.size(); ++l)
-      stage.profile.layers[l].compute_ms = known.layers[l].compute_ms;
-    stage.profile.contention = known.contention;
-    stage.profile.hop_latency_ms = known.hop_latency_ms;
-    stage.profile.forward_ms = known.forward_ms;
+  uses_known = from_root(uses_known) != 0;
+  const bool lags = session_.program().max_lag > 0;  // then the same batches can come again
+  if (const std::int64_t needs = uses_known ? kWarmUp + kResultBatches : kMostTuningBatches;
+      left < needs && !lags)
+    return give_up(fmt::format("{} are left, and it takes {}", counted(left, "batch"), needs));
+  if (uses_known) {
+    if (is_root()) take_known();
+    report_.is_saved = true;
+    return use_plan();
   }
-  report_.is_saved = true;
-  step_ = Step::result;
-  use(planned_groups());
+  step_ = Step::layers;
+  if (const std::string why = use(all_together()); !why.empty()) give_up(why);
 }
 
-// Goes on with a Program of these groups instead of the last one.
-void AllReduceTuning::use(const std::vector<FusionGroup>& groups) {
+// Goes on with a Program of these groups instead of the last one. Returns what prevents it, on all ranks
+// alike: the Program may need too much memory. Then it goes on with the last one.
+std::string AllReduceTuning::use(const std::vector<FusionGroup>& groups) {
   const ProgramHandle before = program_;
-  program_ = session_.add(build_(groups), host_);
-  if (before != ProgramHandle()) session_.drop(before);
   done_ = 0;
+  std::string why = message_of([&] { program_ = session_.add(build_(groups), host_); });
+  if (why.empty() && before != ProgramHandle()) session_.drop(before);
+  return why;
+}
+
+void AllReduceTuning::give_up(const std::string& why) {
+  report_.warnings.push_back("the all-reduces are not planned: " + why);
+  if (program_ != ProgramHandle()) session_.drop(std::exchange(program_, ProgramHandle()));
+  for (StageAllReduces& s : report_.stages) s.plan = {}, s.predicted.clear();
+  step_ = Step::planned;
+  has_plan_ = false;
+}
+
+void AllReduceTuning::use_plan() {
+  if (const std::string why = on_root([&] {
+        for (const std::size_t s : stages()) plan(report_.stages[s]);
+      });
+      !why.empty())
+    return give_up(why);
+  step_ = Step::result;
+  has_plan_ = true;
+  if (const std::string why = use(planned_groups()); !why.empty()) give_up(why);
+}
+
+// Those that need too much memory are left out.
+void AllReduceTuning::use_next_grouping() {
+  step_ = Step::random_plans;
+  while (groupings_++ < kGroupings)
+    if (use(random_groups()).empty()) return;
+  if (const std::string why = on_root([&] {
+        for (const std::size_t s : stages()) fit(s);
+      });
+      !why.empty())
+    return give_up(why);
+  use_plan();
 }
 
 void AllReduceTuning::measure(std::int64_t batches) {
@@ -152,20 +218,20 @@ Timeline AllReduceTuning::timeline() {
 // Draws how many threads each all-reduce of the next batches has. All ranks draw the same numbers.
 void AllReduceTuning::draw_threads() {
   std::map<std::int64_t, int> threads;
-  for (const std::int64_t channel : channels_of_gradients(session_.program(program_)))
+  for (const std::int64_t channel : channels_of_all_reduces(session_.program(program_)))
     threads[channel] = options_.threads[rng_() % options_.threads.size()];
   session_.set_threads(threads, program_);
 }
 
 std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
   if (most < 1) return 0;
-  if (step_ == Step::begin) begin();
+  if (step_ == Step::begin) begin(options_.end - first_batch);
   if (is_planned()) {
     done_ += most;
-    const bool looks = options_.drift && done_ >= kLeastBatchesPerPlan && most >= kResultBatches;
+    const bool looks = has_plan_ && options_.drift && done_ >= kLeastBatchesPerPlan && most >= kResultBatches;
     if (looks) measure(kResultBatches);
     session_.run(first_batch, most, program_);
-    if (looks) look_for_drift();
+    if (looks) look_for_drift(options_.end - first_batch - most);
     return most;
   }
   const bool random = step_ == Step::random_plans, lags = session_.program(program_).max_lag > 0;
@@ -184,50 +250,54 @@ std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
   return batches;
 }
 
-void AllReduceTuning::end_step() {
-  const Timeline measured = timeline();
+// On the root rank: takes what the batches of a step tell.
+void AllReduceTuning::learn(const Timeline& measured) {
   const Program& p = session_.program(program_);
   for (const std::size_t s : stages()) {
-    if (!is_root()) break;
     StageAllReduces& stage = report_.stages[s];
     const int number = static_cast<int>(s);
     if (step_ == Step::layers) {
-      MeasuredBackward found = measured_backward(p, measured, std::move(stage.profile.layers), number);
+      MeasuredBackward found = measured_backward(p, measured, key_.stages[s].profile.layers, number);
       stage.profile.layers = std::move(found.layers);
       stage.profile.forward_ms = found.forward_ms;
     } else if (step_ == Step::random_plans) {
-      for (BackwardSample& sample : measured_all_reduces(p, measured, number))
-        samples_[s].push_back(std::move(sample));
-      if (groupings_ == kGroupings) fit(s);
+      std::ranges::move(measured_all_reduces(p, measured, number), std::back_inserter(samples_[s]));
     } else {
       stage.measured_ms = measured_backward_ms(p, measured, number);
     }
   }
-  if (step_ == Step::result) {
-    step_ = Step::planned;
-  } else if (groupings_ == kGroupings) {
-    step_ = Step::result;
-    use(planned_groups());
-  } else {
-    step_ = Step::random_plans;
-    ++groupings_;
-    use(random_groups());
-  }
 }
 
-void AllReduceTuning::look_for_drift() {
+void AllReduceTuning::end_step() {
+  const Timeline measured = timeline();
+  if (const std::string why = on_root([&] { learn(measured); }); !why.empty()) return give_up(why);
+  if (step_ != Step::result) return use_next_grouping();
+  step_ = Step::planned;
+  const auto is_off = [](const StageAllReduces& s) {
+    return !s.predicted.empty() &&
+           std::abs(std::log(s.measured_ms / s.predicted[0].second)) > std::log(kFarOff);
+  };
+  if (from_root(is_root() && report_.is_saved && std::ranges::any_of(report_.stages, is_off)) == 0) return;
+  report_.reason = "backward does not take what the saved measurement predicts";
+  step_ = Step::begin;
+}
+
+void AllReduceTuning::look_for_drift(std::int64_t left) {
   const Timeline measured = timeline();
   std::string reason;
-  for (const std::size_t s : stages()) {
-    if (!is_root()) break;
-    const double planned = report_.stages[s].measured_ms,
-                 now = measured_backward_ms(session_.program(program_), measured, static_cast<int>(s));
-    if (std::abs(now / planned - 1) > *options_.drift)
-      reason = fmt::format("backward takes {:.2f} ms, and {:.2f} ms when it was planned", now, planned);
-  }
+  const auto look = [&] {
+    for (const std::size_t s : stages()) {
+      const double planned = report_.stages[s].measured_ms,
+                   now = measured_backward_ms(session_.program(program_), measured, static_cast<int>(s));
+      if (std::abs(now / planned - 1) > *options_.drift)
+        reason =
+            fmt::format("backward takes {:.2f} ms, and took {:.2f} ms when it was planned", now, planned);
+    }
+  };
+  if (!on_root(look).empty()) return;  // not measured whole
   drifted_ = from_root(!reason.empty()) != 0 ? drifted_ + 1 : 0;
-  if (drifted_ < 2) return;
-  report_.reason = reason.empty() ? "backward takes another time" : reason;  // not empty on any rank
+  if (drifted_ < 2 || left < kLeastBatchesPerPlan) return;
+  report_.reason = reason.empty() ? "the time of backward has changed" : reason;  // not empty on any rank
   step_ = Step::begin;
 }
 
@@ -281,7 +351,8 @@ void AllReduceTuning::plan(StageAllReduces& stage) {
   stage.profile.baseline = ThreadTable{{}, allowed[0]};
   const AllReduceProblem problem = problem_of(stage.profile, key_.ranks, allowed);
   std::string policy = options_.policy;
-  if (const auto violated = violated_assumptions(problem); policy == "libra" && !violated.empty()) {
+  if (const auto violated = violated_assumptions(problem, kErrorOfFit);
+      policy == "libra" && !violated.empty()) {
     report_.warnings.push_back(
         fmt::format("libra assumes what the measured all-reduces break, so mg-opt plans them: {}",
                     fmt::join(violated, "; ")));
@@ -295,23 +366,15 @@ void AllReduceTuning::plan(StageAllReduces& stage) {
       stage.predicted.emplace_back(other, all_reduce_policy(other).plan(problem).predicted.backward_ms);
 }
 
-// Rank `root` plans, and sends the plan to all.
+// The plan of the root rank, which sends it to all.
 std::vector<FusionGroup> AllReduceTuning::planned_groups() {
   std::vector<SentGroup> sent;
-  for (const std::size_t s : stages()) {
-    if (!is_root()) break;
-    plan(report_.stages[s]);
-    for (const AllReduceGroup& g : report_.stages[s].plan.groups)
+  for (const std::size_t s : stages())
+    for (const AllReduceGroup& g : report_.stages[s].plan.groups)  // none on other ranks
       sent.push_back(
           {static_cast<std::int32_t>(s), g.first_layer, g.last_layer, g.rates.threads, g.earliest_ms});
-  }
   sent.resize(static_cast<std::size_t>(from_root(std::ssize(sent))));
-  if (Comm* const talk = options_.talk) {
-    std::vector<int> everyone(static_cast<std::size_t>(talk->size()));
-    std::iota(everyone.begin(), everyone.end(), 0);
-    talk->broadcast(sent.data(), std::ssize(sent) * std::int64_t{sizeof(SentGroup)}, options_.root, everyone,
-                    kSessionChannel);
-  }
+  broadcast(sent.data(), std::ssize(sent) * std::int64_t{sizeof(SentGroup)});
   std::vector<FusionGroup> groups;
   for (const SentGroup& g : sent)
     std::ranges::move(fusion_groups(key_.stages[static_cast<std::size_t>(g.stage)].profile.layers,

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <limits>
 #include <optional>
 #include <random>
 #include <string>
@@ -23,16 +24,21 @@ namespace tandem {
 /// It needs at most kMostTuningBatches batches. Then it runs the others with the plan, and looks again how
 /// long backward takes at the beginning of each call of `run`. No bit depends on any of this: groups and
 /// threads change no sum.
+///
+/// Whatever prevents a plan ends no run: a Program that needs more memory than the strategy allows, times
+/// that cannot be fitted, or too few batches. Then the report has a warning, and the batches train with the
+/// session's first Program.
 class AllReduceTuning {
  public:
   using Build = std::function<engine::Program(const std::vector<FusionGroup>&)>;
   struct Options {
     std::string policy = "libra";
     std::vector<int> threads = {1, 2};  ///< R
-    /// All is measured and planned anew if backward takes longer, or less, by more than this share than when
-    /// it was planned, in two calls of `run` one after another, once the plan has trained
-    /// kLeastBatchesPerPlan batches. No value: it does not look.
+    /// All is measured and planned again if backward takes longer, or less, by more than this share than when
+    /// it was planned, in two calls of `run` one after another, if the plan has trained kLeastBatchesPerPlan
+    /// batches and as many are left. No value: it does not look.
     std::optional<double> drift = 0.1;
+    std::int64_t end = std::numeric_limits<std::int64_t>::max();  ///< the batch before which the run ends
     std::optional<AllReduceReport> known{};  ///< on the root rank; replaces steps 1 to 3 if it fits the run
     int root = 0;                            ///< the rank that plans
     engine::Comm* talk = nullptr;            ///< between ranks that are processes, apart from the session's
@@ -54,20 +60,27 @@ class AllReduceTuning {
 
  private:
   enum class Step { begin, layers, random_plans, result, planned };
-  void begin();
-  void use(const std::vector<FusionGroup>& groups);
+  void begin(std::int64_t left);
+  std::string use(const std::vector<FusionGroup>& groups);
+  void use_plan();
+  void use_next_grouping();
+  void give_up(const std::string& why);
   void measure(std::int64_t batches);
   void draw_threads();
   void end_step();
-  void look_for_drift();
+  void look_for_drift(std::int64_t left);
+  void learn(const engine::Timeline& measured);
   void fit(std::size_t stage);
   void plan(StageAllReduces& stage);
   std::vector<FusionGroup> all_together() const;
   std::vector<FusionGroup> random_groups();
   std::vector<FusionGroup> planned_groups();
-  bool known_fits();
+  std::string why_known_is_unfit() const;
+  void take_known();
   engine::Timeline timeline();
+  std::string on_root(const std::function<void()>& f);
   std::int64_t from_root(std::int64_t value);
+  void broadcast(void* data, std::int64_t bytes);
   std::vector<std::size_t> stages() const;
   bool is_root() const;
 
@@ -81,6 +94,7 @@ class AllReduceTuning {
   engine::ProgramHandle program_;
   std::int64_t done_ = 0;  // batches with this Program
   int groupings_ = 0, drifted_ = 0;
+  bool has_plan_ = false;  // it did not give up
   AllReduceReport report_;
   std::vector<std::vector<BackwardSample>> samples_;  // by stage
 };

@@ -21,8 +21,17 @@ class TrainFeed final : public engine::Host {
             Rate rate, Arrived arrived, Skipped skipped = {});
 
   Loader& loader() { return loader_; }
-  /// Sets whether losses and skipped updates are ignored, between runs.
-  void ignore_results(bool ignore) { ignores_results_ = ignore; }
+  /// As long as it exists, losses and skipped updates are ignored.
+  class IgnoresResults {
+   public:
+    explicit IgnoresResults(TrainFeed& feed) : feed_(feed) { feed.ignores_results_ = true; }
+    ~IgnoresResults() { feed_.ignores_results_ = false; }
+    IgnoresResults(const IgnoresResults&) = delete;
+    IgnoresResults& operator=(const IgnoresResults&) = delete;
+
+   private:
+    TrainFeed& feed_;
+  };
 
   void fill(const engine::HostInput& input) override;
   void deliver(const engine::HostResult& result) override;

@@ -153,7 +153,7 @@ void Trainer::add_tuning() {
   if (o.policy.empty() || s.replicas == 1) return;
   const Graph forward = trace_forward(model_, *train_, options_.objective,
                                       options_.batch_size / s.replicas / s.microbatches, true);
-  AllReduceReport key{.ranks = s.replicas, .threads = s.threads, .link = s.link};
+  AllReduceReport key{.ranks = s.replicas, .threads = s.threads, .link = s.link, .collective = s.collective};
   for (std::vector<GradientLayer>& layers : gradient_layers(forward, s)) {
     AllReduceProfile& profile = key.stages.emplace_back().profile;
     profile.layers = std::move(layers);
@@ -171,6 +171,7 @@ void Trainer::add_tuning() {
       AllReduceTuning::Options{.policy = o.policy,
                                .threads = o.threads,
                                .drift = is_traced ? std::nullopt : o.drift,  // the user gets what is measured
+                               .end = length_.total,
                                .known = std::move(o.known),
                                .root = main_rank(),
                                .talk = options_.spare.get()});
@@ -276,14 +277,17 @@ void Trainer::go_on(std::int64_t end) {
 // planned with batches that are forgotten: they come again.
 void Trainer::rehearse(std::int64_t end) {
   const auto before = session_->snapshot();
-  feed_->ignore_results(true);
-  while (!tuning_->is_planned()) {
-    feed_->loader().start(progress_.batch, length_.total);
-    tuning_->run(progress_.batch, end - progress_.batch);
+  timer_.pause();
+  {
+    const TrainFeed::IgnoresResults ignores(*feed_);
+    while (!tuning_->is_planned()) {
+      feed_->loader().start(progress_.batch, length_.total);
+      tuning_->run(progress_.batch, end - progress_.batch);
+    }
   }
-  feed_->ignore_results(false);
   feed_->loader().start(progress_.batch, length_.total);
   session_->restore(before);
+  timer_.go_on();
 }
 
 // Trains whole batches, some of which may also plan the all-reduces.

@@ -29,7 +29,7 @@ struct AllReduceOptions {
   /// says.
   std::string policy{};
   std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose
-  std::optional<double> drift = 0.1;       ///< when they are planned anew; no value: never
+  std::optional<double> drift = 0.1;       ///< when they are planned again; no value: never
   std::optional<AllReduceReport> known{};  ///< what another run measured; used if it fits
 };
 inline constexpr std::int64_t kAutoBatches = 200;

@@ -94,6 +94,7 @@ ProgramHandle Session::prepare(const std::shared_ptr<const Program>& program, Ho
     if (!state.is_updated()) added.written_forward.push_back(added.written.back());
   }
   programs_.emplace(number, std::move(added));
+  const std::lock_guard lock(mutex_);
   for (std::size_t r = 0; r < ranks_.size(); ++r) ranks_[r]->programs.emplace(number, std::move(prepared[r]));
   return {this, number};
 }
@@ -107,7 +108,10 @@ const Program& Session::program(ProgramHandle handle) const {
 void Session::drop(ProgramHandle program) {
   require_idle();
   require(program);
-  for (const auto& rank : ranks_) rank->programs.erase(program.number_);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& rank : ranks_) rank->programs.erase(program.number_);
+  }
   programs_.erase(program.number_);
 }
 
@@ -268,7 +272,7 @@ void Session::run_ranks(std::int64_t first_batch, std::int64_t batches, int prog
 
 // A run that a lane waits for would wait for that lane.
 void Session::require_idle() const {
-  const std::lock_guard lock(stop_mutex_);
+  const std::lock_guard lock(mutex_);
   if (running_ >= 0)
     throw Error(
         "the session is running: its state can be read and changed, and it can run again, after the run, and "
@@ -276,14 +280,14 @@ void Session::require_idle() const {
 }
 
 void Session::begin_run(int program) {
-  const std::lock_guard lock(stop_mutex_);
+  const std::lock_guard lock(mutex_);
   if (stop_) std::rethrow_exception(std::exchange(stop_, nullptr));
   running_ = program;
 }
 
 // A stop that came too late for the lanes still belongs to this run.
 void Session::end_run() {
-  const std::lock_guard lock(stop_mutex_);
+  const std::lock_guard lock(mutex_);
   const int program = std::exchange(running_, -1);
   if (!stop_) return;
   for (std::size_t r = 0; program >= 0 && r < ranks_.size(); ++r) try {
@@ -295,7 +299,7 @@ void Session::end_run() {
 }
 
 void Session::stop(const std::string& reason) {
-  const std::lock_guard lock(stop_mutex_);
+  const std::lock_guard lock(mutex_);
   if (!stop_) stop_ = std::make_exception_ptr(Aborted(reason));
   for (const auto& rank : ranks_) {
     if (running_ >= 0) rank->programs.at(running_)->backend.stop(stop_);
@@ -303,7 +307,10 @@ void Session::stop(const std::string& reason) {
   }
 }
 
-std::string Session::doing() const { return engine::doing(ranks_); }
+std::string Session::doing() const {
+  const std::lock_guard lock(mutex_);
+  return engine::doing(ranks_);
+}
 
 void Session::set_threads(const std::map<std::int64_t, int>& by_channel, ProgramHandle program) {
   require_idle();

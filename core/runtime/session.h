@@ -104,11 +104,10 @@ class Session {
   void run(std::int64_t first_batch, std::int64_t batches, ProgramHandle program = {});
 
   /// Makes a `run` end soon with Aborted(reason), here and on all ranks that can be reached. Any thread may
-  /// call, except while a Program is added or dropped. If nothing runs, the next run ends so.
+  /// call. If nothing runs, the next run ends so.
   void stop(const std::string& reason);
 
-  /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call, except
-  /// while a Program is added or dropped.
+  /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call.
   std::string doing() const;
   /// Sets how many threads of a rank work on each collective of the next runs of a Program, by channel; the
   /// others keep theirs. Nothing is planned or prepared again, and no bit of the results changes. If ranks
@@ -159,7 +158,7 @@ class Session {
   bool loaded_ = false;         // there is a state to run on
   bool apart_ = false;          // replicas may differ in untrained state
   std::string aborted_reason_;  // why the ranks' Comms cannot be used any more
-  mutable std::mutex stop_mutex_;
+  mutable std::mutex mutex_;    // guards what follows, and which Programs the ranks have, against other threads
   int running_ = -1;         // the number of the Program that runs
   std::exception_ptr stop_;  // requested, and not yet thrown
 };

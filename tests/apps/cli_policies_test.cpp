@@ -1,4 +1,6 @@
 // train_cifar --allreduce: policies that plan from bytes, and those that measure the run's first batches.
+#include <fmt/format.h>
+
 #include "cli.h"
 
 namespace tandem::testing {
@@ -76,6 +78,15 @@ TEST_F(CliPolicies, PlanFromTheFirstBatches) {
   EXPECT_EQ(0, plan.status) << plan.err;
 }
 
+// What planning tries may need more memory than the run.
+TEST_F(CliPolicies, ABudgetForTheRunAloneIsEnough) {
+  train("--steps 1", "run");
+  const auto peak = read("run/summary.json").at("planned_peak_bytes").get<std::int64_t>();
+  const std::string out = train(fmt::format("--steps 200 --memory-budget {}", peak), "budget");
+  EXPECT_NE(out.find("the all-reduces are not planned: "), std::string::npos) << out;
+  EXPECT_FALSE(exists("budget/all-reduce.json"));
+}
+
 TEST_F(CliPolicies, LongRunsPlanByDefault) {
   const std::string out = train("--steps 200", "long");
   EXPECT_NE(out.find(" after 40 batches: "), std::string::npos) << out;
@@ -96,6 +107,10 @@ TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
   EXPECT_EQ(loss("none"), loss("planned"));
   EXPECT_NE(train("--steps 44 --plan " + file("se/all-reduce.json"), "other").find("its link is 1GB/s"),
             std::string::npos);
+  const std::string saved = "--plan " + file("se/all-reduce.json");
+  expect_refused(job("--allreduce wfbp " + saved, "x"), {"se/all-reduce.json", "--allreduce wfbp"});
+  expect_refused(job("--dump-profile " + saved, "x"), {"se/all-reduce.json", "--dump-profile"});
+  expect_refused(kTrain + saved, {"se/all-reduce.json", "one data-parallel rank"});
   json damaged = read("se/all-reduce.json");
   damaged["layers"][0]["compute_ms"] = -1;
   expect_refused(job("--plan " + write("damaged.json", damaged.dump()), "x"), {"damaged.json", "compute_ms"});

@@ -44,10 +44,16 @@ Planned planned_se(int stages = 1, int stage = 0) {
   return p;
 }
 
+// Two replicas that do the same; the simulator runs one.
 Timeline simulated(const Program& program) {
   SimBackend sim(program);
   run(sim, kBatches);
-  return sim.timeline();
+  Timeline both = sim.timeline();
+  for (Span span : sim.timeline().spans) {
+    span.rank += program.devices;
+    both.spans.push_back(span);
+  }
+  return both;
 }
 
 double sum(const MeasuredBackward& m) {
@@ -82,19 +88,26 @@ TEST(MeasuredBackward, FindsEveryComputationInOneLayer) {
   EXPECT_GE(found, static_cast<int>(p.layers.size()));
 }
 
-// Rank 1 takes twice the time, and its clock is 1,000 s ahead.
+// Rank 1 takes twice the time. Its clock shows another time, as that of a machine that has run for longer or
+// shorter.
 TEST(MeasuredBackward, CountsTheLatestRankByItsOwnClock) {
   const Planned p = planned_se();
-  Timeline both = simulated(p.program);
-  const double one = sum(measured_backward(p.program, both, p.layers));
-  std::vector<Span> others = both.spans;
-  for (Span& span : others) {
-    span.rank = 1;
-    span.begin = 1000 + 2 * span.begin;
-    span.end = 1000 + 2 * span.end;
+  const double one = sum(measured_backward(p.program, simulated(p.program), p.layers));
+  const double backward = measured_backward_ms(p.program, simulated(p.program));
+  for (const double clock : {1000.0, -1000.0}) {
+    Timeline both = simulated(p.program);
+    for (Span& span : both.spans) {
+      if (span.rank == 0) continue;
+      span.begin = clock + 2 * span.begin;
+      span.end = clock + 2 * span.end;
+    }
+    EXPECT_NEAR(2 * one, sum(measured_backward(p.program, both, p.layers)), 1e-6);
+    EXPECT_NEAR(2 * backward, measured_backward_ms(p.program, both), 1e-6);
+    for (const BackwardSample& sample : measured_all_reduces(p.program, both)) {
+      EXPECT_NEAR(2 * one, sample.compute_ms, 1e-6);
+      for (const AllReduceSample& r : sample.all_reduces) EXPECT_NEAR(0, r.beside_backward_ms, 1e-6);
+    }
   }
-  both.spans.insert(both.spans.end(), others.begin(), others.end());
-  EXPECT_NEAR(2 * one, sum(measured_backward(p.program, both, p.layers)), 1e-6);
 }
 
 TEST(MeasuredBackward, MeasuresEachStage) {
