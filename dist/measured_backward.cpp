@@ -107,7 +107,9 @@ struct Reductions {
       if (program.lane_of(id).device != stage || !reduces_gradients(program, id)) continue;
       all_reduces.push_back(id);
       for (const MemberId gradient : program.instruction(id).reads)
-        makers.insert(maker_of(program, id, gradient));
+        if (const InstructionId maker = maker_of(program, id, gradient);
+            maker >= 0)  // not a timer's empty value
+          makers.insert(maker);
     }
   }
   // When the last gradient was computed.

@@ -206,6 +206,7 @@ TEST(Timers, HoldBackAllReduces) {
     EXPECT_NEAR(begins[0], 30, 1e-6);
     EXPECT_NEAR(begins[1], 50, 1e-6);
   }
+  EXPECT_NEAR(measured_backward_ms(program, simulated(program)), 50, 1e-6);
   const Outcome held = train(job, s);
   for (const auto& begins : begins_of_all_reduces(program, held.timeline)) {
     ASSERT_GE(begins.size(), 2u);
