@@ -51,14 +51,17 @@ void say(const AllReduceReport& report) {
     std::vector<int> threads;
     std::vector<std::string> others;
     for (const AllReduceGroup& g : stage.plan.groups) threads.push_back(g.rates.threads);
+    const bool alike = std::ranges::all_of(threads, [&](int n) { return n == threads[0]; });
+    const std::string by_threads =
+        alike ? counted(threads[0], "thread") + " each" : fmt::format("{} threads", fmt::join(threads, ", "));
     for (std::size_t i = 1; i < stage.predicted.size(); ++i)
       others.push_back(fmt::format("{} {:.2f}", stage.predicted[i].first, stage.predicted[i].second));
     log_info(fmt::format(
-        "all-reduces{}, planned by {} {}: {} of {}, by {} threads; backward {:.2f} ms, predicted {:.2f} ({})",
+        "all-reduces{}, planned by {} {}: {} of {}, by {}; backward {:.2f} ms, predicted {:.2f} ({})",
         report.stages.size() > 1 ? fmt::format(" of stage {}", s) : "", stage.plan.policy,
         report.is_saved ? "from a saved measurement" : "after " + counted(report.batches, "batch"),
         counted(std::ssize(stage.plan.groups), "group"),
-        counted(std::ssize(stage.profile.layers), "gradient"), fmt::join(threads, ", "), stage.measured_ms,
+        counted(std::ssize(stage.profile.layers), "gradient"), by_threads, stage.measured_ms,
         stage.predicted[0].second, fmt::join(others, ", ")));
   }
 }

@@ -160,22 +160,13 @@ class Job {
   double alone_ms_ = 0;
 };
 
-// The hops that an all-reduce waits for, and the bytes per byte of gradient that pass the busiest link, by
-// the algorithm that ranks use (all_reduce_seconds in dist/link.h). They are all that depends on the ranks.
-struct Hops {
-  double startup, sent;
-};
-Hops hops_of(const std::string& collective, int ranks) {
-  if (parse_collective(collective) != CollectiveAlgorithm::ring) return {2, 2.0 * (ranks - 1) / ranks};
-  return {2.0 * (ranks - 1), ranks > 2 ? 2.0 : 1.0};
-}
-
 // What is planned for `ranks` from a fit on `fitted` ranks.
 AllReduceProblem problem_on(const AllReduceProfile& profile, int fitted, int ranks, const Options& o) {
   AllReduceProblem problem = problem_of(profile, fitted, o.threads);
-  const Hops from = hops_of(o.collective, fitted), to = hops_of(o.collective, ranks);
+  const CollectiveAlgorithm algorithm = parse_collective(o.collective);
+  const CollectiveHops from = hops_of(algorithm, fitted), to = hops_of(algorithm, ranks);
   problem.costs.startup_ms *= to.startup / from.startup;
-  problem.costs.sent_per_byte *= to.sent / from.sent;
+  problem.costs.sent_per_byte *= to.sent_per_byte / from.sent_per_byte;
   return problem;
 }
 

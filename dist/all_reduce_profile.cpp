@@ -164,7 +164,9 @@ AllReduceProblem problem_of(const AllReduceProfile& profile, int ranks, const st
   std::vector<ThreadRates> choices;
   for (const int threads : allocations) choices.push_back(profile.contention.at(threads));
   AllReduceProblem problem{profile.layers, ring_costs(ranks, profile.hop_latency_ms, std::move(choices)), {}};
-  const ThreadTable baseline = profile.baseline.value_or(nccl_threads(ranks));
+  const std::vector<int> known = profile.contention.known_threads();
+  const ThreadTable baseline =
+      profile.baseline.value_or(known.empty() ? nccl_threads(ranks) : ThreadTable{{}, known.front()});
   problem.baseline = [baseline, contention = profile.contention](double bytes) {
     return contention.at(baseline.at(bytes));
   };

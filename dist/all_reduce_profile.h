@@ -13,7 +13,7 @@ namespace tandem {
 struct AllReduceProfile {
   std::vector<GradientLayer> layers;  ///< in the order of backward
   Contention contention{};
-  std::optional<ThreadTable> baseline{};  ///< if none is given: nccl_threads
+  std::optional<ThreadTable> baseline{};  ///< if none is given: nccl_threads; of a table its first
   double hop_latency_ms = 0;
   double forward_ms = 0;
   double batch_size = 1;  ///< samples per rank

@@ -72,14 +72,25 @@ std::string to_string(CollectiveAlgorithm algorithm) {
   return "";
 }
 
+bool is_direct(CollectiveAlgorithm algorithm, int ranks) {
+  return algorithm == CollectiveAlgorithm::direct ||
+         (algorithm == CollectiveAlgorithm::automatic && ranks <= kMostDirectRanks);
+}
+
+CollectiveHops hops_of(CollectiveAlgorithm algorithm, int ranks) {
+  if (ranks <= 1) return {};
+  if (is_direct(algorithm, ranks)) return {2, 2.0 * (ranks - 1) / ranks};
+  return {2.0 * (ranks - 1), ranks > 2 ? 2.0 : 1.0};
+}
+
 double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm,
                           double chunk) {
   if (ranks <= 1) return 0;
   const double seconds_per_byte = link.bandwidth > 0 ? 1 / link.bandwidth : 0;
-  if (algorithm == CollectiveAlgorithm::automatic && ranks <= kMostDirectRanks)
-    algorithm = CollectiveAlgorithm::direct;
-  if (algorithm == CollectiveAlgorithm::direct)
-    return 2 * link.latency + 2.0 * (ranks - 1) / ranks * bytes * seconds_per_byte;
+  if (is_direct(algorithm, ranks)) {
+    const CollectiveHops hops = hops_of(algorithm, ranks);
+    return hops.startup * link.latency + hops.sent_per_byte * bytes * seconds_per_byte;
+  }
   // The last chunk leaves after the others, and has 2(N − 1) hops to go. With more than two ranks, the link
   // from the first to the second is busy until the last sum has passed it, which then has N − 3 hops to go.
   const double chunks = std::max(1.0, std::ceil(bytes / chunk)),

@@ -30,6 +30,8 @@ enum class CollectiveAlgorithm : std::uint8_t {
   ring,       ///< chunks travel from the first rank to the last, which adds last; then the sums travel on
 };
 inline constexpr int kMostDirectRanks = 8;
+/// Whether these ranks use the direct algorithm.
+bool is_direct(CollectiveAlgorithm algorithm, int ranks);
 
 /// Reads "auto", "direct", or "ring". Throws Error listing them.
 CollectiveAlgorithm parse_collective(std::string_view text);
@@ -42,6 +44,14 @@ std::string to_string(CollectiveAlgorithm algorithm);
 double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm,
                           double chunk);
 double all_reduce_seconds(const LinkModel& link, double bytes, int ranks, CollectiveAlgorithm algorithm);
+
+/// All that Eq. 3 takes from the number of ranks, by the messages that `algorithm` makes.
+struct CollectiveHops {
+  double startup = 0;        ///< latencies that an all-reduce waits for: a = startup · latency
+  double sent_per_byte = 0;  ///< ĉ / c, over the busiest link
+};
+/// Returns the hops of long all-reduces: those that `all_reduce_seconds` has, without a ring's chunks.
+CollectiveHops hops_of(CollectiveAlgorithm algorithm, int ranks);
 
 /// Returns the bytes of a ring's chunks, unless the Comm's segments are shorter.
 std::int64_t ring_chunk_bytes(std::int64_t bytes, int ranks);

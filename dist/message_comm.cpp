@@ -31,8 +31,7 @@ struct MessageComm::State {
   State(std::unique_ptr<Transport> t, const CommOptions& o) : transport(std::move(t)), options(checked(o)) {}
 
   bool uses_ring(std::size_t members) const {
-    return options.collective == CollectiveAlgorithm::ring ||
-           (options.collective == CollectiveAlgorithm::automatic && members > std::size_t{kMostDirectRanks});
+    return !is_direct(options.collective, static_cast<int>(members));
   }
   std::int64_t chunk(std::int64_t bytes, std::size_t members) const {
     return std::min(ring_chunk_bytes(bytes, static_cast<int>(members)),

@@ -22,6 +22,7 @@ struct StageAllReduces {
   AllReducePlan plan{};
   std::vector<std::pair<std::string, double>> predicted{};  ///< backward_ms by policy; the chosen one first
   double measured_ms = 0;                                   ///< of backward with the plan
+  double computed_ms = 0;                                   ///< of it, until the last gradient was computed
 };
 
 /// What `AllReduceTuning` found. A saved one replaces the measurement of another run that has the same

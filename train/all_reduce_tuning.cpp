@@ -11,6 +11,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/dist/data_parallel.h>
 #include <tandem/dist/measured_backward.h>
+#include <tandem/dist/median.h>
 #include <tandem/ops/collective.h>
 
 namespace tandem {
@@ -22,8 +23,10 @@ namespace {
 // Of each Program, the first batch is not measured: it allocates.
 constexpr std::int64_t kWarmUp = 1, kLayerBatches = 5, kRandomBatches = 6, kResultBatches = 5;
 constexpr int kGroupings = 4;
-constexpr double kErrorOfFit = 0.05;  // a fit may break an assumption of LIBRA by so much
-constexpr double kFarOff = 2;         // times that backward may take of what a saved measurement predicts
+constexpr double kErrorOfFit = 0.05;   // a fit may break an assumption of LIBRA by so much
+constexpr double kMostTimerMs = 10e3;  // a saved measurement may be of a far slower backward pass
+constexpr double kStandstill = 0.05;   // speed of a computation that no all-reduce can cause
+constexpr double kFarOff = 2;          // times that backward may take of what a saved measurement predicts
 static_assert(2 * kWarmUp + kLayerBatches + kResultBatches + kGroupings * (kWarmUp + kRandomBatches) <=
               kMostTuningBatches);
 
@@ -225,7 +228,10 @@ void AllReduceTuning::draw_threads() {
 
 std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
   if (most < 1) return 0;
-  if (step_ == Step::begin) begin(options_.end - first_batch);
+  if (step_ == Step::begin) {
+    begin(options_.end - first_batch);
+    if (is_planned()) return 0;  // so that the caller hears at once that there is no plan
+  }
   if (is_planned()) {
     done_ += most;
     const bool looks = has_plan_ && options_.drift && done_ >= kLeastBatchesPerPlan && most >= kResultBatches;
@@ -264,6 +270,10 @@ void AllReduceTuning::learn(const Timeline& measured) {
       std::ranges::move(measured_all_reduces(p, measured, number), std::back_inserter(samples_[s]));
     } else {
       stage.measured_ms = measured_backward_ms(p, measured, number);
+      std::vector<double> computed;
+      for (const BackwardSample& sample : measured_all_reduces(p, measured, number))
+        computed.push_back(sample.compute_ms);
+      stage.computed_ms = median(computed);
     }
   }
 }
@@ -273,12 +283,22 @@ void AllReduceTuning::end_step() {
   if (const std::string why = on_root([&] { learn(measured); }); !why.empty()) return give_up(why);
   if (step_ != Step::result) return use_next_grouping();
   step_ = Step::planned;
-  const auto is_off = [](const StageAllReduces& s) {
-    return !s.predicted.empty() &&
-           std::abs(std::log(s.measured_ms / s.predicted[0].second)) > std::log(kFarOff);
+  std::string off;
+  const auto look = [&](double is, double predicted, const char* what) {
+    if (std::abs(std::log(is / predicted)) > std::log(kFarOff))
+      off = fmt::format("{} takes {:.2f} ms where {:.2f} were predicted", what, is, predicted);
   };
-  if (from_root(is_root() && report_.is_saved && std::ranges::any_of(report_.stages, is_off)) == 0) return;
-  report_.reason = "backward does not take what the saved measurement predicts";
+  for (const StageAllReduces& s : report_.stages) {
+    if (s.plan.groups.empty()) continue;
+    look(s.measured_ms, s.plan.predicted.backward_ms, "backward");
+    look(s.computed_ms, s.plan.predicted.compute_ms, "computing the gradients");  // which waits for no timer
+  }
+  if (from_root(!off.empty()) == 0) return;
+  if (!report_.is_saved) {
+    report_.warnings.push_back(off + ": was the machine busy while all-reduces were measured?");
+    return;
+  }
+  report_.reason = off + " from the saved measurement";
   step_ = Step::begin;
 }
 
@@ -350,20 +370,28 @@ void AllReduceTuning::plan(StageAllReduces& stage) {
     throw Error("the fit of the measured all-reduces leaves no number of threads to choose");
   stage.profile.baseline = ThreadTable{{}, allowed[0]};
   const AllReduceProblem problem = problem_of(stage.profile, key_.ranks, allowed);
+  for (const char* name : {"libra", "mg-opt", "ddp", "wfbp", "se"})
+    stage.predicted.emplace_back(name, all_reduce_policy(name).plan(problem).predicted.backward_ms);
   std::string policy = options_.policy;
   if (const auto violated = violated_assumptions(problem, kErrorOfFit);
       policy == "libra" && !violated.empty()) {
+    policy = std::ranges::min_element(std::next(stage.predicted.begin()), stage.predicted.end(), {},
+                                      &std::pair<std::string, double>::second)
+                 ->first;
     report_.warnings.push_back(
-        fmt::format("libra assumes what the measured all-reduces break, so mg-opt plans them: {}",
+        fmt::format("libra assumes what the measured all-reduces break, so {} plans them: {}", policy,
                     fmt::join(violated, "; ")));
-    policy = "mg-opt";
   }
+  for (const ThreadRates& r : problem.costs.choices)
+    if (r.compute_rate < kStandstill)
+      report_.warnings.push_back(fmt::format(
+          "beside all-reduces with {} computation seems to stand still: was the machine busy while they were "
+          "measured?",
+          counted(r.threads, "thread")));
   stage.plan = all_reduce_policy(policy).plan(problem);
   stage.plan.policy = policy;
-  stage.predicted = {{policy, stage.plan.predicted.backward_ms}};
-  for (const char* other : {"libra", "mg-opt", "wfbp", "ddp", "se"})
-    if (other != policy)
-      stage.predicted.emplace_back(other, all_reduce_policy(other).plan(problem).predicted.backward_ms);
+  std::erase_if(stage.predicted, [&](const auto& p) { return p.first == policy; });
+  stage.predicted.insert(stage.predicted.begin(), {policy, stage.plan.predicted.backward_ms});
 }
 
 // The plan of the root rank, which sends it to all.
@@ -371,8 +399,8 @@ std::vector<FusionGroup> AllReduceTuning::planned_groups() {
   std::vector<SentGroup> sent;
   for (const std::size_t s : stages())
     for (const AllReduceGroup& g : report_.stages[s].plan.groups)  // none on other ranks
-      sent.push_back(
-          {static_cast<std::int32_t>(s), g.first_layer, g.last_layer, g.rates.threads, g.earliest_ms});
+      sent.push_back({static_cast<std::int32_t>(s), g.first_layer, g.last_layer, g.rates.threads,
+                      std::min(g.earliest_ms, kMostTimerMs)});
   sent.resize(static_cast<std::size_t>(from_root(std::ssize(sent))));
   broadcast(sent.data(), std::ssize(sent) * std::int64_t{sizeof(SentGroup)});
   std::vector<FusionGroup> groups;

@@ -51,7 +51,8 @@ class AllReduceTuning {
   ~AllReduceTuning();
 
   bool is_planned() const { return step_ == Step::planned; }
-  /// Trains up to `most` batches from `first_batch` on; returns how many. Each call drains the schedule.
+  /// Trains up to `most` batches from `first_batch` on; returns how many. Each call drains the schedule. It
+  /// returns 0 if `most` is, or if it has just found out that there will be no plan.
   std::int64_t run(std::int64_t first_batch, std::int64_t most);
   /// The Program of the current step; of the plan, if that is made.
   engine::ProgramHandle program() const { return program_; }

@@ -226,7 +226,7 @@ TEST(AllReduceTuning, PlansFromASavedMeasurementOfTheSameRun) {
 
 // An all-reduce that computation beside it makes faster; and one that takes longer beside computation than
 // after it.
-TEST(AllReduceTuning, LeavesWhatBreaksLibrasAssumptionsToMgOpt) {
+TEST(AllReduceTuning, LeavesWhatBreaksLibrasAssumptionsToOthers) {
   const Trained first = train("libra", 2, 60, {.drop_last = true});
   for (const auto& [rates, why] : std::vector<std::pair<ThreadRates, std::string>>{
            {{2, 0.9, 2, 1}, "with 2 threads an all-reduce is faster beside computation"},
@@ -243,10 +243,12 @@ TEST(AllReduceTuning, LeavesWhatBreaksLibrasAssumptionsToMgOpt) {
     expect_same(second, first);
     const AllReduceReport& r = second.reports.at(0);
     EXPECT_TRUE(r.is_saved);
-    ASSERT_EQ(r.warnings.size(), 1u);
-    expect_words(r.warnings[0], {"libra assumes", "so mg-opt plans them", why});
-    EXPECT_EQ(r.stages[0].plan.policy, "mg-opt");
-    EXPECT_EQ(r.stages[0].predicted.at(0).first, "mg-opt");
+    ASSERT_GE(r.warnings.size(), 1u);
+    expect_words(r.warnings[0], {"libra assumes", "so " + r.stages[0].plan.policy + " plans them", why});
+    EXPECT_EQ(r.stages[0].predicted.at(0).first, r.stages[0].plan.policy);
+    for (const auto& [policy, ms] : r.stages[0].predicted)  // the best that LIBRA's model does not plan
+      EXPECT_TRUE(policy == "libra" || ms >= r.stages[0].predicted[0].second) << policy;
+    EXPECT_NE(r.stages[0].plan.policy, "libra");
   }
 }
 
