@@ -153,7 +153,7 @@ void adjust(TrainerOptions& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  prepare_teams(argv);  // may start the program anew
+  prepare_teams(argv);  // may start the program again, with other settings of OpenMP
   log_line("process " + std::to_string(getpid()));
   at("start");
   return tandem::apps::train(argc, argv, adjust);
