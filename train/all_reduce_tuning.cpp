@@ -26,7 +26,6 @@ constexpr int kGroupings = 4;
 constexpr double kErrorOfFit = 0.05;   // a fit may break an assumption of LIBRA by so much
 constexpr double kMostTimerMs = 10e3;  // a saved measurement may be of a far slower backward pass
 constexpr double kStandstill = 0.05;   // speed of a computation that no all-reduce can cause
-constexpr double kFarOff = 2;          // times that backward may take of what a saved measurement predicts
 static_assert(2 * kWarmUp + kLayerBatches + kResultBatches + kGroupings * (kWarmUp + kRandomBatches) <=
               kMostTuningBatches);
 
@@ -285,7 +284,7 @@ void AllReduceTuning::end_step() {
   step_ = Step::planned;
   std::string off;
   const auto look = [&](double is, double predicted, const char* what) {
-    if (std::abs(std::log(is / predicted)) > std::log(kFarOff))
+    if (std::abs(std::log(is / predicted)) > std::log(options_.far_off))
       off = fmt::format("{} takes {:.2f} ms where {:.2f} were predicted", what, is, predicted);
   };
   for (const StageAllReduces& s : report_.stages) {

@@ -40,8 +40,11 @@ class AllReduceTuning {
     std::optional<double> drift = 0.1;
     std::int64_t end = std::numeric_limits<std::int64_t>::max();  ///< the batch before which the run ends
     std::optional<AllReduceReport> known{};  ///< on the root rank; replaces steps 1 to 3 if it fits the run
-    int root = 0;                            ///< the rank that plans
-    engine::Comm* talk = nullptr;            ///< between ranks that are processes, apart from the session's
+    /// A plan whose backward takes this many times what was predicted, or a fraction so small, has a warning;
+    /// if it is from `known`, this run measures its own.
+    double far_off = 2;
+    int root = 0;                  ///< the rank that plans
+    engine::Comm* talk = nullptr;  ///< between ranks that are processes, apart from the session's
   };
   /// `build` makes the run's Program with other groups. `key` says what is measured: with a profile for each
   /// stage that has its gradient_layers and the batch size. The session runs with `host`. All must outlive

@@ -173,6 +173,7 @@ void Trainer::add_tuning() {
                                .drift = is_traced ? std::nullopt : o.drift,  // the user gets what is measured
                                .end = length_.total,
                                .known = std::move(o.known),
+                               .far_off = o.far_off,
                                .root = main_rank(),
                                .talk = options_.spare.get()});
 }

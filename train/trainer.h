@@ -31,6 +31,8 @@ struct AllReduceOptions {
   std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose
   std::optional<double> drift = 0.1;       ///< when they are planned again; no value: never
   std::optional<AllReduceReport> known{};  ///< what another run measured; used if it fits
+  double far_off = 2;                      ///< if backward takes this many times what `known` predicts, or
+                                           ///< a fraction so small, the run measures its own
 };
 inline constexpr std::int64_t kAutoBatches = 200;
 
