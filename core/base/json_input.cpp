@@ -1,9 +1,12 @@
 #include <tandem/core/base/json_input.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <list>
 #include <set>
 #include <string_view>
@@ -108,16 +111,32 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
+// Without O_NONBLOCK, open would wait for a pipe's first writer. The reads wait, because a writer may be
+// slow.
 std::string read_text(const std::string& what, const std::string& file, std::size_t most) {
-  errno = 0;
-  std::ifstream in(file);
+  const auto fail = [&](const std::string& why) {
+    throw Error(fmt::format("{} '{}' cannot be read: {}", what, file, why));
+  };
+  const std::unique_ptr<int, void (*)(int*)> in(
+      new int(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), [](int* d) { close(*d), delete d; });
+  if (*in < 0) fail(std::strerror(errno));
   std::string text;
-  for (char c = 0; text.size() <= most && in.get(c);) text += c;
-  if (!in.is_open() || in.bad())  // a directory can be opened, but not read
-    throw Error(fmt::format("{} '{}' cannot be read: {}", what, file, std::strerror(errno)));
-  if (text.size() > most)
-    throw Error(fmt::format("{} '{}' has more than {} bytes, the most that is read", what, file, most));
-  return text;
+  bool waits = false;
+  for (char part[1 << 16]; text.size() <= most;) {
+    const auto got = read(*in, part, std::min(sizeof part, most + 1 - text.size()));
+    if (got > 0) {
+      text.append(part, static_cast<std::size_t>(got));
+    } else if (got == 0) {
+      if (struct stat info{}; text.empty() && !waits && fstat(*in, &info) == 0 && S_ISFIFO(info.st_mode))
+        fail("it is an empty pipe, and no process has it open for writing; give a file");
+      return text;
+    } else if (errno == EAGAIN && !waits) {
+      waits = fcntl(*in, F_SETFL, 0) == 0;
+    } else if (errno != EINTR) {  // a directory can be opened, but not read
+      fail(std::strerror(errno));
+    }
+  }
+  throw Error(fmt::format("{} '{}' has more than {} bytes, the most that is read", what, file, most));
 }
 
 JsonInput::JsonInput(std::string what, std::string where, std::shared_ptr<const void> value)

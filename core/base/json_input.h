@@ -10,8 +10,10 @@
 
 namespace tandem::engine {
 
-/// Returns the text of a file. Throws Error naming the file, as `what` ("plan"), and the reason if it cannot
-/// be read or has more than `most` bytes. Programs of 100,000 instructions have fewer than the default.
+/// Returns the text of a file. A pipe (`/dev/stdin`, a shell's `<(command)`, a FIFO) is read to its end,
+/// which waits for its writers. Throws Error naming the file, as `what` ("plan"), and the reason if it cannot
+/// be read, is an empty pipe without a writer, or has more than `most` bytes. Programs of 100,000
+/// instructions have fewer than the default.
 std::string read_text(const std::string& what, const std::string& file, std::size_t most = 100'000'000);
 
 /// A JSON value written by a user, read strictly: nothing is converted or truncated, and no key comes twice.

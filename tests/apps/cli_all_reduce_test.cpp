@@ -1,4 +1,6 @@
 // tandem plan all-reduce and tandem sim all-reduce: what they print, and what they refuse.
+#include <sys/stat.h>
+
 #include "cli.h"
 
 namespace tandem::testing {
@@ -109,6 +111,20 @@ TEST_F(CliAllReduce, AShippedProfileIsFoundByItsName) {
   EXPECT_EQ(
       run(kTandem + "plan all-reduce --profile " TANDEM_SOURCE "/docs/profiles/vgg16.json" + options).out,
       named.out);
+}
+
+// /bin/sh has no <(command), which is such a pipe, too.
+TEST_F(CliAllReduce, AProfileComesThroughAPipeIfSomethingWritesIt) {
+  const std::string p = write("p.json", profile().dump()), fifo = file("fifo"),
+                    plan = "timeout 20 " + kTandem + "plan all-reduce --json --profile ";
+  const std::string expected = run(plan + p).out;
+  EXPECT_EQ(expected, run("{ sleep 0.2; cat " + p + "; } | " + plan + "/dev/stdin").out);
+  EXPECT_EQ(expected, run(plan + "/dev/stdin <" + p).out);
+  ASSERT_EQ(0, mkfifo(fifo.c_str(), 0600));
+  EXPECT_EQ(expected, run("{ sleep 0.2; cat " + p + "; } >" + fifo + " & sleep 0.1; " + plan + fifo).out);
+  const Ended unwritten = run(plan + fifo);
+  EXPECT_EQ(1, unwritten.status) << "124: it waited";
+  expect_words(unwritten.err, {"profile '" + fifo, "empty pipe", "give a file"});
 }
 
 TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
