@@ -4,9 +4,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <regex>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -60,6 +62,25 @@ void remove_collectives(const std::string& directory) {
   std::error_code ignored;
   for (const auto& file : fs::directory_iterator(directory, ignored))
     if (file.path().filename().string().starts_with("collectives-")) fs::remove(file.path(), ignored);
+}
+
+// What an earlier run found out about the all-reduces of its later stages. Stages without gradients have no
+// file, so the numbers can have gaps.
+std::vector<std::string> all_reduces_of_later_stages(const std::string& directory) {
+  const std::regex name(R"(all-reduce-\d+\.json)");
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const auto& file : fs::directory_iterator(directory, ignored))
+    if (std::regex_match(file.path().filename().string(), name)) files.push_back(file.path().string());
+  return files;
+}
+
+void remove_all(const std::vector<std::string>& files) {
+  for (const std::string& file : files) {
+    std::error_code error;
+    fs::remove_all(file, error);
+    if (error) throw Error(fmt::format("'{}' cannot be removed: {}", file, error.message()));
+  }
 }
 
 // Returns the lines of metrics.jsonl for the batches below `batches`: a killed run may have written more
@@ -119,16 +140,10 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
 
 // Files that stayed would pass for this run's.
 void RunDirectory::remove_earlier_run() {
-  std::vector<std::string> files = event_files(directory_);
-  for (const char* file : kHeld) files.push_back(path(file));
-  for (const char* file : kBeside) files.push_back(path(file));
-  for (std::size_t stage = 1; fs::exists(all_reduce_file(path(kAllReduces), stage)); ++stage)
-    files.push_back(all_reduce_file(path(kAllReduces), stage));
-  for (const std::string& file : files) {
-    std::error_code error;
-    fs::remove_all(file, error);
-    if (error) throw Error(fmt::format("'{}' cannot be removed: {}", file, error.message()));
-  }
+  remove_all(event_files(directory_));
+  remove_all(all_reduces_of_later_stages(directory_));
+  for (const char* file : kHeld) remove_all({path(file)});
+  for (const char* file : kBeside) remove_all({path(file)});
 }
 
 void RunDirectory::start(const TrainOptions& options, std::int64_t batches) {
@@ -219,11 +234,12 @@ void RunDirectory::summary(const Summary& s) {
 }
 
 void RunDirectory::all_reduces(const AllReduceReport& report) {
-  if (!keeps()) return;
+  const auto has_plan = [](const StageAllReduces& stage) { return !stage.plan.groups.empty(); };
+  if (!keeps() || std::ranges::none_of(report.stages, has_plan)) return;
   record([&] {
+    remove_all(all_reduces_of_later_stages(directory_));
     for (std::size_t s = 0; s < report.stages.size(); ++s)
-      if (!report.stages[s].plan.groups.empty())
-        write_file(all_reduce_file(path(kAllReduces), s), to_json(report, s));
+      if (has_plan(report.stages[s])) write_file(all_reduce_file(path(kAllReduces), s), to_json(report, s));
   });
 }
 

@@ -48,7 +48,7 @@ class RunDirectory {
   Callbacks callbacks();
   void summary(const Summary& summary);
   /// Writes all-reduce.json: what a run measured of a stage's backward pass, and the plan it made of it; for
-  /// later stages all-reduce-1.json and so on.
+  /// later stages all-reduce-1.json and so on. Removes those of an earlier run that had more stages.
   void all_reduces(const AllReduceReport& report);
   std::string path(const std::string& file) const;
   bool keeps() const { return !directory_.empty(); }

@@ -181,5 +181,22 @@ TEST_F(CliPolicies, SchedulesWithBatchesInFlightPlanToo) {
   }
 }
 
+TEST_F(CliPolicies, NoFileOfAStageOutlivesItsRun) {
+  const std::string to = " --threads 1 --output " + file("run");
+  const std::string stages =
+      kTrain + "--steps 12 --parallel pipeline --ranks 2 --schedule pipedream --allreduce libra" + to;
+  ASSERT_EQ(0, run(stages).status);
+  EXPECT_TRUE(exists("run/all-reduce-1.json"));
+  const Ended e = run(kTrain + "--steps 60 --parallel data --allreduce libra --resume auto" + to);
+  ASSERT_EQ(0, e.status) << e.err;
+  expect_words(e.out, {"it is of 2 stages, not 1", " after 40 batches: "});
+  EXPECT_EQ(read("run/all-reduce.json").at("run").at("stages"), 1);
+  EXPECT_FALSE(exists("run/all-reduce-1.json"));
+  write("run/all-reduce-2.json", "{}");  // of a run whose stage 1 had no gradients
+  ASSERT_EQ(0, run(kTrain + "--steps 1 --force" + to).status);
+  EXPECT_FALSE(exists("run/all-reduce.json"));
+  EXPECT_FALSE(exists("run/all-reduce-2.json"));
+}
+
 }  // namespace
 }  // namespace tandem::testing
