@@ -121,16 +121,11 @@ void print(const AllReducePlan& plan, const AllReduceProfile& profile) {
 }
 
 void add_common_options(CLI::App& command, AllReduceOptions& o) {
-  std::vector<std::string> names;
-  for (const AllReducePolicy& policy : all_reduce_policies()) names.emplace_back(policy.name);
-  std::string shipped;
-  for (const ShippedProfile& profile : shipped_profiles())
-    shipped += fmt::format("{}{}", shipped.empty() ? "" : ", ", profile.name);
   command
       .add_option(
           "--profile", o.profile,
           fmt::format("times and bytes of a backward pass: a file (docs/data-parallel.md), or one of\n{}",
-                      shipped))
+                      shipped_names()))
       ->required();
   command.add_option("--groups", o.groups, "LIBRA: most groups, or unlimited");
   command.add_option("--chunks", o.chunks, "LIBRA: parts of the computation at whose edges it looks")

@@ -13,9 +13,11 @@ struct ShippedProfile {
   std::string_view json;
 };
 const std::vector<ShippedProfile>& shipped_profiles();
+/// Returns their names: "xception, resnet152".
+std::string shipped_names();
 
 /// Returns the shipped profile of this name, or else the one in the file of this name. Throws Error naming it
-/// if there is neither, or if it is malformed.
+/// if there is neither, with the shipped ones, or if it is malformed.
 AllReduceProfile profile_named(const std::string& name);
 
 }  // namespace tandem::apps

@@ -142,7 +142,9 @@ TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
   expect_refused_profile(with("/baseline_threads", json::array({json::array({1})})),
                          {"[most bytes, threads]"});
   const std::string command = kTandem + "plan all-reduce --profile " + write("p.json", profile().dump());
-  expect_refused(kTandem + "plan all-reduce --profile " + file("none.json"), {"none.json"});
+  expect_refused(kTandem + "plan all-reduce --profile " + file("none.json"), {"none.json", "no such file"});
+  expect_refused(kTandem + "sim all-reduce --profile vgg",
+                 {"'vgg'", "xception, resnet152, vgg16, bert-base"});
   expect_refused(kTandem + "plan all-reduce", {"--profile"});
   expect_refused(kTandem + "plan", {"plan"});
   expect_refused(kTandem + "sim", {"give the file of a Program, or all-reduce"});
