@@ -154,7 +154,8 @@ void add_plan_options(CLI::App& command, AllReduceOptions& o) {
 
 void add_simulation_options(CLI::App& command, AllReduceOptions& o) {
   add_common_options(command, o);
-  o.policies = "se,wfbp,ddp,horovod,mg-wfbp,libra-m,libra";
+  for (const AllReducePolicy& policy : all_reduce_policies())
+    o.policies += fmt::format("{}{}", o.policies.empty() ? "" : ",", policy.name);
   command.add_option("--policy", o.policies, "one or more, as se,libra\n" + policy_help());
   command.add_option("--nodes", o.nodes, "ranks, on a ring: one number or more, as 16,64");
   command.add_option("--trace", o.trace,

@@ -82,6 +82,16 @@ TEST_F(CliAllReduce, SimulatesPoliciesOnSeveralClusters) {
   EXPECT_FALSE(read("t.json")["traceEvents"].empty());
 }
 
+TEST_F(CliAllReduce, SimulatesAllPoliciesByDefault) {
+  const Ended e = run(kTandem + "sim all-reduce --json --profile " + write("p.json", profile().dump()));
+  const json results = json::parse(e.out)["results"];
+  std::vector<std::string> policies;
+  for (const json& result : results) policies.push_back(result["policy"]);
+  EXPECT_EQ((std::vector<std::string>{"se", "wfbp", "ddp", "horovod", "mg-wfbp", "mg-opt", "mg-cf", "libra-m",
+                                      "libra"}),
+            policies);
+}
+
 TEST_F(CliAllReduce, ATableStandsInPlaceOfTheModel) {
   json p = profile();
   p.erase("contention");
