@@ -20,7 +20,7 @@ namespace tandem::apps {
 namespace {
 
 using nlohmann::ordered_json;
-constexpr int kMostNodes = 1'000'000, kColumns = 96;
+constexpr int kMostNodes = 1'000'000, kNodes = 8, kColumns = 96;
 
 std::vector<int> whole_numbers(const std::string& flag, const std::string& list, int most) {
   std::vector<int> numbers;
@@ -47,7 +47,8 @@ int groups_of(const std::string& text) {
 class Request {
  public:
   explicit Request(const AllReduceOptions& o)
-      : profile(profile_named(o.profile)), nodes(whole_numbers("--nodes", o.nodes, kMostNodes)) {
+      : profile(profile_named(o.profile)), nodes{profile.ranks > 0 ? profile.ranks : kNodes} {
+    if (!o.nodes.empty()) nodes = whole_numbers("--nodes", o.nodes, kMostNodes);
     for (const std::string& name : parts_of(o.policies)) policies.push_back(&all_reduce_policy(name));
     allocations_ = profile.contention.known_threads();
     if (!o.allocations.empty())
@@ -143,13 +144,17 @@ std::string policy_help() {
   return text;
 }
 
+std::string nodes_help() {
+  return fmt::format("; by default those of the run\nthat measured the profile, or else {}", kNodes);
+}
+
 }  // namespace
 
 void add_plan_options(CLI::App& command, AllReduceOptions& o) {
   add_common_options(command, o);
   o.policies = "libra";
   command.add_option("--policy", o.policies, policy_help());
-  command.add_option("--nodes", o.nodes, "ranks, on a ring");
+  command.add_option("--nodes", o.nodes, "ranks, on a ring" + nodes_help());
 }
 
 void add_simulation_options(CLI::App& command, AllReduceOptions& o) {
@@ -157,7 +162,7 @@ void add_simulation_options(CLI::App& command, AllReduceOptions& o) {
   for (const AllReducePolicy& policy : all_reduce_policies())
     o.policies += fmt::format("{}{}", o.policies.empty() ? "" : ",", policy.name);
   command.add_option("--policy", o.policies, "one or more, as se,libra\n" + policy_help());
-  command.add_option("--nodes", o.nodes, "ranks, on a ring: one number or more, as 16,64");
+  command.add_option("--nodes", o.nodes, "ranks, on a ring: one number or more, as 16,64" + nodes_help());
   command.add_option("--trace", o.trace,
                      "write the timeline here, for ui.perfetto.dev; of one policy on one number of nodes");
 }

@@ -15,7 +15,7 @@ inline const std::vector<int> kLibraAllocations{128, 256, 512, 1024, 2048, 4096}
 /// from a profile, without a cluster.
 struct AllReduceOptions {
   std::string profile, policies, allocations, groups = "10", trace;
-  std::string nodes = "8";
+  std::string nodes;  ///< empty: those of the run that measured the profile, or else 8
   int chunks = 150;
   bool json = false;
 };

@@ -14,7 +14,7 @@ namespace {
 using engine::JsonInput;
 
 constexpr double kMostMs = 1e10, kMostBytes = 1e15, kMostRate = 1e15;
-constexpr int kMostThreads = 1'000'000;
+constexpr int kMostThreads = 1'000'000, kMostRanks = 1'000'000;
 
 std::vector<GradientLayer> layers_of(const JsonInput& j) {
   std::vector<GradientLayer> layers;
@@ -95,6 +95,7 @@ AllReduceProfile profile_of(const JsonInput& j) {
   p.hop_latency_ms = j["hop_latency_ms"].required().number(0, 0, kMostMs);
   p.forward_ms = j["forward_ms"].number(0, 0, kMostMs);
   p.batch_size = j["batch_size"].number(1, 1, 1e9);
+  p.ranks = j["run"]["ranks"].integer(0, 1, kMostRanks);
   return p;
 }
 

@@ -17,12 +17,13 @@ struct AllReduceProfile {
   double hop_latency_ms = 0;
   double forward_ms = 0;
   double batch_size = 1;  ///< samples per rank
+  int ranks = 0;          ///< of the run that measured it; 0: unknown
 
   double compute_ms() const;  ///< of backward, alone
 };
 
 /// Returns the profile as JSON, as `read_all_reduce_profile` reads it. `run`, JSON too, is what a run adds:
-/// its plan, and how well it was predicted; a reader passes over it.
+/// its plan, and how well it was predicted; a reader takes only `ranks` from it.
 std::string to_json(const AllReduceProfile& profile, const std::string& run = "");
 
 /// Returns the profile that a JSON text describes (docs/data-parallel.md). Throws Error that begins with

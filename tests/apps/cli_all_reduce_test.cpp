@@ -82,6 +82,21 @@ TEST_F(CliAllReduce, SimulatesPoliciesOnSeveralClusters) {
   EXPECT_FALSE(read("t.json")["traceEvents"].empty());
 }
 
+TEST_F(CliAllReduce, TheRunThatMeasuredAProfileGivesTheNodes) {
+  const auto nodes = [&](const json& of, const std::string& options) {
+    const std::string command = kTandem + "sim all-reduce --policy se --json --profile ";
+    return json::parse(run(command + write("p.json", of.dump()) + options).out)["results"][0]["nodes"];
+  };
+  json measured = profile();
+  EXPECT_EQ(8, nodes(measured, ""));
+  measured["run"] = {{"ranks", 3}, {"policy", "libra"}};
+  EXPECT_EQ(3, nodes(measured, ""));
+  EXPECT_EQ(2, nodes(measured, " --nodes 2"));
+  EXPECT_EQ(plan(measured, "--json").out, plan(profile(), "--json --nodes 3").out);
+  measured["run"]["ranks"] = 0;
+  expect_refused_profile(measured, {"p.json", "\"ranks\" is 0"});
+}
+
 TEST_F(CliAllReduce, SimulatesAllPoliciesByDefault) {
   const Ended e = run(kTandem + "sim all-reduce --json --profile " + write("p.json", profile().dump()));
   const json results = json::parse(e.out)["results"];
