@@ -40,6 +40,10 @@ JsonInput run_of(const std::string& file) {
 std::string difference(const AllReduceReport& saved, const AllReduceReport& key) {
   if (saved.ranks != key.ranks)
     return fmt::format("it is of {}, not {}", counted(saved.ranks, "rank"), key.ranks);
+  if (saved.transport.empty())
+    return "an older version wrote it, which did not save whether ranks were threads or processes";
+  if (saved.transport != key.transport)
+    return fmt::format("its transport is {}, not {}", saved.transport, key.transport);
   if (saved.threads != key.threads)
     return fmt::format("it is of {} per rank, not {}", counted(saved.threads, "thread"), key.threads);
   if (text_of(saved.link) != text_of(key.link)) {
@@ -71,6 +75,7 @@ std::string all_reduce_file(const std::string& file, std::size_t stage) {
 std::string to_json(const AllReduceReport& report, std::size_t stage) {
   const StageAllReduces& s = report.stages.at(stage);
   nlohmann::ordered_json run{{"ranks", report.ranks},
+                             {"transport", report.transport},
                              {"threads", report.threads},
                              {"link", text_of(report.link)},
                              {"collective", to_string(report.collective)},
@@ -96,6 +101,7 @@ AllReduceReport read_all_reduces(const std::string& file) {
   const JsonInput run = run_of(file);
   AllReduceReport report;
   report.ranks = run["ranks"].required().integer(1, 1, kMost);
+  report.transport = run["transport"].text();
   report.threads = run["threads"].required().integer(1, 1, kMost);
   if (const std::string link = run["link"].text(); !link.empty()) try {
       report.link = parse_link(link);

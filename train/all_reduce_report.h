@@ -26,9 +26,11 @@ struct StageAllReduces {
 };
 
 /// What `AllReduceTuning` found. A saved one replaces the measurement of another run that has the same
-/// gradients, batch size, ranks, threads, link and collective (`difference`).
+/// gradients, batch size, ranks, transport, threads, link and collective (`difference`).
 struct AllReduceReport {
-  int ranks = 1;    ///< that reduce gradients together
+  int ranks = 1;  ///< that reduce gradients together
+  /// "threads" or "mpi": what the ranks are; empty: unknown. Times of one say little about the other.
+  std::string transport{};
   int threads = 1;  ///< of a compute lane
   LinkModel link{};
   CollectiveAlgorithm collective = CollectiveAlgorithm::automatic;
@@ -40,7 +42,7 @@ struct AllReduceReport {
 };
 
 /// Returns why `saved` says nothing about a run that has this `key`, such as "it has 4 ranks, not 2"; empty
-/// if both have the same gradients, batch size, ranks, threads, link and collective.
+/// if both have the same gradients, batch size, ranks, transport, threads, link and collective.
 std::string difference(const AllReduceReport& saved, const AllReduceReport& key);
 
 /// Returns the file of a stage's part: `file` for the first, then all-reduce-1.json for all-reduce.json.

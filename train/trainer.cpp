@@ -153,7 +153,11 @@ void Trainer::add_tuning() {
   if (o.policy.empty() || s.replicas == 1) return;
   const Graph forward = trace_forward(model_, *train_, options_.objective,
                                       options_.batch_size / s.replicas / s.microbatches, true);
-  AllReduceReport key{.ranks = s.replicas, .threads = s.threads, .link = s.link, .collective = s.collective};
+  AllReduceReport key{.ranks = s.replicas,
+                      .transport = options_.spare ? "mpi" : "threads",
+                      .threads = s.threads,
+                      .link = s.link,
+                      .collective = s.collective};
   for (std::vector<GradientLayer>& layers : gradient_layers(forward, s)) {
     AllReduceProfile& profile = key.stages.emplace_back().profile;
     profile.layers = std::move(layers);

@@ -88,7 +88,26 @@ TEST_F(CliMpi, ProcessesPlanTheirAllReducesTogether) {
     EXPECT_EQ(wfbp[c.ranks], losses(c.ranks, output,
                                     "--allreduce " + c.policy + " --collective " + c.collective +
                                         (c.threads.empty() ? "" : " --comm-threads " + c.threads)));
-    EXPECT_EQ(read(output + "/all-reduce.json").at("run").at("ranks"), c.ranks);
+    const nlohmann::json run = read(output + "/all-reduce.json").at("run");
+    EXPECT_EQ(run.at("ranks"), c.ranks);
+    EXPECT_EQ(run.at("transport"), "mpi");
+  }
+}
+
+TEST_F(CliMpi, ProcessesDoNotPlanFromAMeasurementOfThreads) {
+  const std::string job =
+      kTrain + "--arch mlp --steps 44 --parallel data --ranks 2 --threads 1 --link 1GB/s,50us --output ";
+  ASSERT_EQ(0, run(job + file("threads") + " --dump-profile").status);
+  nlohmann::json saved = read("threads/all-reduce.json");
+  EXPECT_EQ(saved.at("run").at("transport"), "threads");
+  saved["run"].erase("transport");
+  write("older.json", saved.dump());
+  for (const auto& [plan, why] : std::vector<std::pair<std::string, std::string>>{
+           {"threads/all-reduce.json", "its transport is threads, not mpi"},
+           {"older.json", "an older version wrote it"}}) {
+    const Ended e = run(kTwoRanks + job + file("processes") + " --force --plan " + file(plan));
+    ASSERT_EQ(0, e.status) << e.err;
+    expect_words(e.out, {"the saved all-reduces do not fit this run", why, " after 40 batches: "});
   }
 }
 

@@ -203,6 +203,8 @@ TEST(AllReduceTuning, PlansFromASavedMeasurementOfTheSameRun) {
        std::vector<std::pair<std::function<void(AllReduceReport&)>, std::string>>{
            {[](AllReduceReport& other) { other.ranks = 4; }, "4 ranks"},
            {[](AllReduceReport& other) { other.threads = 2; }, "2 threads"},
+           {[](AllReduceReport& other) { other.transport = "mpi"; }, "its transport is mpi, not threads"},
+           {[](AllReduceReport& other) { other.transport.clear(); }, "an older version wrote it"},
            {[](AllReduceReport& other) {
               other.link = {1e-3, 1e9};
             },
