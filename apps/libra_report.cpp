@@ -35,6 +35,9 @@ Report libra_report(const std::string& measured) {
       "All results but those marked as measured are simulated, for the paper's cluster: one V100 in each of 8 "
       "nodes, 50 Gb/s, a ring (Eq. 4). LIBRA plans with K = 10, Z = 150, and 128 to 4096 threads. The other "
       "policies have the threads of NCCL 2.4.8, which are 512 for all but the smallest messages.",
+      "The policies have the paper's names. SE reduces all gradients at once, after backward. H-N is Horovod with "
+      "NCCL's threads, and MG-N is MG-WFBP with NCCL's threads. LIBRA-M has the groups of MG-WFBP, and the threads that LIBRA "
+      "chooses. MG-CF is MG-WFBP if all-reduces and computation did not slow each other down, which no real run has.",
       "The profiles of the networks follow from their layers and from published speeds of V100s; nothing was run, "
       "and nothing was fitted to the results below, but Fig. 1 gives two constants of the contention (docs/profiles/make.py has all sources). " +
           inputs_of(results),
