@@ -57,6 +57,21 @@ std::shared_ptr<const int> locked(const std::string& directory) {
   return lock;
 }
 
+// Makes a directory and its parents. When the last copy of the result is gone, it removes those that it made,
+// unless they hold something.
+std::shared_ptr<const void> created(const std::string& directory) {
+  std::error_code none;
+  std::vector<fs::path> made;  // the innermost first
+  for (fs::path path(directory); !path.empty() && !fs::exists(path, none); path = path.parent_path())
+    made.push_back(path);
+  std::shared_ptr<const void> result(nullptr, [made](const void*) {
+    std::error_code not_empty;
+    for (const fs::path& path : made) fs::remove(path, not_empty);
+  });
+  make_directories(Files::system(), directory);
+  return result;
+}
+
 // What an earlier run's watches wrote (dist/collective_watch.h).
 void remove_collectives(const std::string& directory) {
   std::error_code ignored;
@@ -121,7 +136,7 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
   if (!keeps()) return;
   const bool fresh = !lock_;
   try {
-    make_directories(Files::system(), directory_);
+    created_ = created(directory_);
   } catch (const Error& e) {
     throw Error(fmt::format("--output '{}' cannot be created: {}", directory_, e.what()));
   }

@@ -38,7 +38,8 @@ class RunDirectory {
   /// another run writes there.
   explicit RunDirectory(const TrainOptions& options);
   /// Creates the directory, and keeps its contents. Throws Error naming it if it cannot be written, or if it
-  /// holds a run that this run neither replaces (--force) nor continues (`in_place`).
+  /// holds a run that this run neither replaces (--force) nor continues (`in_place`). A directory that this
+  /// created is removed again if it is still empty when this object is destroyed.
   void claim(const TrainOptions& options, bool in_place);
   /// Removes what is left of an earlier run, and writes args.json. A run that continues in place after
   /// `batches` batches keeps its checkpoints and its metrics so far.
@@ -61,7 +62,8 @@ class RunDirectory {
   void epoch(const EpochResult& epoch);
   std::string directory_;
   bool in_place_ = false, lost_ = false;
-  std::shared_ptr<const int> lock_;  // keeps other runs from writing here
+  std::shared_ptr<const int> lock_;      // keeps other runs from writing here
+  std::shared_ptr<const void> created_;  // removes the directory if nothing was written
   std::ofstream metrics_;
   SummaryCsv csv_;
   std::optional<EventFile> events_;

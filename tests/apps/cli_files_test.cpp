@@ -40,6 +40,17 @@ class RunFiles : public Cli {
   }
 };
 
+TEST_F(RunFiles, ARefusedRunRemovesOnlyWhatItMade) {
+  const std::string refused = kTrain + "--plan " + write("plan.json", "{") + " --output ";
+  expect_refused(refused + file("deep/er/run/"), {"plan.json"});
+  EXPECT_FALSE(fs::exists(file("deep")));
+  ASSERT_TRUE(fs::create_directories(file("mine/empty")));
+  expect_refused(refused + file("mine/run"), {"plan.json"});
+  expect_refused(refused + file("mine/empty"), {"plan.json"});
+  EXPECT_FALSE(fs::exists(file("mine/run")));
+  EXPECT_TRUE(fs::exists(file("mine/empty")));
+}
+
 TEST_F(RunFiles, ASummaryHasOneRowPerEpochAndOneAtTheEnd) {
   ASSERT_EQ(0, run(kTrain + "--steps 25 --arch mlp --sched linear --output " + file("run")).status);
   const auto rows = csv("run/summary.csv");

@@ -65,6 +65,7 @@ TEST_F(CliPolicies, RefuseWhatContradicts) {
   expect_refused(kTrain + "--parallel data --ranks 2 --dump-profile", {"--dump-profile", "--output"});
   expect_refused(kTrain + "--parallel data --ranks 2 --simulate --allreduce libra",
                  {"--allreduce", "--simulate"});
+  EXPECT_FALSE(exists("x")) << "a refused run leaves no directory";
 }
 
 TEST_F(CliPolicies, PlanFromTheFirstBatches) {
