@@ -163,9 +163,11 @@ void check_combinations(const TrainOptions& o) {
   const std::int64_t parts = std::int64_t{o.ranks} * o.microbatches;
   if (o.batch_size % parts != 0) {
     const std::int64_t below = o.batch_size / parts * parts, above = below + parts;
-    throw Error(fmt::format("--batch-size {} is no multiple of {} × {}; the nearest multiple is {}{}",
-                            o.batch_size, counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
-                            below > 0 ? fmt::format("{} or ", below) : "", above));
+    throw Error(fmt::format(
+        "--batch-size {} is no multiple of {} × {}; the nearest multiple is {}{}{}", o.batch_size,
+        counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
+        below > 0 ? fmt::format("{} or ", below) : "", above,
+        o.drop_last ? "" : "; the last batch of an epoch must be one, too, unless --drop-last leaves it out"));
   }
 }
 

@@ -29,9 +29,10 @@ TEST_F(Cli, RefusesBadFlags) {
   expect_refused(kTrain + "--synthetic-test 0", {"--synthetic-test 0", "at least 1"});
   expect_refused(kTrain + "--print-freq 0", {"--print-freq 0", "at least 1"});
   expect_refused(kTrain + "--lr -1", {"--lr -1", "at least 0"});
-  expect_refused(kTrain + "-b 30 --parallel data --ranks 4", {"30", "4 ranks", "28 or 32\n"});
-  expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63 or 66\n"});
-  expect_refused(kTrain + "-b 15 --microbatches 16",
+  expect_refused(kTrain + "-b 30 --parallel data --ranks 4",
+                 {"30", "4 ranks", "28 or 32; the last batch", "--drop-last"});
+  expect_refused(kTrain + "-b 64 --microbatches 3", {"64", "3 micro-batches", "63 or 66;"});
+  expect_refused(kTrain + "-b 15 --microbatches 16 --drop-last",
                  {"15", "16 micro-batches", "the nearest multiple is 16\n"});
   expect_refused(kTrain + "--lr 0.1,0.2 --models 3", {"--lr", "2 values for 3 models"});
   expect_refused(kTrain + "--opt adam --betas 0.9",
