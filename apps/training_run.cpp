@@ -113,6 +113,17 @@ std::string what_is_left(const TrainOptions& o) {
   return "no checkpoint was saved; --checkpoint-every saves checkpoints to continue from";
 }
 
+// What helps if a rank is lost. Checkpoints may lie on another machine, so this does not look for them.
+std::string advice_at_deadline(const TrainOptions& o) {
+  if (o.output.empty() || o.evaluate) return "";
+  const std::string calls = (std::filesystem::path(o.output) / "collectives-RANK.jsonl").string(),
+                    resume = fmt::format(
+                        "; the same command with --resume auto{} continues from the last checkpoint",
+                        o.force ? ", without --force," : "");
+  return fmt::format("the last collectives of the ranks are in {}{}", calls,
+                     o.checkpoint_every > 0 ? resume : "");
+}
+
 }  // namespace
 
 TrainingRun::TrainingRun(TrainOptions options, SignalWatch& signals, MpiSession* mpi, Adjust adjust)
@@ -267,11 +278,13 @@ CommOptions TrainingRun::comm_options() const {
   options.watch = WatchOptions{.deadline = std::chrono::milliseconds(std::llround(options_.deadline * 1000)),
                                .directory = options_.evaluate ? "" : options_.output,
                                .tell = log_error,
-                               .end = [processes = mpi_ != nullptr] {
-                                 std::fflush(nullptr);
-                                 if (processes) end_mpi_job(EXIT_FAILURE);
-                                 std::_Exit(EXIT_FAILURE);
-                               }};
+                               .end =
+                                   [processes = mpi_ != nullptr] {
+                                     std::fflush(nullptr);
+                                     if (processes) end_mpi_job(EXIT_FAILURE);
+                                     std::_Exit(EXIT_FAILURE);
+                                   },
+                               .advice = advice_at_deadline(options_)};
   return options;
 }
 

@@ -210,8 +210,8 @@ std::string CollectiveWatch::verdict() const {
                        all > kNamed ? fmt::format("; and {} more", all - kNamed) : "");
   };
   if (absent.empty()) absent.emplace_back("all ranks wait");
-  return fmt::format("the deadline of {:g} s passes: {}; {}", seconds(options_.deadline), listed(absent),
-                     listed(waiting));
+  return fmt::format("the deadline of {:g} s passes: {}; {}{}{}", seconds(options_.deadline), listed(absent),
+                     listed(waiting), options_.advice.empty() ? "" : "; ", options_.advice);
 }
 
 void CollectiveWatch::dump() const {

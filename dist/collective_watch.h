@@ -27,6 +27,7 @@ struct WatchOptions {
   /// Ends the job, a moment after the Comms were aborted: the abort does not wake a rank that is stopped, or
   /// hangs outside of a call. Empty: nothing more happens.
   std::function<void()> end{};
+  std::string advice{};  ///< what helps then: the end of the message
 };
 
 /// Watches the calls of a rank's Comms. If one has waited until just before the deadline, it finds out which

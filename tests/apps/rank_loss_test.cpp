@@ -129,6 +129,7 @@ void RankLoss::expect_messages(const std::string& said, const Case& c) const {
       return;
     }
     expect(fmt::format("the deadline of 3 s passes: rank {} does not answer", c.victim));
+    expect("; the last collectives of the ranks are in .*/run/collectives-RANK\\.jsonl; .* --resume auto ");
     expect(fmt::format("rank {} waits in {}", other,
                        (between ? "between two runs, (send|receive|broadcast|barrier)|waits in " : "") +
                            std::string("batch [0-9]+, all-reduce '.*' \\(channel [0-9]+, [0-9]+ bytes?\\)")));

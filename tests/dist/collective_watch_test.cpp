@@ -87,7 +87,10 @@ TEST(CollectiveRecord, CallsThatNothingAnnouncedAreBetweenRuns) {
 TEST(CollectiveWatch, NamesTheRankThatHangsAndTheCallThatWaits) {
   const TemporaryDirectory directory;
   Told told;
-  const CommOptions options{.watch = WatchOptions{kDeadline, directory.path(), told.teller()}};
+  const CommOptions options{.watch = WatchOptions{.deadline = kDeadline,
+                                                  .directory = directory.path(),
+                                                  .tell = told.teller(),
+                                                  .advice = "read the manual"}};
   const double begin = steady_seconds();
   std::atomic<double> woken{0};
   const auto work = [&](Comm& comm) {
@@ -108,7 +111,7 @@ TEST(CollectiveWatch, NamesTheRankThatHangsAndTheCallThatWaits) {
                {"the deadline of 0.4 s passes: rank 1 is in no call, and hangs or computes since",
                 "after batch 2, all-reduce 'layer 4' (channel 4, 4 bytes)",
                 "rank 0 waits in batch 3, all-reduce 'layer 4' (channel 4, 4 bytes) since 0.",
-                "rank 2 waits in batch 3"});
+                "rank 2 waits in batch 3", "; read the manual"});
   EXPECT_GE(woken - begin, 0.4);
   EXPECT_LT(woken - begin, 2.4);
   for (int rank = 0; rank < 3; ++rank) {

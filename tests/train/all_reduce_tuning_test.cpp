@@ -98,9 +98,10 @@ TEST(AllReduceTuning, ChangesNoBitByAnyAlgorithmSegmentsOrThreads) {
     int n = ranks;
     for (const AllReducePolicy& policy : all_reduce_policies()) {
       if (policy.name == "mg-cf") continue;  // only simulated
-      Way way{.threads = {1 + ++n % 3}, .width = kWidth};
-      way.comm = {.collective = n % 2 == 0 ? CollectiveAlgorithm::direct : CollectiveAlgorithm::ring};
-      if (n / 2 % 2 == 0) way.comm.segment_bytes = 20'000;
+      ++n;
+      CommOptions comm{.collective = n % 2 == 0 ? CollectiveAlgorithm::direct : CollectiveAlgorithm::ring};
+      if (n / 2 % 2 == 0) comm.segment_bytes = 20'000;
+      const Way way{comm, {1 + n % 3}, kWidth};
       SCOPED_TRACE(::testing::Message() << policy.name << ", " << ranks << " ranks, case " << n);
       const Trained planned = train(std::string(policy.name), ranks, kBatches, {.drop_last = true}, way);
       expect_same(planned, plain);
