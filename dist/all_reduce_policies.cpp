@@ -59,6 +59,7 @@ AllReducePlan ddp(const AllReduceProblem& p) {
 // At every tick, the gradients that are computed by then are reduced, in order, as many together as the
 // fusion buffer holds. What begins at a tick changes only what is computed after it.
 AllReducePlan horovod(const AllReduceProblem& p) {
+  const bool reduces = p.costs.sent_per_byte > 0;  // one rank does not
   const int layers = static_cast<int>(std::ssize(p.layers));
   Groups groups;
   int next = 0;  // the first layer in no group
@@ -80,7 +81,7 @@ AllReducePlan horovod(const AllReduceProblem& p) {
         bytes += more;
       }
       groups.push_back(baseline_group(p, first, next - 1, bytes));
-      if (bytes > 0) groups.back().earliest_ms = tick;
+      if (bytes > 0 && reduces) groups.back().earliest_ms = tick;
     }
   }
   return predicted(p, std::move(groups));

@@ -14,6 +14,7 @@ namespace {
 using engine::JsonInput;
 
 constexpr double kMostMs = 1e10, kMostBytes = 1e15, kMostRate = 1e15;
+constexpr double kMostSpeed = 1;  // of a computation: no all-reduce makes it faster
 constexpr int kMostThreads = 1'000'000, kMostRanks = 1'000'000;
 
 std::vector<GradientLayer> layers_of(const JsonInput& j) {
@@ -44,7 +45,7 @@ ContentionModel::Curve curve_of(const JsonInput& j) {
 
 ContentionModel model_of(const JsonInput& j) {
   j.require_keys({"alpha1", "alpha2", "overlapped", "alone"});
-  return {j["alpha1"].required().number(0, 0, 100), j["alpha2"].required().number(0, 0, 100),
+  return {j["alpha1"].required().number(0, 0, kMostSpeed), j["alpha2"].required().number(0, 0, 100),
           curve_of(j["overlapped"]), curve_of(j["alone"])};
 }
 
@@ -56,7 +57,7 @@ std::vector<ThreadRates> table_of(const JsonInput& j) {
     const int threads = item["threads"].required().integer(1, 1, kMostThreads);
     if (std::ranges::find(table, threads, &ThreadRates::threads) != table.end())
       throw Error(fmt::format("\"table\" has {} twice", counted(threads, "thread")));
-    table.push_back({threads, item["compute_rate"].required().number(1, kLeast, 1e9),
+    table.push_back({threads, item["compute_rate"].required().number(1, kLeast, kMostSpeed),
                      item["overlapped"].required().number(1, kLeast, kMostRate),
                      item["alone"].required().number(1, kLeast, kMostRate)});
   }

@@ -76,6 +76,10 @@ TEST_F(CliAllReduce, SimulatesPoliciesOnSeveralClusters) {
   EXPECT_NEAR(10 + 0.02 + 5, results[2]["backward_ms"], 1e-9);
   EXPECT_NEAR(20.02, results[2]["iteration_ms"], 1e-9);
   EXPECT_NEAR(15 / 20.02, results[2]["normalized_throughput"], 1e-9);
+  const Ended one = run(simulate + " --nodes 1 --json");
+  ASSERT_EQ(0, one.status) << one.err;
+  for (const json& result : json::parse(one.out)["results"])
+    EXPECT_EQ(1.0, result["normalized_throughput"]) << result["policy"] << " reduces nothing on one node";
   const Ended drawn = run(simulate + " --policy horovod --nodes 4 --trace " + file("t.json"));
   EXPECT_EQ(0, drawn.status) << drawn.err;
   EXPECT_NE(drawn.out.find("timer"), std::string::npos) << drawn.out;
@@ -120,6 +124,9 @@ TEST_F(CliAllReduce, ATableStandsInPlaceOfTheModel) {
   EXPECT_EQ(1, groups[1]["threads"]);
   p["baseline_threads"] = 3;
   expect_refused_profile(p, {});
+  p["table"][1]["compute_rate"] = 1.01;
+  expect_refused_profile(p, {"\"compute_rate\" is 1.01", "to 1"});
+  p["table"][1]["compute_rate"] = 0.4;
   p["table"][1]["overlapped"] = 5e6;
   p["baseline_threads"] = 1;
   const Ended warned = plan(p, "--json");
@@ -163,6 +170,7 @@ TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
   expect_refused_profile(with("/layers/0/bytes", 1), {"unknown key 'bytes'"});
   expect_refused_profile(with("/table", json::array()), {"\"contention\" or \"table\""});
   expect_refused_profile(with("/contention/alpha2", 0.01), {"128 threads", "α1 − α2·r"});
+  expect_refused_profile(with("/contention/alpha1", 1.1), {"\"alpha1\" is 1.1", "to 1"});
   expect_refused_profile(with("/hop_latency_ms", "1"), {"\"hop_latency_ms\""});
   expect_refused_profile(with("/baseline_threads", json::array({json::array({1})})),
                          {"[most bytes, threads]"});
