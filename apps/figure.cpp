@@ -16,14 +16,18 @@ std::string quoted(const std::string& cell) {
 
 }  // namespace
 
+// A figure whose panels have no name has no column for it.
 std::string to_csv(const Figure& f) {
-  std::string text = fmt::format("{},{},{},{}\n", quoted(f.panel_name), quoted(f.place_name),
+  const auto panel_cell = [&](const std::string& name) {
+    return f.panel_name.empty() ? "" : quoted(name) + ",";
+  };
+  std::string text = fmt::format("{}{},{},{}\n", panel_cell(f.panel_name), quoted(f.place_name),
                                  quoted(f.series_name), quoted(f.value_name));
   for (const Panel& panel : f.panels)
     for (std::size_t i = 0; i < panel.places.size(); ++i)
       for (const Series& s : panel.series)
         if (!std::isnan(s.values[i]))
-          text += fmt::format("{},{},{},{}\n", quoted(panel.name), quoted(panel.places[i]), quoted(s.name),
+          text += fmt::format("{}{},{},{}\n", panel_cell(panel.name), quoted(panel.places[i]), quoted(s.name),
                               s.values[i]);
   return text;
 }

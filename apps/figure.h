@@ -24,12 +24,14 @@ struct Figure {
   std::string title;  ///< one line
   std::string text;   ///< what it shows, and how it was made
   Kind kind = Kind::bars;
-  // What panels, places, series and values are: the names of the CSV's columns, and of the axes.
+  // What panels, places, series and values are: the names of the CSV's columns, and of the axes. `panel_name`
+  // is empty if there is only one panel.
   std::string panel_name, place_name, series_name, value_name;
   std::vector<Panel> panels;
 };
 
-/// Returns a row for each value: panel, place, series, value. Numbers have all their digits.
+/// Returns a row for each value: panel (if panels have a name), place, series, value. Numbers have all their
+/// digits.
 std::string to_csv(const Figure& figure);
 
 /// Returns the figure as an SVG image: a legend, and the panels in rows of two.

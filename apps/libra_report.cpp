@@ -33,7 +33,8 @@ Report libra_report(const std::string& measured) {
       "Allocation for Data Parallel Training in High Speed Networks. This page was written by tandem reproduce "
       "libra.",
       "All results but those marked as measured are simulated, for the paper's cluster: one V100 in each of 8 "
-      "nodes, 50 Gb/s, a ring (Eq. 4). LIBRA plans with K = 10, Z = 150, and 128 to 4096 threads. The other "
+      "nodes, 50 Gb/s, a ring (Eq. 4). LIBRA makes at most K = 10 groups. While it searches, all-reduces begin only "
+      "at the edges of Z = 150 equal parts of the computation. It chooses among 128 to 4096 threads. The other "
       "policies have the threads of NCCL 2.4.8, which are 512 for all but the smallest messages.",
       "The policies have the paper's names. SE reduces all gradients at once, after backward. H-N is Horovod with "
       "NCCL's threads, and MG-N is MG-WFBP with NCCL's threads. LIBRA-M has the groups of MG-WFBP, and the threads that LIBRA "

@@ -25,6 +25,9 @@ Figure figure(Figure::Kind kind) {
 TEST(Report, CsvHasAllDigitsOfTheValuesThatExist) {
   EXPECT_EQ("net,policy,part,ms\nn<1,a,\"x,y\",1\nn<1,a,z,0.1\nn<1,b,\"x,y\",2\nn<1,c,z,3\n",
             to_csv(figure(Figure::Kind::bars)));
+  Figure one = figure(Figure::Kind::bars);
+  one.panel_name = one.panels[0].name = "";
+  EXPECT_EQ("policy,part,ms\na,\"x,y\",1\na,z,0.1\nb,\"x,y\",2\nc,z,3\n", to_csv(one));
 }
 
 TEST(Report, SvgDrawsEachValueThatExists) {
