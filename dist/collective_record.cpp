@@ -39,7 +39,7 @@ std::string describe(const CollectiveCall& call) {
                                                                   : "";
   return fmt::format("{}{}{} ({}channel {}, {})",
                      call.batch >= 0 ? fmt::format("batch {}, ", call.batch) : "between two runs, ",
-                     name_of(call.kind), call.name[0] ? fmt::format(" '{}'", name_in(call)) : "", peer,
+                     name_of(call.kind), call.name[0] ? fmt::format(" of {}", name_in(call)) : "", peer,
                      call.channel, counted(call.bytes, "byte"));
 }
 

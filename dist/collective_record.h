@@ -34,7 +34,7 @@ struct CollectiveCall {
   char name[48] = {}; /**< of the instruction, cut if it is longer; empty between two runs */
 };
 
-/// Returns text such as "batch 17, all-reduce 'block2 +3' (channel 5, 4096 bytes)".
+/// Returns text such as "batch 17, all-reduce of block2 +3 (channel 5, 4096 bytes)".
 std::string describe(const CollectiveCall& call);
 
 /// The calls that a rank makes: those that are under way, and the last kKept that have ended. Several lanes

@@ -33,7 +33,7 @@ std::string absence(const std::optional<CallState>& state) {
   if (state->open > 0) return "";
   const std::string last =
       state->oldest.ended > 0 ? ", after " + describe(state->oldest) : ", before its first call";
-  return fmt::format("is in no call, and hangs or computes since {:.1f} s{}", state->since, last);
+  return fmt::format("is in no call, and has hung or computed for {:.1f} s{}", state->since, last);
 }
 
 }  // namespace
@@ -143,7 +143,7 @@ CallState CollectiveWatch::own() const {
 std::string CollectiveWatch::doing() const {
   const CallState state = own();
   if (state.open == 0) return absence(state);
-  return fmt::format("waits in {} since {:.1f} s", describe(state.oldest), state.since);
+  return fmt::format("has waited for {:.1f} s in {}", state.since, describe(state.oldest));
 }
 
 // Returns why the job must end, if it must.
@@ -200,8 +200,8 @@ std::string CollectiveWatch::verdict() const {
     if (const std::string why = absence(answer); !why.empty())
       absent.push_back(fmt::format("rank {} {}", rank, why));
     else
-      waiting.push_back(
-          fmt::format("rank {} waits in {} since {:.1f} s", rank, describe(answer->oldest), answer->since));
+      waiting.push_back(fmt::format("rank {} has waited for {:.1f} s in {}", rank, answer->since,
+                                    describe(answer->oldest)));
   }
   const auto listed = [](std::vector<std::string>& texts) {
     const std::size_t all = texts.size();

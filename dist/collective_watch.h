@@ -53,7 +53,8 @@ class CollectiveWatch {
 
   /// Writes the last calls of this rank, if there is a directory for them. Returns whether they were written.
   bool write() const;
-  /// Returns what this rank does: "waits in batch 17, all-reduce 'block2' (channel 5, 4096 bytes) since 2 s".
+  /// Returns what this rank does: "has waited for 2.0 s in batch 17, all-reduce of block2 (channel 5, 4096
+  /// bytes)".
   std::string doing() const;
 
  private:

@@ -114,7 +114,7 @@ std::string CpuBackend::describe(InstructionId instruction, std::int64_t batch) 
   if (const auto* input = as<InputOp>(s)) return fmt::format("batch {}, input '{}'", batch, input->input);
   if (const auto* result = as<ResultOp>(s))
     return fmt::format("batch {}, result '{}'", batch, result->result);
-  return fmt::format("batch {}, instruction '{}'{}", batch, s.name,
+  return fmt::format("batch {}, instruction {}{}", batch, s.name,
                      s.name.starts_with(s.tag.path) ? "" : fmt::format(" of module '{}'", s.tag.path));
 }
 

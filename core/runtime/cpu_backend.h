@@ -35,8 +35,8 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   /// Returns the spans measured since the last call, and the number of executions that found no room.
   Timeline timeline();
 
-  /// Returns what the lanes are executing now, one text per busy lane: "batch 17, instruction 'block2
-  /// receive' of module 'block2'". Any thread can call it.
+  /// Returns what the lanes are executing now, one text per busy lane: "batch 17, instruction block2
+  /// receive of module 'block2'". Any thread can call it.
   std::vector<std::string> doing() const;
 
   /// Makes all lanes skip what is left, after Ctrl-C or a failure elsewhere. Any thread can call it.

@@ -255,7 +255,7 @@ TEST_F(CliMpi, AnInterruptedMpirunReportsOnceWhereTheRanksWere) {
   for (const std::string rank : {"0", "1"})
     EXPECT_TRUE(std::regex_search(
         e.err, std::regex("train_cifar: rank " + rank + " ended by SIGTERM; it was (in: rank " + rank +
-                          ": batch .*|between two steps)\n")))
+                          ": batch .*|between two steps, and .*)\n")))
         << e.err;
 }
 
@@ -269,7 +269,7 @@ TEST_F(CliMpi, AKilledRankEndsAllAndTheOthersReportWhereTheyWere) {
   EXPECT_TRUE(std::regex_search(e.err, std::regex("rank 0 .*signal 9"))) << e.err;
   EXPECT_TRUE(std::regex_search(
       e.err,
-      std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, instruction '.*'")))
+      std::regex("train_cifar: rank 1 ended by SIGTERM; it was in: rank 1: batch [0-9]+, instruction .+")))
       << e.err;
 }
 

@@ -130,13 +130,14 @@ void RankLoss::expect_messages(const std::string& said, const Case& c) const {
     }
     expect(fmt::format("the deadline of 3 s passes: rank {} does not answer", c.victim));
     expect("; the last collectives of the ranks are in .*/run/collectives-RANK\\.jsonl; .* --resume auto ");
-    expect(fmt::format("rank {} waits in {}", other,
-                       (between ? "between two runs, (send|receive|broadcast|barrier)|waits in " : "") +
-                           std::string("batch [0-9]+, all-reduce '.*' \\(channel [0-9]+, [0-9]+ bytes?\\)")));
+    expect(
+        fmt::format("rank {} has waited for [0-9.]+ s in {}", other,
+                    (between ? "between two runs, (send|receive|broadcast|barrier)|s in " : "") +
+                        std::string("batch [0-9]+, all-reduce of .* \\(channel [0-9]+, [0-9]+ bytes?\\)")));
     return;
   }
   if (c.way == "throw" && c.point != "start" && c.point != "end") {
-    expect(fmt::format("rank {}(, batch [0-9]+, instruction '.*')?: thrown by the test", c.victim));
+    expect(fmt::format("rank {}(, batch [0-9]+, instruction .*)?: thrown by the test", c.victim));
     return;
   }
   if (c.way == "exit")
@@ -146,8 +147,8 @@ void RankLoss::expect_messages(const std::string& said, const Case& c) const {
     expect(fmt::format("process rank {} with PID [0-9]+ on node .* exited on\\s+signal", c.victim));
   if (c.point == "start" || c.point == "end") return;
   expect(
-      fmt::format("rank {} ended by SIGTERM; it was (in: rank {}: batch [0-9]+, instruction '|"
-                  "between two steps, and (waits in |is in no call))",
+      fmt::format("rank {} ended by SIGTERM; it was (in: rank {}: batch [0-9]+, instruction |"
+                  "between two steps, and (has waited |is in no call))",
                   other, other));
 }
 

@@ -68,7 +68,7 @@ TEST(CollectiveRecord, KeepsTheLastThousandCallsAndAllThatAreUnderWay) {
     ASSERT_EQ(calls[i].bytes, calls[i].batch);
   }
   EXPECT_EQ(record.state().open, 1);
-  EXPECT_EQ(describe(record.state().oldest), "batch 3, receive 'early' (from rank 1, channel 7, 0 bytes)");
+  EXPECT_EQ(describe(record.state().oldest), "batch 3, receive of early (from rank 1, channel 7, 0 bytes)");
   record.end(early, 0);
   EXPECT_EQ(record.state().open, 0);
 }
@@ -79,7 +79,7 @@ TEST(CollectiveRecord, CallsThatNothingAnnouncedAreBetweenRuns) {
   record.end(record.begin({.kind = CollectiveKind::all_reduce, .channel = 1}), 1);
   record.end(record.begin({.kind = CollectiveKind::send, .peer = 0, .channel = 1, .bytes = 1}), 0);
   const auto calls = record.last(10);
-  EXPECT_EQ(describe(calls.at(0)), "batch 5, all-reduce 'sum' (channel 1, 0 bytes)");
+  EXPECT_EQ(describe(calls.at(0)), "batch 5, all-reduce of sum (channel 1, 0 bytes)");
   EXPECT_EQ(describe(calls.at(1)), "between two runs, send (to rank 0, channel 1, 1 byte)");
 }
 
@@ -108,10 +108,10 @@ TEST(CollectiveWatch, NamesTheRankThatHangsAndTheCallThatWaits) {
     }
   };
   expect_error([&] { run_ranks(3, work, options); },
-               {"the deadline of 0.4 s passes: rank 1 is in no call, and hangs or computes since",
-                "after batch 2, all-reduce 'layer 4' (channel 4, 4 bytes)",
-                "rank 0 waits in batch 3, all-reduce 'layer 4' (channel 4, 4 bytes) since 0.",
-                "rank 2 waits in batch 3", "; read the manual"});
+               {"the deadline of 0.4 s passes: rank 1 is in no call, and has hung or computed for",
+                "after batch 2, all-reduce of layer 4 (channel 4, 4 bytes)", "rank 0 has waited for 0.",
+                " s in batch 3, all-reduce of layer 4 (channel 4, 4 bytes); ", "rank 2 has waited for 0.",
+                "; read the manual"});
   EXPECT_GE(woken - begin, 0.4);
   EXPECT_LT(woken - begin, 2.4);
   for (int rank = 0; rank < 3; ++rank) {
@@ -151,10 +151,10 @@ TEST(CollectiveWatch, EndsRanksThatAllWaitForEachOther) {
         run_ranks(
             2, [](Comm& comm) { sum(comm, comm.rank() == 0 ? 4 : 5, 7); }, options);
       },
-      {"all ranks wait; rank 0 waits in batch 7, all-reduce 'layer 4'",
-       "rank 1 waits in batch 7, all-reduce 'layer 5'"});
-  for (const char* call : {"rank 0: batch 7, all-reduce 'layer 4' (channel 4, 4 bytes), under way",
-                           "rank 1: batch 7, all-reduce 'layer 5' (channel 5, 4 bytes), under way"})
+      {"all ranks wait; rank 0 has waited for 0.", " s in batch 7, all-reduce of layer 4",
+       "rank 1 has waited for 0.", " s in batch 7, all-reduce of layer 5"});
+  for (const char* call : {"rank 0: batch 7, all-reduce of layer 4 (channel 4, 4 bytes), under way",
+                           "rank 1: batch 7, all-reduce of layer 5 (channel 5, 4 bytes), under way"})
     EXPECT_TRUE(contains_text(told.all(), call)) << told.all();
 }
 
@@ -175,7 +175,7 @@ TEST(CollectiveWatch, EndsTheJobIfTheAbortDoesNot) {
                Aborted);
   EXPECT_FALSE(hangs);
   EXPECT_LT(steady_seconds() - begin, 2.4 + 2);
-  EXPECT_TRUE(contains_text(told.all(), "rank 1 is in no call, and hangs or computes since 0."))
+  EXPECT_TRUE(contains_text(told.all(), "rank 1 is in no call, and has hung or computed for 0."))
       << told.all();
 }
 
