@@ -76,6 +76,11 @@ Change by_length(const O& o) { return needs_curve(o).empty() ? learning : nothin
 Change by_draining(const O& o) {
   return o.parallel == "pipeline" && overlaps_batches(schedule_from_name(o.schedule)) ? arithmetic : nothing;
 }
+// If batches overlap, the cuts of a plan decide which weights a gradient is computed with; and the norm of
+// all gradients adds up the stages' parts. The rest of a plan, or an all-reduce.json, changes no bit.
+Change by_cuts(const O& o) {
+  return o.parallel == "pipeline" && o.clip_norm > 0 ? arithmetic : by_draining(o);
+}
 
 // The table. A row holds names, member and help, then these values up to the last one that is not the default
 // (in parentheses): allowed values (any), when it has an effect (always), what it changes (learning), what is
@@ -226,14 +231,13 @@ std::vector<Flag> parallelism_flags() {
        fmt::format(
            "how ranks reduce gradients beside backward: se (all together, after it), wfbp (each as soon as\n"
            "it is computed), ddp (the first 1 MiB, then 25 MiB together); or planned from the times of the\n"
-           "first {} batches: horovod, mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md); or auto (the\n"
-           "default): libra in runs of {} batches and more, else wfbp",
+           "first {} batches: horovod, mg-wfbp, mg-opt, libra-m, libra (docs/data-parallel.md); or auto:\n"
+           "libra in runs of {} batches and more, else wfbp",
            kMostTuningBatches, kAutoBatches),
        one_of({"auto", "se", "wfbp", "ddp", "horovod", "mg-wfbp", "mg-opt", "libra-m", "libra"}),
        both(reduces,
             [](const O& o) {
-              const bool plans =
-                  !o.allreduce.empty() && o.allreduce != "auto" && all_reduce_policy(o.allreduce).needs_times;
+              const bool plans = o.allreduce != "auto" && all_reduce_policy(o.allreduce).needs_times;
               return o.simulate && plans ? "with --simulate, which measures no all-reduces" : "";
             }),
        nothing},
@@ -241,7 +245,7 @@ std::vector<Flag> parallelism_flags() {
        "threads of a rank among which libra and libra-m choose for each all-reduce (default: 1, 2, 4, … up\n"
        "to the rank's cores, at least 1 and 2)",
        between(1, kMostThreads),
-       both(reduces, needs(&O::allreduce, {"", "auto", "libra", "libra-m"}, "with --allreduce {}")), nothing},
+       both(reduces, needs(&O::allreduce, {"auto", "libra", "libra-m"}, "with --allreduce {}")), nothing},
       {"--dump-profile", &O::dump_profile,
        fmt::format(
            "measure the first {} batches also if --allreduce does not need it, and write all-reduce.json to\n"
@@ -252,7 +256,7 @@ std::vector<Flag> parallelism_flags() {
       {"--collective", &O::collective,
        fmt::format(
            "how ranks make an all-reduce of messages: direct (each with each), ring (chunks travel from\n"
-           "rank to rank), auto (the default: direct for up to {} ranks, then ring). It changes no bit",
+           "rank to rank), auto (direct for up to {} ranks, then ring). It changes no bit",
            kMostDirectRanks),
        readable(&O::collective, parse_collective), reduces, nothing},
       {"--link", &O::link, "slow down links between ranks to this bandwidth, latency, or both: 1GB/s,50us",
@@ -274,7 +278,7 @@ std::vector<Flag> memory_flags() {
        "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md); or the all-reduce.json of\n"
        "another run, whose measurement replaces that of this run if both have the same gradients, ranks,\n"
        "threads, and link",
-       any, always, arithmetic},
+       any, always, by_cuts},
   };
 }
 
@@ -282,7 +286,8 @@ std::vector<Flag> output_flags() {
   return {
       {"--output", &O::output,
        "run directory: args.json, config.toml, metrics.jsonl (each step), summary.csv (each epoch),\n"
-       "summary.json, a file for TensorBoard; with --simulate also profile.json, and program.json\n"
+       "summary.json, a file for TensorBoard; all-reduce.json, if all-reduces were measured;\n"
+       "collectives-RANK.jsonl, if a rank was lost; with --simulate also profile.json, and program.json\n"
        "for tandem sim. A directory that holds a run is refused without --force",
        any, always, unrecorded},
       {"--force", &O::force, "replace the run that --output holds", any,

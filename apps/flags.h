@@ -15,7 +15,7 @@ namespace tandem::apps {
 enum class Change {
   network,     ///< --resume refuses, also with --evaluate, which uses only the weights
   learning,    ///< --resume refuses
-  arithmetic,  ///< --resume notes that the losses will not be bit-identical
+  arithmetic,  ///< --resume warns that losses can differ from those of an uninterrupted run
   nothing,     ///< --resume accepts
   unrecorded   ///< --resume accepts, and args.json does not hold the flag
 };

@@ -71,9 +71,9 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   if (o.amp_dtype == "bf16") s.amp = DType::bf16;
   s.threads = threads;
   if (!o.link.empty()) s.link = parse_link(o.link);
-  if (!o.collective.empty()) s.collective = parse_collective(o.collective);
+  s.collective = parse_collective(o.collective);
   if (!o.memory_budget.empty()) s.memory_budget = parse_bytes(o.memory_budget);
-  const bool names_policy = !o.allreduce.empty() && o.allreduce != "auto";
+  const bool names_policy = o.allreduce != "auto";
   const bool plans_from_bytes =
       names_policy && !o.dump_profile && !all_reduce_policy(o.allreduce).needs_times;
   if (!o.plan.empty() && holds_all_reduces(o.plan)) {

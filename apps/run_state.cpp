@@ -73,7 +73,7 @@ std::string compare(const RunState& saved, const RunState& now) {
         "or begin a new run from only the weights: --resume …/model.safetensors",
         fmt::join(refused, "; ")));
   return noted.empty() ? ""
-                       : fmt::format("losses will not be bit-identical to those of the saved run: {}",
+                       : fmt::format("losses can differ from those of an uninterrupted run: {}",
                                      fmt::join(noted, "; "));
 }
 

@@ -169,9 +169,25 @@ TEST_F(Resume, RefusesAnotherRun) {
                  {"--keep 1: must be at least 2"});
   const Ended other =
       succeed(mlp + "--parallel data --output " + file("other") + " --resume " + checkpoint("run", 10));
-  EXPECT_NE(std::string::npos, other.out.find("warning: losses will not be bit-identical")) << other.out;
+  EXPECT_NE(std::string::npos,
+            other.out.find("warning: losses can differ from those of an uninterrupted run"))
+      << other.out;
   succeed(mlp + "--force --output " + file("run"));
   EXPECT_FALSE(fs::exists(checkpoint("run", 10))) << "another run's checkpoints are removed";
+}
+
+// Cuts decide which weights a gradient is computed with if batches overlap, and how the norm is added up.
+TEST_F(Resume, WarnsOfAnotherPlanOnlyIfItCanChangeLosses) {
+  const std::string plan = " --plan " + write("plan.json", R"({"cuts": ["head"], "swap": ["block0"]})");
+  for (const std::string way : {"1f1b", "pipedream", "1f1b --clip-grad 0.5"}) {
+    SCOPED_TRACE(way);
+    const std::string job = kShort + "--parallel pipeline --schedule " + way;
+    succeed(job + plan + " --force --output " + file("run"));
+    const Ended e = succeed(job + " --steps 30 --resume auto --output " + file("run"));
+    EXPECT_EQ(way != "1f1b", e.out.find("warning: losses can differ") < e.out.size()) << e.out;
+    succeed(job + " --steps 30 --force --output " + file("whole"));
+    EXPECT_EQ(way == "1f1b", losses("run") == losses("whole"));
+  }
 }
 
 TEST_F(Resume, ARunWithoutCheckpointsSavesOneAtItsEnd) {
