@@ -57,7 +57,7 @@ void say(const AllReduceReport& report) {
     for (std::size_t i = 1; i < stage.predicted.size(); ++i)
       others.push_back(fmt::format("{} {:.2f}", stage.predicted[i].first, stage.predicted[i].second));
     log_info(fmt::format(
-        "all-reduces{}, planned by {} {}: {} of {}, by {}; backward {:.2f} ms, predicted {:.2f} ({})",
+        "all-reduces{}, planned by {} {}: {} of {}, by {}; backward {:.2f} ms, predicted {:.2f} (for some others: {})",
         report.stages.size() > 1 ? fmt::format(" of stage {}", s) : "", stage.plan.policy,
         report.is_saved ? "from a saved measurement" : "after " + counted(report.batches, "batch"),
         counted(std::ssize(stage.plan.groups), "group"),
@@ -250,7 +250,7 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
   AllReduceOptions o;
   if (options_.evaluate || !strategy.fusion_groups.empty()) return o;
   const bool has_plan = !options_.plan.empty() && holds_all_reduces(options_.plan);
-  o.policy = options_.allreduce.empty() ? "auto" : options_.allreduce;
+  o.policy = options_.allreduce;
   if (o.policy == "auto" && (has_plan || options_.dump_profile)) o.policy = "libra";
   o.threads = options_.comm_threads.empty() ? powers_of_two(std::max(2, cores.rank)) : options_.comm_threads;
   if (has_plan)
@@ -266,7 +266,7 @@ std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
   if (ranks == 1) return comms;
   CommOptions options = comm_options();
   if (!options_.link.empty()) options.link = parse_link(options_.link);
-  if (!options_.collective.empty()) options.collective = parse_collective(options_.collective);
+  options.collective = parse_collective(options_.collective);
   if (!mpi_) return thread_comms(ranks, options);
   comms.push_back(mpi_->comm(options));
   return comms;
@@ -331,6 +331,8 @@ void TrainingRun::train(Trainer& trainer) {
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
                         counted(trainer.length().total - begin_.progress.batch, "batch"),
                         trainer.length().total, static_cast<double>(session.planned_peak()) / 1e6));
+  if (const std::string why = trainer.why_saved_all_reduces_are_unfit(); !why.empty())
+    log_warning("the saved all-reduces do not fit this run: " + why);
   const auto writer = checkpoint_writer();
   trainer.add(directory_.callbacks());
   trainer.add({.batch = [&](const BatchResult& b) { progress.update(b); },
@@ -357,6 +359,11 @@ void TrainingRun::train(Trainer& trainer) {
                      end_line();
                      say(r);
                      directory_.all_reduces(r);
+                     if (r.is_doubtful && directory_.keeps())
+                       log_warning(fmt::format(
+                           "resumed runs use these times, which {} holds; to measure again, resume with "
+                           "--dump-profile, or remove the file",
+                           directory_.path(kAllReduces)));
                    }});
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });

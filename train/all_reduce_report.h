@@ -36,8 +36,11 @@ struct AllReduceReport {
   CollectiveAlgorithm collective = CollectiveAlgorithm::automatic;
   std::vector<StageAllReduces> stages{};
   std::vector<std::string> warnings{};
-  std::string reason{};      ///< why this was planned when the run had a plan already, or empty
-  bool is_saved = false;     ///< it was planned from a saved measurement
+  std::string reason{};   ///< why this was planned when the run had a plan already, or empty
+  bool is_saved = false;  ///< it was planned from a saved measurement
+  /// The measured times contradict the model, or what it predicts. Often other programs kept the machine
+  /// busy.
+  bool is_doubtful = false;
   std::int64_t batches = 0;  ///< that were measured
 };
 

@@ -77,7 +77,8 @@ AllReduceTuning::AllReduceTuning(Session& session, Host& host, Build build, AllR
       build_(std::move(build)),
       options_(std::move(options)),
       key_(std::move(key)),
-      samples_(key_.stages.size()) {
+      samples_(key_.stages.size()),
+      why_unfit_(is_root() && options_.known ? why_known_is_unfit() : "") {
   if (all_reduce_policy(options_.policy).name == "mg-cf")
     throw Error("the policy 'mg-cf' assumes all-reduces that slow nothing down: it is only simulated");
 }
@@ -114,6 +115,12 @@ std::vector<std::size_t> AllReduceTuning::stages() const {
   return stages;
 }
 
+// Adds a warning about what was measured.
+void AllReduceTuning::doubt(const std::string& what) {
+  report_.warnings.push_back(what + ": was the machine busy while all-reduces were measured?");
+  report_.is_doubtful = true;
+}
+
 // Empty if a saved measurement is of a run like this one.
 std::string AllReduceTuning::why_known_is_unfit() const {
   std::string why = difference(*options_.known, key_);
@@ -142,15 +149,7 @@ void AllReduceTuning::begin(std::int64_t left) {
   report_.reason = reason;
   for (auto& samples : samples_) samples.clear();
   groupings_ = drifted_ = 0;
-  bool uses_known = false;
-  if (is_root() && options_.known && reason.empty()) {
-    const std::string why = why_known_is_unfit();
-    uses_known = why.empty();
-    if (!uses_known)
-      report_.warnings.push_back(
-          fmt::format("the saved all-reduces do not fit this run, which measures its own: {}", why));
-  }
-  uses_known = from_root(uses_known) != 0;
+  const bool uses_known = from_root(options_.known && why_unfit_.empty() && reason.empty()) != 0;
   const bool lags = session_.program().max_lag > 0;  // then the same batches can come again
   if (const std::int64_t needs = uses_known ? kWarmUp + kResultBatches : kMostTuningBatches;
       left < needs && !lags)
@@ -285,7 +284,8 @@ void AllReduceTuning::end_step() {
   std::string off;
   const auto look = [&](double is, double predicted, const char* what) {
     if (std::abs(std::log(is / predicted)) > std::log(options_.far_off))
-      off = fmt::format("{} takes {:.2f} ms where {:.2f} were predicted", what, is, predicted);
+      off += fmt::format("{}{} takes {:.2f} ms where {:.2f} were predicted", off.empty() ? "" : ", and ",
+                         what, is, predicted);
   };
   for (const StageAllReduces& s : report_.stages) {
     if (s.plan.groups.empty()) continue;
@@ -294,7 +294,7 @@ void AllReduceTuning::end_step() {
   }
   if (from_root(!off.empty()) == 0) return;
   if (!report_.is_saved) {
-    report_.warnings.push_back(off + ": was the machine busy while all-reduces were measured?");
+    if (is_root()) doubt(off);
     return;
   }
   report_.reason = off + " from the saved measurement";
@@ -377,16 +377,13 @@ void AllReduceTuning::plan(StageAllReduces& stage) {
     policy = std::ranges::min_element(std::next(stage.predicted.begin()), stage.predicted.end(), {},
                                       &std::pair<std::string, double>::second)
                  ->first;
-    report_.warnings.push_back(
-        fmt::format("libra assumes what the measured all-reduces break, so {} plans them: {}", policy,
-                    fmt::join(violated, "; ")));
+    doubt(fmt::format("libra assumes what the measured all-reduces break, so {} plans them: {}", policy,
+                      fmt::join(violated, "; ")));
   }
   for (const ThreadRates& r : problem.costs.choices)
     if (r.compute_rate < kStandstill)
-      report_.warnings.push_back(fmt::format(
-          "beside all-reduces with {} computation seems to stand still: was the machine busy while they were "
-          "measured?",
-          counted(r.threads, "thread")));
+      doubt(fmt::format("beside all-reduces with {} computation seems to stand still",
+                        counted(r.threads, "thread")));
   stage.plan = all_reduce_policy(policy).plan(problem);
   stage.plan.policy = policy;
   std::erase_if(stage.predicted, [&](const auto& p) { return p.first == policy; });

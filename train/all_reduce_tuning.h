@@ -53,6 +53,8 @@ class AllReduceTuning {
                   Options options);
   ~AllReduceTuning();
 
+  /// On the root rank: why `known` is not used; empty if it is used, or if there is none.
+  const std::string& why_unfit() const { return why_unfit_; }
   bool is_planned() const { return step_ == Step::planned; }
   /// Trains up to `most` batches from `first_batch` on; returns how many. Each call drains the schedule. It
   /// returns 0 if `most` is, or if it has just found out that there will be no plan.
@@ -80,6 +82,7 @@ class AllReduceTuning {
   std::vector<FusionGroup> random_groups();
   std::vector<FusionGroup> planned_groups();
   std::string why_known_is_unfit() const;
+  void doubt(const std::string& what);
   void take_known();
   engine::Timeline timeline();
   std::string on_root(const std::function<void()>& f);
@@ -101,6 +104,7 @@ class AllReduceTuning {
   bool has_plan_ = false;  // it did not give up
   AllReduceReport report_;
   std::vector<std::vector<BackwardSample>> samples_;  // by stage
+  const std::string why_unfit_;
 };
 
 }  // namespace tandem

@@ -184,6 +184,8 @@ void Trainer::add_tuning() {
 
 bool Trainer::all_reduces_are_planned() const { return !tuning_ || tuning_->is_planned(); }
 
+std::string Trainer::why_saved_all_reduces_are_unfit() const { return tuning_ ? tuning_->why_unfit() : ""; }
+
 ProgramHandle Trainer::training_program() const { return tuning_ ? tuning_->program() : ProgramHandle(); }
 
 // Evaluates batches of the size of training's micro-batches, which fit the memory.

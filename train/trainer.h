@@ -119,6 +119,9 @@ class Trainer final : private Recoverable {
   engine::ProgramHandle training_program() const;
   /// False until the all-reduces are planned, if TrainerOptions::all_reduces asks for it.
   bool all_reduces_are_planned() const;
+  /// On the main rank: says why AllReduceOptions::known is of another kind of run, so that this one measures
+  /// its own times; empty if it is used, or if there is none.
+  std::string why_saved_all_reduces_are_unfit() const;
   /// Returns the rank that gets the losses and calls the callbacks: the last stage of the first replica.
   int main_rank() const override { return options_.strategy.stages - 1; }
   bool is_main() const { return !options_.spare || options_.spare->rank() == main_rank(); }

@@ -100,6 +100,7 @@ TEST_F(CliPolicies, LongRunsPlanByDefault) {
   EXPECT_TRUE(exists("long/all-reduce.json"));
   EXPECT_EQ(std::string::npos, train("--steps 199", "short").find("all-reduces"));
   EXPECT_FALSE(exists("short/all-reduce.json"));
+  EXPECT_EQ(read("short/args.json").at("allreduce"), "auto");
 }
 
 TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
@@ -112,8 +113,9 @@ TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
   const std::string out = train(kLink + "--plan " + file("se/all-reduce.json"), "planned");
   EXPECT_TRUE(uses_saved_measurement(out)) << out;
   EXPECT_EQ(loss("none"), loss("planned"));
-  EXPECT_NE(train("--steps 44 --plan " + file("se/all-reduce.json"), "other").find("its link is 1GB/s"),
-            std::string::npos);
+  const Ended resumed = run(job("--link 1GB/s,50us --steps 46", "planned") + " --resume auto");
+  ASSERT_EQ(0, resumed.status) << resumed.err;
+  EXPECT_EQ(resumed.out.find("losses can differ"), std::string::npos) << resumed.out;
   const std::string saved = "--plan " + file("se/all-reduce.json");
   expect_refused(job("--allreduce wfbp " + saved, "x"), {"se/all-reduce.json", "--allreduce wfbp"});
   expect_refused(job("--dump-profile " + saved, "x"), {"se/all-reduce.json", "--dump-profile"});
@@ -127,6 +129,35 @@ TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
                  {"link.json", "\"run\"", "'fast'"});
   damaged.erase("run");
   expect_refused(job("--plan " + write("profile.json", damaged.dump()), "x"), {"profile.json", "\"run\""});
+}
+
+TEST_F(CliPolicies, AnUnfitMeasurementIsReportedBeforeTheFirstBatch) {
+  train(kLink + "--dump-profile", "saved");
+  const std::string plan = " -p 1 --plan " + file("saved/all-reduce.json");
+  for (const int steps : {30, 44}) {
+    const std::string out = train(fmt::format("--steps {}{}", steps, plan), fmt::format("other{}", steps));
+    const std::size_t warning = out.find("the saved all-reduces do not fit this run: its link is 1GB/s");
+    EXPECT_LT(warning, out.find("  loss ")) << out;
+    EXPECT_EQ(steps == 30, out.find("not planned: 30 batches are left, and it takes 40") < out.size()) << out;
+    EXPECT_EQ(steps == 44, out.find(" after 40 batches: ") < out.size()) << out;
+  }
+}
+
+// A policy that measures nothing leaves the file, for a later resume.
+TEST_F(CliPolicies, AContinuedRunThatDoesNotPlanKeepsTheMeasurement) {
+  const std::string planned = "--link 1GB/s,50us --allreduce libra --steps ";
+  train(planned + "42", "run");
+  const std::string before = read_file(file("run/all-reduce.json"));
+  const auto resumed = [&](const std::string& options) {
+    const Ended e = run(job(options, "run") + " --resume auto");
+    EXPECT_EQ(0, e.status) << e.err;
+    return e.out;
+  };
+  resumed("--link 1GB/s,50us --allreduce wfbp --steps 50");
+  EXPECT_EQ(before, read_file(file("run/all-reduce.json")));
+  EXPECT_NE(resumed(planned + "52").find("not planned: 2 batches are left"), std::string::npos);
+  EXPECT_EQ(before, read_file(file("run/all-reduce.json")));
+  EXPECT_TRUE(uses_saved_measurement(resumed(planned + "100")));
 }
 
 TEST_F(CliPolicies, RefuseASavedMeasurementThatHasNoEffect) {
