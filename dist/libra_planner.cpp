@@ -53,12 +53,12 @@ class Planner {
       : costs_(costs), chunks_(chunks), bytes_{0}, ready_{0} {
     double computed = 0;
     for (const GradientLayer& l : layers) total_ms_ += l.compute_ms;
-    if (layers.empty() || !(total_ms_ > 0)) throw Error("a plan needs layers whose computation takes time");
     chunk_ms_ = total_ms_ / chunks;
+    if (layers.empty() || !(chunk_ms_ > 0)) throw Error("a plan needs layers whose computation takes time");
     for (const GradientLayer& l : layers) {
       computed += l.compute_ms;
       bytes_.push_back(bytes_.back() + l.gradient_bytes);
-      ready_.push_back(std::clamp(static_cast<int>(std::ceil(computed / chunk_ms_ - kRounding)), 0, chunks));
+      ready_.push_back(std::min(whole(computed / chunk_ms_ - kRounding), chunks));
     }
     ready_.back() = chunks;
   }
@@ -98,7 +98,7 @@ class Planner {
         for (int r = 0; r < std::ssize(costs_.choices); ++r) {
           const From begin{0, static_cast<int>(z), static_cast<int>(r)};
           const double ms = costs_.overlapped_ms(bytes, rates(r)), speed = rates(r).compute_rate;
-          const int end = z + std::max(0, static_cast<int>(std::ceil(speed * ms / chunk_ms_ - kRounding)));
+          const int end = z + whole(speed * ms / chunk_ms_ - kRounding);
           if (const double d = price[l - 1][z] + (1 - speed) * ms; end <= chunks_ && d < price[l][end])
             price[l][end] = d, from[l][end] = begin;
           const double left = (chunks_ - z) * chunk_ms_;
@@ -122,6 +122,11 @@ class Planner {
  private:
   std::size_t layers() const { return ready_.size() - 1; }
   const ThreadRates& rates(int choice) const { return costs_.choices[static_cast<std::size_t>(choice)]; }
+
+  // The least whole number that is not below; all numbers above `chunks_` become chunks_ + 1.
+  int whole(double chunks) const {
+    return static_cast<int>(std::clamp(std::ceil(chunks), 0.0, chunks_ + 1.0));
+  }
 
   // D for no group at all.
   Table<double> no_group() const {
@@ -176,8 +181,7 @@ class Planner {
       for (std::size_t k = begins_.size(); k-- > first;) {
         const double bytes = bytes_[l] - bytes_[begins_[k].layers];
         const bool none = bytes == 0;  // costs nothing
-        const int m =
-            none ? 0 : std::max(0, static_cast<int>(std::ceil(bytes * chunks_per_byte + first_chunks)));
+        const int m = none ? 0 : whole(bytes * chunks_per_byte + first_chunks);
         const double value = begins_[k].value + (none ? price_per_byte * bytes_[l] : at);
         if (z + m > chunks_ || value >= now[l][z + m]) continue;
         now[l][z + m] = value;

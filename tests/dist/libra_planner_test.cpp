@@ -186,6 +186,18 @@ TEST(ContentionModel, RefusesRatesThatAreNotAboveZero) {
   expect_error([&] { model.at(0); }, {"0 threads", "beside computation"});
 }
 
+// All-reduces beside which far more chunks could be computed than there are, and than an int holds.
+TEST(LibraPlanner, AnAllReduceOfManyChunksEndsAfterTheComputation) {
+  const AllReduceCosts costs{0.02, 1, {{1, 0.99, 1e6, 1e6}, {2, 0.5, 4e6, 4e6}}};
+  for (const auto& [bytes, chunks] : {std::pair(3e9, 2'000'000), {1e15, 150}}) {
+    const std::vector<GradientLayer> layers{{"a", 1, bytes}, {"b", 1, 1e3}};
+    const LibraPlan plan = plan_threads(layers, {{0, 0}, {1, 1}}, costs, chunks);
+    EXPECT_EQ(2, plan.groups[0].rates.threads);
+    const double ms = backward_times(layers, plan.groups, costs).backward_ms;
+    EXPECT_NEAR(ms, plan.grid_ms, 1e-9 * ms);
+  }
+}
+
 TEST(LibraPlanner, RefusesWhatItCannotPlan) {
   const std::vector<GradientLayer> layers{{"a", 1, 1}};
   const AllReduceCosts costs{1, 1, {{1, 0.5, 1, 1}}};
