@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -25,6 +26,8 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1e-9;  // of chunks
+constexpr double kRoundingOfMs = 1e-12;
+constexpr int kNone = -1;  // chunks of an all-reduce of 0 bytes
 
 struct From {  // where an all-reduce begins that ends here
   std::int32_t layers = -1;
@@ -65,20 +68,19 @@ class Planner {
 
   LibraPlan plan(int groups) {
     if (groups >= static_cast<int>(layers())) return plan_without_limit();
-    std::vector<Table<double>> price{no_group()};  // D by number of groups
+    Table<double> before = no_group(), price = before;  // D with one group fewer, and with those of `from`
     std::vector<Table<From>> from;
-    while (std::ssize(price) < groups) {
-      Table<double> next = price.back();
+    while (std::ssize(from) + 1 < groups) {
+      Table<double> next = price;
       Table<From> next_from(layers(), chunks_, From());
-      add_groups(price.back(), next, next_from);
-      if (next == price.back()) break;  // more groups do not help
-      price.push_back(std::move(next));
+      add_groups(price, next, next_from);
+      before = std::exchange(price, std::move(next));
+      if (price == before) break;  // more groups do not help
       from.push_back(std::move(next_from));
     }
-    const std::size_t steps = price.size() - 1;
-    const std::size_t before_late = std::min(steps, static_cast<std::size_t>(std::max(groups - 2, 0)));
-    const End end = best_end(price[steps], price[before_late], groups > 1);
-    std::size_t i = end.first < end.last ? before_late : steps;
+    const std::size_t before_late = std::min(from.size(), static_cast<std::size_t>(std::max(groups - 2, 0)));
+    const End end = best_end(price, before, groups > 1);
+    std::size_t i = end.first < end.last ? before_late : from.size();
     return read_back(end, [&]() -> const Table<From>& { return from[--i]; });
   }
 
@@ -159,7 +161,7 @@ class Planner {
 
   // Groups of one choice that begin at chunk z. The layers l' from which one can begin are kept by rising
   // D(i − 1, l', z) − (price per byte)·(bytes up to l'): one further to the left is of use only if it is
-  // better.
+  // better. Of those from which a group takes equally many chunks, only the leftmost is of use.
   void begin_groups(const Table<double>& before, int z, std::size_t ready, int choice, Table<double>& now,
                     Table<From>& from) {
     const double ms_per_byte = costs_.sent_per_byte / rates(choice).overlapped;
@@ -168,6 +170,10 @@ class Planner {
     const double chunks_per_byte = speed * ms_per_byte / chunk_ms_;
     const double first_chunks = speed * costs_.startup_ms / chunk_ms_ - kRounding;
     const double most_bytes = (chunks_ - z - first_chunks) / chunks_per_byte;
+    const auto chunks_of = [&](double bytes) {  // none if there are no bytes, which cost nothing
+      return bytes == 0 ? kNone : whole(bytes * chunks_per_byte + first_chunks);
+    };
+    const bool dense = layers() > static_cast<std::size_t>(chunks_);
     begins_.clear();
     std::size_t first = 0;  // of begins_ that are near enough
     for (std::size_t l = 1; l <= ready && most_bytes > 0; ++l) {
@@ -178,15 +184,14 @@ class Planner {
       }
       while (first < begins_.size() && bytes_[l] - bytes_[begins_[first].layers] > most_bytes) ++first;
       const double at = price_per_byte * bytes_[l] + first_price;
-      for (std::size_t k = begins_.size(); k-- > first;) {
-        const double bytes = bytes_[l] - bytes_[begins_[k].layers];
-        const bool none = bytes == 0;  // costs nothing
-        const int m = none ? 0 : whole(bytes * chunks_per_byte + first_chunks);
-        const double value = begins_[k].value + (none ? price_per_byte * bytes_[l] : at);
-        if (z + m > chunks_ || value >= now[l][z + m]) continue;
-        now[l][z + m] = value;
-        from[l][z + m] = {static_cast<std::int32_t>(begins_[k].layers), static_cast<int>(z),
-                          static_cast<int>(choice)};
+      const auto chunks_from = [&](const Begin& b) { return chunks_of(bytes_[l] - bytes_[b.layers]); };
+      for (auto b = begins_.begin() + static_cast<std::ptrdiff_t>(first); b != begins_.end();) {
+        const int m = chunks_from(*b), end = z + std::max(m, 0);
+        const double value = b->value + (m == kNone ? price_per_byte * bytes_[l] : at);
+        if (end <= chunks_ && value < now[l][end])
+          now[l][end] = value, from[l][end] = {static_cast<std::int32_t>(b->layers), z, choice};
+        const auto takes_as_many = [&](const Begin& other) { return chunks_from(other) >= m; };
+        b = dense ? std::partition_point(b + 1, begins_.end(), takes_as_many) : b + 1;
       }
     }
   }
@@ -229,14 +234,18 @@ class Planner {
       const double* d = before_late[first];
       for (std::size_t last = first + 1; last < all; ++last) {
         if (d[chunks_] + total_ms_ + rest[last] >= best.ms) continue;
-        for (int r = 0; r < std::ssize(costs_.choices); ++r)
+        const double bytes = bytes_[last] - bytes_[first], most_left = (chunks_ - ready_[last]) * chunk_ms_;
+        for (int r = 0; r < std::ssize(costs_.choices); ++r) {
+          // What the group adds to the computation is linear in what is left of that, and then constant.
+          const double added = std::min(ms_beside(0, bytes, r), ms_beside(most_left, bytes, r) - most_left);
+          if (d[chunks_] + total_ms_ + added + rest[last] > best.ms * (1 + kRoundingOfMs)) continue;
           for (int z = ready_[last]; z < chunks_; ++z) {
             if (d[z] == kInfinite) continue;
             const double left = (chunks_ - z) * chunk_ms_;
-            const double ms =
-                d[z] + z * chunk_ms_ + ms_beside(left, bytes_[last] - bytes_[first], r) + rest[last];
+            const double ms = d[z] + z * chunk_ms_ + ms_beside(left, bytes, r) + rest[last];
             if (ms < best.ms) best = {ms, first, last, z, r};
           }
+        }
       }
     }
     return best;
@@ -276,29 +285,37 @@ class Planner {
   std::vector<Begin> begins_;
 };
 
-void check(std::size_t layers, const AllReduceCosts& costs, int chunks) {
+// A planner makes so many tables.
+void check(std::size_t layers, const AllReduceCosts& costs, int chunks, double tables) {
   if (chunks < 1 || chunks > kMostChunks)
     throw Error(fmt::format("{} chunks: there must be 1 to {}", chunks, kMostChunks));
   if (costs.choices.empty() || std::ssize(costs.choices) > kMostChoices)
     throw Error(fmt::format("a plan needs 1 to {} numbers of threads to choose from", kMostChoices));
-  constexpr double kMostEntries = 1e8;  // 2 GB a table, of which there is one for each number of groups
-  if (static_cast<double>(layers) * chunks > kMostEntries)
-    throw Error(fmt::format("{} and {} chunks are too fine a grid: their product is at most {:.0f}",
-                            counted(static_cast<std::int64_t>(layers), "layer"), chunks, kMostEntries));
+  static_assert(sizeof(From) == sizeof(double));
+  constexpr double kMostBytes = 2e9;
+  const double rows = static_cast<double>(layers) + 1,
+               most = std::max(std::floor(kMostBytes / (sizeof(double) * rows * tables)) - 1, 0.0);
+  if (chunks > most)
+    throw Error(
+        fmt::format("{} chunks of {} need tables of {:.1f} GB, of which a planner may have {:.0f}: "
+                    "take at most {:.0f} chunks (--chunks), or fewer groups (--groups)",
+                    chunks, counted(static_cast<std::int64_t>(layers), "layer"),
+                    sizeof(double) * rows * tables * (chunks + 1.0) / 1e9, kMostBytes / 1e9, most));
 }
 
 }  // namespace
 
 LibraPlan plan_libra(const std::vector<GradientLayer>& layers, const AllReduceCosts& costs,
                      const LibraLimits& limits) {
-  check(layers.size(), costs, limits.chunks);
   if (limits.groups < 1) throw Error(fmt::format("{} groups: there must be at least one", limits.groups));
+  const bool is_limit = limits.groups < std::ssize(layers);
+  check(layers.size(), costs, limits.chunks, is_limit ? limits.groups + 2.0 : 2);
   return Planner(layers, costs, limits.chunks).plan(limits.groups);
 }
 
 LibraPlan plan_threads(const std::vector<GradientLayer>& layers, std::vector<AllReduceGroup> groups,
                        const AllReduceCosts& costs, int chunks) {
-  check(layers.size(), costs, chunks);
+  check(layers.size(), costs, chunks, 2);
   require_each_layer_once(layers, groups);
   std::vector<GradientLayer> merged;
   for (const AllReduceGroup& g : groups) {

@@ -207,6 +207,19 @@ TEST(LibraPlanner, RefusesWhatItCannotPlan) {
   EXPECT_THROW(plan_libra(layers, costs, {0, 150}), Error);
   EXPECT_THROW(plan_libra(layers, costs, {10, 0}), Error);
   EXPECT_THROW(plan_threads(layers, {}, costs), Error);
+  expect_error(
+      [&] {
+        plan_libra(std::vector<GradientLayer>(300, {"a", 1, 1}), costs, {10, 300'000});
+      },
+      {"300000 chunks of 300 layers", "8.7 GB", "at most 69212 chunks (--chunks)", "fewer groups"});
+}
+
+// One table serves any number of groups. Tables for each of up to 28 groups would be too large.
+TEST(LibraPlanner, NeedsNoTableForEachOfUnlimitedGroups) {
+  const AllReduceCosts costs{1, 1, {{1, 0.5, 1e9, 1e9}}};
+  const std::vector<GradientLayer> layers(30, {"a", 1, 1});
+  EXPECT_THROW(plan_libra(layers, costs, {28, 270'000}), Error);
+  EXPECT_NO_THROW(plan_libra(layers, costs, {30, 270'000}));
 }
 
 }  // namespace
