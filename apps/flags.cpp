@@ -304,7 +304,11 @@ std::vector<Flag> output_flags() {
        Special::value_is_optional},
       {"--tensorboard", &O::tensorboard,
        "batches between losses and rates in --output's event file for TensorBoard (0: no file)", at_least(0),
-       both(needs(&O::output, "without --output, where its file is"), needs_training), nothing},
+       [](const O& o) {
+         const Effect writes = both(needs(&O::output, "without --output, where its file is"), needs_training);
+         return o.tensorboard == 0 ? "" : writes(o);
+       },
+       nothing},
       {"-p,--print-freq", &O::print_every,
        "batches between printed lines; a line is also printed after ten seconds without one. images/s\n"
        "is the mean since the previous line",

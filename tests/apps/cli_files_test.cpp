@@ -129,6 +129,8 @@ TEST_F(RunFiles, AResumedRunContinuesSummaryAndEvents) {
   EXPECT_EQ(1u, shown("run")["train/loss"].size()) << "every tenth batch";
   ASSERT_EQ(0, run(kTrain + "--steps 2 --force --tensorboard 0 --output " + file("run")).status);
   EXPECT_EQ(0u, event_files(file("run")).size());
+  EXPECT_EQ(0, run(kTrain + "--arch mlp --steps 2 --tensorboard 0").status);
+  expect_refused(kTrain + "--tensorboard 1", {"--tensorboard has no effect", "without --output"});
 }
 
 TEST_F(RunFiles, ATraceWithoutAFileNameIsInTheRunDirectory) {
