@@ -22,6 +22,7 @@ constexpr double kHuber = 0.05;  // beyond an error of 5 %, the loss is linear
 constexpr double kPrior = 1e-3;  // weight of what is assumed of rates that no sample tells
 constexpr double kNoise = 0.05;  // of a rate: an all-reduce that is faster beside computation by less is not
 constexpr double kGamma4 = 0.6;  // as in the paper
+constexpr double kLeastSpeed = 0.01;  // of a computation: noise can seem to stop it
 
 // Half its square is the Huber loss of x, so that a least-squares solver minimizes that.
 double robust(double x) {
@@ -243,7 +244,8 @@ ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double 
   if (as_curve) {
     for (const double gamma3 : {0.005, 0.02, 0.05, 0.1, 0.3}) try_from(CurveFamily(threads, gamma3));
     const VectorXd alpha2 = slowdowns(samples, alone_ms, threads, true);
-    result.contention = ContentionModel{1, std::max(0.0, alpha2[0]), CurveFamily::curve(best.x, 1),
+    const double most = (1 - kLeastSpeed) / threads.front();
+    result.contention = ContentionModel{1, std::clamp(alpha2[0], 0.0, most), CurveFamily::curve(best.x, 1),
                                         CurveFamily::curve(best.x, 4)};
     rates = CurveFamily(threads, 1).rates(best.x);
   } else {
@@ -255,7 +257,7 @@ ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double 
     for (std::size_t i = 0; i < threads.size(); ++i) {
       if (rates.overlapped[i] < (1 + kNoise) * rates.alone[i])
         rates.overlapped[i] = std::min(rates.overlapped[i], rates.alone[i]);
-      table.push_back({threads[i], std::clamp(1 - slower[static_cast<Eigen::Index>(i)], 0.01, 1.0),
+      table.push_back({threads[i], std::clamp(1 - slower[static_cast<Eigen::Index>(i)], kLeastSpeed, 1.0),
                        rates.overlapped[i], rates.alone[i]});
     }
     result.contention = std::move(table);

@@ -149,6 +149,18 @@ TEST(ContentionFit, FindsTheCostsThatTheSimulatorUses) {
   }
 }
 
+// On a busy machine, an all-reduce of any number of threads can seem to stop a computation.
+TEST(ContentionFit, LeavesTheSmallestNumberOfThreadsToChoose) {
+  for (const std::vector<int>& threads : {std::vector<int>{2, 4}, {2, 4, 8, 16, 32}}) {
+    const Contention planted(ContentionModel{1, 1e-3, {6e6, 5e6, 0.05, 0.6}, {7e6, 5.5e6, 0.06, 0.6}});
+    auto samples = draw_samples(planted, 0.1, 30, threads, 30, 0.03);
+    for (BackwardSample& s : samples) s.compute_ms += 1000;
+    const Contention found = fit_contention(samples, 30).contention;
+    EXPECT_NEAR(found.at(2).compute_rate, 0.01, 1e-12);
+    EXPECT_GT(found.at(2).overlapped, 0);
+  }
+}
+
 TEST(ContentionFit, RefusesWhatTellsNothing) {
   expect_error([] { fit_contention({}, 1); }, {"no all-reduce was measured"});
   expect_error([] { fit_contention({{1, {{1, 0, 1, 0}}}}, 1); }, {"sends anything"});
