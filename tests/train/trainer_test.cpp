@@ -436,6 +436,12 @@ TEST_F(Trainers, RefuseInvalidOptions) {
   refused("a null pointer instead of a Comm", [](auto& o) { o.comms.resize(1); });
   refused("max_rollbacks is negative", [](auto& o) { o.max_rollbacks = -1; });
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });
+  refused("all_reduces.threads is []", [](auto& o) { o.all_reduces.threads = {}; });
+  refused("all_reduces.threads is [1, 0]", [](auto& o) { o.all_reduces.threads = {1, 0}; });
+  refused("all_reduces.drift is -0.1", [](auto& o) { o.all_reduces.drift = -0.1; });
+  refused("all_reduces.drift is nan", [](auto& o) { o.all_reduces.drift = std::nan(""); });
+  refused("all_reduces.far_off is 0.9", [](auto& o) { o.all_reduces.far_off = 0.9; });
+  refused("all_reduces.far_off is nan", [](auto& o) { o.all_reduces.far_off = std::nan(""); });
   refused(
       "a batch of 6 samples, which 4 replicas × 1 micro-batch do not divide; choose another batch size, or",
       [](auto& o) { o.strategy.replicas = 4; });
