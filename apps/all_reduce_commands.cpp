@@ -21,6 +21,8 @@ namespace {
 
 using nlohmann::ordered_json;
 constexpr int kMostNodes = 1'000'000, kNodes = 8, kColumns = 96;
+// Older versions did not save from which numbers of threads a run chose.
+const std::vector<int> kOlderCommThreads{1, 2, 4, 8, 16, 32, 64};
 
 std::vector<int> whole_numbers(const std::string& flag, const std::string& list, int most) {
   std::vector<int> numbers;
@@ -43,6 +45,20 @@ int groups_of(const std::string& text) {
   return numbers[0];
 }
 
+// Those of the run that measured the profile, of the table, or of LIBRA's evaluation; with a warning, without
+// those that have no rates.
+std::vector<int> default_allocations(const AllReduceProfile& profile) {
+  const bool is_of_run = profile.ranks > 0;
+  std::vector<int> wanted = profile.comm_threads;
+  if (wanted.empty()) wanted = profile.contention.known_threads();
+  if (wanted.empty()) wanted = is_of_run ? kOlderCommThreads : kLibraAllocations;
+  std::vector<std::string> warnings;
+  const std::vector<int> allocations = profile.contention.choices(wanted, warnings);
+  if (allocations.empty()) throw Error(warnings.at(0));
+  for (const std::string& warning : warnings) fmt::print(stderr, "warning: {}\n", warning);
+  return allocations;
+}
+
 // All options as the planner takes them.
 class Request {
  public:
@@ -50,11 +66,8 @@ class Request {
       : profile(profile_named(o.profile)), nodes{profile.ranks > 0 ? profile.ranks : kNodes} {
     if (!o.nodes.empty()) nodes = whole_numbers("--nodes", o.nodes, kMostNodes);
     for (const std::string& name : parts_of(o.policies)) policies.push_back(&all_reduce_policy(name));
-    allocations_ = profile.contention.known_threads();
-    if (!o.allocations.empty())
-      allocations_ = whole_numbers("--allocations", o.allocations, 1'000'000);
-    else if (allocations_.empty())
-      allocations_ = kLibraAllocations;
+    allocations_ = o.allocations.empty() ? default_allocations(profile)
+                                         : whole_numbers("--allocations", o.allocations, 1'000'000);
     limits_.groups = groups_of(o.groups);
     limits_.chunks = o.chunks;
   }
@@ -132,8 +145,8 @@ void add_common_options(CLI::App& command, AllReduceOptions& o) {
   command.add_option("--chunks", o.chunks, "LIBRA: parts of the computation at whose edges it looks")
       ->check(CLI::Range(1, 8'000'000));
   command.add_option("--allocations", o.allocations,
-                     "LIBRA: numbers of threads to choose from, as 128,256; else the profile's table,\n"
-                     "or the powers of two from 128 to 4096");
+                     "LIBRA: numbers of threads to choose from, as 128,256; else those of the run that\n"
+                     "measured the profile, of its table, or the powers of two from 128 to 4096");
   command.add_flag("--json", o.json, "print JSON");
 }
 

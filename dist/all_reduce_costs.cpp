@@ -21,8 +21,8 @@ ThreadRates ContentionModel::at(int threads) const {
                                    std::pair("of an all-reduce beside computation", rates.overlapped),
                                    std::pair("of an all-reduce alone", rates.alone)})
     if (!(rate > 0) || !std::isfinite(rate))
-      throw Error(fmt::format("the contention model gives {} threads a speed {} of {}: it must be above 0",
-                              threads, name, rate));
+      throw Error(fmt::format("the contention model gives {} a speed {} of {:.3g}: it must be above 0",
+                              counted(threads, "thread"), name, rate));
   return rates;
 }
 
@@ -41,6 +41,17 @@ std::vector<int> Contention::known_threads() const {
   if (const auto* table = std::get_if<std::vector<ThreadRates>>(&rates_))
     for (const ThreadRates& r : *table) known.push_back(r.threads);
   return known;
+}
+
+std::vector<int> Contention::choices(const std::vector<int>& threads,
+                                     std::vector<std::string>& warnings) const {
+  std::vector<int> choices;
+  for (const int r : threads) try {
+      choices.push_back(at(r).threads);
+    } catch (const Error& e) {
+      warnings.push_back(fmt::format("{} cannot be chosen: {}", counted(r, "thread"), e.what()));
+    }
+  return choices;
 }
 
 double AllReduceCosts::overlapped_ms(double bytes, const ThreadRates& rates) const {

@@ -50,6 +50,9 @@ class Contention {
   const ContentionModel* model() const { return std::get_if<ContentionModel>(&rates_); }
   /// The numbers of threads whose rates are known; empty if all are.
   std::vector<int> known_threads() const;
+  /// Returns those of `threads` for which `at` throws no Error. Appends a line for each other one to
+  /// `warnings`: why it cannot be chosen.
+  std::vector<int> choices(const std::vector<int>& threads, std::vector<std::string>& warnings) const;
 
  private:
   std::variant<ContentionModel, std::vector<ThreadRates>> rates_;

@@ -96,7 +96,10 @@ AllReduceProfile profile_of(const JsonInput& j) {
   p.hop_latency_ms = j["hop_latency_ms"].required().number(0, 0, kMostMs);
   p.forward_ms = j["forward_ms"].number(0, 0, kMostMs);
   p.batch_size = j["batch_size"].number(1, 1, 1e9);
-  p.ranks = j["run"]["ranks"].integer(0, 1, kMostRanks);
+  const JsonInput run = j["run"];
+  p.ranks = run["ranks"].integer(0, 1, kMostRanks);
+  for (const JsonInput& threads : run["comm_threads"].items())
+    p.comm_threads.push_back(threads.integer(1, 1, kMostThreads));
   return p;
 }
 

@@ -17,13 +17,15 @@ struct AllReduceProfile {
   double hop_latency_ms = 0;
   double forward_ms = 0;
   double batch_size = 1;  ///< samples per rank
-  int ranks = 0;          ///< of the run that measured it; 0: unknown
+  // Of the run that measured it:
+  int ranks = 0;                    ///< 0: unknown
+  std::vector<int> comm_threads{};  ///< numbers of threads from which it chose; empty: unknown
 
   double compute_ms() const;  ///< of backward, alone
 };
 
 /// Returns the profile as JSON, as `read_all_reduce_profile` reads it. `run`, JSON too, is what a run adds:
-/// its plan, and how well it was predicted; a reader takes only `ranks` from it.
+/// its plan, and how well it was predicted; a reader takes only `ranks` and `comm_threads` from it.
 std::string to_json(const AllReduceProfile& profile, const std::string& run = "");
 
 /// Returns the profile that a JSON text describes (docs/data-parallel.md). Throws Error that begins with

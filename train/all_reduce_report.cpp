@@ -81,6 +81,7 @@ std::string to_json(const AllReduceReport& report, std::size_t stage) {
                              {"collective", to_string(report.collective)},
                              {"stages", report.stages.size()},
                              {"policy", s.plan.policy},
+                             {"comm_threads", s.profile.comm_threads},
                              {"measured_backward_ms", s.measured_ms},
                              {"error_of_fit", s.error_of_fit}};
   for (const auto& [policy, ms] : s.predicted) run["predicted_backward_ms"][policy] = ms;

@@ -121,13 +121,21 @@ void AllReduceTuning::doubt(const std::string& what) {
   report_.is_doubtful = true;
 }
 
-// Empty if a saved measurement is of a run like this one.
+// Empty if a saved measurement is of a run like this one. If the saved run could choose a number of threads
+// that has no rates, it left that out, as `plan` does.
 std::string AllReduceTuning::why_known_is_unfit() const {
   std::string why = difference(*options_.known, key_);
-  for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>())
+  for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>()) {
+    const AllReduceProfile& known = options_.known->stages[s].profile;
     why = message_of([&] {
-      for (const int r : options_.threads) options_.known->stages[s].profile.contention.at(r);
+      std::vector<std::string> missing;
+      const bool some = !known.contention.choices(options_.threads, missing).empty();
+      for (const int r : options_.threads)
+        if (!some || std::ranges::find(known.comm_threads, r) == known.comm_threads.end())
+          known.contention.at(r);
     });
+    if (!why.empty()) break;
+  }
   return why;
 }
 
@@ -359,15 +367,12 @@ void AllReduceTuning::fit(std::size_t stage) {
 }
 
 void AllReduceTuning::plan(StageAllReduces& stage) {
-  std::vector<int> allowed;
-  for (const int r : options_.threads) try {
-      allowed.push_back(stage.profile.contention.at(r).threads);
-    } catch (const Error& e) {  // not drawn, or the fit stops computation beside so many
-      report_.warnings.push_back(fmt::format("{} cannot be chosen: {}", counted(r, "thread"), e.what()));
-    }
+  // Others were not drawn, or the fit stops computation beside so many.
+  const std::vector<int> allowed = stage.profile.contention.choices(options_.threads, report_.warnings);
   if (allowed.empty())
     throw Error("the fit of the measured all-reduces leaves no number of threads to choose");
   stage.profile.baseline = ThreadTable{{}, allowed[0]};
+  stage.profile.comm_threads = options_.threads;
   const AllReduceProblem problem = problem_of(stage.profile, key_.ranks, allowed);
   for (const char* name : {"libra", "mg-opt", "ddp", "wfbp", "se"})
     stage.predicted.emplace_back(name, all_reduce_policy(name).plan(problem).predicted.backward_ms);

@@ -96,9 +96,35 @@ TEST_F(CliAllReduce, TheRunThatMeasuredAProfileGivesTheNodes) {
   measured["run"] = {{"ranks", 3}, {"policy", "libra"}};
   EXPECT_EQ(3, nodes(measured, ""));
   EXPECT_EQ(2, nodes(measured, " --nodes 2"));
-  EXPECT_EQ(plan(measured, "--json").out, plan(profile(), "--json --nodes 3").out);
+  EXPECT_EQ(plan(measured, "--json --allocations 128").out,
+            plan(profile(), "--json --allocations 128 --nodes 3").out);
   measured["run"]["ranks"] = 0;
   expect_refused_profile(measured, {"p.json", "\"ranks\" is 0"});
+}
+
+// The model of a run holds for its own numbers of threads. Older versions did not save them.
+TEST_F(CliAllReduce, TheRunThatMeasuredAProfileGivesTheThreads) {
+  json measured = profile();
+  measured["contention"]["alpha2"] = 0.1;
+  measured["baseline_threads"] = 1;
+  const auto same_as = [&](const std::string& allocations, const std::vector<std::string>& warned) {
+    const Ended e = plan(measured, "--json");
+    EXPECT_EQ(e.status, 0) << e.err;
+    expect_words(e.err, warned);
+    EXPECT_EQ(e.out, plan(measured, "--json --allocations " + allocations).out);
+    EXPECT_EQ(run(kTandem + "sim all-reduce --profile " + file("p.json")).status, 0);
+  };
+  measured["run"] = {{"ranks", 3}, {"comm_threads", {2, 4, 16}}};
+  same_as("2,4", {"warning: 16 threads cannot be chosen", "α1 − α2·r"});
+  measured["run"]["comm_threads"] = {4};
+  same_as("4", {});
+  measured["run"] = {{"ranks", 3}};
+  same_as("1,2,4,8", {"warning: 16 threads cannot be chosen", "warning: 64 threads"});
+  measured["run"]["comm_threads"] = {1.5};
+  expect_refused_profile(measured, {"p.json", "\"comm_threads\"", "1.5"});
+  measured["contention"]["alpha2"] = 1e-3;
+  measured.erase("run");
+  same_as("128,256,512", {"warning: 1024 threads cannot be chosen"});
 }
 
 TEST_F(CliAllReduce, SimulatesAllPoliciesByDefault) {

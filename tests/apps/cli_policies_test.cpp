@@ -160,6 +160,22 @@ TEST_F(CliPolicies, AContinuedRunThatDoesNotPlanKeepsTheMeasurement) {
   EXPECT_TRUE(uses_saved_measurement(resumed(planned + "100")));
 }
 
+// Five numbers of threads are fitted by curves. The run may have left out some of them.
+TEST_F(CliPolicies, ARunWithManyNumbersOfThreadsCanBePlannedAgain) {
+  const std::string options = kLink + "--comm-threads 1,2,4,8,16 ";
+  train(options + "--allreduce libra", "run");
+  const json saved = read("run/all-reduce.json");
+  EXPECT_EQ(saved.at("run").at("comm_threads"), (json{1, 2, 4, 8, 16}));
+  EXPECT_EQ(saved.count("contention"), 1);
+  const std::string all = " all-reduce --profile " + file("run/all-reduce.json");
+  for (const std::string command : {"plan", "sim"}) {
+    const Ended e = run(kTandem + command + all);
+    EXPECT_EQ(e.status, 0) << e.err;
+  }
+  const std::string out = train(options + "--plan " + file("run/all-reduce.json"), "planned");
+  EXPECT_TRUE(uses_saved_measurement(out)) << out;
+}
+
 TEST_F(CliPolicies, RefuseASavedMeasurementThatHasNoEffect) {
   train(kLink + "--dump-profile", "saved");
   const std::string plan = " --plan " + file("saved/all-reduce.json");

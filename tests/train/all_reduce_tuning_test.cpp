@@ -220,8 +220,13 @@ TEST(AllReduceTuning, PlansFromASavedMeasurementOfTheSameRun) {
             "gradients"},
            {[](AllReduceReport& other) {
               other.stages[0].profile.contention = Contention(std::vector<ThreadRates>{{1, 1, 1, 1}});
+              other.stages[0].profile.comm_threads = {1};
             },
-            "threads"}}) {
+            "no rates for 2 threads, only for 1"},
+           {[](AllReduceReport& other) {
+              other.stages[0].profile.contention = Contention(std::vector<ThreadRates>{{4, 1, 1, 1}});
+            },
+            "no rates for 1 thread, only for 4"}}) {
     AllReduceReport other = saved;
     change(other);
     const Trained third = with(other);
@@ -267,10 +272,28 @@ TEST(AllReduceTuning, MeasuresItsOwnIfTheSavedModelStopsComputation) {
   AllReduceReport known = first.reports.at(0);
   const ContentionModel::Curve curve{1e6, 0, 0.1, 0.6};
   known.stages[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
+  known.stages[0].profile.comm_threads = {1, 2};
   const Trained second = train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known}});
   expect_same(second, first);
   EXPECT_FALSE(second.reports.at(0).is_saved);
   expect_words(second.why_unfit, {"3 threads", "α1 − α2·r"});
+}
+
+// The run that measured could not choose 3 threads for the same reason.
+TEST(AllReduceTuning, LeavesOutTheThreadsThatTheSavedRunLeftOut) {
+  const Trained first = train("libra", 2, 60, {.drop_last = true});
+  AllReduceReport known = first.reports.at(0);
+  EXPECT_EQ(known.stages[0].profile.comm_threads, (std::vector<int>{1, 2, 3}));
+  const ContentionModel::Curve curve{1e6, 0, 0.1, 0.6};
+  known.stages[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
+  const Trained second =
+      train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known, .far_off = kInfinity}});
+  expect_same(second, first);
+  EXPECT_EQ(second.why_unfit, "");
+  const AllReduceReport& r = second.reports.at(0);
+  EXPECT_TRUE(r.is_saved);
+  expect_words(r.warnings.at(0), {"3 threads cannot be chosen", "α1 − α2·r"});
+  for (const AllReduceGroup& g : r.stages[0].plan.groups) EXPECT_LT(g.rates.threads, 3);
 }
 
 TEST(AllReduceTuning, MeasuresIfASavedMeasurementIsFarOff) {
