@@ -104,13 +104,14 @@ AllReduceReport read_all_reduces(const std::string& file) {
   report.ranks = run["ranks"].required().integer(1, 1, kMost);
   report.transport = run["transport"].text();
   report.threads = run["threads"].required().integer(1, 1, kMost);
-  if (const std::string link = run["link"].text(); !link.empty()) try {
-      report.link = parse_link(link);
-    } catch (const Error& e) {
-      throw Error(fmt::format("'{}': \"run\": {}", file, e.what()));
-    }
-  if (const std::string collective = run["collective"].text(); !collective.empty())
-    report.collective = parse_collective(collective);
+  try {
+    if (const std::string link = run["link"].text(); !link.empty()) report.link = parse_link(link);
+    if (const std::string collective = run["collective"].text(); !collective.empty())
+      report.collective = parse_collective(collective);
+  } catch (const Error& e) {
+    const std::string what = e.what(), name = fmt::format("'{}'", file);
+    throw Error(what.starts_with(name) ? what : fmt::format("{}: \"run\": {}", name, what));
+  }
   const int stages = run["stages"].integer(1, 1, kMostStages);
   for (std::size_t s = 0; s < static_cast<std::size_t>(stages); ++s) {
     // A stage may have no gradients to reduce; then it has no file.

@@ -128,6 +128,7 @@ std::string AllReduceTuning::why_known_is_unfit() const {
   for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>()) {
     const AllReduceProfile& known = options_.known->stages[s].profile;
     why = message_of([&] {
+      all_reduce_profile_of("its profile (null: not finite)", to_json(known));  // checks it
       std::vector<std::string> missing;
       const bool some = !known.contention.choices(options_.threads, missing).empty();
       for (const int r : options_.threads)
@@ -161,7 +162,8 @@ void AllReduceTuning::begin(std::int64_t left) {
   const bool lags = session_.program().max_lag > 0;  // then the same batches can come again
   if (const std::int64_t needs = uses_known ? kWarmUp + kResultBatches : kMostTuningBatches;
       left < needs && !lags)
-    return give_up(fmt::format("{} are left, and it takes {}", counted(left, "batch"), needs));
+    return give_up(
+        fmt::format("{} {} left, and it takes {}", counted(left, "batch"), left == 1 ? "is" : "are", needs));
   if (uses_known) {
     if (is_root()) take_known();
     report_.is_saved = true;

@@ -100,6 +100,8 @@ TEST_F(CliAllReduce, TheRunThatMeasuredAProfileGivesTheNodes) {
             plan(profile(), "--json --allocations 128 --nodes 3").out);
   measured["run"]["ranks"] = 0;
   expect_refused_profile(measured, {"p.json", "\"ranks\" is 0"});
+  measured["run"] = {{"ranks", 3}, {"rank", 3}};
+  expect_refused_profile(measured, {"p.json", "\"run\"", "unknown key 'rank'"});
 }
 
 // The model of a run holds for its own numbers of threads. Older versions did not save them.

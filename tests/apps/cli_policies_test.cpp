@@ -127,6 +127,10 @@ TEST_F(CliPolicies, TheProfileCanBeWrittenUnderAnyPolicy) {
   damaged["run"]["link"] = "fast";
   expect_refused(job("--plan " + write("link.json", damaged.dump()), "x"),
                  {"link.json", "\"run\"", "'fast'"});
+  damaged["run"]["link"] = "";
+  damaged["run"]["collective"] = "zz";
+  expect_refused(job("--plan " + write("collective.json", damaged.dump()), "x"),
+                 {"collective.json", "\"run\"", "'zz'"});
   damaged.erase("run");
   expect_refused(job("--plan " + write("profile.json", damaged.dump()), "x"), {"profile.json", "\"run\""});
 }

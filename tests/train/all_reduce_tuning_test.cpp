@@ -153,6 +153,7 @@ TEST(AllReduceTuning, WorksForEachStageOfAPipeline) {
 TEST(AllReduceTuning, EndsWithAShortRun) {
   for (const std::int64_t batches : {1, 6, 7, 20, 34, 35})
     expect_same(train("libra", 2, batches), train("", 2, batches));
+  expect_words(train("libra", 2, 1).reports.at(0).warnings.at(0), {"1 batch is left, and it takes 40"});
 }
 
 TEST(AllReduceTuning, RefusesWhatItCannotPlan) {
@@ -226,7 +227,11 @@ TEST(AllReduceTuning, PlansFromASavedMeasurementOfTheSameRun) {
            {[](AllReduceReport& other) {
               other.stages[0].profile.contention = Contention(std::vector<ThreadRates>{{4, 1, 1, 1}});
             },
-            "no rates for 1 thread, only for 4"}}) {
+            "no rates for 1 thread, only for 4"},
+           {[](AllReduceReport& other) { other.stages[0].profile.forward_ms = std::nan(""); },
+            "its profile (null: not finite): \"forward_ms\" is null"},
+           {[](AllReduceReport& other) { other.stages[0].profile.layers[1].compute_ms = -1; },
+            "\"layers\": [1]: \"compute_ms\" is -1.0"}}) {
     AllReduceReport other = saved;
     change(other);
     const Trained third = with(other);
