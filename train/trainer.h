@@ -28,11 +28,11 @@ struct AllReduceOptions {
   /// batches take; "auto": libra, if the run has kAutoBatches or more; empty, and otherwise: as the strategy
   /// says.
   std::string policy{};
-  std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose
-  std::optional<double> drift = 0.1;       ///< when they are planned again; no value: never
+  std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose; one or more
+  std::optional<double> drift = 0.1;       ///< when they are planned again, 0 or more; no value: never
   std::optional<AllReduceReport> known{};  ///< what another run measured; used if it fits
   double far_off = 2;                      ///< if backward takes this many times what `known` predicts, or
-                                           ///< a fraction so small, the run measures its own
+                                           ///< a fraction so small, the run measures its own; 1 or more
 };
 inline constexpr std::int64_t kAutoBatches = 200;
 
