@@ -12,6 +12,7 @@
 
 #include "augment.h"
 #include "log.h"
+#include "pipeline_options.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -65,6 +66,9 @@ const Effect needs_drawn_images = needs(&O::data, {"synthetic"}, "with --data {}
              needs_decay = needs(&O::sched, {"step", "multistep"}, "with --sched {}"),
              needs_sgd = needs(&O::optimizer, {"sgd"}, "with --opt {}"),
              needs_pipeline = needs(&O::parallel, {"pipeline"}, "without --parallel pipeline"),
+             needs_schedule_name = [](const O&o) -> std::string {
+               return is_schedule_file(o.schedule) ? "with --schedule FILE.json, which says it" : "";
+             },
              needs_checkpoints = needs(&O::checkpoint_every, "without --checkpoint-every"),
              not_simulated = not_with(&O::simulate, "with --simulate, which trains nothing"),
              needs_training =
@@ -73,9 +77,7 @@ const Effect needs_drawn_images = needs(&O::data, {"synthetic"}, "with --data {}
 // The length of the run changes the rates of cosine and linear, which end with the run.
 Change by_length(const O& o) { return needs_curve(o).empty() ? learning : nothing; }
 // Training drains the pipeline for each checkpoint, which changes losses if batches overlap.
-Change by_draining(const O& o) {
-  return o.parallel == "pipeline" && overlaps_batches(schedule_from_name(o.schedule)) ? arithmetic : nothing;
-}
+Change by_draining(const O& o) { return schedule_of(o).overlaps_batches() ? arithmetic : nothing; }
 // If batches overlap, the cuts of a plan decide which weights a gradient is computed with; and the norm of
 // all gradients adds up the stages' parts. The rest of a plan, or an all-reduce.json, changes no bit.
 Change by_cuts(const O& o) {
@@ -206,13 +208,18 @@ std::vector<Flag> parallelism_flags() {
       {"--microbatches", &O::microbatches, "parts of a rank's share of the batch, computed one after another",
        between(1, kMostParts), always, arithmetic},
       {"--schedule", &O::schedule,
-       "pipeline schedule: plain (one micro-batch at a time), gpipe, 1f1b, or, with two or more batches\n"
-       "in flight, pipedream, dualpipe. These two use weights that are some updates old. They learn worse\n"
-       "with the same --lr and --momentum, so lower these (docs/training.md)",
-       readable(&O::schedule, schedule_from_name), needs_pipeline, arithmetic},
+       fmt::format("pipeline schedule: {},\n"
+                   "or FILE.json. From pipedream on, several batches are in flight, and weights can be some\n"
+                   "updates old: they learn worse with the same --lr and --momentum, so lower these\n"
+                   "(docs/pipelines.md)",
+                   fmt::join(schedule_names(), ", ")),
+       readable(&O::schedule, check_schedule), needs_pipeline, arithmetic},
+      {"--chunks", &O::chunks,
+       "stages of each device, with --schedule interleaved: of N devices, stage c lies on device c mod N",
+       between(1, kMostParts), both(needs_pipeline, needs_schedule_name), arithmetic},
       {"--lockstep", &O::lockstep,
        "all stages wait for each other after every tick: slower, but simpler to read in a timeline", any,
-       needs_pipeline, nothing},
+       both(needs_pipeline, needs_schedule_name), nothing},
       {"--threads", &O::threads, "threads per compute lane (0: cores / lanes)", between(0, kMostThreads),
        always, arithmetic},
       {"--transport", &O::transport,
@@ -224,7 +231,8 @@ std::vector<Flag> parallelism_flags() {
        "take longer, for example for a checkpoint",
        between(1, 86'400),
        [](const O& o) {
-         return o.transport == "mpi" || o.ranks * o.stages > 1 ? "" : "on one rank, which waits for no other";
+         return o.transport == "mpi" || o.ranks * o.devices > 1 ? ""
+                                                                : "on one rank, which waits for no other";
        },
        nothing},
       {"--allreduce", &O::allreduce,
@@ -262,7 +270,7 @@ std::vector<Flag> parallelism_flags() {
       {"--link", &O::link, "slow down links between ranks to this bandwidth, latency, or both: 1GB/s,50us",
        readable(&O::link, parse_link),
        [](const O& o) {
-         return o.ranks * o.stages > 1 ? "" : "on one rank; add --parallel data or pipeline";
+         return o.ranks * o.devices > 1 ? "" : "on one rank; add --parallel data or pipeline";
        },
        nothing},
   };

@@ -11,6 +11,7 @@
 #include <tandem/plan/plan_file.h>
 
 #include "log.h"
+#include "pipeline_options.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -41,8 +42,8 @@ CoreShares share_cores(const TrainOptions& o, MpiSession* mpi) {
   const int here = mpi ? mpi->local_size() : 0;  // ranks on this machine; 0: not known
   // mpirun may have bound this process to some of the machine's cores.
   const bool own = mpi && c.available < static_cast<int>(std::thread::hardware_concurrency());
-  c.lanes = o.parallel == "pipeline" ? compute_lanes(schedule_from_name(o.schedule)) : 1;  // per rank
-  const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.stages;
+  c.lanes = schedule_of(o).compute_lanes();  // per rank
+  const int sharing = own ? 1 : here > 0 ? here : o.ranks * o.devices;
   c.lanes *= sharing;
   c.loaders = o.workers * (mpi ? std::min(sharing, o.ranks) : 1);  // each process whose stage takes images
   c.threads = o.threads > 0 ? o.threads : std::max(1, (c.available - c.loaders) / c.lanes);
@@ -61,7 +62,11 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.replicas = o.ranks;
   s.stages = o.stages;
   s.microbatches = o.microbatches;
-  s.schedule = o.parallel == "pipeline" ? schedule_from_name(o.schedule) : ScheduleKind::plain;
+  s.chunks = o.chunks;
+  if (o.parallel == "pipeline" && is_schedule_file(o.schedule))
+    s.own_schedule = schedule_of(o);
+  else if (o.parallel == "pipeline")
+    s.schedule = o.schedule;
   s.lockstep = o.lockstep;
   s.optimizer = optimizer_of(o);
   if (o.loss_scale > 0) s.gradients.loss_scale = LossScale{.initial = o.loss_scale};

@@ -29,7 +29,7 @@ Profile measured(const TrainOptions& o, const Program& program, const CifarData&
 }
 
 void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
-  if (o.link.empty() && o.ranks * o.stages > 1)
+  if (o.link.empty() && o.ranks * o.devices > 1)
     log_warning("without --link, an all-reduce costs nothing, and a transfer costs a copy in memory");
   if (busy > available)
     log_warning(fmt::format("the prediction is for {} with a core each; this machine has {}",

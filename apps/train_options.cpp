@@ -17,6 +17,7 @@
 #include "command_line.h"
 #include "decimal.h"
 #include "flags.h"
+#include "pipeline_options.h"
 #include "toml_text.h"
 
 namespace tandem::apps {
@@ -124,13 +125,12 @@ void settle_ranks(TrainOptions& o) {
     throw Error(fmt::format("--stages {} needs --parallel pipeline", o.stages));
   if (o.parallel == "none" && o.ranks > 1)
     throw Error(fmt::format("--ranks {} needs --parallel data or pipeline", o.ranks));
-  if (o.parallel == "pipeline" && o.stages == 0)
-    o.stages = world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 2;
+  if (o.parallel == "pipeline") settle_pipeline(o, world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 0);
   if (o.stages == 0) o.stages = 1;
   if (o.parallel == "none") o.ranks = 1;
   if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
-  if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.stages) : 1;
-  const int ranks = o.ranks * o.stages;
+  if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.devices) : 1;
+  const int ranks = o.ranks * o.devices;
   if (world > 0 && !env.launched && !o.simulate && ranks != world)
     throw Error(fmt::format("--transport mpi: mpirun starts the ranks, which are {} here: mpirun -np {} …",
                             ranks, ranks));
@@ -138,10 +138,10 @@ void settle_ranks(TrainOptions& o) {
     throw Error(fmt::format(
         "--ranks {} × --stages {} are {} ranks; as threads of one process they can be at most {}, so start them "
         "with mpirun",
-        o.ranks, o.stages, ranks, kMostRankThreads));
+        o.ranks, o.devices, ranks, kMostRankThreads));
   if (world > 0 && !o.simulate && ranks != world)
     throw Error(fmt::format("mpirun started {}, but --parallel {} with --ranks {} × --stages {} needs {}",
-                            counted(world, "rank"), o.parallel, o.ranks, o.stages, o.ranks * o.stages));
+                            counted(world, "rank"), o.parallel, o.ranks, o.devices, ranks));
 }
 
 // Checks of several flags together.

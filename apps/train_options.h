@@ -31,7 +31,8 @@ struct TrainOptions {
   std::string parallel, schedule = "1f1b", transport, allreduce = "auto", collective = "auto", link, memory_budget,
                         plan;
   std::vector<int> comm_threads;
-  int ranks = 0, stages = 0, microbatches = 1, threads = 0;
+  int ranks = 0, stages = 0, chunks = 1, microbatches = 1, threads = 0;
+  int devices = 1;  ///< of a pipeline; settled when the command line has been parsed
   double deadline = 600;
   bool lockstep = false;
   std::string output, trace, log_level = "info";

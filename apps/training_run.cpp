@@ -262,7 +262,7 @@ AllReduceOptions TrainingRun::all_reduce_options(const Strategy& strategy, const
 
 std::vector<std::unique_ptr<Comm>> TrainingRun::comms() const {
   std::vector<std::unique_ptr<Comm>> comms;
-  const int ranks = options_.ranks * options_.stages;
+  const int ranks = options_.ranks * options_.devices;
   if (ranks == 1) return comms;
   CommOptions options = comm_options();
   if (!options_.link.empty()) options.link = parse_link(options_.link);

@@ -21,7 +21,7 @@ void train() {
                  [&](const Tensor& in, const Tensor& label) { return cross_entropy(nets[0](in), label); },
                  {.strategy = {.microbatches = 2,
                                .stages = 2,
-                               .schedule = ScheduleKind::one_f_one_b,
+                               .schedule = "1f1b",
                                .cuts = {"head"}}});  // the second stage begins with this module
   step.run(std::vector<Tensors>(2000, {x, y}), /*rates=*/{0.1, 0.05});
   const NoGrad no_grad;

@@ -159,7 +159,7 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
     const ValueId grad = d.grads[i++];
     if (grad < 0) continue;
     const State& s = d.graph.state(state);
-    result.grads[state] = unrolled.sum(grad, tag_of(Phase::backward, s.path, s.stage));
+    result.grads[state] = unrolled.sum(grad, tag_of(Phase::backward, s));
   }
   if (result.grads.empty())
     throw Error(fmt::format(

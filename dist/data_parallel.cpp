@@ -44,9 +44,9 @@ Group group_of(const TrainingGraph& training, const FusionGroup& fused, std::set
     if (!grouped.insert(s).second)
       throw Error(fmt::format("fusion group: parameter '{}' is in two groups", path));
     const State &state = g.state(s), &first = g.state(group.states.empty() ? s : group.states[0]);
-    if (state.stage != first.stage || state.type.dtype != first.type.dtype)
+    if (state.device != first.device || state.type.dtype != first.type.dtype)
       throw Error(
-          fmt::format("fusion group: '{}' and '{}' differ in stage or dtype", state.path, first.path));
+          fmt::format("fusion group: '{}' and '{}' differ in device or dtype", state.path, first.path));
     group.states.push_back(s);
     group.ready = std::max(group.ready, g.value(training.grads.at(s)).producer);
   }
@@ -68,55 +68,58 @@ std::vector<Group> groups_in_order(const TrainingGraph& training, const std::vec
 Tag tag_of(const Graph& g, const Group& group, std::int64_t channel) {
   const State& first = g.state(group.states[0]);
   const std::string others = group.states.size() > 1 ? fmt::format(" +{}", group.states.size() - 1) : "";
-  return tag_of(Phase::backward, first.path + others, first.stage)
+  const Tag& last = g.node(group.ready).tag;
+  return tag_of(Phase::backward, first.path + others, last.stage, last.device)
+      .of_microbatch(last.microbatch)
       .on_channel(channel)
       .by_threads(group.threads);
 }
 
-// The timers of the groups that may not begin at once. Those of a stage share a lane, so each begins when the
-// one before has ended. No value is read by two nodes that join their operands, which would copy it.
+// The timers of the groups that may not begin at once. Those of a device share a lane, so each begins when
+// the one before has ended. No value is read by two nodes that join their operands, which would copy it.
 class Timers {
  public:
-  /// Returns the value of a timer that ends `ms` after the stage's backward pass began.
-  ValueId add(Graph& g, int stage, DType dtype, double ms) {
-    Stage& s = stages_.try_emplace(stage, Stage{first_of_backward(g, stage), 0}).first->second;
-    const Tag tag = tag_of(Phase::backward, fmt::format("{} ms", ms), stage)
-                        .of_microbatch(g.producer(s.begin).tag.microbatch);
-    const auto timer = std::make_shared<TimerOp>(std::max(0.0, ms - s.timed_ms), dtype);
-    s.timed_ms = std::max(ms, s.timed_ms);
-    return g.node(g.add(timer, {s.begin}, tag)).outputs[0];
+  /// Returns the value of a timer that ends `ms` after the device's backward pass began.
+  ValueId add(Graph& g, int device, DType dtype, double ms) {
+    Timed& timed = devices_.try_emplace(device, first_of_backward(g, device)).first->second;
+    const Tag tag = tag_of(Phase::backward, fmt::format("{} ms", ms), timed.first.stage, device)
+                        .of_microbatch(timed.first.microbatch);
+    const auto timer = std::make_shared<TimerOp>(std::max(0.0, ms - timed.ms), dtype);
+    timed.ms = std::max(ms, timed.ms);
+    return g.node(g.add(timer, {timed.begin}, tag)).outputs[0];
   }
 
  private:
-  struct Stage {
-    ValueId begin = -1;   // the first value of backward
-    double timed_ms = 0;  // by the timers so far
+  struct Timed {
+    Tag first{};         // of the first node of backward
+    ValueId begin = -1;  // the first value of backward
+    double ms = 0;       // by the timers so far
   };
-  // What the first computation of a stage's backward pass takes from backward on another stage. The last
-  // stage takes nothing: there it is what the first computation makes, a constant.
-  static ValueId first_of_backward(const Graph& g, int stage) {
+  // Begins with what the first computation of a device's backward pass takes from backward on another device.
+  // The last stage takes nothing: there it is what the first computation makes, a constant.
+  static Timed first_of_backward(const Graph& g, int device) {
     for (const Node& n : g.nodes()) {
-      if (n.tag.phase != Phase::backward || n.tag.stage != stage || n.outputs.empty()) continue;
+      if (n.tag.phase != Phase::backward || n.tag.device != device || n.outputs.empty()) continue;
       for (const ValueId v : n.inputs)
-        if (g.producer(v).tag.phase == Phase::backward) return v;
-      return n.outputs[0];
+        if (g.producer(v).tag.phase == Phase::backward) return {n.tag, v};
+      return {n.tag, n.outputs[0]};
     }
-    throw Error(fmt::format("stage {} computes no gradient", stage));  // then it has none to reduce
+    throw Error(fmt::format("device {} computes no gradient", device));  // then it has none to reduce
   }
-  std::map<int, Stage> stages_;
+  std::map<int, Timed> devices_;
 };
 
 }  // namespace
 
 std::vector<std::vector<GradientLayer>> gradient_layers(const TrainingGraph& training) {
-  std::vector<std::vector<GradientLayer>> stages;
+  std::vector<std::vector<GradientLayer>> devices;
   for (const Group& gradient : groups_in_order(training, {})) {
     const State& state = training.graph.state(gradient.states[0]);
-    stages.resize(std::max(stages.size(), static_cast<std::size_t>(state.stage) + 1));
-    stages[static_cast<std::size_t>(state.stage)].push_back(
-        {state.path, 0, static_cast<double>(state.type.bytes()), {state.path}});
+    const auto device = static_cast<std::size_t>(state.device);
+    devices.resize(std::max(devices.size(), device + 1));
+    devices[device].push_back({state.path, 0, static_cast<double>(state.type.bytes()), {state.path}});
   }
-  return stages;
+  return devices;
 }
 
 std::vector<FusionGroup> fusion_groups(const std::vector<GradientLayer>& layers,
@@ -133,13 +136,13 @@ std::vector<FusionGroup> fusion_groups(const std::vector<GradientLayer>& layers,
   return fused;
 }
 
-std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLayer>>& stages,
+std::vector<FusionGroup> fusion_groups(const std::vector<std::vector<GradientLayer>>& devices,
                                        const std::string& policy) {
   const AllReducePolicy& planner = all_reduce_policy(policy);
   if (planner.needs_times)
     throw Error(fmt::format("the policy '{}' plans from measured times, and there are none", policy));
   std::vector<FusionGroup> fused;
-  for (const auto& layers : stages) {
+  for (const auto& layers : devices) {
     if (layers.empty()) continue;
     const auto one_thread = [](double) { return ThreadRates{1, 1, 1, 1}; };
     std::ranges::move(fusion_groups(layers, planner.plan({layers, {}, one_thread}).groups),
@@ -158,7 +161,8 @@ TrainingGraph add_all_reduces(TrainingGraph training, int replicas, const std::v
     Tag tag = tag_of(training.graph, group, channel++);
     ValueId timer = -1;
     if (group.earliest_ms > 0)
-      timer = timers.add(training.graph, tag.stage, training.graph.type(*values[0]).dtype, group.earliest_ms);
+      timer =
+          timers.add(training.graph, tag.device, training.graph.type(*values[0]).dtype, group.earliest_ms);
     reduce(training.graph, replicas, values, tag, timer);
   }
   // Results are reduced last. The loss is computed before the gradients; if its all-reduce came first, those

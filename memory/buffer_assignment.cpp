@@ -22,7 +22,7 @@ class BufferAssigner {
         uses_(graph.values().size()) {
     buffers_.location.resize(graph.values().size());
     for (const State& s : graph.states())
-      buffers_.blocks.push_back({s.path, s.stage, Arena::state, s.type.bytes()});
+      buffers_.blocks.push_back({s.path, s.device, Arena::state, s.type.bytes()});
     for (std::size_t i = 0; i < order.size(); ++i) position_[order[i]] = static_cast<int>(i);
     for (const NodeId n : graph.nodes().ids()) {
       const Node& node = g_.node(n);
@@ -65,7 +65,7 @@ class BufferAssigner {
     for (const Node& node : g_.nodes()) {
       if (!node.op->joins_operands()) continue;
       const auto block = buffers_.blocks.next_id();
-      buffers_.blocks.push_back({fmt::format("{} group", node.tag.path), node.tag.stage, Arena::work, 0});
+      buffers_.blocks.push_back({fmt::format("{} group", node.tag.path), node.tag.device, Arena::work, 0});
       for (std::size_t i = 0; i < node.inputs.size(); ++i) {
         const ValueId v = root(node.inputs[i]);
         if (!is_free(v))

@@ -53,7 +53,7 @@ std::vector<Alias> AllReduceOp::may_alias(TypesView inputs) const {
   return aliases;
 }
 
-std::string SendOp::attributes() const { return fmt::format("peer_stage={}", peer_stage); }
+std::string SendOp::attributes() const { return fmt::format("peer_device={}", peer_device); }
 Types SendOp::infer(TypesView inputs) const {
   require_inputs(inputs, 1);
   return {};
@@ -61,7 +61,7 @@ Types SendOp::infer(TypesView inputs) const {
 Tensors SendOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
 
 std::string ReceiveOp::attributes() const {
-  return fmt::format("peer_stage={} type={}", peer_stage, to_string(type));
+  return fmt::format("peer_device={} type={}", peer_device, to_string(type));
 }
 Types ReceiveOp::infer(TypesView inputs) const {
   if (!inputs.empty()) throw Error("takes no value");
@@ -69,7 +69,7 @@ Types ReceiveOp::infer(TypesView inputs) const {
 }
 Tensors ReceiveOp::vjp(const VjpArgs&) const { no_rule(*this, "vjp", kInsertedLater); }
 Tensors ReceiveOp::vmap(const VmapArgs& args) const {
-  return {receive(peer_stage, with_models(type, args.models))};
+  return {receive(peer_device, with_models(type, args.models))};
 }
 
 Types BarrierOp::infer(TypesView inputs) const {
@@ -80,9 +80,9 @@ Types BarrierOp::infer(TypesView inputs) const {
 Tensors all_reduce(const Tensors& values, int replicas) {
   return apply_op(std::make_shared<AllReduceOp>(replicas), values);
 }
-void send(const Tensor& value, int peer_stage) { apply_op(std::make_shared<SendOp>(peer_stage), {value}); }
-Tensor receive(int peer_stage, TensorType type) {
-  return apply_op1(std::make_shared<ReceiveOp>(peer_stage, std::move(type)), {});
+void send(const Tensor& value, int peer_device) { apply_op(std::make_shared<SendOp>(peer_device), {value}); }
+Tensor receive(int peer_device, TensorType type) {
+  return apply_op1(std::make_shared<ReceiveOp>(peer_device, std::move(type)), {});
 }
 void barrier() { apply_op(std::make_shared<BarrierOp>(), {}); }
 

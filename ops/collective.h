@@ -7,9 +7,9 @@ namespace tandem::engine {
 
 class KernelTable;
 
-/// Sums k values over the replicas of a stage: ranks replica · stages + stage, for every replica. All k have
-/// one dtype that ranks can sum (f32, f64, i32, i64) and lie one after another in memory (`joins_operands`),
-/// so that one call reduces them. Every element is added in the order of the replicas.
+/// Sums k values over the replicas of a device: ranks replica · devices + device, for every replica. All k
+/// have one dtype that ranks can sum (f32, f64, i32, i64) and lie one after another in memory
+/// (`joins_operands`), so that one call reduces them. Every element is added in the order of the replicas.
 class AllReduceOp final : public Op {
  public:
   explicit AllReduceOp(int replicas);
@@ -28,34 +28,34 @@ class AllReduceOp final : public Op {
   const int replicas;
 };
 
-/// Sends its input to stage `peer_stage` of the same replica.
+/// Sends its input to device `peer_device` of the same replica.
 class SendOp final : public StreamingOp {
  public:
-  explicit SendOp(int peer_stage) : peer_stage(peer_stage) {}
+  explicit SendOp(int peer_device) : peer_device(peer_device) {}
   std::string_view name() const override { return "send"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs& args) const override { return apply_op(*this, args.inputs); }
   LaneKind lane() const override { return LaneKind::send; }
-  int lane_index() const override { return peer_stage; }
+  int lane_index() const override { return peer_device; }
 
-  const int peer_stage;
+  const int peer_device;
 };
 
-/// Receives the value that stage `peer_stage` of the same replica sends.
+/// Receives the value that device `peer_device` of the same replica sends.
 class ReceiveOp final : public StreamingOp {
  public:
-  ReceiveOp(int peer_stage, TensorType type) : peer_stage(peer_stage), type(std::move(type)) {}
+  ReceiveOp(int peer_device, TensorType type) : peer_device(peer_device), type(std::move(type)) {}
   std::string_view name() const override { return "receive"; }
   std::string attributes() const override;
   Types infer(TypesView inputs) const override;
   Tensors vjp(const VjpArgs&) const override;
   Tensors vmap(const VmapArgs& args) const override;
   LaneKind lane() const override { return LaneKind::receive; }
-  int lane_index() const override { return peer_stage; }
+  int lane_index() const override { return peer_device; }
 
-  const int peer_stage;
+  const int peer_device;
   const TensorType type;
 };
 
@@ -75,8 +75,8 @@ class BarrierOp final : public Op {
 
 /// Apply the ops above.
 Tensors all_reduce(const Tensors& values, int replicas);
-void send(const Tensor& value, int peer_stage);
-Tensor receive(int peer_stage, TensorType type);
+void send(const Tensor& value, int peer_device);
+Tensor receive(int peer_device, TensorType type);
 void barrier();
 
 /// Adds the kernels of these ops, which call Launch.rank->comm, for backends with values in host memory.

@@ -52,7 +52,7 @@ class AllReduceKernel final : public Kernel {
       throw Error(fmt::format("rank {}: an all_reduce over {} replicas in a run that has {}", me.rank,
                               replicas_, me.replicas));
     Group group;
-    for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.stages + me.stage);
+    for (int replica = 0; replica < replicas_; ++replica) group.add(replica * me.devices + me.device);
     const double met = comm.all_reduce_sum(l.out[0], span_bytes(l, me.rank) / size_of(dtype_), dtype_, group,
                                            channel_, l.threads);
     if (l.met) *l.met = met;
@@ -81,33 +81,33 @@ class AllReduceKernel final : public Kernel {
 
 KernelPtr make_all_reduce(const KernelSpec& spec) { return std::make_unique<AllReduceKernel>(spec); }
 
-int peer_rank(const RankContext& me, int stage, const char* op) {
-  if (stage < 0 || stage >= me.stages || stage == me.stage)
-    throw Error(
-        fmt::format("rank {} (stage {} of {}): {} with stage {}", me.rank, me.stage, me.stages, op, stage));
-  return me.replica * me.stages + stage;
+int peer_rank(const RankContext& me, int device, const char* op) {
+  if (device < 0 || device >= me.devices || device == me.device)
+    throw Error(fmt::format("rank {} (device {} of {}): {} with device {}", me.rank, me.device, me.devices,
+                            op, device));
+  return me.replica * me.devices + device;
 }
 
 KernelPtr make_send(const KernelSpec& spec) {
-  const int stage = static_cast<const SendOp&>(spec.op).peer_stage;
-  return make_kernel([stage, bytes = spec.inputs[0].bytes(), channel = spec.channel](const Launch& l) {
-    comm_of(l, "send").send(l.in[0], bytes, peer_rank(*l.rank, stage, "send"), channel);
+  const int device = static_cast<const SendOp&>(spec.op).peer_device;
+  return make_kernel([device, bytes = spec.inputs[0].bytes(), channel = spec.channel](const Launch& l) {
+    comm_of(l, "send").send(l.in[0], bytes, peer_rank(*l.rank, device, "send"), channel);
   });
 }
 
 KernelPtr make_receive(const KernelSpec& spec) {
-  const int stage = static_cast<const ReceiveOp&>(spec.op).peer_stage;
-  return make_kernel([stage, bytes = spec.outputs[0].bytes(), channel = spec.channel](const Launch& l) {
-    comm_of(l, "receive").receive(l.out[0], bytes, peer_rank(*l.rank, stage, "receive"), channel);
+  const int device = static_cast<const ReceiveOp&>(spec.op).peer_device;
+  return make_kernel([device, bytes = spec.outputs[0].bytes(), channel = spec.channel](const Launch& l) {
+    comm_of(l, "receive").receive(l.out[0], bytes, peer_rank(*l.rank, device, "receive"), channel);
   });
 }
 
 KernelPtr make_barrier(const KernelSpec& spec) {
   return make_kernel([channel = spec.channel](const Launch& l) {
     const RankContext& me = *l.rank;
-    if (me.stages == 1) return;
+    if (me.devices == 1) return;
     Group group;
-    for (int i = 0; i < me.stages; ++i) group.add(me.replica * me.stages + i);
+    for (int i = 0; i < me.devices; ++i) group.add(me.replica * me.devices + i);
     comm_of(l, "barrier").barrier(group, channel);
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
 #include <tandem/core/graph/graph.h>
-#include <tandem/pipeline/schedules.h>
+#include <tandem/pipeline/pipeline_schedule.h>
 
 namespace tandem::engine {
 

@@ -2,142 +2,244 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 
 namespace tandem {
 using namespace engine;
 namespace {
 
-constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kNames{
-    {{ScheduleKind::plain, "plain"},
-     {ScheduleKind::gpipe, "gpipe"},
-     {ScheduleKind::one_f_one_b, "1f1b"},
-     {ScheduleKind::pipedream, "pipedream"},
-     {ScheduleKind::dualpipe, "dualpipe"}}};
+// The stages of a shape, with plain weights, and no task.
+PipelineSchedule stages_of(const PipelineShape& shape) {
+  PipelineSchedule s;
+  for (int k = 0; k < shape.stages; ++k) s.stages.push_back({k % shape.devices()});
+  return s;
+}
 
-// The tasks of each stage under a flush: `ahead(k)` forwards, then a backward and a forward in turn.
-template <class Ahead> std::vector<std::vector<Task>> per_stage(int stages, int microbatches, Ahead ahead) {
-  std::vector<std::vector<Task>> tasks(static_cast<std::size_t>(stages));
-  for (int k = 0; k < stages; ++k) {
-    auto& list = tasks[static_cast<std::size_t>(k)];
-    const int warm_up = std::min(microbatches, ahead(k));
-    for (int i = 0; i < warm_up; ++i) list.push_back({Phase::forward, k, i});
-    for (int b = 0; b < microbatches; ++b) {
-      list.push_back({Phase::backward, k, b});
-      if (warm_up + b < microbatches) list.push_back({Phase::forward, k, warm_up + b});
-    }
+// Ends a tick: all devices meet. Device d is that of stage d.
+void end_tick(PipelineSchedule& s, const PipelineShape& shape, int tick) {
+  if (!shape.lockstep) return;
+  for (int d = 0; d < shape.devices(); ++d) s.tasks.push_back({Phase::barrier, d, tick});
+}
+
+// Returns the tasks of one device under a flush: `ahead` forwards, then a backward and a forward in turn. The
+// i-th forward and backward of the device are `forward(i)` and `backward(i)` of `count`.
+template <class Forward, class Backward>
+std::vector<Task> one_forward_one_backward(int count, int ahead, Forward forward, Backward backward) {
+  std::vector<Task> tasks;
+  const int warm_up = std::min(count, ahead);
+  for (int i = 0; i < warm_up; ++i) tasks.push_back(forward(i));
+  for (int i = 0; i < count; ++i) {
+    tasks.push_back(backward(i));
+    if (warm_up + i < count) tasks.push_back(forward(warm_up + i));
   }
   return tasks;
 }
 
-// Merges the stages' lists into one, in which a task comes after the task that makes its input.
-std::vector<Task> merged(const std::vector<std::vector<Task>>& stages) {
-  const int n = static_cast<int>(stages.size());
-  std::vector<Task> order;
-  std::vector<std::size_t> next(stages.size(), 0);
-  const auto listed = [&](const Task& t) { return contains(order, t); };
-  const auto ready = [&](const Task& t) {
-    if (t.phase == Phase::forward) return t.stage == 0 || listed({Phase::forward, t.stage - 1, t.microbatch});
-    return t.stage == n - 1 || listed({Phase::backward, t.stage + 1, t.microbatch});
+// Merges the devices' lists into one, in which a task comes after the tasks that make its inputs.
+std::vector<Task> merged(const std::vector<std::vector<Task>>& devices, int stages) {
+  std::vector<Task> all;
+  std::set<std::tuple<Phase, int, int>> listed;
+  const auto is_ready = [&](const Task& t) {
+    if (t.phase == Phase::forward)
+      return t.stage == 0 || listed.contains({Phase::forward, t.stage - 1, t.microbatch});
+    return listed.contains({Phase::forward, t.stage, t.microbatch}) &&
+           (t.stage == stages - 1 || listed.contains({Phase::backward, t.stage + 1, t.microbatch}));
   };
+  std::vector<std::size_t> next(devices.size(), 0);
   for (bool moved = true; moved;) {
     moved = false;
-    for (std::size_t k = 0; k < stages.size(); ++k)
-      if (next[k] < stages[k].size() && ready(stages[k][next[k]])) {
-        order.push_back(stages[k][next[k]++]);
-        moved = true;
-      }
-  }
-  return order;
-}
-
-void add_tasks(std::vector<Task>& order, Phase phase, int stage, int microbatches) {
-  for (int i = 0; i < microbatches; ++i) order.push_back({phase, stage, i});
-}
-
-// A task of every stage.
-void add_to_all(std::vector<Task>& order, Phase phase, int stages, int microbatch) {
-  for (int k = 0; k < stages; ++k) order.push_back({phase, k, microbatch});
-}
-
-template <class Ahead> PipelineSchedule flushed(int stages, int microbatches, Ahead ahead) {
-  std::vector<Task> order = merged(per_stage(stages, microbatches, ahead));
-  add_to_all(order, Phase::update, stages, 0);
-  return {std::vector<StageTiming>(static_cast<std::size_t>(stages)), std::move(order)};
-}
-
-PipelineSchedule dualpipe(int n, int microbatches) {
-  PipelineSchedule s;
-  for (int k = 0; k < n; ++k) s.stages.push_back({k, 2 * n - 2 - k, 1, 2 * n - 1 - 2 * k, false});
-  for (Phase phase : {Phase::forward, Phase::backward})
-    for (int k = 0; k < n; ++k) add_tasks(s.order, phase, k, microbatches);
-  add_to_all(s.order, Phase::update, n, 0);
-  return s;
-}
-
-PipelineSchedule pipedream(int n, int microbatches, bool lockstep) {
-  PipelineSchedule s;
-  for (int k = 0; k < n; ++k) s.stages.push_back({k / 2, (2 * n - 1 - k) / 2, 0, n - k, true});
-  for (int tick = 0; tick < 2; ++tick) {  // even stages: F, then B and U; odd stages the other way round
-    for (int k = 0; k < n; ++k) {
-      if (k % 2 == tick) {
-        add_tasks(s.order, Phase::forward, k, microbatches);
-      } else {
-        add_tasks(s.order, Phase::backward, k, microbatches);
-        s.order.push_back({Phase::update, k, 0});
-      }
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      if (next[d] == devices[d].size() || !is_ready(devices[d][next[d]])) continue;
+      const Task& task = devices[d][next[d]++];
+      all.push_back(task);
+      listed.emplace(task.phase, task.stage, task.microbatch);
+      moved = true;
     }
-    if (lockstep && tick == 0) add_to_all(s.order, Phase::barrier, n, 0);
+  }
+  return all;
+}
+
+// All micro-batches go through, then every stage updates.
+PipelineSchedule flushed(const PipelineShape& shape, const std::vector<std::vector<Task>>& devices) {
+  PipelineSchedule s = stages_of(shape);
+  s.tasks = merged(devices, shape.stages);
+  for (int k = 0; k < shape.stages; ++k) s.tasks.push_back({Phase::update, k});
+  end_tick(s, shape, 1);
+  return s;
+}
+
+// Each device has one stage, which lets `ahead(stage)` forwards run before the first backward.
+template <class Ahead> PipelineSchedule flushed(const PipelineShape& shape, Ahead ahead) {
+  std::vector<std::vector<Task>> devices;
+  for (int k = 0; k < shape.stages; ++k)
+    devices.push_back(one_forward_one_backward(
+        shape.microbatches, ahead(k),
+        [&](int i) {
+          return Task{Phase::forward, k, i};
+        },
+        [&](int i) {
+          return Task{Phase::backward, k, i};
+        }));
+  return flushed(shape, devices);
+}
+
+PipelineSchedule plain(const PipelineShape& shape) {
+  return flushed(shape, [](int) { return 1; });
+}
+
+PipelineSchedule gpipe(const PipelineShape& shape) {
+  return flushed(shape, [&](int) { return shape.microbatches; });
+}
+
+PipelineSchedule one_f_one_b(const PipelineShape& shape) {
+  return flushed(shape, [&](int k) { return shape.stages - k; });
+}
+
+// A device takes its chunks in turn, each for N micro-batches (Narayanan et al., 2021, Fig. 4).
+PipelineSchedule interleaved(const PipelineShape& shape) {
+  const int n = shape.devices(), m = shape.microbatches, v = shape.chunks;
+  if (m % n != 0)
+    throw Error(fmt::format(
+        "the schedule 'interleaved' takes micro-batches in groups of one per device: give a multiple of {}, "
+        "not {}",
+        n, m));
+  const auto task = [&](Phase phase, int device, int i) {
+    const int turn = i / n % v, chunk = phase == Phase::forward ? turn : v - 1 - turn;
+    return Task{phase, chunk * n + device, i / (n * v) * n + i % n};
+  };
+  std::vector<std::vector<Task>> devices;
+  for (int d = 0; d < n; ++d)
+    devices.push_back(one_forward_one_backward(
+        m * v, 2 * (n - 1 - d) + (v - 1) * n + 1, [&](int i) { return task(Phase::forward, d, i); },
+        [&](int i) { return task(Phase::backward, d, i); }));
+  return flushed(shape, devices);
+}
+
+// PipeDream's timing: each tick is a forward or a backward, alternating, and an item enters every other tick
+// (DualPipe paper, Fig. 6a). A unit is `items` items of `parts` micro-batches each.
+PipelineSchedule single_issue(const PipelineShape& shape, int items, int parts) {
+  const int n = shape.stages, ticks = 2 * items;
+  PipelineSchedule s = stages_of(shape);
+  for (int tick = 0; tick < ticks; ++tick) {
+    for (int k = 0; k < n; ++k)
+      for (int item = 0; item < items; ++item) {
+        const int forward = 2 * item + k, backward = 2 * item + 2 * n - 1 - k;
+        for (int i = item * parts; i < (item + 1) * parts; ++i) {
+          if (forward % ticks == tick) s.tasks.push_back({Phase::forward, k, i, forward / ticks});
+          if (backward % ticks == tick) s.tasks.push_back({Phase::backward, k, i, backward / ticks});
+        }
+        if (backward % ticks == tick && item == items - 1)
+          s.tasks.push_back({Phase::update, k, 0, backward / ticks});
+      }
+    end_tick(s, shape, tick);
   }
   return s;
 }
+
+PipelineSchedule pipedream(const PipelineShape& shape) {
+  PipelineSchedule s = single_issue(shape, 1, shape.microbatches);
+  for (int k = 0; k < shape.stages; ++k) s.stages[k].weights = {.forward_age = shape.stages - k};
+  return s;
+}
+
+PipelineSchedule pipedream_vs(const PipelineShape& shape) {
+  PipelineSchedule s = single_issue(shape, 1, shape.microbatches);
+  for (PipelineStage& stage : s.stages) stage.weights = {.forward_age = shape.stages};
+  return s;
+}
+
+PipelineSchedule pipedream_2bw(const PipelineShape& shape) {
+  if (shape.microbatches < shape.stages)
+    throw Error(
+        fmt::format("the schedule 'pipedream-2bw' keeps two versions of the weights, which takes {} or more "
+                    "micro-batches on {}: there are {}",
+                    shape.stages, counted(shape.stages, "stage"), shape.microbatches));
+  PipelineSchedule s = single_issue(shape, shape.microbatches, 1);
+  for (PipelineStage& stage : s.stages) stage.weights = {.forward_age = 2};
+  return s;
+}
+
+// DualPipe's timing: each tick is a forward and a backward, on two compute lanes, and a batch enters every
+// tick (DualPipe paper, Fig. 6b).
+PipelineSchedule dual_issue(const PipelineShape& shape) {
+  const int n = shape.stages;
+  PipelineSchedule s = stages_of(shape);
+  for (int k = 0; k < n; ++k)
+    for (int i = 0; i < shape.microbatches; ++i) s.tasks.push_back({Phase::forward, k, i, k, 0});
+  for (int k = 0; k < n; ++k)
+    for (int i = 0; i < shape.microbatches; ++i) s.tasks.push_back({Phase::backward, k, i, 2 * n - 2 - k, 1});
+  for (int k = 0; k < n; ++k) s.tasks.push_back({Phase::update, k, 0, 2 * n - 2 - k, 1});
+  end_tick(s, shape, 0);
+  return s;
+}
+
+PipelineSchedule dualpipe(const PipelineShape& shape) {
+  PipelineSchedule s = dual_issue(shape);
+  for (int k = 0; k < shape.stages; ++k) s.stages[k].weights = {2 * shape.stages - 1 - 2 * k, 1};
+  return s;
+}
+
+PipelineSchedule dualpipe_vs(const PipelineShape& shape) {
+  PipelineSchedule s = dual_issue(shape);
+  for (int k = 0; k < shape.stages; ++k) s.stages[k].weights = {2 * shape.stages - 1 - k};
+  return s;
+}
+
+constexpr std::array kSchedules{
+    ScheduleFunction{"plain", "one micro-batch at a time goes forward and back", plain},
+    ScheduleFunction{"gpipe", "all micro-batches go forward, then all go back; then all stages update",
+                     gpipe},
+    ScheduleFunction{"1f1b", "as gpipe, but a backward follows a forward as soon as it can: less memory",
+                     one_f_one_b},
+    ScheduleFunction{"interleaved", "as 1f1b, with several stages on each device (--chunks): less idle time",
+                     interleaved},
+    ScheduleFunction{"pipedream",
+                     "a forward and a backward of another batch in turn; backward uses its forward's weights",
+                     pipedream},
+    ScheduleFunction{"pipedream-vs", "as pipedream, and all stages use weights of one version", pipedream_vs},
+    ScheduleFunction{"pipedream-2bw",
+                     "as 1f1b without a flush; weights are one update old, two versions are kept",
+                     pipedream_2bw},
+    ScheduleFunction{"dualpipe", "a forward beside a backward of another batch, both with the latest weights",
+                     dualpipe},
+    ScheduleFunction{"dualpipe-vs", "as dualpipe, and all stages use weights of one version", dualpipe_vs}};
 
 }  // namespace
 
-std::string_view name_of(ScheduleKind kind) {
-  return std::find_if(kNames.begin(), kNames.end(), [&](const auto& n) { return n.first == kind; })->second;
+std::span<const ScheduleFunction> pipeline_schedules() { return kSchedules; }
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const ScheduleFunction& s : kSchedules) names.emplace_back(s.name);
+  return names;
 }
 
-ScheduleKind schedule_from_name(std::string_view name) {
-  std::string known;
-  for (const auto& [kind, text] : kNames) {
-    if (text == name) return kind;
-    known += (known.empty() ? "" : ", ") + std::string(text);
-  }
-  throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, known));
+const ScheduleFunction& schedule_named(std::string_view name) {
+  const auto found = std::ranges::find(kSchedules, name, &ScheduleFunction::name);
+  if (found == kSchedules.end())
+    throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, fmt::join(schedule_names(), ", ")));
+  return *found;
 }
 
-bool overlaps_batches(ScheduleKind kind) {
-  const auto stages = engine::make_schedule(kind, 2, 1).stages;
-  return std::ranges::any_of(stages, [](const StageTiming& t) { return t.backward_lag > 0; });
-}
-
-int compute_lanes(ScheduleKind kind) {
-  const auto stages = engine::make_schedule(kind, 2, 1).stages;
-  return 1 + std::ranges::max(stages, {}, &StageTiming::backward_lane).backward_lane;
-}
-
-PipelineSchedule engine::make_schedule(ScheduleKind kind, int stages, int microbatches, bool lockstep) {
-  if (stages < 1 || microbatches < 1)
-    throw Error(fmt::format("a schedule of {} stages and {} micro-batches: both must be 1 or more", stages,
-                            microbatches));
-  PipelineSchedule s;
-  switch (kind) {
-    case ScheduleKind::plain: s = flushed(stages, microbatches, [](int) { return 1; }); break;
-    case ScheduleKind::gpipe: s = flushed(stages, microbatches, [&](int) { return microbatches; }); break;
-    case ScheduleKind::one_f_one_b:
-      s = flushed(stages, microbatches, [&](int k) { return stages - k; });
-      break;
-    case ScheduleKind::pipedream: s = pipedream(stages, microbatches, lockstep); break;
-    case ScheduleKind::dualpipe: s = dualpipe(stages, microbatches); break;
-  }
-  if (lockstep) add_to_all(s.order, Phase::barrier, stages, 1);
-  return s;
+PipelineSchedule make_schedule(std::string_view name, const PipelineShape& shape) {
+  const ScheduleFunction& schedule = schedule_named(name);
+  if (shape.stages < 1 || shape.microbatches < 1 || shape.chunks < 1)
+    throw Error(
+        fmt::format("a schedule of {} stages, {} micro-batches and {} chunks: there must be 1 or more",
+                    shape.stages, shape.microbatches, shape.chunks));
+  if (shape.stages % shape.chunks != 0)
+    throw Error(fmt::format("{} cannot be {} on each device: give a multiple of {}",
+                            counted(shape.stages, "stage"), shape.chunks, shape.chunks));
+  if (shape.chunks > 1 && name != "interleaved")
+    throw Error(
+        fmt::format("the schedule '{}' has one stage on each device; only interleaved takes chunks", name));
+  return schedule.make(shape);
 }
 
 }  // namespace tandem

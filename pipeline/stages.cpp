@@ -104,7 +104,8 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
 
 }  // namespace
 
-Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
+Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts,
+                      const std::vector<PipelineStage>& stages) {
   const IdVector<NodeId, int> stage = stages_of_nodes(graph, cuts);
   IdVector<StateId, int> state_stage(graph.states().size(), -1);
   const auto use_state = [&](StateId state, int s) {
@@ -116,29 +117,36 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts) {
           graph.state(state).path, owner, s));
     owner = s;
   };
+  const auto on = [&](const Tag& tag, int s) {
+    return tag.on_stage(s, stages[static_cast<std::size_t>(s)].device);
+  };
   GraphEdit edit(graph);
   const auto readers = graph.readers();
   for (const NodeId n : graph.nodes().ids()) {
     const Node& node = graph.node(n);
     if (stage[n] >= 0) {
-      edit.set_tag(n, node.tag.on_stage(stage[n]));
+      edit.set_tag(n, on(node.tag, stage[n]));
       if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, stage[n]);
       continue;
     }
-    std::map<int, ValueId> on;  // one source per stage that uses it; a read has one stage
+    std::map<int, ValueId> source;  // one source per stage that uses it; a read has one stage
     for (NodeId r : readers[node.outputs[0]]) {
       const int s = stage[r];
       if (const auto* read = as<ReadOp>(node)) use_state(read->state, s);
-      if (on.empty()) {
-        edit.set_tag(n, node.tag.on_stage(s));
-        on[s] = node.outputs[0];
-      } else if (!on.contains(s)) {
-        on[s] = edit.add1(node.op, {}, node.tag.on_stage(s));
+      if (source.empty()) {
+        edit.set_tag(n, on(node.tag, s));
+        source[s] = node.outputs[0];
+      } else if (!source.contains(s)) {
+        source[s] = edit.add1(node.op, {}, on(node.tag, s));
       }
-      edit.rewire(r, node.outputs[0], on[s]);
+      edit.rewire(r, node.outputs[0], source[s]);
     }
   }
-  for (const StateId s : state_stage.ids()) edit.state(s).stage = std::max(0, state_stage[s]);
+  for (const StateId s : state_stage.ids()) {
+    State& state = edit.state(s);
+    state.stage = std::max(0, state_stage[s]);
+    state.device = stages[static_cast<std::size_t>(state.stage)].device;
+  }
   return edit.finish();
 }
 

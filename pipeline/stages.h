@@ -3,14 +3,16 @@
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
+#include <tandem/pipeline/pipeline_schedule.h>
 
 namespace tandem::engine {
 
 /// Cuts a forward graph into stages: each name in `cuts` is a module whose first node begins a stage. Sets
-/// the stage of the nodes and of the state that they use. Each stage gets the inputs and constants that it
-/// uses. Throws Error listing the modules if a cut names none or comes out of order, and Error if a cut
-/// separates a state from one of its users.
-Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts);
+/// stage and device of the nodes and of the state that they use. Each stage gets the inputs and constants
+/// that it uses. Throws Error listing the modules if a cut names none or comes out of order, and Error if a
+/// cut separates a state from one of its users.
+Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts,
+                      const std::vector<PipelineStage>& stages);
 
 /// Returns cuts for `stages` stages of about equal floating-point work. The cuts are at outermost modules, or
 /// at inner ones if there are too few. Throws Error if the graph has too few modules.

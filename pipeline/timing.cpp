@@ -1,6 +1,7 @@
 #include <tandem/pipeline/timing.h>
 
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -13,8 +14,9 @@ namespace {
 
 class Timing {
  public:
-  Timing(const Graph& graph, const std::vector<StageTiming>& stages)
-      : g_(graph), stages_(stages), edit_(graph), weights_only_(graph.values().size(), false) {
+  Timing(const Graph& graph, const PipelineSchedule& schedule)
+      : g_(graph), schedule_(schedule), edit_(graph), weights_only_(graph.values().size(), false) {
+    for (const Task& t : schedule.tasks) tasks_[{t.phase, t.stage, t.microbatch}] = &t;
     IdVector<ValueId, bool> constant(graph.values().size(), false);  // made from constants alone
     for (const Node& n : g_.nodes()) {
       bool only = true, any_weight = is_weight(n);
@@ -34,26 +36,30 @@ class Timing {
     for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
       edit_.set_tag(n, timed(node.tag));
-      if (node.tag.phase == Phase::backward && !timing(node.tag).backward_shares_read) use_latest(n);
+      if (node.tag.phase == Phase::backward && weights_of(node.tag).backward_age) use_own_reads(n);
     }
     age_forward_reads();
     return edit_.finish();
   }
 
  private:
-  const StageTiming& timing(const Tag& tag) const { return stages_.at(static_cast<std::size_t>(tag.stage)); }
+  const WeightRule& weights_of(const Tag& tag) const {
+    return schedule_.stages.at(static_cast<std::size_t>(tag.stage)).weights;
+  }
   bool is_weight(const Node& n) const {
     const auto* read = as<ReadOp>(n);
     return read && g_.state(read->state).trained;
   }
   Tag timed(const Tag& tag) const {
-    const StageTiming& t = timing(tag);
-    return tag.phase == Phase::forward ? tag.timed(t.forward_lag, 0)
-                                       : tag.timed(t.backward_lag, t.backward_lane);
+    const Task wanted{tag.phase, tag.stage, tag.phase == Phase::update ? 0 : tag.microbatch};
+    const auto found = tasks_.find({wanted.phase, wanted.stage, wanted.microbatch});
+    if (found == tasks_.end())
+      throw Error(fmt::format("the schedule has no {} ('{}')", to_string(wanted), tag.path));
+    return tag.timed(found->second->lag, found->second->lane);
   }
 
-  // Backward gets its own reads of the weights, of age 1 at its own lag, like the reads of the update.
-  void use_latest(NodeId n) {
+  // Backward gets its own reads of the weights, at its own lag, like the reads of the update.
+  void use_own_reads(NodeId n) {
     const std::vector<ValueId> inputs = g_.node(n).inputs;
     for (ValueId v : inputs)
       if (weights_only_[v] && g_.producer(v).tag.phase == Phase::forward)
@@ -72,27 +78,34 @@ class Timing {
     if (const auto found = own_.find(v); found != own_.end()) return found->second;
     std::vector<ValueId> inputs;
     for (ValueId in : node.inputs) inputs.push_back(own(in, stage));
-    const NodeId copy = edit_.add(node.op, std::move(inputs), timed(node.tag.in_phase(Phase::backward)));
+    const Tag tag = timed(node.tag.in_phase(Phase::backward));
+    const NodeId copy = edit_.add(is_weight(node) ? aged(node, *weights_of(tag).backward_age) : node.op,
+                                  std::move(inputs), tag);
     for (std::size_t o = 0; o < node.outputs.size(); ++o)
       own_[node.outputs[o]] = edit_.graph().node(copy).outputs[o];
     return own_.at(v);
+  }
+
+  // The read of a state, with another age.
+  static OpPtr aged(const Node& node, int age) {
+    const auto& read = static_cast<const ReadOp&>(*node.op);
+    return std::make_shared<ReadOp>(read.state, age, read.type);
   }
 
   void age_forward_reads() {
     const auto readers = g_.readers();
     for (const NodeId n : g_.nodes().ids()) {
       const Node& node = g_.node(n);
-      const int age = timing(node.tag).forward_age;
+      const int age = weights_of(node.tag).forward_age;
       if (node.tag.phase != Phase::forward || !is_weight(node) || age == 1) continue;
-      const auto& read = static_cast<const ReadOp&>(*node.op);
-      const ValueId aged =
-          edit_.add1(std::make_shared<ReadOp>(read.state, age, read.type), {}, timed(node.tag));
-      for (NodeId r : readers[node.outputs[0]]) edit_.rewire(r, node.outputs[0], aged);
+      const ValueId read = edit_.add1(aged(node, age), {}, timed(node.tag));
+      for (NodeId r : readers[node.outputs[0]]) edit_.rewire(r, node.outputs[0], read);
     }
   }
 
   const Graph& g_;
-  const std::vector<StageTiming>& stages_;
+  const PipelineSchedule& schedule_;
+  std::map<std::tuple<Phase, int, int>, const Task*> tasks_;
   GraphEdit edit_;
   IdVector<ValueId, bool> weights_only_;
   std::map<ValueId, ValueId> own_;
@@ -100,8 +113,8 @@ class Timing {
 
 }  // namespace
 
-Graph apply_timing(const Graph& graph, const std::vector<StageTiming>& stages) {
-  return Timing(graph, stages).run();
+Graph apply_timing(const Graph& graph, const PipelineSchedule& schedule) {
+  return Timing(graph, schedule).run();
 }
 
 }  // namespace tandem::engine

@@ -19,17 +19,17 @@ Graph insert_transfers(const Graph& graph) {
     const NodeId producer = graph.value(v).producer;
     if (producer < 0) continue;
     const Tag made = graph.node(producer).tag;
-    std::map<int, ValueId> arrived;
+    std::map<int, ValueId> arrived;  // by device
     for (NodeId r : readers[v]) {
-      const int to = graph.node(r).tag.stage;
-      if (to == made.stage) continue;
+      const auto& [stage, to] = std::pair(graph.node(r).tag.stage, graph.node(r).tag.device);
+      if (to == made.device) continue;
       if (as<ReadOp>(graph.node(producer)))
-        throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, to));
+        throw Error(fmt::format("state '{}' of stage {} is used on stage {}", made.path, made.stage, stage));
       if (!arrived.contains(to)) {
         const Tag from = made.on_channel(channel++);
         edit.add(std::make_shared<SendOp>(to), {v}, from);
         arrived[to] =
-            edit.add1(std::make_shared<ReceiveOp>(made.stage, graph.type(v)), {}, from.on_stage(to));
+            edit.add1(std::make_shared<ReceiveOp>(made.device, graph.type(v)), {}, from.on_stage(stage, to));
       }
       edit.rewire(r, v, arrived[to]);
     }

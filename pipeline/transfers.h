@@ -3,8 +3,8 @@
 
 namespace tandem::engine {
 
-/// Inserts a send and a receive between each value and every other stage that uses it. Both have the lag of
-/// the value.
+/// Inserts a send and a receive between each value and every other device that uses it, for all stages
+/// there. Both have the lag of the value.
 Graph insert_transfers(const Graph& graph);
 
 }  // namespace tandem::engine

@@ -1,7 +1,6 @@
 #include <tandem/plan/build.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -85,21 +84,6 @@ void check_budget(const Program& p, std::int64_t budget) {
         budget, peak));
 }
 
-PipelineSchedule schedule_of(const Strategy& s) {
-  return make_schedule(s.schedule, s.stages, s.train ? s.microbatches : 1, s.lockstep);
-}
-
-// True if all stages update in one unit and, if barriers divide the unit, in one tick.
-bool updates_together(const PipelineSchedule& schedule) {
-  std::set<std::pair<int, int>> times;  // lag, barriers before
-  int barriers = 0;
-  for (const Task& task : schedule.order) {
-    if (task.phase == Phase::barrier) ++barriers;
-    if (task.phase == Phase::update) times.emplace(schedule.stages[task.stage].backward_lag, barriers);
-  }
-  return times.size() == 1;
-}
-
 // The Program that needs less memory, of those of the two list orders.
 Program smallest(const Graph& g, const std::vector<Task>& tasks, const LowerOptions& options) {
   const auto placed = [&](const std::vector<NodeId>& order) {
@@ -130,7 +114,7 @@ template <class G> G verified(G graph, const Strategy& strategy) {
 }
 
 // The forward graph as it is differentiated: for all models, in stages.
-Graph in_stages(const Graph& forward, const Strategy& strategy) {
+Graph in_stages(const Graph& forward, const Strategy& strategy, const PipelineSchedule& schedule) {
   const auto checked = [&](Graph graph) { return verified(std::move(graph), strategy); };
   check(strategy);
   Graph g = checked(remove_detaches(forward));
@@ -145,46 +129,48 @@ Graph in_stages(const Graph& forward, const Strategy& strategy) {
     throw Error(
         "the plan's fusion_groups have no effect: one replica reduces nothing; give several replicas, or leave "
         "them out");
-  return checked(cut_into_stages(std::move(g), cuts));
+  return checked(cut_into_stages(std::move(g), cuts, schedule.stages));
 }
 
 }  // namespace
 
 Graph planned_graph(const Graph& forward, const Strategy& strategy) {
+  const PipelineSchedule schedule = schedule_of(strategy);
   const auto checked = [&](auto graph) { return verified(std::move(graph), strategy); };
-  Graph g = in_stages(forward, strategy);
+  Graph g = in_stages(forward, strategy, schedule);
   TrainingGraph training =
       checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
   training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
   if (strategy.train) {
     training = checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models,
-                                            updates_together(schedule_of(strategy))));
+                                            schedule));
     training = checked(
         add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
   }
   g = checked(expand_norms(deliver(std::move(training))));
-  g = checked(apply_timing(g, schedule_of(strategy).stages));
-  if (strategy.stages > 1) g = checked(insert_transfers(g));  // first: a received value is an activation too
+  g = checked(apply_timing(g, schedule));
+  if (schedule.devices() > 1)
+    g = checked(insert_transfers(g));  // first: a received value is an activation too
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));
   g = checked(recompute_and_swap(std::move(g), strategy));
   if (strategy.fuse_epilogues) g = checked(fuse_epilogues(g));
   g = checked(copy_shared_operands(g));
-  return checked(insert_barriers(std::move(g), schedule_of(strategy)));
+  return checked(insert_barriers(std::move(g), schedule));
 }
 
 std::vector<std::vector<GradientLayer>> gradient_layers(const Graph& forward, const Strategy& strategy) {
-  return gradient_layers(training_step(in_stages(forward, strategy), strategy));
+  return gradient_layers(training_step(in_stages(forward, strategy, schedule_of(strategy)), strategy));
 }
 
 Program build(const Graph& forward, const Strategy& strategy) {
   const Graph g = planned_graph(forward, strategy);
-  const LowerOptions options{.devices = strategy.stages,
+  const LowerOptions options{.devices = strategy.devices(),
                              .replicas = strategy.replicas,
                              .microbatches = strategy.microbatches,
                              .kernels = strategy.kernels,
                              .threads = strategy.threads,
                              .cost = [&](const Instruction& s) { return cost_of(s, strategy); }};
-  Program program = smallest(g, schedule_of(strategy).order, options);
+  Program program = smallest(g, schedule_of(strategy).tasks, options);
   check_budget(program, strategy.memory_budget);
   if (strategy.verify) verify(program);
   return program;

@@ -39,11 +39,11 @@ class Rules {
   }
 
  private:
-  void at_stage(int stage) { trace_.set_tag(tag_of(Phase::update, "gradients", stage)); }
+  void at_stage_of(const State& s) { trace_.set_tag(tag_of(Phase::update, "gradients", s.stage, s.device)); }
 
   void each(const std::function<Tensor(const Tensor&)>& f) {
     for (auto& [state, value] : training_.grads) {
-      at_stage(training_.graph.state(state).stage);
+      at_stage_of(training_.graph.state(state));
       value = trace_.value(f(trace_.tensor(value)));
     }
   }
@@ -51,14 +51,16 @@ class Rules {
   // Sums f per model: over each stage's gradients in order, then over the stages, on stage 0.
   Tensor sum_over_all(const std::function<Tensor(const Tensor&)>& f) {
     std::map<int, Tensor> of_stage;
+    const State* first = nullptr;  // a state of the first stage that has gradients
     for (const auto& [state, value] : training_.grads) {
-      const int stage = training_.graph.state(state).stage;
-      at_stage(stage);
+      const State& s = training_.graph.state(state);
+      if (!first || s.stage < first->stage) first = &s;
+      at_stage_of(s);
       const Tensor mine = f(trace_.tensor(value));
-      Tensor& total = of_stage[stage];
+      Tensor& total = of_stage[s.stage];
       total = total ? total + mine : mine;
     }
-    at_stage(0);
+    at_stage_of(*first);
     Tensor all;
     for (const auto& [stage, total] : of_stage) all = all ? all + total : total;
     return all;
@@ -92,9 +94,9 @@ Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
 }  // namespace
 
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
-                                   bool flush) {
+                                   const PipelineSchedule& schedule) {
   if (!rules.any()) return training;
-  if (!flush && (rules.clip_norm || rules.skips()))
+  if (!schedule.updates_together() && (rules.clip_norm || rules.skips()))
     throw Error(
         fmt::format("{} looks at the gradients of all stages, which update at different times under this "
                     "schedule: use one that flushes (gpipe, 1f1b), or clip by value",
@@ -103,6 +105,12 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
                                        : "skipping batches that are not finite"));
   std::vector<Node> assigns;
   if (rules.skips()) training.graph = without_assigns(training.graph, assigns);
+  if (!assigns.empty() && schedule.overlaps_batches())
+    throw Error(fmt::format(
+        "{} decides whether '{}' keeps its value, and under this schedule forward needs the value before that: "
+        "use one that flushes (gpipe, 1f1b)",
+        rules.loss_scale ? "loss scaling" : "skipping batches that are not finite",
+        training.graph.state(static_cast<const AssignOp&>(*assigns[0].op).state).path));
   if (rules.loss_scale) unscale_gradients(training, *rules.loss_scale);
   {
     Rules apply(training, models);

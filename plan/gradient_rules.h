@@ -3,6 +3,7 @@
 
 #include <tandem/autograd/training_graph.h>
 #include <tandem/core/graph/tensor.h>
+#include <tandem/pipeline/pipeline_schedule.h>
 #include <tandem/plan/loss_scale.h>
 
 namespace tandem {
@@ -25,10 +26,11 @@ namespace tandem::engine {
 /// Rewrites the gradients: undoes the loss scale, then clips in the order above (the norm is that of clipped
 /// elements). `update_if` says which models update, and becomes the result kUpdatedResult; a skipped model
 /// also keeps the state that it assigns itself (running statistics). Sums over stages go to stage 0 and back,
-/// so all stages must update in the same unit (`flush`), else clipping by norm and skipping throw Error.
+/// so all stages must update together, else clipping by norm and skipping throw Error. So does skipping if
+/// the model assigns state and batches overlap: forward would read what no update has decided yet.
 /// Clips norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
-                                   bool flush);
+                                   const PipelineSchedule& schedule);
 
 /// Returns `after` for models that update, else `before`. `update_if` is one bool, or one per model.
 Tensor if_updated(const Tensor& update_if, const Tensor& after, const Tensor& before);

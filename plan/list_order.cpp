@@ -90,7 +90,10 @@ class Ordering {
     for (const NodeId barrier : g_.nodes().ids()) {
       if (!g_.node(barrier).op->is_barrier()) continue;
       for (const NodeId n : g_.nodes().ids()) {
-        if (n == barrier || g_.node(n).tag.stage != g_.node(barrier).tag.stage) continue;
+        const Node& node = g_.node(n);
+        if (n == barrier || node.op->lane() != LaneKind::compute ||
+            node.tag.device != g_.node(barrier).tag.device)
+          continue;
         place(n).task < place(barrier).task ? edge(n, barrier) : edge(barrier, n);
       }
     }
@@ -118,8 +121,8 @@ class Ordering {
     const int microbatch = tag.phase == Phase::update ? 0 : tag.microbatch;
     const auto found = task_.find({tag.phase, tag.stage, microbatch});
     if (found == task_.end())
-      throw Error(fmt::format("the schedule has no {} of micro-batch {} on stage {} ('{}')",
-                              name_of(tag.phase), microbatch, tag.stage, tag.path));
+      throw Error(fmt::format("the schedule has no {} ('{}')",
+                              to_string(Task{tag.phase, tag.stage, microbatch}), tag.path));
     return found->second;
   }
 

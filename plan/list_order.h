@@ -2,7 +2,7 @@
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
-#include <tandem/pipeline/schedules.h>
+#include <tandem/pipeline/pipeline_schedule.h>
 
 namespace tandem::engine {
 

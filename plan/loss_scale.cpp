@@ -17,9 +17,10 @@ constexpr double kLargest = 0x1p126;  // f32 holds its inverse exactly
 
 Tensor number(double value) { return Tensor::full({DType::f32, {}}, value); }
 
-Tag tag_at(int stage, Phase phase) { return tag_of(phase, "loss_scale", stage); }
+Tag tag_where(const State& lies, Phase phase) { return tag_of(phase, "loss_scale", lies.stage, lies.device); }
 
-int stage_of(const Graph& g) { return g.state(g.find_state(std::string(kLossScale))).stage; }
+// The scale lies where the loss is.
+const State& state_of_scale(const Graph& g) { return g.state(g.find_state(std::string(kLossScale))); }
 
 // The scale, 0 replaced by `initial`. The new nodes have the trace's tag.
 Tensor current(Trace& trace, const LossScale& scale) {
@@ -32,19 +33,20 @@ Tensor current(Trace& trace, const LossScale& scale) {
 ValueId scale_loss(Graph& forward, ValueId loss, const LossScale& scale) {
   const Tag at = forward.producer(loss).tag;
   for (const std::string_view path : {kLossScale, kFiniteBatches})
-    forward.add_state({std::string(path), {DType::f32, forward.type(loss).shape}, false, at.stage});
+    forward.add_state(
+        {std::string(path), {DType::f32, forward.type(loss).shape}, false, at.stage, at.device});
   Trace trace(forward);
-  trace.set_tag(tag_at(at.stage, Phase::forward));
+  trace.set_tag(tag_where(state_of_scale(forward), Phase::forward));
   const Tensor factor = current(trace, scale);
   return trace.value(trace.tensor(loss) * cast(factor, forward.type(loss).dtype));
 }
 
 void unscale_gradients(TrainingGraph& training, const LossScale& scale) {
   Trace trace(training.graph);
-  trace.set_tag(tag_at(stage_of(training.graph), Phase::update));
+  trace.set_tag(tag_where(state_of_scale(training.graph), Phase::update));
   const Tensor inverse = number(1) / current(trace, scale);
   for (auto& [state, value] : training.grads) {
-    trace.set_tag(tag_at(training.graph.state(state).stage, Phase::update));
+    trace.set_tag(tag_where(training.graph.state(state), Phase::update));
     const Tensor grad = trace.tensor(value);
     value = trace.value(grad * over_models(cast(inverse, grad.dtype()), grad.type().rank()));
   }
@@ -52,7 +54,7 @@ void unscale_gradients(TrainingGraph& training, const LossScale& scale) {
 
 void update_loss_scale(TrainingGraph& training, const LossScale& scale) {
   Trace trace(training.graph);
-  trace.set_tag(tag_at(stage_of(training.graph), Phase::update));
+  trace.set_tag(tag_where(state_of_scale(training.graph), Phase::update));
   const StateId count = training.graph.find_state(std::string(kFiniteBatches));
   const Tensor now = current(trace, scale), finite = trace.tensor(training.update_if);
   const Tensor row = where(finite, trace.read(count) + number(1), number(0));

@@ -35,7 +35,7 @@ class Updates {
   void add(StateId id, ValueId grad) {
     const State parameter = g_.state(id);
     Trace trace(g_);
-    trace.set_tag(tag_of(Phase::update, parameter.path, parameter.stage));
+    trace.set_tag(tag_of(Phase::update, parameter));
     const ParameterGroup* group = group_of(parameter.path);
     Tensor lr = trace.tensor(rate(trace, parameter));
     if (group && group->lr_scale != 1) lr = scale(lr, group->lr_scale);
@@ -86,7 +86,8 @@ class Updates {
 
   // A state that the optimizer keeps for a parameter.
   StateId add_state(const char* what, const State& of, const TensorType& type) {
-    return g_.add_state({fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage});
+    return g_.add_state(
+        {fmt::format("{}{}.{}", kOptimizerPath, what, of.path), type, false, of.stage, of.device});
   }
 
   // The parameter, and the states that its updates keep.

@@ -36,12 +36,27 @@ void check(const Strategy& s) {
                             s.microbatches));
 }
 
+PipelineSchedule schedule_of(const Strategy& s) {
+  PipelineSchedule schedule = s.own_schedule ? *s.own_schedule
+                                             : make_schedule(s.schedule, {.stages = s.stages,
+                                                                          .microbatches = s.microbatches,
+                                                                          .chunks = s.chunks,
+                                                                          .lockstep = s.lockstep});
+  if (!s.train) return one_by_one(schedule);
+  if (std::ssize(schedule.stages) != s.stages || schedule.microbatches() != s.microbatches)
+    throw Error(fmt::format("the schedule is for {} and {}, the strategy has {} and {}",
+                            counted(std::ssize(schedule.stages), "stage"),
+                            counted(schedule.microbatches(), "micro-batch"), s.stages, s.microbatches));
+  check(schedule);
+  return schedule;
+}
+
 Strategy for_evaluation(Strategy s) {
   if (s.stages > 1 && s.cuts.empty())
     throw Error("evaluation in stages needs the cuts of training; give them in the strategy");
+  s.own_schedule = one_by_one(schedule_of(s));
   s.train = false;
   s.microbatches = 1;
-  if (s.stages > 1) s.schedule = ScheduleKind::gpipe;
   s.fusion_groups.clear();
   s.swap.clear();
   s.recompute.clear();

@@ -22,8 +22,10 @@ struct Strategy {
   int replicas = 1;      ///< data-parallel copies; the graph is traced for one replica's micro-batch
   int microbatches = 1;  ///< per batch, accumulated in order
   int stages = 1;        ///< pipeline stages per replica
-  ScheduleKind schedule = ScheduleKind::plain;
-  bool lockstep = false;  ///< stages meet at a barrier after every tick
+  int chunks = 1;        ///< stages of each device (PipelineShape)
+  std::string schedule = "plain";                          ///< a name in pipeline_schedules()
+  bool lockstep = false;                                   ///< devices meet at a barrier after every tick
+  std::optional<engine::PipelineSchedule> own_schedule{};  ///< instead of one of these
 
   /// First module of each stage but the first ("block1"); empty: stages of about equal work.
   std::vector<std::string> cuts{};
@@ -55,7 +57,11 @@ struct Strategy {
   const engine::KernelTable* kernels = &engine::cpu_kernels();
   bool verify = true;  ///< verifies the graph after each pass, and the Program
 
-  int ranks() const { return replicas * stages; }
+  int device_of(int stage) const {
+    return own_schedule ? own_schedule->stages.at(static_cast<std::size_t>(stage)).device : stage % devices();
+  }
+  int devices() const { return own_schedule ? own_schedule->devices() : stages / chunks; }
+  int ranks() const { return replicas * devices(); }
 };
 
 }  // namespace tandem
@@ -64,6 +70,10 @@ namespace tandem::engine {
 
 /// Throws Error if a number is out of range.
 void check(const Strategy& strategy);
+
+/// Returns the strategy's schedule. Throws Error if it is impossible, or not for so many stages and
+/// micro-batches.
+PipelineSchedule schedule_of(const Strategy& strategy);
 
 /// Returns the strategy of forward alone, with the same ranks and with state on the same stages, so that its
 /// Program can share a Session with the training Program. Throws Error if there are stages but no `cuts`.

@@ -40,11 +40,12 @@ LoaderOptions loader_options(const TrainerOptions& o, std::int64_t batch_size, s
                   .workers = o.workers,
                   .buffers = 2 * o.workers + static_cast<int>(max_lag) + o.strategy.stages};
   if (!o.spare) return l;
-  const int stages = o.strategy.stages, rank = o.spare->rank();
-  l.replica = rank / stages;
+  const Strategy& s = o.strategy;
+  const int device = o.spare->rank() % s.devices();
+  l.replica = o.spare->rank() / s.devices();
   l.replicas = o.strategy.replicas;
-  l.labels = stages == 1;
-  if (rank % stages != 0) l.workers = 0;  // labels cost next to nothing
+  l.labels = device == s.device_of(0) && device == s.device_of(s.stages - 1);
+  if (device != s.device_of(0)) l.workers = 0;  // labels cost next to nothing
   return l;
 }
 

@@ -122,8 +122,9 @@ class Trainer final : private Recoverable {
   /// On the main rank: says why AllReduceOptions::known is of another kind of run, so that this one measures
   /// its own times; empty if it is used, or if there is none.
   std::string why_saved_all_reduces_are_unfit() const;
-  /// Returns the rank that gets the losses and calls the callbacks: the last stage of the first replica.
-  int main_rank() const override { return options_.strategy.stages - 1; }
+  /// Returns the rank that gets the losses and calls the callbacks: that of the last stage, in the first
+  /// replica.
+  int main_rank() const override { return options_.strategy.device_of(options_.strategy.stages - 1); }
   bool is_main() const { return !options_.spare || options_.spare->rank() == main_rank(); }
 
   /// Call it on a rank that is a process after another rank failed. Sends the main rank the state held here,

@@ -113,6 +113,8 @@ std::string about(const Op& op, const Tag& tag, TypesView inputs, std::string_vi
   return fmt::format("{}{}({}): {}", Scope::prefix(tag.path), op.label(), to_string(inputs), message);
 }
 
+Tag tag_of(Phase phase, const State& state) { return tag_of(phase, state.path, state.stage, state.device); }
+
 std::string to_string(const Graph& graph) {
   std::string text;
   for (const NodeId id : graph.nodes().ids()) {

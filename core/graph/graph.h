@@ -42,8 +42,12 @@ struct State {
   std::string path{};
   TensorType type{};
   bool trained = false;  ///< receives a gradient and an update
-  int stage = 0;
+  int stage = 0;         ///< of a pipeline
+  int device = 0;        ///< on which the stage lies
 };
+
+/// The tag of a new node that works for a state.
+Tag tag_of(Phase phase, const State& state);
 
 /// For each value, the nodes that read it, ascending.
 using Readers = IdVector<ValueId, std::vector<NodeId>>;

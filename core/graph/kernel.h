@@ -16,11 +16,11 @@ class KernelTable;
 
 /// Describes the rank that runs a kernel. Filled in once per rank.
 struct RankContext {
-  int rank = 0;     ///< replica · stages + stage
+  int rank = 0;     ///< replica · devices + device
   int replica = 0;  ///< which data-parallel copy
   int replicas = 1;
-  int stage = 0;  ///< which pipeline stage (the Program's device)
-  int stages = 1;
+  int device = 0;  ///< of the Program
+  int devices = 1;
   Comm* comm = nullptr;  ///< null outside a distributed run
   Host* host = nullptr;  ///< supplies inputs, takes results
 };

@@ -85,7 +85,7 @@ class Op {
   /// How the op takes part in mixed precision.
   virtual Precision precision() const { return Precision::full; }
   virtual LaneKind lane() const { return LaneKind::compute; }
-  /// The index of its lane among lanes of that kind: the peer stage, for sends and receives. (The pipeline
+  /// The index of its lane among lanes of that kind: the peer device, for sends and receives. (The pipeline
   /// schedule chooses the lane of a computation: Tag::lane.)
   virtual int lane_index() const { return 0; }
   /// True if the op draws random numbers: its nodes get an rng_id.

@@ -28,7 +28,9 @@ std::string_view name_of(Phase phase) {
 
 Tag Tag::in_phase(Phase other) const { return with(at({}), &Tag::phase, other); }
 Tag Tag::named(std::string other) const { return with(at({}), &Tag::path, std::move(other)); }
-Tag Tag::on_stage(int other) const { return with(*this, &Tag::stage, other); }
+Tag Tag::on_stage(int other, int its_device) const {
+  return with(with(*this, &Tag::stage, other), &Tag::device, its_device);
+}
 Tag Tag::of_microbatch(int other) const { return with(*this, &Tag::microbatch, other); }
 Tag Tag::on_channel(std::int64_t other) const { return with(at({}).by_threads(1), &Tag::channel, other); }
 Tag Tag::by_threads(int other) const { return with(*this, &Tag::threads, other); }
@@ -38,7 +40,9 @@ Tag Tag::timed(int other_lag, int other_lane) const {
   return with(with(*this, &Tag::lag, other_lag), &Tag::lane, other_lane);
 }
 
-Tag tag_of(Phase phase, std::string path, int stage) { return {phase, std::move(path), stage}; }
+Tag tag_of(Phase phase, std::string path, int stage, int device) {
+  return {phase, std::move(path), stage, device};
+}
 
 std::uint64_t rng_id(std::string_view path, int call) { return fnv1a(fmt::format("{}#{}", path, call)); }
 

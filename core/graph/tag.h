@@ -29,7 +29,8 @@ struct Position {
 struct Tag {
   Phase phase = Phase::forward;
   std::string path{};  ///< module path: "layer1.0.conv2"
-  int stage = 0;       ///< pipeline stage = device
+  int stage = 0;       ///< of a pipeline
+  int device = 0;      ///< on which the stage lies
   int microbatch = 0;
   int lane = 0;               ///< compute lane of the stage
   int lag = 0;                ///< in unit u the node works on batch u − lag
@@ -41,7 +42,7 @@ struct Tag {
   // This tag with something changed.
   Tag in_phase(Phase other) const;
   Tag named(std::string other) const;
-  Tag on_stage(int other) const;
+  Tag on_stage(int other, int its_device) const;
   Tag of_microbatch(int other) const;
   /// For a transfer or collective, by one thread.
   Tag on_channel(std::int64_t other) const;
@@ -57,7 +58,7 @@ struct Tag {
 };
 
 /// The tag of a new node.
-Tag tag_of(Phase phase, std::string path, int stage = 0);
+Tag tag_of(Phase phase, std::string path, int stage = 0, int device = 0);
 
 /// What the `call`-th op that draws in module `path` (0, 1, …) draws from, in addition to the seed, the batch
 /// and the micro-batch: a hash of both. Planned and eager runs number the calls alike.

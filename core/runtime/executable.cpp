@@ -61,7 +61,7 @@ std::span<std::byte> RankMemory::state(const Program& program, const StateBlock&
 Executable::Executable(Program program, const RankContext& rank, RankMemory& memory,
                        const KernelTable& kernels)
     : program_(std::move(program)), rank_(rank), memory_(memory), prepared_(program_.instructions.size()) {
-  memory.fit(program_, rank.stage);
+  memory.fit(program_, rank.device);
   for (const InstructionId s : program_.instructions.ids()) prepare(s, kernels);
   std::set<BlockId> moving, updated;
   for (const StateBlock& state : program_.states)
@@ -74,7 +74,7 @@ Executable::Executable(Program program, const RankContext& rank, RankMemory& mem
       return updated.contains(program_.member(m).block);
     });
   for (const StateBlock& state : program_.states)
-    if (moving.contains(state.block) && program_.block(state.block).device == rank_.stage)
+    if (moving.contains(state.block) && program_.block(state.block).device == rank_.device)
       moving_states_.push_back(state.block);
 }
 

@@ -37,7 +37,7 @@ class RankMemory {
 /// resolved. Several Executables can share one RankMemory if they take turns.
 class Executable {
  public:
-  /// `program` is a projection on `rank.stage`; `memory` must outlive this. Throws Error if a kernel of
+  /// `program` is a projection on `rank.device`; `memory` must outlive this. Throws Error if a kernel of
   /// `kernels` needs more scratch than was planned for it.
   Executable(Program program, const RankContext& rank, RankMemory& memory, const KernelTable& kernels);
 

@@ -16,7 +16,7 @@ struct LocalRank {
   struct Prepared {
     Prepared(const Program& program, const RankContext& context, LocalRank& rank, const KernelTable& kernels,
              std::size_t spans, double origin)
-        : executable(project(program, context.stage), context, rank.memory, kernels),
+        : executable(project(program, context.device), context, rank.memory, kernels),
           backend(executable, rank.lanes, spans, origin) {}
     Executable executable;
     CpuBackend backend;

@@ -126,11 +126,11 @@ void Session::check(const Program& program) const {
   const int size = program.replicas * program.devices;
   for (const auto& rank : ranks_)
     if (const RankContext& c = rank->context; (c.comm ? c.comm->size() : 1) != size ||
-                                              c.replicas != program.replicas || c.stages != program.devices)
+                                              c.replicas != program.replicas || c.devices != program.devices)
       throw Error(fmt::format(
           "the Program is for {} ({} of {}), the run has {}: give thread_comms(program.ranks()), or the Comm "
           "of this process",
-          counted(size, "rank"), counted(program.replicas, "replica"), counted(program.devices, "stage"),
+          counted(size, "rank"), counted(program.replicas, "replica"), counted(program.devices, "device"),
           c.comm ? c.comm->size() : 1));
   if (comms_.size() > 1 && static_cast<int>(comms_.size()) != size)
     throw Error(fmt::format("{} Comms for {}; give all of them, or the one of this process", comms_.size(),

@@ -158,9 +158,9 @@ class Session {
   bool loaded_ = false;         // there is a state to run on
   bool apart_ = false;          // replicas may differ in untrained state
   std::string aborted_reason_;  // why the ranks' Comms cannot be used any more
-  mutable std::mutex mutex_;    // guards what follows, and which Programs the ranks have, against other threads
-  int running_ = -1;         // the number of the Program that runs
-  std::exception_ptr stop_;  // requested, and not yet thrown
+  mutable std::mutex mutex_;  // guards what follows, and which Programs the ranks have, against other threads
+  int running_ = -1;          // the number of the Program that runs
+  std::exception_ptr stop_;   // requested, and not yet thrown
 };
 
 }  // namespace tandem::engine

@@ -18,7 +18,7 @@ namespace tandem::engine {
 namespace {
 
 std::vector<StateMemory> held_by(const Program& program, const LocalRank& rank) {
-  return states_of_stage(program, rank.context.stage, rank.memory);
+  return states_of_device(program, rank.context.device, rank.memory);
 }
 
 // A Tensor of `into`, if it has one of this name and type that nothing else uses; otherwise a new one.
@@ -50,7 +50,7 @@ StateId SessionState::find(const std::string& path) const {
 
 void SessionState::load(const StateDict& state) {
   check_state(program_, state);
-  for (const auto& rank : ranks_) load_state(program_, rank->context.stage, rank->memory, state);
+  for (const auto& rank : ranks_) load_state(program_, rank->context.device, rank->memory, state);
 }
 
 StateDict SessionState::gather(int root, Comm* comm, const StateDict& into) const {
@@ -62,7 +62,7 @@ StateDict SessionState::gather(int root, Comm* comm, const StateDict& into) cons
   }
   if (!comm) return result;
   for (const StateBlock& s : program_.states) {
-    const int holder = program_.block(s.block).device;  // rank k of replica 0 holds stage k
+    const int holder = program_.block(s.block).device;  // rank k of replica 0 holds device k's
     if (holder == root) continue;
     if (comm->rank() == holder) comm->send(result.at(s.path).data(), s.type.bytes(), root, kSessionChannel);
     if (comm->rank() != root) continue;
@@ -74,7 +74,7 @@ StateDict SessionState::gather(int root, Comm* comm, const StateDict& into) cons
 }
 
 bool SessionState::holds(const LocalRank& rank, StateId state) const {
-  return program_.block(block(state).block).device == rank.context.stage;
+  return program_.block(block(state).block).device == rank.context.device;
 }
 
 // Returns where the ranks of this process hold a state; replica 0 comes first.
@@ -165,7 +165,7 @@ void SessionState::restore(const Snapshot& snapshot) {
 void SessionState::share_untrained() {
   on_each_rank(ranks_, [&](LocalRank& rank) {
     const RankContext& c = rank.context;
-    const auto rank_of = [&](int replica) { return replica * c.stages + c.stage; };
+    const auto rank_of = [&](int replica) { return replica * c.devices + c.device; };
     for (const auto& [state, bytes] : held_by(program_, rank)) {
       if (state.is_updated()) continue;
       if (c.replica > 0) c.comm->receive(bytes.data(), std::ssize(bytes), rank_of(0), kSessionChannel);

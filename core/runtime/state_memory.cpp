@@ -38,15 +38,15 @@ void check_state(const Program& program, const StateDict& state, bool exactly) {
   }
 }
 
-std::vector<StateMemory> states_of_stage(const Program& program, int stage, const RankMemory& memory) {
+std::vector<StateMemory> states_of_device(const Program& program, int device, const RankMemory& memory) {
   std::vector<StateMemory> states;
   for (const StateBlock& s : program.states)
-    if (program.block(s.block).device == stage) states.push_back({s, memory.state(program, s)});
+    if (program.block(s.block).device == device) states.push_back({s, memory.state(program, s)});
   return states;
 }
 
-void load_state(const Program& program, int stage, RankMemory& memory, const StateDict& state) {
-  for (const auto& [s, bytes] : states_of_stage(program, stage, memory))
+void load_state(const Program& program, int device, RankMemory& memory, const StateDict& state) {
+  for (const auto& [s, bytes] : states_of_device(program, device, memory))
     if (const auto found = state.find(s.path); found != state.end())
       std::memcpy(bytes.data(), found->second.data(), bytes.size());
     else

@@ -18,10 +18,10 @@ struct StateMemory {
   const StateBlock& state;
   std::span<std::byte> bytes;
 };
-/// The states that one stage of the Program holds.
-std::vector<StateMemory> states_of_stage(const Program& program, int stage, const RankMemory& memory);
+/// The states that one device of the Program holds.
+std::vector<StateMemory> states_of_device(const Program& program, int device, const RankMemory& memory);
 
-/// Sets the states of one stage to `state`, which was checked. States that are missing in it become zero.
-void load_state(const Program& program, int stage, RankMemory& memory, const StateDict& state);
+/// Sets the states of one device to `state`, which was checked. States that are missing in it become zero.
+void load_state(const Program& program, int device, RankMemory& memory, const StateDict& state);
 
 }  // namespace tandem::engine

@@ -22,7 +22,7 @@ constexpr std::int64_t kWarmUp = 2, kMeasured = 5;  // batches
 
 using Messages = std::map<std::uint64_t, std::deque<std::vector<std::byte>>>;  // by channel
 
-// Connects the stages of one replica on one thread: a message waits until it is received.
+// Connects the devices of one replica on one thread: a message waits until it is received.
 class TrialComm final : public Comm {
  public:
   TrialComm(int rank, int size, Messages& messages) : rank_(rank), size_(size), messages_(messages) {}
@@ -43,7 +43,7 @@ class TrialComm final : public Comm {
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
     auto& waiting = messages_[channel];
     if (waiting.empty() || std::ssize(waiting.front()) != bytes)
-      throw Error(fmt::format("trial run: stage {} receives what stage {} has not sent", rank_, peer));
+      throw Error(fmt::format("trial run: device {} receives what device {} has not sent", rank_, peer));
     std::memcpy(data, waiting.front().data(), static_cast<std::size_t>(bytes));
     waiting.pop_front();
   }
@@ -53,11 +53,11 @@ class TrialComm final : public Comm {
   Messages& messages_;
 };
 
-struct Stage {
-  Stage(const Program& program, int stage, const KernelTable& kernels, Host& host, Messages& messages)
-      : comm(stage, program.replicas * program.devices, messages),
-        executable(project(program, stage),
-                   {stage, 0, program.replicas, stage, program.devices, &comm, &host}, memory, kernels) {}
+struct Device {
+  Device(const Program& program, int device, const KernelTable& kernels, Host& host, Messages& messages)
+      : comm(device, program.replicas * program.devices, messages),
+        executable(project(program, device),
+                   {device, 0, program.replicas, device, program.devices, &comm, &host}, memory, kernels) {}
   TrialComm comm;
   RankMemory memory;
   Executable executable;
@@ -75,23 +75,23 @@ std::vector<double> instruction_seconds(const Program& program, const KernelTabl
                                         const StateDict& state) {
   check_state(program, state);
   Messages messages;
-  std::vector<std::unique_ptr<Stage>> stages;
+  std::vector<std::unique_ptr<Device>> devices;
   for (int s = 0; s < program.devices; ++s) {
-    stages.push_back(std::make_unique<Stage>(program, s, kernels, host, messages));
-    load_state(program, s, stages.back()->memory, state);
+    devices.push_back(std::make_unique<Device>(program, s, kernels, host, messages));
+    load_state(program, s, devices.back()->memory, state);
   }
   IdVector<InstructionId, std::array<double, kMeasured>> took(program.instructions.size());
   constexpr std::int64_t kBatches = kWarmUp + kMeasured;
   for (std::int64_t unit = 0; unit < kBatches + program.max_lag; ++unit) {
-    for (auto& stage : stages) stage->next = 0;
+    for (auto& device : devices) device->next = 0;
     for (const InstructionId s : program.instructions.ids()) {
-      Stage& stage = *stages[static_cast<std::size_t>(program.lane_of(s).device)];
-      const InstructionId own = stage.next++;
+      Device& device = *devices[static_cast<std::size_t>(program.lane_of(s).device)];
+      const InstructionId own = device.next++;
       const std::int64_t batch = unit - program.instruction(s).lag;
       if (batch < 0 || batch >= kBatches) continue;
-      const TeamSize team(stage.executable.threads(own));
+      const TeamSize team(device.executable.threads(own));
       const double begin = steady_seconds();
-      stage.executable.execute(own, batch);
+      device.executable.execute(own, batch);
       if (batch >= kWarmUp) took[s][static_cast<std::size_t>(batch - kWarmUp)] = steady_seconds() - begin;
     }
   }

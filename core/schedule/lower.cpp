@@ -75,14 +75,14 @@ class Lowering {
     if (const Location& shared = buffers_.location[v])
       return add_member(name, shared.block, shared.offset, bytes, shared.shift);
     const Arena arena = node.op->lane() == LaneKind::copy_out ? Arena::host : Arena::work;
-    return add_member(name, add_block(name, node.tag.stage, arena, bytes), 0, bytes, 0);
+    return add_member(name, add_block(name, node.tag.device, arena, bytes), 0, bytes, 0);
   }
 
   LaneId lane_of(const Node& node) {
     const LaneKind kind = node.op->lane();
     const int index = kind == LaneKind::compute ? node.tag.lane : node.op->lane_index();
-    const auto [found, fresh] = lanes_.try_emplace({node.tag.stage, kind, index}, p_.lanes.next_id());
-    if (fresh) p_.lanes.push_back({node.tag.stage, kind, index});
+    const auto [found, fresh] = lanes_.try_emplace({node.tag.device, kind, index}, p_.lanes.next_id());
+    if (fresh) p_.lanes.push_back({node.tag.device, kind, index});
     return found->second;
   }
 
@@ -101,7 +101,8 @@ class Lowering {
     std::string name =
         fmt::format("{}{}{}", node.tag.path, node.tag.path.empty() ? "" : " ", node.op->label());
     if (node.tag.phase == Phase::backward) name += "'";
-    if (node.tag.microbatch > 0) name += fmt::format(" mb{}", node.tag.microbatch);
+    if (node.tag.microbatch > 0 && node.op->lane() != LaneKind::collective)
+      name += fmt::format(" mb{}", node.tag.microbatch);
     return name;
   }
 
@@ -147,7 +148,7 @@ class Lowering {
     instruction.in_place = overlaps_only_as_declared(node, instruction);
     if (const std::int64_t bytes = workspace_of(node, instruction); bytes > 0) {
       const std::string name = instruction.name + " workspace";
-      const MemberId m = add_member(name, add_block(name, node.tag.stage, Arena::work, bytes), 0, bytes, 0);
+      const MemberId m = add_member(name, add_block(name, node.tag.device, Arena::work, bytes), 0, bytes, 0);
       instruction.writes.push_back(m);
     }
     if (options_.cost) instruction.cost = options_.cost(instruction);

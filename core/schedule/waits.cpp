@@ -244,13 +244,15 @@ void add_reuse_waits(Program& p) {
     }
 }
 
-// For every other lane of its device, a barrier waits for the lane's last instruction before it, and the
-// lane's next instruction waits for the barrier.
+// For every other compute lane of its device, a barrier waits for the lane's last instruction before it, and
+// the lane's next instruction waits for the barrier.
 void add_barrier_waits(Program& p) {
   for (const InstructionId barrier : p.instructions.ids()) {
     if (!p.instruction(barrier).barrier) continue;
     for (const LaneId l : p.lanes.ids()) {
-      if (l == p.lane_id(barrier) || p.lane(l).device != p.lane_of(barrier).device) continue;
+      if (l == p.lane_id(barrier) || p.lane(l).device != p.lane_of(barrier).device ||
+          p.lane(l).kind != LaneKind::compute)
+        continue;
       InstructionId before = -1, after = -1, first = -1, last = -1;
       for (const InstructionId s : p.instructions.ids()) {
         if (p.lane_id(s) != l) continue;

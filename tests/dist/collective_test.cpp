@@ -72,7 +72,7 @@ TEST(AllReduceOp, SumsEachStageOverItsReplicas) {
       const auto& out = result.values;
       run(*kernel, {in[0], in[1], in[2]}, {out[0], out[1], out[2]}, rank);
       std::vector<int> group;
-      for (int replica = 0; replica < kReplicas; ++replica) group.push_back(replica * kStages + rank.stage);
+      for (int replica = 0; replica < kReplicas; ++replica) group.push_back(replica * kStages + rank.device);
       for (std::size_t i = 0; i < kThree.size(); ++i)
         EXPECT_TRUE(same_bits(result.at(i), left_fold<float>(group, kThree[i].elements(), run_seed() + i)));
     });
@@ -153,16 +153,17 @@ TEST(TransferOps, StagesOfOneReplicaExchangeValues) {
     // Every stage sends to the next one; both replicas use the same channels.
     const auto channel = [](int from) { return static_cast<std::uint64_t>(20 + from); };
     const auto send_on = [&] {
-      run(*prepare(SendOp(rank.stage + 1), type, channel(rank.stage)), {value.data()}, {}, rank);
+      run(*prepare(SendOp(rank.device + 1), type, channel(rank.device)), {value.data()}, {}, rank);
     };
     const auto take = [&] {
-      run(*prepare(ReceiveOp(rank.stage - 1, type[0]), {}, channel(rank.stage - 1)), {}, {next.data()}, rank);
+      run(*prepare(ReceiveOp(rank.device - 1, type[0]), {}, channel(rank.device - 1)), {}, {next.data()},
+          rank);
     };
     run_lanes(2, [&](int lane) {
-      if (lane == 0 && rank.stage + 1 < kStages) send_on();
-      if (lane == 1 && rank.stage > 0) take();
+      if (lane == 0 && rank.device + 1 < kStages) send_on();
+      if (lane == 1 && rank.device > 0) take();
     });
-    if (rank.stage > 0) {
+    if (rank.device > 0) {
       EXPECT_TRUE(same_bits(next, values_of<float>(rank.rank - 1, 210, run_seed())));
     }
   });
@@ -185,7 +186,7 @@ TEST(TransferOps, DeclareTheirProperties) {
   EXPECT_EQ(BarrierOp().lane(), LaneKind::collective);
   EXPECT_TRUE(BarrierOp().is_barrier());
   EXPECT_FALSE(SendOp(1).is_barrier() || ReceiveOp(1, type).is_barrier() || AllReduceOp(2).is_barrier());
-  EXPECT_EQ(ReceiveOp(2, type).attributes(), "peer_stage=2 type=f32[4]");
+  EXPECT_EQ(ReceiveOp(2, type).attributes(), "peer_device=2 type=f32[4]");
   Graph graph;
   Trace trace(graph);
   EXPECT_EQ(ReceiveOp(2, type).vmap({{}, {}, 3})[0].shape(), (Shape{3, 4}));
@@ -193,14 +194,14 @@ TEST(TransferOps, DeclareTheirProperties) {
   EXPECT_THROW(ReceiveOp(1, type).vjp({{}, {}, {}, {}}), NoRule);
 }
 
-TEST(TransferOps, AMissingStageIsNamed) {
+TEST(TransferOps, AMissingDeviceIsNamed) {
   ThreadWorld world(2);
   const auto comm = world.comm(0);
   const RankContext rank = context(*comm, 1, 2);
   float x = 0;
   const Types type = {{DType::f32, {}}};
   EXPECT_EQ(message_of<Error>([&] { run(*prepare(SendOp(2), type, 1), {&x}, {}, rank); }),
-            "rank 0 (stage 0 of 2): send with stage 2");
+            "rank 0 (device 0 of 2): send with device 2");
   EXPECT_THROW(run(*prepare(ReceiveOp(0, type[0]), {}, 1), {}, {&x}, rank), Error)
       << "a transfer with itself";
 }

@@ -211,7 +211,7 @@ TEST_F(ApiExample, OptionsInOrder) {
                    .replicas = 2,
                    .microbatches = 2,
                    .stages = 1,
-                   .schedule = ScheduleKind::plain,
+                   .schedule = "plain",
                    .amp = DType::bf16,
                    .gradients = {.clip_value = 10, .clip_norm = 1, .skip_non_finite = true},
                    .optimizer = AdamOptions{.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.01, .decoupled = true},

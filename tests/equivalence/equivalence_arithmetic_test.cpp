@@ -33,7 +33,7 @@ TEST(ArithmeticEquivalence, FusingPointwiseOpsChangesNoBit) {
       for (const int stages : {1, 2}) {
         s.stages = stages;
         s.cuts = stages == 1 ? std::vector<std::string>{} : std::vector<std::string>{"head"};
-        s.schedule = stages == 1 ? ScheduleKind::plain : ScheduleKind::dualpipe;
+        s.schedule = stages == 1 ? "plain" : "dualpipe";
         s.fuse_pointwise = false;
         const Outcome apart = train(job, s);
         const Program long_one = program_of(job, s);
@@ -80,7 +80,7 @@ TEST(ArithmeticEquivalence, MixedPrecisionIsNearToF32AndTheSameUnderEverySchedul
     const Outcome accumulated = train(job, s);
     s.stages = 2;
     s.cuts = {"block2"};
-    s.schedule = ScheduleKind::one_f_one_b;
+    s.schedule = "1f1b";
     const Outcome pipelined = train(job, s);
     expect_same_results(accumulated, pipelined);
   }

@@ -111,18 +111,21 @@ Case draw_case(std::uint64_t seed) {
     s.optimizer = AdamOptions{.weight_decay = pick(2) ? 1e-3 : 0, .decoupled = pick(2) == 1};
   s.fuse_pointwise = pick(4) != 0;
   s.fuse_epilogues = pick(4) != 0;
-  s.schedule = static_cast<ScheduleKind>(pick(5));
+  const auto names = schedule_names();
+  s.schedule = names[static_cast<std::size_t>(pick(static_cast<int>(names.size())))];
   s.stages = 1 + pick(4);
-  s.cuts = draw_cuts(seed, s.stages - 1, random);
   s.microbatches = 1 << pick(3);
+  if (s.schedule == "pipedream-2bw") s.microbatches = 4;
+  if (s.schedule == "interleaved") s.stages = 4, s.chunks = 2 + 2 * pick(2), s.microbatches = 4;
+  s.cuts = draw_cuts(seed, s.stages - 1, random);
   if (pick(4) == 0) s.replicas = 2;
   if (pick(2)) s.swap = {"layer" + std::to_string(pick(2))};
   if (pick(2)) s.recompute = {pick(3) ? "layer1" : "*"};
   s.lockstep = pick(4) == 0;
-  c.text = std::string(s.lockstep ? "lockstep " : "") + std::string(name_of(s.schedule)) + " stages " +
-           std::to_string(s.stages) + " microbatches " + std::to_string(s.microbatches) + " replicas " +
-           std::to_string(s.replicas) + " models " + std::to_string(c.job.seeds.size()) + " swap " +
-           std::to_string(s.swap.size()) + " recompute " + (s.recompute.empty() ? "-" : s.recompute[0]);
+  c.text = std::string(s.lockstep ? "lockstep " : "") + s.schedule + " stages " + std::to_string(s.stages) +
+           " microbatches " + std::to_string(s.microbatches) + " replicas " + std::to_string(s.replicas) +
+           " models " + std::to_string(c.job.seeds.size()) + " swap " + std::to_string(s.swap.size()) +
+           " recompute " + (s.recompute.empty() ? "-" : s.recompute[0]);
   return c;
 }
 

@@ -132,7 +132,7 @@ TEST(Build, EvaluationUsesTheStagesOfTraining) {
   for (int stages : {2, 3}) {
     Strategy s;
     s.stages = stages;
-    s.schedule = ScheduleKind::gpipe;
+    s.schedule = "gpipe";
     s.cuts = balanced_cuts(traced(true), stages);
     EXPECT_EQ(build(traced(true), s).devices, stages);
     EXPECT_EQ(build(traced(false), for_evaluation(s)).devices, stages);

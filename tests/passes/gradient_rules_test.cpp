@@ -63,7 +63,7 @@ TEST(GradientRules, TheNormCoversAllStagesAndRanks) {
     s.stages = stages;
     s.replicas = replicas;
     s.microbatches = microbatches;
-    if (stages > 1) s.schedule = ScheduleKind::one_f_one_b;
+    if (stages > 1) s.schedule = "1f1b";
     EXPECT_LE(largest_difference(one, train(job, s)), 1e-12)
         << stages << " " << replicas << " " << microbatches;
   }
@@ -107,7 +107,7 @@ TEST(GradientRules, ANonFiniteBatchChangesNoState) {
         Strategy s = clipped(1);
         s.gradients.skip_non_finite = true;
         s.stages = stages;
-        if (stages > 1) s.schedule = ScheduleKind::gpipe;
+        if (stages > 1) s.schedule = "gpipe";
         if (adam) s.optimizer = AdamOptions{};
         Spoiled host(job, 1);
         Session session(program_of(job, s), thread_comms(s.ranks()), host);
@@ -142,7 +142,7 @@ TEST(LossScale, ChangesNoBit) {
     s.stages = stages;
     s.replicas = replicas;
     s.microbatches = microbatches;
-    if (stages > 1) s.schedule = ScheduleKind::one_f_one_b;
+    if (stages > 1) s.schedule = "1f1b";
     const auto plain = train(job, s);
     s.gradients.loss_scale = LossScale{.initial = 1024, .growth_interval = 3};
     auto scaled = train(job, s);
@@ -251,12 +251,12 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateAtDifferentTimesAreRefused) {
   Strategy s = clipped(1);
   s.stages = 2;
   const auto expect_refused = [&] { expect_error([&] { program_of(job, s); }, {"use one that flushes"}); };
-  s.schedule = ScheduleKind::pipedream;  // two stages: both update in one unit,
+  s.schedule = "pipedream";  // two stages: both update in one unit,
   EXPECT_NO_THROW(program_of(job, s));
   s.lockstep = true;  // but between different barriers
   expect_refused();
   s.lockstep = false;
-  s.schedule = ScheduleKind::dualpipe;
+  s.schedule = "dualpipe";
   expect_refused();
   s.gradients = {.loss_scale = LossScale{}};
   EXPECT_THROW(program_of(job, s), Error);
@@ -266,6 +266,21 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateAtDifferentTimesAreRefused) {
   EXPECT_GT(largest_difference(clipped_elements, train(job, s)), 1e-4);
   s.gradients.clip_norm = -1;
   EXPECT_THROW(program_of(job, s), Error);
+}
+
+// Forward of the next batch would read running statistics before all gradients of this one are known.
+TEST(GradientRules, RunningStatisticsOfASkippedBatchNeedAFlush) {
+  const Job job = convolutional_job();
+  for (const GradientRules& rules :
+       {GradientRules{.skip_non_finite = true}, GradientRules{.loss_scale = LossScale{}}}) {
+    Strategy s = plain();
+    s.gradients = rules;
+    s.stages = 2;
+    s.schedule = "pipedream";
+    expect_error([&] { program_of(job, s); }, {"running_mean", "use one that flushes"});
+    s.schedule = "1f1b";
+    EXPECT_NO_THROW(program_of(job, s));
+  }
 }
 
 }  // namespace

@@ -195,15 +195,14 @@ TEST(ListOrder, PassesKeepAPositionAndGiveItToNoOtherNode) {
     next("loss");
     trace.result("loss", mean(b));
   }
-  const Strategy strategies[] = {
-      {},
-      {.train = false},
-      {.models = 2},
-      {.replicas = 2, .microbatches = 2},
-      {.recompute = {"extra"}},
-      {.swap = {"extra"}},
-      {.amp = DType::bf16},
-      {.microbatches = 4, .stages = 2, .schedule = ScheduleKind::one_f_one_b, .cuts = {"second"}}};
+  const Strategy strategies[] = {{},
+                                 {.train = false},
+                                 {.models = 2},
+                                 {.replicas = 2, .microbatches = 2},
+                                 {.recompute = {"extra"}},
+                                 {.swap = {"extra"}},
+                                 {.amp = DType::bf16},
+                                 {.microbatches = 4, .stages = 2, .schedule = "1f1b", .cuts = {"second"}}};
   for (const Strategy& strategy : strategies) {
     int positions = 0;
     const Graph planned = planned_graph(forward, strategy);
@@ -222,7 +221,7 @@ TEST(Tag, OnlyItsOwnNodeHasAPosition) {
   for (const Tag& other : {tag.in_phase(Phase::backward), tag.named("b"), tag.on_channel(1),
                            tag.without_channel(), tag.without_rng()})
     EXPECT_EQ(other.position, Position{});
-  for (const Tag& same : {tag.on_stage(1), tag.of_microbatch(1), tag.timed(1, 1)})
+  for (const Tag& same : {tag.on_stage(1, 1), tag.of_microbatch(1), tag.timed(1, 1)})
     EXPECT_EQ(same.position, tag.position);
   EXPECT_FALSE(same_place(tag, tag.at({})));
 }

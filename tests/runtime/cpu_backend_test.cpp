@@ -236,7 +236,7 @@ TEST(CpuBackend, FailureOfOneStageEndsTheOthers) {
         mine.instructions[s].op = std::make_shared<TestOp>(op.kind, op.instruction, op.peer, &log);
       }
       Rank rank(std::move(mine), test_kernels(),
-                {.rank = k, .stage = k, .stages = 3, .comm = comms[at(k)].get()});
+                {.rank = k, .device = k, .devices = 3, .comm = comms[at(k)].get()});
       try {
         run(rank.backend, 20);
       } catch (const Aborted& e) {

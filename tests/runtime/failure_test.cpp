@@ -46,9 +46,8 @@ std::string failure_of(const Job& job, const Strategy& strategy, Host& host) {
 
 TEST(Failure, ARankThatThrowsStopsAllAndIsNamedWithBatchAndInstruction) {
   const Job job = small_residual_job();
-  for (const Strategy& s :
-       {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = ScheduleKind::dualpipe},
-        Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = ScheduleKind::one_f_one_b}}) {
+  for (const Strategy& s : {Strategy{.replicas = 4}, Strategy{.stages = 4, .schedule = "dualpipe"},
+                            Strategy{.replicas = 2, .microbatches = 2, .stages = 2, .schedule = "1f1b"}}) {
     const int rank = s.replicas * s.stages - 1;  // labels are used on the last stage
     FailingHost host(rank, 3, [](const HostInput&) { throw Error("the disk is gone"); });
     expect_words(failure_of(job, s, host),

@@ -1,5 +1,6 @@
 #include "lagged_loop.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -26,17 +27,14 @@ struct Ticks {
 };
 
 // The tick when stage k of n works on batch b. The update by b comes at the end of its backward's tick.
-Ticks ticks(ScheduleKind schedule, std::int64_t n, std::int64_t k, std::int64_t b) {
-  switch (schedule) {
-    // Each tick is a forward or a backward, alternating; a batch enters every other tick (DualPipe paper,
-    // Fig. 6a).
-    case ScheduleKind::pipedream: return {2 * b + k, 2 * b + 2 * n - 1 - k};
-    // Each tick is a forward and a backward; a batch enters every tick (DualPipe paper, Fig. 6b, Algorithm
-    // 1).
-    case ScheduleKind::dualpipe: return {b + k, b + 2 * n - 2 - k};
-    // The pipeline drains between batches.
-    default: return {2 * b, 2 * b + 1};
-  }
+Ticks ticks(const std::string& schedule, std::int64_t n, std::int64_t k, std::int64_t b) {
+  // Each tick is a forward or a backward, alternating; a batch enters every other tick (DualPipe paper,
+  // Fig. 6a).
+  if (schedule == "pipedream" || schedule == "pipedream-vs") return {2 * b + k, 2 * b + 2 * n - 1 - k};
+  // Each tick is a forward and a backward; a batch enters every tick (DualPipe paper, Fig. 6b, Algorithm 1).
+  if (schedule == "dualpipe" || schedule == "dualpipe-vs") return {b + k, b + 2 * n - 2 - k};
+  // The pipeline drains between batches.
+  return {2 * b, 2 * b + 1};
 }
 
 // Bypasses the tape: recorded ops will read these values.
@@ -137,21 +135,30 @@ class Loop {
     return t;
   }
 
-  Ticks ticks_of(const Weight& w, std::int64_t b) const {
-    return ticks(strategy_.schedule, strategy_.stages, w.stage, b);
+  Ticks ticks_of(std::int64_t stage, std::int64_t b) const {
+    return ticks(strategy_.schedule, strategy_.stages, stage, b);
   }
-  // The version at the start of a tick: it contains all updates of earlier ticks.
-  const Tensor& weight_at(const Weight& w, std::int64_t tick) const {
+  // How many updates a stage has done at the start of a tick.
+  std::int64_t updates_at(std::int64_t stage, std::int64_t tick) const {
     std::int64_t updates = 0;
-    while (ticks_of(w, updates).backward < tick) ++updates;
-    return w.versions.at(static_cast<std::size_t>(updates));
+    while (ticks_of(stage, updates).backward < tick) ++updates;
+    return updates;
+  }
+  std::int64_t forward_version(const Weight& w, std::int64_t b) const {
+    // Vertical sync. PipeDream: as many updates as the first stage has done when the batch enters. On
+    // DualPipe's timing (Fig. 8c): what the stage has when the batch enters the pipeline.
+    if (strategy_.schedule == "pipedream-vs") return updates_at(0, ticks_of(0, b).forward);
+    if (strategy_.schedule == "dualpipe-vs") return updates_at(w.stage, ticks_of(0, b).forward);
+    // W(t+1) = W(t) − lr·∇f(W(t−1)) (PipeDream-2BW, Narayanan et al., 2021).
+    if (strategy_.schedule == "pipedream-2bw") return std::max<std::int64_t>(0, b - 1);
+    return updates_at(w.stage, ticks_of(w.stage, b).forward);
   }
   const Tensor& forward_weight(const Weight& w, std::int64_t b) const {
-    return weight_at(w, ticks_of(w, b).forward);
+    return w.versions.at(static_cast<std::size_t>(forward_version(w, b)));
   }
   const Tensor& backward_weight(const Weight& w, std::int64_t b) const {
-    const bool stashed = strategy_.schedule == ScheduleKind::pipedream;
-    return stashed ? forward_weight(w, b) : weight_at(w, ticks_of(w, b).backward);
+    if (strategy_.schedule != "dualpipe") return forward_weight(w, b);
+    return w.versions.at(static_cast<std::size_t>(updates_at(w.stage, ticks_of(w.stage, b).backward)));
   }
 
   void update(Weight& w) const {

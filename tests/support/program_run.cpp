@@ -142,7 +142,7 @@ struct CpuRun::Stage {
   Stage(const Program& program, int device, std::shared_ptr<Comm> comm, const Options& options)
       : comm(std::move(comm)),
         executable(with_logs(project(program, device), logs),
-                   {.rank = device, .stage = device, .stages = program.devices, .comm = this->comm.get()},
+                   {.rank = device, .device = device, .devices = program.devices, .comm = this->comm.get()},
                    memory, test_kernels()),
         backend(executable, lanes, options.spans) {
     executable.poison(options.poison);
@@ -167,7 +167,7 @@ struct CpuRun::Stage {
     executable.settle(batches);
   }
   bool mine(const StateBlock& s) const {
-    return executable.program().blocks[at(s.block)].device == executable.rank().stage;
+    return executable.program().blocks[at(s.block)].device == executable.rank().device;
   }
 
   std::shared_ptr<Comm> comm;

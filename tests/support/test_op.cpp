@@ -109,7 +109,7 @@ class TestKernel final : public Kernel {
 
   static void meet(const RankContext& rank, std::uint64_t channel) {
     std::vector<int> all;
-    for (int r = 0; r < rank.stages; ++r) all.push_back(r);
+    for (int r = 0; r < rank.devices; ++r) all.push_back(r);
     if (rank.comm) rank.comm->barrier(all, channel);
   }
   void meet(const RankContext& rank) const { meet(rank, channel_); }

@@ -139,7 +139,7 @@ TEST(AllReduceTuning, ReportsWhatItMeasuredAndPlanned) {
 TEST(AllReduceTuning, WorksForEachStageOfAPipeline) {
   TrainerOptions o;
   o.strategy.stages = 2;
-  o.strategy.schedule = ScheduleKind::one_f_one_b;
+  o.strategy.schedule = "1f1b";
   o.strategy.microbatches = 2;
   o.drop_last = true;
   const Trained plain = train("", 2, 50, {.strategy = o.strategy, .drop_last = true});
@@ -163,7 +163,7 @@ TEST(AllReduceTuning, RefusesWhatItCannotPlan) {
 
 // What such a schedule learns depends on when it drains, so it must not drain for this.
 TEST(AllReduceTuning, RehearsesWithBatchesThatOverlap) {
-  for (const ScheduleKind schedule : {ScheduleKind::pipedream, ScheduleKind::dualpipe}) {
+  for (const std::string schedule : {"pipedream", "dualpipe"}) {
     TrainerOptions o;
     o.strategy.stages = 2;
     o.strategy.schedule = schedule;

@@ -197,7 +197,7 @@ TEST_F(TrainedModules, AreTrainedSideBySide) {
 TEST_F(TrainedModules, HaveTheNewWeightsOnRanksAndStagesToo) {
   for (const Strategy& strategy :
        {Strategy{.replicas = 2},
-        Strategy{.microbatches = 4, .stages = 2, .schedule = ScheduleKind::one_f_one_b, .cuts = {"head"}}}) {
+        Strategy{.microbatches = 4, .stages = 2, .schedule = "1f1b", .cuts = {"head"}}}) {
     net.initialize(1);
     TrainStep step(net, SgdOptions{}, loss(net), {.strategy = strategy});
     TrainStep copied(loss(net), net.state(), {.strategy = strategy});

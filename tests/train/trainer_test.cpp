@@ -243,7 +243,7 @@ TEST_F(Trainers, TrainTheSameOnRanksAndInStages) {
     o.strategy.replicas = replicas;
     o.strategy.stages = stages;
     o.strategy.microbatches = microbatches;
-    if (stages > 1) o.strategy.schedule = ScheduleKind::one_f_one_b;
+    if (stages > 1) o.strategy.schedule = "1f1b";
     net.initialize(run_seed());
     Trainer trainer(net, samples(), std::move(o));
     const EpochResult end = trainer.fit();
@@ -342,7 +342,7 @@ TEST_F(Trainers, KeepStateThatTheModelDoesNotUse) {
       o.batch_size = 11;
       o.checkpoint_every = 2;
       o.strategy.stages = stages;
-      o.strategy.schedule = stages == 2 ? ScheduleKind::one_f_one_b : ScheduleKind::plain;
+      o.strategy.schedule = stages == 2 ? "1f1b" : "plain";
       return o;
     };
     Told told;

@@ -1,0 +1,158 @@
+#include <tandem/pipeline/pipeline_schedule.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem::engine {
+namespace {
+
+int most(const std::vector<Task>& tasks, int Task::*member) {
+  return tasks.empty() ? 0 : std::ranges::max(tasks, {}, member).*member;
+}
+
+class Check {
+ public:
+  explicit Check(const PipelineSchedule& schedule) : s_(schedule) {
+    if (s_.stages.empty()) throw Error("a schedule without stages");
+    for (std::size_t i = 0; i < s_.tasks.size(); ++i) {
+      const Task& t = s_.tasks[i];
+      if (t.stage < 0 || t.stage >= count(s_.stages) || t.microbatch < 0 || t.lag < 0 || t.lane < 0)
+        throw Error(
+            fmt::format("the schedule's {}: a stage below {}, and a micro-batch, a lag and a lane of 0 "
+                        "or more are possible",
+                        to_string(t), s_.stages.size()));
+      if (!at_.try_emplace({t.phase, t.stage, t.microbatch}, i).second)
+        throw Error(fmt::format("the schedule has the {} twice", to_string(t)));
+    }
+  }
+
+  void run() const {
+    check_devices();
+    const int last = count(s_.stages) - 1, microbatches = s_.microbatches();
+    for (int k = 0; k <= last; ++k) {
+      for (int i = 0; i < microbatches; ++i) {
+        const std::size_t forward = find(Phase::forward, k, i), backward = find(Phase::backward, k, i);
+        if (k > 0) require(forward, find(Phase::forward, k - 1, i));
+        if (i > 0) require(forward, find(Phase::forward, k, i - 1));
+        require(backward, forward);
+        if (k < last) require(backward, find(Phase::backward, k + 1, i));
+        if (i > 0) require(backward, find(Phase::backward, k, i - 1));
+        const WeightRule& weights = s_.stages[static_cast<std::size_t>(k)].weights;
+        require_age(forward, weights.forward_age);
+        if (weights.backward_age) require_age(backward, *weights.backward_age);
+      }
+      require(find(Phase::update, k, 0), find(Phase::backward, k, microbatches - 1));
+    }
+    check_barriers();
+  }
+
+ private:
+  static int count(const auto& list) { return static_cast<int>(list.size()); }
+
+  std::size_t find(Phase phase, int stage, int microbatch) const {
+    const auto found = at_.find({phase, stage, microbatch});
+    if (found == at_.end())
+      throw Error(fmt::format("the schedule has no {}", to_string(Task{phase, stage, microbatch})));
+    return found->second;
+  }
+
+  // A task ends before another begins if it works on the batch in an earlier unit, or in the same unit and is
+  // listed before.
+  void require(std::size_t later, std::size_t earlier) const {
+    const Task &l = s_.tasks[later], &e = s_.tasks[earlier];
+    if (e.lag < l.lag || (e.lag == l.lag && earlier < later)) return;
+    throw Error(fmt::format("the schedule's {} ({}) needs the {} ({}), which comes after it", to_string(l),
+                            when(later), to_string(e), when(earlier)));
+  }
+
+  void require_age(std::size_t reader, int age) const {
+    const Task& r = s_.tasks[reader];
+    const std::size_t update = find(Phase::update, r.stage, 0);
+    const int least = s_.tasks[update].lag - r.lag + (update < reader ? 0 : 1);
+    if (age < std::max(1, least))
+      throw Error(
+          fmt::format("the schedule's {} reads weights that are {} old: by then the youngest are {} old",
+                      to_string(r), counted(age, "update"), counted(std::max(1, least), "update")));
+  }
+
+  void check_devices() const {
+    std::set<int> devices;
+    for (const PipelineStage& stage : s_.stages) devices.insert(stage.device);
+    if (*devices.begin() != 0 || *devices.rbegin() != count(devices) - 1)
+      throw Error(fmt::format("the schedule's stages lie on {}, which are not numbered 0 to {}",
+                              counted(count(devices), "device"), count(devices) - 1));
+  }
+
+  void check_barriers() const {
+    std::map<int, std::vector<int>> devices;  // by tick
+    for (const Task& t : s_.tasks)
+      if (t.phase == Phase::barrier)
+        devices[t.microbatch].push_back(s_.stages[static_cast<std::size_t>(t.stage)].device);
+    for (auto& [tick, met] : devices) {
+      std::ranges::sort(met);
+      if (std::ranges::adjacent_find(met) != met.end() || count(met) != s_.devices())
+        throw Error(fmt::format("the schedule's barrier after tick {} needs one task of each device", tick));
+    }
+  }
+
+  std::string when(std::size_t task) const {
+    return fmt::format("lag {}, number {} in the list", s_.tasks[task].lag, task);
+  }
+
+  const PipelineSchedule& s_;
+  std::map<std::tuple<Phase, int, int>, std::size_t> at_;  // positions in the list
+};
+
+}  // namespace
+
+std::string to_string(const Task& t) {
+  if (t.phase == Phase::barrier)
+    return fmt::format("barrier of stage {} after tick {}", t.stage, t.microbatch);
+  if (t.phase == Phase::update) return fmt::format("update of stage {}", t.stage);
+  return fmt::format("{} of micro-batch {} on stage {}", name_of(t.phase), t.microbatch, t.stage);
+}
+
+int PipelineSchedule::devices() const {
+  return stages.empty() ? 0 : 1 + std::ranges::max(stages, {}, &PipelineStage::device).device;
+}
+
+int PipelineSchedule::microbatches() const {
+  int most = 0;
+  for (const Task& t : tasks)
+    if (t.phase == Phase::forward) most = std::max(most, t.microbatch);
+  return most + 1;
+}
+
+int PipelineSchedule::compute_lanes() const { return 1 + most(tasks, &Task::lane); }
+
+bool PipelineSchedule::overlaps_batches() const { return most(tasks, &Task::lag) > 0; }
+
+bool PipelineSchedule::updates_together() const {
+  std::set<std::pair<int, int>> times;  // lag, barriers before
+  int barriers = 0;
+  for (const Task& task : tasks) {
+    if (task.phase == Phase::barrier) ++barriers;
+    if (task.phase == Phase::update) times.emplace(task.lag, barriers);
+  }
+  return times.size() == 1;
+}
+
+void check(const PipelineSchedule& schedule) { Check(schedule).run(); }
+
+PipelineSchedule one_by_one(const PipelineSchedule& schedule) {
+  PipelineSchedule one;
+  for (const PipelineStage& stage : schedule.stages) one.stages.push_back({stage.device});
+  const int stages = static_cast<int>(one.stages.size());
+  for (int k = 0; k < stages; ++k) one.tasks.push_back({Phase::forward, k});
+  for (int k = stages; k-- > 0;) one.tasks.push_back({Phase::backward, k});
+  for (int k = 0; k < stages; ++k) one.tasks.push_back({Phase::update, k});
+  return one;
+}
+
+}  // namespace tandem::engine

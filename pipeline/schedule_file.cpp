@@ -1,0 +1,83 @@
+#include <tandem/pipeline/schedule_file.h>
+
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+
+namespace tandem::engine {
+namespace {
+
+constexpr int kMost = 10'000;
+
+constexpr std::array<std::pair<Phase, std::string_view>, 4> kKinds{
+    {{Phase::forward, "F"}, {Phase::backward, "B"}, {Phase::update, "U"}, {Phase::barrier, "barrier"}}};
+
+Phase kind_of(const JsonInput& task) {
+  const std::string text = task["kind"].required().text();
+  for (const auto& [phase, kind] : kKinds)
+    if (kind == text) return phase;
+  throw Error(fmt::format("a schedule's task of kind '{}': there are F, B, U and barrier", text));
+}
+
+std::string_view kind_of(Phase phase) {
+  return std::ranges::find(kKinds, phase, &std::pair<Phase, std::string_view>::first)->second;
+}
+
+PipelineStage stage_of(const JsonInput& stage) {
+  stage.require_keys({"device", "forward_age", "backward_age"});
+  PipelineStage s{stage["device"].integer(0, 0, kMost), {stage["forward_age"].integer(1, 1, kMost)}};
+  if (const JsonInput age = stage["backward_age"]; age.present())
+    s.weights.backward_age = age.integer(1, 1, kMost);
+  return s;
+}
+
+Task task_of(const JsonInput& task) {
+  task.require_keys({"kind", "stage", "microbatch", "lag", "lane"});
+  return {kind_of(task), task["stage"].required().integer(0, 0, kMost),
+          task["microbatch"].integer(0, 0, kMost), task["lag"].integer(0, 0, kMost),
+          task["lane"].integer(0, 0, kMost)};
+}
+
+std::string to_json(const PipelineStage& s) {
+  const auto& own = s.weights.backward_age;
+  return fmt::format(R"({{"device": {}, "forward_age": {}{}}})", s.device, s.weights.forward_age,
+                     own ? fmt::format(R"(, "backward_age": {})", *own) : "");
+}
+
+std::string to_json(const Task& t) {
+  return fmt::format(R"({{"kind": "{}", "stage": {}, "microbatch": {}, "lag": {}, "lane": {}}})",
+                     kind_of(t.phase), t.stage, t.microbatch, t.lag, t.lane);
+}
+
+template <class T> std::string lines(const std::vector<T>& list) {
+  std::vector<std::string> texts;
+  for (const T& item : list) texts.push_back("  " + to_json(item));
+  return fmt::format("[\n{}]", fmt::join(texts, ",\n"));
+}
+
+}  // namespace
+
+PipelineSchedule read_schedule(const std::string& file) {
+  const JsonInput json = JsonInput::parse(fmt::format("schedule '{}'", file), read_text("schedule", file));
+  json.require_keys({"stages", "tasks"});
+  PipelineSchedule schedule;
+  for (const JsonInput& stage : json["stages"].required().items()) schedule.stages.push_back(stage_of(stage));
+  for (const JsonInput& task : json["tasks"].required().items()) schedule.tasks.push_back(task_of(task));
+  try {
+    check(schedule);
+  } catch (const Error& e) {
+    throw Error(fmt::format("schedule '{}': {}", file, e.what()));
+  }
+  return schedule;
+}
+
+std::string to_json(const PipelineSchedule& schedule) {
+  return fmt::format("{{\"stages\": {},\n\"tasks\": {}}}\n", lines(schedule.stages), lines(schedule.tasks));
+}
+
+}  // namespace tandem::engine
