@@ -217,6 +217,11 @@ std::vector<Flag> parallelism_flags() {
       {"--chunks", &O::chunks,
        "stages of each device, with --schedule interleaved: of N devices, stage c lies on device c mod N",
        between(1, kMostParts), both(needs_pipeline, needs_schedule_name), arithmetic},
+      {"--spectrain-target", &O::spectrain_target,
+       "weights that --schedule spectrain predicts: paper (those when the batch completes), effective (the\n"
+       "same, but only updates that happen, at the start of a run), serial (those of training on one device)",
+       one_of({"paper", "effective", "serial"}),
+       both(needs_pipeline, needs(&O::schedule, {"spectrain"}, "with --schedule {}")), arithmetic},
       {"--lockstep", &O::lockstep,
        "all stages wait for each other after every tick: slower, but simpler to read in a timeline", any,
        both(needs_pipeline, needs_schedule_name), nothing},

@@ -34,9 +34,11 @@ void settle_pipeline(TrainOptions& o, int devices) {
 PipelineSchedule schedule_of(const TrainOptions& o) {
   if (o.parallel != "pipeline") return make_schedule("plain", {.microbatches = o.microbatches});
   if (is_schedule_file(o.schedule)) return read_schedule(o.schedule);
-  return make_schedule(
-      o.schedule,
-      {.stages = o.stages, .microbatches = o.microbatches, .chunks = o.chunks, .lockstep = o.lockstep});
+  return make_schedule(o.schedule, {.stages = o.stages,
+                                    .microbatches = o.microbatches,
+                                    .chunks = o.chunks,
+                                    .target = spectrain_target(o.spectrain_target),
+                                    .lockstep = o.lockstep});
 }
 
 }  // namespace tandem::apps

@@ -63,6 +63,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.stages = o.stages;
   s.microbatches = o.microbatches;
   s.chunks = o.chunks;
+  s.spectrain_target = spectrain_target(o.spectrain_target);
   if (o.parallel == "pipeline" && is_schedule_file(o.schedule))
     s.own_schedule = schedule_of(o);
   else if (o.parallel == "pipeline")

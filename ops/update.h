@@ -30,6 +30,15 @@ Tensors sgd_update(const Tensor& w, const Tensor& g, const Tensor& lr, const Sgd
 Tensors adam_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g, const Tensor& t,
                     const Tensor& lr, const AdamOptions& options = {}, const Tensor& update_if = {});
 
+/// Returns w − c·v: the weights after updates of SGD whose learning rates have the sum c, if the momentum v
+/// stays as it is. `w` and `v` have one type, f32 or f64; `c` is f32 or f64. (Chen, Yang, and Cheng, 2018,
+/// Eq. 4.)
+Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);
+/// The same for Adam, along m̂ / (√v̂ + epsilon) with the bias correction of step t; if decoupled, the weights
+/// shrink by c·weight_decay too. Before the first update (t = 0) Adam has no direction.
+Tensor adam_predict(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& t, const Tensor& c,
+                    const AdamOptions& options = {});
+
 }  // namespace tandem
 
 namespace tandem::engine {
@@ -93,8 +102,5 @@ class PredictOp final : public Op {
   Work cost(TypesView inputs, TypesView outputs) const override;
   std::vector<Alias> may_alias(TypesView inputs) const override;
 };
-
-/// Returns w − c·v. `w` and `v` have one type, f32 or f64; `c` is f32 or f64.
-Tensor predict(const Tensor& w, const Tensor& v, const Tensor& c);
 
 }  // namespace tandem::engine

@@ -46,6 +46,13 @@ class Check {
         const WeightRule& weights = s_.stages[static_cast<std::size_t>(k)].weights;
         require_age(forward, weights.forward_age);
         if (weights.backward_age) require_age(backward, *weights.backward_age);
+        require_prediction(forward, weights.forward_predicts);
+        require_prediction(backward, weights.backward_predicts);
+        if (!weights.backward_age && weights.backward_predicts > 0)
+          throw Error(
+              fmt::format("the schedule's {} predicts weights, and uses those of forward: give it an "
+                          "age of its own",
+                          to_string(s_.tasks[backward])));
       }
       require(find(Phase::update, k, 0), find(Phase::backward, k, microbatches - 1));
     }
@@ -79,6 +86,12 @@ class Check {
       throw Error(
           fmt::format("the schedule's {} reads weights that are {} old: by then the youngest are {} old",
                       to_string(r), counted(age, "update"), counted(std::max(1, least), "update")));
+  }
+
+  void require_prediction(std::size_t task, int updates) const {
+    if (updates < 0)
+      throw Error(fmt::format("the schedule's {} predicts {} updates: there must be 0 or more",
+                              to_string(s_.tasks[task]), updates));
   }
 
   void check_devices() const {
@@ -141,6 +154,12 @@ bool PipelineSchedule::updates_together() const {
     if (task.phase == Phase::update) times.emplace(task.lag, barriers);
   }
   return times.size() == 1;
+}
+
+bool PipelineSchedule::predicts_weights() const {
+  return std::ranges::any_of(stages, [](const PipelineStage& stage) {
+    return stage.weights.forward_predicts > 0 || stage.weights.backward_predicts > 0;
+  });
 }
 
 void check(const PipelineSchedule& schedule) { Check(schedule).run(); }

@@ -24,6 +24,11 @@ std::string to_string(const Task& task);
 struct WeightRule {
   int forward_age = 1;                ///< F reads what batch b − forward_age assigned
   std::optional<int> backward_age{};  ///< B reads what batch b − backward_age assigned; empty: it uses F's
+  /// s_f, s_b: F and B compute with a prediction of the weights that the stage has after so many more updates
+  /// (plan/predict_weights.h). 0: with the weights that they read. A B that uses F's predicts nothing itself.
+  int forward_predicts = 0, backward_predicts = 0;
+  /// In the first batches of a run fewer updates lie ahead; if true, no others are predicted.
+  bool only_real_updates = false;
   bool operator==(const WeightRule&) const = default;
 };
 
@@ -48,6 +53,7 @@ struct PipelineSchedule {
   bool overlaps_batches() const;
   /// Returns whether all stages update in one unit and, if barriers divide the unit, in one tick.
   bool updates_together() const;
+  bool predicts_weights() const;
   bool operator==(const PipelineSchedule&) const = default;
 };
 

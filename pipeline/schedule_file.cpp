@@ -29,10 +29,14 @@ std::string_view kind_of(Phase phase) {
 }
 
 PipelineStage stage_of(const JsonInput& stage) {
-  stage.require_keys({"device", "forward_age", "backward_age"});
+  stage.require_keys({"device", "forward_age", "backward_age", "forward_predicts", "backward_predicts",
+                      "only_real_updates"});
   PipelineStage s{stage["device"].integer(0, 0, kMost), {stage["forward_age"].integer(1, 1, kMost)}};
   if (const JsonInput age = stage["backward_age"]; age.present())
     s.weights.backward_age = age.integer(1, 1, kMost);
+  s.weights.forward_predicts = stage["forward_predicts"].integer(0, 0, kMost);
+  s.weights.backward_predicts = stage["backward_predicts"].integer(0, 0, kMost);
+  s.weights.only_real_updates = stage["only_real_updates"].flag(false);
   return s;
 }
 
@@ -44,9 +48,13 @@ Task task_of(const JsonInput& task) {
 }
 
 std::string to_json(const PipelineStage& s) {
-  const auto& own = s.weights.backward_age;
-  return fmt::format(R"({{"device": {}, "forward_age": {}{}}})", s.device, s.weights.forward_age,
-                     own ? fmt::format(R"(, "backward_age": {})", *own) : "");
+  const WeightRule& w = s.weights;
+  std::string text = fmt::format(R"({{"device": {}, "forward_age": {})", s.device, w.forward_age);
+  if (w.backward_age) text += fmt::format(R"(, "backward_age": {})", *w.backward_age);
+  if (w.forward_predicts > 0) text += fmt::format(R"(, "forward_predicts": {})", w.forward_predicts);
+  if (w.backward_predicts > 0) text += fmt::format(R"(, "backward_predicts": {})", w.backward_predicts);
+  if (w.only_real_updates) text += R"(, "only_real_updates": true)";
+  return text + "}";
 }
 
 std::string to_json(const Task& t) {

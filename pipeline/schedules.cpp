@@ -185,6 +185,18 @@ PipelineSchedule dualpipe(const PipelineShape& shape) {
   return s;
 }
 
+PipelineSchedule spectrain(const PipelineShape& shape) {
+  PipelineSchedule s = dualpipe(shape);
+  const bool serial = shape.target == SpecTrainTarget::serial;
+  for (int k = 0; k < shape.stages; ++k) {
+    WeightRule& weights = s.stages[k].weights;
+    weights.forward_predicts = serial ? 2 * (shape.stages - 1 - k) : 2 * shape.stages - 2 - k;
+    weights.backward_predicts = serial ? 0 : k;
+    weights.only_real_updates = shape.target == SpecTrainTarget::effective;
+  }
+  return s;
+}
+
 PipelineSchedule dualpipe_vs(const PipelineShape& shape) {
   PipelineSchedule s = dual_issue(shape);
   for (int k = 0; k < shape.stages; ++k) s.stages[k].weights = {2 * shape.stages - 1 - k};
@@ -208,9 +220,18 @@ constexpr std::array kSchedules{
                      pipedream_2bw},
     ScheduleFunction{"dualpipe", "a forward beside a backward of another batch, both with the latest weights",
                      dualpipe},
-    ScheduleFunction{"dualpipe-vs", "as dualpipe, and all stages use weights of one version", dualpipe_vs}};
+    ScheduleFunction{"dualpipe-vs", "as dualpipe, and all stages use weights of one version", dualpipe_vs},
+    ScheduleFunction{"spectrain", "as dualpipe, with the weights that it predicts for the batch's end",
+                     spectrain}};
 
 }  // namespace
+
+SpecTrainTarget spectrain_target(std::string_view name) {
+  if (name == "paper") return SpecTrainTarget::paper;
+  if (name == "effective") return SpecTrainTarget::effective;
+  if (name == "serial") return SpecTrainTarget::serial;
+  throw Error(fmt::format("unknown target '{}' of predictions: there are paper, effective, serial", name));
+}
 
 std::span<const ScheduleFunction> pipeline_schedules() { return kSchedules; }
 

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,12 +9,22 @@
 
 namespace tandem {
 
+/// Which weights SpecTrain predicts. Of N stages, stage k predicts s_f updates in F and s_b in B:
+/// - paper: those that it has when the batch completes its round trip, s_f = 2N − 2 − k and s_b = k (Eqs. 5,
+/// 6);
+/// - effective: the same, but at the start of a run only the updates that happen: min(2N − 2 − k, b + k);
+/// - serial: those with which one device would work on the batch, s_f = 2(N − 1 − k) and s_b = 0.
+enum class SpecTrainTarget : std::uint8_t { paper, effective, serial };
+/// Returns the target with this name. Throws Error listing the names if there is none.
+SpecTrainTarget spectrain_target(std::string_view name);
+
 /// What a schedule is made for.
 struct PipelineShape {
-  int stages = 1;         ///< in all
-  int microbatches = 1;   ///< of a batch
-  int chunks = 1;         ///< stages of each device: of N devices, stage c lies on device c mod N
-  bool lockstep = false;  ///< all devices meet at a barrier after every tick
+  int stages = 1;        ///< in all
+  int microbatches = 1;  ///< of a batch
+  int chunks = 1;        ///< stages of each device: of N devices, stage c lies on device c mod N
+  SpecTrainTarget target = SpecTrainTarget::paper;  ///< of spectrain
+  bool lockstep = false;                            ///< all devices meet at a barrier after every tick
   int devices() const { return stages / chunks; }
 };
 

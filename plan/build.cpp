@@ -31,6 +31,7 @@
 #include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
+#include <tandem/plan/predict_weights.h>
 
 namespace tandem::engine {
 namespace {
@@ -142,13 +143,16 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
       checked(strategy.train ? training_step(g, strategy) : evaluation_graph(g, strategy.replicas));
   training = checked(add_all_reduces(std::move(training), strategy.replicas, strategy.fusion_groups));
   if (strategy.train) {
-    training = checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models,
-                                            schedule));
+    training =
+        checked(apply_gradient_rules(std::move(training), strategy.gradients, strategy.models, schedule));
     training = checked(
         add_updates(std::move(training), strategy.optimizer, strategy.parameter_groups, strategy.models));
   }
   g = checked(expand_norms(deliver(std::move(training))));
   g = checked(apply_timing(g, schedule));
+  if (strategy.train)
+    g = checked(predict_weights(std::move(g), schedule, strategy.optimizer, strategy.parameter_groups,
+                                strategy.models));
   if (schedule.devices() > 1)
     g = checked(insert_transfers(g));  // first: a received value is an activation too
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));

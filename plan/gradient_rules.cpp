@@ -10,9 +10,9 @@
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/over_models.h>
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
-#include <tandem/plan/over_models.h>
 
 namespace tandem::engine {
 namespace {

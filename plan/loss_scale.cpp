@@ -7,8 +7,8 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/over_models.h>
 #include <tandem/ops/pointwise.h>
-#include <tandem/plan/over_models.h>
 
 namespace tandem::engine {
 namespace {

@@ -1,5 +1,6 @@
 #include <tandem/plan/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -36,7 +37,7 @@ class Updates {
     const State parameter = g_.state(id);
     Trace trace(g_);
     trace.set_tag(tag_of(Phase::update, parameter));
-    const ParameterGroup* group = group_of(parameter.path);
+    const ParameterGroup* group = use_group_of(parameter.path);
     Tensor lr = trace.tensor(rate(trace, parameter));
     if (group && group->lr_scale != 1) lr = scale(lr, group->lr_scale);
     const Tensor g = trace.tensor(grad), update_if = update_if_ >= 0 ? trace.tensor(update_if_) : Tensor();
@@ -64,15 +65,13 @@ class Updates {
   }
 
  private:
-  const ParameterGroup* group_of(const std::string& path) {
-    const ParameterGroup* first = nullptr;
+  const ParameterGroup* use_group_of(const std::string& path) {
     for (const ParameterGroup& group : groups_)
-      for (const std::string& pattern : group.parameters) {
-        if (!matches(pattern, path)) continue;
-        named_.insert(&pattern);
-        if (!first) first = *used_.insert(&group).first;
-      }
-    return first;
+      for (const std::string& pattern : group.parameters)
+        if (matches(pattern, path)) named_.insert(&pattern);
+    const ParameterGroup* const group = group_of(groups_, path);
+    if (group) used_.insert(group);
+    return group;
   }
 
   // One learning-rate input per stage.
@@ -133,6 +132,14 @@ TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
   for (const auto& [id, grad] : training.grads) updates.add(id, grad);
   updates.require_all_used();
   return training;
+}
+
+const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const std::string& path) {
+  const auto names = [&](const ParameterGroup& group) {
+    return std::ranges::any_of(group.parameters, [&](const auto& pattern) { return matches(pattern, path); });
+  };
+  const auto found = std::ranges::find_if(groups, names);
+  return found == groups.end() ? nullptr : &*found;
 }
 
 void check(const Optimizer& optimizer) {

@@ -32,6 +32,9 @@ namespace tandem::engine {
 TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
                           const std::vector<ParameterGroup>& groups, int models);
 
+/// Returns the first group that names the parameter, or null.
+const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const std::string& path);
+
 /// Throws Error if a number is out of range.
 void check(const Optimizer& optimizer);
 

@@ -41,6 +41,7 @@ PipelineSchedule schedule_of(const Strategy& s) {
                                              : make_schedule(s.schedule, {.stages = s.stages,
                                                                           .microbatches = s.microbatches,
                                                                           .chunks = s.chunks,
+                                                                          .target = s.spectrain_target,
                                                                           .lockstep = s.lockstep});
   if (!s.train) return one_by_one(schedule);
   if (std::ssize(schedule.stages) != s.stages || schedule.microbatches() != s.microbatches)

@@ -23,9 +23,10 @@ struct Strategy {
   int microbatches = 1;  ///< per batch, accumulated in order
   int stages = 1;        ///< pipeline stages per replica
   int chunks = 1;        ///< stages of each device (PipelineShape)
-  std::string schedule = "plain";                          ///< a name in pipeline_schedules()
-  bool lockstep = false;                                   ///< devices meet at a barrier after every tick
-  std::optional<engine::PipelineSchedule> own_schedule{};  ///< instead of one of these
+  std::string schedule = "plain";                             ///< a name in pipeline_schedules()
+  SpecTrainTarget spectrain_target = SpecTrainTarget::paper;  ///< which weights `spectrain` predicts
+  bool lockstep = false;                                      ///< devices meet at a barrier after every tick
+  std::optional<engine::PipelineSchedule> own_schedule{};     ///< instead of one of these
 
   /// First module of each stage but the first ("block1"); empty: stages of about equal work.
   std::vector<std::string> cuts{};

@@ -1,5 +1,7 @@
 #include <tandem/core/graph/graph_ops.h>
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
@@ -25,10 +27,20 @@ Tensors AssignOp::vmap(const VmapArgs& args) const {
   return Trace::current()->apply(std::make_shared<AssignOp>(state), args.inputs);
 }
 
-std::string InputOp::attributes() const { return fmt::format("name={} per_model={}", input, int{per_model}); }
+std::pair<std::int64_t, std::int64_t> BatchRange::of(std::int64_t batch) const {
+  const std::int64_t begin = std::max<std::int64_t>(0, batch + first);
+  return {begin, std::max(begin, (is_cut ? batch + first : begin) + count)};
+}
+
+std::string InputOp::attributes() const {
+  return fmt::format(
+      "name={} per_model={}{}", input, int{per_model},
+      sum_of ? fmt::format(" sum_of={}+{}{}", sum_of->first, sum_of->count, sum_of->is_cut ? " cut" : "")
+             : "");
+}
 Tensors InputOp::vmap(const VmapArgs& args) const {
-  return Trace::current()->apply(std::make_shared<InputOp>(input, with_models(type, args.models), per_model),
-                                 {});
+  return Trace::current()->apply(
+      std::make_shared<InputOp>(input, with_models(type, args.models), per_model, sum_of), {});
 }
 
 Tensors ResultOp::vmap(const VmapArgs& args) const {

@@ -1,5 +1,8 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <tandem/core/graph/graph.h>
@@ -43,12 +46,24 @@ class AssignOp final : public BoundaryOp {
   const StateId state;
 };
 
+/// Several batches, counted from batch b of a run that begins with batch 0: `count` batches from b + `first`
+/// on, or from batch 0 on if that precedes the run. With `is_cut` those that precede the run are missing.
+struct BatchRange {
+  int first = 0, count = 1;
+  bool is_cut = false;
+  /// Returns the first of them, and one past the last.
+  std::pair<std::int64_t, std::int64_t> of(std::int64_t batch) const;
+};
+
 /// Data that the host supplies per batch. `per_model` inputs (learning rates, seeds) get a leading
 /// model axis under vmap; all models share the others.
+///
+/// With `sum_of` the value is the sum of the input's values for several batches, in ascending order, in f64
+/// before it is rounded: what updates by learning rates do together.
 class InputOp final : public BoundaryOp {
  public:
-  InputOp(std::string input, TensorType type, bool per_model)
-      : input(std::move(input)), type(std::move(type)), per_model(per_model) {}
+  InputOp(std::string input, TensorType type, bool per_model, std::optional<BatchRange> sum_of = {})
+      : input(std::move(input)), type(std::move(type)), per_model(per_model), sum_of(sum_of) {}
   std::string_view name() const override { return "input"; }
   std::string attributes() const override;
   Types infer(TypesView) const override { return {type}; }
@@ -58,6 +73,7 @@ class InputOp final : public BoundaryOp {
   const std::string input;
   const TensorType type;
   const bool per_model;
+  const std::optional<BatchRange> sum_of;
 };
 
 /// Delivers its input to the host, once per batch.

@@ -47,6 +47,7 @@ struct Launch {
   const RankContext* rank;
   int threads = 1;        ///< of a collective: how many of this rank's threads work at most; others ignore it
   double* met = nullptr;  ///< if not null, a collective sets it to when all ranks had called (Comm)
+  std::int64_t first_batch = 0;  ///< of the run: no batch before it is in flight
 };
 
 /// An op prepared for given types and a given team: its primitives exist, and `run` allocates and looks up

@@ -157,7 +157,8 @@ void Executable::execute(InstructionId s, std::int64_t batch, double* met) {
                          instruction.name);
   if (p.updates) updated_.store(true, std::memory_order_relaxed);
   p.kernel->run(
-      {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads, met});
+      {p.in.data(), p.out.data(), workspace, first_batch_ + batch, &rank_, instruction.tag.threads, met,
+       first_batch_});
   if (poison_)
     for (MemberId m : p.last_use) {
       const Member& member = program_.member(m);

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/element.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/kernel.h>
@@ -22,14 +24,34 @@ class InputKernel final : public Kernel {
         per_model_(static_cast<const InputOp&>(spec.op).per_model),
         type_(spec.outputs[0]),
         bytes_(static_cast<std::size_t>(type_.bytes())),
-        microbatch_(spec.tag.microbatch) {}
+        microbatch_(spec.tag.microbatch),
+        sum_of_(static_cast<const InputOp&>(spec.op).sum_of),
+        workspace_(sum_of_ ? type_.elements() * size_of(DType::f64) : 0) {}
 
+  std::int64_t workspace() const override { return workspace_; }
   void run(const Launch& l) const override {
+    if (sum_of_) return run_sum(l);
+    run_one(l);
+  }
+
+ private:
+  void run_sum(const Launch& l) const {
+    auto* const sums = static_cast<double*>(l.workspace);
+    std::fill_n(sums, type_.elements(), 0.0);
+    Launch one = l;
+    const auto [begin, end] = sum_of_->of(l.batch - l.first_batch);
+    for (one.batch = l.first_batch + begin; one.batch < l.first_batch + end; ++one.batch) {
+      run_one(one);
+      for (std::int64_t i = 0; i < type_.elements(); ++i) sums[i] += load_element(type_.dtype, l.out[0], i);
+    }
+    for (std::int64_t i = 0; i < type_.elements(); ++i) store_element(type_.dtype, l.out[0], i, sums[i]);
+  }
+
+  void run_one(const Launch& l) const {
     if (per_model_ || !filled_.load(std::memory_order_relaxed)) return fill_and_check(l);
     fill(l);
   }
 
- private:
   void fill(const Launch& l) const {
     l.rank->host->fill(
         {name_, type_, l.batch, microbatch_, *l.rank, {static_cast<std::byte*>(l.out[0]), bytes_}});
@@ -66,6 +88,8 @@ class InputKernel final : public Kernel {
   const TensorType type_;
   const std::size_t bytes_;
   const int microbatch_;
+  const std::optional<BatchRange> sum_of_;
+  const std::int64_t workspace_;
   mutable std::atomic<bool> filled_{false};  // at least once
 };
 

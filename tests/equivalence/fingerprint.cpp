@@ -14,7 +14,7 @@
 #include <tandem/core/runtime/state_memory.h>
 #include <tandem/engine.h>
 #include <tandem/nn/models/networks.h>
-#include <tandem/plan/over_models.h>
+#include <tandem/ops/over_models.h>
 
 namespace tandem::testing {
 using namespace engine;

@@ -1,5 +1,6 @@
 // Every schedule trains like an eager loop on one device that keeps old weights.
 #include <cmath>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -123,8 +124,8 @@ Strategy strategy_of(const Network& network, const std::string& schedule, int st
   return s;
 }
 
-const std::string kSchedules[] = {"gpipe",         "1f1b",     "pipedream",  "pipedream-vs",
-                                  "pipedream-2bw", "dualpipe", "dualpipe-vs"};
+const std::string kSchedules[] = {"gpipe",         "1f1b",     "pipedream",   "pipedream-vs",
+                                  "pipedream-2bw", "dualpipe", "dualpipe-vs", "spectrain"};
 
 void expect_equals_loop(const Network& network, DType dtype, int microbatches) {
   const Job job = job_of(network, dtype);
@@ -161,6 +162,55 @@ TEST(Lagged, TransformedWeightsReachAnotherStageIfBackwardReadsTheSameVersion) {
   // Stage 1 runs B before stage 0 does, but would need stage 0's weights.
   expect_error([&] { train(job, strategy_of(tied, "dualpipe", 2)); },
                {"on stage 0 is computed from weights alone and used on stage 1"});
+}
+
+// Each target, with optimizers that predict differently, rates that change, and groups with rates of their
+// own.
+TEST(Lagged, PredictionsEqualTheLoopsBitwise) {
+  const std::vector<Optimizer> optimizers = {
+      SgdOptions{.momentum = 0.9}, SgdOptions{.momentum = 0.8, .weight_decay = 1e-2, .nesterov = true},
+      AdamOptions{.beta2 = 0.99, .weight_decay = 1e-2},
+      AdamOptions{.beta2 = 0.99, .weight_decay = 1e-2, .decoupled = true},
+      AdamOptions{.beta2 = 0.99, .weight_decay = 0.1, .decoupled = true}};
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const Network& network : networks())
+      for (const SpecTrainTarget target :
+           {SpecTrainTarget::paper, SpecTrainTarget::effective, SpecTrainTarget::serial})
+        for (std::size_t o = 0; o < optimizers.size(); ++o)
+          for (const int stages : {1, 2, 4}) {
+            SCOPED_TRACE(::testing::Message()
+                         << network.name << " " << name_of(dtype) << " target " << static_cast<int>(target)
+                         << " optimizer " << o << " stages " << stages);
+            Job job = job_of(network, dtype);
+            job.rates = {0.01};
+            job.rate_factor = [](std::int64_t batch) { return 1.0 / (1 + static_cast<double>(batch % 5)); };
+            Strategy s = strategy_of(network, "spectrain", stages);
+            s.spectrain_target = target;
+            s.optimizer = optimizers[o];
+            s.parameter_groups = {{.parameters = {"*.bias"}, .lr_scale = 3}};
+            s.microbatches = o == 1 ? 2 : 1;
+            const Outcome loop = lagged_loop(job, s), out = train(job, s);
+            expect_same_training(loop, out);
+          }
+}
+
+TEST(Lagged, PredictionsOfSeveralModelsEqualTheLoopsBitwise) {
+  for (const Optimizer& optimizer : std::vector<Optimizer>{
+           SgdOptions{.momentum = 0.9}, AdamOptions{.weight_decay = 0.1, .decoupled = true}}) {
+    Job job = job_of(networks()[3], DType::f32);
+    job.seeds = {1, 2, 3};
+    job.rates = {0.01, 0.02, 0.005};
+    Strategy s = strategy_of(networks()[3], "spectrain", 4);
+    s.models = 3;
+    s.optimizer = optimizer;
+    expect_same_training(lagged_loop(job, s), train(job, s));
+  }
+}
+
+TEST(Lagged, PredictionsNeedAMomentum) {
+  Strategy s = strategy_of(networks()[0], "spectrain", 2);
+  s.optimizer = SgdOptions{};
+  expect_error([&] { train(job_of(networks()[0], DType::f32), s); }, {"momentum", "is 0", "dualpipe"});
 }
 
 // Stage c of 2N lies on device c mod N.
@@ -246,6 +296,17 @@ TEST(Lagged, SchedulesThatReadOtherWeightsGiveOtherLosses) {
     EXPECT_NE(losses("plain", 1), losses("pipedream", 2));
     EXPECT_NE(losses("pipedream", 2), losses("pipedream", 4));
     EXPECT_NE(losses("pipedream", 4), losses("dualpipe", 4));
+    EXPECT_NE(losses("pipedream", 4), losses("pipedream-vs", 4));
+    EXPECT_NE(losses("dualpipe", 4), losses("dualpipe-vs", 4));
+    EXPECT_NE(losses("dualpipe", 4), losses("spectrain", 4));
+    std::set<std::vector<std::vector<double>>> targets;
+    for (const SpecTrainTarget target :
+         {SpecTrainTarget::paper, SpecTrainTarget::effective, SpecTrainTarget::serial}) {
+      Strategy s = strategy_of(network, "spectrain", 4);
+      s.spectrain_target = target;
+      targets.insert(lagged_loop(job, s).losses);
+    }
+    EXPECT_EQ(3u, targets.size());
     EXPECT_EQ(losses("plain", 1), losses("gpipe", 4));
   }
 }

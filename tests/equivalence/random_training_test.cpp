@@ -116,6 +116,8 @@ Case draw_case(std::uint64_t seed) {
   s.stages = 1 + pick(4);
   s.microbatches = 1 << pick(3);
   if (s.schedule == "pipedream-2bw") s.microbatches = 4;
+  if (auto* sgd = std::get_if<SgdOptions>(&s.optimizer); sgd && s.schedule == "spectrain")
+    sgd->momentum = 0.8;
   if (s.schedule == "interleaved") s.stages = 4, s.chunks = 2 + 2 * pick(2), s.microbatches = 4;
   s.cuts = draw_cuts(seed, s.stages - 1, random);
   if (pick(4) == 0) s.replicas = 2;

@@ -24,7 +24,8 @@ void for_each_schedule(const std::function<void(const PipelineSchedule&, const P
       for (int microbatches : {1, 2, 3, 4, 8, 16})
         for (int chunks : {1, 2, 4})
           for (bool lockstep : {false, true}) {
-            const PipelineShape shape{stages, microbatches, chunks, lockstep};
+            const PipelineShape shape{
+                .stages = stages, .microbatches = microbatches, .chunks = chunks, .lockstep = lockstep};
             PipelineSchedule made_for;
             try {
               made_for = make_schedule(schedule.name, shape);

@@ -32,7 +32,8 @@ Ticks ticks(const std::string& schedule, std::int64_t n, std::int64_t k, std::in
   // Fig. 6a).
   if (schedule == "pipedream" || schedule == "pipedream-vs") return {2 * b + k, 2 * b + 2 * n - 1 - k};
   // Each tick is a forward and a backward; a batch enters every tick (DualPipe paper, Fig. 6b, Algorithm 1).
-  if (schedule == "dualpipe" || schedule == "dualpipe-vs") return {b + k, b + 2 * n - 2 - k};
+  if (schedule == "dualpipe" || schedule == "dualpipe-vs" || schedule == "spectrain")
+    return {b + k, b + 2 * n - 2 - k};
   // The pipeline drains between batches.
   return {2 * b, 2 * b + 1};
 }
@@ -61,17 +62,15 @@ struct Weight {
   std::string path;
   Tensor tensor;  // the module's
   std::int64_t stage;
-  StateDict kept{};                // the optimizer's state, under its names
-  std::vector<Tensor> versions{};  // versions[n]: after n updates of this run
+  StateDict kept{};                        // the optimizer's state, under its names
+  std::vector<Tensor> versions{};          // versions[n]: after n updates of this run
+  std::vector<StateDict> kept_versions{};  // the optimizer's state then
 };
 
 class Loop {
  public:
   Loop(const Job& job, const Strategy& strategy, std::size_t model)
-      : job_(job),
-        strategy_(strategy),
-        host_(job, strategy.microbatches),
-        lr_(Tensor::full({job.dtype, {}}, job.rates[model])) {
+      : job_(job), strategy_(strategy), host_(job, strategy.microbatches), number_(model) {
     nn::set_default_dtype(job.dtype);
     nn::set_seed(job.seeds[model]);
     model_ = job.model();
@@ -89,7 +88,8 @@ class Loop {
     Outcome outcome;
     std::int64_t batch = 0;
     for (std::int64_t batches : job_.drains) {
-      for (Weight& w : weights_) w.versions = {copy_of(w.tensor)};
+      first_batch_ = batch;
+      for (Weight& w : weights_) w.versions = {copy_of(w.tensor)}, w.kept_versions = {w.kept};
       for (std::int64_t b = 0; b < batches; ++b) outcome.losses.push_back({step(b, batch++)});
       for (const Weight& w : weights_) overwrite(w.tensor, w.versions.back());
     }
@@ -116,7 +116,7 @@ class Loop {
       total = total ? add(total, loss) : loss;
     }
     const NoGrad no_grad;
-    for (Weight& w : weights_) update(w);
+    for (Weight& w : weights_) update(w, b);
     return total.item();
   }
 
@@ -153,15 +153,57 @@ class Loop {
     if (strategy_.schedule == "pipedream-2bw") return std::max<std::int64_t>(0, b - 1);
     return updates_at(w.stage, ticks_of(w.stage, b).forward);
   }
-  const Tensor& forward_weight(const Weight& w, std::int64_t b) const {
-    return w.versions.at(static_cast<std::size_t>(forward_version(w, b)));
+  Tensor forward_weight(const Weight& w, std::int64_t b) const {
+    return predicted(w, forward_version(w, b), predictions(w.stage, b).forward);
   }
-  const Tensor& backward_weight(const Weight& w, std::int64_t b) const {
-    if (strategy_.schedule != "dualpipe") return forward_weight(w, b);
-    return w.versions.at(static_cast<std::size_t>(updates_at(w.stage, ticks_of(w.stage, b).backward)));
+  Tensor backward_weight(const Weight& w, std::int64_t b) const {
+    if (strategy_.schedule != "dualpipe" && strategy_.schedule != "spectrain") return forward_weight(w, b);
+    return predicted(w, updates_at(w.stage, ticks_of(w.stage, b).backward), predictions(w.stage, b).backward);
   }
 
-  void update(Weight& w) const {
+  // How many updates ahead stage k predicts (Eqs. 5 and 6 of the DualPipe paper, and its other readings).
+  Ticks predictions(std::int64_t k, std::int64_t b) const {
+    const std::int64_t n = strategy_.stages;
+    if (strategy_.schedule != "spectrain") return {0, 0};
+    switch (strategy_.spectrain_target) {
+      case SpecTrainTarget::paper: return {2 * n - k - 2, k};
+      case SpecTrainTarget::effective: return {std::min(2 * n - k - 2, b + k), k};
+      case SpecTrainTarget::serial: return {2 * (n - 1 - k), 0};
+    }
+    return {};
+  }
+  // Eq. 4, with the rates of the updates by the run's batches version, version + 1, …
+  Tensor predicted(const Weight& w, std::int64_t version, std::int64_t s) const {
+    const Tensor& now = w.versions.at(static_cast<std::size_t>(version));
+    if (s == 0) return now;
+    const NoGrad no_grad;
+    const StateDict& kept = w.kept_versions.at(static_cast<std::size_t>(version));
+    const auto state = [&](const char* name, const TensorType& type) {
+      return kept.contains(name) ? kept.at(name) : Tensor::zeros(type);
+    };
+    double rates = 0;
+    for (std::int64_t j = version; j < version + s; ++j) rates += rate(j).item();
+    const Tensor c = scale(Tensor::full({job_.dtype, {}}, rates), lr_scale(w));
+    if (const auto* adam = std::get_if<AdamOptions>(&strategy_.optimizer))
+      return adam_predict(now, state("exp_avg", now.type()), state("exp_avg_sq", now.type()),
+                          state("step", {DType::f32, {}}), c, *adam);
+    return predict(now, state("momentum", now.type()), c);
+  }
+
+  // Of batch b of this run.
+  Tensor rate(std::int64_t b) const {
+    return Tensor::full({job_.dtype, {}}, job_.rate(number_, first_batch_ + b));
+  }
+  // Of the first group, "*.<name>", to which the weight belongs.
+  double lr_scale(const Weight& w) const {
+    for (const ParameterGroup& group : strategy_.parameter_groups)
+      for (const std::string& pattern : group.parameters)
+        if (w.path.ends_with(pattern.substr(1))) return group.lr_scale;
+    return 1;
+  }
+
+  void update(Weight& w, std::int64_t b) const {
+    const Tensor lr = scale(rate(b), lr_scale(w));
     const Tensor& latest = w.versions.back();
     const Tensor grad = w.tensor.grad();
     const auto kept = [&](const char* name, const TensorType& type) -> Tensor& {
@@ -171,24 +213,26 @@ class Loop {
     if (const auto* adam = std::get_if<AdamOptions>(&strategy_.optimizer)) {
       Tensor &mean = kept("exp_avg", latest.type()), &square = kept("exp_avg_sq", latest.type()),
              &steps = kept("step", {DType::f32, {}});
-      const Tensors updated = adam_update(latest, mean, square, grad, steps, lr_, *adam);
+      const Tensors updated = adam_update(latest, mean, square, grad, steps, lr, *adam);
       w.versions.push_back(updated.at(0));
       mean = updated.at(1), square = updated.at(2), steps = updated.at(3);
     } else if (const auto& sgd = std::get<SgdOptions>(strategy_.optimizer); sgd.momentum == 0) {
-      w.versions.push_back(sgd_update(latest, grad, lr_, sgd).at(0));
+      w.versions.push_back(sgd_update(latest, grad, lr, sgd).at(0));
     } else {
       Tensor& velocity = kept("momentum", latest.type());
-      const Tensors updated = sgd_update(latest, velocity, grad, lr_, sgd);
+      const Tensors updated = sgd_update(latest, velocity, grad, lr, sgd);
       w.versions.push_back(updated.at(0));
       velocity = updated.at(1);
     }
+    w.kept_versions.push_back(w.kept);
     w.tensor.set_grad({});
   }
 
   const Job& job_;
   const Strategy& strategy_;
   JobHost host_;
-  Tensor lr_;
+  const std::size_t number_;      // of the model
+  std::int64_t first_batch_ = 0;  // of this run
   std::unique_ptr<nn::Module> model_;
   std::vector<Weight> weights_;
 };

@@ -32,7 +32,7 @@ void JobHost::fill(const HostInput& in) {
   } else if (in.name == kLabelsInput) {
     for (std::int64_t i = 0; i < samples; ++i) in.set(i, label(job_, in.batch, first + i));
   } else if (in.name == kLearningRateInput) {
-    for (std::size_t m = 0; m < job_.rates.size(); ++m) in.set(static_cast<std::int64_t>(m), job_.rates[m]);
+    for (std::size_t m = 0; m < job_.rates.size(); ++m) in.set(static_cast<std::int64_t>(m), job_.rate(m, in.batch));
   } else if (in.name == kSeedInput) {
     std::ranges::copy(job_.seeds, in.as<std::int64_t>().begin());
   } else {

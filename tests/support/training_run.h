@@ -23,10 +23,14 @@ struct Job {
   Shape sample;  ///< shape of one sample
   int classes = 5;
   DType dtype = DType::f32;
-  std::int64_t batch_size = 8;             ///< global
-  std::vector<std::int64_t> drains;        ///< batches of each run from empty to drained
-  std::vector<std::uint64_t> seeds = {1};  ///< per model
-  std::vector<double> rates = {0.05};      ///< per model
+  std::int64_t batch_size = 8;                              ///< global
+  std::vector<std::int64_t> drains;                         ///< batches of each run from empty to drained
+  std::vector<std::uint64_t> seeds = {1};                   ///< per model
+  std::vector<double> rates = {0.05};                       ///< per model
+  std::function<double(std::int64_t batch)> rate_factor{};  ///< multiplies them; empty: 1
+  double rate(std::size_t model, std::int64_t batch) const {
+    return rates.at(model) * (rate_factor ? rate_factor(batch) : 1);
+  }
   std::uint64_t data_seed = 7;
   bool poison = true;
   std::int64_t period = 0;  ///< after this many batches the samples repeat; 0: never
