@@ -178,6 +178,10 @@ std::vector<Flag> optimizer_flags() {
       {"--opt", &O::optimizer, "sgd, adam, or adamw (adam with weight decay apart from the gradient)",
        one_of({"sgd", "adam", "adamw"}), always, learning, Special::none, "optimizer"},
       {"--momentum", &O::momentum, "momentum of sgd", at_least(0), needs_sgd},
+      {"--sgd-rule", &O::sgd_rule,
+       "what --opt sgd does with the momentum M: momentum (v = M*v + g, w -= lr*v), ema (v = M*v + (1-M)*g,\n"
+       "w -= lr*v), raw+ema (the same v, w -= lr*g)",
+       one_of({"momentum", "ema", "raw+ema"}), needs_sgd},
       {"--nesterov", &O::nesterov, "use Nesterov's momentum in sgd", any,
        both(needs_sgd, needs(&O::momentum, "without --momentum"))},
       {"--betas", &O::betas, "decay rates of adam and adamw, for the means of gradients and of their squares",

@@ -19,7 +19,10 @@ namespace {
 
 Optimizer optimizer_of(const TrainOptions& o) {
   if (o.optimizer == "sgd")
-    return SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+    return SgdOptions{.momentum = o.momentum,
+                      .weight_decay = o.weight_decay,
+                      .nesterov = o.nesterov,
+                      .rule = sgd_rule(o.sgd_rule)};
   return AdamOptions{.beta1 = o.betas[0],
                      .beta2 = o.betas[1],
                      .weight_decay = o.weight_decay,

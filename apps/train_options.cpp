@@ -167,7 +167,8 @@ void check_combinations(const TrainOptions& o) {
         "--batch-size {} is no multiple of {} × {}; the nearest multiple is {}{}{}", o.batch_size,
         counted(o.ranks, "rank"), counted(o.microbatches, "micro-batch"),
         below > 0 ? fmt::format("{} or ", below) : "", above,
-        o.drop_last ? "" : "; the last batch of an epoch must be one, too, unless --drop-last leaves it out"));
+        o.drop_last ? ""
+                    : "; the last batch of an epoch must be one, too, unless --drop-last leaves it out"));
   }
 }
 

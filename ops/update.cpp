@@ -66,14 +66,24 @@ std::string guard_text(bool guarded) { return guarded ? " guarded" : ""; }
 
 }  // namespace
 
+SgdRule sgd_rule(std::string_view name) {
+  if (name == "momentum") return SgdRule::momentum;
+  if (name == "ema") return SgdRule::ema;
+  if (name == "raw+ema") return SgdRule::raw_ema;
+  throw Error(fmt::format("unknown rule '{}' of sgd: there are momentum, ema, raw+ema", name));
+}
+
 SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded) : options(options), guarded(guarded) {
   if (options.nesterov && options.momentum == 0)
     throw Error("sgd_update: nesterov needs a momentum other than 0");
+  if (options.nesterov && options.rule != SgdRule::momentum)
+    throw Error("sgd_update: nesterov needs the rule momentum");
 }
 
 std::string SgdUpdateOp::attributes() const {
-  return fmt::format("momentum={} weight_decay={} nesterov={}{}", options.momentum, options.weight_decay,
-                     int{options.nesterov}, guard_text(guarded));
+  return fmt::format("momentum={} weight_decay={} nesterov={} rule={}{}", options.momentum,
+                     options.weight_decay, int{options.nesterov}, static_cast<int>(options.rule),
+                     guard_text(guarded));
 }
 Types SgdUpdateOp::infer(TypesView inputs) const {
   check_update(unguarded(inputs, guarded, has_momentum() ? 4 : 3));

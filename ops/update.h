@@ -1,13 +1,26 @@
 #pragma once
+#include <cstdint>
+#include <string_view>
+
 #include <tandem/core/graph/op.h>
 #include <tandem/core/graph/tensor.h>
 
 namespace tandem {
 
+/// How SGD with momentum γ moves the weights w by the gradient g', with the learning rate lr:
+/// - momentum: v' = γv + g', w' = w − lr·v', as PyTorch and TensorFlow define it;
+/// - ema: v' = γv + (1 − γ)g', w' = w − lr·v'. It equals `momentum` at lr/(1 − γ);
+/// - raw_ema: v' = γv + (1 − γ)g', w' = w − lr·g'. The average v' serves for predictions alone (Chen, Yang,
+///   and Cheng, 2018, Eqs. 1 and 2).
+enum class SgdRule : std::uint8_t { momentum, ema, raw_ema };
+/// Returns the rule called "momentum", "ema" or "raw+ema". Throws Error listing the names if there is none.
+SgdRule sgd_rule(std::string_view name);
+
 struct SgdOptions {
   double momentum = 0;
   double weight_decay = 0;
   bool nesterov = false;
+  SgdRule rule = SgdRule::momentum;
 };
 
 struct AdamOptions {
@@ -51,12 +64,12 @@ namespace tandem::engine {
 // returns the weights and statistics unchanged.
 
 /// One step of SGD in one pass over memory, as PyTorch defines it: g' = g + weight_decay·w,
-/// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v').
+/// v' = momentum·v + g', w' = w − lr·(nesterov ? g' + momentum·v' : v'), or by another SgdRule.
 /// (w, v, g, lr) -> (w', v'); without momentum (w, g, lr) -> (w'), with v' = g'.
 /// lr is a scalar or one value per model: [models] with w [models, …].
 class SgdUpdateOp final : public Op {
  public:
-  /// Throws Error if `nesterov` is set and momentum is 0.
+  /// Throws Error if `nesterov` is set and momentum is 0, or the rule is another than momentum.
   explicit SgdUpdateOp(SgdOptions options, bool guarded = false);
   std::string_view name() const override { return "sgd_update"; }
   std::string attributes() const override;

@@ -14,12 +14,13 @@ template <class T>
 [[gnu::always_inline]] inline void sgd_elements(const SgdOptions& options, T lr, const T* w, const T* v,
                                                 const T* g, T* new_w, T* new_v, std::int64_t n) {
   const T momentum = static_cast<T>(options.momentum), decay = static_cast<T>(options.weight_decay);
-  const bool nesterov = options.nesterov;
+  const T share = static_cast<T>(options.rule == SgdRule::momentum ? 1 : 1 - options.momentum);
+  const bool nesterov = options.nesterov, raw = options.rule == SgdRule::raw_ema;
 #pragma GCC ivdep
   for (std::int64_t i = 0; i < n; ++i) {
     const T gradient = g[i] + decay * w[i];
-    const T velocity = momentum * v[i] + gradient;
-    const T step = nesterov ? gradient + momentum * velocity : velocity;
+    const T velocity = momentum * v[i] + share * gradient;
+    const T step = raw ? gradient : nesterov ? gradient + momentum * velocity : velocity;
     new_w[i] = w[i] - lr * step;
     new_v[i] = velocity;
   }

@@ -147,6 +147,7 @@ void check(const Optimizer& optimizer) {
   if (const auto* sgd = std::get_if<SgdOptions>(&optimizer);
       sgd && !(sgd->momentum >= 0 && sgd->momentum < 1))
     throw Error(fmt::format("momentum {}: it must be from 0 to below 1", sgd->momentum));
+  if (const auto* sgd = std::get_if<SgdOptions>(&optimizer)) SgdUpdateOp{*sgd};
   if (const auto* adam = std::get_if<AdamOptions>(&optimizer)) {
     require_not_negative("epsilon", adam->epsilon);
     AdamUpdateOp{*adam};
