@@ -139,7 +139,7 @@ Outcome train(const Job& job, Strategy strategy, std::vector<std::unique_ptr<Com
   outcome.program = program_of(job, strategy);
   JobHost host(job, strategy.microbatches);
   // The rank that receives all ranks' results is here.
-  const bool root = std::ssize(comms) != 1 || comms[0]->rank() == strategy.stages - 1;
+  const bool root = std::ssize(comms) != 1 || comms[0]->rank() == strategy.devices() - 1;
   Session session(outcome.program, std::move(comms), host, {.spans = 20'000, .poison = job.poison});
   session.load(initial_state(job));
   std::int64_t first = 0;
@@ -148,9 +148,9 @@ Outcome train(const Job& job, Strategy strategy, std::vector<std::unique_ptr<Com
     first += batches;
   }
   outcome.losses = std::move(host.losses);
-  outcome.state = session.state(strategy.stages - 1);
+  outcome.state = session.state(strategy.devices() - 1);
   outcome.planned_peak = session.planned_peak();
-  outcome.executed_peak = session.executed_peak(strategy.stages - 1);
+  outcome.executed_peak = session.executed_peak(strategy.devices() - 1);
   outcome.timeline = session.timeline();
   if (root) expect_peaks(outcome, job.drains);
   return outcome;
