@@ -7,6 +7,7 @@
 
 #include <tandem/ops/cpu/conv_dense.h>
 #include <tandem/ops/cpu/conv_grad_weight.h>
+#include <tandem/ops/cpu/conv_unfolded.h>
 #include <tandem/ops/cpu/kernels.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
@@ -86,6 +87,7 @@ KernelPtr make_conv2d_cpu(const KernelSpec& spec) {
   const Operands o(spec);
   if (o.dense)
     if (KernelPtr kernel = make_dense_conv2d(spec, o.s)) return kernel;
+  if (KernelPtr kernel = make_unfolded_conv2d(spec, o.s, o.team)) return kernel;
   return finish(
       onednn::convolution(o.x, o.w, spec.inputs.size() == 3 ? &o.bias : nullptr, o.y, o.s.window, o.team),
       spec);
@@ -94,6 +96,7 @@ KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec) {
   const Operands o(spec);
   if (o.dense)
     if (KernelPtr kernel = make_dense_conv2d_grad_input(spec, o.s)) return kernel;
+  if (KernelPtr kernel = make_unfolded_conv2d_grad_input(spec, o.s, o.team)) return kernel;
   return finish(onednn::convolution_grad_input(o.y, o.w, o.x, o.s.window, o.team), spec);
 }
 KernelPtr make_conv2d_grad_weight_cpu(const KernelSpec& spec) {

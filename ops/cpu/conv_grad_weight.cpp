@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -19,41 +18,6 @@ std::int64_t elements_of(const onednn::Operand& o) {
   std::int64_t n = 1;
   for (const std::int64_t extent : o.extents) n *= extent;
   return n;
-}
-
-// Patch (n,oh,ow) becomes a row of kernel height × kernel width × channels elements; padding is 0.
-void unfold(const Conv2dSize& s, const BFloat16* x, BFloat16* patches, int threads) {
-  const Window& w = s.window;
-  const std::int64_t line = w.kernel.w * s.in, row = w.kernel.h * line;
-  parallel_parts(threads, s.n * s.output.h, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const BFloat16* image = x + r / s.output.h * s.image.h * s.image.w * s.in;
-      for (std::int64_t ow = 0; ow < s.output.w; ++ow) {
-        BFloat16* to = patches + (r * s.output.w + ow) * row;
-        for (std::int64_t kh = 0; kh < w.kernel.h; ++kh)
-          for (std::int64_t kw = 0; kw < w.kernel.w; ++kw, to += s.in) {
-            const std::int64_t h = r % s.output.h * w.stride.h + kh * w.dilation.h - w.padding.h,
-                               v = ow * w.stride.w + kw * w.dilation.w - w.padding.w;
-            const auto bytes = static_cast<std::size_t>(s.in) * sizeof(BFloat16);
-            if (h >= 0 && h < s.image.h && v >= 0 && v < s.image.w)
-              std::memcpy(to, image + (h * s.image.w + v) * s.in, bytes);
-            else
-              std::memset(static_cast<void*>(to), 0, bytes);
-          }
-      }
-    }
-  });
-}
-
-// The bias's gradient: the sums over all rows (samples and pixels), in f32.
-void sum_rows(const BFloat16* y, std::int64_t rows, std::int64_t channels, BFloat16* sums, int threads) {
-  parallel_parts(threads, channels, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      float sum = 0;
-      for (std::int64_t r = 0; r < rows; ++r) sum += y[r * channels + c];
-      sums[c] = sum;
-    }
-  });
 }
 
 // Partial sums of a gradient: those of one thread lie `distance` after those of the thread before.
@@ -128,31 +92,6 @@ class SharedKernel final : public Kernel {
 };
 
 }  // namespace
-
-KernelPtr make_unfolded_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
-  constexpr std::int64_t kFewPixels = 16, kMostBytes = 24 << 20;
-  const std::int64_t rows = s.n * s.output.h * s.output.w,
-                     columns = s.window.kernel.h * s.window.kernel.w * s.in,
-                     bytes = rows * columns * std::int64_t{sizeof(BFloat16)};
-  if (spec.inputs[0].dtype != DType::bf16 || s.groups != 1 || s.output.h * s.output.w > kFewPixels ||
-      bytes > kMostBytes)
-    return nullptr;
-  const onednn::Operand y{DType::bf16, {s.out, rows}, {1, s.out}},
-      patches{DType::bf16, {rows, columns}, {columns, 1}}, w{DType::bf16, {s.out, columns}, {columns, 1}};
-  std::shared_ptr<const onednn::Primitive> product = onednn::matmul(y, patches, nullptr, w, team);
-  if (!product) return nullptr;
-  const bool bias = spec.outputs.size() == 2;
-  return make_kernel(
-      [=](const Launch& l) {
-        auto* const unfolded = static_cast<BFloat16*>(l.workspace);
-        unfold(s, input<BFloat16>(l, 0), unfolded, team.threads);
-        std::array<void*, 3> operands{const_cast<void*>(l.in[1]), unfolded, l.out[0]};
-        product->require_success(
-            product->run(operands, static_cast<std::byte*>(l.workspace) + align_up(bytes)));
-        if (bias) sum_rows(input<BFloat16>(l, 1), rows, s.out, output<BFloat16>(l, 1), team.threads);
-      },
-      align_up(bytes) + product->workspace());
-}
 
 KernelPtr make_shared_conv2d_grad_weight(onednn::Operand x, onednn::Operand y, onednn::Operand w,
                                          const onednn::Operand* bias, const Window& window,
