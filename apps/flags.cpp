@@ -167,6 +167,10 @@ std::vector<Flag> optimizer_flags() {
        checked(0, check_loss_scale)},
       {"--clip-grad", &O::clip_norm,
        "largest L2 norm of all gradients together; larger ones are scaled down to it (0: off)", at_least(0)},
+      {"--clip-scope", &O::clip_scope,
+       "whose gradients --clip-grad scales together: model, or stage (each pipeline stage by itself; for schedules\n"
+       "whose stages update at different times)",
+       one_of({"model", "stage"}), both(needs(&O::clip_norm, "without --clip-grad"), needs_pipeline)},
       {"--clip-value", &O::clip_value, "largest absolute value of a gradient's elements (0: off)",
        at_least(0)},
       {"--on-nan", &O::on_nan,

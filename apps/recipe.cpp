@@ -75,6 +75,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.optimizer = optimizer_of(o);
   if (o.loss_scale > 0) s.gradients.loss_scale = LossScale{.initial = o.loss_scale};
   if (o.clip_norm > 0) s.gradients.clip_norm = o.clip_norm;
+  s.gradients.clip_scope = clip_scope(o.clip_scope);
   if (o.clip_value > 0) s.gradients.clip_value = o.clip_value;
   if (o.no_bias_decay) s.parameter_groups = {{vectors_of(forward), 1, 0.0}};
   if (o.amp_dtype == "bf16") s.amp = DType::bf16;

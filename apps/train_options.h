@@ -28,8 +28,9 @@ struct TrainOptions {
   std::vector<double> betas = {0.9, 0.999};
   bool nesterov = false, no_bias_decay = false;
   int max_rollbacks = 3;
-  std::string parallel, schedule = "1f1b", spectrain_target = "paper", sgd_rule = "momentum", transport,
-                        allreduce = "auto", collective = "auto", link, memory_budget, plan;
+  std::string parallel, schedule = "1f1b", spectrain_target = "paper", sgd_rule = "momentum",
+                        clip_scope = "model", transport, allreduce = "auto", collective = "auto", link,
+                        memory_budget, plan;
   std::vector<int> comm_threads;
   int ranks = 0, stages = 0, chunks = 1, microbatches = 1, threads = 0;
   int devices = 1;  ///< of a pipeline; settled when the command line has been parsed

@@ -39,7 +39,7 @@ struct Options {
 };
 
 struct Measured {
-  std::string policy;
+  std::string policy{};
   double predicted_ms = 0, measured_ms = 0, compute_ms = 0, communication_ms = 0;
 };
 

@@ -14,6 +14,16 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/reduce.h>
 
+namespace tandem {
+
+ClipScope clip_scope(std::string_view name) {
+  if (name == "model") return ClipScope::model;
+  if (name == "stage") return ClipScope::stage;
+  throw Error(fmt::format("unknown scope '{}' of clipping: there are model and stage", name));
+}
+
+}  // namespace tandem
+
 namespace tandem::engine {
 namespace {
 
@@ -22,47 +32,66 @@ class Rules {
   Rules(TrainingGraph& training, int models) : training_(training), trace_(training.graph), models_(models) {}
 
   void clip_value(double most) {
-    each([&](const Tensor& g) { return minimum(maximum(g, like(g, -most)), like(g, most)); });
+    each([&](const Tensor& g, int) { return minimum(maximum(g, like(g, -most)), like(g, most)); });
   }
 
-  void clip_norm(double most) {
-    const Tensor norm = sqrt(sum_over_all([&](const Tensor& g) { return of_model(g * g, sum); }));
-    const Tensor factor = minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
-    each([&](const Tensor& g) { return g * over_models(factor, g.type().rank()); });
+  void clip_norm(double most, ClipScope scope) {
+    const auto factor = [&](const Tensor& squares) {
+      const Tensor norm = sqrt(squares);
+      return minimum(like(norm, most) / (norm + 1e-6), like(norm, 1));
+    };
+    auto by = sums_of_stages([&](const Tensor& g) { return of_model(g * g, sum); });
+    if (scope == ClipScope::model) {
+      const Tensor of_all = factor(sum_over(by));
+      for (auto& [stage, total] : by) total = of_all;
+    } else {
+      for (auto& [stage, total] : by) {
+        trace_.set_tag(tags_.at(stage));
+        total = factor(total);
+      }
+    }
+    each([&](const Tensor& g, int stage) { return g * over_models(by.at(stage), g.type().rank()); });
   }
 
   // 0·x is 0 if x is finite, else NaN. The extremes suffice: an infinite or NaN element is always an extreme.
   ValueId all_finite() {
-    const Tensor all = sum_over_all(
-        [&](const Tensor& g) { return scale(of_model(g, max), 0) + scale(of_model(g, min), 0); });
+    const Tensor all = sum_over(sums_of_stages(
+        [&](const Tensor& g) { return scale(of_model(g, max), 0) + scale(of_model(g, min), 0); }));
     return trace_.value(equal(all, like(all, 0)));
   }
 
  private:
-  void at_stage_of(const State& s) { trace_.set_tag(tag_of(Phase::update, "gradients", s.stage, s.device)); }
+  int at_stage_of(StateId state) {
+    const State& s = training_.graph.state(state);
+    trace_.set_tag(tags_[s.stage] = tag_of(Phase::update, "gradients", s.stage, s.device));
+    return s.stage;
+  }
 
-  void each(const std::function<Tensor(const Tensor&)>& f) {
+  // f takes a gradient and its stage.
+  void each(const std::function<Tensor(const Tensor&, int)>& f) {
     for (auto& [state, value] : training_.grads) {
-      at_stage_of(training_.graph.state(state));
-      value = trace_.value(f(trace_.tensor(value)));
+      const int stage = at_stage_of(state);
+      value = trace_.value(f(trace_.tensor(value), stage));
     }
   }
 
-  // Sums f per model: over each stage's gradients in order, then over the stages, on stage 0.
-  Tensor sum_over_all(const std::function<Tensor(const Tensor&)>& f) {
-    std::map<int, Tensor> of_stage;
-    const State* first = nullptr;  // a state of the first stage that has gradients
+  // Sums f per model, over each stage's gradients in order.
+  std::map<int, Tensor> sums_of_stages(const std::function<Tensor(const Tensor&)>& f) {
+    std::map<int, Tensor> sums;
     for (const auto& [state, value] : training_.grads) {
-      const State& s = training_.graph.state(state);
-      if (!first || s.stage < first->stage) first = &s;
-      at_stage_of(s);
+      const int stage = at_stage_of(state);
       const Tensor mine = f(trace_.tensor(value));
-      Tensor& total = of_stage[s.stage];
+      Tensor& total = sums[stage];
       total = total ? total + mine : mine;
     }
-    at_stage_of(*first);
+    return sums;
+  }
+
+  // On the first stage.
+  Tensor sum_over(const std::map<int, Tensor>& stages) {
+    trace_.set_tag(tags_.at(stages.begin()->first));
     Tensor all;
-    for (const auto& [stage, total] : of_stage) all = all ? all + total : total;
+    for (const auto& [stage, total] : stages) all = all ? all + total : total;
     return all;
   }
 
@@ -78,6 +107,7 @@ class Rules {
   TrainingGraph& training_;
   Trace trace_;
   const int models_;
+  std::map<int, Tag> tags_;  // of the stages that have gradients
 };
 
 // The graph without its assigns (to untrained state), which `assigns` keeps for later. Value ids stay.
@@ -96,13 +126,14 @@ Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
                                    const PipelineSchedule& schedule) {
   if (!rules.any()) return training;
-  if (!schedule.updates_together() && (rules.clip_norm || rules.skips()))
-    throw Error(
-        fmt::format("{} looks at the gradients of all stages, which update at different times under this "
-                    "schedule: use one that flushes (gpipe, 1f1b), or clip by value",
-                    rules.clip_norm    ? "clipping by norm"
-                    : rules.loss_scale ? "loss scaling"
-                                       : "skipping batches that are not finite"));
+  const bool clips_model = rules.clip_norm && rules.clip_scope == ClipScope::model;
+  if (!schedule.updates_together() && (clips_model || rules.skips()))
+    throw Error(fmt::format(
+        "{} looks at the gradients of all stages, which update at different times under this "
+        "schedule: use one that flushes (gpipe, 1f1b), or clip by value or by the norm of each stage",
+        clips_model        ? "clipping by norm"
+        : rules.loss_scale ? "loss scaling"
+                           : "skipping batches that are not finite"));
   std::vector<Node> assigns;
   if (rules.skips()) training.graph = without_assigns(training.graph, assigns);
   if (!assigns.empty() && schedule.overlaps_batches())
@@ -116,7 +147,7 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
     Rules apply(training, models);
     if (rules.skips()) training.update_if = apply.all_finite();
     if (rules.clip_value) apply.clip_value(*rules.clip_value);
-    if (rules.clip_norm) apply.clip_norm(*rules.clip_norm);
+    if (rules.clip_norm) apply.clip_norm(*rules.clip_norm, rules.clip_scope);
   }
   if (rules.skips()) training.results[kUpdatedResult] = training.update_if;
   if (rules.loss_scale) update_loss_scale(training, *rules.loss_scale);

@@ -1,5 +1,7 @@
 #pragma once
+#include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include <tandem/autograd/training_graph.h>
 #include <tandem/core/graph/tensor.h>
@@ -8,12 +10,19 @@
 
 namespace tandem {
 
+/// Which gradients a norm is of: all of a model, or those of each pipeline stage by itself. Stages that
+/// update at different times have no norm in common.
+enum class ClipScope : std::uint8_t { model, stage };
+/// Returns the scope called "model" or "stage". Throws Error listing the names if there is none.
+ClipScope clip_scope(std::string_view name);
+
 /// Changes to the gradients before the optimizer uses them. Each model has its own norm, and is skipped
 /// independently of the others.
 struct GradientRules {
   std::optional<double> clip_value{};  ///< clips every element to ±clip_value
   std::optional<double> clip_norm{};   ///< scales all gradients together to this L2 norm if theirs is larger
-  bool skip_non_finite = false;        ///< a batch with a gradient that is NaN or infinite changes no state
+  ClipScope clip_scope = ClipScope::model;  ///< whose gradients are scaled together
+  bool skip_non_finite = false;  ///< a batch with a gradient that is NaN or infinite changes no state
   std::optional<LossScale> loss_scale{};  ///< skips such batches too
   bool any() const { return clip_value || clip_norm || skips(); }
   bool skips() const { return skip_non_finite || loss_scale; }
@@ -26,9 +35,9 @@ namespace tandem::engine {
 /// Rewrites the gradients: undoes the loss scale, then clips in the order above (the norm is that of clipped
 /// elements). `update_if` says which models update, and becomes the result kUpdatedResult; a skipped model
 /// also keeps the state that it assigns itself (running statistics). Sums over stages go to stage 0 and back,
-/// so all stages must update together, else clipping by norm and skipping throw Error. So does skipping if
-/// the model assigns state and batches overlap: forward would read what no update has decided yet.
-/// Clips norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
+/// so all stages must update together, else skipping, and clipping by the norm of the model, throw Error. So
+/// does skipping if the model assigns state and batches overlap: forward would read what no update has
+/// decided yet. Clips norms as PyTorch's clip_grad_norm_ does: g · min(1, clip_norm / (norm + 1e-6)).
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
                                    const PipelineSchedule& schedule);
 

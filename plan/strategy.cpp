@@ -17,6 +17,7 @@ void check(const Strategy& s) {
   in_range("replicas", s.replicas);
   in_range("micro-batches", s.microbatches);
   in_range("stages", s.stages);
+  in_range("chunks", s.chunks);
   in_range("threads", s.threads);
   for (const FusionGroup& group : s.fusion_groups) {
     in_range("threads for an all-reduce", group.threads);
@@ -37,6 +38,10 @@ void check(const Strategy& s) {
 }
 
 PipelineSchedule schedule_of(const Strategy& s) {
+  if (s.own_schedule && (s.lockstep || s.chunks > 1))
+    throw Error(
+        "lockstep and chunks have no effect on a schedule of your own: it says itself where barriers are, and "
+        "on which devices stages lie");
   PipelineSchedule schedule = s.own_schedule ? *s.own_schedule
                                              : make_schedule(s.schedule, {.stages = s.stages,
                                                                           .microbatches = s.microbatches,
@@ -56,6 +61,8 @@ Strategy for_evaluation(Strategy s) {
   if (s.stages > 1 && s.cuts.empty())
     throw Error("evaluation in stages needs the cuts of training; give them in the strategy");
   s.own_schedule = one_by_one(schedule_of(s));
+  s.lockstep = false;
+  s.chunks = 1;
   s.train = false;
   s.microbatches = 1;
   s.fusion_groups.clear();

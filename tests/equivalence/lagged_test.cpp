@@ -207,6 +207,21 @@ TEST(Lagged, PredictionsOfSeveralModelsEqualTheLoopsBitwise) {
   }
 }
 
+// Each stage's gradients are scaled by themselves, also where stages update at different times.
+TEST(Lagged, ClippingByStageEqualsTheLoopToRounding) {
+  for (const std::string& schedule : kSchedules)
+    for (const int stages : {1, 2, 4}) {
+      SCOPED_TRACE(::testing::Message() << schedule << " stages " << stages);
+      const Job job = job_of(networks()[3], DType::f64);
+      Strategy s = strategy_of(networks()[3], schedule, stages);
+      const Outcome plain = train(job, s);
+      s.gradients = {.clip_norm = 0.2, .clip_scope = ClipScope::stage};
+      const Outcome clipped = train(job, s);
+      EXPECT_LE(largest_difference(lagged_loop(job, s), clipped), 1e-13);
+      EXPECT_GT(largest_difference(plain, clipped), 1e-4);
+    }
+}
+
 TEST(Lagged, PredictionsNeedAMomentum) {
   Strategy s = strategy_of(networks()[0], "spectrain", 2);
   s.optimizer = SgdOptions{};

@@ -264,6 +264,8 @@ TEST(GradientRules, SchedulesWhoseStagesUpdateAtDifferentTimesAreRefused) {
   const auto clipped_elements = train(job, s);
   s.gradients = {};
   EXPECT_GT(largest_difference(clipped_elements, train(job, s)), 1e-4);
+  s.gradients = {.clip_norm = 0.01, .clip_scope = ClipScope::stage};
+  EXPECT_NO_THROW(program_of(job, s));
   s.gradients.clip_norm = -1;
   EXPECT_THROW(program_of(job, s), Error);
 }

@@ -13,6 +13,7 @@
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
 #include <tandem/ops/pointwise.h>
+#include <tandem/ops/reduce.h>
 
 #include "environment.h"
 
@@ -116,8 +117,28 @@ class Loop {
       total = total ? add(total, loss) : loss;
     }
     const NoGrad no_grad;
+    if (const auto& most = strategy_.gradients.clip_norm) clip(*most);
     for (Weight& w : weights_) update(w, b);
     return total.item();
+  }
+
+  // Scales the gradients of each stage to a norm, or those of all stages.
+  void clip(double most) {
+    std::map<std::int64_t, Tensor> squares;
+    const auto part_of = [&](const Weight& w) {
+      return strategy_.gradients.clip_scope == ClipScope::stage ? w.stage : 0;
+    };
+    for (const Weight& w : weights_) {
+      const Tensor mine = sum(w.tensor.grad() * w.tensor.grad());
+      Tensor& all = squares[part_of(w)];
+      all = all ? all + mine : mine;
+    }
+    for (Weight& w : weights_) {
+      const Tensor norm = sqrt(squares.at(part_of(w)));
+      const Tensor by =
+          minimum(Tensor::full(norm.type(), most) / (norm + 1e-6), Tensor::full(norm.type(), 1));
+      w.tensor.set_grad(w.tensor.grad() * by);
+    }
   }
 
   Tensor loss_of(std::int64_t batch, int microbatch) {
