@@ -90,7 +90,7 @@ void fold(const Conv2dSize& s, const float* patches, BFloat16* x, int threads) {
 
 KernelPtr make_unfolded_conv2d(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
   const Unfolded u(s, DType::bf16);
-  if (!u.is_fast(spec, s, /*most_pixels=*/16)) return nullptr;
+  if (!onednn::has_amx() || !u.is_fast(spec, s, /*most_pixels=*/16)) return nullptr;
   const auto [rows, columns, bytes] = u;
   const onednn::Operand patches{DType::bf16, {rows, columns}, {columns, 1}},
       w{DType::bf16, {columns, s.out}, {1, columns}}, bias{DType::bf16, {1, s.out}, {s.out, 1}},
@@ -115,7 +115,7 @@ KernelPtr make_unfolded_conv2d(const KernelSpec& spec, const Conv2dSize& s, oned
 // The gradients of the patches are added in f32, so nothing is rounded in between.
 KernelPtr make_unfolded_conv2d_grad_input(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
   const Unfolded u(s, DType::f32);
-  if (!u.is_fast(spec, s, /*most_pixels=*/4)) return nullptr;
+  if (!onednn::has_amx() || !u.is_fast(spec, s, /*most_pixels=*/4)) return nullptr;
   const auto [rows, columns, bytes] = u;
   const onednn::Operand y{DType::bf16, {rows, s.out}, {s.out, 1}},
       w{DType::bf16, {s.out, columns}, {columns, 1}}, patches{DType::f32, {rows, columns}, {columns, 1}};

@@ -95,6 +95,11 @@ std::string_view best_matmul(const Operand& b) {
 
 }  // namespace
 
+bool has_amx() {
+  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;
+}
+
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team) {
   return prepare({&a, &b, bias, &c}, team, [&]() -> PrimitivePtr {
     const int parts = pieces_of(c, 256);  // every part reads all of b, so parts have at least 256 rows

@@ -59,6 +59,9 @@ struct Team {
 
 // Each returns null if the build lacks the library, or the library has no implementation for the types.
 
+/// Returns whether the processor multiplies bf16 on AMX's tiles, and the library may (ONEDNN_MAX_CPU_ISA).
+bool has_amx();
+
 /// c = a·b (+ bias over rows). Operands: a (M,K), b (K,N), bias (1,N) if not null, c (M,N).
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team);
 /// Operands: image, weights, bias (O) if not null, output.

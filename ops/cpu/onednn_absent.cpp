@@ -13,6 +13,7 @@ int Primitive::run_piece(std::span<void* const>, void*, int) const noexcept { re
 void Primitive::require_success(int) const {}
 const char* Primitive::implementation() const { return "none"; }
 
+bool has_amx() { return false; }
 PrimitivePtr matmul(const Operand&, const Operand&, const Operand*, const Operand&, Team) { return nullptr; }
 PrimitivePtr convolution(const Operand&, const Operand&, const Operand*, const Operand&, const Window&,
                          Team) {
