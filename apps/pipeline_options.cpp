@@ -25,10 +25,12 @@ void settle_pipeline(TrainOptions& o, int devices) {
     if (o.stages == 0) o.stages = static_cast<int>(schedule.stages.size());
     if (o.microbatches == 1) o.microbatches = schedule.microbatches();
     o.devices = schedule.devices();
+    o.last_device = schedule.stages.back().device;
     return;
   }
   if (o.stages == 0) o.stages = (devices > 0 ? devices : 2) * o.chunks;
   o.devices = std::max(1, o.stages / o.chunks);
+  o.last_device = o.devices - 1;
 }
 
 PipelineSchedule schedule_of(const TrainOptions& o) {

@@ -33,7 +33,8 @@ struct TrainOptions {
                         memory_budget, plan;
   std::vector<int> comm_threads;
   int ranks = 0, stages = 0, chunks = 1, microbatches = 1, threads = 0;
-  int devices = 1;  ///< of a pipeline; settled when the command line has been parsed
+  /// Of a pipeline, and the one with the last stage; settled when the command line has been parsed.
+  int devices = 1, last_device = 0;
   double deadline = 600;
   bool lockstep = false;
   std::string output, trace, log_level = "info";

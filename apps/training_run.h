@@ -8,7 +8,6 @@
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
 
-#include "pipeline_options.h"
 #include "recipe.h"
 #include "resume.h"
 #include "run_directory.h"
@@ -30,7 +29,7 @@ class TrainingRun {
   /// names the first module whose output is not finite.
   void run();
   /// Returns the rank that gets the losses or predicts. It prints, and writes the run directory.
-  int main_rank() const { return options_.simulate ? 0 : schedule_of(options_).stages.back().device; }
+  int main_rank() const { return options_.simulate ? 0 : options_.last_device; }
 
  private:
   bool is_main() const { return !mpi_ || mpi_->rank() == main_rank(); }
