@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/named.h>
 #include <tandem/dist/backward_program.h>
 
 namespace tandem {
@@ -171,12 +172,7 @@ const std::vector<AllReducePolicy>& all_reduce_policies() {
 }
 
 const AllReducePolicy& all_reduce_policy(std::string_view name) {
-  std::string known;
-  for (const AllReducePolicy& policy : all_reduce_policies()) {
-    if (policy.name == name) return policy;
-    known += (known.empty() ? "" : ", ") + std::string(policy.name);
-  }
-  throw Error(fmt::format("unknown policy '{}'; there are: {}", name, known));
+  return engine::row_named(name, all_reduce_policies(), "policy");
 }
 
 int ThreadTable::at(double bytes) const {

@@ -1,8 +1,11 @@
 #include <tandem/ops/update.h>
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/named.h>
 #include <tandem/ops/apply.h>
 #include <tandem/ops/over_models.h>
 #include <tandem/ops/pointwise.h>
@@ -67,10 +70,9 @@ std::string guard_text(bool guarded) { return guarded ? " guarded" : ""; }
 }  // namespace
 
 SgdRule sgd_rule(std::string_view name) {
-  if (name == "momentum") return SgdRule::momentum;
-  if (name == "ema") return SgdRule::ema;
-  if (name == "raw+ema") return SgdRule::raw_ema;
-  throw Error(fmt::format("unknown rule '{}' of sgd: there are momentum, ema, raw+ema", name));
+  using enum SgdRule;
+  constexpr std::array<Named<SgdRule>, 3> rules{{{"momentum", momentum}, {"ema", ema}, {"raw+ema", raw_ema}}};
+  return row_named(name, rules, "rule of sgd").value;
 }
 
 SgdUpdateOp::SgdUpdateOp(SgdOptions options, bool guarded) : options(options), guarded(guarded) {

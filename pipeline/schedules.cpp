@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/named.h>
 
 namespace tandem {
 using namespace engine;
@@ -227,25 +227,18 @@ constexpr std::array kSchedules{
 }  // namespace
 
 SpecTrainTarget spectrain_target(std::string_view name) {
-  if (name == "paper") return SpecTrainTarget::paper;
-  if (name == "effective") return SpecTrainTarget::effective;
-  if (name == "serial") return SpecTrainTarget::serial;
-  throw Error(fmt::format("unknown target '{}' of predictions: there are paper, effective, serial", name));
+  using enum SpecTrainTarget;
+  constexpr std::array<Named<SpecTrainTarget>, 3> targets{
+      {{"paper", paper}, {"effective", effective}, {"serial", serial}}};
+  return row_named(name, targets, "target of predictions").value;
 }
 
 std::span<const ScheduleFunction> pipeline_schedules() { return kSchedules; }
 
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const ScheduleFunction& s : kSchedules) names.emplace_back(s.name);
-  return names;
-}
+std::vector<std::string> schedule_names() { return names_of(kSchedules); }
 
 const ScheduleFunction& schedule_named(std::string_view name) {
-  const auto found = std::ranges::find(kSchedules, name, &ScheduleFunction::name);
-  if (found == kSchedules.end())
-    throw Error(fmt::format("unknown schedule '{}'; there are: {}", name, fmt::join(schedule_names(), ", ")));
-  return *found;
+  return row_named(name, kSchedules, "schedule");
 }
 
 PipelineSchedule make_schedule(std::string_view name, const PipelineShape& shape) {

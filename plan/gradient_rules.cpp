@@ -1,5 +1,6 @@
 #include <tandem/plan/gradient_rules.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/named.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/core/graph/trace.h>
@@ -17,9 +19,9 @@
 namespace tandem {
 
 ClipScope clip_scope(std::string_view name) {
-  if (name == "model") return ClipScope::model;
-  if (name == "stage") return ClipScope::stage;
-  throw Error(fmt::format("unknown scope '{}' of clipping: there are model and stage", name));
+  constexpr std::array<engine::Named<ClipScope>, 2> scopes{
+      {{"model", ClipScope::model}, {"stage", ClipScope::stage}}};
+  return engine::row_named(name, scopes, "scope of clipping").value;
 }
 
 }  // namespace tandem

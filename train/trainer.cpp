@@ -61,7 +61,7 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
       options_(std::move(options)),
       recovery_(options_.on_non_finite, options_.max_rollbacks, *this),
       link_(std::make_shared<StateLink>()) {
-  check();
+  check(options_, train_.get());
   Strategy& s = options_.strategy;
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
   if (s.cuts.empty() && s.stages > 1)  // also for evaluation
@@ -98,54 +98,6 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
 }
 
 Trainer::~Trainer() { link_->disconnect(); }
-
-void Trainer::check() const {
-  const TrainerOptions& o = options_;
-  engine::check(o.strategy);
-  const auto require = [](bool met, const std::string& what) {
-    if (!met) throw Error("Trainer: " + what);
-  };
-  require(train_ != nullptr, "there is no dataset to train on");
-  require(o.objective.loss != nullptr, "the objective has no loss");
-  require(!o.test || o.objective.correct, "a test set needs objective.correct, which counts correct samples");
-  require(o.batch_size >= 1 && o.batch_size <= train_->size(),
-          fmt::format("batches of {} from a dataset of {}; at least one batch must be full",
-                      counted(o.batch_size, "sample"), train_->size()));
-  require(o.epochs >= 0 && o.batches >= 0 && (o.epochs > 0 || o.batches > 0),
-          fmt::format("epochs {}, batches {}: give one of them, or both", o.epochs, o.batches));
-  const auto models = static_cast<std::size_t>(o.strategy.models);
-  require(o.lr.size() == models && o.seeds.size() == models,
-          fmt::format("{} and {} for {}; give one per model", counted(std::ssize(o.lr), "learning rate"),
-                      counted(std::ssize(o.seeds), "seed"), counted(o.strategy.models, "model")));
-  std::ranges::for_each(o.lr, check_rate);
-  require(o.patience >= 0, "patience is negative");
-  require(o.patience == 0 || o.test, "patience needs a test set");
-  require(o.checkpoint_every >= 0, "checkpoint_every is negative");
-  require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
-          "a rollback needs checkpoint_every, which sets where it can go back to");
-  require(o.max_rollbacks >= 0, "max_rollbacks is negative");
-  const AllReduceOptions& a = o.all_reduces;
-  require(!a.threads.empty() && std::ranges::min(a.threads) >= 1,
-          fmt::format("all_reduces.threads is [{}]; give one number or more, each 1 or more",
-                      fmt::join(a.threads, ", ")));
-  require(
-      !a.drift || *a.drift >= 0,
-      fmt::format("all_reduces.drift is {}; it must be 0 or more, or have no value", a.drift.value_or(0)));
-  require(a.far_off >= 1, fmt::format("all_reduces.far_off is {}; it must be 1 or more", a.far_off));
-  require(std::ranges::all_of(o.comms, [](const auto& comm) { return comm != nullptr; }),
-          "`comms` has a null pointer instead of a Comm");
-  const bool process = o.comms.size() == 1 && o.comms[0]->size() > 1;
-  require(process == (o.spare != nullptr),
-          "if ranks are processes, and only then, give a second Comm, `spare`");
-  const std::int64_t last = o.drop_last ? 0 : train_->size() % o.batch_size,
-                     parts = std::int64_t{o.strategy.replicas} * o.strategy.microbatches;
-  for (const std::int64_t samples : {o.batch_size, last})
-    require(samples % parts == 0,
-            fmt::format("a batch of {}, which {} × {} do not divide; choose another batch size{}",
-                        counted(samples, "sample"), counted(o.strategy.replicas, "replica"),
-                        counted(o.strategy.microbatches, "micro-batch"),
-                        samples == last ? ", or drop_last" : ""));
-}
 
 // The Program for a global batch of `batch_size` samples.
 Program Trainer::program(std::int64_t batch_size, bool training) {

@@ -1,76 +1,26 @@
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
-#include <tandem/core/runtime/comm.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/datasets/dataset.h>
 #include <tandem/nn/module.h>
-#include <tandem/plan/strategy.h>
-#include <tandem/train/all_reduce_report.h>
 #include <tandem/train/batch_timer.h>
 #include <tandem/train/callbacks.h>
 #include <tandem/train/checkpoint.h>
 #include <tandem/train/lr_schedule.h>
-#include <tandem/train/objective.h>
 #include <tandem/train/recovery.h>
+#include <tandem/train/trainer_options.h>
 
 namespace tandem {
-
-/// How a Trainer with several replicas plans its all-reduces (AllReduceTuning).
-struct AllReduceOptions {
-  /// A policy (dist/all_reduce_policies.h), which plans from times that the run's first kMostTuningBatches
-  /// batches take; "auto": libra, if the run has kAutoBatches or more; empty, and otherwise: as the strategy
-  /// says.
-  std::string policy{};
-  std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose; one or more
-  std::optional<double> drift = 0.1;       ///< when they are planned again, 0 or more; no value: never
-  std::optional<AllReduceReport> known{};  ///< what another run measured; used if it fits
-  double far_off = 2;                      ///< if backward takes this many times what `known` predicts, or
-                                           ///< a fraction so small, the run measures its own; 1 or more
-};
-inline constexpr std::int64_t kAutoBatches = 200;
 
 class AllReduceTuning;
 class StateLink;
 class TrainFeed;
 class TestFeed;
-
-/// The length of a run, in batches.
-struct RunLength {
-  std::int64_t per_epoch = 0, total = 0;
-};
-
-struct TrainerOptions {
-  Strategy strategy{};           ///< optimizer, precision, ranks, stages, threads, …
-  std::int64_t batch_size = 32;  ///< samples in the global batch
-  std::int64_t epochs = 1;       ///< 0: as many as `batches` needs
-  std::int64_t batches = 0;      ///< 0: as `epochs` says; with both, the run ends at the first to be reached
-  std::vector<double> lr = {0.1};
-  /// Returns the schedule that multiplies a model's rate `lr` batch by batch; if empty, the rate is constant.
-  std::function<LrSchedule(const RunLength&, double lr)> lr_schedule{};
-  std::vector<std::uint64_t> seeds = {0};  ///< per model, for what it draws (dropout)
-  Objective objective = classification();
-  DatasetPtr test{};                  ///< evaluated after each epoch
-  std::int64_t patience = 0;          ///< end after so many epochs without a better accuracy; 0: never
-  bool drop_last = false;             ///< leave out samples that do not fill an epoch's last batch
-  int workers = 0;                    ///< threads that load batches ahead; no loss depends on their number
-  std::int64_t checkpoint_every = 0;  ///< batches between calls of `checkpoint`, and one at the end; 0: none
-  bool score_checkpoints = false;     ///< evaluate the model for each checkpoint
-  OnNonFinite on_non_finite = OnNonFinite::stop;
-  int max_rollbacks = 3;  ///< per run; one more throws NonFinite
-  std::size_t spans = 0;  ///< executions per lane that the Session's timeline holds
-  AllReduceOptions all_reduces{};
-  /// If ranks are processes: the Comm of this rank, and `spare`, a second one for messages between batches
-  /// and after a failure. Otherwise ranks are threads, and `comms` can give their Comms, as for a Session.
-  std::vector<std::unique_ptr<engine::Comm>> comms{};
-  std::unique_ptr<engine::Comm> spare{};
-};
 
 /// The loop over epochs and batches: trains a model on a dataset, evaluates it, and calls Callbacks.
 ///
@@ -133,7 +83,6 @@ class Trainer final : private Recoverable {
   void help_explain();
 
  private:
-  void check() const;
   std::int64_t samples_of(std::int64_t batch) const;
   engine::Program program(std::int64_t batch_size, bool training);
   void add_evaluation();

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
+#include <tandem/core/base/named.h>
 
 namespace tandem {
 namespace {
@@ -30,14 +31,7 @@ std::int64_t size_of(DType d) { return info(d).size; }
 std::string_view name_of(DType d) { return info(d).name; }
 std::ostream& operator<<(std::ostream& out, DType d) { return out << name_of(d); }
 
-DType dtype_from_name(std::string_view name) {
-  std::string known;
-  for (const auto& i : kDTypes) {
-    if (i.name == name) return i.dtype;
-    known += (known.empty() ? "" : ", ") + std::string(i.name);
-  }
-  throw Error(fmt::format("unknown dtype '{}'; there are: {}", name, known));
-}
+DType dtype_from_name(std::string_view name) { return engine::row_named(name, kDTypes, "dtype").dtype; }
 
 bool is_floating(DType d) {
   return d == DType::f32 || d == DType::f64 || d == DType::bf16 || d == DType::f16;

@@ -1,15 +1,16 @@
-#include <tandem/core/base/contains.h>
 #include <tandem/core/schedule/program_json.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
+#include <initializer_list>
 #include <map>
 
 #include <fmt/format.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
+#include <tandem/core/base/named.h>
 #include <tandem/core/schedule/waits.h>
 
 namespace tandem::engine {
@@ -19,29 +20,27 @@ constexpr std::int64_t kDefaultBytes = 64;
 constexpr std::size_t kMostLanes = 1000;                             // the proofs cost their square
 constexpr int kMostThreads = 1'000'000;                              // of a collective, on any device
 constexpr double kYear = 3.2e7, kLeastRate = 1e-9, kMostRate = 1e9;  // others would round badly
-constexpr std::array kKinds{LaneKind::compute,  LaneKind::collective, LaneKind::send, LaneKind::receive,
-                            LaneKind::copy_out, LaneKind::copy_in,    LaneKind::timer};
 
-LaneKind kind_from_name(const std::string& name) {
-  std::string known;
-  for (LaneKind k : kKinds) {
-    if (name_of(k) == name) return k;
-    known += (known.empty() ? "" : ", ") + std::string(name_of(k));
-  }
-  throw Error(fmt::format("Program: unknown lane kind '{}'; there are: {}", name, known));
+// Returns the one of `values` that has this name.
+template <class T>
+T value_named(std::string_view name, std::initializer_list<T> values, std::string_view what) {
+  std::vector<Named<T>> table;
+  for (const T value : values) table.push_back({name_of(value), value});
+  return row_named(name, table, what).value;
 }
 
-Arena arena_from_name(const std::string& name) {
-  for (Arena a : {Arena::work, Arena::host})
-    if (name_of(a) == name) return a;
-  throw Error(fmt::format("Program: a block's arena is work or host, not '{}'", name));
+LaneKind kind_from_name(std::string_view name) {
+  using enum LaneKind;
+  return value_named(name, {compute, collective, send, receive, copy_out, copy_in, timer}, "lane kind");
 }
 
-Phase phase_from_name(const std::string& name) {
-  for (Phase p : {Phase::forward, Phase::backward, Phase::update, Phase::barrier})
-    if (name_of(p) == name) return p;
-  throw Error(
-      fmt::format("Program: unknown phase '{}'; there are: forward, backward, update, barrier", name));
+Arena arena_from_name(std::string_view name) {
+  return value_named(name, {Arena::work, Arena::host}, "arena");
+}
+
+Phase phase_from_name(std::string_view name) {
+  using enum Phase;
+  return value_named(name, {forward, backward, update, barrier}, "phase");
 }
 
 // A section of the top level. Its entries are found by name, and kept in the order given.

@@ -2,9 +2,7 @@
 
 #include <array>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include <tandem/core/base/named.h>
 #include <tandem/nn/models/convnet.h>
 #include <tandem/nn/models/mlp.h>
 #include <tandem/nn/models/resnet.h>
@@ -43,16 +41,10 @@ constexpr std::array kNetworks{
 
 }  // namespace
 
-std::vector<std::string> network_names() {
-  std::vector<std::string> names;
-  for (const Network& n : kNetworks) names.emplace_back(n.name);
-  return names;
-}
+std::vector<std::string> network_names() { return engine::names_of(kNetworks); }
 
 std::unique_ptr<Module> make_network(const std::string& name, int classes) {
-  for (const Network& n : kNetworks)
-    if (n.name == name) return n.make(classes);
-  throw Error(fmt::format("no network '{}'; there are: {}", name, fmt::join(network_names(), ", ")));
+  return engine::row_named(name, kNetworks, "network").make(classes);
 }
 
 }  // namespace tandem::nn
