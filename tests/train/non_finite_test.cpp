@@ -237,7 +237,7 @@ TEST(NonFinites, OfAnEpochsLastUpdateAreRolledBackBeforeEvaluation) {
 // 22 samples in batches of 8: the third batch of an epoch has 6. The search for the bad batch crosses the end
 // of the epoch.
 TEST(NonFinites, AreRolledBackOverEpochsWithAShortLastBatch) {
-  for (const auto schedule : {"plain", "dualpipe"}) {
+  for (const std::string schedule : {"plain", "dualpipe"}) {
     RunThatRollsBack run(7);
     if (schedule == "dualpipe") run.options.strategy.stages = 2;
     run.options.strategy.schedule = schedule;
