@@ -48,7 +48,7 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   const int busy = s.threads * cores.lanes;
   say_what_is_assumed(o, busy, cores.available);
   // Lanes of a stage with a core each do not disturb each other; with fewer cores they take turns.
-  program.corun = busy <= cores.available ? 0.5 : 1.0;
+  program.corun.assign(static_cast<std::size_t>(program.devices), busy <= cores.available ? 0.5 : 1.0);
   SimBackend sim(program);
   engine::run(sim, batches);
   directory.start(o);

@@ -12,6 +12,7 @@
 #include "lane_report.h"
 #include "log.h"
 #include "output_file.h"
+#include "pipeline_simulation.h"
 #include "reproduce.h"
 
 namespace {
@@ -31,7 +32,8 @@ Program program_from(const std::string& file) {
 }
 
 void simulate(const std::string& file, std::int64_t batches, const std::string& trace) {
-  if (file.empty()) throw Error("sim: give the file of a Program, or all-reduce; see tandem sim --help");
+  if (file.empty())
+    throw Error("sim: give the file of a Program, all-reduce, or pipeline; see tandem sim --help");
   const Program program = program_from(file);
   apps::require_simulable("--batches", batches, program);
   apps::require_writable("--trace", trace);
@@ -68,6 +70,7 @@ struct Arguments {
   std::uint64_t seed = 0;
   bool force = false;
   apps::AllReduceOptions planned, simulated;
+  apps::PipelineSimulationOptions simulated_pipeline;
   apps::ReproduceOptions reproduced;
 };
 
@@ -91,6 +94,9 @@ void add_commands(CLI::App& app, Arguments& a) {
   sim->add_option("--trace", a.trace, "write the timeline here, for ui.perfetto.dev");
   const std::string all_reduce = "all-reduces beside backward, from a profile of layers and rates";
   apps::add_simulation_options(*sim->add_subcommand("all-reduce", "predicts " + all_reduce), a.simulated);
+  apps::add_pipeline_simulation_options(
+      *sim->add_subcommand("pipeline", "predicts schedules of a pipeline from a profile of its stages"),
+      a.simulated_pipeline);
   auto* plan = app.add_subcommand("plan", "plans a part of training");
   plan->require_subcommand(1);
   apps::add_plan_options(*plan->add_subcommand("all-reduce", "plans " + all_reduce), a.planned);
@@ -129,8 +135,11 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("plan")) apps::plan_all_reduces(a.planned);
     if (app.got_subcommand("reproduce")) apps::reproduce(*app.get_subcommand("reproduce"), a.reproduced);
     if (app.got_subcommand("sim")) {
-      if (app.get_subcommand("sim")->got_subcommand("all-reduce"))
+      const auto* sim = app.get_subcommand("sim");
+      if (sim->got_subcommand("all-reduce"))
         apps::simulate_all_reduces(a.simulated);
+      else if (sim->got_subcommand("pipeline"))
+        apps::simulate_pipelines(a.simulated_pipeline);
       else
         simulate(a.file, a.batches, a.trace);
     }

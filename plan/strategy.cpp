@@ -24,7 +24,6 @@ void check(const Strategy& s) {
     require_not_negative("the earliest_ms of a fusion group", group.earliest_ms);
   }
 
-  if (!s.kernels) throw Error("a strategy without kernels: the pointer is null");
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
   for (const ParameterGroup& group : s.parameter_groups) {

@@ -55,7 +55,7 @@ struct Strategy {
   /// computation down (LIBRA's Eqs. 3 to 6). Without it they take the time of the link, and slow nothing
   /// down.
   std::optional<Contention> contention{};
-  const engine::KernelTable* kernels = &engine::cpu_kernels();
+  const engine::KernelTable* kernels = &engine::cpu_kernels();  ///< null: for the simulator alone
   bool verify = true;  ///< verifies the graph after each pass, and the Program
 
   int device_of(int stage) const {

@@ -1,8 +1,8 @@
 #include <tandem/core/runtime/sim_backend.h>
 
 #include <algorithm>
-#include <limits>
 #include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -10,8 +10,7 @@
 
 namespace tandem::engine {
 namespace {
-constexpr double kForever = std::numeric_limits<double>::infinity();
-// Seconds of work left, relative to the clock, that are only rounding errors of the clock.
+// Ends that are so close, relative to the clock, are one moment: the difference is a rounding error.
 constexpr double kRounding = 1e-15;
 }  // namespace
 
@@ -21,7 +20,8 @@ SimBackend::SimBackend(const Program& program)
       clocks_(program.lanes.size()),
       ended_(program.instructions.size(), 0),
       other_ends_(program.instructions.size()),
-      beside_(program.lanes.size()) {
+      beside_(program.lanes.size()),
+      waiting_(program.instructions.size()) {
   std::map<std::int64_t, std::vector<InstructionId>> ends;
   for (const InstructionId s : program.instructions.ids())
     if (const auto channel = program.instruction(s).channel; channel >= 0) ends[channel].push_back(s);
@@ -43,62 +43,97 @@ void SimBackend::issue(InstructionId instruction, std::int64_t unit, std::int64_
 }
 
 // Skips waits that are over. Returns whether the lane is idle and an instruction is at its head.
-bool SimBackend::ready(Clock& clock) {
+bool SimBackend::ready(LaneId lane) {
+  Clock& clock = clocks_[lane];
   if (clock.running) return false;
   for (; clock.next < clock.queue.size(); ++clock.next) {
     const Command& c = clock.head();
     if (c.instruction >= 0) return true;
-    if (ended_[-1 - c.instruction] <= c.unit) return false;
+    const InstructionId awaited = -1 - c.instruction;
+    if (ended_[awaited] > c.unit) continue;
+    if (!clock.waiting) waiting_[awaited].push_back(lane);
+    clock.waiting = true;
+    return false;
   }
   return false;
 }
 
-bool SimBackend::start_ready() {
-  bool started = false;
-  for (Clock& clock : clocks_) {
-    if (!ready(clock)) continue;
-    const Command& c = clock.head();
-    const auto start = [&](Clock& end, double seconds) {
-      end.running = true;
-      end.begin = now_;
-      end.left = seconds;
-    };
-    if (c.batch < 0) {  // inactive: does not meet its other ends
-      start(clock, 0);
-      started = true;
-      continue;
-    }
-    const auto& others = other_ends_[c.instruction];
-    bool all = true;
-    double seconds = program_.instruction(c.instruction).cost.seconds;
-    for (InstructionId other : others) {
-      Clock& end = clock_of(other);
-      all = all && ready(end) && end.head().instruction == other && end.head().unit == c.unit;
-      seconds = std::max(seconds, program_.instruction(other).cost.seconds);
-    }
-    if (!all) continue;
-    start(clock, seconds);
-    for (InstructionId other : others) start(clock_of(other), seconds);
-    started = true;
+// Starts the lane's next instruction, with its other ends, if all are ready.
+bool SimBackend::try_start(LaneId lane) {
+  if (!ready(lane)) return false;
+  const Command c = clocks_[lane].head();
+  const auto start = [&](LaneId end, double seconds) {
+    Clock& clock = clocks_[end];
+    clock.running = true;
+    clock.begin = clock.since = now_;
+    clock.left = seconds;
+    clock.rate = 0;
+    touched_.push_back(end);
+    if (seconds <= 0) changed_.push_back(end);
+  };
+  if (c.batch < 0) {  // inactive: does not meet its other ends
+    start(lane, 0);
+    return true;
   }
-  return started;
+  double seconds = program_.instruction(c.instruction).cost.seconds;
+  for (const InstructionId other : other_ends_[c.instruction]) {
+    const LaneId end = program_.lane_id(other);
+    if (!ready(end) || clocks_[end].head().instruction != other || clocks_[end].head().unit != c.unit)
+      return false;
+    seconds = std::max(seconds, program_.instruction(other).cost.seconds);
+  }
+  start(lane, seconds);
+  for (const InstructionId other : other_ends_[c.instruction]) start(program_.lane_id(other), seconds);
+  return true;
+}
+
+// Starts what can start. Instructions without work end at once, and can let others start at the same moment.
+void SimBackend::start_ready() {
+  while (!changed_.empty()) {
+    std::vector<LaneId> lanes = std::exchange(changed_, {});
+    std::ranges::sort(lanes);
+    const auto repeated = std::ranges::unique(lanes);
+    lanes.erase(repeated.begin(), repeated.end());
+    for (const LaneId lane : lanes) {
+      if (clocks_[lane].running && clocks_[lane].left <= 0)
+        finish(lane);
+      else
+        try_start(lane);
+    }
+  }
+}
+
+// Whether two lanes of a device are the two directions of a link that carries one of them at a time.
+bool SimBackend::share_link(LaneId a, LaneId b) const {
+  const auto transfers = [&](LaneId l) {
+    return program_.lane(l).kind == LaneKind::send || program_.lane(l).kind == LaneKind::receive;
+  };
+  return !program_.duplex && transfers(a) && transfers(b) && program_.lane(a).index == program_.lane(b).index;
 }
 
 double SimBackend::rate(LaneId lane) const {
   const auto cost = [&](LaneId l) { return program_.instruction(clocks_[l].head().instruction).cost; };
   const auto is_compute = [&](LaneId l) { return program_.lane(l).kind == LaneKind::compute; };
-  int computing = is_compute(lane) ? 1 : 0;
+  int computing = is_compute(lane) ? 1 : 0, sharing = 1;
   double slowed = 1;
   for (LaneId other : beside_[lane]) {
-    const Clock& c = clocks_[other];
-    if (!c.running || c.left <= kRounding * (1 + now_)) continue;
+    if (!clocks_[other].running) continue;
     if (is_compute(other))
       ++computing;
     else
       slowed *= cost(other).others_rate;
+    if (share_link(lane, other)) ++sharing;
   }
-  if (!is_compute(lane)) return computing ? cost(lane).own_rate : 1;
-  return slowed * (computing > 1 ? 1 / (computing * program_.corun) : 1);
+  if (!is_compute(lane)) return (computing ? cost(lane).own_rate : 1) / sharing;
+  return slowed * (computing > 1 ? 1 / (computing * program_.corun_of(program_.lane(lane).device)) : 1);
+}
+
+// The ends of one transfer move together, at the slowest end's rate.
+double SimBackend::joint_rate(LaneId lane) const {
+  double slowest = rate(lane);
+  for (const InstructionId other : other_ends_[clocks_[lane].head().instruction])
+    slowest = std::min(slowest, rate(program_.lane_id(other)));
+  return slowest;
 }
 
 void SimBackend::finish(LaneId lane) {
@@ -109,36 +144,59 @@ void SimBackend::finish(LaneId lane) {
     timeline_.spans.push_back({program_.lane(lane).device, lane, c.instruction, c.unit, c.batch, clock.begin,
                                now_, program_.instruction(c.instruction).tag.threads, clock.begin});
   clock.running = false;
+  ++clock.predictions;
+  touched_.push_back(lane);
+  changed_.push_back(lane);
+  for (const LaneId waiting : std::exchange(waiting_[c.instruction], {})) {
+    clocks_[waiting].waiting = false;
+    changed_.push_back(waiting);
+  }
   ++clock.next;
 }
 
+void SimBackend::predict_end(LaneId lane) {
+  Clock& clock = clocks_[lane];
+  const double rate = joint_rate(lane);
+  if (rate == clock.rate) return;
+  clock.left = std::max(0.0, clock.left - (now_ - clock.since) * clock.rate);
+  clock.since = now_;
+  clock.rate = rate;
+  ends_.push({now_ + clock.left / rate, lane, ++clock.predictions});
+}
+
+// Where lanes started or ended, those beside them work at another rate, and so do the other ends of those.
+void SimBackend::predict_ends() {
+  const auto predict = [&](LaneId lane) {
+    if (!clocks_[lane].running) return;
+    predict_end(lane);
+    for (const InstructionId other : other_ends_[clocks_[lane].head().instruction])
+      if (clocks_[lane].head().batch >= 0) predict_end(program_.lane_id(other));
+  };
+  for (const LaneId lane : std::exchange(touched_, {})) {
+    predict(lane);
+    for (const LaneId other : beside_[lane]) predict(other);
+  }
+}
+
+// Goes on to the next moment at which something ends, and ends it.
+void SimBackend::end_next() {
+  const auto is_old = [&](const End& end) { return end.prediction != clocks_[end.lane].predictions; };
+  while (!ends_.empty() && is_old(ends_.top())) ends_.pop();
+  if (ends_.empty()) return;
+  now_ = std::max(now_, ends_.top().time);
+  std::vector<LaneId> lanes;
+  for (; !ends_.empty() && ends_.top().time <= now_ + kRounding * (1 + now_); ends_.pop())
+    if (!is_old(ends_.top())) lanes.push_back(ends_.top().lane);
+  std::ranges::sort(lanes);
+  for (const LaneId lane : lanes) finish(lane);
+}
+
 void SimBackend::flush() {
-  IdVector<LaneId, double> rates(clocks_.size());
-  for (;;) {
-    while (start_ready()) {
-      // Instructions without work end at once, and can let others start at the same moment.
-      for (const LaneId l : clocks_.ids())
-        if (clocks_[l].running && clocks_[l].left <= 0) finish(l);
-    }
-    double until_end = kForever;  // seconds until the next instruction ends
-    for (const LaneId l : clocks_.ids()) {
-      if (!clocks_[l].running) continue;
-      rates[l] = rate(l);
-      // The ends of one transfer move together, at the slowest end's rate.
-      for (InstructionId other : other_ends_[clocks_[l].head().instruction])
-        rates[l] = std::min(rates[l], rate(program_.lane_id(other)));
-      until_end = std::min(until_end, clocks_[l].left / rates[l]);
-    }
-    if (until_end == kForever) break;
-    now_ += until_end;
-    for (const LaneId l : clocks_.ids()) {
-      Clock& c = clocks_[l];
-      if (!c.running) continue;
-      const double took = c.left / rates[l];
-      c.left = took <= until_end ? 0 : c.left - until_end * rates[l];
-    }
-    for (const LaneId l : clocks_.ids())
-      if (clocks_[l].running && clocks_[l].left <= kRounding * (1 + now_)) finish(l);
+  for (const LaneId lane : clocks_.ids()) changed_.push_back(lane);
+  while (!changed_.empty()) {
+    start_ready();
+    predict_ends();
+    end_next();
   }
   for (Clock& c : clocks_) {
     if (c.next < c.queue.size()) throw Error(fmt::format("deadlock in simulation at {} s", now_));

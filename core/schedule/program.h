@@ -126,7 +126,9 @@ struct Program {
   int threads = 1;                       ///< team size of a compute lane, for which workspaces were sized
   const KernelTable* kernels = nullptr;  ///< whose workspaces it has; null if it was read from a file
   int max_lag = 0;
-  double corun = 1;  ///< ρ: k computations side by side each run at rate 1/(kρ)
+  /// ρ of each device, 1 if it is missing: k computations side by side each run at rate 1/(kρ).
+  std::vector<double> corun{};
+  bool duplex = true;  ///< false: transfers between two devices that meet share the rate of one
   IdVector<LaneId, Lane> lanes{};
   IdVector<BlockId, MemoryBlock> blocks{};
   IdVector<MemberId, Member> members{};
@@ -144,6 +146,10 @@ struct Program {
   const Lane& lane(LaneId l) const { return lanes[l]; }
   LaneId lane_id(InstructionId s) const { return instruction(s).lane; }
   const Lane& lane_of(InstructionId s) const { return lane(lane_id(s)); }
+  double corun_of(int device) const {
+    const auto d = static_cast<std::size_t>(device);
+    return d < corun.size() ? corun[d] : 1;
+  }
   int ranks() const { return replicas * devices; }
   std::int64_t units(std::int64_t batches) const { return batches == 0 ? 0 : batches + max_lag; }
 };

@@ -73,12 +73,13 @@ class Reader {
         state_section_(j["states"], "state") {}
 
   Program read() {
-    j_.require_keys({"devices", "replicas", "microbatches", "corun", "lanes", "values", "blocks", "states",
+    j_.require_keys({"devices", "replicas", "microbatches", "corun", "duplex", "lanes", "values", "blocks", "states",
                      "instructions", "steps"});
     p_.devices = j_["devices"].integer(1);
     p_.replicas = j_["replicas"].integer(1);
     p_.microbatches = j_["microbatches"].integer(1);
-    p_.corun = j_["corun"].number(1, kLeastRate, kMostRate);
+    read_corun(j_["corun"]);
+    p_.duplex = j_["duplex"].flag(true);
     const std::vector<JsonInput> lanes = j_["lanes"].required().items();
     if (lanes.size() > kMostLanes)
       throw Error(fmt::format("there are {} lanes; at most {} are accepted", lanes.size(), kMostLanes));
@@ -96,6 +97,19 @@ class Reader {
   }
 
  private:
+  void read_corun(const JsonInput& corun) {
+    const auto read = [&](const JsonInput& of_device) {
+      p_.corun.push_back(of_device.number(1, kLeastRate, kMostRate));
+    };
+    if (corun.present() && !corun.is_array())
+      for (int d = 0; d < p_.devices; ++d) read(corun);
+    else
+      std::ranges::for_each(corun.items(), read);
+    if (std::ssize(p_.corun) > p_.devices)
+      throw Error(fmt::format("Program: \"corun\" has {} for {}", counted(std::ssize(p_.corun), "number"),
+                              counted(p_.devices, "device")));
+  }
+
   void add_state(const std::string& name, const JsonInput& state) {
     state.require_keys({"device", "bytes", "trained", "slots", "offsets"});
     const auto block = p_.blocks.next_id();

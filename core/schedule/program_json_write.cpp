@@ -45,7 +45,8 @@ class Writer {
     json j{{"devices", p_.devices},
            {"replicas", p_.replicas},
            {"microbatches", p_.microbatches},
-           {"corun", p_.corun}};
+           {"corun", corun()},
+           {"duplex", p_.duplex}};
     for (const Lane& l : p_.lanes)
       j["lanes"].push_back({{"device", l.device}, {"kind", name_of(l.kind)}, {"index", l.index}});
     for (const StateBlock& s : p_.states) {
@@ -73,6 +74,14 @@ class Writer {
   }
 
  private:
+  // One number if the devices have the same.
+  json corun() const {
+    const double first = p_.corun_of(0);
+    for (int d = 1; d < p_.devices; ++d)
+      if (p_.corun_of(d) != first) return p_.corun;
+    return first;
+  }
+
   bool in_state(const Member& m) const { return p_.block(m.block).arena == Arena::state; }
 
   std::string operand(MemberId id) const {

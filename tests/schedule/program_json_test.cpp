@@ -42,7 +42,7 @@ TEST(ProgramJson, ReadsAScheduleWrittenByHand) {
        "after": [{"step": "send", "back": 1}]}
     ]})");
   EXPECT_EQ(p.devices, 2);
-  EXPECT_EQ(p.corun, 0.75);
+  EXPECT_EQ(p.corun, (std::vector<double>{0.75, 0.75}));
   EXPECT_EQ(p.microbatches, 3);
   EXPECT_EQ(p.max_lag, 2);
   EXPECT_EQ(p.states[0].path, "z") << "states keep the order in which they are written";

@@ -151,7 +151,7 @@ TEST(Libra, FullyOverlappedTasksTakeTheirOverlappedTime) {
 TEST(CoRun, ConcurrentComputationsShareTheDevice) {
   for (const double rho : {0.5, 0.75, 1.0}) {
     ProgramBuilder b;
-    b.program().corun = rho;
+    b.program().corun = {rho};
     b.add({.name = "short", .lane = b.lane(0), .cost = {1}});
     b.add({.name = "long", .lane = b.lane(0, LaneKind::compute, 1), .cost = {3}});
     const Timeline t = simulate(planned(b.take()), 1);

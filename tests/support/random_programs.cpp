@@ -34,7 +34,7 @@ class RandomSchedule {
       if (b.arena == Arena::work && draw_bool(rng_, 0.15)) b.arena = Arena::host;
       if (b.arena != Arena::state && draw_bool(rng_, 0.1)) b.slots = draw_int(rng_, 1, 4);
     }
-    b_.program().corun = draw_real(rng_, 0.5, 1);
+    for (int d = 0; d < b_.program().devices; ++d) b_.program().corun.push_back(draw_real(rng_, 0.5, 1));
     return b_.take();
   }
 

@@ -29,7 +29,7 @@ class StageWriter {
  public:
   explicit StageWriter(const Pipeline& p, int backward_lane = 0)
       : p_(p), backward_lane_(backward_lane), b_(p.size()), flow_(at(p.size())) {
-    b_.program().corun = p.corun;
+    b_.program().corun.assign(static_cast<std::size_t>(p.size()), p.corun);
     b_.program().microbatches = p.microbatches;
     for (int k = 0; k < size(); ++k) {
       weights_.push_back(b_.state(fmt::format("w{}", k), k, stage(k).weights));

@@ -432,7 +432,7 @@ TEST_F(Trainers, RefuseInvalidOptions) {
   refused("schedule gives an empty function",
           [](auto& o) { o.lr_schedule = [](const RunLength&, double) { return LrSchedule(); }; });
   EXPECT_THROW(Trainer(net, nullptr, options()), Error);
-  refused("a strategy without kernels", [](auto& o) { o.strategy.kernels = nullptr; });
+  refused("built for no kernels", [](auto& o) { o.strategy.kernels = nullptr; });
   refused("a null pointer instead of a Comm", [](auto& o) { o.comms.resize(1); });
   refused("max_rollbacks is negative", [](auto& o) { o.max_rollbacks = -1; });
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });

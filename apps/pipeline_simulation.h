@@ -1,0 +1,23 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+namespace tandem::apps {
+
+/// The options of `tandem sim pipeline`, which predicts schedules from a profile of stages, without weights.
+struct PipelineSimulationOptions {
+  std::string profile, schedules = "all", spectrain_target = "paper", trace;
+  std::int64_t batches = 200, follow = -1;
+  int microbatches = 1, chunks = 1;
+  bool json = false, timeline = false;
+};
+
+void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOptions& o);
+
+/// Prints what each schedule takes. Throws Error if an option or the profile is not sound, or a schedule
+/// cannot take the profile's stages.
+void simulate_pipelines(const PipelineSimulationOptions& o);
+
+}  // namespace tandem::apps

@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/core/runtime/timeline.h>
+#include <tandem/pipeline/pipeline_schedule.h>
+#include <tandem/plan/stage_profile.h>
+
+namespace tandem::engine {
+
+/// What a stage or a link did, and with which weights. All numbers count from 0.
+struct SimulatedOp {
+  enum class Kind : std::uint8_t { forward, backward, send, receive, all_reduce, update };
+  Kind kind = Kind::forward;
+  int stage = 0;
+  std::int64_t batch = 0;
+  int microbatch = 0;
+  int lane = 0;  ///< number of a compute lane; device at the other end of a transfer
+  double start_ms = 0, end_ms = 0;
+  std::int64_t version = 0;  ///< updates that the stage had applied when it began
+  /// Of F and B: the version whose weights it computes with. Older than `version` if old weights are kept,
+  /// later if weights are predicted. Otherwise `version`.
+  std::int64_t predicts = 0;
+};
+/// "F", "B", "SEND", "RECV", "ALLREDUCE", "UPDATE".
+std::string_view name_of(SimulatedOp::Kind kind);
+
+/// What the time of all devices goes to, in shares that add up to 1.
+struct DeviceShares {
+  double busy = 0;            ///< computes
+  double transfer = 0;        ///< waits while bytes that it needs move
+  double transfer_idle = 0;   ///< waits while bytes that it needs wait for their link
+  double imbalance_idle = 0;  ///< waits for another device to compute
+};
+
+struct PipelineSimulation {
+  double period_ms = 0;  ///< from one update of stage 0 to the next, in the steady state
+  DeviceShares shares;   ///< in the steady state
+  std::vector<int> in_flight,
+      weight_versions;          ///< by stage: the slots of what F keeps for B, and of the weights
+  std::int64_t peak_bytes = 0;  ///< planned, of the device that needs most
+  int staleness = 0;  ///< most updates by which the weights that F reads are older than on one device
+  Timeline timeline;
+  std::vector<SimulatedOp> ops;  ///< in the order of their ends
+};
+
+/// Runs `batches` batches from an empty to a drained pipeline in the simulator (stage_program.h). The steady
+/// state is what runs while batches still enter, without the first half of it. Throws Error if there are too
+/// few batches to have one, and what `stage_program` throws.
+PipelineSimulation simulate_pipeline(const StageProfile& profile, const PipelineSchedule& schedule,
+                                     std::int64_t batches);
+
+}  // namespace tandem::engine

@@ -1,0 +1,82 @@
+#include <tandem/plan/stage_profile.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+
+namespace tandem {
+namespace {
+
+using engine::JsonInput;
+
+constexpr double kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12, kLeastRate = 1e-6, kMostRate = 1e15;
+constexpr std::size_t kMostStages = 200;
+
+StageCost stage_of(const JsonInput& j) {
+  j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "weight_bytes"});
+  return {j["forward_ms"].required().number(0, kLeastMs, kMostMs),
+          j["backward_ms"].required().number(0, kLeastMs, kMostMs),
+          j["activation_bytes"].required().number(0, 0, kMostBytes),
+          j["weight_bytes"].required().number(0, 0, kMostBytes)};
+}
+
+StageLink link_of(const JsonInput& j) {
+  j.require_keys({"bytes_per_ms", "latency_ms", "duplex"});
+  return {j["bytes_per_ms"].required().number(1, kLeastRate, kMostRate),
+          j["latency_ms"].number(0, 0, kMostMs), j["duplex"].flag(true)};
+}
+
+}  // namespace
+
+double StageProfile::batch_ms() const {
+  double ms = 0;
+  for (const StageCost& s : stages) ms += s.forward_ms + s.backward_ms;
+  return ms;
+}
+
+std::string to_json(const StageProfile& profile) {
+  using nlohmann::ordered_json;
+  ordered_json stages = ordered_json::array();
+  for (const StageCost& s : profile.stages)
+    stages.push_back({{"forward_ms", s.forward_ms},
+                      {"backward_ms", s.backward_ms},
+                      {"activation_bytes", s.activation_bytes},
+                      {"weight_bytes", s.weight_bytes}});
+  ordered_json j{{"stages", stages}, {"corun", profile.corun}};
+  if (profile.link.bytes_per_ms > 0)
+    j["link"] = {{"bytes_per_ms", profile.link.bytes_per_ms},
+                 {"latency_ms", profile.link.latency_ms},
+                 {"duplex", profile.link.duplex}};
+  if (const auto& uncut = profile.uncut)
+    j.update({{"single_ms", uncut->single_ms},
+              {"data_compute_factor", uncut->data_compute_factor},
+              {"sync_bytes", uncut->sync_bytes}});
+  return j.dump(2);
+}
+
+StageProfile stage_profile_of(const std::string& what, const std::string& text) {
+  const JsonInput j = JsonInput::parse(what, text);
+  j.require_keys({"stages", "link", "corun", "single_ms", "data_compute_factor", "sync_bytes"});
+  StageProfile profile;
+  for (const JsonInput& stage : j["stages"].required().items()) profile.stages.push_back(stage_of(stage));
+  if (profile.stages.empty() || profile.stages.size() > kMostStages)
+    throw Error(fmt::format("{}: \"stages\" has {}; there must be 1 to {}", what, profile.stages.size(),
+                            kMostStages));
+  if (j["link"].present()) profile.link = link_of(j["link"]);
+  profile.corun = j["corun"].number(1, 0.5, 1);
+  if (j["single_ms"].present())
+    profile.uncut = {j["single_ms"].number(0, kLeastMs, kMostMs),
+                     j["data_compute_factor"].number(1, kLeastRate, kMostRate),
+                     j["sync_bytes"].required().number(0, 0, kMostBytes)};
+  else if (j["data_compute_factor"].present() || j["sync_bytes"].present())
+    throw Error(what + ": \"data_compute_factor\" and \"sync_bytes\" need \"single_ms\"");
+  return profile;
+}
+
+StageProfile read_stage_profile(const std::string& file) {
+  return stage_profile_of(fmt::format("profile '{}'", file), engine::read_text("profile", file));
+}
+
+}  // namespace tandem

@@ -1,0 +1,117 @@
+#include <tandem/plan/stage_program.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/graph/scope.h>
+#include <tandem/core/graph/trace.h>
+#include <tandem/ops/apply.h>
+#include <tandem/plan/build.h>
+
+namespace tandem::engine {
+
+Tensors StageOp::vjp(const VjpArgs& args) const {
+  const Tensor &x = args.inputs[0], &w = args.inputs[1], &kept = args.outputs[1];
+  return apply_op(std::make_shared<StageOp>(Kind::backward, Types{x.type(), w.type()}),
+                  {args.grads[0], kept, w});
+}
+
+Tensors StageOp::vmap(const VmapArgs&) const { no_rule(*this, "vmap", "it stands for a stage of one model"); }
+
+namespace {
+
+constexpr double kMsPerSecond = 1e3;
+
+// As many f32 as fit into these bytes, at least one.
+TensorType floats(double bytes) {
+  return {DType::f32, {std::max<std::int64_t>(1, static_cast<std::int64_t>(bytes / 4))}};
+}
+
+// Every module is a stage: "stage 0", "stage 1", …
+std::string module_of(std::size_t stage) { return fmt::format("stage {}", stage); }
+
+Graph chain(const StageProfile& profile, int microbatches) {
+  Graph graph;
+  Trace trace(graph);
+  Tensor x = trace.input("samples", floats(0));
+  for (std::size_t k = 0; k < profile.stages.size(); ++k) {
+    const StageCost& stage = profile.stages[k];
+    const Scope scope(module_of(k));
+    const StateId w = graph.add_state({module_of(k) + ".weight", floats(stage.weight_bytes), true});
+    const TensorType kept = floats(stage.activation_bytes / microbatches);
+    const TensorType y = k + 1 < profile.stages.size() ? kept : TensorType{DType::f32, {}};
+    x = trace.apply(std::make_shared<StageOp>(StageOp::Kind::forward, Types{y, kept}), {x, trace.read(w)})[0];
+  }
+  trace.result("loss", x);
+  return graph;
+}
+
+// What it costs to do a part of a batch.
+class Costs {
+ public:
+  Costs(const StageProfile& profile, int microbatches) : profile_(profile), parts_(microbatches) {}
+
+  double ms(const Instruction& s) const {
+    const StageCost& stage = of(s.tag.stage);
+    if (const auto* op = as<StageOp>(s))
+      return (op->kind == StageOp::Kind::forward ? stage.forward_ms : stage.backward_ms) / parts_;
+    if (!s.op || s.op->lane() != LaneKind::send) return 0;  // a receive takes the time of its send
+    const double bytes =
+        s.tag.phase == Phase::forward ? stage.activation_bytes : of(s.tag.stage - 1).activation_bytes;
+    const StageLink& link = profile_.link;
+    return link.latency_ms + (link.bytes_per_ms > 0 ? bytes / parts_ / link.bytes_per_ms : 0);
+  }
+
+ private:
+  const StageCost& of(int stage) const { return profile_.stages[static_cast<std::size_t>(stage)]; }
+
+  const StageProfile& profile_;
+  const double parts_;
+};
+
+// The rate with which F and B of a device that begin together take max(F, B, ρ(F + B)): in the simulator they
+// take 2ρ'·min(F, B) + |F − B|.
+double simulated_corun(double corun, double forward, double backward) {
+  const double wanted =
+      (corun * (forward + backward) - std::abs(forward - backward)) / (2 * std::min(forward, backward));
+  return std::clamp(wanted, 0.5, 1.0);
+}
+
+std::vector<double> coruns(const StageProfile& profile, const PipelineSchedule& schedule) {
+  std::vector<StageCost> devices(static_cast<std::size_t>(schedule.devices()));
+  for (std::size_t k = 0; k < profile.stages.size(); ++k) {
+    StageCost& device = devices[static_cast<std::size_t>(schedule.stages[k].device)];
+    device.forward_ms += profile.stages[k].forward_ms;
+    device.backward_ms += profile.stages[k].backward_ms;
+  }
+  std::vector<double> result;
+  for (const StageCost& d : devices)
+    result.push_back(simulated_corun(profile.corun, d.forward_ms, d.backward_ms));
+  return result;
+}
+
+}  // namespace
+
+Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule) {
+  if (profile.stages.size() != schedule.stages.size())
+    throw Error(fmt::format("a schedule of {} for a profile of {}",
+                            counted(std::ssize(schedule.stages), "stage"), profile.stages.size()));
+  Strategy strategy{.microbatches = schedule.microbatches(),
+                    .stages = static_cast<int>(schedule.stages.size()),
+                    .own_schedule = schedule,
+                    .recompute_cheap = false,
+                    .optimizer = SgdOptions{.momentum = 0.9},
+                    .kernels = nullptr};
+  for (std::size_t k = 1; k < profile.stages.size(); ++k) strategy.cuts.push_back(module_of(k));
+  Program program = build(chain(profile, strategy.microbatches), strategy);
+  const Costs costs(profile, strategy.microbatches);
+  for (Instruction& s : program.instructions) s.cost.seconds = costs.ms(s) / kMsPerSecond;
+  program.corun = coruns(profile, schedule);
+  program.duplex = profile.link.duplex;
+  return program;
+}
+
+}  // namespace tandem::engine

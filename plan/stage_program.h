@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <tandem/core/schedule/program.h>
+#include <tandem/pipeline/pipeline_schedule.h>
+#include <tandem/plan/stage_profile.h>
+
+namespace tandem::engine {
+
+/// F or B of a stage that is known only by its costs. F: (x, w) -> (y, kept), B: (∂y, kept, w) -> (∂x, ∂w);
+/// y of the last stage is the loss.
+class StageOp final : public Op {
+ public:
+  enum class Kind : std::uint8_t { forward, backward };
+  StageOp(Kind kind, Types outputs) : kind(kind), outputs(std::move(outputs)) {}
+  std::string_view name() const override { return kind == Kind::forward ? "stage" : "stage_grad"; }
+  Types infer(TypesView) const override { return outputs; }
+  Tensors vjp(const VjpArgs& args) const override;
+  Tensors vmap(const VmapArgs& args) const override;
+  Work cost(TypesView, TypesView) const override { return {}; }
+  std::vector<Alias> may_alias(TypesView) const override { return {}; }
+
+  const Kind kind;
+  const Types outputs;
+};
+
+/// Returns the Program that `build` makes of a chain of such stages under a schedule, trained by SGD with
+/// momentum: with its transfers, its slots, and the profile's times as costs. It is for the simulator, and
+/// has no kernels. A micro-batch takes its share of a batch's time and bytes. Updates take no time. Throws
+/// Error if the schedule is of another number of stages, and what `build` throws.
+Program stage_program(const StageProfile& profile, const PipelineSchedule& schedule);
+
+}  // namespace tandem::engine

@@ -1,0 +1,268 @@
+// Pipelines simulated from a profile of their stages: times by formula, weight versions by hand.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/schedule/program_json.h>
+#include <tandem/pipeline/schedules.h>
+#include <tandem/plan/pipeline_simulation.h>
+#include <tandem/plan/stage_program.h>
+
+#include "expect_error.h"
+#include "seed.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+StageProfile equal_stages(int n, double forward_ms = 1, double backward_ms = 1.5) {
+  return {.stages =
+              std::vector<StageCost>(static_cast<std::size_t>(n), {forward_ms, backward_ms, 4000, 40'000})};
+}
+
+PipelineSchedule lockstep(const std::string& name, int stages, int microbatches = 1) {
+  return make_schedule(name, {.stages = stages, .microbatches = microbatches, .lockstep = true});
+}
+
+StageProfile random_stages(std::mt19937_64& rng, int n) {
+  StageProfile profile = equal_stages(n);
+  for (StageCost& s : profile.stages)
+    s.forward_ms = draw_real(rng, 0.5, 2), s.backward_ms = draw_real(rng, 0.5, 4);
+  profile.corun = draw_real(rng, 0.5, 1);
+  return profile;
+}
+
+// max(F, B, ρ(F + B)) on every stage but the last, which works on one batch: F + B.
+double dualpipe_period(const StageProfile& profile) {
+  const StageCost& last = profile.stages.back();
+  double longest = last.forward_ms + last.backward_ms;
+  for (std::size_t k = 0; k + 1 < profile.stages.size(); ++k) {
+    const auto& [f, b, bytes, weights] = profile.stages[k];
+    longest = std::max({longest, f, b, profile.corun * (f + b)});
+  }
+  return longest;
+}
+
+TEST(PipelineSimulation, LockstepPeriodsFollowTheFormulas) {
+  auto rng = generator("pipeline simulation");
+  for (int i = 0; i < 100; ++i) {
+    const int n = draw_int(rng, 2, 6);
+    const StageProfile profile = random_stages(rng, n);
+    const double dual = dualpipe_period(profile);
+    for (const char* name : {"dualpipe", "dualpipe-vs", "spectrain"})
+      EXPECT_NEAR(dual, simulate_pipeline(profile, lockstep(name, n), 40).period_ms, 1e-9 * dual) << name;
+    const StageProfile equal = equal_stages(n, draw_real(rng, 0.5, 2), draw_real(rng, 0.5, 2));
+    const double single = 2 * std::max(equal.stages[0].forward_ms, equal.stages[0].backward_ms);
+    for (const char* name : {"pipedream", "pipedream-vs"})
+      EXPECT_NEAR(single, simulate_pipeline(equal, lockstep(name, n), 40).period_ms, 1e-9 * single) << name;
+  }
+}
+
+TEST(PipelineSimulation, FlushedPeriodsFollowTheFormula) {
+  for (int n : {1, 2, 3, 4})
+    for (int m : {1, 2, 4, 8}) {
+      const double expected = (m + n - 1) * 2.5 / m;
+      for (const char* name : {"gpipe", "1f1b"})
+        EXPECT_NEAR(
+            expected,
+            simulate_pipeline(equal_stages(n), make_schedule(name, {.stages = n, .microbatches = m}), 5)
+                .period_ms,
+            1e-9)
+            << name << ", " << n << " stages, " << m << " micro-batches";
+    }
+}
+
+// 2-stage DualPipe, F = 1, B = 1.5, ρ = ½: stage 1 takes 2.5 ms, and stage 0 has slack for the gradient.
+TEST(PipelineSimulation, ATransferLengthensAUnitOnlyIfItIsLate) {
+  StageProfile profile = equal_stages(2);
+  profile.corun = 0.5;
+  const auto period = [&](double latency_ms) {
+    profile.link = {.bytes_per_ms = 1e15, .latency_ms = latency_ms};
+    return simulate_pipeline(profile, lockstep("dualpipe", 2), 40).period_ms;
+  };
+  EXPECT_NEAR(2.5, period(0), 1e-9);
+  EXPECT_NEAR(2.5, period(1), 1e-9) << "stage 0 ends its backward 1 + 1.5 ms after the unit began";
+  EXPECT_NEAR(2.75, period(1.25), 1e-9);
+}
+
+// Where transfers in both directions meet they take twice as long on a link that carries one at a time.
+TEST(PipelineSimulation, HalfDuplexLinksShareTheirRate) {
+  StageProfile profile = equal_stages(2, 1, 1);
+  profile.link = {.bytes_per_ms = 400, .latency_ms = 0};  // 10 ms a transfer
+  const PipelineSchedule schedule = make_schedule("dualpipe", {.stages = 2});
+  const double duplex = simulate_pipeline(profile, schedule, 60).period_ms;
+  profile.link.duplex = false;
+  const double half = simulate_pipeline(profile, schedule, 60).period_ms;
+  EXPECT_NEAR(11, duplex, 1e-9);
+  EXPECT_GT(half, 1.7 * duplex);
+}
+
+TEST(PipelineSimulation, SharesOfTheDevicesAddUpToOne) {
+  auto rng = generator("shares");
+  for (int i = 0; i < 40; ++i) {
+    const int n = draw_int(rng, 1, 5);
+    StageProfile profile = random_stages(rng, n);
+    profile.link = {.bytes_per_ms = draw_real(rng, 500, 50'000), .latency_ms = draw_real(rng, 0, 1)};
+    for (const std::string& name : schedule_names()) {
+      const PipelineSimulation s = simulate_pipeline(
+          profile, make_schedule(name, {.stages = n, .microbatches = 8 * n, .lockstep = draw_bool(rng, 0.5)}),
+          20);
+      const DeviceShares& d = s.shares;
+      EXPECT_NEAR(1, d.busy + d.transfer + d.transfer_idle + d.imbalance_idle, 1e-9) << name;
+      EXPECT_GE(std::min({d.busy, d.transfer, d.transfer_idle, d.imbalance_idle}), 0) << name;
+    }
+  }
+}
+
+// One device computes all the time. With two equal ones, of which one works while the other does, half of
+// the time passes in waiting.
+TEST(PipelineSimulation, SharesByHand) {
+  EXPECT_NEAR(1, simulate_pipeline(equal_stages(1), make_schedule("plain", {}), 10).shares.busy, 1e-9);
+  StageProfile profile = equal_stages(2, 1, 1);
+  const DeviceShares free = simulate_pipeline(profile, make_schedule("plain", {.stages = 2}), 10).shares;
+  EXPECT_NEAR(0.5, free.busy, 1e-9);
+  EXPECT_NEAR(0.5, free.imbalance_idle, 1e-9);
+  profile.link = {.bytes_per_ms = 4000, .latency_ms = 0};  // 1 ms there, 1 ms back; 6 ms in all
+  const DeviceShares linked = simulate_pipeline(profile, make_schedule("plain", {.stages = 2}), 10).shares;
+  EXPECT_NEAR(2. / 6, linked.busy, 1e-9);
+  EXPECT_NEAR(1. / 6, linked.transfer, 1e-9)
+      << "each device waits for one of the two transfers while it moves";
+  EXPECT_NEAR(3. / 6, linked.imbalance_idle, 1e-9);
+}
+
+// Four micro-batches of 0.25 ms reach a link that takes 1 ms for each: all but the first wait for it.
+TEST(PipelineSimulation, BytesThatWaitForTheirLinkAreTransferIdle) {
+  StageProfile profile = equal_stages(2, 1, 1);
+  profile.link = {.bytes_per_ms = 1000, .latency_ms = 0};
+  const PipelineSimulation s =
+      simulate_pipeline(profile, make_schedule("gpipe", {.stages = 2, .microbatches = 4}), 10);
+  EXPECT_GT(s.shares.transfer, 0.2);
+  std::map<int, std::pair<double, double>> moved;  // of batch 5 from stage 0, by micro-batch
+  for (const SimulatedOp& op : s.ops)
+    if (op.kind == SimulatedOp::Kind::send && op.stage == 0 && op.batch == 5)
+      moved[op.microbatch] = {op.start_ms, op.end_ms};
+  for (int i = 1; i < 4; ++i) EXPECT_NEAR(moved[i - 1].second, moved[i].first, 1e-9);
+}
+
+// ---- versions of weights ---------------------------------------------------------------------------------
+
+// A model of W_t: which version of its weights F and B of batch b use on stage k of n, in lockstep.
+struct Versions {
+  std::int64_t present, used;
+};
+Versions versions(const std::string& name, bool forward, std::int64_t b, int k, int n) {
+  const auto least0 = [](std::int64_t v) { return std::max<std::int64_t>(0, v); };
+  const std::int64_t unit = forward ? b + k : b + 2 * n - 2 - k;
+  const std::int64_t present = least0(unit - (2 * n - 2 - k));  // a unit adds an update, once B has begun
+  if (name == "dualpipe") return {present, present};
+  if (name == "spectrain") return {present, present + (forward ? 2 * n - 2 - k : k)};
+  return {present, least0(b + 1 - (2 * n - 1 - k))};  // dualpipe-vs: W at the start of unit b, for F and B
+}
+
+TEST(PipelineSimulation, VersionsFollowTheModelOfUnits) {
+  for (int n = 1; n <= 8; ++n)
+    for (const char* name : {"dualpipe", "spectrain", "dualpipe-vs"}) {
+      int seen = 0;
+      for (const SimulatedOp& op : simulate_pipeline(equal_stages(n), lockstep(name, n), 40).ops) {
+        if (op.kind != SimulatedOp::Kind::forward && op.kind != SimulatedOp::Kind::backward) continue;
+        const auto [present, used] =
+            versions(name, op.kind == SimulatedOp::Kind::forward, op.batch, op.stage, n);
+        ASSERT_EQ(present, op.version)
+            << name << " " << name_of(op.kind) << op.batch << " on stage " << op.stage;
+        ASSERT_EQ(used, op.predicts) << name << " " << name_of(op.kind) << op.batch << " on stage "
+                                     << op.stage;
+        ++seen;
+      }
+      EXPECT_EQ(2 * 40 * n, seen);
+    }
+}
+
+TEST(PipelineSimulation, EveryOpUsesThePresentWeightsUnlessItKeepsOrPredictsThem) {
+  for (int n = 1; n <= 5; ++n)
+    for (const char* name : {"plain", "gpipe", "1f1b", "dualpipe", "pipedream", "pipedream-vs"})
+      for (const SimulatedOp& op : simulate_pipeline(equal_stages(n), lockstep(name, n), 20).ops) {
+        const bool keeps = std::string(name).starts_with("pipedream");
+        if (keeps)
+          EXPECT_LE(op.predicts, op.version) << name;
+        else
+          EXPECT_EQ(op.version, op.predicts) << name;
+      }
+}
+
+// Of SpecTrain's targets, `effective` counts no update that will not happen: the same version at the end of
+// each round trip.
+TEST(PipelineSimulation, TheEffectiveTargetPredictsOnlyUpdatesThatHappen) {
+  constexpr int n = 4;
+  const PipelineSchedule schedule =
+      make_schedule("spectrain", {.stages = n, .target = SpecTrainTarget::effective, .lockstep = true});
+  for (const SimulatedOp& op : simulate_pipeline(equal_stages(n), schedule, 20).ops)
+    if (op.kind == SimulatedOp::Kind::forward) EXPECT_EQ(op.batch + op.stage, op.predicts) << op.version;
+}
+
+// ---- what is kept
+// ------------------------------------------------------------------------------------------
+
+TEST(PipelineSimulation, HoldsWhatTheTableOfSchedulesSays) {
+  for (int n = 1; n <= 6; ++n) {
+    const auto held = [&](const std::string& name) {
+      return simulate_pipeline(equal_stages(n), lockstep(name, n), 40);
+    };
+    const auto by_stage = [&](auto formula) {
+      std::vector<int> values;
+      for (int k = 0; k < n; ++k) values.push_back(formula(k));
+      return values;
+    };
+    const auto ones = by_stage([](int) { return 1; }), single = by_stage([&](int k) { return n - k; }),
+               dual = by_stage([&](int k) { return 2 * (n - 1 - k) + 1; });
+    EXPECT_EQ(single, held("pipedream").in_flight);
+    EXPECT_EQ(single, held("pipedream").weight_versions);
+    EXPECT_EQ(by_stage([&](int) { return n; }), held("pipedream-vs").weight_versions);
+    EXPECT_EQ(dual, held("dualpipe").in_flight);
+    EXPECT_EQ(ones, held("dualpipe").weight_versions);
+    EXPECT_EQ(dual, held("spectrain").in_flight);
+    EXPECT_EQ(ones, held("spectrain").weight_versions);
+    EXPECT_EQ(by_stage([&](int k) { return 2 * n - 1 - k; }), held("dualpipe-vs").weight_versions);
+    const auto parts = [&](const std::string& name) {
+      return simulate_pipeline(equal_stages(n), make_schedule(name, {.stages = n, .microbatches = 2 * n}),
+                               10);
+    };
+    EXPECT_EQ(single, parts("1f1b").in_flight);
+    EXPECT_EQ(single, parts("pipedream-2bw").in_flight);
+    EXPECT_EQ(by_stage([](int) { return 2; }), parts("pipedream-2bw").weight_versions);
+    EXPECT_EQ(by_stage([&](int) { return 2 * n; }), parts("gpipe").in_flight);
+  }
+}
+
+TEST(PipelineSimulation, RefusesProfilesThatAreNotSound) {
+  const auto refuse = [](const std::string& text, const std::vector<std::string>& words) {
+    expect_error([&] { stage_profile_of("profile", text); }, words);
+  };
+  const std::string stage = R"({"forward_ms":1,"backward_ms":1,"activation_bytes":8,"weight_bytes":8})";
+  const auto with = [&](const std::string& rest) { return R"({"stages":[)" + stage + "]" + rest + "}"; };
+  EXPECT_EQ(1u, stage_profile_of("profile", with("")).stages.size());
+  refuse(R"({"stages":[]})", {"\"stages\" has 0"});
+  refuse("{}", {"stages"});
+  refuse(R"({"stages":[{"forward_ms":0,"backward_ms":1,"activation_bytes":8,"weight_bytes":8}]})",
+         {"forward_ms", "0"});
+  refuse(R"({"stages":[{"forward_ms":1,"backward_ms":NaN,"activation_bytes":8,"weight_bytes":8}]})",
+         {"profile"});
+  refuse(R"({"stages":[{"forward_ms":1,"backward_ms":1,"activation_bytes":-8,"weight_bytes":8}]})",
+         {"activation_bytes"});
+  refuse(R"({"stages":[{"forward_ms":1,"backward_ms":1,"activation_bytes":8}]})", {"weight_bytes"});
+  refuse(R"({"stages":[{"forward_ms":1,"backward_ms":1,"activation_bytes":8,"weight_bytes":8,"x":1}]})",
+         {"unknown key 'x'"});
+  refuse(with(R"(,"link":{"bytes_per_ms":0})"), {"bytes_per_ms"});
+  refuse(with(R"(,"corun":0.3)"), {"corun", "0.5"});
+  refuse(with(R"(,"sync_bytes":3)"), {"single_ms"});
+  const StageProfile read = stage_profile_of("profile", to_json(equal_stages(3)));
+  EXPECT_EQ(3u, read.stages.size());
+  expect_error([] { simulate_pipeline(equal_stages(4), lockstep("dualpipe", 4), 7); },
+               {"7 batches", "8 or more"});
+  expect_error([] { simulate_pipeline(equal_stages(3), lockstep("dualpipe", 4), 40); }, {"4 stages", "3"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
