@@ -1,13 +1,7 @@
 #pragma once
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <tandem/core/base/error.h>
 
 namespace tandem::engine {
 
@@ -24,13 +18,17 @@ template <class Table> std::vector<std::string> names_of(const Table& table) {
   return names;
 }
 
+/// Throws the Error of `row_named`.
+[[noreturn]] void refuse_name(std::string_view name, const std::vector<std::string>& known,
+                              std::string_view what);
+
 /// Returns the row that has this name. Throws Error that says what there is: "unknown WHAT 'NAME'; there
 /// are: …".
 template <class Table>
 const auto& row_named(std::string_view name, const Table& table, std::string_view what) {
   for (const auto& row : table)
     if (row.name == name) return row;
-  throw Error(fmt::format("unknown {} '{}'; there are: {}", what, name, fmt::join(names_of(table), ", ")));
+  refuse_name(name, names_of(table), what);
 }
 
 }  // namespace tandem::engine
