@@ -208,7 +208,7 @@ TEST_F(CliAllReduce, RefusesWhatItCannotPlan) {
                  {"'vgg'", "xception, resnet152, vgg16, bert-base"});
   expect_refused(kTandem + "plan all-reduce", {"--profile"});
   expect_refused(kTandem + "plan", {"plan"});
-  expect_refused(kTandem + "sim", {"give the file of a Program, or all-reduce"});
+  expect_refused(kTandem + "sim", {"give the file of a Program, all-reduce, or pipeline"});
   expect_refused(command + " --node 2", {"'--node'", "perhaps --nodes", "tandem plan all-reduce --help"});
   expect_refused(command + " --policy fifo", {"unknown policy 'fifo'", "mg-wfbp"});
   expect_refused(command + " --policy se,libra", {"one --policy"});
