@@ -183,6 +183,7 @@ std::string way_of(const Row& row, std::int64_t batch) {
     widths[unit] = std::max<std::int64_t>(widths[unit], 4);
     drawing += fmt::format("{:<{}}", unit, widths[unit] + 2);
   }
+  drawing.erase(drawing.find_last_not_of(' ') + 1);
   for (int k = 0; k < static_cast<int>(schedule.stages.size()); ++k) {
     drawing += fmt::format("\n{:<10}", fmt::format("stage {}", k));
     for (auto& [unit, stages] : cells)

@@ -201,7 +201,6 @@ std::string_view name_of(SimulatedOp::Kind kind) {
     case SimulatedOp::Kind::backward: return "B";
     case SimulatedOp::Kind::send: return "SEND";
     case SimulatedOp::Kind::receive: return "RECV";
-    case SimulatedOp::Kind::all_reduce: return "ALLREDUCE";
     case SimulatedOp::Kind::update: return "UPDATE";
   }
   return "";

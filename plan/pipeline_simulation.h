@@ -11,7 +11,7 @@ namespace tandem::engine {
 
 /// What a stage or a link did, and with which weights. All numbers count from 0.
 struct SimulatedOp {
-  enum class Kind : std::uint8_t { forward, backward, send, receive, all_reduce, update };
+  enum class Kind : std::uint8_t { forward, backward, send, receive, update };
   Kind kind = Kind::forward;
   int stage = 0;
   std::int64_t batch = 0;
@@ -23,7 +23,7 @@ struct SimulatedOp {
   /// later if weights are predicted. Otherwise `version`.
   std::int64_t predicts = 0;
 };
-/// "F", "B", "SEND", "RECV", "ALLREDUCE", "UPDATE".
+/// "F", "B", "SEND", "RECV", "UPDATE".
 std::string_view name_of(SimulatedOp::Kind kind);
 
 /// What the time of all devices goes to, in shares that add up to 1.
@@ -35,11 +35,11 @@ struct DeviceShares {
 };
 
 struct PipelineSimulation {
-  double period_ms = 0;  ///< from one update of stage 0 to the next, in the steady state
-  DeviceShares shares;   ///< in the steady state
-  std::vector<int> in_flight,
-      weight_versions;          ///< by stage: the slots of what F keeps for B, and of the weights
-  std::int64_t peak_bytes = 0;  ///< planned, of the device that needs most
+  double period_ms = 0;              ///< from one update of stage 0 to the next, in the steady state
+  DeviceShares shares;               ///< in the steady state
+  std::vector<int> in_flight;        ///< by stage: most micro-batches for which it keeps what F made
+  std::vector<int> weight_versions;  ///< by stage: slots of its weights
+  std::int64_t peak_bytes = 0;       ///< planned, of the device that needs most
   int staleness = 0;  ///< most updates by which the weights that F reads are older than on one device
   Timeline timeline;
   std::vector<SimulatedOp> ops;  ///< in the order of their ends

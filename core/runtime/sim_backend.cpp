@@ -59,8 +59,8 @@ bool SimBackend::ready(LaneId lane) {
 }
 
 // Starts the lane's next instruction, with its other ends, if all are ready.
-bool SimBackend::try_start(LaneId lane) {
-  if (!ready(lane)) return false;
+void SimBackend::try_start(LaneId lane) {
+  if (!ready(lane)) return;
   const Command c = clocks_[lane].head();
   const auto start = [&](LaneId end, double seconds) {
     Clock& clock = clocks_[end];
@@ -73,18 +73,16 @@ bool SimBackend::try_start(LaneId lane) {
   };
   if (c.batch < 0) {  // inactive: does not meet its other ends
     start(lane, 0);
-    return true;
+    return;
   }
   double seconds = program_.instruction(c.instruction).cost.seconds;
   for (const InstructionId other : other_ends_[c.instruction]) {
     const LaneId end = program_.lane_id(other);
-    if (!ready(end) || clocks_[end].head().instruction != other || clocks_[end].head().unit != c.unit)
-      return false;
+    if (!ready(end) || clocks_[end].head().instruction != other || clocks_[end].head().unit != c.unit) return;
     seconds = std::max(seconds, program_.instruction(other).cost.seconds);
   }
   start(lane, seconds);
   for (const InstructionId other : other_ends_[c.instruction]) start(program_.lane_id(other), seconds);
-  return true;
 }
 
 // Starts what can start. Instructions without work end at once, and can let others start at the same moment.

@@ -62,7 +62,7 @@ class SimBackend final : public Backend {
 
   Clock& clock_of(InstructionId instruction) { return clocks_[program_.lane_id(instruction)]; }
   bool ready(LaneId lane);
-  bool try_start(LaneId lane);
+  void try_start(LaneId lane);
   void start_ready();
   void finish(LaneId lane);
   void predict_ends();

@@ -1,4 +1,6 @@
 // train_cifar --parallel pipeline: schedules by name and from files.
+#include <map>
+
 #include <fmt/format.h>
 
 #include <tandem/pipeline/schedule_file.h>
@@ -65,6 +67,94 @@ TEST_F(CliPipelines, WhatAScheduleCannotTakeIsRefused) {
   expect_refused(job(pipeline + "--stages 3 --schedule " + two), {"2 stages", "3"});
   expect_refused(job(pipeline + "--lockstep --schedule " + two), {"--lockstep", "with --schedule FILE.json"});
   expect_refused(job("--chunks 2"), {"--chunks", "without --parallel pipeline"});
+}
+
+// ---- tandem sim pipeline
+// -------------------------------------------------------------------------------------
+
+class CliSimPipeline : public Cli {
+ protected:
+  std::string command(const std::string& options, const std::string& rest = "") const {
+    const std::string stage =
+        R"({"forward_ms":1,"backward_ms":1.5,"activation_bytes":1000,"weight_bytes":4000})";
+    const std::string profile =
+        write("stages.json", fmt::format(R"({{"stages":[{0},{0},{0}]{1}}})", stage, rest));
+    return kTandem + "sim pipeline --profile " + profile + " " + options;
+  }
+  std::string printed(const std::string& options, const std::string& rest = "") const {
+    const Ended e = run(command(options, rest));
+    EXPECT_EQ(0, e.status) << e.err;
+    return e.out;
+  }
+};
+
+TEST_F(CliSimPipeline, PrintsJsonWithEveryOperation) {
+  const json all = json::parse(printed("--schedule dualpipe,pipedream --batches 20 --json"));
+  ASSERT_EQ(2u, all.at("schedules").size());
+  const json& dual = all.at("schedules")[0];
+  EXPECT_EQ("dualpipe", dual.at("schedule"));
+  EXPECT_NEAR(2.5, dual.at("period_ms"), 1e-9);
+  EXPECT_NEAR(3, dual.at("speedup"), 1e-9);
+  EXPECT_EQ(json({5, 3, 1}), dual.at("in_flight"));
+  EXPECT_EQ(json({1, 1, 1}), dual.at("weight_versions"));
+  std::map<std::string, int> kinds;
+  for (const json& op : dual.at("ops")) ++kinds[op.at("kind")];
+  EXPECT_EQ((std::map<std::string, int>{{"F", 60}, {"B", 60}, {"UPDATE", 60}, {"SEND", 80}, {"RECV", 80}}),
+            kinds);
+  EXPECT_EQ(json({3, 2, 1}), all.at("schedules")[1].at("weight_versions"));
+}
+
+// Fig. 8 of the paper: where batch 5 of three stages meets which weights.
+TEST_F(CliSimPipeline, DrawsTheWayOfABatchAsInFigure8) {
+  const auto rows = [&](const std::string& schedule) {
+    const std::string out = printed("--batches 20 --follow 5 --schedule " + schedule);
+    return out.substr(out.find("\nunit ") + 1);
+  };
+  EXPECT_EQ(
+      "unit      5     6     7           8     9\n"
+      "stage 0   F W5                          B W9\n"
+      "stage 1         F W6              B W8\n"
+      "stage 2               F W7  B W7\n",
+      rows("dualpipe"));
+  EXPECT_EQ(
+      "unit      5     6     7           8     9\n"
+      "stage 0   F W5                          B W5\n"
+      "stage 1         F W5              B W5\n"
+      "stage 2               F W5  B W5\n",
+      rows("dualpipe-vs"));
+  EXPECT_EQ(
+      "unit      5       6       7               8       9\n"
+      "stage 0   F W5→9                                  B W9\n"
+      "stage 1           F W6→9                  B W8→9\n"
+      "stage 2                   F W7→9  B W7→9\n",
+      rows("spectrain"));
+}
+
+TEST_F(CliSimPipeline, RanksEverySchedule) {
+  const std::string out =
+      printed("--microbatches 3 --batches 20", R"(,"corun":0.8,"single_ms":7.5,"sync_bytes":1000)");
+  for (const std::string& name : schedule_names())
+    EXPECT_NE(std::string::npos, out.find("\n" + name + " ")) << name;
+  EXPECT_LT(out.find("\ndualpipe "), out.find("\nspectrain "))
+      << "as fast, and without predictions in memory";
+  EXPECT_LT(out.find("\nspectrain "), out.find("\nplain "));
+  EXPECT_LT(out.find("\ndata "), out.find("\nsingle ")) << "without a link, reducing costs nothing";
+}
+
+TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
+  expect_refused(command("--schedule fifo"), {"unknown schedule 'fifo'", "spectrain"});
+  expect_refused(command("--schedule gpipe-async"), {"gpipe-async", "lockstep"});
+  expect_refused(command("--schedule pipedream-2bw"), {"micro-batches", "3 or more"});
+  expect_refused(command("--schedule interleaved --chunks 2"), {"3 stages", "multiple of 2"});
+  expect_refused(command("--schedule data"), {"single_ms"});
+  expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
+  expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
+  expect_refused(command("--schedule dualpipe,plain --trace " + file("t.json")),
+                 {"--trace", "one --schedule"});
+  expect_refused(command("--schedule spectrain --spectrain-target last"), {"target of predictions 'last'"});
+  expect_refused(command("", R"(,"link":{"bytes_per_ms":0})"), {"stages.json", "bytes_per_ms"});
+  expect_refused(kTandem + "sim pipeline", {"--profile"});
+  expect_refused(kTandem + "sim pipeline --profile " + file("none.json"), {"none.json"});
 }
 
 }  // namespace

@@ -185,25 +185,27 @@ TEST(PipelineSimulation, EveryOpUsesThePresentWeightsUnlessItKeepsOrPredictsThem
     for (const char* name : {"plain", "gpipe", "1f1b", "dualpipe", "pipedream", "pipedream-vs"})
       for (const SimulatedOp& op : simulate_pipeline(equal_stages(n), lockstep(name, n), 20).ops) {
         const bool keeps = std::string(name).starts_with("pipedream");
-        if (keeps)
+        if (keeps) {
           EXPECT_LE(op.predicts, op.version) << name;
-        else
+        } else {
           EXPECT_EQ(op.version, op.predicts) << name;
+        }
       }
 }
 
-// Of SpecTrain's targets, `effective` counts no update that will not happen: the same version at the end of
-// each round trip.
+// Of SpecTrain's targets, `effective` counts no update that does not happen: when batch b ends its round
+// trip, stage k has b + k updates, also at the start of a run.
 TEST(PipelineSimulation, TheEffectiveTargetPredictsOnlyUpdatesThatHappen) {
   constexpr int n = 4;
   const PipelineSchedule schedule =
       make_schedule("spectrain", {.stages = n, .target = SpecTrainTarget::effective, .lockstep = true});
   for (const SimulatedOp& op : simulate_pipeline(equal_stages(n), schedule, 20).ops)
-    if (op.kind == SimulatedOp::Kind::forward) EXPECT_EQ(op.batch + op.stage, op.predicts) << op.version;
+    if (op.kind == SimulatedOp::Kind::forward) {
+      EXPECT_EQ(op.batch + op.stage, op.predicts) << op.version;
+    }
 }
 
-// ---- what is kept
-// ------------------------------------------------------------------------------------------
+// ---- what is kept -------------------------------------------------------------------------------------
 
 TEST(PipelineSimulation, HoldsWhatTheTableOfSchedulesSays) {
   for (int n = 1; n <= 6; ++n) {
