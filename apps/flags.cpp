@@ -23,7 +23,7 @@ using enum Change;
 
 // Larger numbers are typing errors: they would overflow, or allocate memory for hours.
 constexpr double kMostImages = 1e7, kMostSteps = 1e12, kMostEpochs = 1e6, kMostParts = 1e4,
-                 kMostThreads = 1024, kMostWorkers = 128;
+                 kMostThreads = 1024, kMostWorkers = 128, kMostMeasured = 100;
 
 // Allowed values.
 const Allowed any;
@@ -323,6 +323,12 @@ std::vector<Flag> output_flags() {
                    kSpansPerLane),
        any, not_with(&O::evaluate, "with --evaluate, which prints only its result"), nothing,
        Special::value_is_optional},
+      {"--measure-prediction", &O::measure_prediction,
+       "numbers of updates, such as 1,2,3: each line of metrics.jsonl tells, by stage, how far the weights are\n"
+       "from what was predicted so many updates before, and from what they were then. It needs memory for so\n"
+       "many more versions of the weights and of the optimizer's state, and changes no loss",
+       between(1, kMostMeasured),
+       both(needs(&O::output, "without --output, where its file is"), needs_training), nothing},
       {"--tensorboard", &O::tensorboard,
        "batches between losses and rates in --output's event file for TensorBoard (0: no file)", at_least(0),
        [](const O& o) {

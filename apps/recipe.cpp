@@ -73,6 +73,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
     s.schedule = o.schedule;
   s.lockstep = o.lockstep;
   s.optimizer = optimizer_of(o);
+  s.measure_prediction = o.measure_prediction;
   if (o.loss_scale > 0) s.gradients.loss_scale = LossScale{.initial = o.loss_scale};
   if (o.clip_norm > 0) s.gradients.clip_norm = o.clip_norm;
   s.gradients.clip_scope = clip_scope(o.clip_scope);

@@ -214,12 +214,14 @@ template <class F> void RunDirectory::record(const F& write) try {
 
 void RunDirectory::batch(const BatchResult& b) {
   const double images_per_second = static_cast<double>(b.samples) / b.seconds;
-  metrics_
-      << json{{"step", b.batch},       {"epoch", b.epoch},           {"loss", per_model(b.loss)},
-              {"lr", per_model(b.lr)}, {"step_ms", b.seconds * 1e3}, {"images_per_second", images_per_second}}
-             .dump()
-      << '\n'
-      << std::flush;
+  json line{{"step", b.batch},       {"epoch", b.epoch},           {"loss", per_model(b.loss)},
+            {"lr", per_model(b.lr)}, {"step_ms", b.seconds * 1e3}, {"images_per_second", images_per_second}};
+  for (const PredictionError& e : b.prediction)
+    line["prediction"].push_back({{"stage", e.stage},
+                                  {"updates", e.updates},
+                                  {"predicted_rmse", per_model(e.predicted)},
+                                  {"stale_rmse", per_model(e.stale)}});
+  metrics_ << line.dump() << '\n' << std::flush;
   if (!metrics_) throw Error(fmt::format("'{}' cannot be written: is the disk full?", path("metrics.jsonl")));
   if (!events_ || b.batch % events_every_ != 0) return;
   scalars(*events_, "train/loss", b.batch, b.loss);

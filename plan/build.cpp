@@ -28,6 +28,7 @@
 #include <tandem/plan/fuse_pointwise.h>
 #include <tandem/plan/list_order.h>
 #include <tandem/plan/loss_scale.h>
+#include <tandem/plan/measure_prediction.h>
 #include <tandem/plan/mixed_precision.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
@@ -150,9 +151,12 @@ Graph planned_graph(const Graph& forward, const Strategy& strategy) {
   }
   g = checked(expand_norms(deliver(std::move(training))));
   g = checked(apply_timing(g, schedule));
-  if (strategy.train)
+  if (strategy.train) {
     g = checked(predict_weights(std::move(g), schedule, strategy.optimizer, strategy.parameter_groups,
                                 strategy.models));
+    g = checked(measure_prediction(std::move(g), strategy.measure_prediction, schedule, strategy.optimizer,
+                                   strategy.parameter_groups, strategy.models));
+  }
   if (schedule.devices() > 1)
     g = checked(insert_transfers(g));  // first: a received value is an activation too
   if (strategy.fuse_pointwise) g = checked(fuse_pointwise(g));

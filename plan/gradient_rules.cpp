@@ -97,11 +97,8 @@ class Rules {
     return all;
   }
 
-  // Reduces the elements of each model.
   Tensor of_model(const Tensor& g, Tensor (*reduction)(const Tensor&, Axes, bool)) const {
-    std::vector<int> axes;
-    for (int axis = models_ > 1 ? 1 : 0; axis < g.type().rank(); ++axis) axes.push_back(axis);
-    return axes.empty() ? g : reduction(g, axes, false);
+    return of_each_model(g, models_, reduction);
   }
 
   static Tensor like(const Tensor& t, double value) { return Tensor::full({t.dtype(), {}}, value); }

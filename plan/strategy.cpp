@@ -24,6 +24,7 @@ void check(const Strategy& s) {
     require_not_negative("the earliest_ms of a fusion group", group.earliest_ms);
   }
 
+  for (const int updates : s.measure_prediction) in_range("updates to predict", updates);
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
   for (const ParameterGroup& group : s.parameter_groups) {
@@ -65,6 +66,7 @@ Strategy for_evaluation(Strategy s) {
   s.train = false;
   s.microbatches = 1;
   s.fusion_groups.clear();
+  s.measure_prediction.clear();
   s.swap.clear();
   s.recompute.clear();
   return s;

@@ -45,6 +45,9 @@ struct Strategy {
   GradientRules gradients{};
   Optimizer optimizer = SgdOptions{};
   std::vector<ParameterGroup> parameter_groups{};
+  /// For each s in it, each batch tells how far the weights are from what was predicted s updates before, and
+  /// from what they were then (plan/measure_prediction.h).
+  std::vector<int> measure_prediction{};
   bool train = true;  ///< false: forward and results only
 
   // The machine that the plan is for.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <tandem/core/graph/tensor.h>
+#include <tandem/plan/measure_prediction.h>
 #include <tandem/train/all_reduce_report.h>
 #include <tandem/train/train_progress.h>
 
@@ -16,6 +17,7 @@ struct BatchResult {
   std::int64_t samples = 0;
   std::vector<double> loss, lr;  ///< per model
   double seconds = 0;            ///< since the previous batch's result, without time that was not training
+  std::vector<PredictionError> prediction{};  ///< by stage, as Strategy::measure_prediction says
 };
 
 /// Means over an epoch, or over a run.
@@ -44,9 +46,11 @@ struct NonFiniteBatch {
 };
 
 /// Functions that a Trainer calls on the rank that gets the losses; empty ones are skipped. `batch` runs on a
-/// thread of the engine, in order of batches, while later batches run. The others run between batches, on the
-/// thread that called `fit`. An exception ends the run; one from `batch` becomes an Error that says where in
-/// the run it occurred. `batch` cannot read the model's parameters, which later batches change meanwhile.
+/// thread of the engine, in order of batches, while later batches run; once everything is measured of its
+/// batch, which Strategy::measure_prediction can delay until after the batch's update. The others run between
+/// batches, on the thread that called `fit`. An exception ends the run; one from `batch` becomes an Error
+/// that says where in the run it occurred. `batch` cannot read the model's parameters, which later batches
+/// change meanwhile.
 struct Callbacks {
   std::function<void()> begin{};
   std::function<void(std::int64_t epoch)> begin_epoch{};

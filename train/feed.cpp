@@ -52,13 +52,15 @@ class FilledUp final : public DatasetAdapter {
 }  // namespace
 
 TrainFeed::TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatches,
-                     std::vector<std::uint64_t> seeds, Rate rate, Arrived arrived, Skipped skipped)
+                     std::vector<std::uint64_t> seeds, Rate rate, Arrived arrived, Skipped skipped,
+                     Measured measured)
     : loader_(std::move(data), loader),
       microbatches_(microbatches),
       seeds_(std::move(seeds)),
       rate_(std::move(rate)),
       arrived_(std::move(arrived)),
-      skipped_(std::move(skipped)) {}
+      skipped_(std::move(skipped)),
+      measured_(std::move(measured)) {}
 
 void TrainFeed::fill(const HostInput& in) {
   if (in.name == kSeedInput) return fill_seeds(seeds_, in);
@@ -75,6 +77,7 @@ void TrainFeed::fill(const HostInput& in) {
 void TrainFeed::deliver(const HostResult& result) {
   if (result.rank.replica != 0 || ignores_results_) return;  // all replicas deliver the same
   if (result.name == kUpdatedResult && skipped_ && contains(result.values(), 0)) skipped_(result.batch);
+  if (result.name == kPredictionResult && measured_) measured_(result);
   if (result.name == kLossResult) arrived_(result.batch, result.values());
 }
 

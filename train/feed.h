@@ -15,10 +15,12 @@ class TrainFeed final : public engine::Host {
   using Rate = std::function<double(std::size_t model, std::int64_t batch)>;
   using Arrived = std::function<void(std::int64_t batch, const std::vector<double>& loss)>;
   using Skipped = std::function<void(std::int64_t batch)>;
+  using Measured = std::function<void(const engine::HostResult&)>;
   /// Calls `arrived` with the losses of each batch, per model, in order of batches, on a lane's thread. Calls
-  /// `skipped`, in the process that runs stage 0, with each batch that changed no state (GradientRules).
+  /// `skipped`, in the process that runs stage 0, with each batch that changed no state (GradientRules); and
+  /// `measured` with each result kPredictionResult, perhaps while `arrived` runs for a later batch.
   TrainFeed(DatasetPtr data, const LoaderOptions& loader, int microbatches, std::vector<std::uint64_t> seeds,
-            Rate rate, Arrived arrived, Skipped skipped = {});
+            Rate rate, Arrived arrived, Skipped skipped = {}, Measured measured = {});
 
   Loader& loader() { return loader_; }
   /// As long as it exists, losses and skipped updates are ignored.
@@ -44,6 +46,7 @@ class TrainFeed final : public engine::Host {
   Rate rate_;
   Arrived arrived_;
   Skipped skipped_;
+  Measured measured_;
 };
 
 /// The Host of an evaluation Program: gives it the samples of a dataset in order, and counts the correct

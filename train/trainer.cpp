@@ -74,7 +74,8 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
       [this](std::int64_t batch) {
         if (!options_.strategy.gradients.loss_scale)  // overflows are normal with a loss scale
           recovery_.update_skipped(batch);
-      });
+      },
+      [this](const HostResult& result) { measured(result); });
   length_.per_epoch = feed_->loader().batches_per_epoch();
   length_.total = options_.epochs > 0 ? batches_of(options_.epochs, length_.per_epoch) : options_.batches;
   if (options_.batches > 0) length_.total = std::min(length_.total, options_.batches);
@@ -306,7 +307,31 @@ void Trainer::arrived(std::int64_t batch, const std::vector<double>& loss) {
     throw NonFinite(fmt::format("the loss{} is {} at step {}", which, what, batch), batch);
   }
   progress_.losses.add(loss, static_cast<double>(b.samples) / static_cast<double>(options_.batch_size));
-  tell(&Callbacks::batch, b);
+  if (options_.strategy.measure_prediction.empty()) return tell(&Callbacks::batch, b);
+  const std::lock_guard lock(measuring_);
+  unmeasured_.push_back(std::move(b));
+  tell_measured_batches();
+}
+
+void Trainer::measured(const HostResult& result) {
+  if (recovery_.ignores_results()) return;
+  const Strategy& s = options_.strategy;
+  const std::lock_guard lock(measuring_);
+  measured_[result.batch] = prediction_errors(result, s.measure_prediction, s.models);
+  tell_measured_batches();
+}
+
+// In order of batches.
+void Trainer::tell_measured_batches() {
+  while (!unmeasured_.empty()) {
+    BatchResult& b = unmeasured_.front();
+    const auto found = measured_.find(b.batch);
+    if (found == measured_.end()) return;
+    b.prediction = std::move(found->second);
+    measured_.erase(found);
+    tell(&Callbacks::batch, b);
+    unmeasured_.pop_front();
+  }
 }
 
 std::vector<double> Trainer::evaluate() {
@@ -388,6 +413,8 @@ void Trainer::go_back(const RunPoint& point) {
   session_->restore(point.state);
   link_->changed(session_->written());
   progress_ = point.progress;
+  unmeasured_.clear();
+  measured_.clear();
   feed_->loader().start(progress_.batch, length_.total);
   timer_.forget_tail();
   evaluated_ = -1;

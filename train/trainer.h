@@ -1,6 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -94,6 +97,8 @@ class Trainer final : private Recoverable {
   void rehearse(std::int64_t end);
   void train(std::int64_t batch, std::int64_t end);
   void arrived(std::int64_t batch, const std::vector<double>& loss);
+  void measured(const engine::HostResult& result);
+  void tell_measured_batches();
   void begin_epoch();
   void end_epoch();
   bool checkpoint_is_due(bool ends) const;
@@ -135,6 +140,9 @@ class Trainer final : private Recoverable {
   std::int64_t evaluated_ = -1;      // number of batches before the last evaluation
   bool stopping_ = false;
   BatchTimer timer_;
+  std::mutex measuring_;                // guards what follows, if predictions are measured
+  std::deque<BatchResult> unmeasured_;  // batches whose losses have arrived
+  std::map<std::int64_t, std::vector<PredictionError>> measured_;  // by batch
 };
 
 }  // namespace tandem

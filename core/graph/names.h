@@ -13,6 +13,9 @@ inline constexpr const char* kLossResult = "loss";        ///< the mean over the
 inline constexpr const char* kCorrectResult = "correct";  ///< i32: how many samples are right
 inline constexpr const char* kNonFiniteResult = "non_finite";  ///< 0 if the outputs are finite
 
+/// f64: how far predicted and old weights are from the actual ones (plan/measure_prediction.h)
+inline constexpr const char* kPredictionResult = "prediction";
+
 /// b8, one per model if there are several: did the batch update? Only with rules that skip (GradientRules).
 inline constexpr const char* kUpdatedResult = "updated";
 

@@ -97,10 +97,11 @@ KernelPtr make_input(const KernelSpec& spec) { return std::make_unique<InputKern
 
 KernelPtr make_result(const KernelSpec& spec) {
   const auto bytes = static_cast<std::size_t>(spec.inputs[0].bytes());
-  return make_kernel([name = static_cast<const ResultOp&>(spec.op).result, type = spec.inputs[0],
-                      bytes](const Launch& l) {
-    l.rank->host->deliver({name, type, l.batch, *l.rank, {static_cast<const std::byte*>(l.in[0]), bytes}});
-  });
+  return make_kernel(
+      [name = static_cast<const ResultOp&>(spec.op).result, type = spec.inputs[0], bytes](const Launch& l) {
+        l.rank->host->deliver(
+            {name, type, l.batch, l.first_batch, *l.rank, {static_cast<const std::byte*>(l.in[0]), bytes}});
+      });
 }
 
 KernelPtr make_constant(const KernelSpec& spec) {

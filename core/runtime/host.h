@@ -36,6 +36,7 @@ struct HostResult {
   const std::string& name;
   const TensorType& type;  ///< with a leading model axis if there are several models
   std::int64_t batch;
+  std::int64_t first_batch;  ///< of the run
   const RankContext& rank;
   std::span<const std::byte> bytes;
 

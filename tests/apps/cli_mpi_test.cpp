@@ -56,6 +56,22 @@ TEST_F(CliMpi, ProcessesTrainAndEvaluateAsThreadsDo) {
   EXPECT_EQ(threads["test_accuracy"], processes["test_accuracy"]);
 }
 
+// The first stage's numbers go to the process of the last stage, which writes.
+TEST_F(CliMpi, ProcessesMeasurePredictionsAsThreadsDo) {
+  const std::string job = kTrain +
+                          "--arch mlp-residual --steps 5 --threads 1 --parallel pipeline --stages 2 "
+                          "--schedule spectrain --measure-prediction 1,2 --output ";
+  ASSERT_EQ(0, run(job + file("threads")).status);
+  ASSERT_EQ(0, run(kTwoRanks + job + file("processes")).status);
+  const auto threads = metrics("threads"), processes = metrics("processes");
+  ASSERT_EQ(5u, threads.size());
+  ASSERT_EQ(5u, processes.size());
+  for (std::size_t b = 1; b < 5; ++b) {
+    EXPECT_EQ(threads[b].at("loss"), processes[b].at("loss"));
+    EXPECT_EQ(threads[b].at("prediction"), processes[b].at("prediction"));
+  }
+}
+
 // All policies that plan from times, by both algorithms; those that choose threads, from 1 to 3.
 TEST_F(CliMpi, ProcessesPlanTheirAllReducesTogether) {
   struct Case {

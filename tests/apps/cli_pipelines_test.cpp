@@ -69,8 +69,27 @@ TEST_F(CliPipelines, WhatAScheduleCannotTakeIsRefused) {
   expect_refused(job("--chunks 2"), {"--chunks", "without --parallel pipeline"});
 }
 
-// ---- tandem sim pipeline
-// -------------------------------------------------------------------------------------
+// The first two steps of each epoch of eight have no number of two updates before, the last step of the run
+// has all.
+TEST_F(CliPipelines, MeasuredPredictionsAreInTheMetricsAndChangeNoLoss) {
+  for (const std::string where : {"", "--stages 2 --schedule spectrain "}) {
+    const std::string output = where.empty() ? "one" : "two";
+    EXPECT_EQ(losses(where, "un" + output), losses(where + "--measure-prediction 1,2", output));
+    const std::vector<json> lines = metrics(output);
+    EXPECT_FALSE(lines.at(0).contains("prediction"));
+    EXPECT_EQ(where.empty() ? 1u : 2u, lines.at(1).at("prediction").size());
+    const json& last = lines.back().at("prediction");
+    EXPECT_EQ(where.empty() ? 2u : 4u, last.size());
+    EXPECT_EQ(where.empty() ? 0 : 1, last.back().at("stage"));
+    EXPECT_EQ(2, last.back().at("updates"));
+    EXPECT_GT(last.back().at("stale_rmse"), last.back().at("predicted_rmse"));
+    EXPECT_GT(last.back().at("predicted_rmse"), 0);
+  }
+  expect_refused(job("--measure-prediction 1"), {"--measure-prediction", "without --output"});
+  expect_refused(job("--measure-prediction 1 --momentum 0 --output " + file("none")), {"momentum", "is 0"});
+}
+
+// ---- tandem sim pipeline ------------------------------------------------------------------------
 
 class CliSimPipeline : public Cli {
  protected:

@@ -90,7 +90,7 @@ TEST(Host, ATensorKnowsItsType) {
   const HostInput input{name, type, 0, 0, rank, std::as_writable_bytes(std::span(values))};
   input.as<float>()[0] = 3;
   input.set(1, 0.5);
-  const HostResult result{name, type, 0, rank, input.bytes};
+  const HostResult result{name, type, 0, 0, rank, input.bytes};
   EXPECT_EQ((std::vector<double>{3, 0.5}), result.values());
   expect_error([&] { input.set(2, 1); }, {"'x'", "no element 2"});
   input.fill(4);

@@ -1,6 +1,7 @@
 #include "lagged_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -91,7 +92,10 @@ class Loop {
     for (std::int64_t batches : job_.drains) {
       first_batch_ = batch;
       for (Weight& w : weights_) w.versions = {copy_of(w.tensor)}, w.kept_versions = {w.kept};
-      for (std::int64_t b = 0; b < batches; ++b) outcome.losses.push_back({step(b, batch++)});
+      for (std::int64_t b = 0; b < batches; ++b) {
+        outcome.losses.push_back({step(b, batch++)});
+        outcome.predictions.push_back(prediction_errors_after(b));
+      }
       for (const Weight& w : weights_) overwrite(w.tensor, w.versions.back());
     }
     outcome.state = model_->state();
@@ -211,6 +215,31 @@ class Loop {
     return predict(now, state("momentum", now.type()), c);
   }
 
+  // After the update by batch b of this run.
+  std::vector<PredictionError> prediction_errors_after(std::int64_t b) const {
+    std::vector<PredictionError> errors;
+    for (std::int64_t stage = 0; stage < strategy_.stages; ++stage)
+      for (const int s : strategy_.measure_prediction) {
+        if (s > b) continue;
+        double predicted_squares = 0, stale_squares = 0;
+        std::int64_t elements = 0;
+        for (const Weight& w : weights_) {
+          if (w.stage != stage) continue;
+          const std::vector<double> now = w.versions.back().values(),
+                                    then = predicted(w, b + 1 - s, 0).values(),
+                                    ahead = predicted(w, b + 1 - s, s).values();
+          for (std::size_t i = 0; i < now.size(); ++i) {
+            predicted_squares += (now[i] - ahead[i]) * (now[i] - ahead[i]);
+            stale_squares += (now[i] - then[i]) * (now[i] - then[i]);
+          }
+          elements += std::ssize(now);
+        }
+        const auto rmse = [&](double squares) { return std::sqrt(squares / static_cast<double>(elements)); };
+        errors.push_back({static_cast<int>(stage), s, {rmse(predicted_squares)}, {rmse(stale_squares)}});
+      }
+    return errors;
+  }
+
   // Of batch b of this run.
   Tensor rate(std::int64_t b) const {
     return Tensor::full({job_.dtype, {}}, job_.rate(number_, first_batch_ + b));
@@ -268,6 +297,13 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy) {
   for (std::size_t model = 0; model < job.seeds.size(); ++model) {
     const Outcome one = Loop(job, strategy, model).run();
     all.losses.resize(one.losses.size());
+    if (model == 0) all.predictions = one.predictions;
+    for (std::size_t b = 0; model > 0 && b < one.predictions.size(); ++b)
+      for (std::size_t e = 0; e < one.predictions[b].size(); ++e) {
+        PredictionError& of_all = all.predictions[b][e];
+        of_all.predicted.push_back(one.predictions[b][e].predicted[0]);
+        of_all.stale.push_back(one.predictions[b][e].stale[0]);
+      }
     for (std::size_t b = 0; b < one.losses.size(); ++b) all.losses[b].push_back(one.losses[b][0]);
     states.push_back(one.state);
   }

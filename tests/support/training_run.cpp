@@ -32,7 +32,8 @@ void JobHost::fill(const HostInput& in) {
   } else if (in.name == kLabelsInput) {
     for (std::int64_t i = 0; i < samples; ++i) in.set(i, label(job_, in.batch, first + i));
   } else if (in.name == kLearningRateInput) {
-    for (std::size_t m = 0; m < job_.rates.size(); ++m) in.set(static_cast<std::int64_t>(m), job_.rate(m, in.batch));
+    for (std::size_t m = 0; m < job_.rates.size(); ++m)
+      in.set(static_cast<std::int64_t>(m), job_.rate(m, in.batch));
   } else if (in.name == kSeedInput) {
     std::ranges::copy(job_.seeds, in.as<std::int64_t>().begin());
   } else {
@@ -41,10 +42,15 @@ void JobHost::fill(const HostInput& in) {
 }
 
 void JobHost::deliver(const HostResult& result) {
-  if (result.name != kLossResult || result.rank.replica != 0) return;
+  if (result.rank.replica != 0) return;
   const std::lock_guard lock(mutex_);
-  if (std::ssize(losses) <= result.batch) losses.resize(static_cast<std::size_t>(result.batch) + 1);
-  losses[static_cast<std::size_t>(result.batch)] = result.values();
+  const auto at_batch = [&](auto& list) -> auto& {
+    if (std::ssize(list) <= result.batch) list.resize(static_cast<std::size_t>(result.batch) + 1);
+    return list[static_cast<std::size_t>(result.batch)];
+  };
+  if (result.name == kLossResult) at_batch(losses) = result.values();
+  if (result.name == kPredictionResult)
+    at_batch(predictions) = prediction_errors(result, measured_, static_cast<int>(job_.seeds.size()));
 }
 
 namespace {
@@ -137,7 +143,7 @@ Outcome train(const Job& job, Strategy strategy, std::vector<std::unique_ptr<Com
   strategy.models = static_cast<int>(job.seeds.size());
   Outcome outcome;
   outcome.program = program_of(job, strategy);
-  JobHost host(job, strategy.microbatches);
+  JobHost host(job, strategy.microbatches, strategy.measure_prediction);
   // The rank that receives all ranks' results is here.
   const bool root = std::ssize(comms) != 1 || comms[0]->rank() == strategy.devices() - 1;
   Session session(outcome.program, std::move(comms), host, {.spans = 20'000, .poison = job.poison});
@@ -148,6 +154,7 @@ Outcome train(const Job& job, Strategy strategy, std::vector<std::unique_ptr<Com
     first += batches;
   }
   outcome.losses = std::move(host.losses);
+  outcome.predictions = std::move(host.predictions);
   outcome.state = session.state(strategy.devices() - 1);
   outcome.planned_peak = session.planned_peak();
   outcome.executed_peak = session.executed_peak(strategy.devices() - 1);

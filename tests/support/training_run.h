@@ -12,6 +12,7 @@
 #include <tandem/core/runtime/host.h>
 #include <tandem/core/runtime/session.h>
 #include <tandem/nn/module.h>
+#include <tandem/plan/measure_prediction.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::testing {
@@ -39,6 +40,7 @@ struct Job {
 struct Outcome {
   std::vector<std::vector<double>> losses;  ///< [batch][model]
   StateDict state;
+  std::vector<std::vector<PredictionError>> predictions;  ///< [batch], if the strategy measures them
   std::int64_t planned_peak = 0, executed_peak = 0;
   Program program;
   Timeline timeline;  ///< executed
@@ -67,15 +69,19 @@ StateDict initial_state(const Job& job);
 /// Supplies the job's samples, rates, and seeds to a Program with this number of micro-batches.
 class JobHost : public Host {
  public:
-  JobHost(const Job& job, int microbatches) : job_(job), microbatches_(microbatches) {}
+  /// `measured` is the strategy's measure_prediction.
+  JobHost(const Job& job, int microbatches, std::vector<int> measured = {})
+      : job_(job), microbatches_(microbatches), measured_(std::move(measured)) {}
   void fill(const HostInput& in) override;
   void deliver(const HostResult& result) override;
   /// [batch][model], of replica 0.
   std::vector<std::vector<double>> losses;
+  std::vector<std::vector<PredictionError>> predictions;  ///< [batch], of replica 0
 
  private:
   const Job& job_;
   int microbatches_;
+  std::vector<int> measured_;
   std::mutex mutex_;
 };
 
