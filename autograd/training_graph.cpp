@@ -11,6 +11,7 @@
 #include <tandem/core/graph/graph_rewrite.h>
 #include <tandem/core/graph/scope.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/copy.h>
 #include <tandem/ops/pointwise.h>
 
 namespace tandem::engine {
@@ -159,7 +160,12 @@ TrainingGraph training_graph(const Graph& forward, const TrainingGraphOptions& o
     const ValueId grad = d.grads[i++];
     if (grad < 0) continue;
     const State& s = d.graph.state(state);
-    result.grads[state] = unrolled.sum(grad, tag_of(Phase::backward, s));
+    const Tag tag = tag_of(Phase::backward, s);
+    ValueId sum = unrolled.sum(grad, tag);
+    Graph& g = unrolled.graph();
+    if (g.producer(sum).tag.stage != s.stage)  // only stages that do not own the state have a gradient of it
+      sum = g.node(g.add(std::make_shared<CopyOp>(), {sum}, tag)).outputs[0];
+    result.grads[state] = sum;
   }
   if (result.grads.empty())
     throw Error(fmt::format(

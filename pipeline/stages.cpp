@@ -11,6 +11,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_edit.h>
 #include <tandem/core/graph/graph_ops.h>
+#include <tandem/ops/copy.h>
 
 namespace tandem::engine {
 namespace {
@@ -102,49 +103,70 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
   return stage;
 }
 
+// The first stage that uses each state; 0 if none does.
+IdVector<StateId, int> owners_of_states(const Graph& g, const Readers& readers,
+                                        const IdVector<NodeId, int>& stage) {
+  IdVector<StateId, std::set<int>> users(g.states().size());
+  std::set<StateId> assigned;
+  for (const NodeId n : g.nodes().ids()) {
+    const Node& node = g.node(n);
+    if (const auto* assign = as<AssignOp>(node)) {
+      assigned.insert(assign->state);
+      users[assign->state].insert(stage[n]);
+    } else if (const auto* read = as<ReadOp>(node)) {
+      for (const NodeId r : readers[node.outputs[0]]) users[read->state].insert(stage[r]);
+    }
+  }
+  IdVector<StateId, int> owners(g.states().size(), 0);
+  for (const StateId s : g.states().ids()) {
+    if (!users[s].empty()) owners[s] = *users[s].begin();
+    if (users[s].size() > 1 && assigned.contains(s))
+      throw Error(fmt::format(
+          "impossible cut: state '{}', which forward assigns, is used on stages {}; only a state that forward "
+          "does not change can be used on several: cut elsewhere, so that its users stay together",
+          g.state(s).path, fmt::join(users[s], " and ")));
+  }
+  return owners;
+}
+
 }  // namespace
 
 Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts,
                       const std::vector<PipelineStage>& stages) {
   const IdVector<NodeId, int> stage = stages_of_nodes(graph, cuts);
-  IdVector<StateId, int> state_stage(graph.states().size(), -1);
-  const auto use_state = [&](StateId state, int s) {
-    int& owner = state_stage[state];
-    if (owner >= 0 && owner != s)
-      throw Error(fmt::format(
-          "impossible cut: state '{}' is used on stages {} and {}; cut elsewhere, so that its users stay "
-          "together",
-          graph.state(state).path, owner, s));
-    owner = s;
-  };
+  const auto readers = graph.readers();
+  const IdVector<StateId, int> owner = owners_of_states(graph, readers, stage);
   const auto on = [&](const Tag& tag, int s) {
     return tag.on_stage(s, stages[static_cast<std::size_t>(s)].device);
   };
   GraphEdit edit(graph);
-  const auto readers = graph.readers();
   for (const NodeId n : graph.nodes().ids()) {
     const Node& node = graph.node(n);
     if (stage[n] >= 0) {
       edit.set_tag(n, on(node.tag, stage[n]));
-      if (const auto* assign = as<AssignOp>(node)) use_state(assign->state, stage[n]);
       continue;
     }
-    std::map<int, ValueId> source;  // one source per stage that uses it; a read has one stage
+    const auto* read = as<ReadOp>(node);
+    std::map<int, ValueId> source;  // one source per stage that uses it
+    ValueId copy = -1;              // of a state, for all stages but its owner
     for (NodeId r : readers[node.outputs[0]]) {
       const int s = stage[r];
-      if (const auto* read = as<ReadOp>(node)) use_state(read->state, s);
       if (source.empty()) {
-        edit.set_tag(n, on(node.tag, s));
-        source[s] = node.outputs[0];
-      } else if (!source.contains(s)) {
-        source[s] = edit.add1(node.op, {}, on(node.tag, s));
+        const int first = read ? owner[read->state] : s;
+        edit.set_tag(n, on(node.tag, first));
+        source[first] = node.outputs[0];
+      }
+      if (!source.contains(s)) {
+        if (read && copy < 0)
+          copy = edit.add1(std::make_shared<CopyOp>(), {node.outputs[0]}, on(node.tag, owner[read->state]));
+        source[s] = read ? copy : edit.add1(node.op, {}, on(node.tag, s));
       }
       edit.rewire(r, node.outputs[0], source[s]);
     }
   }
-  for (const StateId s : state_stage.ids()) {
+  for (const StateId s : owner.ids()) {
     State& state = edit.state(s);
-    state.stage = std::max(0, state_stage[s]);
+    state.stage = owner[s];
     state.device = stages[static_cast<std::size_t>(state.stage)].device;
   }
   return edit.finish();

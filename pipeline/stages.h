@@ -9,8 +9,10 @@ namespace tandem::engine {
 
 /// Cuts a forward graph into stages: each name in `cuts` is a module whose first node begins a stage. Sets
 /// stage and device of the nodes and of the state that they use. Each stage gets the inputs and constants
-/// that it uses. Throws Error listing the modules if a cut names none or comes out of order, and Error if a
-/// cut separates a state from one of its users.
+/// that it uses. A state belongs to the first stage that uses it; later stages use a copy of its value that
+/// this stage makes, so it reaches them once per batch, as activations do, and its gradient comes back.
+/// Throws Error listing the modules if a cut names none or comes out of order, and Error if forward assigns a
+/// state that several stages use.
 Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts,
                       const std::vector<PipelineStage>& stages);
 

@@ -22,7 +22,7 @@ class Timing {
       bool only = true, any_weight = is_weight(n);
       for (ValueId v : n.inputs) {
         any_weight = any_weight || weights_only_[v];
-        only = only && (weights_only_[v] || constant[v]);
+        only = only && (weights_only_[v] || constant[v]) && g_.producer(v).tag.stage == n.tag.stage;
       }
       const bool fixed = as<ConstantOp>(n) || (!n.inputs.empty() && only && !any_weight);
       for (ValueId v : n.outputs) {
@@ -58,26 +58,22 @@ class Timing {
     return tag.timed(found->second->lag, found->second->lane);
   }
 
-  // Backward gets its own reads of the weights, at its own lag, like the reads of the update.
+  // Backward gets its own reads of the weights, at its own lag, like the reads of the update. What came from
+  // another stage is an activation: backward goes from the last stage to the first, before that stage has its
+  // latest weights.
   void use_own_reads(NodeId n) {
-    const std::vector<ValueId> inputs = g_.node(n).inputs;
-    for (ValueId v : inputs)
-      if (weights_only_[v] && g_.producer(v).tag.phase == Phase::forward)
-        edit_.rewire(n, v, own(v, g_.node(n).tag.stage));
+    const Node& node = g_.node(n);
+    for (ValueId v : node.inputs)
+      if (const Tag& made = g_.producer(v).tag;
+          weights_only_[v] && made.phase == Phase::forward && made.stage == node.tag.stage)
+        edit_.rewire(n, v, own(v));
   }
 
-  // The user must be on the value's stage, because backward goes from the last stage to the first.
-  ValueId own(ValueId v, int stage) {
+  ValueId own(ValueId v) {
     const Node node = g_.producer(v);
-    if (node.tag.stage != stage)
-      throw Error(fmt::format(
-          "impossible cut: {} on stage {} is computed from weights alone and used on stage {}, whose "
-          "backward would need its latest value before stage {} has it; cut elsewhere, so that both are on "
-          "one stage, or choose a schedule whose backward uses the weights of its forward",
-          node.op->label(), node.tag.stage, stage, node.tag.stage));
     if (const auto found = own_.find(v); found != own_.end()) return found->second;
     std::vector<ValueId> inputs;
-    for (ValueId in : node.inputs) inputs.push_back(own(in, stage));
+    for (ValueId in : node.inputs) inputs.push_back(own(in));
     const Tag tag = timed(node.tag.in_phase(Phase::backward));
     const NodeId copy = edit_.add(is_weight(node) ? aged(node, *weights_of(tag).backward_age) : node.op,
                                   std::move(inputs), tag);

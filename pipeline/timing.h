@@ -6,7 +6,7 @@ namespace tandem::engine {
 
 /// Sets lag, lane and the age of weight reads on every node of a differentiated graph, by its task. If B
 /// does not share F's weights, it gets its own reads, and values that are computed from weights alone
-/// are computed again from these. Throws Error if B uses such a value on another stage than F makes it.
+/// are computed again from these. If another stage uses such a value, its F and B share what comes.
 Graph apply_timing(const Graph& graph, const PipelineSchedule& schedule);
 
 }  // namespace tandem::engine

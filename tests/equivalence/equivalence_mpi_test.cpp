@@ -8,6 +8,7 @@
 #include <tandem/plan/build.h>
 
 #include "expect_error.h"
+#include "tied_network.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -16,11 +17,13 @@ namespace {
 
 MpiSession* session = nullptr;
 
-void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds = {3}) {
+void expect_equal_to_threads(Strategy s, const std::vector<std::uint64_t>& seeds = {3},
+                             const std::function<std::unique_ptr<nn::Module>()>& model = {}) {
   ASSERT_EQ(s.ranks(), session->size());
   s.optimizer = SgdOptions{.momentum = 0.9, .weight_decay = 1e-3};
   s.models = static_cast<int>(seeds.size());
   Job job = small_residual_job();
+  if (model) job.model = model;
   job.batch_size = 4 * session->size();
   job.drains = {5, 3};
   job.seeds = seeds;
@@ -73,6 +76,16 @@ TEST(MpiEquivalence, Pipelines) {
     expect_equal_to_threads(
         {.microbatches = kind == "dualpipe" ? 1 : 2, .stages = session->size(), .schedule = kind});
   expect_equal_to_threads({.microbatches = 4, .stages = session->size(), .schedule = "pipedream-2bw"});
+}
+
+// The first stage's matrix is used on the second and on the last.
+TEST(MpiEquivalence, StateUsedOnSeveralStages) {
+  for (const std::string kind : {"1f1b", "pipedream", "dualpipe", "spectrain"}) {
+    Strategy s{.microbatches = 2, .stages = session->size(), .schedule = kind};
+    s.cuts = {"a", "b", "head"};
+    s.cuts.erase(s.cuts.begin(), s.cuts.end() - (s.stages - 1));
+    expect_equal_to_threads(s, {3}, [] { return std::make_unique<TiedNetwork>(); });
+  }
 }
 
 // Two stages on each rank: the last one is on the last rank, as without chunks.

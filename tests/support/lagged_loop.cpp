@@ -10,6 +10,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/state_dict.h>
 #include <tandem/core/graph/trace.h>
+#include <tandem/ops/copy.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/loss.h>
@@ -309,6 +310,10 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy) {
   }
   all.state = stack_states(states);
   return all;
+}
+
+Tensor for_later_stages(const Tensor& value) {
+  return Trace::active() ? value : apply_op1(std::make_shared<CopyOp>(), {value});
 }
 
 Tensor of_weights(Tensor made) {

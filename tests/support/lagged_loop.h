@@ -14,4 +14,9 @@ Outcome lagged_loop(const Job& job, const Strategy& strategy);
 /// its argument. If backward uses other weights than forward, it uses the value that those weights give.
 Tensor of_weights(Tensor made);
 
+/// A model's `forward` passes each weight, and each value that depends only on weights, through this function
+/// before a later stage than the weight's uses it. There, backward uses what forward used. Returns its
+/// argument or a copy.
+Tensor for_later_stages(const Tensor& value);
+
 }  // namespace tandem::testing
