@@ -23,7 +23,6 @@ void check(const Strategy& s) {
     in_range("threads for an all-reduce", group.threads);
     require_not_negative("the earliest_ms of a fusion group", group.earliest_ms);
   }
-
   for (const int updates : s.measure_prediction) in_range("updates to predict", updates);
   require_not_negative("memory budget", static_cast<double>(s.memory_budget));
   check(s.optimizer);
