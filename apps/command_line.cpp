@@ -111,15 +111,20 @@ class ConfigFile final : public CLI::Config {
  public:
   explicit ConfigFile(const CLI::App& app) : app_(app) {}
 
-  // Reads the file with a limit on its size: CLI11 would read an endless one, such as /dev/zero.
+  // Reads the file, unless it was read, and returns the one that CLI11 shall open instead: CLI11 would wait
+  // for a pipe's first writer, and read an endless file such as /dev/zero.
+  std::string take(const std::string& file) {
+    if (file_.empty()) text_ = read_text("--config", file_ = file, 1 << 20);
+    return "/dev/null";
+  }
+  const std::string& file() const { return file_; }
+
   std::vector<CLI::ConfigItem> from_config(std::istream&) const override {
-    const auto file = app_.get_config_ptr()->as<std::string>();
-    const std::string text = read_text("--config", file, 1 << 20);
     std::vector<CLI::ConfigItem> items;
     try {
-      for (const TomlEntry& entry : read_toml(text)) items.push_back(item(entry));
+      for (const TomlEntry& entry : read_toml(text_)) items.push_back(item(entry));
     } catch (const Error& e) {
-      throw Error(fmt::format("--config '{}': {}", file, e.what()));
+      throw Error(fmt::format("--config '{}': {}", file_, e.what()));
     }
     return items;
   }
@@ -145,16 +150,19 @@ class ConfigFile final : public CLI::Config {
   }
 
   const CLI::App& app_;
+  std::string file_, text_;
 };
 
 }  // namespace
 
 void add_config(CLI::App& app) {
+  const auto config = std::make_shared<ConfigFile>(app);
   app.set_config("--config", "",
                  "TOML file with lines flag = value, without the flags' dashes; flags on the command line\n"
                  "override it. --output writes such a file, config.toml")
-      ->group("Options");
-  app.config_formatter(std::make_shared<ConfigFile>(app));
+      ->group("Options")
+      ->transform([config](const std::string& file) { return config->take(file); });
+  app.config_formatter(config);
 }
 
 namespace {
@@ -215,12 +223,12 @@ bool parse_command_line(CLI::App& app, int argc, char** argv) {
   } catch (const CLI::FileError& e) {
     throw Error(fmt::format("--config: {}", e.what()));
   } catch (const CLI::ParseError& e) {
-    const CLI::Option* config = app.get_config_ptr();
+    const auto config = std::dynamic_pointer_cast<ConfigFile>(app.get_config_formatter());
     const auto commands =
         app.get_subcommands([&](const CLI::App* c) { return argc > 1 && c->get_name() == argv[1]; });
     throw Error(fmt::format(
         "{}{}; see {}{} --help", e.what(),
-        config && config->count() > 0 ? fmt::format(" (here, or in '{}')", config->as<std::string>()) : "",
+        config && !config->file().empty() ? fmt::format(" (here, or in '{}')", config->file()) : "",
         app.get_name(), commands.empty() ? "" : " " + commands.front()->get_name()));
   }
 }

@@ -1,4 +1,6 @@
 // The files of a run directory, and what a resumed run does with them.
+#include <sys/stat.h>
+
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -200,9 +202,28 @@ TEST_F(RunFiles, AConfigurationIsChecked) {
   expect_refused(kTrain + "--config /dev/zero", {"--config '/dev/zero'", "more than 1048576 bytes"});
   expect_refused(kTrain + "--config " + write("mine.toml", "opt = \"adam\"\nbetas = [0.9]\n"),
                  {"--betas: there must be two", "not 0.9"});
-  expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "not readable"});
+  expect_refused(kTrain + "--config " + file("none.toml"), {"--config", "none.toml", "No such file"});
   expect_refused(kTrain + "--config " + write("mine.toml", "momentum = 0.5\nopt = \"adam\"\n"),
                  {"--momentum has no effect with --opt adam"});
+  expect_refused(kTrain + "--config " + directory_.path(), {"--config", "directory"});
+}
+
+// /bin/sh has no <(command), which is such a pipe, too.
+TEST_F(RunFiles, AConfigurationComesThroughAPipeIfSomethingWritesIt) {
+  const std::string fifo = file("fifo"), config = write("mine.toml", "steps = 3\narch = \"mlp\"\n"),
+                    train = "timeout 20 " TANDEM_BIN "/train_cifar --batch-size 8 --synthetic-train 64 ";
+  ASSERT_EQ(0, mkfifo(fifo.c_str(), 0600));
+  const Ended written = run("{ sleep 0.2; cat " + config + "; } >" + fifo + " & sleep 0.1; " + train +
+                            "--config " + fifo + " --output " + file("a"));
+  EXPECT_EQ(0, written.status) << written.err;
+  EXPECT_EQ(3, read("a/args.json").at("steps"));
+  const Ended unwritten = run(train + "--config " + fifo);
+  EXPECT_EQ(1, unwritten.status) << "124: it waited";
+  expect_words(unwritten.err, {"--config '" + fifo, "empty pipe", "give a file"});
+  const Ended closed = run("exec 3<>" + fifo + "; exec 4<" + fifo + "; echo 'steps = 2' >&3; exec 3>&-; " +
+                           train + "--config " + fifo + " --output " + file("b"));
+  EXPECT_EQ(0, closed.status) << closed.err;
+  EXPECT_EQ(2, read("b/args.json").at("steps")) << "what its last writer left";
 }
 
 }  // namespace
