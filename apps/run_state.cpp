@@ -7,6 +7,7 @@
 #include <tandem/core/base/json_input.h>
 
 #include "flags.h"
+#include "pipeline_options.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -18,14 +19,21 @@ using Texts = std::vector<std::string>;
 
 // Adds the flags that change `what` and whose values differ from the saved run's. If the saved run was of an
 // older version without a flag, the flag counts as today's default.
-void add_differences(Texts& differences, Change what, const json& saved, const TrainOptions& now) {
+void add_differences(Texts& differences, Change what, const json& saved, const TrainOptions& now,
+                     const std::string& except = "") {
   for (const Flag& flag : flags()) {
-    if (change_by(flag, now) != what) continue;
+    if (change_by(flag, now) != what || flag.name == except) continue;
     const std::string& key = flag.key;
     const json was = saved.contains(key) ? saved[key] : value_of(flag, TrainOptions{}),
                is = value_of(flag, now);
     if (is != was) differences.push_back(fmt::format("{} {}, was {}", key, is.dump(), was.dump()));
   }
+}
+
+// A schedule's file counts by what it contains, wherever it lies.
+bool compares_contents(const std::string& saved_digest, const json& saved, const TrainOptions& now) {
+  return !saved_digest.empty() && (is_schedule_file(now.schedule) ||
+                                   is_schedule_file(saved.value("schedule", TrainOptions{}.schedule)));
 }
 
 }  // namespace
@@ -35,6 +43,7 @@ RunNotes notes_of(const RunState& run) {
   return {{"epoch", fmt::format("{}", run.epoch)},
           {"train_data", quoted(run.train_data)},
           {"test_data", quoted(run.test_data)},
+          {"schedule", quoted(run.schedule)},
           {"arguments", run.arguments}};
 }
 
@@ -47,6 +56,7 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     run.epoch = j["epoch"].required().integer<std::int64_t>(0, 0);
     run.train_data = j["train_data"].required().text();
     run.test_data = j["test_data"].required().text();
+    if (j["schedule"].present()) run.schedule = j["schedule"].text();  // older versions did not write it
     models = j["arguments"].required()["models"].required().integer(1, 1);
     run.arguments = json::parse(text).at("arguments").dump();
   } catch (const std::exception& e) {
@@ -65,7 +75,10 @@ std::string compare(const RunState& saved, const RunState& now) {
     add_differences(refused, Change::learning, was, now.options);
     if (saved.train_data != now.train_data) refused.emplace_back("the training images are different");
     if (saved.test_data != now.test_data) refused.emplace_back("the test images are different");
-    add_differences(noted, Change::arithmetic, was, now.options);
+    const bool by_contents = compares_contents(saved.schedule, was, now.options);
+    if (by_contents && saved.schedule != now.schedule)
+      noted.push_back(fmt::format("the schedule '{}' is different", now.options.schedule));
+    add_differences(noted, Change::arithmetic, was, now.options, by_contents ? "schedule" : "");
   }
   if (!refused.empty())
     throw Error(fmt::format(

@@ -14,6 +14,7 @@ struct RunState {
   TrainProgress progress;             ///< its batch is the next one to load
   std::int64_t epoch = 0;             ///< the epoch of this batch
   std::string train_data, test_data;  ///< digests
+  std::string schedule;               ///< digest of the pipeline schedule's stages and tasks
   TrainOptions options;               ///< not filled when read from a checkpoint
   std::string arguments;              ///< the options, as JSON
 };

@@ -15,12 +15,15 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include <tandem/core/base/checksum.h>
 #include <tandem/core/base/rng.h>
 #include <tandem/engine.h>
+#include <tandem/pipeline/schedule_file.h>
 
 #include "flags.h"
 #include "log.h"
 #include "output_file.h"
+#include "pipeline_options.h"
 #include "progress_line.h"
 #include "simulation.h"
 #include "trace_file.h"
@@ -150,6 +153,7 @@ void TrainingRun::perform() {
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
+  begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
   network_ = network_of(options_, classes_);
@@ -196,6 +200,7 @@ void TrainingRun::agree_on_arguments() const {
   for (const Flag& flag : flags())  // the images count, not the path of --data
     if (change_by(flag, options_) != Change::unrecorded && flag.name != "data")
       mine.push_back({"--" + flag.name, fnv1a(value_of(flag, options_).dump())});
+  mine.push_back({"the pipeline schedule", fnv1a(begin_.schedule)});
   mine.push_back({"the training data", fnv1a(begin_.train_data)});
   mine.push_back({"the test data", fnv1a(begin_.test_data)});
   mine.push_back({"the checkpoint that the run continues", fnv1a(start_.digest)});

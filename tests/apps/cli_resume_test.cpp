@@ -5,6 +5,8 @@
 #include <fstream>
 
 #include <tandem/core/base/checksum.h>
+#include <tandem/pipeline/schedule_file.h>
+#include <tandem/pipeline/schedules.h>
 #include <tandem/train/checkpoint_manifest.h>
 
 namespace tandem::testing {
@@ -188,6 +190,25 @@ TEST_F(Resume, WarnsOfAnotherPlanOnlyIfItCanChangeLosses) {
     succeed(job + " --steps 30 --force --output " + file("whole"));
     EXPECT_EQ(way == "1f1b", losses("run") == losses("whole"));
   }
+}
+
+// A file of the same name with another schedule is noticed, the same schedule elsewhere is not.
+TEST_F(Resume, ComparesTheContentsOfAScheduleFile) {
+  const auto schedule = [&](const std::string& name, const std::string& of) {
+    return write(name, engine::to_json(make_schedule(of, {.stages = 2, .microbatches = 2})));
+  };
+  const std::string job = kShort + "--arch mlp --parallel pipeline --microbatches 2 --stages 2 --output " +
+                          file("run") + " --schedule ";
+  const std::string longer = " --resume auto --steps ";
+  const auto warns = [](const Ended& e) { return e.out.find("warning: losses can differ") < e.out.size(); };
+  succeed(job + schedule("mine.json", "dualpipe"));
+  EXPECT_FALSE(warns(succeed(job + schedule("moved.json", "dualpipe") + longer + "22")));
+  EXPECT_FALSE(warns(succeed(job + "dualpipe" + longer + "24")));
+  EXPECT_FALSE(warns(succeed(job + file("mine.json") + longer + "26")));
+  const Ended other = succeed(job + schedule("mine.json", "pipedream") + longer + "28");
+  EXPECT_TRUE(warns(other)) << other.out;
+  expect_words(other.out, {"the schedule '" + file("mine.json") + "' is different"});
+  EXPECT_TRUE(warns(succeed(job + "1f1b" + longer + "30")));
 }
 
 TEST_F(Resume, ARunWithoutCheckpointsSavesOneAtItsEnd) {
