@@ -41,13 +41,15 @@ PipelineSchedule schedule_of(const Strategy& s) {
     throw Error(
         "lockstep and chunks have no effect on a schedule of your own: it says itself where barriers are, and "
         "on which devices stages lie");
+  // Evaluation takes from a schedule only where stages lie; every schedule can have these micro-batches.
+  const int microbatches = s.train ? s.microbatches : s.stages;
   PipelineSchedule schedule = s.own_schedule ? *s.own_schedule
                                              : make_schedule(s.schedule, {.stages = s.stages,
-                                                                          .microbatches = s.microbatches,
+                                                                          .microbatches = microbatches,
                                                                           .chunks = s.chunks,
                                                                           .target = s.spectrain_target,
                                                                           .lockstep = s.lockstep});
-  if (!s.train) return one_by_one(schedule);
+  if (!s.train) schedule = one_by_one(schedule);
   if (std::ssize(schedule.stages) != s.stages || schedule.microbatches() != s.microbatches)
     throw Error(fmt::format("the schedule is for {} and {}, the strategy has {} and {}",
                             counted(std::ssize(schedule.stages), "stage"),

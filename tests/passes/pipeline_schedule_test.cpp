@@ -8,6 +8,7 @@
 #include <tandem/core/base/error.h>
 #include <tandem/pipeline/schedule_file.h>
 #include <tandem/pipeline/schedules.h>
+#include <tandem/plan/strategy.h>
 
 #include "expect_error.h"
 #include "temporary_directory.h"
@@ -112,6 +113,26 @@ TEST(PipelineSchedules, RefuseShapesThatTheyCannotTake) {
                {"multiple of 2", "not 3"});
   expect_error([] { make_schedule("pipedream-2bw", {.stages = 3, .microbatches = 2}); },
                {"3 or more", "are 2"});
+}
+
+// Forward alone needs no micro-batches, so no schedule refuses it; stages lie where they lie in training.
+TEST(PipelineSchedules, AllowForwardAloneUnderEveryName) {
+  for (const std::string& name : schedule_names()) {
+    SCOPED_TRACE(name);
+    Strategy s;
+    s.schedule = name;
+    s.stages = 4;
+    s.chunks = name == "interleaved" ? 2 : 1;
+    s.train = false;
+    const PipelineSchedule alone = schedule_of(s);
+    EXPECT_EQ(1, alone.microbatches());
+    for (int k = 0; k < 4; ++k)
+      EXPECT_EQ(s.device_of(k), alone.stages.at(static_cast<std::size_t>(k)).device);
+    s.own_schedule = alone;
+    s.chunks = 1;
+    s.stages = 3;
+    expect_error([&] { schedule_of(s); }, {"4 stages", "the strategy has 3"});
+  }
 }
 
 TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
