@@ -239,9 +239,9 @@ std::vector<Flag> parallelism_flags() {
        "how ranks run and communicate: threads, mpi (default: mpi under mpirun, otherwise threads)",
        one_of({"threads", "mpi"}), always, nothing},
       {"--deadline", &O::deadline,
-       "seconds that ranks wait for each other, at the start and in every collective; then the job ends and\n"
-       "says which rank has not come. It must be longer than a step. Between steps, a rank that still runs may\n"
-       "take longer, for example for a checkpoint",
+       "seconds that ranks wait for each other, at the start and in every collective and transfer; then the job\n"
+       "ends and says which rank has not come, and what the lanes of the others are in. It must be longer than a\n"
+       "step. Between steps, a rank that still runs may take longer, for example for a checkpoint",
        between(1, 86'400),
        [](const O& o) {
          return o.transport == "mpi" || o.ranks * o.devices > 1 ? ""

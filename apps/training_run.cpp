@@ -289,8 +289,23 @@ CommOptions TrainingRun::comm_options() const {
                                      if (processes) end_mpi_job(EXIT_FAILURE);
                                      std::_Exit(EXIT_FAILURE);
                                    },
-                               .advice = advice_at_deadline(options_)};
+                               .advice = advice_at_deadline(options_),
+                               .lanes =
+                                   [running = running_](int rank) {
+                                     const std::lock_guard lock(running->mutex);
+                                     return running->session ? running->session->doing(rank) : "";
+                                   }};
   return options;
+}
+
+// Until the result is gone, the watch of the ranks can say what the session's lanes are in.
+std::shared_ptr<const void> TrainingRun::announced(const Session& session) const {
+  const auto set = [running = running_](const Session* now) {
+    const std::lock_guard lock(running->mutex);
+    running->session = now;
+  };
+  set(&session);
+  return {&session, [set](const void*) { set(nullptr); }};
 }
 
 void TrainingRun::load(Trainer& trainer) const {
@@ -309,6 +324,7 @@ void TrainingRun::load(Trainer& trainer) const {
 
 void TrainingRun::evaluate(Trainer& trainer) {
   const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
+  const auto running = announced(trainer.session());
   const std::vector<double> accuracy = trainer.evaluate();
   if (!is_main()) return;
   const std::string& of = start_.checkpoint ? start_.checkpoint->path : start_.weights;
@@ -372,6 +388,7 @@ void TrainingRun::train(Trainer& trainer) {
                    }});
   try {
     const SignalWatch::During during(signals_, [&](int signal) { end_run(trainer.session(), signal); });
+    const auto running = announced(session);
     const EpochResult end = trainer.fit();
     const Timeline timeline = options_.trace.empty()
                                   ? Timeline()

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/train/checkpoint_writer.h>
@@ -43,6 +44,7 @@ class TrainingRun {
                                  const DatasetPtr& test) const;
   std::vector<std::unique_ptr<Comm>> comms() const;
   std::unique_ptr<CheckpointWriter> checkpoint_writer() const;
+  std::shared_ptr<const void> announced(const Session& session) const;
   void load(Trainer& trainer) const;
   void evaluate(Trainer& trainer);
   void train(Trainer& trainer);
@@ -60,6 +62,12 @@ class TrainingRun {
   RunDirectory directory_;
   Start start_;
   RunState begin_;  ///< the state in which this run begins
+  /// The Session that runs, for the watch of its ranks, which can outlive this object.
+  struct Running {
+    std::mutex mutex;
+    const Session* session = nullptr;
+  };
+  const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   int classes_ = 10;
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
   std::unique_ptr<nn::Module> network_;

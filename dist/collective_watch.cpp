@@ -215,6 +215,9 @@ std::string CollectiveWatch::verdict() const {
 }
 
 void CollectiveWatch::dump() const {
+  if (options_.lanes)
+    if (const std::string lines = options_.lanes(transport_->rank()); !lines.empty())
+      options_.tell("the deadline passes while the lanes are in:\n" + lines);
   if (write()) return;
   for (const CollectiveCall& call : record_.last(kTold))
     options_.tell(fmt::format("rank {}: {}, {}", transport_->rank(), describe(call),

@@ -28,6 +28,8 @@ struct WatchOptions {
   /// hangs outside of a call. Empty: nothing more happens.
   std::function<void()> end{};
   std::string advice{};  ///< what helps then: the end of the message
+  /// What the lanes of a rank of this process are in, one line per lane; it is told before the job ends.
+  std::function<std::string(int rank)> lanes{};
 };
 
 /// Watches the calls of a rank's Comms. If one has waited until just before the deadline, it finds out which

@@ -124,7 +124,8 @@ std::vector<std::string> CpuBackend::doing() const {
     const InstructionId instruction = t.instruction.load(std::memory_order_acquire);
     const std::int64_t batch = t.batch.load(std::memory_order_acquire);
     if (instruction >= 0 && instruction == t.instruction.load(std::memory_order_relaxed))
-      texts.push_back(describe(instruction, batch));
+      texts.push_back(describe(instruction, batch) +
+                      fmt::format(", on {}", name_of(program().lane_of(instruction), program().devices)));
   }
   return texts;
 }

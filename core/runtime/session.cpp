@@ -307,9 +307,9 @@ void Session::stop(const std::string& reason) {
   }
 }
 
-std::string Session::doing() const {
+std::string Session::doing(std::optional<int> rank) const {
   const std::lock_guard lock(mutex_);
-  return engine::doing(ranks_);
+  return engine::doing(ranks_, rank);
 }
 
 void Session::set_threads(const std::map<std::int64_t, int>& by_channel, ProgramHandle program) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -107,8 +108,9 @@ class Session {
   /// call. If nothing runs, the next run ends so.
   void stop(const std::string& reason);
 
-  /// What the ranks of this process execute at this moment (session_telemetry.h). Any thread may call.
-  std::string doing() const;
+  /// What the ranks of this process, or one of them, execute at this moment (session_telemetry.h). Any thread
+  /// may call.
+  std::string doing(std::optional<int> rank = {}) const;
   /// Sets how many threads of a rank work on each collective of the next runs of a Program, by channel; the
   /// others keep theirs. Nothing is planned or prepared again, and no bit of the results changes. If ranks
   /// are processes, each sets its own. Throws Error during a run, if a channel is of no collective, or if a

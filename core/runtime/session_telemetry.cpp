@@ -70,12 +70,14 @@ std::int64_t executed_peak(const LocalRanks& ranks, Comm* comm, int root) {
   return peak;
 }
 
-std::string doing(const LocalRanks& ranks) {
+std::string doing(const LocalRanks& ranks, std::optional<int> rank) {
   std::string lines;
-  for (const auto& rank : ranks)
-    for (const auto& [number, prepared] : rank->programs)
+  for (const auto& local : ranks) {
+    if (rank && local->context.rank != *rank) continue;
+    for (const auto& [number, prepared] : local->programs)
       for (const std::string& text : prepared->backend.doing())
-        lines += fmt::format("{}rank {}: {}", lines.empty() ? "" : "\n", rank->context.rank, text);
+        lines += fmt::format("{}rank {}: {}", lines.empty() ? "" : "\n", local->context.rank, text);
+  }
   return lines;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ std::int64_t planned_peak(const std::vector<const Program*>& programs);
 /// Bytes touched so far, on the rank that touched most.
 std::int64_t executed_peak(const LocalRanks& ranks, Comm* comm, int root);
 
-/// What the local ranks execute at this moment, one line per lane: "rank 1: batch 17, instruction
-/// 'block2 receive' of module 'block2'". Any thread may call.
-std::string doing(const LocalRanks& ranks);
+/// What the lanes of the local ranks, or of one of them, execute at this moment: "rank 1: batch 17,
+/// instruction block2 receive, on stage 1 receive from 0", one line per lane. A lane that is in no
+/// instruction waits for another lane, or has ended. Any thread may call.
+std::string doing(const LocalRanks& ranks, std::optional<int> rank = {});
 
 }  // namespace tandem::engine

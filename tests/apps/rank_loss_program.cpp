@@ -26,6 +26,7 @@ using namespace tandem::engine;
 
 // The run of the test: 60 batches of 64 images, epochs of 25, a checkpoint after every 20.
 constexpr std::int64_t kMiddle = 30, kAfterCheckpoint = 20, kLastOfEpoch = 24;
+constexpr std::int64_t kInFlight = 8;  // batches at once, at most
 
 struct Loss {
   std::string point, way;
@@ -44,7 +45,7 @@ Loss read_loss() {
 
 const Loss kLoss = read_loss();
 const int kRank = launch_environment().rank;
-std::atomic<std::int64_t> last_batch = -1;  // of training, in which an all-reduce began
+std::atomic<std::int64_t> last_batch = -1;  // of training, in which a call of the Comm began
 std::atomic<bool> failed = false;
 
 void log_line(const std::string& text) {
@@ -83,8 +84,7 @@ class FailingComm final : public Comm {
   double all_reduce_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
                         std::uint64_t channel, int threads) override {
     at("all-reduce", !evaluates_ && last_batch == kMiddle);
-    at("checkpoint", !evaluates_ && last_batch == kAfterCheckpoint);  // it is being written
-    at("evaluation", evaluates_);
+    at_any_call();
     return comm_->all_reduce_sum(data, count, dtype, group, channel, threads);
   }
   void reduce_scatter_sum(void* data, std::int64_t count, DType dtype, std::span<const int> group,
@@ -101,23 +101,35 @@ class FailingComm final : public Comm {
     comm_->broadcast(data, bytes, root, group, channel);
   }
   void send(const void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
-    at("epoch", spare_ && last_batch == kLastOfEpoch);
+    at_transfer();
     comm_->send(data, bytes, peer, channel);
   }
   void receive(void* data, std::int64_t bytes, int peer, std::uint64_t channel) override {
-    at("epoch", spare_ && last_batch == kLastOfEpoch);
+    at_transfer();
     comm_->receive(data, bytes, peer, channel);
   }
   void barrier(std::span<const int> group, std::uint64_t channel) override { comm_->barrier(group, channel); }
   void abort(const std::string& reason) override { comm_->abort(reason); }
   void announce(std::uint64_t channel, std::int64_t batch, std::string_view name) override {
-    evaluates_ = batch < last_batch;  // its batches count from 0
-    if (!evaluates_) last_batch = batch;
+    evaluates_ = batch + kInFlight < last_batch;  // its batches count from 0
+    for (std::int64_t last = last_batch; !evaluates_ && last < batch;)
+      if (last_batch.compare_exchange_weak(last, batch)) break;
     comm_->announce(channel, batch, name);
   }
   void running(bool now) override { comm_->running(now); }
 
  private:
+  void at_transfer() const {
+    at("epoch", spare_ && last_batch == kLastOfEpoch);
+    at("transfer", !spare_ && !evaluates_ && last_batch == kMiddle);
+    at_any_call();
+  }
+  void at_any_call() const {
+    if (spare_) return;
+    at("checkpoint", !evaluates_ && last_batch == kAfterCheckpoint);  // it is being written
+    at("evaluation", evaluates_);
+  }
+
   const std::unique_ptr<Comm> comm_;
   const bool spare_;
   std::atomic<bool> evaluates_{false};

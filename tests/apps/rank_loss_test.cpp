@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <map>
 #include <ostream>
 #include <regex>
 #include <set>
@@ -28,9 +29,12 @@ const std::vector<std::string> kWays{"kill", "segv", "exit", "throw", "stop"};
 struct Case {
   std::string point, way;
   int victim = 0;
+  std::string schedule{};  // empty: two data-parallel ranks
+  int ranks = 2;           // of a pipeline: the stages
 };
 std::string name_of(const Case& c) {
   std::string name = fmt::format("{}_{}_{}", c.point, c.way, c.victim);
+  if (!c.schedule.empty()) name += fmt::format("_of_{}_{}", c.ranks, c.schedule);
   std::ranges::replace(name, '-', '_');
   return name;
 }
@@ -40,6 +44,19 @@ std::vector<Case> all_cases() {
   for (const auto& point : kPoints)
     for (const auto& way : kWays)
       for (const int victim : {0, 1}) cases.push_back({point, way, victim});
+  return cases;
+}
+
+// Stages of a pipeline: each at each point of two, and each of four in the middle of a batch.
+std::vector<Case> pipeline_cases() {
+  std::vector<Case> cases;
+  for (const std::string schedule : {"1f1b", "dualpipe"})
+    for (const std::string way : {"kill", "throw", "stop"}) {
+      for (const std::string point : {"compute", "transfer", "evaluation", "checkpoint", "epoch"})
+        for (const int victim : {0, 1}) cases.push_back({point, way, victim, schedule, 2});
+      for (const std::string point : {"compute", "transfer"})
+        for (const int victim : {0, 1, 2, 3}) cases.push_back({point, way, victim, schedule, 4});
+    }
   return cases;
 }
 
@@ -75,13 +92,18 @@ bool is_used(const std::string& file) {
 class RankLoss : public Resume, public ::testing::WithParamInterface<Case> {
  protected:
   // The same command begins and resumes. Its losses do not depend on how all-reduces are planned.
-  std::string job(const std::string& output, const std::string& more = "") const {
+  std::string job(const std::string& output) const {
+    const Case& c = GetParam();
     return kProgram +
-           " --arch mlp --synthetic-train 1600 --synthetic-test 128 -b 64 --parallel data --threads 1 "
-           "--steps 60 --checkpoint-every 20 --tensorboard 0 --resume auto --log-level warning "
-           "--allreduce libra --comm-threads 1,2 " +
-           fmt::format("--deadline {} --output {} {}", kDeadline, file(output), more);
+           (c.schedule.empty() ? " --arch mlp --parallel data --allreduce libra --comm-threads 1,2"
+                               : " --arch mlp-residual --parallel pipeline --microbatches 2 --momentum 0 "
+                                 "--schedule " +
+                                     c.schedule) +
+           " --synthetic-train 1600 --synthetic-test 128 -b 64 --threads 1 --steps 60 --checkpoint-every 20 "
+           "--tensorboard 0 --resume auto --log-level warning " +
+           fmt::format("--deadline {} --output {} ", kDeadline, file(output));
   }
+  static std::string ranks() { return fmt::format(TANDEM_MPIRUN " -np {} ", GetParam().ranks); }
   struct Log {
     std::vector<int> pids;
     double failed = 0;
@@ -101,24 +123,30 @@ class RankLoss : public Resume, public ::testing::WithParamInterface<Case> {
   }
   void expect_all_gone(double ended, const Case& c) const;
   void expect_messages(const std::string& said, const Case& c) const;
+  void expect_messages_of(int other, const std::string& said, const Case& c) const;
   void expect_resumes() const;
 };
 
 void RankLoss::expect_all_gone(double ended, const Case& c) const {
   const Log log = this->log();
   ASSERT_GT(log.failed, 0) << "the rank did not fail";
-  EXPECT_EQ(log.pids.size(), 2u);
+  EXPECT_EQ(std::ssize(log.pids), c.ranks);
   const double limit = c.way == "stop" ? kDeadline + 2 : 3;
   while (std::ranges::any_of(log.pids, runs) && now() < log.failed + limit) std::this_thread::sleep_for(10ms);
   const double took = std::max(ended, now()) - log.failed;
   for (const int pid : log.pids) EXPECT_FALSE(runs(pid)) << "process " << pid << " still runs";
   EXPECT_LE(took, limit);
-  std::printf("rank-loss: %-10s  %-5s  rank %d  %.1f s\n", c.point.c_str(), c.way.c_str(), c.victim, took);
+  std::printf("rank-loss: %-10s  %-5s  rank %d  %.1f s%s\n", c.point.c_str(), c.way.c_str(), c.victim, took,
+              c.schedule.empty() ? "" : fmt::format("  {} stages, {}", c.ranks, c.schedule).c_str());
 }
 
 // Rank, step, and collective, as far as there are any.
 void RankLoss::expect_messages(const std::string& said, const Case& c) const {
-  const int other = 1 - c.victim;
+  for (int other = 0; other < c.ranks; ++other)
+    if (other != c.victim) expect_messages_of(other, said, c);
+}
+
+void RankLoss::expect_messages_of(int other, const std::string& said, const Case& c) const {
   const auto expect = [&](const std::string& pattern) {
     EXPECT_TRUE(std::regex_search(said, std::regex(pattern))) << pattern << " is not in:\n" << said;
   };
@@ -130,10 +158,17 @@ void RankLoss::expect_messages(const std::string& said, const Case& c) const {
     }
     expect(fmt::format("the deadline of 3 s passes: rank {} does not answer", c.victim));
     expect("; the last collectives of the ranks are in .*/run/collectives-RANK\\.jsonl; .* --resume auto ");
-    expect(
-        fmt::format("rank {} has waited for [0-9.]+ s in {}", other,
-                    (between ? "between two runs, (send|receive|broadcast|barrier)|s in " : "") +
-                        std::string("batch [0-9]+, all-reduce of .* \\(channel [0-9]+, [0-9]+ bytes?\\)")));
+    expect(fmt::format(
+        "rank {} has waited for [0-9.]+ s in {}", other,
+        (between ? "between two runs, (send|receive|broadcast|barrier)|s in " : "") +
+            std::string(c.schedule.empty() ? "batch [0-9]+, all-reduce of .* \\(channel"
+                                           : "batch [0-9]+, (send|receive) of .* rank [0-3], channel") +
+            " [0-9]+, [0-9]+ bytes?\\)"));
+    if (!between)
+      expect(
+          fmt::format("the deadline passes while the lanes are in:\n"
+                      "rank {}: batch [0-9]+, instruction .*, on .*\n",
+                      other));
     return;
   }
   if (c.way == "throw" && c.point != "start" && c.point != "end") {
@@ -153,20 +188,23 @@ void RankLoss::expect_messages(const std::string& said, const Case& c) const {
 }
 
 void RankLoss::expect_resumes() const {
-  succeed("timeout 100 " + kMpi + job("run"));
+  succeed("timeout 100 " + ranks() + job("run"));
   EXPECT_EQ(metrics("run").size(), 60u);
-  static const auto uninterrupted = [this] {  // of all cases
-    succeed("timeout 100 " + kMpi + job("reference"));
-    return std::pair(losses("reference"), read("reference/summary.json").at("train_loss"));
-  }();
-  EXPECT_EQ(uninterrupted.first, losses("run"));
-  EXPECT_EQ(uninterrupted.second, read("run/summary.json").at("train_loss"));
+  using Results = std::pair<std::vector<std::pair<int, json>>, json>;
+  static std::map<std::pair<std::string, int>, Results> uninterrupted;  // of all cases with such ranks
+  const auto [found, fresh] = uninterrupted.try_emplace({GetParam().schedule, GetParam().ranks});
+  if (fresh) {
+    succeed("timeout 100 " + ranks() + job("reference"));
+    found->second = {losses("reference"), read("reference/summary.json").at("train_loss")};
+  }
+  EXPECT_EQ(found->second.first, losses("run"));
+  EXPECT_EQ(found->second.second, read("run/summary.json").at("train_loss"));
 }
 
 TEST_P(RankLoss, EndsTheJobAndTheRunCanBeContinued) {
   const Case& c = GetParam();
   const auto before = shared_files();
-  const Ended e = run("timeout 60 " + kMpi + environment(c) + job("run"));
+  const Ended e = run("timeout 60 " + ranks() + environment(c) + job("run"));
   const double ended = now();
   EXPECT_NE(0, e.status);
   EXPECT_NE(124, e.status) << "it had to be ended";
@@ -176,13 +214,17 @@ TEST_P(RankLoss, EndsTheJobAndTheRunCanBeContinued) {
     if (!before.contains(file)) {
       EXPECT_TRUE(is_used(file)) << file << " is left behind";
     }
-  if (c.way == "stop" && c.point != "start" && c.point != "end") {
-    EXPECT_TRUE(fs::exists(file(fmt::format("run/collectives-{}.jsonl", 1 - c.victim))));
-  }
+  for (int other = 0; other < c.ranks; ++other)
+    if (c.way == "stop" && c.point != "start" && c.point != "end" && other != c.victim) {
+      EXPECT_TRUE(fs::exists(file(fmt::format("run/collectives-{}.jsonl", other))));
+    }
   expect_resumes();
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RankLoss, ::testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return name_of(info.param); });
+
+INSTANTIATE_TEST_SUITE_P(Pipelines, RankLoss, ::testing::ValuesIn(pipeline_cases()),
                          [](const auto& info) { return name_of(info.param); });
 
 // Each rank on a machine of its own, as far as the network tells.
