@@ -162,7 +162,11 @@ TEST(CollectiveWatch, EndsRanksThatAllWaitForEachOther) {
 TEST(CollectiveWatch, EndsTheJobIfTheAbortDoesNot) {
   Told told;
   std::atomic<bool> hangs{true};
-  const CommOptions options{.watch = WatchOptions{kDeadline, "", told.teller(), [&] { hangs = false; }}};
+  const CommOptions options{
+      .watch = WatchOptions{.deadline = kDeadline,
+                            .tell = told.teller(),
+                            .end = [&] { hangs = false; },
+                            .lanes = [](int rank) { return "rank " + std::to_string(rank) + ": busy"; }}};
   const double begin = steady_seconds();
   EXPECT_THROW(run_ranks(
                    2,
@@ -177,6 +181,9 @@ TEST(CollectiveWatch, EndsTheJobIfTheAbortDoesNot) {
   EXPECT_LT(steady_seconds() - begin, 2.4 + 2);
   EXPECT_TRUE(contains_text(told.all(), "rank 1 is in no call, and has hung or computed for 0."))
       << told.all();
+  for (const char* rank : {"0", "1"})
+    EXPECT_TRUE(contains_text(told.all(), std::string("while the lanes are in:\nrank ") + rank + ": busy\n"))
+        << told.all();
 }
 
 }  // namespace
