@@ -1,5 +1,6 @@
 #include <tandem/plan/gradient_rules.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <functional>
@@ -120,6 +121,19 @@ Graph without_assigns(const Graph& g, std::vector<Node>& assigns) {
   return rewrite.take();
 }
 
+// Whether the last stage, where the loss is scaled, begins the backward of a batch before the last batch's
+// update.
+bool scales_before_the_update(const PipelineSchedule& schedule) {
+  const int last = static_cast<int>(schedule.stages.size()) - 1;
+  const auto lag = [&](Phase phase) {
+    return std::ranges::find_if(
+               schedule.tasks,
+               [&](const Task& t) { return t.phase == phase && t.stage == last && t.microbatch == 0; })
+        ->lag;
+  };
+  return lag(Phase::backward) < lag(Phase::update);
+}
+
 }  // namespace
 
 TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& rules, int models,
@@ -133,6 +147,10 @@ TrainingGraph apply_gradient_rules(TrainingGraph training, const GradientRules& 
         clips_model        ? "clipping by norm"
         : rules.loss_scale ? "loss scaling"
                            : "skipping batches that are not finite"));
+  if (rules.loss_scale && scales_before_the_update(schedule))
+    throw Error(
+        "loss scaling looks at the gradients of a batch before the next one's loss is scaled, and this schedule "
+        "begins the next one earlier: use one that flushes (gpipe, 1f1b)");
   std::vector<Node> assigns;
   if (rules.skips()) training.graph = without_assigns(training.graph, assigns);
   if (!assigns.empty() && schedule.overlaps_batches())

@@ -1,6 +1,8 @@
 // train_cifar --allreduce: policies that plan from bytes, and those that measure the run's first batches.
 #include <fmt/format.h>
 
+#include <tandem/pipeline/schedules.h>
+
 #include "cli.h"
 
 namespace tandem::testing {
@@ -230,6 +232,27 @@ TEST_F(CliPolicies, SchedulesWithBatchesInFlightPlanToo) {
     EXPECT_NE(e.out.find("all-reduces of stage 1, planned by "), std::string::npos) << e.out;
     EXPECT_EQ(loss(schedule), loss(schedule + "-libra"));
     EXPECT_TRUE(exists(schedule + "-libra/all-reduce-1.json"));
+  }
+}
+
+// Two replicas of two models in bf16, under a budget; each schedule with one of the policies.
+TEST_F(CliPolicies, EveryScheduleHasTheSameLossesUnderAnotherPolicy) {
+  const std::vector<std::string> policies{"libra", "mg-opt", "ddp", "libra-m", "horovod", "se", "mg-wfbp"};
+  const std::string train = TANDEM_BIN
+      "/train_cifar --arch mlp-residual --synthetic-train 672 --synthetic-test 16 -b 16 --threads 1 "
+      "--parallel pipeline --ranks 2 --microbatches 4 --lr 0.004,0.002 --amp-dtype bf16 --memory-budget 1GB ";
+  std::size_t next = 0;
+  for (const std::string& schedule : schedule_names()) {
+    const std::string policy = policies[next++ % policies.size()], output = schedule + "-" + policy,
+                      run_of = train + "--schedule " + schedule +
+                               (schedule == "interleaved" ? " --stages 4 --chunks 2" : " --stages 2") +
+                               " --allreduce ";
+    SCOPED_TRACE(output);
+    ASSERT_EQ(0, run(run_of + "wfbp --output " + file(schedule)).status);
+    const Ended e = run(run_of + policy + " --output " + file(output));
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(losses(schedule), losses(output));
+    EXPECT_EQ(policy != "ddp" && policy != "se", exists(output + "/all-reduce.json"));
   }
 }
 

@@ -208,6 +208,16 @@ TEST_F(CliRun, SimulatePredictsWithoutTraining) {
   EXPECT_EQ(0, again.status) << again.err;
 }
 
+// The trial run measures more batches than the first epoch has, whose last one is short.
+TEST_F(CliRun, SimulatesFullBatchesAlsoIfTheLastOfAnEpochIsShort) {
+  const std::string train =
+      TANDEM_BIN "/train_cifar --simulate --arch mlp --batch-size 16 --synthetic-train ";
+  const Ended e = run(train + "40");
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("predicted")) << e.out;
+  expect_refused(train + "10", {"10", "16"});
+}
+
 // The loss of the only step is finite; the weights after it are not.
 TEST_F(CliRun, RefusesToEvaluateWeightsThatAreNotFinite) {
   expect_refused(kTrain + "--steps 1 --lr 1e38 --arch mlp",

@@ -228,6 +228,24 @@ TEST(Lagged, ClippingByStageEqualsTheLoopToRounding) {
     }
 }
 
+// 2BW updates all stages in one unit, so it can clip their gradients together. But it scales the next loss
+// before.
+TEST(Lagged, ClippingTheModelUnder2bwEqualsTheLoopToRounding) {
+  for (const int stages : {1, 2, 4}) {
+    SCOPED_TRACE(stages);
+    const Job job = job_of(networks()[3], DType::f64);
+    Strategy s = strategy_of(networks()[3], "pipedream-2bw", stages);
+    const Outcome plain = train(job, s);
+    s.gradients = {.clip_norm = 0.2};
+    const Outcome clipped = train(job, s);
+    EXPECT_LE(largest_difference(lagged_loop(job, s), clipped), 1e-13);
+    EXPECT_GT(largest_difference(plain, clipped), 1e-4);
+    s.microbatches = 4;
+    s.gradients = {.loss_scale = LossScale{}};
+    if (stages > 1) expect_error([&] { program_of(job, s); }, {"loss scaling", "1f1b"});
+  }
+}
+
 TEST(Lagged, PredictionsNeedAMomentum) {
   Strategy s = strategy_of(networks()[0], "spectrain", 2);
   s.optimizer = SgdOptions{};
