@@ -1,5 +1,6 @@
 #include <tandem/pipeline/schedule_file.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
