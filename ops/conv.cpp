@@ -61,6 +61,14 @@ Work ConvolutionOp::cost(TypesView inputs, TypesView outputs) const {
           streaming_work(inputs, outputs, 0).bytes};
 }
 
+std::int64_t Conv2dSize::pixel_under(std::int64_t o, std::int64_t tap) const {
+  const std::int64_t row = o / output.w * window.stride.h + tap / window.kernel.w * window.dilation.h -
+                           window.padding.h,
+                     column = o % output.w * window.stride.w + tap % window.kernel.w * window.dilation.w -
+                              window.padding.w;
+  return row >= 0 && row < image.h && column >= 0 && column < image.w ? row * image.w + column : -1;
+}
+
 Conv2dSize Conv2dOp::size(TypesView inputs) const {
   check_inputs(inputs, 2, 3);
   const TensorType &x = inputs[0], &w = inputs[1];

@@ -11,8 +11,9 @@ struct Conv2dOptions {
 
 /// x (N,H,W,C), weight (O,Kh,Kw,C/groups), bias (O) or undefined -> (N,Ho,Wo,O) with
 /// Ho = ⌊(H + 2·padding − dilation·(Kh−1) − 1)/stride⌋ + 1. Throws Error naming shapes that do not fit.
-/// Padding is zeros; whether the product of such a zero and an infinite weight gives NaN depends on the
-/// processor.
+/// Padding is zeros. Whether the product of such a zero and an infinite or NaN weight is NaN depends on the
+/// processor and the shapes. The same holds for the gradient of the weights: if the gradient of the output is
+/// infinite or NaN, even taps that see only padding can get NaN.
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 struct ConvTranspose2dOptions {
@@ -39,6 +40,9 @@ struct Conv2dSize {
   std::int64_t n, in, out, groups;
   Size2 image, output;
   Window window;
+  /// Returns the pixel of the image that tap `tap` of the kernel reads for pixel `output`, or −1 if it reads
+  /// padding. Pixels and taps are numbered by rows.
+  std::int64_t pixel_under(std::int64_t output, std::int64_t tap) const;
 };
 
 /// The base of a convolution and its two derivatives. The three are the partial derivatives of one trilinear

@@ -1,6 +1,8 @@
-// Convolutions of channels-last images. Tiny images use matrix products (conv_dense.h), others oneDNN, whose
-// implementation is chosen in onednn_convolution.cpp. None of these is fast with weights (O,H,W,I), so
-// weights are repacked in the workspace, which takes about 1 % of a layer's time.
+// Convolutions of channels-last images. Tiny images use matrix products (conv_dense.h, and in bf16
+// conv_unfolded.h); some gradients of weights are computed by one primitive per thread (conv_grad_weight.h).
+// Others use oneDNN's convolutions, whose implementation is chosen in onednn_convolution.cpp. None of these
+// is fast with weights (O,H,W,I), so weights are repacked in the workspace, which takes about 1 % of a
+// layer's time.
 #include <tandem/ops/conv.h>
 
 #include <array>

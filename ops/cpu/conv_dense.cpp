@@ -6,6 +6,7 @@
 #include <tandem/core/base/memory.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/sum_rows.h>
 
 namespace tandem::engine {
 namespace {
@@ -22,14 +23,10 @@ class DenseMap {
         taps_(s.window.kernel.h * s.window.kernel.w),
         tap_(static_cast<std::size_t>(outputs_ * pixels_), kNone),
         threads_(threads) {
-    const Window& w = s.window;
     for (std::int64_t o = 0; o < outputs_; ++o)
-      for (std::int64_t t = 0; t < taps_; ++t) {
-        const std::int64_t y = o / s.output.w * w.stride.h - w.padding.h + t / w.kernel.w * w.dilation.h;
-        const std::int64_t x = o % s.output.w * w.stride.w - w.padding.w + t % w.kernel.w * w.dilation.w;
-        if (y >= 0 && y < s.image.h && x >= 0 && x < s.image.w)
-          tap_[static_cast<std::size_t>(o * pixels_ + y * s.image.w + x)] = t;
-      }
+      for (std::int64_t t = 0; t < taps_; ++t)
+        if (const std::int64_t pixel = s.pixel_under(o, t); pixel >= 0)
+          tap_[static_cast<std::size_t>(o * pixels_ + pixel)] = t;
   }
 
   std::int64_t rows() const { return outputs_ * out_; }
@@ -72,12 +69,7 @@ class DenseMap {
     for (std::int64_t output = 0; output < outputs_; ++output) std::copy_n(bias, out_, dense + output * out_);
   }
   void fold_bias(const float* outputs, std::int64_t samples, float* bias) const {
-    parallel_parts(threads_, out_, [&](std::int64_t begin, std::int64_t end) {
-      std::fill(bias + begin, bias + end, 0.0F);
-      for (std::int64_t i = 0; i < samples * outputs_; ++i)
-        for (std::int64_t channel = begin; channel < end; ++channel)
-          bias[channel] += outputs[i * out_ + channel];
-    });
+    sum_rows(outputs, samples * outputs_, out_, bias, threads_);
   }
 
  private:
@@ -116,11 +108,7 @@ class DenseConv : public Kernel {
     return reinterpret_cast<float*>(static_cast<std::byte*>(l.workspace) + map_.bytes());
   }
   void multiply(const Launch& l, std::initializer_list<const void*> operands) const {
-    void* addresses[4];
-    std::transform(operands.begin(), operands.end(), addresses,
-                   [](const void* p) { return const_cast<void*>(p); });
-    void* scratch = static_cast<std::byte*>(l.workspace) + map_.bytes() + bias_bytes_;
-    product_->require_success(product_->run({addresses, operands.size()}, scratch));
+    product_->compute(operands, static_cast<std::byte*>(l.workspace) + map_.bytes() + bias_bytes_);
   }
 
  private:

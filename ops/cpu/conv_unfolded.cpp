@@ -4,152 +4,224 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <numeric>
+#include <vector>
 
+#include <tandem/core/base/clones.h>
 #include <tandem/core/base/memory.h>
 #include <tandem/ops/cpu/parallel.h>
+#include <tandem/ops/cpu/sum_rows.h>
 
 namespace tandem::engine {
 namespace {
 
-// The patches of all output pixels, one below the other.
-struct Unfolded {
-  Unfolded(const Conv2dSize& s, DType dtype)
-      : rows(s.n * s.output.h * s.output.w),
-        columns(s.window.kernel.h * s.window.kernel.w * s.in),
-        bytes(rows * columns * size_of(dtype)) {}
-  bool is_fast(const KernelSpec& spec, const Conv2dSize& s, std::int64_t most_pixels) const {
-    constexpr std::int64_t kMostBytes = 24 << 20;
-    return spec.inputs[0].dtype == DType::bf16 && s.groups == 1 && s.output.h * s.output.w <= most_pixels &&
-           bytes <= kMostBytes;
+constexpr std::int64_t kMostBytes = 24 << 20;  // of a workspace, as of the library's convolutions
+
+bool applies(const KernelSpec& spec, const Conv2dSize& s) {
+  constexpr std::int64_t kMostPixels = 16;
+  return spec.inputs[0].dtype == DType::bf16 && s.groups == 1 && s.image.h * s.image.w <= kMostPixels &&
+         s.output.h * s.output.w <= kMostPixels;
+}
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Patches are copied once and multiplied by every filter, so the copies pay if there are many filters. The
+// larger the image, the better the library fills the tiles, and the more filters it takes (conv_unfolded.h).
+bool has_many_filters(const Conv2dSize& s) { return s.out >= 32 * s.image.h * s.image.w; }
+
+TANDEM_CLONES void add_row(const float* x, std::int64_t n, float* sums) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < n; ++i) sums[i] += x[i];
+}
+
+// A patch is a row of taps × channels: the pixels that one output pixel reads; padding is 0. The patches of
+// all output pixels of all samples lie one below the other.
+class Patches {
+ public:
+  explicit Patches(const Conv2dSize& s)
+      : outputs(s.output.h * s.output.w),
+        taps(s.window.kernel.h * s.window.kernel.w),
+        in_(s.in),
+        pixels_(s.image.h * s.image.w),
+        sources_(static_cast<std::size_t>(pixels_)) {
+    for (std::int64_t o = 0; o < outputs; ++o)
+      for (std::int64_t t = 0; t < taps; ++t) {
+        pixel_.push_back(s.pixel_under(o, t));
+        if (pixel_.back() >= 0)
+          sources_[static_cast<std::size_t>(pixel_.back())].push_back((o * taps + t) * in_);
+        copies_ = copies_ || pixel_.back() != o;
+      }
   }
-  std::int64_t rows, columns, bytes;
+
+  const std::int64_t outputs, taps;
+  std::int64_t image() const { return pixels_ * in_; }
+
+  // Bytes of the part of the samples' patches that belongs to `count` taps.
+  std::int64_t bytes(std::int64_t samples, std::int64_t count) const {
+    return copies_ ? samples * outputs * count * in_ * size_of(DType::bf16) : 0;
+  }
+  // Returns the part of the samples' patches that belongs to taps `first` … first + count − 1: `x` itself if
+  // each patch is one pixel, the output's own (1×1 kernels), and otherwise `workspace`, filled.
+  const BFloat16* unfold(const BFloat16* x, std::int64_t samples, std::int64_t first, std::int64_t count,
+                         void* workspace, int threads) const {
+    if (!copies_) return x;
+    auto* const patches = static_cast<BFloat16*>(workspace);
+    const auto bytes = static_cast<std::size_t>(in_) * sizeof(BFloat16);
+    parallel_parts(threads, samples * outputs, [&](std::int64_t begin, std::int64_t end) {
+      BFloat16* to = patches + begin * count * in_;
+      for (std::int64_t row = begin; row < end; ++row)
+        for (std::int64_t tap = first; tap < first + count; ++tap, to += in_) {
+          const std::int64_t pixel = pixel_[static_cast<std::size_t>(row % outputs * taps + tap)];
+          if (pixel >= 0)
+            std::memcpy(to, x + (row / outputs * pixels_ + pixel) * in_, bytes);
+          else
+            std::memset(static_cast<void*>(to), 0, bytes);
+        }
+    });
+    return patches;
+  }
+
+  // The adjoint of unfold: adds up, for each pixel, its copies in the patches, in their order.
+  void fold(const float* patches, std::int64_t samples, BFloat16* x, int threads) const {
+    parallel_parts(threads, samples * pixels_, [&](std::int64_t begin, std::int64_t end) {
+      constexpr std::int64_t kLanes = 128;  // channels that are summed together
+      std::array<float, kLanes> sums{};
+      for (std::int64_t p = begin; p < end; ++p) {
+        const float* const sample = patches + p / pixels_ * outputs * taps * in_;
+        for (std::int64_t c = 0; c < in_; c += kLanes) {
+          const std::int64_t count = std::min(kLanes, in_ - c);
+          sums.fill(0);
+          for (const std::int64_t source : sources_[static_cast<std::size_t>(p % pixels_)])
+            add_row(sample + source + c, count, sums.data());
+          floats_to_bf16(sums.data(), &x[p * in_ + c].bits, count);
+        }
+      }
+    });
+  }
+
+ private:
+  std::int64_t in_, pixels_;
+  bool copies_ = false;                             // the patches differ from the images
+  std::vector<std::int64_t> pixel_;                 // per output and tap; negative in the padding
+  std::vector<std::vector<std::int64_t>> sources_;  // per pixel: where its copies lie in a sample's patches
 };
 
-// Patch (n,oh,ow) becomes a row of kernel height × kernel width × channels elements; padding is 0.
-void unfold(const Conv2dSize& s, const BFloat16* x, BFloat16* patches, int threads) {
-  const Window& w = s.window;
-  const std::int64_t line = w.kernel.w * s.in, row = w.kernel.h * line;
-  parallel_parts(threads, s.n * s.output.h, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      const BFloat16* image = x + r / s.output.h * s.image.h * s.image.w * s.in;
-      for (std::int64_t ow = 0; ow < s.output.w; ++ow) {
-        BFloat16* to = patches + (r * s.output.w + ow) * row;
-        for (std::int64_t kh = 0; kh < w.kernel.h; ++kh)
-          for (std::int64_t kw = 0; kw < w.kernel.w; ++kw, to += s.in) {
-            const std::int64_t h = r % s.output.h * w.stride.h + kh * w.dilation.h - w.padding.h,
-                               v = ow * w.stride.w + kw * w.dilation.w - w.padding.w;
-            const auto bytes = static_cast<std::size_t>(s.in) * sizeof(BFloat16);
-            if (h >= 0 && h < s.image.h && v >= 0 && v < s.image.w)
-              std::memcpy(to, image + (h * s.image.w + v) * s.in, bytes);
-            else
-              std::memset(static_cast<void*>(to), 0, bytes);
-          }
-      }
-    }
-  });
+// The samples in blocks of equal size. The last block overlaps the one before it and computes some of its
+// results again. Each product repacks the weights, so blocks have hundreds of rows. Blocks have a multiple of
+// 32 rows if there are enough samples: the library (2.6) is slow for some other numbers (with weights of 512
+// filters of 3×3×512, 464 rows take 7.2 ms on one thread, 480 rows 2.6 ms).
+struct Blocks {
+  explicit Blocks(const Conv2dSize& s) : samples(s.n) {
+    constexpr std::int64_t kMostRows = 512, kRowStep = 32;
+    const std::int64_t outputs = s.output.h * s.output.w, step = kRowStep / std::gcd(kRowStep, outputs);
+    std::int64_t blocks = divide_up(samples, std::max<std::int64_t>(1, kMostRows / outputs));
+    do block = divide_up(divide_up(samples, blocks++), step) * step;
+    while (block > samples && samples > step);
+    block = std::min(block, samples);
+  }
+  template <class F> void for_each(const F& f) const {
+    for (std::int64_t first = 0; first < samples; first += block) f(std::min(first, samples - block));
+  }
+  std::int64_t samples, block;
+};
+
+onednn::Operand row_major(DType dtype, std::int64_t rows, std::int64_t columns) {
+  return {dtype, {rows, columns}, {columns, 1}};
+}
+// A matrix that lies in memory as rows × columns, read as columns × rows.
+onednn::Operand transposed(std::int64_t rows, std::int64_t columns) {
+  return {DType::bf16, {columns, rows}, {1, columns}};
 }
 
-// The bias's gradient: the sums over all rows (samples and pixels), in f32.
-void sum_rows(const BFloat16* y, std::int64_t rows, std::int64_t channels, BFloat16* sums, int threads) {
-  parallel_parts(threads, channels, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c) {
-      float sum = 0;
-      for (std::int64_t r = 0; r < rows; ++r) sum += y[r * channels + c];
-      sums[c] = sum;
-    }
-  });
+KernelPtr finish(std::function<void(const Launch&)> run, std::int64_t workspace) {
+  return workspace <= kMostBytes ? make_kernel(std::move(run), workspace) : nullptr;
 }
-
-// The reverse: adds the patches' values of each pixel of the image, in f32, in the order of the kernel.
-void fold(const Conv2dSize& s, const float* patches, BFloat16* x, int threads) {
-  constexpr std::int64_t kBlock = 128;  // channels that are summed together
-  const Window& w = s.window;
-  const std::int64_t pixels = s.image.h * s.image.w, columns = w.kernel.h * w.kernel.w * s.in;
-  parallel_parts(threads, s.n * pixels, [&](std::int64_t begin, std::int64_t end) {
-    std::array<float, kBlock> sums{};
-    for (std::int64_t p = begin; p < end; ++p)
-      for (std::int64_t first = 0; first < s.in; first += kBlock) {
-        const std::int64_t count = std::min(kBlock, s.in - first);
-        sums.fill(0);
-        for (std::int64_t k = 0; k < w.kernel.h * w.kernel.w; ++k) {
-          const std::int64_t h = p % pixels / s.image.w + w.padding.h - k / w.kernel.w * w.dilation.h,
-                             v = p % s.image.w + w.padding.w - k % w.kernel.w * w.dilation.w;
-          if (h < 0 || v < 0 || h % w.stride.h != 0 || v % w.stride.w != 0 || h / w.stride.h >= s.output.h ||
-              v / w.stride.w >= s.output.w)
-            continue;
-          const std::int64_t row = (p / pixels * s.output.h + h / w.stride.h) * s.output.w + v / w.stride.w;
-          const float* const part = patches + row * columns + k * s.in + first;
-          for (std::int64_t c = 0; c < count; ++c) sums[static_cast<std::size_t>(c)] += part[c];
-        }
-        for (std::int64_t c = 0; c < count; ++c) x[p * s.in + first + c] = sums[static_cast<std::size_t>(c)];
-      }
-  });
-}
+void* after(const Launch& l, std::int64_t bytes) { return static_cast<std::byte*>(l.workspace) + bytes; }
 
 }  // namespace
 
+// output (samples × pixels, out) = patches · weightsᵀ + bias
 KernelPtr make_unfolded_conv2d(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
-  const Unfolded u(s, DType::bf16);
-  if (!onednn::has_amx() || !u.is_fast(spec, s, /*most_pixels=*/16)) return nullptr;
-  const auto [rows, columns, bytes] = u;
-  const onednn::Operand patches{DType::bf16, {rows, columns}, {columns, 1}},
-      w{DType::bf16, {columns, s.out}, {1, columns}}, bias{DType::bf16, {1, s.out}, {s.out, 1}},
-      y{DType::bf16, {rows, s.out}, {s.out, 1}};
+  if (!onednn::has_amx() || !applies(spec, s) || !has_many_filters(s)) return nullptr;
+  const Patches p(s);
+  const std::int64_t columns = p.taps * s.in;
+  const Blocks b(s);
+  const std::int64_t rows = b.block * p.outputs, bytes = align_up(p.bytes(b.block, p.taps));
+  const onednn::Operand bias = row_major(DType::bf16, 1, s.out);
   const bool has_bias = spec.inputs.size() == 3;
   std::shared_ptr<const onednn::Primitive> product =
-      onednn::matmul(patches, w, has_bias ? &bias : nullptr, y, team);
+      onednn::matmul(row_major(DType::bf16, rows, columns), transposed(s.out, columns),
+                     has_bias ? &bias : nullptr, row_major(DType::bf16, rows, s.out), team);
   if (!product) return nullptr;
-  return make_kernel(
-      [=, bytes = bytes](const Launch& l) {
-        auto* const unfolded = static_cast<BFloat16*>(l.workspace);
-        unfold(s, input<BFloat16>(l, 0), unfolded, team.threads);
-        std::array<void*, 4> operands{unfolded, const_cast<void*>(l.in[1])};
-        if (has_bias) operands[2] = const_cast<void*>(l.in[2]);
-        operands[has_bias ? 3 : 2] = l.out[0];
-        product->require_success(product->run({operands.data(), std::size_t{has_bias ? 4U : 3U}},
-                                              static_cast<std::byte*>(l.workspace) + align_up(bytes)));
+  return finish(
+      [=](const Launch& l) {
+        b.for_each([&](std::int64_t first) {
+          const BFloat16* const patches = p.unfold(input<BFloat16>(l, 0) + first * p.image(), b.block, 0,
+                                                   p.taps, l.workspace, team.threads);
+          BFloat16* const y = output<BFloat16>(l, 0) + first * p.outputs * s.out;
+          if (has_bias)
+            product->compute({patches, l.in[1], l.in[2], y}, after(l, bytes));
+          else
+            product->compute({patches, l.in[1], y}, after(l, bytes));
+        });
       },
-      align_up(bytes) + product->workspace());
+      bytes + product->workspace());
 }
 
-// The gradients of the patches are added in f32, so nothing is rounded in between.
+// The patches' gradients = output's gradient · weights. They are added in f32, so nothing is rounded between.
 KernelPtr make_unfolded_conv2d_grad_input(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
-  const Unfolded u(s, DType::f32);
-  if (!onednn::has_amx() || !u.is_fast(spec, s, /*most_pixels=*/4)) return nullptr;
-  const auto [rows, columns, bytes] = u;
-  const onednn::Operand y{DType::bf16, {rows, s.out}, {s.out, 1}},
-      w{DType::bf16, {s.out, columns}, {columns, 1}}, patches{DType::f32, {rows, columns}, {columns, 1}};
-  std::shared_ptr<const onednn::Primitive> product = onednn::matmul(y, w, nullptr, patches, team);
+  if (!onednn::has_amx() || !applies(spec, s) || !has_many_filters(s)) return nullptr;
+  const Patches p(s);
+  const std::int64_t columns = p.taps * s.in;
+  const Blocks b(s);
+  const std::int64_t rows = b.block * p.outputs, bytes = align_up(rows * columns * size_of(DType::f32));
+  std::shared_ptr<const onednn::Primitive> product =
+      onednn::matmul(row_major(DType::bf16, rows, s.out), row_major(DType::bf16, s.out, columns), nullptr,
+                     row_major(DType::f32, rows, columns), team);
   if (!product) return nullptr;
-  return make_kernel(
-      [=, bytes = bytes](const Launch& l) {
-        std::array<void*, 3> operands{const_cast<void*>(l.in[0]), const_cast<void*>(l.in[1]), l.workspace};
-        product->require_success(
-            product->run(operands, static_cast<std::byte*>(l.workspace) + align_up(bytes)));
-        fold(s, static_cast<const float*>(l.workspace), output<BFloat16>(l, 0), team.threads);
+  return finish(
+      [=](const Launch& l) {
+        b.for_each([&](std::int64_t first) {
+          product->compute({input<BFloat16>(l, 0) + first * p.outputs * s.out, l.in[1], l.workspace},
+                           after(l, bytes));
+          p.fold(static_cast<const float*>(l.workspace), b.block, output<BFloat16>(l, 0) + first * p.image(),
+                 team.threads);
+        });
       },
-      align_up(bytes) + product->workspace());
+      bytes + product->workspace());
 }
 
+// The weights' gradient = (output's gradient)ᵀ · patches, for some taps at once. A product with a bf16 result
+// would take a scratchpad of an f32 result per thread.
 KernelPtr make_unfolded_conv2d_grad_weight(const KernelSpec& spec, const Conv2dSize& s, onednn::Team team) {
-  const Unfolded u(s, DType::bf16);
-  if (!u.is_fast(spec, s, /*most_pixels=*/16)) return nullptr;
-  const auto [rows, columns, bytes] = u;
-  const onednn::Operand y{DType::bf16, {s.out, rows}, {1, s.out}},
-      patches{DType::bf16, {rows, columns}, {columns, 1}}, w{DType::bf16, {s.out, columns}, {columns, 1}};
-  std::shared_ptr<const onednn::Primitive> product = onednn::matmul(y, patches, nullptr, w, team);
+  if (!applies(spec, s)) return nullptr;
+  const Patches p(s);
+  const std::int64_t rows = s.n * p.outputs, tap_sums = s.out * s.in * size_of(DType::f32);
+  std::int64_t taps = p.taps;  // at once
+  while (taps > 1 && (p.taps % taps != 0 || p.bytes(s.n, taps) + taps * tap_sums > kMostBytes / 2)) --taps;
+  const std::int64_t columns = taps * s.in, patch_bytes = align_up(p.bytes(s.n, taps)),
+                     bytes = patch_bytes + align_up(taps * tap_sums);
+  std::shared_ptr<const onednn::Primitive> product =
+      onednn::matmul(transposed(rows, s.out), row_major(DType::bf16, rows, columns), nullptr,
+                     row_major(DType::f32, s.out, columns), team);
   if (!product) return nullptr;
-  const bool bias = spec.outputs.size() == 2;
-  return make_kernel(
-      [=, rows = rows, bytes = bytes](const Launch& l) {
-        auto* const unfolded = static_cast<BFloat16*>(l.workspace);
-        unfold(s, input<BFloat16>(l, 0), unfolded, team.threads);
-        std::array<void*, 3> operands{const_cast<void*>(l.in[1]), unfolded, l.out[0]};
-        product->require_success(
-            product->run(operands, static_cast<std::byte*>(l.workspace) + align_up(bytes)));
-        if (bias) sum_rows(input<BFloat16>(l, 1), rows, s.out, output<BFloat16>(l, 1), team.threads);
+  const bool has_bias = spec.outputs.size() == 2;
+  return finish(
+      [=](const Launch& l) {
+        auto* const w = static_cast<float*>(after(l, patch_bytes));
+        for (std::int64_t first = 0; first < p.taps; first += taps) {
+          const BFloat16* const patches =
+              p.unfold(input<BFloat16>(l, 0), s.n, first, taps, l.workspace, team.threads);
+          product->compute({l.in[1], patches, w}, after(l, bytes));
+          parallel_parts(team.threads, s.out, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t o = begin; o < end; ++o)
+              floats_to_bf16(w + o * columns, &output<BFloat16>(l, 0)[(o * p.taps + first) * s.in].bits,
+                             columns);
+          });
+        }
+        if (has_bias) sum_rows(input<BFloat16>(l, 1), rows, s.out, output<BFloat16>(l, 1), team.threads);
       },
-      align_up(bytes) + product->workspace());
+      bytes + product->workspace());
 }
 
 }  // namespace tandem::engine

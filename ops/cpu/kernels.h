@@ -35,7 +35,8 @@ KernelPtr make_group_norm_grad_cpu(const KernelSpec& spec);
 
 /// Make kernels of oneDNN, which promises identical bits only for the same team size. It splits sums among
 /// the team if there are too few results to share out: in most gradients of convolution weights, and in
-/// products of few rows and columns whose sums have thousands of terms.
+/// products of few rows and columns whose sums have thousands of terms. Convolutions of tiny images are such
+/// products, too (conv_dense.h, conv_unfolded.h).
 KernelPtr make_matmul_cpu(const KernelSpec& spec);
 KernelPtr make_conv2d_cpu(const KernelSpec& spec);
 KernelPtr make_conv2d_grad_input_cpu(const KernelSpec& spec);

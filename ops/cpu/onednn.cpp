@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -58,6 +60,11 @@ int Primitive::run(std::span<void* const> operands, void* workspace) const noexc
 }
 int Primitive::run_piece(std::span<void* const> operands, void* workspace, int piece) const noexcept {
   return impl_->run(operands, workspace, piece, piece + 1);
+}
+void Primitive::compute(std::initializer_list<const void*> operands, void* workspace) const {
+  std::array<void*, 4> addresses{};
+  std::ranges::transform(operands, addresses.begin(), [](const void* p) { return const_cast<void*>(p); });
+  require_success(run({addresses.data(), operands.size()}, workspace));
 }
 
 // Runs the steps of pieces first … last−1.

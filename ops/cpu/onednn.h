@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +36,8 @@ class Primitive {
   /// Runs the computation. `operands` are addresses, in the order in which the operands were described.
   /// Returns a status for `require_success`; throws nothing, so that a member of a team can call it.
   int run(std::span<void* const> operands, void* workspace) const noexcept;
+  /// Runs the computation and throws Error if it fails. Takes at most four operands.
+  void compute(std::initializer_list<const void*> operands, void* workspace) const;
   /// A run computes a large result in equal pieces, which follow each other in memory. `pieces` returns their
   /// number; `run_piece` computes one. Computing all of them in order equals a run.
   int pieces() const;
@@ -57,10 +60,10 @@ struct Team {
   int callers = 4;
 };
 
-// Each returns null if the build lacks the library, or the library has no implementation for the types.
-
 /// Returns whether the processor multiplies bf16 on AMX's tiles, and the library may (ONEDNN_MAX_CPU_ISA).
 bool has_amx();
+
+// Each returns null if the build lacks the library, or the library has no implementation for the types.
 
 /// c = a·b (+ bias over rows). Operands: a (M,K), b (K,N), bias (1,N) if not null, c (M,N).
 PrimitivePtr matmul(const Operand& a, const Operand& b, const Operand* bias, const Operand& c, Team team);

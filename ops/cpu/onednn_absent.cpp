@@ -8,6 +8,7 @@ struct Primitive::Impl {};
 Primitive::~Primitive() = default;
 std::int64_t Primitive::workspace() const { return 0; }
 int Primitive::run(std::span<void* const>, void*) const noexcept { return 0; }
+void Primitive::compute(std::initializer_list<const void*>, void*) const {}
 int Primitive::pieces() const { return 1; }
 int Primitive::run_piece(std::span<void* const>, void*, int) const noexcept { return 0; }
 void Primitive::require_success(int) const {}

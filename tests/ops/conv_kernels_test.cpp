@@ -11,6 +11,8 @@
 
 #include <tandem/core/base/team.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/cpu/conv_unfolded.h>
+#include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/eager.h>
 #include <tandem/ops/kernels.h>
 #include <tandem/ops/pointwise.h>
@@ -38,16 +40,24 @@ struct ConvShape {
   }
 };
 
+struct OpOnTypes {
+  OpPtr op;
+  Types inputs;
+};
+
 // A convolution with a bias, its two gradients, and the types of their inputs.
 struct Conv {
-  explicit Conv(const ConvShape& s)
+  explicit Conv(const ConvShape& s, DType dtype = DType::f32)
       : forward(std::make_shared<Conv2dOp>(s.options)),
         grad_input(std::make_shared<Conv2dGradInputOp>(s.options, s.image)),
         grad_weight(std::make_shared<Conv2dGradWeightOp>(s.options, s.kernel, true)),
-        x{DType::f32, {s.n, s.image.h, s.image.w, s.in}},
-        w{DType::f32, {s.out, s.kernel.h, s.kernel.w, s.in}},
-        bias{DType::f32, {s.out}},
+        x{dtype, {s.n, s.image.h, s.image.w, s.in}},
+        w{dtype, {s.out, s.kernel.h, s.kernel.w, s.in / s.options.groups}},
+        bias{dtype, {s.out}},
         y(forward->infer(std::vector{x, w, bias})[0]) {}
+  std::vector<OpOnTypes> ops() const {
+    return {{forward, {x, w, bias}}, {grad_input, {y, w}}, {grad_weight, {x, y}}};
+  }
 
   OpPtr forward, grad_input, grad_weight;
   TensorType x, w, bias, y;
@@ -71,18 +81,19 @@ double relative_error(const Tensor& actual, const std::vector<double>& expected)
   return std::sqrt(error / norm);
 }
 
-void expect_as_in_double(const ConvShape& shape, std::mt19937_64& rng) {
-  const Conv conv(shape);
-  const Values v(conv, rng);
-  for (const auto& [op, inputs] : std::vector<std::pair<OpPtr, Tensors>>{{conv.forward, {v.x, v.w, v.bias}},
-                                                                         {conv.grad_input, {v.dy, v.w}},
-                                                                         {conv.grad_weight, {v.x, v.dy}}}) {
-    Tensors wide;
-    for (const Tensor& t : inputs) wide.push_back(cast(t, DType::f64));
-    const Tensors actual = compute_fenced(op, inputs), expected = evaluate(reference_kernels(), op, wide);
+void expect_as_in_double(const ConvShape& shape, std::mt19937_64& rng, DType dtype = DType::f32,
+                         int threads = 2) {
+  for (const OpOnTypes& o : Conv(shape, dtype).ops()) {
+    Tensors inputs, wide;
+    for (const TensorType& t : o.inputs) {
+      inputs.push_back(draw({t}, 0, 1, rng));
+      wide.push_back(cast(inputs.back(), DType::f64));
+    }
+    const Tensors actual = compute_fenced(o.op, inputs, threads),
+                  expected = evaluate(reference_kernels(), o.op, wide);
     for (std::size_t i = 0; i < actual.size(); ++i)
-      EXPECT_LE(relative_error(actual[i], expected[i].values()), 1e-5)
-          << op->name() << " output " << i << " of " << shape.name();
+      EXPECT_LE(relative_error(actual[i], expected[i].values()), dtype == DType::bf16 ? 1.0 / 256 : 1e-5)
+          << o.op->name() << " output " << i << " of " << shape.name() << " by " << threads << " threads";
   }
 }
 
@@ -156,27 +167,104 @@ TEST(ConvKernels, LargeBatchesMatchTheirParts) {
   }
 }
 
-TEST(ConvKernels, ScratchIsSmallOrProportionalToTheOperands) {
-  for (const ConvShape& shape : std::vector<ConvShape>{{128, 32, 64, 64},
-                                                       {128, 16, 128, 128},
-                                                       {128, 8, 256, 256},
-                                                       {128, 4, 512, 512},
-                                                       {127, 32, 64, 64},
-                                                       {128, 8, 64, 64}}) {
-    const Conv conv(shape);
-    for (const auto& [op, inputs] :
-         std::vector<std::pair<OpPtr, Types>>{{conv.forward, {conv.x, conv.w, conv.bias}},
-                                              {conv.grad_input, {conv.y, conv.w}},
-                                              {conv.grad_weight, {conv.x, conv.y}}}) {
-      const Types outputs = op->infer(inputs);
-      std::int64_t operands = 0;
-      for (const Types& some : {inputs, outputs})
-        for (const TensorType& t : some) operands += t.bytes();
-      const std::int64_t scratch = cpu_kernels().make({*op, inputs, outputs, {}, 2})->workspace();
-      EXPECT_LE(scratch, std::max<std::int64_t>(24 << 20, 2 * operands))
-          << op->name() << " of " << shape.name();
-    }
+// Products of unfolded patches, of which some shapes take several blocks, and shapes that are left to oneDNN.
+TEST(ConvKernels, SixteenBitTinyImagesMatchDoublePrecision) {
+  auto rng = generator("bf16 tiny images");
+  for (const ConvShape& shape :
+       std::vector<ConvShape>{{33, 2, 130, 136},
+                              {40, {2, 1}, 24, 64},
+                              {40, {1, 3}, 8, 96},
+                              {1, 2, 130, 512},
+                              {64, {4, 1}, 20, 128, 3, {.stride = {2, 1}, .padding = 1}},
+                              {64, {1, 4}, 20, 128, 3, {.stride = {1, 2}, .padding = 1}},
+                              {32, {4, 3}, 140, 384, {3, 2}, {.stride = {2, 1}, .padding = {1, 0}}},
+                              {32, {3, 4}, 24, 384, 3, {.stride = {1, 2}, .padding = {0, 1}}},
+                              {32, 2, 16, 128, 3, {.padding = 2, .dilation = 2}},
+                              {32, {4, 2}, 16, 256, {2, 3}, {.padding = {0, 2}, .dilation = {3, 2}}},
+                              {32, 4, 32, 512, 3, {.stride = 3, .padding = 1}},
+                              {32, 5, 32, 40, 3, {.stride = 3}},
+                              {33, 4, 130, 512},
+                              {37, 4, 264, 512, {5, 3}, {.padding = {2, 1}}},
+                              {32, 4, 40, 512, 1, {}},
+                              {32, 4, 40, 512, 1, {.stride = 2}},
+                              {131, {2, 3}, 520, 192},
+                              {96, 2, 40, 32},
+                              {128, {1, 2}, 9, 130},
+                              {96, 1, 24, 40, 3, {.padding = 1}}})
+    for (const int threads : {1, 2, 3}) expect_as_in_double(shape, rng, DType::bf16, threads);
+}
+
+bool library_has_sixteen_bit_products() {
+  const onednn::Operand square{DType::bf16, {64, 64}, {64, 1}};
+  return onednn::matmul(square, square, nullptr, square, {2}) != nullptr;
+}
+
+// Without AMX, the library's convolutions compute results and the gradients of images; outside of the limits,
+// they compute everything.
+TEST(ConvKernels, SixteenBitTinyImagesAreProductsOfPatches) {
+  struct Case {
+    ConvShape shape;
+    bool forward, grad_input, grad_weight;  // expected with AMX
+  };
+  const bool amx = onednn::has_amx(), library = library_has_sixteen_bit_products();
+  for (const auto& [shape, forward, grad_input, grad_weight] :
+       std::vector<Case>{{{33, 2, 130, 136}, true, true, true},
+                         {{33, 4, 30, 512}, true, true, true},
+                         {{33, 4, 512, 130}, false, false, true},  // few filters
+                         {{32, {4, 3}, 32, 400, 3, {.stride = 2, .padding = 1}}, true, true, true},
+                         {{1, 2, 160, 512}, true, true, true},
+                         {{32, 4, 16, 512, 1, {}}, true, true, true},
+                         {{32, 5, 16, 1024, 3, {.stride = 3}}, false, false, false},
+                         {{32, 4, 16, 512, 3, {.padding = 1, .groups = 2}}, false, false, false},
+                         {{8192, 4, 256, 512}, true, true, false}}) {
+    const std::vector<OpOnTypes> ops = Conv(shape, DType::bf16).ops();
+    const auto check = [&](const OpOnTypes& o, auto make, bool expected) {
+      const Types outputs = o.op->infer(o.inputs);
+      const KernelSpec spec{*o.op, o.inputs, outputs, {}, 2};
+      const KernelPtr kernel = make(spec, static_cast<const ConvolutionOp&>(*o.op).size(o.inputs), {2});
+      EXPECT_EQ(kernel != nullptr, expected) << o.op->name() << " of " << shape.name();
+      if (kernel) {
+        EXPECT_EQ(cpu_kernels().make(spec)->workspace(), kernel->workspace())
+            << o.op->name() << " of " << shape.name();
+      }
+    };
+    check(ops[0], make_unfolded_conv2d, amx && forward);
+    check(ops[1], make_unfolded_conv2d_grad_input, amx && grad_input);
+    check(ops[2], make_unfolded_conv2d_grad_weight, library && grad_weight);
   }
+}
+
+void expect_small_scratch(const ConvShape& shape, DType dtype, int threads) {
+  for (const auto& [op, inputs] : Conv(shape, dtype).ops()) {
+    const Types outputs = op->infer(inputs);
+    std::int64_t operands = 0;
+    for (const Types& some : {inputs, outputs})
+      for (const TensorType& t : some) operands += t.bytes();
+    const std::int64_t scratch = cpu_kernels().make({*op, inputs, outputs, {}, threads})->workspace();
+    EXPECT_LE(scratch, std::max<std::int64_t>(24 << 20, 2 * operands))
+        << op->name() << " of " << shape.name() << " in " << name_of(dtype) << " by " << threads
+        << " threads";
+  }
+}
+
+TEST(ConvKernels, ScratchIsSmallOrProportionalToTheOperands) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const ConvShape& shape : std::vector<ConvShape>{{128, 32, 64, 64},
+                                                         {128, 16, 128, 128},
+                                                         {128, 8, 256, 256},
+                                                         {128, 4, 512, 512},
+                                                         {171, 4, 512, 512},
+                                                         {128, 2, 512, 512},
+                                                         {127, 32, 64, 64},
+                                                         {128, 8, 64, 64}})
+      expect_small_scratch(shape, dtype, 2);
+}
+
+TEST(ConvKernels, ScratchOfTinyImagesDoesNotGrowWithTheTeam) {
+  const TeamSize team(16);
+  for (const ConvShape& shape :
+       std::vector<ConvShape>{{128, 4, 512, 512}, {171, 4, 512, 512}, {128, 2, 512, 512}, {64, 2, 512, 512}})
+    expect_small_scratch(shape, DType::bf16, 16);
 }
 
 }  // namespace

@@ -30,19 +30,19 @@ bool Fenced::intact() const {
   return true;
 }
 
-Tensors compute_fenced(const OpPtr& op, const Tensors& inputs) {
+Tensors compute_fenced(const OpPtr& op, const Tensors& inputs, int threads) {
   constexpr unsigned char kPoison = 0xff;
   Types types;
   std::vector<const void*> in;
   for (const Tensor& t : inputs) types.push_back(t.type()), in.push_back(t.data());
   const Types out_types = op->infer(types);
-  const KernelPtr kernel = cpu_kernels().make({*op, types, out_types, {}, 2});
+  const KernelPtr kernel = cpu_kernels().make({*op, types, out_types, {}, threads});
   const Fenced workspace(kernel->workspace(), kPoison);
   std::vector<Fenced> fenced;
   std::vector<void*> out;
   for (const TensorType& t : out_types) out.push_back(fenced.emplace_back(t.bytes(), kPoison).data());
   const RankContext alone;
-  const TeamSize team(2);
+  const TeamSize team(threads);
   kernel->run({in.data(), out.data(), workspace.data(), 0, &alone});
   EXPECT_TRUE(workspace.intact()) << op->name() << " wrote outside its workspace";
   Tensors results;

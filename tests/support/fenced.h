@@ -23,8 +23,8 @@ class Fenced {
   std::byte* data_;
 };
 
-/// The op's outputs by the CPU kernel for a team of two. Guards surround its memory; scratch and outputs hold
-/// NaN before. A write outside fails the test.
-Tensors compute_fenced(const OpPtr& op, const Tensors& inputs);
+/// The op's outputs by the CPU kernel for a team of `threads`. Guards surround its memory; scratch and outputs
+/// hold NaN before. A write outside fails the test.
+Tensors compute_fenced(const OpPtr& op, const Tensors& inputs, int threads = 2);
 
 }  // namespace tandem::testing
