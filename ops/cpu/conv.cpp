@@ -76,7 +76,7 @@ struct Operands {
         bias(vector(spec.inputs[0].dtype, s.out)),
         y(image(spec.inputs[0].dtype, s.n, s.output, s.out)),
         team{spec.op.cost(spec.inputs, spec.outputs).flops < kTeamFlops ? 1 : spec.threads},
-        dense(spec.inputs[0].dtype == DType::f32 && dense_conv_is_faster(s)) {}
+        dense(dense_conv_is_faster(s, spec.inputs[0].dtype)) {}
   Conv2dSize s;
   onednn::Operand x, w, bias, y;
   onednn::Team team;

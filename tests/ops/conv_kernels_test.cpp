@@ -11,6 +11,7 @@
 
 #include <tandem/core/base/team.h>
 #include <tandem/ops/conv.h>
+#include <tandem/ops/cpu/conv_dense.h>
 #include <tandem/ops/cpu/conv_unfolded.h>
 #include <tandem/ops/cpu/onednn.h>
 #include <tandem/ops/eager.h>
@@ -197,6 +198,20 @@ TEST(ConvKernels, SixteenBitTinyImagesMatchDoublePrecision) {
 bool library_has_sixteen_bit_products() {
   const onednn::Operand square{DType::bf16, {64, 64}, {64, 1}};
   return onednn::matmul(square, square, nullptr, square, {2}) != nullptr;
+}
+
+TEST(ConvKernels, SixteenBitImagesSmallerThanTheKernelAreDenseProducts) {
+  if (!library_has_sixteen_bit_products()) GTEST_SKIP() << "the library multiplies no bf16 here";
+  const Conv conv({96, 2, 40, 32}, DType::bf16);
+  const auto check = [](const OpOnTypes& o, auto make) {
+    const Types outputs = o.op->infer(o.inputs);
+    const KernelSpec spec{*o.op, o.inputs, outputs, {}, 2};
+    const KernelPtr kernel = make(spec, static_cast<const ConvolutionOp&>(*o.op).size(o.inputs));
+    ASSERT_TRUE(kernel) << o.op->name();
+    EXPECT_EQ(cpu_kernels().make(spec)->workspace(), kernel->workspace()) << o.op->name();
+  };
+  check(conv.ops()[0], make_dense_conv2d);
+  check(conv.ops()[1], make_dense_conv2d_grad_input);
 }
 
 // Without AMX, the library's convolutions compute results and the gradients of images; outside of the limits,
