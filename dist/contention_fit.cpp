@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -23,6 +22,11 @@ constexpr double kPrior = 1e-3;  // weight of what is assumed of rates that no s
 constexpr double kNoise = 0.05;  // of a rate: an all-reduce that is faster beside computation by less is not
 constexpr double kGamma4 = 0.6;  // as in the paper
 constexpr double kLeastSpeed = 0.01;  // of a computation: noise can seem to stop it
+
+// The place of a number among others.
+std::size_t index_of(const std::vector<int>& numbers, int number) {
+  return static_cast<std::size_t>(std::ranges::find(numbers, number) - numbers.begin());
+}
 
 // Half its square is the Huber loss of x, so that a least-squares solver minimizes that.
 double robust(double x) {
@@ -147,8 +151,8 @@ struct Fitted {
   double loss;
 };
 
-Fitted fit(const RateFamily& family, const std::vector<AllReduceSample>& samples,
-           const std::vector<std::size_t>& choices, VectorXd x) {
+Fitted fit_from(const RateFamily& family, const std::vector<AllReduceSample>& samples,
+                const std::vector<std::size_t>& choices, VectorXd x) {
   const auto count = static_cast<Eigen::Index>(samples.size() + family.priors(x).size());
   Eigen::NumericalDiff<Residuals> residuals(
       Residuals{family, samples, choices, x.size(), std::max(count, x.size())});
@@ -186,10 +190,9 @@ VectorXd slowdowns(const std::vector<BackwardSample>& samples, double alone_ms,
   VectorXd b = VectorXd::Zero(rows + unknown);
   for (Eigen::Index row = 0; row < rows; ++row) {
     const BackwardSample& s = samples[static_cast<std::size_t>(row)];
-    for (const AllReduceSample& r : s.all_reduces) {
-      const Eigen::Index at = std::ranges::find(threads, r.threads) - threads.begin();
-      a(row, in_proportion ? 0 : at) += r.beside_backward_ms * (in_proportion ? r.threads : 1);
-    }
+    for (const AllReduceSample& r : s.all_reduces)
+      a(row, in_proportion ? 0 : static_cast<Eigen::Index>(index_of(threads, r.threads))) +=
+          r.beside_backward_ms * (in_proportion ? r.threads : 1);
     b[row] = s.compute_ms - alone_ms;
   }
   const double weight = kPrior * std::max(a.norm(), 1e-12);
@@ -213,61 +216,88 @@ void check(const std::vector<BackwardSample>& samples, double alone_ms) {
   if (!some) throw Error("no all-reduce was measured");
 }
 
+// The numbers of threads of all-reduces, rising.
+std::vector<int> numbers_of(const std::vector<AllReduceSample>& all_reduces) {
+  std::set<int> numbers;
+  for (const AllReduceSample& r : all_reduces) numbers.insert(r.threads);
+  return {numbers.begin(), numbers.end()};
+}
+
+std::vector<AllReduceSample> all_of(const std::vector<BackwardSample>& samples) {
+  std::vector<AllReduceSample> all;
+  for (const BackwardSample& s : samples) all.insert(all.end(), s.all_reduces.begin(), s.all_reduces.end());
+  return all;
+}
+
+// All-reduces that tell p and q.
+struct Told {
+  std::vector<AllReduceSample> all_reduces{};
+  std::vector<int> threads{};          // their numbers
+  std::vector<std::size_t> choices{};  // by all-reduce: the index of its number
+
+  explicit Told(std::vector<AllReduceSample> all) : all_reduces(std::move(all)) {
+    std::erase_if(all_reduces, [](const AllReduceSample& r) {
+      return !(r.sent_bytes > 0) || !(r.beside_ms + r.alone_ms > 0);
+    });
+    if (all_reduces.empty()) throw Error("no all-reduce that sends anything was measured");
+    threads = numbers_of(all_reduces);
+    for (const AllReduceSample& r : all_reduces) choices.push_back(index_of(threads, r.threads));
+  }
+
+  // The best fit from all starts.
+  Fitted fit(const RateFamily& family) const {
+    Fitted best{{}, std::numeric_limits<double>::infinity()};
+    for (const Start& start : starts(all_reduces)) {
+      Fitted fitted = fit_from(family, all_reduces, choices, family.start(start.startup_ms, start.rate));
+      if (fitted.loss < best.loss) best = std::move(fitted);
+    }
+    return best;
+  }
+  // The median.
+  double error(const Rates& rates) const {
+    std::vector<double> errors;
+    for (std::size_t i = 0; i < all_reduces.size(); ++i)
+      errors.push_back(std::fabs(error_of(all_reduces[i], rates, choices[i])));
+    return median(errors);
+  }
+};
+
+ContentionFit fit_curves(const Told& told, const std::vector<BackwardSample>& samples, double alone_ms) {
+  Fitted best{{}, std::numeric_limits<double>::infinity()};
+  for (const double gamma3 : {0.005, 0.02, 0.05, 0.1, 0.3})
+    if (Fitted fitted = told.fit(CurveFamily(told.threads, gamma3)); fitted.loss < best.loss)
+      best = std::move(fitted);
+  const double alpha2 = slowdowns(samples, alone_ms, told.threads, true)[0];
+  const ContentionModel model{1, std::clamp(alpha2, 0.0, (1 - kLeastSpeed) / told.threads.front()),
+                              CurveFamily::curve(best.x, 1), CurveFamily::curve(best.x, 4)};
+  const Rates rates = CurveFamily(told.threads, 1).rates(best.x);
+  return {model, rates.startup_ms, told.error(rates)};
+}
+
+// A number of threads that tells no p and q slows backward down, too, but is not in the table.
+ContentionFit fit_table(const Told& told, const std::vector<BackwardSample>& samples, double alone_ms) {
+  const TableFamily family(told.threads.size());
+  Rates rates = family.rates(told.fit(family).x);
+  const std::vector<int> numbers = numbers_of(all_of(samples));
+  const VectorXd slower = slowdowns(samples, alone_ms, numbers, false);
+  std::vector<ThreadRates> table;
+  for (std::size_t i = 0; i < told.threads.size(); ++i) {
+    if (rates.overlapped[i] < (1 + kNoise) * rates.alone[i])
+      rates.overlapped[i] = std::min(rates.overlapped[i], rates.alone[i]);
+    const double slowdown = slower[static_cast<Eigen::Index>(index_of(numbers, told.threads[i]))];
+    table.push_back(
+        {told.threads[i], std::clamp(1 - slowdown, kLeastSpeed, 1.0), rates.overlapped[i], rates.alone[i]});
+  }
+  return {std::move(table), rates.startup_ms, told.error(rates)};
+}
+
 }  // namespace
 
 ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double alone_ms) {
   check(samples, alone_ms);
-  std::vector<AllReduceSample> all;
-  std::set<int> numbers;
-  for (const BackwardSample& s : samples)
-    for (const AllReduceSample& r : s.all_reduces) {
-      if (!(r.sent_bytes > 0) || !(r.beside_ms + r.alone_ms > 0)) continue;
-      all.push_back(r);
-      numbers.insert(r.threads);
-    }
-  if (all.empty()) throw Error("no all-reduce that sends anything was measured");
-  const std::vector<int> threads(numbers.begin(), numbers.end());
-  std::vector<std::size_t> choices;
-  for (const AllReduceSample& r : all)
-    choices.push_back(static_cast<std::size_t>(std::ranges::find(threads, r.threads) - threads.begin()));
-
-  const bool as_curve = threads.size() >= kFewestForCurve;
-  ContentionFit result;
-  Rates rates;
-  Fitted best{{}, std::numeric_limits<double>::infinity()};
-  const auto try_from = [&](const RateFamily& family) {
-    for (const Start& start : starts(all)) {
-      Fitted fitted = fit(family, all, choices, family.start(start.startup_ms, start.rate));
-      if (fitted.loss < best.loss) best = std::move(fitted);
-    }
-  };
-  if (as_curve) {
-    for (const double gamma3 : {0.005, 0.02, 0.05, 0.1, 0.3}) try_from(CurveFamily(threads, gamma3));
-    const VectorXd alpha2 = slowdowns(samples, alone_ms, threads, true);
-    const double most = (1 - kLeastSpeed) / threads.front();
-    result.contention = ContentionModel{1, std::clamp(alpha2[0], 0.0, most), CurveFamily::curve(best.x, 1),
-                                        CurveFamily::curve(best.x, 4)};
-    rates = CurveFamily(threads, 1).rates(best.x);
-  } else {
-    const TableFamily family(threads.size());
-    try_from(family);
-    rates = family.rates(best.x);
-    const VectorXd slower = slowdowns(samples, alone_ms, threads, false);
-    std::vector<ThreadRates> table;
-    for (std::size_t i = 0; i < threads.size(); ++i) {
-      if (rates.overlapped[i] < (1 + kNoise) * rates.alone[i])
-        rates.overlapped[i] = std::min(rates.overlapped[i], rates.alone[i]);
-      table.push_back({threads[i], std::clamp(1 - slower[static_cast<Eigen::Index>(i)], kLeastSpeed, 1.0),
-                       rates.overlapped[i], rates.alone[i]});
-    }
-    result.contention = std::move(table);
-  }
-  result.startup_ms = rates.startup_ms;
-  std::vector<double> errors;
-  for (std::size_t i = 0; i < all.size(); ++i)
-    errors.push_back(std::fabs(error_of(all[i], rates, choices[i])));
-  result.error = median(errors);
-  return result;
+  const Told told(all_of(samples));
+  return told.threads.size() >= kFewestForCurve ? fit_curves(told, samples, alone_ms)
+                                                : fit_table(told, samples, alone_ms);
 }
 
 }  // namespace tandem

@@ -84,6 +84,19 @@ TEST(ContentionFit, FindsATableOfFewNumbersOfThreads) {
   }
 }
 
+// An all-reduce of 0 bytes, by a number of threads of its own, has no p and q. But backward waits for it.
+TEST(ContentionFit, ANumberOfThreadsThatSendsNothingSlowsBackwardDown) {
+  const Contention planted(std::vector<ThreadRates>{{1, 0.8, 4e6, 5e6}, {2, 0.6, 5e6, 8e6}});
+  auto samples = draw_samples(planted, 0.05, 30, {1, 2}, 60, 0);
+  for (std::size_t i = 0; i < samples.size(); i += 2) {
+    samples[i].all_reduces.push_back({.threads = 7, .sent_bytes = 0, .beside_ms = 10});
+    samples[i].compute_ms += 10 * 0.9;
+  }
+  const Contention found = fit_contention(samples, 30).contention;
+  EXPECT_EQ(found.known_threads(), (std::vector<int>{1, 2}));
+  for (const int r : {1, 2}) EXPECT_NEAR(found.at(r).compute_rate, planted.at(r).compute_rate, 0.01) << r;
+}
+
 TEST(ContentionFit, SingleOutliersCountLittle) {
   const Contention planted(std::vector<ThreadRates>{{1, 0.8, 4e6, 5e6}});
   auto samples = draw_samples(planted, 0.05, 100, {1}, 30, 0.01);
