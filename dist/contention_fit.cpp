@@ -235,11 +235,15 @@ struct Told {
   std::vector<int> threads{};          // their numbers
   std::vector<std::size_t> choices{};  // by all-reduce: the index of its number
 
-  explicit Told(std::vector<AllReduceSample> all) : all_reduces(std::move(all)) {
-    std::erase_if(all_reduces, [](const AllReduceSample& r) {
-      return !(r.sent_bytes > 0) || !(r.beside_ms + r.alone_ms > 0);
+  Told(std::vector<AllReduceSample> all, double more_than_bytes) : all_reduces(std::move(all)) {
+    std::erase_if(all_reduces, [&](const AllReduceSample& r) {
+      return !(r.sent_bytes > more_than_bytes) || !(r.beside_ms + r.alone_ms > 0);
     });
-    if (all_reduces.empty()) throw Error("no all-reduce that sends anything was measured");
+    if (all_reduces.empty())
+      throw Error(
+          more_than_bytes > 0
+              ? fmt::format("no all-reduce that sends more than {} bytes was measured", more_than_bytes)
+              : "no all-reduce that sends anything was measured");
     threads = numbers_of(all_reduces);
     for (const AllReduceSample& r : all_reduces) choices.push_back(index_of(threads, r.threads));
   }
@@ -293,9 +297,10 @@ ContentionFit fit_table(const Told& told, const std::vector<BackwardSample>& sam
 
 }  // namespace
 
-ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double alone_ms) {
+ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double alone_ms,
+                             double more_than_bytes) {
   check(samples, alone_ms);
-  const Told told(all_of(samples));
+  const Told told(all_of(samples), more_than_bytes);
   return told.threads.size() >= kFewestForCurve ? fit_curves(told, samples, alone_ms)
                                                 : fit_table(told, samples, alone_ms);
 }

@@ -35,10 +35,12 @@ inline constexpr std::size_t kFewestForCurve = 5;
 /// Backward: beside all-reduces it does what remains, Σ t_o·(1 − α2·r) = alone − (compute − Σ t_o), with the
 /// times t_o beside backward; linear least squares. All-reduces: t_o/P + t_c/Q = 1 with P = a + ĉ/p and Q = a
 /// + ĉ/q, where t_o is beside any computation; a, p, and q jointly in logarithms of time, with a Huber loss,
-/// so that single outliers count little. In a table, a p that is better than q by 5 % or less becomes q: it
+/// so that single outliers count little. Those that send `more_than_bytes` or less, which may not take Eq.
+/// 3's time, are left out of a, p, and q. In a table, a p that is better than q by 5 % or less becomes q: it
 /// is noise. Of a computation beside it, each number of threads in a table, and the smallest with Eq. 5,
-/// leaves a speed of 0.01 or more. Throws Error unless some all-reduce was measured, and all times are finite
-/// and not negative.
-ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double alone_ms);
+/// leaves a speed of 0.01 or more. Throws Error unless some all-reduce was measured that sends more, and all
+/// times are finite and not negative.
+ContentionFit fit_contention(const std::vector<BackwardSample>& samples, double alone_ms,
+                             double more_than_bytes = 0);
 
 }  // namespace tandem

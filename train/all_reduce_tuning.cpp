@@ -36,18 +36,17 @@ std::vector<std::int64_t> channels_of_all_reduces(const Program& p) {
   return channels;
 }
 
-// Short sums, which travel in first messages, do not take Eq. 3's time: the rank that calls last has the
-// others' parts already. If there are longer ones, the fit is of those.
-std::vector<BackwardSample> without_short(std::vector<BackwardSample> samples) {
+// All-reduces that send no more tell nothing of p and q. Short sums, which travel in first messages, do not
+// take Eq. 3's time: the rank that calls last has the others' parts already. If there are longer ones, p and
+// q are of those.
+double untold_bytes(const std::vector<BackwardSample>& samples) {
   constexpr double kShortBytes = 16 << 10;
   constexpr std::ptrdiff_t kEnough = 12;
-  const auto is_short = [](const AllReduceSample& s) { return s.sent_bytes <= kShortBytes; };
   std::ptrdiff_t longer = 0;
   for (const BackwardSample& s : samples)
-    longer += std::ranges::count_if(s.all_reduces, std::not_fn(is_short));
-  if (longer >= kEnough)
-    for (BackwardSample& s : samples) std::erase_if(s.all_reduces, is_short);
-  return samples;
+    longer += std::ranges::count_if(s.all_reduces,
+                                    [](const AllReduceSample& r) { return r.sent_bytes > kShortBytes; });
+  return longer >= kEnough ? kShortBytes : 0;
 }
 
 // Returns the message of the Error that f throws, or nothing.
@@ -362,7 +361,7 @@ std::vector<FusionGroup> AllReduceTuning::random_groups() {
 
 void AllReduceTuning::fit(std::size_t stage) {
   StageAllReduces& s = report_.stages[stage];
-  ContentionFit fit = fit_contention(without_short(samples_[stage]), s.profile.compute_ms());
+  ContentionFit fit = fit_contention(samples_[stage], s.profile.compute_ms(), untold_bytes(samples_[stage]));
   s.profile.contention = std::move(fit.contention);
   s.profile.hop_latency_ms = fit.startup_ms / (2.0 * (key_.ranks - 1));
   s.error_of_fit = fit.error;

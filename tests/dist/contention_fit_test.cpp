@@ -97,6 +97,26 @@ TEST(ContentionFit, ANumberOfThreadsThatSendsNothingSlowsBackwardDown) {
   for (const int r : {1, 2}) EXPECT_NEAR(found.at(r).compute_rate, planted.at(r).compute_rate, 0.01) << r;
 }
 
+// Short all-reduces take less than Eq. 3 says. They slow backward down as long as they last: Eq. 5 needs
+// them.
+TEST(ContentionFit, ShortAllReducesTellOnlyHowTheySlowBackwardDown) {
+  const Contention planted(std::vector<ThreadRates>{{1, 0.8, 4e6, 5e6}});
+  auto samples = draw_samples(planted, 0.05, 30, {1}, 30, 0.001);
+  auto rng = generator("short all-reduces");
+  for (BackwardSample& sample : samples)
+    for (int i = 0; i < 100; ++i) {
+      const double ms = draw_real(rng, 0.01, 0.1);
+      sample.all_reduces.push_back({1, draw_real(rng, 1e3, 16e3), ms, 0});
+      sample.compute_ms += 0.2 * ms;
+    }
+  const ContentionFit fit = fit_contention(samples, 30, 1e5);
+  const ThreadRates found = fit.contention.at(1);
+  EXPECT_NEAR(found.compute_rate, 0.8, 0.005);
+  EXPECT_LT(difference(found.overlapped, 4e6), 0.01);
+  EXPECT_LT(difference(found.alone, 5e6), 0.01);
+  EXPECT_LT(fit.error, 0.01);
+}
+
 TEST(ContentionFit, SingleOutliersCountLittle) {
   const Contention planted(std::vector<ThreadRates>{{1, 0.8, 4e6, 5e6}});
   auto samples = draw_samples(planted, 0.05, 100, {1}, 30, 0.01);
@@ -177,6 +197,7 @@ TEST(ContentionFit, LeavesTheSmallestNumberOfThreadsToChoose) {
 TEST(ContentionFit, RefusesWhatTellsNothing) {
   expect_error([] { fit_contention({}, 1); }, {"no all-reduce was measured"});
   expect_error([] { fit_contention({{1, {{1, 0, 1, 0}}}}, 1); }, {"sends anything"});
+  expect_error([] { fit_contention({{1, {{1, 5, 1, 0}}}}, 1, 5); }, {"more than 5 bytes"});
   expect_error([] { fit_contention({{1, {{1, 5, -1, 0}}}}, 1); }, {"finite and not negative"});
   expect_error([] { fit_contention({{NAN, {{1, 5, 1, 0}}}}, 1); }, {"finite and not negative"});
 }
