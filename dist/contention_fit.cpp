@@ -181,8 +181,22 @@ std::vector<Start> starts(const std::vector<AllReduceSample>& samples) {
   return {{least / 2, rates[rates.size() / 2]}, {short_one, rates.back()}, {least, 2 * rates.back()}};
 }
 
-// Σ t_o·slowdown(r) = compute − alone, by linear least squares: for Eq. 5, slowdown = α2·r; otherwise one
-// value per number of threads. Weakly assumes them alike.
+// Minimizes Σ w·(a·x − b)², in which the rows that are off by more than `limit` have the weights w of Huber's
+// loss, and those from `assumed` on count in full.
+VectorXd robust_solution(const Eigen::MatrixXd& a, const VectorXd& b, double limit, Eigen::Index assumed) {
+  constexpr int kRepetitions = 30;
+  VectorXd x, roots = VectorXd::Ones(a.rows());  // of the weights
+  for (int i = 0; i < kRepetitions; ++i) {
+    x = (roots.asDiagonal() * a).completeOrthogonalDecomposition().solve(roots.cwiseProduct(b));
+    const VectorXd off = (a * x - b).cwiseAbs();
+    for (Eigen::Index row = 0; row < assumed; ++row)
+      roots[row] = off[row] <= limit ? 1 : std::sqrt(limit / off[row]);
+  }
+  return x;
+}
+
+// Σ t_o·slowdown(r) = compute − alone, by linear least squares with Huber's loss: for Eq. 5, slowdown = α2·r;
+// otherwise one value per number of threads. Weakly assumes them alike.
 VectorXd slowdowns(const std::vector<BackwardSample>& samples, double alone_ms,
                    const std::vector<int>& threads, bool in_proportion) {
   const Eigen::Index unknown = in_proportion ? 1 : std::ssize(threads), rows = std::ssize(samples);
@@ -198,7 +212,7 @@ VectorXd slowdowns(const std::vector<BackwardSample>& samples, double alone_ms,
   const double weight = kPrior * std::max(a.norm(), 1e-12);
   for (Eigen::Index i = 1; i < unknown; ++i) a(rows + i, i) = weight, a(rows + i, i - 1) = -weight;
   if (in_proportion) a(rows, 0) = weight * 1e-3;
-  return a.completeOrthogonalDecomposition().solve(b);
+  return robust_solution(a, b, kHuber * alone_ms, rows);
 }
 
 void check(const std::vector<BackwardSample>& samples, double alone_ms) {

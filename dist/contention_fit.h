@@ -33,7 +33,8 @@ inline constexpr std::size_t kFewestForCurve = 5;
 /// fewer than kFewestForCurve numbers of threads, gives a table of rates by threads instead.
 ///
 /// Backward: beside all-reduces it does what remains, Σ t_o·(1 − α2·r) = alone − (compute − Σ t_o), with the
-/// times t_o beside backward; linear least squares. All-reduces: t_o/P + t_c/Q = 1 with P = a + ĉ/p and Q = a
+/// times t_o beside backward; linear least squares with a Huber loss. All-reduces: t_o/P + t_c/Q = 1 with P =
+/// a + ĉ/p and Q = a
 /// + ĉ/q, where t_o is beside any computation; a, p, and q jointly in logarithms of time, with a Huber loss,
 /// so that single outliers count little. Those that send `more_than_bytes` or less, which may not take Eq.
 /// 3's time, are left out of a, p, and q. In a table, a p that is better than q by 5 % or less becomes q: it

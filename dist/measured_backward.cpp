@@ -126,7 +126,7 @@ MeasuredBackward measured_backward(const Program& program, const Timeline& timel
                                    std::vector<GradientLayer> layers, int stage) {
   const auto makers = makers_of_gradients(program, layers.size(), stage);
   std::vector<std::vector<double>> taken(layers.size());  // by layer, per batch
-  std::vector<double> forward;
+  std::vector<double> forward, total;
   for (const Batch& ranks : some_whole_batches(program, timeline, stage)) {
     double before = 0, forward_seconds = 0;
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -136,11 +136,17 @@ MeasuredBackward measured_backward(const Program& program, const Timeline& timel
       taken[i].push_back(there - before);
       before = there;
     }
+    total.push_back(before);
     for (const auto& [rank, pass] : ranks)
       forward_seconds = std::max(forward_seconds, pass.backward - pass.forward);
     forward.push_back(forward_seconds);
   }
-  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].compute_ms = kMsPerSecond * median(taken[i]);
+  double sum = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) sum += layers[i].compute_ms = median(taken[i]);
+  // Noise makes a time longer more often than shorter. So the median of a sum is more than the sum of
+  // medians.
+  const double scale = sum > 0 ? median(total) / sum : 0;
+  for (GradientLayer& layer : layers) layer.compute_ms *= kMsPerSecond * scale;
   return {std::move(layers), kMsPerSecond * median(forward)};
 }
 

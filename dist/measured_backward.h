@@ -16,7 +16,8 @@ struct MeasuredBackward {
 
 /// Returns the times of one stage's backward pass, from a timeline of batches whose gradients were reduced
 /// together after backward (`se`). `layers` are those of `gradient_layers`. A layer's time is that between
-/// its gradient being there and the one before, on the rank where it is there last; the median over batches.
+/// its gradient being there and the one before, on the rank where it is there last; the median over batches,
+/// scaled so that all layers together take the median of the whole backward pass.
 /// Compares times of one rank only, so that ranks may have different clocks. Throws Error unless one
 /// all-reduce of the stage has all the gradients, and some batch was measured whole.
 MeasuredBackward measured_backward(const Program& program, const Timeline& timeline,

@@ -126,6 +126,17 @@ TEST(ContentionFit, SingleOutliersCountLittle) {
   EXPECT_LT(difference(found.alone, 5e6), 0.03);
 }
 
+// So does a backward pass that another program held up.
+TEST(ContentionFit, SingleLongBackwardPassesCountLittle) {
+  for (const std::vector<int>& threads : {std::vector<int>{1, 2}, {1, 2, 4, 8, 16}}) {
+    const Contention planted(ContentionModel{1, 0.01, {6e6, 5e6, 0.05, 0.6}, {7e6, 5.5e6, 0.06, 0.6}});
+    auto samples = draw_samples(planted, 0.05, 100, threads, 30, 0.001);
+    for (std::size_t i = 0; i < samples.size(); i += 6) samples[i].compute_ms *= 2;
+    const Contention found = fit_contention(samples, 100).contention;
+    for (const int r : threads) EXPECT_NEAR(found.at(r).compute_rate, planted.at(r).compute_rate, 0.05) << r;
+  }
+}
+
 // The whole way: Programs with random groups and threads in the simulator, their timelines, the fit.
 TEST(ContentionFit, FindsTheCostsThatTheSimulatorUses) {
   const Job job = small_residual_job();

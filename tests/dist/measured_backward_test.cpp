@@ -127,6 +127,28 @@ TEST(MeasuredBackward, RefusesOtherProgramsAndEmptyTimelines) {
   expect_error([&] { measured_backward(p.program, {}, p.layers); }, {"no whole batch"});
 }
 
+// Each layer is held up in another batch: so the medians of the layers do not show it, but that of all does.
+TEST(MeasuredBackward, LayersTakeTheMedianOfTheWholePass) {
+  const Planned p = planned_se();
+  const double alone = sum(measured_backward(p.program, simulated(p.program), p.layers));
+  const auto held_up = [&](double ms) {  // in each of the batches, all after another instruction of backward
+    Timeline timeline = simulated(p.program);
+    std::vector<InstructionId> backward;
+    for (const InstructionId id : p.program.instructions.ids())
+      if (p.program.lane_of(id).kind == LaneKind::compute &&
+          p.program.instruction(id).tag.phase == Phase::backward)
+        backward.push_back(id);
+    for (Span& span : timeline.spans) {
+      const auto late = static_cast<std::size_t>(span.batch + 1) * backward.size() / (kBatches + 1);
+      const bool begins_later = span.instruction > backward[late];
+      if (span.instruction >= backward[late]) span.end += 1e-3 * ms;
+      if (begins_later) span.begin += 1e-3 * ms;
+    }
+    return measured_backward(p.program, timeline, p.layers);
+  };
+  EXPECT_NEAR(alone + 10, sum(held_up(10)), 1e-6);
+}
+
 // Training Programs with random groups and threads, whose computations take times by their names.
 TEST(MeasuredBackward, OfAPlannedProgramIsTheTimeOfTheEquations) {
   const Job job = small_residual_job();
