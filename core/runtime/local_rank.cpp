@@ -1,5 +1,6 @@
 #include <tandem/core/runtime/local_rank.h>
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 
@@ -7,6 +8,18 @@
 #include <tandem/core/runtime/comm.h>
 
 namespace tandem::engine {
+
+std::int64_t LocalRank::touched(Arena arena) const {
+  const auto found = touched_by_dropped.find(arena);
+  std::int64_t end = found == touched_by_dropped.end() ? 0 : found->second;
+  for (const auto& [number, prepared] : programs) end = std::max(end, prepared->executable.touched(arena));
+  return end;
+}
+
+void LocalRank::drop(int program) {
+  for (const Arena arena : {Arena::work, Arena::state}) touched_by_dropped[arena] = touched(arena);
+  programs.erase(program);
+}
 
 void on_each_rank(const LocalRanks& ranks, const std::function<void(LocalRank&)>& f) {
   std::vector<std::exception_ptr> errors(ranks.size());

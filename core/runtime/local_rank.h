@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +26,11 @@ struct LocalRank {
   RankMemory memory;
   CpuLanes lanes;
   std::map<int, std::unique_ptr<Prepared>> programs;  ///< by the Program's number in the Session
+  std::map<Arena, std::int64_t> touched_by_dropped;   ///< bytes; their memory stays
+
+  /// The highest byte of an arena that any Program has touched, also one that was dropped.
+  std::int64_t touched(Arena arena) const;
+  void drop(int program);
 };
 using LocalRanks = std::vector<std::unique_ptr<LocalRank>>;
 

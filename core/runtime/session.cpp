@@ -110,7 +110,7 @@ void Session::drop(ProgramHandle program) {
   require(program);
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& rank : ranks_) rank->programs.erase(program.number_);
+    for (const auto& rank : ranks_) rank->drop(program.number_);
   }
   programs_.erase(program.number_);
 }

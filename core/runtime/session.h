@@ -128,8 +128,8 @@ class Session {
   std::int64_t planned_peak() const;
   /// Bytes of state and live work, of the stage and Program that need most.
   std::int64_t live_peak() const;
-  /// Bytes touched, by the rank that touched most. If ranks are processes, all of them must call, and `root`
-  /// gets the maximum.
+  /// Bytes touched, also by Programs that were dropped, on the rank that touched most. If ranks are
+  /// processes, all of them must call, and `root` gets the maximum.
   std::int64_t executed_peak(int root = 0) const;
 
  private:

@@ -56,14 +56,8 @@ std::int64_t planned_peak(const std::vector<const Program*>& programs) {
 
 std::int64_t executed_peak(const LocalRanks& ranks, Comm* comm, int root) {
   std::int64_t peak = 0;
-  for (const auto& rank : ranks) {
-    std::int64_t work = 0, state = 0;
-    for (const auto& [number, prepared] : rank->programs) {
-      work = std::max(work, prepared->executable.touched(Arena::work));
-      state = std::max(state, prepared->executable.touched(Arena::state));
-    }
-    peak = std::max(peak, work + state);
-  }
+  for (const auto& rank : ranks)
+    peak = std::max(peak, rank->touched(Arena::work) + rank->touched(Arena::state));
   if (!comm) return peak;
   for (const auto& theirs : gather(*comm, std::span<const std::int64_t>(&peak, 1), root, kSessionChannel))
     peak = std::max(peak, theirs[0]);

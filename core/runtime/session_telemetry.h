@@ -22,7 +22,7 @@ Timeline gathered_timeline(const LocalRanks& ranks, int number, const Program& p
 /// arena of each kind, as large as the largest Program needs.
 std::int64_t planned_peak(const std::vector<const Program*>& programs);
 
-/// Bytes touched so far, on the rank that touched most.
+/// Bytes touched so far, also by Programs that were dropped, on the rank that touched most.
 std::int64_t executed_peak(const LocalRanks& ranks, Comm* comm, int root);
 
 /// What the lanes of the local ranks, or of one of them, execute at this moment: "rank 1: batch 17,

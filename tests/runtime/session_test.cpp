@@ -263,6 +263,22 @@ TEST(Session, ADroppedProgramIsRefusedAndItsMemoryReused) {
   EXPECT_EQ(initial_state(job).size(), session.state().size());
 }
 
+TEST(Session, TheExecutedPeakHoldsWhatADroppedProgramTouched) {
+  const Job job = small_residual_job();
+  JobHost host(job, 1), large_host(job, 1);
+  Session session(build(trace_job(job, job.batch_size), {}), {}, host);
+  session.load(initial_state(job));
+  session.run(0, 2);
+  const std::int64_t alone = session.executed_peak();
+  const ProgramHandle large =
+      session.add(build(trace_job(job, 16 * job.batch_size), for_evaluation({})), large_host);
+  session.run(0, 1, large);
+  const std::int64_t both = session.executed_peak();
+  EXPECT_GT(both, alone);
+  session.drop(large);
+  EXPECT_EQ(session.executed_peak(), both);
+}
+
 TEST(Session, RefusesASnapshotOfOtherStatesAndSetsNothing) {
   const Job job = small_residual_job();
   Job wide = job;
