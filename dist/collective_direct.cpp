@@ -15,88 +15,121 @@ struct Peer {
 };
 constexpr std::size_t kStreams = 4;
 
-void fold_short(Call& call) {
-  Scratch& s = call.scratch;
-  for (std::size_t i = 0; i < call.members(); ++i) s.sources[i] = i == call.me ? call.data : s.in[i].data;
-  fold_ranks(call.dtype, s.sources, {&call.data, 1}, 0, call.count);
-}
+bool fits_first_message(std::int64_t bytes) { return bytes <= FirstMessage::kInlineBytes; }
+
+// One call, on one member.
+class Direct {
+ public:
+  explicit Direct(Call& call)
+      : call_(call),
+        all_short_(call.kind == CallKind::all_reduce && fits_first_message(call.bytes())),
+        sums_(call.sums() && !all_short_),
+        slices_short_(sums_ && fits_first_message(longest_slice())),
+        own_({}, false, call.data + call.begin(call.me), sums_ ? call.slice_bytes(call.me) : 0,
+             call.segment) {
+    if (scatters()) call.scratch.reserve_ring(static_cast<std::int64_t>(call.members()) * ring_bytes());
+    for (std::size_t step = 1; step < call.members(); ++step) open(step);
+  }
+
+  // Returns when all members had called.
+  double run() {
+    const std::size_t others = call_.members() - 1;
+    call_.progress([&](Look& look) {
+      std::int64_t arrived = own_.segments();  // of the own slice, from all
+      for (std::size_t step = 1; step <= others; ++step) arrived = std::min(arrived, advance(step, look));
+      if (come_ < others) arrived = 0;
+      for (; folded_ < arrived; ++folded_) {
+        fold_segment(folded_);
+        look.moved = true;
+      }
+      look.finished &= folded_ == own_.segments();
+    });
+    if (all_short_ && call_.count > 0) fold_short();
+    return met_;
+  }
+
+ private:
+  // Short sums need no streams, and short slices none to scatter them: the first messages carry them.
+  bool scatters() const { return sums_ && !slices_short_; }
+  bool gathers() const { return call_.gathers() && !all_short_; }
+  std::int64_t longest_slice() const {
+    return (call_.count / static_cast<std::int64_t>(call_.members()) + 1) * size_of(call_.dtype);
+  }
+  std::int64_t ring_bytes() const { return Stream::kWindow * call_.segment; }
+  // The next one first, so not all send to one.
+  std::size_t member(std::size_t step) const { return (call_.me + step) % call_.members(); }
+  Peer peer(std::size_t step) const {
+    Stream* const first = &call_.scratch.streams[kStreams * (step - 1)];
+    return {first, first + 1, first + 2, first + 3};
+  }
+
+  // Begins the first messages with a member, and makes the streams.
+  void open(std::size_t step) {
+    Scratch& s = call_.scratch;
+    const std::size_t i = member(step), me = call_.me;
+    const auto scatter = call_.route(i, Part::scatter), gather = call_.route(i, Part::gather);
+    std::byte *const theirs = call_.data + call_.begin(i), *const own = call_.data + call_.begin(me);
+    call_.receive_first(i, scatter);
+    if (slices_short_)
+      call_.send_first(i, scatter, theirs, call_.slice_bytes(i));
+    else
+      call_.send_first(i, scatter, call_.data, all_short_ ? call_.bytes() : 0);
+    std::byte* const ring =
+        scatters() ? s.ring.data() + static_cast<std::int64_t>(i) * ring_bytes() : nullptr;
+    const std::int64_t my_bytes = call_.slice_bytes(me), their_bytes = call_.slice_bytes(i);
+    s.streams.emplace_back(scatter, true, theirs, scatters() ? their_bytes : 0, call_.segment);
+    s.streams.emplace_back(scatter, false, ring, scatters() ? my_bytes : 0, call_.segment, true);
+    s.streams.emplace_back(gather, true, own, gathers() ? my_bytes : 0, call_.segment);
+    s.streams.emplace_back(gather, false, theirs, gathers() ? their_bytes : 0, call_.segment);
+  }
+
+  // Moves the messages with a member. Returns how many segments of the own slice have arrived from it.
+  std::int64_t advance(std::size_t step, Look& look) {
+    Scratch& s = call_.scratch;
+    Transport& transport = call_.transport;
+    const std::size_t i = member(step);
+    if (!s.come[i] && has_ended(transport, s.receives[i], look)) {
+      call_.check_first_message(s.in[i], call_.group[i]);
+      s.come[i] = true;
+      if (++come_ == call_.members() - 1) met_ = steady_seconds();
+    }
+    has_ended(transport, s.sends[i], look);
+    const Peer p = peer(step);
+    p.scatter_out->advance(transport, Stream::kAll, look);
+    p.scatter_in->advance(transport, s.come[i] ? folded_ + Stream::kWindow : 0, look);
+    p.gather_out->advance(transport, sums_ ? folded_ : Stream::kAll, look);
+    // Sums overwrite the operands that were sent.
+    const std::int64_t sent = p.scatter_out->finished() ? Stream::kAll : p.scatter_out->ended();
+    p.gather_in->advance(transport, s.come[i] ? sent : 0, look);
+    return slices_short_ ? own_.segments() : p.scatter_in->ended();
+  }
+
+  void fold_segment(std::int64_t k) {
+    Scratch& s = call_.scratch;
+    s.sources[call_.me] = own_.at(k);
+    for (std::size_t step = 1; step < call_.members(); ++step) {
+      const std::size_t i = member(step);
+      s.sources[i] = slices_short_ ? s.in[i].data + k * call_.segment : peer(step).scatter_in->at(k);
+    }
+    call_.fold(own_.at(k), own_.bytes_of(k));
+  }
+  void fold_short() {
+    Scratch& s = call_.scratch;
+    for (std::size_t i = 0; i < call_.members(); ++i)
+      s.sources[i] = i == call_.me ? call_.data : s.in[i].data;
+    fold_ranks(call_.dtype, s.sources, {&call_.data, 1}, 0, call_.count);
+  }
+
+  Call& call_;
+  const bool all_short_, sums_, slices_short_;
+  const Stream own_;
+  double met_ = 0;
+  std::int64_t folded_ = 0;  // segments of the own slice
+  std::size_t come_ = 0;     // first messages
+};
 
 }  // namespace
 
-double run_direct(Call& call) {
-  Scratch& s = call.scratch;
-  Transport& transport = call.transport;
-  const std::size_t me = call.me, members = call.members();
-  const std::int64_t ring_bytes = Stream::kWindow * call.segment;
-  const std::int64_t longest = (call.count / static_cast<std::int64_t>(members) + 1) * size_of(call.dtype);
-  // Short sums need no streams, and short slices none to scatter them: the first messages carry them.
-  const bool all_short = call.kind == CallKind::all_reduce && call.bytes() <= FirstMessage::kInlineBytes;
-  const bool slices_short = call.sums() && !all_short && longest <= FirstMessage::kInlineBytes;
-  const bool scatters = call.sums() && !all_short && !slices_short, gathers = call.gathers() && !all_short;
-  if (scatters) s.reserve_ring(static_cast<std::int64_t>(members) * ring_bytes);
-
-  const auto mine = [&](std::size_t step) { return (me + step) % members; };  // next first, so not all to one
-  for (std::size_t step = 1; step < members; ++step) {
-    const std::size_t i = mine(step);
-    const auto scatter = call.route(i, Part::scatter), gather = call.route(i, Part::gather);
-    std::byte *const theirs = call.data + call.begin(i), *const own = call.data + call.begin(me);
-    call.receive_first(i, scatter);
-    if (slices_short)
-      call.send_first(i, scatter, theirs, call.slice_bytes(i));
-    else
-      call.send_first(i, scatter, call.data, all_short ? call.bytes() : 0);
-    std::byte* const ring = scatters ? s.ring.data() + static_cast<std::int64_t>(i) * ring_bytes : nullptr;
-    s.streams.emplace_back(scatter, true, theirs, scatters ? call.slice_bytes(i) : 0, call.segment);
-    s.streams.emplace_back(scatter, false, ring, scatters ? call.slice_bytes(me) : 0, call.segment, true);
-    s.streams.emplace_back(gather, true, own, gathers ? call.slice_bytes(me) : 0, call.segment);
-    s.streams.emplace_back(gather, false, theirs, gathers ? call.slice_bytes(i) : 0, call.segment);
-  }
-  const auto peer = [&](std::size_t step) {
-    Stream* const first = &s.streams[kStreams * (step - 1)];
-    return Peer{first, first + 1, first + 2, first + 3};
-  };
-  const bool sums = call.sums() && !all_short;
-  const Stream own({}, false, call.data + call.begin(me), sums ? call.slice_bytes(me) : 0, call.segment);
-  const auto fold_segment = [&](std::int64_t k) {
-    s.sources[me] = own.at(k);
-    for (std::size_t step = 1; step < members; ++step) {
-      const std::size_t i = mine(step);
-      s.sources[i] = slices_short ? s.in[i].data + k * call.segment : peer(step).scatter_in->at(k);
-    }
-    call.fold(own.at(k), own.bytes_of(k));
-  };
-
-  double met = 0;
-  std::int64_t folded = 0;
-  std::size_t come = 0;  // first messages
-  call.progress([&](Look& look) {
-    std::int64_t arrived = own.segments();  // of the own slice, from all
-    for (std::size_t step = 1; step < members; ++step) {
-      const std::size_t i = mine(step);
-      if (!s.come[i] && has_ended(transport, s.receives[i], look)) {
-        call.check_first_message(s.in[i], call.group[i]);
-        s.come[i] = true;
-        if (++come == members - 1) met = steady_seconds();
-      }
-      has_ended(transport, s.sends[i], look);
-      const Peer p = peer(step);
-      p.scatter_out->advance(transport, Stream::kAll, look);
-      p.scatter_in->advance(transport, s.come[i] ? folded + Stream::kWindow : 0, look);
-      p.gather_out->advance(transport, sums ? folded : Stream::kAll, look);
-      // Sums overwrite the operands that were sent.
-      const std::int64_t sent = p.scatter_out->finished() ? Stream::kAll : p.scatter_out->ended();
-      p.gather_in->advance(transport, s.come[i] ? sent : 0, look);
-      if (!slices_short) arrived = std::min(arrived, p.scatter_in->ended());
-    }
-    if (come < members - 1) arrived = 0;
-    for (; folded < arrived; ++folded) {
-      fold_segment(folded);
-      look.moved = true;
-    }
-    look.finished &= folded == own.segments();
-  });
-  if (all_short && call.count > 0) fold_short(call);
-  return met;
-}
+double run_direct(Call& call) { return Direct(call).run(); }
 
 }  // namespace tandem::engine

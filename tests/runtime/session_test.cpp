@@ -265,13 +265,15 @@ TEST(Session, ADroppedProgramIsRefusedAndItsMemoryReused) {
 
 TEST(Session, TheExecutedPeakHoldsWhatADroppedProgramTouched) {
   const Job job = small_residual_job();
-  JobHost host(job, 1), large_host(job, 1);
+  Job more = job;
+  more.batch_size *= 16;
+  JobHost host(job, 1), more_host(more, 1);
   Session session(build(trace_job(job, job.batch_size), {}), {}, host);
   session.load(initial_state(job));
   session.run(0, 2);
   const std::int64_t alone = session.executed_peak();
   const ProgramHandle large =
-      session.add(build(trace_job(job, 16 * job.batch_size), for_evaluation({})), large_host);
+      session.add(build(trace_job(more, more.batch_size), for_evaluation({})), more_host);
   session.run(0, 1, large);
   const std::int64_t both = session.executed_peak();
   EXPECT_GT(both, alone);
