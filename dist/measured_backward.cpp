@@ -27,13 +27,13 @@ InstructionId maker_of(const Program& p, InstructionId reader, MemberId member) 
   return maker;
 }
 
-// The instructions that make the gradients, in the order of the stage's all-reduce of all of them.
-std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gradients, int stage) {
+// The instructions that make the gradients, in the order of the device's all-reduce of all of them.
+std::vector<InstructionId> makers_of_gradients(const Program& p, std::size_t gradients, int device) {
   const auto all_reduce = std::ranges::find_if(p.instructions, [&](const Instruction& s) {
-    return p.lane(s.lane).device == stage && as<AllReduceOp>(s) && s.reads.size() == gradients;
+    return p.lane(s.lane).device == device && as<AllReduceOp>(s) && s.reads.size() == gradients;
   });
   if (all_reduce == p.instructions.end())
-    throw Error(fmt::format("stage {} has no all-reduce of all {}", stage,
+    throw Error(fmt::format("device {} has no all-reduce of all {}", device,
                             counted(static_cast<std::int64_t>(gradients), "gradient")));
   std::vector<InstructionId> makers;
   const auto reader = static_cast<int>(all_reduce - p.instructions.begin());
@@ -65,13 +65,13 @@ struct Pass {
 };
 using Batch = std::map<int, Pass>;  // by rank
 
-// The batches of which all ranks of the stage have measured all instructions. Runs can repeat a batch.
-std::vector<Batch> whole_batches(const Program& program, const Timeline& timeline, int stage) {
+// The batches of which all ranks of the device have measured all instructions. Runs can repeat a batch.
+std::vector<Batch> whole_batches(const Program& program, const Timeline& timeline, int device) {
   std::map<std::tuple<int, InstructionId, std::int64_t>, int> seen;
   std::map<std::pair<std::int64_t, int>, Batch> batches;  // by batch, and how often it had come before
   for (const Span& span : timeline.spans) {
     const Lane& lane = program.lane_of(span.instruction);
-    if (lane.device != stage) continue;
+    if (lane.device != device) continue;
     const int before = seen[{span.rank, span.instruction, span.batch}]++;
     Pass& pass = batches[{span.batch, before}][span.rank];
     pass.spans[span.instruction] = span;
@@ -82,7 +82,7 @@ std::vector<Batch> whole_batches(const Program& program, const Timeline& timelin
       pass.backward = std::min(pass.backward, span.begin);
   }
   const auto instructions = static_cast<std::size_t>(std::ranges::count_if(
-      program.instructions, [&](const Instruction& i) { return program.lane(i.lane).device == stage; }));
+      program.instructions, [&](const Instruction& i) { return program.lane(i.lane).device == device; }));
   std::vector<Batch> whole;
   for (auto& [batch, ranks] : batches)
     if (std::ssize(ranks) == program.replicas &&
@@ -91,20 +91,20 @@ std::vector<Batch> whole_batches(const Program& program, const Timeline& timelin
   return whole;
 }
 
-std::vector<Batch> some_whole_batches(const Program& program, const Timeline& timeline, int stage) {
-  auto whole = whole_batches(program, timeline, stage);
-  if (whole.empty()) throw Error(fmt::format("the timeline holds no whole batch of stage {}", stage));
+std::vector<Batch> some_whole_batches(const Program& program, const Timeline& timeline, int device) {
+  auto whole = whole_batches(program, timeline, device);
+  if (whole.empty()) throw Error(fmt::format("the timeline holds no whole batch of device {}", device));
   return whole;
 }
 
-// The stage's all-reduces of gradients, and what makes these gradients.
+// The device's all-reduces of gradients, and what makes these gradients.
 struct Reductions {
   std::vector<InstructionId> all_reduces{};
   std::set<InstructionId> makers{};
 
-  Reductions(const Program& program, int stage) {
+  Reductions(const Program& program, int device) {
     for (const InstructionId id : program.instructions.ids()) {
-      if (program.lane_of(id).device != stage || !reduces_gradients(program, id)) continue;
+      if (program.lane_of(id).device != device || !reduces_gradients(program, id)) continue;
       all_reduces.push_back(id);
       for (const MemberId gradient : program.instruction(id).reads)
         if (const InstructionId maker = maker_of(program, id, gradient);
@@ -123,11 +123,11 @@ struct Reductions {
 }  // namespace
 
 MeasuredBackward measured_backward(const Program& program, const Timeline& timeline,
-                                   std::vector<GradientLayer> layers, int stage) {
-  const auto makers = makers_of_gradients(program, layers.size(), stage);
+                                   std::vector<GradientLayer> layers, int device) {
+  const auto makers = makers_of_gradients(program, layers.size(), device);
   std::vector<std::vector<double>> taken(layers.size());  // by layer, per batch
   std::vector<double> forward, total;
-  for (const Batch& ranks : some_whole_batches(program, timeline, stage)) {
+  for (const Batch& ranks : some_whole_batches(program, timeline, device)) {
     double before = 0, forward_seconds = 0;
     for (std::size_t i = 0; i < layers.size(); ++i) {
       double there = before;
@@ -151,10 +151,10 @@ MeasuredBackward measured_backward(const Program& program, const Timeline& timel
 }
 
 std::vector<BackwardSample> measured_all_reduces(const Program& program, const Timeline& timeline,
-                                                 int stage) {
-  const Reductions reductions(program, stage);
+                                                 int device) {
+  const Reductions reductions(program, device);
   std::vector<BackwardSample> samples;
-  for (const Batch& ranks : whole_batches(program, timeline, stage)) {
+  for (const Batch& ranks : whole_batches(program, timeline, device)) {
     BackwardSample& sample = samples.emplace_back();
     for (const auto& [rank, pass] : ranks)
       sample.compute_ms =
@@ -181,10 +181,10 @@ std::vector<BackwardSample> measured_all_reduces(const Program& program, const T
   return samples;
 }
 
-double measured_backward_ms(const Program& program, const Timeline& timeline, int stage) {
-  const Reductions reductions(program, stage);
+double measured_backward_ms(const Program& program, const Timeline& timeline, int device) {
+  const Reductions reductions(program, device);
   std::vector<double> taken;
-  for (const Batch& ranks : some_whole_batches(program, timeline, stage)) {
+  for (const Batch& ranks : some_whole_batches(program, timeline, device)) {
     double seconds = 0;
     for (const auto& [rank, pass] : ranks)
       for (const InstructionId id : reductions.all_reduces)
