@@ -285,8 +285,8 @@ class Planner {
   std::vector<Begin> begins_;
 };
 
-// A planner makes so many tables.
-void check(std::size_t layers, const AllReduceCosts& costs, int chunks, double tables) {
+// A planner makes so many tables, more if it may make more groups.
+void check(std::size_t layers, const AllReduceCosts& costs, int chunks, double tables, bool by_groups) {
   if (chunks < 1 || chunks > kMostChunks)
     throw Error(fmt::format("{} chunks: there must be 1 to {}", chunks, kMostChunks));
   if (costs.choices.empty() || std::ssize(costs.choices) > kMostChoices)
@@ -298,9 +298,10 @@ void check(std::size_t layers, const AllReduceCosts& costs, int chunks, double t
   if (chunks > most)
     throw Error(
         fmt::format("{} chunks of {} need tables of {:.1f} GB, of which a planner may have {:.0f}: "
-                    "take at most {:.0f} chunks (--chunks), or fewer groups (--groups)",
+                    "take at most {:.0f} chunks (--chunks){}",
                     chunks, counted(static_cast<std::int64_t>(layers), "layer"),
-                    sizeof(double) * rows * tables * (chunks + 1.0) / 1e9, kMostBytes / 1e9, most));
+                    sizeof(double) * rows * tables * (chunks + 1.0) / 1e9, kMostBytes / 1e9, most,
+                    by_groups ? ", or fewer groups (--groups)" : ""));
 }
 
 }  // namespace
@@ -309,13 +310,13 @@ LibraPlan plan_libra(const std::vector<GradientLayer>& layers, const AllReduceCo
                      const LibraLimits& limits) {
   if (limits.groups < 1) throw Error(fmt::format("{} groups: there must be at least one", limits.groups));
   const bool is_limit = limits.groups < std::ssize(layers);
-  check(layers.size(), costs, limits.chunks, is_limit ? limits.groups + 2.0 : 2);
+  check(layers.size(), costs, limits.chunks, is_limit ? limits.groups + 2.0 : 2, is_limit);
   return Planner(layers, costs, limits.chunks).plan(limits.groups);
 }
 
 LibraPlan plan_threads(const std::vector<GradientLayer>& layers, std::vector<AllReduceGroup> groups,
                        const AllReduceCosts& costs, int chunks) {
-  check(layers.size(), costs, chunks, 2);
+  check(layers.size(), costs, chunks, 2, false);
   require_each_layer_once(layers, groups);
   std::vector<GradientLayer> merged;
   for (const AllReduceGroup& g : groups) {

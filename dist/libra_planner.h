@@ -19,9 +19,9 @@ struct LibraPlan {
 
 /// Returns the plan with the least T(K, L, Z) of LIBRA's Eq. 23, or T(L, Z) of Eq. 21 if the number of groups
 /// is no limit: which layers are reduced together, and with how many threads. Takes time O(K·J·L·Z² + J·L²·Z)
-/// at worst, for J choices of threads, and far less if few layers can be reduced within the computation that
-/// is left; and 8·(K + 2)·L·Z bytes. Throws Error unless there is a layer, the computations take time, the
-/// limits are 1 or more, and 2 GB are enough.
+/// at worst, for J choices of threads, with a further factor log L of the first term if L > Z, and far less
+/// if few layers can be reduced within the computation that is left; and 8·(K + 2)·L·Z bytes. Throws Error
+/// unless there is a layer, the computations take time, the limits are 1 or more, and 2 GB are enough.
 LibraPlan plan_libra(const std::vector<GradientLayer>& layers, const AllReduceCosts& costs,
                      const LibraLimits& limits = {});
 

@@ -207,11 +207,19 @@ TEST(LibraPlanner, RefusesWhatItCannotPlan) {
   EXPECT_THROW(plan_libra(layers, costs, {0, 150}), Error);
   EXPECT_THROW(plan_libra(layers, costs, {10, 0}), Error);
   EXPECT_THROW(plan_threads(layers, {}, costs), Error);
+  const std::vector<GradientLayer> many(300, {"a", 1, 1});
   expect_error(
       [&] {
-        plan_libra(std::vector<GradientLayer>(300, {"a", 1, 1}), costs, {10, 300'000});
+        plan_libra(many, costs, {10, 300'000});
       },
       {"300000 chunks of 300 layers", "8.7 GB", "at most 69212 chunks (--chunks)", "fewer groups"});
+  try {  // which has the groups that it is given
+    plan_threads(many, {{0, 299}}, costs, 1'000'000);
+    FAIL() << "it needs 4.8 GB";
+  } catch (const Error& e) {
+    expect_words(e.what(), {"at most", "chunks (--chunks)"});
+    EXPECT_EQ(std::string(e.what()).find("--groups"), std::string::npos) << e.what();
+  }
 }
 
 // One table serves any number of groups. Tables for each of up to 28 groups would be too large.
