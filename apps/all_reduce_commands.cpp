@@ -62,7 +62,7 @@ std::vector<int> default_allocations(const AllReduceProfile& profile) {
 // All options as the planner takes them.
 class Request {
  public:
-  explicit Request(const AllReduceOptions& o)
+  explicit Request(const AllReduceRequest& o)
       : profile(profile_named(o.profile)), nodes{profile.ranks > 0 ? profile.ranks : kNodes} {
     if (!o.nodes.empty()) nodes = whole_numbers("--nodes", o.nodes, kMostNodes);
     for (const std::string& name : parts_of(o.policies)) policies.push_back(&all_reduce_policy(name));
@@ -134,7 +134,7 @@ void print(const AllReducePlan& plan, const AllReduceProfile& profile) {
   fmt::print("{}\n", plan.grid_ms ? fmt::format("; on the grid {:.3f} ms", *plan.grid_ms) : "");
 }
 
-void add_common_options(CLI::App& command, AllReduceOptions& o) {
+void add_common_options(CLI::App& command, AllReduceRequest& o) {
   command
       .add_option(
           "--profile", o.profile,
@@ -163,14 +163,14 @@ std::string nodes_help() {
 
 }  // namespace
 
-void add_plan_options(CLI::App& command, AllReduceOptions& o) {
+void add_plan_options(CLI::App& command, AllReduceRequest& o) {
   add_common_options(command, o);
   o.policies = "libra";
   command.add_option("--policy", o.policies, policy_help());
   command.add_option("--nodes", o.nodes, "ranks, on a ring" + nodes_help());
 }
 
-void add_simulation_options(CLI::App& command, AllReduceOptions& o) {
+void add_simulation_options(CLI::App& command, AllReduceRequest& o) {
   add_common_options(command, o);
   for (const AllReducePolicy& policy : all_reduce_policies())
     o.policies += fmt::format("{}{}", o.policies.empty() ? "" : ",", policy.name);
@@ -180,7 +180,7 @@ void add_simulation_options(CLI::App& command, AllReduceOptions& o) {
                      "write the timeline here, for ui.perfetto.dev; of one policy on one number of nodes");
 }
 
-void plan_all_reduces(const AllReduceOptions& o) {
+void plan_all_reduces(const AllReduceRequest& o) {
   const Request request(o);
   if (request.policies.size() != 1 || request.nodes.size() != 1)
     throw Error("a plan is of one --policy on one number of --nodes");
@@ -193,7 +193,7 @@ void plan_all_reduces(const AllReduceOptions& o) {
     print(plan, request.profile);
 }
 
-void simulate_all_reduces(const AllReduceOptions& o) {
+void simulate_all_reduces(const AllReduceRequest& o) {
   require_writable("--trace", o.trace);
   const Request request(o);
   const bool one = request.policies.size() == 1 && request.nodes.size() == 1;

@@ -69,7 +69,7 @@ struct Arguments {
   std::int64_t train = 50'000, test = 10'000, batches = 20, samples = 1;
   std::uint64_t seed = 0;
   bool force = false;
-  apps::AllReduceOptions planned, simulated;
+  apps::AllReduceRequest planned, simulated;
   apps::PipelineSimulationOptions simulated_pipeline;
   apps::ReproduceOptions reproduced;
 };
