@@ -297,8 +297,8 @@ std::vector<Flag> memory_flags() {
        readable(&O::memory_budget, parse_bytes), always, nothing},
       {"--plan", &O::plan,
        "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md); or the all-reduce.json of\n"
-       "another run, whose measurement replaces that of this run if both have the same gradients, ranks,\n"
-       "threads, and link",
+       "another run, whose measurement replaces that of this run if both have the same gradients, batch\n"
+       "size, ranks, transport, threads, link, collective, and settings such as precision and schedule",
        any, always, by_cuts},
   };
 }

@@ -79,9 +79,9 @@ void remove_collectives(const std::string& directory) {
     if (file.path().filename().string().starts_with("collectives-")) fs::remove(file.path(), ignored);
 }
 
-// What an earlier run found out about the all-reduces of its later stages. Stages without gradients have no
+// What an earlier run found out about the all-reduces of its later devices. Devices without gradients have no
 // file, so the numbers can have gaps.
-std::vector<std::string> all_reduces_of_later_stages(const std::string& directory) {
+std::vector<std::string> all_reduces_of_later_devices(const std::string& directory) {
   const std::regex name(R"(all-reduce-\d+\.json)");
   std::vector<std::string> files;
   std::error_code ignored;
@@ -156,7 +156,7 @@ void RunDirectory::claim(const TrainOptions& options, bool in_place) {
 // Files that stayed would pass for this run's.
 void RunDirectory::remove_earlier_run() {
   remove_all(event_files(directory_));
-  remove_all(all_reduces_of_later_stages(directory_));
+  remove_all(all_reduces_of_later_devices(directory_));
   for (const char* file : kHeld) remove_all({path(file)});
   for (const char* file : kBeside) remove_all({path(file)});
 }
@@ -251,12 +251,12 @@ void RunDirectory::summary(const Summary& s) {
 }
 
 void RunDirectory::all_reduces(const AllReduceReport& report) {
-  const auto has_plan = [](const StageAllReduces& stage) { return !stage.plan.groups.empty(); };
-  if (!keeps() || std::ranges::none_of(report.stages, has_plan)) return;
+  const auto has_plan = [](const DeviceAllReduces& device) { return !device.plan.groups.empty(); };
+  if (!keeps() || std::ranges::none_of(report.devices, has_plan)) return;
   record([&] {
-    remove_all(all_reduces_of_later_stages(directory_));
-    for (std::size_t s = 0; s < report.stages.size(); ++s)
-      if (has_plan(report.stages[s])) write_file(all_reduce_file(path(kAllReduces), s), to_json(report, s));
+    remove_all(all_reduces_of_later_devices(directory_));
+    for (std::size_t d = 0; d < report.devices.size(); ++d)
+      if (has_plan(report.devices[d])) write_file(all_reduce_file(path(kAllReduces), d), to_json(report, d));
   });
 }
 

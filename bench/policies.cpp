@@ -80,13 +80,12 @@ class Job {
     DrawnHost host(batch_);
     Session session(with({}), comms(), host);
     session.load(net_->state());
-    AllReduceReport key{.ranks = strategy_.replicas, .link = strategy_.link};
-    key.stages.emplace_back().profile.layers = layers_;
     AllReduceTuning tuning(session, host,
                            [&](const std::vector<FusionGroup>& groups) { return with(groups); },
-                           std::move(key), {.threads = options_.threads, .drift = {}});
+                           all_reduce_key(graph_, strategy_, static_cast<double>(batch_)),
+                           {.policy = "libra", .threads = options_.threads, .drift = {}});
     for (std::int64_t batch = 0; !tuning.is_planned();) batch += tuning.run(batch, kMostTuningBatches);
-    return tuning.report().stages[0].profile;
+    return tuning.report().devices[0].profile;
   }
 
   std::vector<Measured> measure(const AllReduceProblem& problem) {

@@ -98,9 +98,9 @@ AllReduceProfile profile_of(const JsonInput& j) {
   p.batch_size = j["batch_size"].number(1, 1, 1e9);
   const JsonInput run = j["run"];
   if (run.present())
-    run.require_keys({"ranks", "transport", "threads", "link", "collective", "stages", "policy",
-                      "comm_threads", "measured_backward_ms", "error_of_fit", "predicted_backward_ms",
-                      "groups"});
+    run.require_keys({"ranks", "transport", "machines", "threads", "link", "collective", "settings",
+                      "devices", "stages", "policy", "comm_threads", "measured_backward_ms", "error_of_fit",
+                      "predicted_backward_ms", "groups"});
   p.ranks = run["ranks"].integer(0, 1, kMostRanks);
   for (const JsonInput& threads : run["comm_threads"].items())
     p.comm_threads.push_back(threads.integer(1, 1, kMostThreads));

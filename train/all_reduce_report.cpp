@@ -15,18 +15,12 @@ namespace {
 using engine::JsonInput;
 
 constexpr int kMost = 1'000'000;  // ranks, threads
-constexpr int kMostStages = 1000;
-
-bool same_gradients(const AllReduceProfile& a, const AllReduceProfile& b) {
-  return std::ranges::equal(a.layers, b.layers, [](const GradientLayer& x, const GradientLayer& y) {
-    return x.name == y.name && x.gradient_bytes == y.gradient_bytes;
-  });
-}
+constexpr int kMostDevices = 1000;
 
 // As --link takes it; a file has no more digits.
 std::string text_of(const LinkModel& link) { return link == LinkModel() ? "" : to_string(link); }
 
-// What a run adds to the profile of its first stage.
+// What a run adds to the profile of its first device.
 JsonInput run_of(const std::string& file) {
   const JsonInput run =
       JsonInput::parse(fmt::format("'{}'", file), engine::read_text("profile", file))["run"];
@@ -37,61 +31,37 @@ JsonInput run_of(const std::string& file) {
 
 }  // namespace
 
-std::string difference(const AllReduceReport& saved, const AllReduceReport& key) {
-  if (saved.ranks != key.ranks)
-    return fmt::format("it is of {}, not {}", counted(saved.ranks, "rank"), key.ranks);
-  if (saved.transport.empty())
-    return "an older version wrote it, which did not save whether ranks were threads or processes";
-  if (saved.transport != key.transport)
-    return fmt::format("its transport is {}, not {}", saved.transport, key.transport);
-  if (saved.threads != key.threads)
-    return fmt::format("it is of {} per rank, not {}", counted(saved.threads, "thread"), key.threads);
-  if (text_of(saved.link) != text_of(key.link)) {
-    const auto name = [](const LinkModel& l) { return l == LinkModel() ? "without limit" : text_of(l); };
-    return fmt::format("its link is {}, not {}", name(saved.link), name(key.link));
-  }
-  if (saved.collective != key.collective)
-    return fmt::format("its collective is {}, not {}", to_string(saved.collective),
-                       to_string(key.collective));
-  if (saved.stages.size() != key.stages.size())
-    return fmt::format("it is of {}, not {}", counted(std::ssize(saved.stages), "stage"), key.stages.size());
-  for (std::size_t s = 0; s < key.stages.size(); ++s)
-    if (!same_gradients(saved.stages[s].profile, key.stages[s].profile))
-      return "it is of a model with other gradients";
-  for (std::size_t s = 0; s < key.stages.size(); ++s)
-    if (const auto& was = saved.stages[s].profile, &is = key.stages[s].profile;
-        !is.layers.empty() && was.batch_size != is.batch_size)
-      return fmt::format("it is of {} samples per rank, not {}", was.batch_size, is.batch_size);
-  return "";
-}
-
-std::string all_reduce_file(const std::string& file, std::size_t stage) {
-  if (stage == 0) return file;
+std::string all_reduce_file(const std::string& file, std::size_t device) {
+  if (device == 0) return file;
   std::filesystem::path path(file);
-  return path.replace_filename(fmt::format("{}-{}{}", path.stem().string(), stage, path.extension().string()))
+  return path
+      .replace_filename(fmt::format("{}-{}{}", path.stem().string(), device, path.extension().string()))
       .string();
 }
 
-std::string to_json(const AllReduceReport& report, std::size_t stage) {
-  const StageAllReduces& s = report.stages.at(stage);
-  nlohmann::ordered_json run{{"ranks", report.ranks},
-                             {"transport", report.transport},
-                             {"threads", report.threads},
-                             {"link", text_of(report.link)},
-                             {"collective", to_string(report.collective)},
-                             {"stages", report.stages.size()},
-                             {"policy", s.plan.policy},
-                             {"comm_threads", s.profile.comm_threads},
-                             {"measured_backward_ms", s.measured_ms},
-                             {"error_of_fit", s.error_of_fit}};
-  for (const auto& [policy, ms] : s.predicted) run["predicted_backward_ms"][policy] = ms;
-  for (const AllReduceGroup& g : s.plan.groups) {
+std::string to_json(const AllReduceReport& report, std::size_t device) {
+  const AllReduceKey& key = report.key;
+  const DeviceAllReduces& d = report.devices.at(device);
+  nlohmann::ordered_json run{{"ranks", key.ranks},
+                             {"transport", key.transport},
+                             {"machines", key.machines},
+                             {"threads", key.threads},
+                             {"link", text_of(key.link)},
+                             {"collective", to_string(key.collective)},
+                             {"settings", key.settings},
+                             {"devices", report.devices.size()},
+                             {"policy", d.plan.policy},
+                             {"comm_threads", d.profile.comm_threads},
+                             {"measured_backward_ms", d.measured_ms},
+                             {"error_of_fit", d.error_of_fit}};
+  for (const auto& [policy, ms] : d.predicted) run["predicted_backward_ms"][policy] = ms;
+  for (const AllReduceGroup& g : d.plan.groups) {
     nlohmann::ordered_json group{
         {"first_layer", g.first_layer}, {"last_layer", g.last_layer}, {"threads", g.rates.threads}};
     if (g.earliest_ms > 0) group["earliest_ms"] = g.earliest_ms;
     run["groups"].push_back(group);
   }
-  return to_json(s.profile, run.dump());
+  return to_json(d.profile, run.dump());
 }
 
 bool holds_all_reduces(const std::string& file) {
@@ -101,25 +71,30 @@ bool holds_all_reduces(const std::string& file) {
 AllReduceReport read_all_reduces(const std::string& file) {
   const JsonInput run = run_of(file);
   AllReduceReport report;
-  report.ranks = run["ranks"].required().integer(1, 1, kMost);
-  report.transport = run["transport"].text();
-  report.threads = run["threads"].required().integer(1, 1, kMost);
+  AllReduceKey& key = report.key;
+  key.ranks = run["ranks"].required().integer(1, 1, kMost);
+  key.transport = run["transport"].text();
+  key.machines = run["machines"].text();
+  key.threads = run["threads"].required().integer(1, 1, kMost);
   try {
-    if (const std::string link = run["link"].text(); !link.empty()) report.link = parse_link(link);
+    if (const std::string link = run["link"].text(); !link.empty()) key.link = parse_link(link);
     if (const std::string collective = run["collective"].text(); !collective.empty())
-      report.collective = parse_collective(collective);
+      key.collective = parse_collective(collective);
   } catch (const Error& e) {
     const std::string what = e.what(), name = fmt::format("'{}'", file);
     throw Error(what.starts_with(name) ? what : fmt::format("{}: \"run\": {}", name, what));
   }
-  const int stages = run["stages"].integer(1, 1, kMostStages);
-  for (std::size_t s = 0; s < static_cast<std::size_t>(stages); ++s) {
-    // A stage may have no gradients to reduce; then it has no file.
-    const std::string part = all_reduce_file(file, s);
-    StageAllReduces& stage = report.stages.emplace_back();
+  for (const auto& [name, value] : run["settings"].entries()) key.settings.emplace(name, value.text());
+  const JsonInput devices = run[run["stages"].present() ? "stages" : "devices"];  // older files have stages
+  for (std::size_t d = 0; d < static_cast<std::size_t>(devices.integer(1, 1, kMostDevices)); ++d) {
+    // A device may have no gradients to reduce; then it has no file.
+    const std::string part = all_reduce_file(file, d);
+    AllReduceProfile& profile = report.devices.emplace_back().profile;
     std::error_code none;
-    if (s == 0 || std::filesystem::exists(part, none)) stage.profile = read_all_reduce_profile(part);
+    if (d == 0 || std::filesystem::exists(part, none)) profile = read_all_reduce_profile(part);
+    key.layers.push_back(profile.layers);
   }
+  key.batch_size = report.devices[0].profile.batch_size;
   return report;
 }
 

@@ -1,9 +1,12 @@
 #include <tandem/train/all_reduce_tuning.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <functional>
-#include <numeric>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -22,6 +25,7 @@ namespace {
 
 // Of each Program, the first batch is not measured: it allocates.
 constexpr std::int64_t kWarmUp = 1, kLayerBatches = 5, kRandomBatches = 6, kResultBatches = 5;
+constexpr std::int64_t kBatchesOfSaved = kWarmUp + kResultBatches;  // to plan from a saved measurement
 constexpr int kGroupings = 4;
 constexpr double kErrorOfFit = 0.05;   // a fit may break an assumption of LIBRA by so much
 constexpr double kMostTimerMs = 10e3;  // a saved measurement may be of a far slower backward pass
@@ -49,69 +53,49 @@ double untold_bytes(const std::vector<BackwardSample>& samples) {
   return longer >= kEnough ? kShortBytes : 0;
 }
 
-// Returns the message of the Error that f throws, or nothing.
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-    return "";
-  } catch (const Aborted&) {
-    throw;  // the run has ended
-  } catch (const Error& e) {
-    return e.what();
-  }
-}
-
 // A group as it travels from the rank that plans to the others.
 struct SentGroup {
-  std::int32_t stage, first_layer, last_layer, threads;
+  std::int32_t device, first_layer, last_layer, threads;
   double earliest_ms;
 };
 
+// What the report compares the plan with.
+constexpr std::array kCompared{"libra", "mg-opt", "ddp", "wfbp", "se"};
+
+// These plan by LIBRA's model, with its assumptions.
+bool is_libras(const std::string& policy) { return policy == "libra" || policy == "libra-m"; }
+
+AllReduceOptions with_rising_threads(AllReduceOptions options) {
+  check(options);
+  if (options.policy.empty() || options.policy == "auto")
+    throw Error(fmt::format("all_reduces.policy is '{}'; name one that plans", options.policy));
+  const std::set<int> threads(options.threads.begin(), options.threads.end());
+  options.threads.assign(threads.begin(), threads.end());
+  return options;
+}
+
 }  // namespace
 
-AllReduceTuning::AllReduceTuning(Session& session, Host& host, Build build, AllReduceReport key,
-                                 Options options)
+AllReduceTuning::AllReduceTuning(Session& session, Host& host, Build build, AllReduceKey key,
+                                 AllReduceOptions options, std::int64_t end, const RankTalk& talk)
     : session_(session),
       host_(host),
       build_(std::move(build)),
-      options_(std::move(options)),
+      options_(with_rising_threads(std::move(options))),
+      end_(end),
+      talk_(talk),
       key_(std::move(key)),
-      samples_(key_.stages.size()),
-      why_unfit_(is_root() && options_.known ? why_known_is_unfit() : "") {
-  if (all_reduce_policy(options_.policy).name == "mg-cf")
-    throw Error("the policy 'mg-cf' assumes all-reduces that slow nothing down: it is only simulated");
-}
+      samples_(key_.layers.size()),
+      why_unfit_(talk_.is_root() && options_.known ? why_known_is_unfit() : "") {}
 
 AllReduceTuning::~AllReduceTuning() = default;
 
-bool AllReduceTuning::is_root() const { return !options_.talk || options_.talk->rank() == options_.root; }
-
-void AllReduceTuning::broadcast(void* data, std::int64_t bytes) {
-  Comm* const talk = options_.talk;
-  if (!talk) return;
-  std::vector<int> everyone(static_cast<std::size_t>(talk->size()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  talk->broadcast(data, bytes, options_.root, everyone, kSessionChannel);
-}
-
-std::int64_t AllReduceTuning::from_root(std::int64_t value) {
-  broadcast(&value, sizeof value);
-  return value;
-}
-
-// Calls f on the root rank. Returns, on all ranks, what prevented it, or nothing.
-std::string AllReduceTuning::on_root(const std::function<void()>& f) {
-  std::string problem;
-  if (is_root()) problem = message_of(f);
-  return from_root(!problem.empty()) != 0 && problem.empty() ? "see the root rank" : problem;
-}
-
 // Those that have gradients to reduce.
-std::vector<std::size_t> AllReduceTuning::stages() const {
-  std::vector<std::size_t> stages;
-  for (std::size_t s = 0; s < key_.stages.size(); ++s)
-    if (!key_.stages[s].profile.layers.empty()) stages.push_back(s);
-  return stages;
+std::vector<std::size_t> AllReduceTuning::devices() const {
+  std::vector<std::size_t> devices;
+  for (std::size_t d = 0; d < key_.layers.size(); ++d)
+    if (!key_.layers[d].empty()) devices.push_back(d);
+  return devices;
 }
 
 // Adds a warning about what was measured.
@@ -123,9 +107,9 @@ void AllReduceTuning::doubt(const std::string& what) {
 // Empty if a saved measurement is of a run like this one. If the saved run could choose a number of threads
 // that has no rates, it left that out, as `plan` does.
 std::string AllReduceTuning::why_known_is_unfit() const {
-  std::string why = difference(*options_.known, key_);
-  for (const std::size_t s : why.empty() ? stages() : std::vector<std::size_t>()) {
-    const AllReduceProfile& known = options_.known->stages[s].profile;
+  std::string why = difference(options_.known->key, key_);
+  for (const std::size_t d : why.empty() ? devices() : std::vector<std::size_t>()) {
+    const AllReduceProfile& known = options_.known->devices[d].profile;
     why = message_of([&] {
       all_reduce_profile_of("its profile (null: not finite)", to_json(known));  // checks it
       std::vector<std::string> missing;
@@ -140,9 +124,9 @@ std::string AllReduceTuning::why_known_is_unfit() const {
 }
 
 void AllReduceTuning::take_known() {
-  for (const std::size_t s : stages()) {
-    AllReduceProfile& profile = report_.stages[s].profile;
-    const AllReduceProfile& known = options_.known->stages[s].profile;
+  for (const std::size_t d : devices()) {
+    AllReduceProfile& profile = report_.devices[d].profile;
+    const AllReduceProfile& known = options_.known->devices[d].profile;
     for (std::size_t l = 0; l < known.layers.size(); ++l)
       profile.layers[l].compute_ms = known.layers[l].compute_ms;
     profile.contention = known.contention;
@@ -152,19 +136,18 @@ void AllReduceTuning::take_known() {
 }
 
 void AllReduceTuning::begin(std::int64_t left) {
-  const std::string reason = report_.reason;
-  report_ = key_;
-  report_.reason = reason;
+  report_ = {.key = key_, .reason = report_.reason};
+  for (const auto& layers : key_.layers)
+    report_.devices.push_back({.profile = {.layers = layers, .batch_size = key_.batch_size}});
   for (auto& samples : samples_) samples.clear();
-  groupings_ = drifted_ = 0;
-  const bool uses_known = from_root(options_.known && why_unfit_.empty() && reason.empty()) != 0;
+  groupings_ = used_groupings_ = drifted_ = 0;
+  const bool uses_known = talk_.from_root(options_.known && why_unfit_.empty() && !distrusts_known_) != 0;
   const bool lags = session_.program().max_lag > 0;  // then the same batches can come again
-  if (const std::int64_t needs = uses_known ? kWarmUp + kResultBatches : kMostTuningBatches;
-      left < needs && !lags)
+  if (const std::int64_t needs = uses_known ? kBatchesOfSaved : kMostTuningBatches; left < needs && !lags)
     return give_up(
         fmt::format("{} {} left, and it takes {}", counted(left, "batch"), left == 1 ? "is" : "are", needs));
   if (uses_known) {
-    if (is_root()) take_known();
+    if (talk_.is_root()) take_known();
     report_.is_saved = true;
     return use_plan();
   }
@@ -172,27 +155,37 @@ void AllReduceTuning::begin(std::int64_t left) {
   if (const std::string why = use(all_together()); !why.empty()) give_up(why);
 }
 
-// Goes on with a Program of these groups instead of the last one. Returns what prevents it, on all ranks
-// alike: the Program may need too much memory. Then it goes on with the last one.
+// The next call of `run` measures all again.
+void AllReduceTuning::begin_again(const std::string& reason) {
+  report_.reason = reason;
+  distrusts_known_ = true;
+  step_ = Step::begin;
+}
+
+// Goes on with a Program of these groups instead of the last one. If a rank cannot, as for lack of memory,
+// all go on with the last one. Returns what prevents it, on all ranks.
 std::string AllReduceTuning::use(const std::vector<FusionGroup>& groups) {
-  const ProgramHandle before = program_;
   done_ = 0;
-  std::string why = message_of([&] { program_ = session_.add(build_(groups), host_); });
-  if (why.empty() && before != ProgramHandle()) session_.drop(before);
+  std::optional<Program> built;
+  ProgramHandle added;
+  std::string why = talk_.on_all([&] { built = build_(groups); });  // none waits in `add` for one that failed
+  if (why.empty()) why = talk_.on_all([&] { added = session_.add(std::move(*built), host_); });
+  if (why.empty()) std::swap(program_, added);
+  if (added != ProgramHandle()) session_.drop(added);
   return why;
 }
 
 void AllReduceTuning::give_up(const std::string& why) {
   report_.warnings.push_back("the all-reduces are not planned: " + why);
   if (program_ != ProgramHandle()) session_.drop(std::exchange(program_, ProgramHandle()));
-  for (StageAllReduces& s : report_.stages) s.plan = {}, s.predicted.clear();
+  for (DeviceAllReduces& d : report_.devices) d.plan = {}, d.predicted.clear();
   step_ = Step::planned;
   has_plan_ = false;
 }
 
 void AllReduceTuning::use_plan() {
-  if (const std::string why = on_root([&] {
-        for (const std::size_t s : stages()) plan(report_.stages[s]);
+  if (const std::string why = talk_.on_root([&] {
+        for (const std::size_t d : devices()) plan(report_.devices[d]);
       });
       !why.empty())
     return give_up(why);
@@ -204,13 +197,19 @@ void AllReduceTuning::use_plan() {
 // Those that need too much memory are left out.
 void AllReduceTuning::use_next_grouping() {
   step_ = Step::random_plans;
-  while (groupings_++ < kGroupings)
-    if (use(random_groups()).empty()) return;
-  if (const std::string why = on_root([&] {
-        for (const std::size_t s : stages()) fit(s);
-      });
-      !why.empty())
-    return give_up(why);
+  std::string why;
+  while (groupings_++ < kGroupings) {
+    why = use(random_groups());
+    if (why.empty()) {
+      ++used_groupings_;
+      return;
+    }
+  }
+  if (used_groupings_ > 0)
+    why = talk_.on_root([&] {
+      for (const std::size_t d : devices()) fit(d);
+    });
+  if (!why.empty()) return give_up(why);
   use_plan();
 }
 
@@ -220,7 +219,7 @@ void AllReduceTuning::measure(std::int64_t batches) {
 }
 
 Timeline AllReduceTuning::timeline() {
-  Timeline measured = session_.timeline(options_.talk ? options_.root : 0, program_);
+  Timeline measured = session_.timeline(talk_.root(), program_);
   session_.measure(0, program_);
   return measured;
 }
@@ -236,7 +235,7 @@ void AllReduceTuning::draw_threads() {
 std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
   if (most < 1) return 0;
   if (step_ == Step::begin) {
-    begin(options_.end - first_batch);
+    begin(end_ - first_batch);
     if (is_planned()) return 0;  // so that the caller hears at once that there is no plan
   }
   if (is_planned()) {
@@ -244,7 +243,7 @@ std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
     const bool looks = has_plan_ && options_.drift && done_ >= kLeastBatchesPerPlan && most >= kResultBatches;
     if (looks) measure(kResultBatches);
     session_.run(first_batch, most, program_);
-    if (looks) look_for_drift(options_.end - first_batch - most);
+    if (looks) look_for_drift(end_ - first_batch - most);
     return most;
   }
   const bool random = step_ == Step::random_plans, lags = session_.program(program_).max_lag > 0;
@@ -266,74 +265,76 @@ std::int64_t AllReduceTuning::run(std::int64_t first_batch, std::int64_t most) {
 // On the root rank: takes what the batches of a step tell.
 void AllReduceTuning::learn(const Timeline& measured) {
   const Program& p = session_.program(program_);
-  for (const std::size_t s : stages()) {
-    StageAllReduces& stage = report_.stages[s];
-    const int number = static_cast<int>(s);
+  for (const std::size_t d : devices()) {
+    DeviceAllReduces& device = report_.devices[d];
+    const int number = static_cast<int>(d);
     if (step_ == Step::layers) {
-      MeasuredBackward found = measured_backward(p, measured, key_.stages[s].profile.layers, number);
-      stage.profile.layers = std::move(found.layers);
-      stage.profile.forward_ms = found.forward_ms;
+      MeasuredBackward found = measured_backward(p, measured, key_.layers[d], number);
+      device.profile.layers = std::move(found.layers);
+      device.profile.forward_ms = found.forward_ms;
     } else if (step_ == Step::random_plans) {
-      std::ranges::move(measured_all_reduces(p, measured, number), std::back_inserter(samples_[s]));
+      std::ranges::move(measured_all_reduces(p, measured, number), std::back_inserter(samples_[d]));
     } else {
-      stage.measured_ms = measured_backward_ms(p, measured, number);
+      device.measured_ms = measured_backward_ms(p, measured, number);
       std::vector<double> computed;
       for (const BackwardSample& sample : measured_all_reduces(p, measured, number))
         computed.push_back(sample.compute_ms);
-      stage.computed_ms = median(computed);
+      device.computed_ms = median(computed);
     }
   }
 }
 
 void AllReduceTuning::end_step() {
   const Timeline measured = timeline();
-  if (const std::string why = on_root([&] { learn(measured); }); !why.empty()) return give_up(why);
+  if (const std::string why = talk_.on_root([&] { learn(measured); }); !why.empty()) return give_up(why);
   if (step_ != Step::result) return use_next_grouping();
   step_ = Step::planned;
+  const std::string off = talk_.from_root(talk_.is_root() ? far_off() : "");
+  if (off.empty()) return;
+  if (report_.is_saved) return begin_again(off + " from the saved measurement");
+  doubt(off);
+}
+
+// On the root rank: says what differs from the prediction by more than the options allow.
+std::string AllReduceTuning::far_off() const {
   std::string off;
   const auto look = [&](double is, double predicted, const char* what) {
     if (std::abs(std::log(is / predicted)) > std::log(options_.far_off))
       off += fmt::format("{}{} takes {:.2f} ms where {:.2f} were predicted", off.empty() ? "" : ", and ",
                          what, is, predicted);
   };
-  for (const StageAllReduces& s : report_.stages) {
-    if (s.plan.groups.empty()) continue;
-    look(s.measured_ms, s.plan.predicted.backward_ms, "backward");
-    look(s.computed_ms, s.plan.predicted.compute_ms, "computing the gradients");  // which waits for no timer
+  for (const std::size_t d : devices()) {
+    const DeviceAllReduces& device = report_.devices[d];
+    look(device.measured_ms, device.plan.predicted.backward_ms, "backward");
+    // This waits for no timer.
+    look(device.computed_ms, device.plan.predicted.compute_ms, "computing the gradients");
   }
-  if (from_root(!off.empty()) == 0) return;
-  if (!report_.is_saved) {
-    if (is_root()) doubt(off);
-    return;
-  }
-  report_.reason = off + " from the saved measurement";
-  step_ = Step::begin;
+  return off;
 }
 
 void AllReduceTuning::look_for_drift(std::int64_t left) {
   const Timeline measured = timeline();
   std::string reason;
   const auto look = [&] {
-    for (const std::size_t s : stages()) {
-      const double planned = report_.stages[s].measured_ms,
-                   now = measured_backward_ms(session_.program(program_), measured, static_cast<int>(s));
+    for (const std::size_t d : devices()) {
+      const double planned = report_.devices[d].measured_ms,
+                   now = measured_backward_ms(session_.program(program_), measured, static_cast<int>(d));
       if (std::abs(now / planned - 1) > *options_.drift)
         reason =
             fmt::format("backward takes {:.2f} ms, and took {:.2f} ms when it was planned", now, planned);
     }
   };
-  if (!on_root(look).empty()) return;  // not measured whole
-  drifted_ = from_root(!reason.empty()) != 0 ? drifted_ + 1 : 0;
-  if (drifted_ < 2 || left < kLeastBatchesPerPlan) return;
-  report_.reason = reason.empty() ? "the time of backward has changed" : reason;  // not empty on any rank
-  step_ = Step::begin;
+  if (!talk_.on_root(look).empty()) return;  // not measured whole
+  reason = talk_.from_root(reason);
+  drifted_ = reason.empty() ? 0 : drifted_ + 1;
+  if (drifted_ >= 2 && left >= kLeastBatchesPerPlan) begin_again(reason);
 }
 
 std::vector<FusionGroup> AllReduceTuning::all_together() const {
   std::vector<FusionGroup> groups;
-  for (const std::size_t s : stages()) {
+  for (const std::size_t d : devices()) {
     groups.emplace_back();
-    for (const GradientLayer& layer : key_.stages[s].profile.layers)
+    for (const GradientLayer& layer : key_.layers[d])
       groups.back().parameters.insert(groups.back().parameters.end(), layer.parameters.begin(),
                                       layer.parameters.end());
   }
@@ -343,8 +344,8 @@ std::vector<FusionGroup> AllReduceTuning::all_together() const {
 // From two groups to one for each layer, so that all-reduces have many sizes.
 std::vector<FusionGroup> AllReduceTuning::random_groups() {
   std::vector<FusionGroup> groups;
-  for (const std::size_t s : stages()) {
-    const auto& all = key_.stages[s].profile.layers;
+  for (const std::size_t d : devices()) {
+    const auto& all = key_.layers[d];
     const auto layers = static_cast<double>(all.size());
     const double share = kGroupings > 1 ? static_cast<double>(groupings_ - 1) / (kGroupings - 1) : 1;
     const double wanted = std::pow(std::max(layers, 2.0), share) * std::pow(2.0, 1 - share);
@@ -359,55 +360,60 @@ std::vector<FusionGroup> AllReduceTuning::random_groups() {
   return groups;
 }
 
-void AllReduceTuning::fit(std::size_t stage) {
-  StageAllReduces& s = report_.stages[stage];
-  ContentionFit fit = fit_contention(samples_[stage], s.profile.compute_ms(), untold_bytes(samples_[stage]));
-  s.profile.contention = std::move(fit.contention);
-  s.profile.hop_latency_ms = fit.startup_ms / (2.0 * (key_.ranks - 1));
-  s.error_of_fit = fit.error;
+void AllReduceTuning::fit(std::size_t device) {
+  DeviceAllReduces& d = report_.devices[device];
+  const std::vector<BackwardSample>& samples = samples_[device];
+  ContentionFit fit = fit_contention(samples, d.profile.compute_ms(), untold_bytes(samples));
+  d.profile.contention = std::move(fit.contention);
+  d.profile.hop_latency_ms = fit.startup_ms / (2.0 * (key_.ranks - 1));
+  d.error_of_fit = fit.error;
 }
 
-void AllReduceTuning::plan(StageAllReduces& stage) {
+void AllReduceTuning::plan(DeviceAllReduces& device) {
   // Others were not drawn, or the fit stops computation beside so many.
-  const std::vector<int> allowed = stage.profile.contention.choices(options_.threads, report_.warnings);
+  const std::vector<int> allowed = device.profile.contention.choices(options_.threads, report_.warnings);
   if (allowed.empty())
     throw Error("the fit of the measured all-reduces leaves no number of threads to choose");
-  stage.profile.baseline = ThreadTable{{}, allowed[0]};
-  stage.profile.comm_threads = options_.threads;
-  const AllReduceProblem problem = problem_of(stage.profile, key_.ranks, allowed);
-  for (const char* name : {"libra", "mg-opt", "ddp", "wfbp", "se"})
-    stage.predicted.emplace_back(name, all_reduce_policy(name).plan(problem).predicted.backward_ms);
-  std::string policy = options_.policy;
+  device.profile.baseline = ThreadTable{{}, allowed[0]};
+  device.profile.comm_threads = options_.threads;
+  const AllReduceProblem problem = problem_of(device.profile, key_.ranks, allowed);
+  std::vector<AllReducePlan> plans;  // the first is taken
+  const auto add = [&](const std::string& policy) {
+    plans.push_back(all_reduce_policy(policy).plan(problem));
+    plans.back().policy = policy;
+  };
+  add(options_.policy);
+  for (const char* policy : kCompared)
+    if (policy != options_.policy) add(policy);
   if (const auto violated = violated_assumptions(problem, kErrorOfFit);
-      policy == "libra" && !violated.empty()) {
-    policy = std::ranges::min_element(std::next(stage.predicted.begin()), stage.predicted.end(), {},
-                                      &std::pair<std::string, double>::second)
-                 ->first;
-    doubt(fmt::format("libra assumes what the measured all-reduces break, so {} plans them: {}", policy,
-                      fmt::join(violated, "; ")));
+      is_libras(options_.policy) && !violated.empty()) {
+    const auto others =
+        std::ranges::stable_partition(plans, [](const AllReducePlan& p) { return is_libras(p.policy); });
+    std::swap(plans.front(), *std::ranges::min_element(
+                                 others, {}, [](const AllReducePlan& p) { return p.predicted.backward_ms; }));
+    doubt(fmt::format("{} assumes what the measured all-reduces break, so {} plans them: {}", options_.policy,
+                      plans.front().policy, fmt::join(violated, "; ")));
   }
   for (const ThreadRates& r : problem.costs.choices)
     if (r.compute_rate < kStandstill)
       doubt(fmt::format("beside all-reduces with {} computation seems to stand still",
                         counted(r.threads, "thread")));
-  stage.plan = all_reduce_policy(policy).plan(problem);
-  stage.plan.policy = policy;
-  std::erase_if(stage.predicted, [&](const auto& p) { return p.first == policy; });
-  stage.predicted.insert(stage.predicted.begin(), {policy, stage.plan.predicted.backward_ms});
+  for (const AllReducePlan& p : plans) device.predicted.emplace_back(p.policy, p.predicted.backward_ms);
+  device.plan = std::move(plans.front());
 }
 
 // The plan of the root rank, which sends it to all.
 std::vector<FusionGroup> AllReduceTuning::planned_groups() {
   std::vector<SentGroup> sent;
-  for (const std::size_t s : stages())
-    for (const AllReduceGroup& g : report_.stages[s].plan.groups)  // none on other ranks
-      sent.push_back({static_cast<std::int32_t>(s), g.first_layer, g.last_layer, g.rates.threads,
+  for (const std::size_t d : devices())
+    for (const AllReduceGroup& g : report_.devices[d].plan.groups)  // none on other ranks
+      sent.push_back({static_cast<std::int32_t>(d), g.first_layer, g.last_layer, g.rates.threads,
                       std::min(g.earliest_ms, kMostTimerMs)});
-  sent.resize(static_cast<std::size_t>(from_root(std::ssize(sent))));
-  broadcast(sent.data(), std::ssize(sent) * std::int64_t{sizeof(SentGroup)});
+  sent.resize(static_cast<std::size_t>(talk_.from_root(std::ssize(sent))));
+  talk_.broadcast(sent.data(), std::ssize(sent) * std::int64_t{sizeof(SentGroup)});
   std::vector<FusionGroup> groups;
   for (const SentGroup& g : sent)
-    std::ranges::move(fusion_groups(key_.stages[static_cast<std::size_t>(g.stage)].profile.layers,
+    std::ranges::move(fusion_groups(key_.layers[static_cast<std::size_t>(g.device)],
                                     {{g.first_layer, g.last_layer, {.threads = g.threads}, g.earliest_ms}}),
                       std::back_inserter(groups));
   return groups;

@@ -114,19 +114,10 @@ void Trainer::add_tuning() {
   AllReduceOptions& o = options_.all_reduces;
   if (o.policy == "auto") o.policy = length_.total >= kAutoBatches ? "libra" : "";
   if (o.policy.empty() || s.replicas == 1) return;
-  const Graph forward = trace_forward(model_, *train_, options_.objective,
-                                      options_.batch_size / s.replicas / s.microbatches, true);
-  AllReduceReport key{.ranks = s.replicas,
-                      .transport = options_.spare ? "mpi" : "threads",
-                      .threads = s.threads,
-                      .link = s.link,
-                      .collective = s.collective};
-  for (std::vector<GradientLayer>& layers : gradient_layers(forward, s)) {
-    AllReduceProfile& profile = key.stages.emplace_back().profile;
-    profile.layers = std::move(layers);
-    profile.batch_size = static_cast<double>(options_.batch_size) / s.replicas;
-  }
-  const bool is_traced = options_.spans > 0;
+  if (options_.spans > 0) o.drift.reset();  // the user gets what is measured
+  const std::int64_t samples = options_.batch_size / s.replicas;
+  const Graph forward = trace_forward(model_, *train_, options_.objective, samples / s.microbatches, true);
+  Comm* const processes = options_.spare.get();
   tuning_ = std::make_unique<AllReduceTuning>(
       *session_, *feed_,
       [forward, s](const std::vector<FusionGroup>& groups) {
@@ -134,15 +125,8 @@ void Trainer::add_tuning() {
         with.fusion_groups = groups;
         return build(forward, with);
       },
-      std::move(key),
-      AllReduceTuning::Options{.policy = o.policy,
-                               .threads = o.threads,
-                               .drift = is_traced ? std::nullopt : o.drift,  // the user gets what is measured
-                               .end = length_.total,
-                               .known = std::move(o.known),
-                               .far_off = o.far_off,
-                               .root = main_rank(),
-                               .talk = options_.spare.get()});
+      all_reduce_key(forward, s, static_cast<double>(samples), processes, main_rank()), std::move(o),
+      length_.total, RankTalk(processes, main_rank()));
 }
 
 bool Trainer::all_reduces_are_planned() const { return !tuning_ || tuning_->is_planned(); }
@@ -245,17 +229,20 @@ void Trainer::go_on(std::int64_t end) {
 
 // With several batches in flight, what is learned depends on when the schedule drains. So its all-reduces are
 // planned with batches that are forgotten: they come again.
-void Trainer::rehearse(std::int64_t end) {
+void Trainer::rehearse(std::int64_t batch, std::int64_t end) {
   const auto before = session_->snapshot();
   timer_.pause();
-  {
+  try {
     const TrainFeed::IgnoresResults ignores(*feed_);
     while (!tuning_->is_planned()) {
-      feed_->loader().start(progress_.batch, length_.total);
-      tuning_->run(progress_.batch, end - progress_.batch);
+      feed_->loader().start(batch, length_.total);
+      tuning_->run(batch, end - batch);
     }
+  } catch (...) {
+    session_->restore(before);
+    throw;
   }
-  feed_->loader().start(progress_.batch, length_.total);
+  feed_->loader().start(batch, length_.total);
   session_->restore(before);
   timer_.go_on();
 }
@@ -266,7 +253,7 @@ void Trainer::train(std::int64_t batch, std::int64_t end) {
   while (tuning_ && batch < end) {
     const bool was_planned = tuning_->is_planned();
     if (!was_planned && session_->program().max_lag > 0)
-      rehearse(end);
+      rehearse(batch, end);
     else
       batch += tuning_->run(batch, end - batch);
     if (was_planned || !tuning_->is_planned()) continue;

@@ -94,7 +94,7 @@ class Trainer final : private Recoverable {
   bool at_epoch_end() const { return progress_.batch % length_.per_epoch == 0; }
   void run_section(std::int64_t end);
   void add_tuning();
-  void rehearse(std::int64_t end);
+  void rehearse(std::int64_t batch, std::int64_t end);
   void train(std::int64_t batch, std::int64_t end);
   void arrived(std::int64_t batch, const std::vector<double>& loss);
   void measured(const engine::HostResult& result);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/train/model_inputs.h>
@@ -34,14 +33,12 @@ void check(const TrainerOptions& o, const Dataset* train) {
   require(o.on_non_finite != OnNonFinite::rollback || o.checkpoint_every > 0,
           "a rollback needs checkpoint_every, which sets where it can go back to");
   require(o.max_rollbacks >= 0, "max_rollbacks is negative");
-  const AllReduceOptions& a = o.all_reduces;
-  require(!a.threads.empty() && std::ranges::min(a.threads) >= 1,
-          fmt::format("all_reduces.threads is [{}]; give one number or more, each 1 or more",
-                      fmt::join(a.threads, ", ")));
+  check(o.all_reduces);
   require(
-      !a.drift || *a.drift >= 0,
-      fmt::format("all_reduces.drift is {}; it must be 0 or more, or have no value", a.drift.value_or(0)));
-  require(a.far_off >= 1, fmt::format("all_reduces.far_off is {}; it must be 1 or more", a.far_off));
+      o.all_reduces.policy.empty() || o.strategy.fusion_groups.empty(),
+      fmt::format("all_reduces.policy is {}, and strategy.fusion_groups are made by hand; leave out one of "
+                  "them",
+                  o.all_reduces.policy));
   require(std::ranges::all_of(o.comms, [](const auto& comm) { return comm != nullptr; }),
           "`comms` has a null pointer instead of a Comm");
   const bool process = o.comms.size() == 1 && o.comms[0]->size() > 1;

@@ -2,33 +2,18 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <tandem/core/runtime/comm.h>
 #include <tandem/datasets/dataset.h>
 #include <tandem/plan/strategy.h>
-#include <tandem/train/all_reduce_report.h>
+#include <tandem/train/all_reduce_options.h>
 #include <tandem/train/lr_schedule.h>
 #include <tandem/train/objective.h>
 #include <tandem/train/recovery.h>
 
 namespace tandem {
-
-/// How a Trainer with several replicas plans its all-reduces (AllReduceTuning).
-struct AllReduceOptions {
-  /// A policy (dist/all_reduce_policies.h), which plans from times that the run's first kMostTuningBatches
-  /// batches take; "auto": libra, if the run has kAutoBatches or more; empty, and otherwise: as the strategy
-  /// says.
-  std::string policy{};
-  std::vector<int> threads = {1, 2};       ///< among which libra and libra-m choose; one or more
-  std::optional<double> drift = 0.1;       ///< when they are planned again, 0 or more; no value: never
-  std::optional<AllReduceReport> known{};  ///< what another run measured; used if it fits
-  double far_off = 2;                      ///< if backward takes this many times what `known` predicts, or
-                                           ///< a fraction so small, the run measures its own; 1 or more
-};
-inline constexpr std::int64_t kAutoBatches = 200;
 
 /// The length of a run, in batches.
 struct RunLength {

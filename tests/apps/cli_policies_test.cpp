@@ -149,6 +149,25 @@ TEST_F(CliPolicies, AnUnfitMeasurementIsReportedBeforeTheFirstBatch) {
   }
 }
 
+// What decides how backward computes must be the same. Older files do not say it.
+TEST_F(CliPolicies, AMeasurementOfOtherSettingsIsUnfit) {
+  train(kLink + "--dump-profile", "saved");
+  const auto warned = [&](const std::string& options, const json& saved, const std::string& output) {
+    return train(kLink + options + " --plan " + write(output + ".json", saved.dump()), output);
+  };
+  json saved = read("saved/all-reduce.json");
+  EXPECT_TRUE(uses_saved_measurement(warned("", saved, "same")));
+  expect_words(warned("--amp-dtype bf16", saved, "bf16"),
+               {"do not fit this run: its precision: that of the model, not bf16", " after 40 batches: "});
+  json older = saved;
+  older["run"].erase("settings");
+  older["run"].erase("machines");
+  older["run"].erase("devices");
+  older["run"]["stages"] = 1;
+  expect_words(warned("", older, "older"),
+               {"do not fit this run: an older version wrote it", " after 40 batches: "});
+}
+
 // A policy that measures nothing leaves the file, for a later resume.
 TEST_F(CliPolicies, AContinuedRunThatDoesNotPlanKeepsTheMeasurement) {
   const std::string planned = "--link 1GB/s,50us --allreduce libra --steps ";
@@ -229,7 +248,7 @@ TEST_F(CliPolicies, SchedulesWithBatchesInFlightPlanToo) {
     ASSERT_EQ(0, run(lagged + " --output " + file(schedule)).status);
     const Ended e = run(lagged + " --allreduce libra --output " + file(schedule + "-libra"));
     ASSERT_EQ(0, e.status) << e.err;
-    EXPECT_NE(e.out.find("all-reduces of stage 1, planned by "), std::string::npos) << e.out;
+    EXPECT_NE(e.out.find("all-reduces of device 1, planned by "), std::string::npos) << e.out;
     EXPECT_EQ(loss(schedule), loss(schedule + "-libra"));
     EXPECT_TRUE(exists(schedule + "-libra/all-reduce-1.json"));
   }
@@ -256,7 +275,7 @@ TEST_F(CliPolicies, EveryScheduleHasTheSameLossesUnderAnotherPolicy) {
   }
 }
 
-TEST_F(CliPolicies, NoFileOfAStageOutlivesItsRun) {
+TEST_F(CliPolicies, NoFileOfADeviceOutlivesItsRun) {
   const std::string to = " --threads 1 --output " + file("run");
   const std::string stages =
       kTrain + "--steps 12 --parallel pipeline --ranks 2 --schedule pipedream --allreduce libra" + to;
@@ -264,10 +283,10 @@ TEST_F(CliPolicies, NoFileOfAStageOutlivesItsRun) {
   EXPECT_TRUE(exists("run/all-reduce-1.json"));
   const Ended e = run(kTrain + "--steps 60 --parallel data --allreduce libra --resume auto" + to);
   ASSERT_EQ(0, e.status) << e.err;
-  expect_words(e.out, {"it is of 2 stages, not 1", " after 40 batches: "});
-  EXPECT_EQ(read("run/all-reduce.json").at("run").at("stages"), 1);
+  expect_words(e.out, {"it is of 2 devices, not 1", " after 40 batches: "});
+  EXPECT_EQ(read("run/all-reduce.json").at("run").at("devices"), 1);
   EXPECT_FALSE(exists("run/all-reduce-1.json"));
-  write("run/all-reduce-2.json", "{}");  // of a run whose stage 1 had no gradients
+  write("run/all-reduce-2.json", "{}");  // of a run whose device 1 had no gradients
   ASSERT_EQ(0, run(kTrain + "--steps 1 --force" + to).status);
   EXPECT_FALSE(exists("run/all-reduce.json"));
   EXPECT_FALSE(exists("run/all-reduce-2.json"));

@@ -1,4 +1,5 @@
 // All-reduces that a run plans from its first batches.
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -78,6 +79,12 @@ void expect_same(const Trained& a, const Trained& b) {
   for (const auto& [path, tensor] : a.state) EXPECT_EQ(tensor.values(), b.state.at(path).values()) << path;
 }
 
+// Once, and for all devices.
+void expect_planned(const Trained& t) {
+  ASSERT_EQ(t.reports.size(), 1u);
+  for (const DeviceAllReduces& d : t.reports[0].devices) ASSERT_FALSE(d.plan.groups.empty());
+}
+
 // 70 samples in batches of 8 or 12: epochs have short last batches, which the tuning leaves alone.
 TEST(AllReduceTuning, ChangesNoBit) {
   for (const int ranks : {2, 3}) {
@@ -86,7 +93,7 @@ TEST(AllReduceTuning, ChangesNoBit) {
     for (const std::string policy : {"libra", "mg-wfbp", "libra-m", "horovod", "se"}) {
       const Trained planned = train(policy, ranks, 60, {.drop_last = ranks == 3});
       expect_same(planned, plain);
-      ASSERT_EQ(planned.reports.size(), 1u) << policy;
+      expect_planned(planned);
     }
   }
 }
@@ -107,8 +114,8 @@ TEST(AllReduceTuning, ChangesNoBitByAnyAlgorithmSegmentsOrThreads) {
       SCOPED_TRACE(::testing::Message() << policy.name << ", " << ranks << " ranks, case " << n);
       const Trained planned = train(std::string(policy.name), ranks, kBatches, {.drop_last = true}, way);
       expect_same(planned, plain);
-      ASSERT_EQ(planned.reports.size(), 1u);
-      for (const AllReduceGroup& g : planned.reports[0].stages[0].plan.groups)
+      ASSERT_NO_FATAL_FAILURE(expect_planned(planned));
+      for (const AllReduceGroup& g : planned.reports[0].devices[0].plan.groups)
         EXPECT_EQ(g.rates.threads, way.threads[0]);
     }
   }
@@ -117,26 +124,34 @@ TEST(AllReduceTuning, ChangesNoBitByAnyAlgorithmSegmentsOrThreads) {
 TEST(AllReduceTuning, ReportsWhatItMeasuredAndPlanned) {
   const AllReduceReport r = train("mg-opt", 2, 60, {.drop_last = true}).reports.at(0);
   EXPECT_LE(r.batches, kMostTuningBatches);
-  ASSERT_EQ(r.stages.size(), 1u);
-  const StageAllReduces& stage = r.stages[0];
-  ASSERT_EQ(stage.profile.layers.size(), std::size_t{kGradients});
+  ASSERT_EQ(r.devices.size(), 1u);
+  const DeviceAllReduces& device = r.devices[0];
+  ASSERT_EQ(device.profile.layers.size(), std::size_t{kGradients});
   double compute = 0;
-  for (const GradientLayer& l : stage.profile.layers) compute += l.compute_ms;
+  for (const GradientLayer& l : device.profile.layers) compute += l.compute_ms;
   EXPECT_GT(compute, 0);
-  EXPECT_NO_THROW(require_each_layer_once(stage.profile.layers, stage.plan.groups));
-  EXPECT_EQ(stage.plan.policy, "mg-opt");
-  EXPECT_EQ(stage.predicted.at(0).first, "mg-opt");
-  EXPECT_EQ(stage.predicted.size(), 5u);
-  EXPECT_GT(stage.measured_ms, 0);
-  EXPECT_EQ(stage.profile.contention.known_threads(), (std::vector<int>{1, 2, 3}));
+  EXPECT_NO_THROW(require_each_layer_once(device.profile.layers, device.plan.groups));
+  EXPECT_EQ(device.plan.policy, "mg-opt");
+  EXPECT_EQ(device.predicted.at(0).first, "mg-opt");
+  EXPECT_EQ(device.predicted.size(), 5u);
+  EXPECT_GT(device.measured_ms, 0);
+  EXPECT_EQ(device.profile.contention.known_threads(), (std::vector<int>{1, 2, 3}));
   for (const int threads : {1, 2, 3}) {  // no faster than the link, and some noise
-    const ThreadRates rates = stage.profile.contention.at(threads);
-    const double ms = 2 * stage.profile.hop_latency_ms + 16e3 / rates.alone;
+    const ThreadRates rates = device.profile.contention.at(threads);
+    const double ms = 2 * device.profile.hop_latency_ms + 16e3 / rates.alone;
     EXPECT_GT(ms, 0.7 * (0.1 + 16e3 / 200e3)) << threads;
   }
 }
 
-TEST(AllReduceTuning, WorksForEachStageOfAPipeline) {
+TEST(AllReduceTuning, TakesNumbersOfThreadsInAnyOrder) {
+  const Trained t = train("mg-opt", 2, 60, {.drop_last = true}, {.threads = {3, 1, 2, 1}});
+  expect_planned(t);
+  const DeviceAllReduces& device = t.reports.at(0).devices[0];
+  EXPECT_EQ(device.profile.comm_threads, (std::vector<int>{1, 2, 3}));
+  for (const AllReduceGroup& g : device.plan.groups) EXPECT_EQ(g.rates.threads, 1) << "the smallest";
+}
+
+TEST(AllReduceTuning, WorksForEachDeviceOfAPipeline) {
   TrainerOptions o;
   o.strategy.stages = 2;
   o.strategy.schedule = "1f1b";
@@ -146,8 +161,8 @@ TEST(AllReduceTuning, WorksForEachStageOfAPipeline) {
   const Trained planned = train("libra", 2, 50, {.strategy = o.strategy, .drop_last = true});
   expect_same(planned, plain);
   ASSERT_EQ(planned.reports.size(), 1u);
-  ASSERT_EQ(planned.reports[0].stages.size(), 2u);
-  for (const StageAllReduces& s : planned.reports[0].stages) EXPECT_FALSE(s.plan.groups.empty());
+  ASSERT_EQ(planned.reports[0].devices.size(), 2u);
+  for (const DeviceAllReduces& d : planned.reports[0].devices) EXPECT_FALSE(d.plan.groups.empty());
 }
 
 TEST(AllReduceTuning, EndsWithAShortRun) {
@@ -157,8 +172,16 @@ TEST(AllReduceTuning, EndsWithAShortRun) {
 }
 
 TEST(AllReduceTuning, RefusesWhatItCannotPlan) {
-  expect_error([] { train("mg-cf", 2, 10); }, {"'mg-cf'", "only simulated"});
-  expect_error([] { train("fifo", 2, 10); }, {"fifo"});
+  for (const int ranks : {1, 2}) {
+    expect_error([&] { train("mg-cf", ranks, 10); }, {"mg-cf", "only simulated"});
+    expect_error([&] { train("fifo", ranks, 10); }, {"fifo"});
+  }
+  for (const std::string policy : {"libra", "auto"}) {
+    TrainerOptions o;
+    o.strategy.fusion_groups = {{{"head.weight", "head.bias"}}};
+    expect_error([&] { train(policy, 2, 10, std::move(o)); },
+                 {"all_reduces.policy is " + policy, "fusion_groups", "leave out one"});
+  }
 }
 
 // What such a schedule learns depends on when it drains, so it must not drain for this.
@@ -172,9 +195,40 @@ TEST(AllReduceTuning, RehearsesWithBatchesThatOverlap) {
       const Trained plain = train("", 2, batches, {.strategy = o.strategy, .drop_last = true});
       const Trained planned = train("libra", 2, batches, {.strategy = o.strategy, .drop_last = true});
       expect_same(planned, plain);
-      ASSERT_EQ(planned.reports.size(), 1u);
+      expect_planned(planned);
     }
   }
+}
+
+// Loads no sample after so many.
+class ShortOfSamples final : public ClassDataset {
+ public:
+  ShortOfSamples(std::int64_t size, std::int64_t loads) : ClassDataset(size, run_seed()), left_(loads) {}
+  void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
+    if (--left_ < 0) throw Error("the disk is gone");
+    ClassDataset::get(epoch, index, sample);
+  }
+
+ private:
+  mutable std::atomic<std::int64_t> left_;
+};
+
+// What a rehearsal trained is forgotten also if it fails.
+TEST(AllReduceTuning, AFailedRehearsalLeavesTheStateFromBefore) {
+  Net net(8);
+  net.initialize(run_seed());
+  TrainerOptions o;
+  o.batch_size = 8;
+  o.epochs = 0;
+  o.batches = 60;
+  o.strategy.replicas = o.strategy.stages = 2;
+  o.strategy.schedule = "pipedream";
+  o.all_reduces.policy = "libra";
+  Trainer trainer(net, std::make_shared<ShortOfSamples>(64, 8 * 20), std::move(o));
+  const StateDict before = trainer.session().state();
+  expect_error([&] { trainer.fit(); }, {"the disk is gone"});
+  const StateDict after = trainer.session().state();
+  for (const auto& [path, tensor] : before) EXPECT_EQ(tensor.values(), after.at(path).values()) << path;
 }
 
 TEST(AllReduceTuning, PlansAgainWhenBackwardDrifts) {
@@ -201,36 +255,43 @@ TEST(AllReduceTuning, PlansFromASavedMeasurementOfTheSameRun) {
   EXPECT_TRUE(r.is_saved);
   EXPECT_EQ(second.why_unfit, "");
   EXPECT_LE(r.batches, 6);
-  ASSERT_EQ(r.stages[0].plan.groups.size(), saved.stages[0].plan.groups.size());
-  EXPECT_EQ(r.stages[0].plan.predicted.backward_ms, saved.stages[0].plan.predicted.backward_ms);
+  ASSERT_EQ(r.devices[0].plan.groups.size(), saved.devices[0].plan.groups.size());
+  EXPECT_EQ(r.devices[0].plan.predicted.backward_ms, saved.devices[0].plan.predicted.backward_ms);
   for (const auto& [change, what] :
        std::vector<std::pair<std::function<void(AllReduceReport&)>, std::string>>{
-           {[](AllReduceReport& other) { other.ranks = 4; }, "4 ranks"},
-           {[](AllReduceReport& other) { other.threads = 2; }, "2 threads"},
-           {[](AllReduceReport& other) { other.transport = "mpi"; }, "its transport is mpi, not threads"},
-           {[](AllReduceReport& other) { other.transport.clear(); }, "an older version wrote it"},
+           {[](AllReduceReport& other) { other.key.ranks = 4; }, "4 ranks"},
+           {[](AllReduceReport& other) { other.key.threads = 2; }, "2 threads"},
+           {[](AllReduceReport& other) { other.key.transport = "mpi"; }, "its transport is mpi, not threads"},
+           {[](AllReduceReport& other) { other.key.transport.clear(); }, "an older version wrote it"},
            {[](AllReduceReport& other) {
-              other.link = {1e-3, 1e9};
+              other.key.link = {1e-3, 1e9};
             },
             "1GB/s,1000us"},
-           {[](AllReduceReport& other) { other.collective = CollectiveAlgorithm::ring; }, "ring, not auto"},
-           {[](AllReduceReport& other) { other.stages[0].profile.batch_size = 5; },
-            "5 samples per rank, not 4"},
-           {[](AllReduceReport& other) { other.stages.emplace_back(); }, "2 stages"},
-           {[](AllReduceReport& other) { other.stages[0].profile.layers[0].gradient_bytes = 8; },
-            "gradients"},
+           {[](AllReduceReport& other) { other.key.collective = CollectiveAlgorithm::ring; },
+            "ring, not auto"},
+           {[](AllReduceReport& other) { other.key.settings["precision"] = "bf16"; },
+            "its precision: bf16, not that of the model"},
+           {[](AllReduceReport& other) { other.key.settings["micro-batches"] = "2"; },
+            "its micro-batches: 2, not 1"},
+           {[](AllReduceReport& other) { other.key.settings["recomputed activations"] = "first"; },
+            "its recomputed activations: first, not none"},
+           {[](AllReduceReport& other) { other.key.settings.clear(); }, "an older version wrote it"},
+           {[](AllReduceReport& other) { other.key.machines = "node1 × 2"; }, "its machines are node1 × 2"},
+           {[](AllReduceReport& other) { other.key.batch_size = 5; }, "5 samples per rank, not 4"},
+           {[](AllReduceReport& other) { other.key.layers.emplace_back(); }, "2 devices"},
+           {[](AllReduceReport& other) { other.key.layers[0][0].gradient_bytes = 8; }, "gradients"},
            {[](AllReduceReport& other) {
-              other.stages[0].profile.contention = Contention(std::vector<ThreadRates>{{1, 1, 1, 1}});
-              other.stages[0].profile.comm_threads = {1};
+              other.devices[0].profile.contention = Contention(std::vector<ThreadRates>{{1, 1, 1, 1}});
+              other.devices[0].profile.comm_threads = {1};
             },
             "no rates for 2 threads, only for 1"},
            {[](AllReduceReport& other) {
-              other.stages[0].profile.contention = Contention(std::vector<ThreadRates>{{4, 1, 1, 1}});
+              other.devices[0].profile.contention = Contention(std::vector<ThreadRates>{{4, 1, 1, 1}});
             },
             "no rates for 1 thread, only for 4"},
-           {[](AllReduceReport& other) { other.stages[0].profile.forward_ms = std::nan(""); },
+           {[](AllReduceReport& other) { other.devices[0].profile.forward_ms = std::nan(""); },
             "its profile (null: not finite): \"forward_ms\" is null"},
-           {[](AllReduceReport& other) { other.stages[0].profile.layers[1].compute_ms = -1; },
+           {[](AllReduceReport& other) { other.devices[0].profile.layers[1].compute_ms = -1; },
             "\"layers\": [1]: \"compute_ms\" is -1.0"}}) {
     AllReduceReport other = saved;
     change(other);
@@ -250,25 +311,27 @@ TEST(AllReduceTuning, LeavesWhatBreaksLibrasAssumptionsToOthers) {
            {{2, 0.5, 0.1, 1},
             "with 2 threads an all-reduce and a computation take longer beside each other"}}) {
     AllReduceReport known = first.reports.at(0);
-    const double rate = known.stages[0].profile.contention.at(1).alone;
+    const double rate = known.devices[0].profile.contention.at(1).alone;
     ThreadRates two = rates;
     two.overlapped *= rate;
     two.alone *= rate;
-    known.stages[0].profile.contention =
+    known.devices[0].profile.contention =
         std::vector<ThreadRates>{{1, 0.9, rate, rate}, two, {3, 0.9, rate, rate}};
-    const Trained second =
-        train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known, .far_off = kInfinity}});
-    expect_same(second, first);
-    const AllReduceReport& r = second.reports.at(0);
-    EXPECT_TRUE(r.is_saved);
-    ASSERT_GE(r.warnings.size(), 1u);
-    expect_words(r.warnings[0], {"libra assumes", "so " + r.stages[0].plan.policy + " plans them", why,
-                                 "was the machine busy"});
-    EXPECT_TRUE(r.is_doubtful);
-    EXPECT_EQ(r.stages[0].predicted.at(0).first, r.stages[0].plan.policy);
-    for (const auto& [policy, ms] : r.stages[0].predicted)  // the best that LIBRA's model does not plan
-      EXPECT_TRUE(policy == "libra" || ms >= r.stages[0].predicted[0].second) << policy;
-    EXPECT_NE(r.stages[0].plan.policy, "libra");
+    for (const std::string policy : {"libra", "libra-m"}) {
+      const Trained second =
+          train(policy, 2, 60, {.drop_last = true, .all_reduces = {.known = known, .far_off = kInfinity}});
+      expect_same(second, first);
+      const AllReduceReport& r = second.reports.at(0);
+      EXPECT_TRUE(r.is_saved);
+      ASSERT_GE(r.warnings.size(), 1u);
+      expect_words(r.warnings[0], {policy + " assumes", "so " + r.devices[0].plan.policy + " plans them", why,
+                                   "was the machine busy"});
+      EXPECT_TRUE(r.is_doubtful);
+      EXPECT_EQ(r.devices[0].predicted.at(0).first, r.devices[0].plan.policy);
+      for (const auto& [other, ms] : r.devices[0].predicted)  // the best that LIBRA's model does not plan
+        EXPECT_TRUE(other.starts_with("libra") || ms >= r.devices[0].predicted[0].second) << other;
+      EXPECT_FALSE(r.devices[0].plan.policy.starts_with("libra"));
+    }
   }
 }
 
@@ -276,8 +339,8 @@ TEST(AllReduceTuning, MeasuresItsOwnIfTheSavedModelStopsComputation) {
   const Trained first = train("libra", 2, 60, {.drop_last = true});
   AllReduceReport known = first.reports.at(0);
   const ContentionModel::Curve curve{1e6, 0, 0.1, 0.6};
-  known.stages[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
-  known.stages[0].profile.comm_threads = {1, 2};
+  known.devices[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
+  known.devices[0].profile.comm_threads = {1, 2};
   const Trained second = train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known}});
   expect_same(second, first);
   EXPECT_FALSE(second.reports.at(0).is_saved);
@@ -288,9 +351,9 @@ TEST(AllReduceTuning, MeasuresItsOwnIfTheSavedModelStopsComputation) {
 TEST(AllReduceTuning, LeavesOutTheThreadsThatTheSavedRunLeftOut) {
   const Trained first = train("libra", 2, 60, {.drop_last = true});
   AllReduceReport known = first.reports.at(0);
-  EXPECT_EQ(known.stages[0].profile.comm_threads, (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(known.devices[0].profile.comm_threads, (std::vector<int>{1, 2, 3}));
   const ContentionModel::Curve curve{1e6, 0, 0.1, 0.6};
-  known.stages[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
+  known.devices[0].profile.contention = ContentionModel{1, 0.4, curve, curve};  // 1 − 0.4·3 < 0
   const Trained second =
       train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = known, .far_off = kInfinity}});
   expect_same(second, first);
@@ -298,12 +361,12 @@ TEST(AllReduceTuning, LeavesOutTheThreadsThatTheSavedRunLeftOut) {
   const AllReduceReport& r = second.reports.at(0);
   EXPECT_TRUE(r.is_saved);
   expect_words(r.warnings.at(0), {"3 threads cannot be chosen", "α1 − α2·r"});
-  for (const AllReduceGroup& g : r.stages[0].plan.groups) EXPECT_LT(g.rates.threads, 3);
+  for (const AllReduceGroup& g : r.devices[0].plan.groups) EXPECT_LT(g.rates.threads, 3);
 }
 
 TEST(AllReduceTuning, MeasuresIfASavedMeasurementIsFarOff) {
   AllReduceReport saved = train("libra", 2, 60, {.drop_last = true}).reports.at(0);
-  for (GradientLayer& l : saved.stages[0].profile.layers) l.compute_ms *= 1e4;
+  for (GradientLayer& l : saved.devices[0].profile.layers) l.compute_ms *= 1e4;
   const Trained t = train("libra", 2, 60, {.drop_last = true, .all_reduces = {.known = saved}});
   ASSERT_EQ(t.reports.size(), 1u);
   EXPECT_FALSE(t.reports[0].is_saved);
@@ -327,7 +390,7 @@ TEST(AllReduceTuning, EndsNoRunForLackOfMemory) {
   const Trained planned = train("se", 2, 60, std::move(o));
   expect_same(planned, plain);
   ASSERT_EQ(planned.reports.size(), 1u);
-  EXPECT_TRUE(planned.reports[0].stages[0].plan.groups.empty());
+  EXPECT_TRUE(planned.reports[0].devices[0].plan.groups.empty());
   EXPECT_NE(planned.reports[0].warnings.at(0).find("not planned"), std::string::npos);
   EXPECT_NE(planned.reports[0].warnings[0].find("memory budget"), std::string::npos);
 }

@@ -438,6 +438,8 @@ TEST_F(Trainers, RefuseInvalidOptions) {
   refused("patience needs a test set", [](auto& o) { o.patience = 1; });
   refused("all_reduces.threads is []", [](auto& o) { o.all_reduces.threads = {}; });
   refused("all_reduces.threads is [1, 0]", [](auto& o) { o.all_reduces.threads = {1, 0}; });
+  refused("unknown policy 'fifo'", [](auto& o) { o.all_reduces.policy = "fifo"; });
+  refused("all_reduces.policy is mg-cf", [](auto& o) { o.all_reduces.policy = "mg-cf"; });
   refused("all_reduces.drift is -0.1", [](auto& o) { o.all_reduces.drift = -0.1; });
   refused("all_reduces.drift is nan", [](auto& o) { o.all_reduces.drift = std::nan(""); });
   refused("all_reduces.far_off is 0.9", [](auto& o) { o.all_reduces.far_off = 0.9; });
