@@ -130,9 +130,9 @@ TEST(ContentionFit, SingleOutliersCountLittle) {
 TEST(ContentionFit, SingleLongBackwardPassesCountLittle) {
   for (const std::vector<int>& threads : {std::vector<int>{1, 2}, {1, 2, 4, 8, 16}}) {
     const Contention planted(ContentionModel{1, 0.01, {6e6, 5e6, 0.05, 0.6}, {7e6, 5.5e6, 0.06, 0.6}});
-    auto samples = draw_samples(planted, 0.05, 100, threads, 30, 0.001);
-    for (std::size_t i = 0; i < samples.size(); i += 6) samples[i].compute_ms *= 2;
-    const Contention found = fit_contention(samples, 100).contention;
+    auto samples = draw_samples(planted, 0.05, 30, threads, 60, 0.001);
+    for (std::size_t i = 0; i < samples.size(); i += 10) samples[i].compute_ms *= 2;
+    const Contention found = fit_contention(samples, 30).contention;
     for (const int r : threads) EXPECT_NEAR(found.at(r).compute_rate, planted.at(r).compute_rate, 0.05) << r;
   }
 }
