@@ -125,7 +125,9 @@ TEST(AllReduceRanks, AProgramThatOneRankCannotMakeIsLeftOutByAll) {
         EXPECT_EQ(is_needed, !rank.reports.at(0).warnings.empty() &&
                                  rank.reports[0].warnings.back().starts_with(
                                      "the all-reduces are not planned: rank 0: out of memory"));
-      if (!is_needed) EXPECT_EQ(report.batches, kMostTuningBatches - 7);
+      if (!is_needed) {
+        EXPECT_EQ(report.batches, kMostTuningBatches - 7);
+      }
     }
 }
 
