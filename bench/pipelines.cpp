@@ -1,0 +1,200 @@
+// Measures real pipelines of two stages, which are threads with one core each, against one core and against
+// what the simulator says. Every Program runs in turn in each round; medians over the rounds count.
+//
+//   period     from one update of stage 0 to the next, while the pipeline is full
+//   simulated  the same, of the same Program in the simulator, with its kernels' seconds measured alone
+//   no kernel  the share of that time in which no device executes a kernel: barriers, hops, the executor
+#include <algorithm>
+#include <deque>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <tandem/engine.h>
+
+#include "command_line.h"
+#include "measure.h"
+#include "training.h"
+
+namespace tandem::bench {
+namespace {
+using namespace engine;
+
+struct Options {
+  std::vector<std::string> networks{"snn", "vgg16"};
+  std::int64_t batch = 128;
+  int rounds = 5, batches = 12;
+};
+
+struct Setting {
+  const char* name;
+  const char* schedule;
+  bool lockstep = false;
+  int stages = 2;
+};
+constexpr Setting kOneCore{"one core", "plain", false, 1},
+    kPipeDreamLockstep{"pipedream, lockstep", "pipedream", true},
+    kDualPipeLockstep{"dualpipe, lockstep", "dualpipe", true},
+    kSpecTrainLockstep{"spectrain, lockstep", "spectrain", true}, kPipeDream{"pipedream", "pipedream"},
+    kDualPipe{"dualpipe", "dualpipe"}, kSpecTrain{"spectrain", "spectrain"};
+constexpr Setting kSettings[]{kOneCore,   kPipeDreamLockstep, kDualPipeLockstep, kSpecTrainLockstep,
+                              kPipeDream, kDualPipe,          kSpecTrain};
+
+// The time in which all devices are at work: from the update of stage 0 after the first batches to the one
+// before the last batches.
+struct Steady {
+  double begin = 0, end = 0, period = 0;
+};
+
+Steady steady_of(const Program& p, const Timeline& timeline, int batches) {
+  std::map<std::int64_t, double> updated;  // when the last update of stage 0 ended, by batch
+  for (const Span& s : timeline.spans)
+    if (const Tag& tag = p.instruction(s.instruction).tag; tag.phase == Phase::update && tag.stage == 0) {
+      double& end = updated[s.batch];
+      end = std::max(end, s.end);
+    }
+  constexpr int kFilling = 3;
+  const std::int64_t first = updated.begin()->first;
+  const double begin = updated.at(first + kFilling), end = updated.at(first + batches - 1 - kFilling);
+  return {begin, end, (end - begin) / (batches - 1 - 2 * kFilling)};
+}
+
+double share_without_kernels(const Program& p, const Timeline& timeline, const Steady& steady) {
+  std::vector<std::pair<double, double>> kernels;
+  for (const Span& s : timeline.spans)
+    if (p.lane_of(s.instruction).kind == LaneKind::compute &&
+        p.instruction(s.instruction).tag.phase != Phase::barrier)
+      kernels.emplace_back(std::max(s.begin, steady.begin), std::min(s.end, steady.end));
+  std::ranges::sort(kernels);
+  double without = 0, until = steady.begin;
+  for (const auto& [begin, end] : kernels) {
+    without += std::max(0.0, std::min(begin, steady.end) - until);
+    until = std::max(until, end);
+  }
+  return (without + std::max(0.0, steady.end - until)) / (steady.end - steady.begin);
+}
+
+// A Program that runs whenever it is its turn.
+class Contestant {
+ public:
+  Contestant(const Setting& setting, const Graph& graph, const StateDict& state, const Options& o)
+      : name_(setting.name),
+        batches_(o.batches),
+        program_(build(graph, {.stages = setting.stages,
+                               .schedule = setting.schedule,
+                               .lockstep = setting.lockstep,
+                               .optimizer = SgdOptions{.momentum = 0.9},
+                               .threads = 1})),
+        host_(o.batch) {
+    Profile profile;
+    profile.measure(program_, cpu_kernels(), host_, state);
+    program_ = with_costs(std::move(program_), profile);
+    SimBackend sim(program_);
+    engine::run(sim, batches_);
+    simulated_ = steady_of(program_, sim.timeline(), batches_).period;
+    session_ = std::make_unique<Session>(program_, thread_comms(program_.ranks()), host_,
+                                         SessionOptions{.spans = 100'000});
+    session_->load(state);
+  }
+
+  void run(bool counts) {
+    session_->run(batch_, batches_);
+    batch_ += batches_;
+    const Timeline timeline = session_->timeline();
+    if (!counts) return;
+    const Steady steady = steady_of(program_, timeline, batches_);
+    periods_.push_back(steady.period);
+    without_.push_back(share_without_kernels(program_, timeline, steady));
+  }
+
+  const char* name() const { return name_; }
+  const Program& program() const { return program_; }
+  double simulated() const { return simulated_; }
+  const std::vector<double>& periods() const { return periods_; }
+  double without_kernels() const { return median(without_); }
+
+ private:
+  const char* name_;
+  int batches_;
+  Program program_;
+  DrawnHost host_;
+  double simulated_ = 0;
+  std::unique_ptr<Session> session_;
+  std::int64_t batch_ = 0;
+  std::vector<double> periods_, without_;
+};
+
+// The median over the rounds of how many times as long `a` takes.
+double ratio(const Contestant& a, const Contestant& b) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < a.periods().size(); ++i) ratios.push_back(a.periods()[i] / b.periods()[i]);
+  return median(ratios);
+}
+
+// F and B of each stage, and by the cost model, how many times as long as dualpipe's a unit of pipedream is
+// in lockstep: 2 max(F, B) and, since one core does both, F + B.
+double modelled_ratio(const Program& program) {
+  std::map<int, std::pair<double, double>> stages;
+  for (const Instruction& s : program.instructions) {
+    if (program.lane(s.lane).kind != LaneKind::compute || s.tag.phase == Phase::barrier) continue;
+    auto& [forward, backward] = stages[s.tag.stage];
+    (s.tag.phase == Phase::forward ? forward : backward) += s.cost.seconds;
+  }
+  double tick = 0, unit = 0;
+  for (const auto& [stage, seconds] : stages) {
+    const auto& [forward, backward] = seconds;
+    fmt::print("  stage {}: F {:.1f} ms, B {:.1f} ms\n", stage, 1e3 * forward, 1e3 * backward);
+    tick = std::max({tick, forward, backward});
+    unit = std::max(unit, forward + backward);
+  }
+  return 2 * tick / unit;
+}
+
+void measure(const std::string& name, const Options& o) {
+  const auto net = nn::make_network(name, 10);
+  net->initialize(1);
+  const Graph graph = traced(*net, o.batch);
+  std::deque<Contestant> all;
+  std::map<std::string, const Contestant*> by_name;
+  for (const Setting& setting : kSettings) {
+    all.emplace_back(setting, graph, net->state(), o);
+    by_name[setting.name] = &all.back();
+  }
+  for (int round = 0; round <= o.rounds; ++round)
+    for (Contestant& c : all) c.run(/*counts=*/round > 0);
+  const auto of = [&](const Setting& s) -> const Contestant& { return *by_name.at(s.name); };
+
+  fmt::print("{}, batch {}\n", name, o.batch);
+  const double model = modelled_ratio(of(kPipeDreamLockstep).program());
+  fmt::print("  {:<22} {:>9} {:>9} {:>10} {:>10}\n", "", "period ms", "simulated", "one core x", "no kernel");
+  for (const Contestant& c : all)
+    fmt::print("  {:<22} {:>9.1f} {:>9.1f} {:>10.2f} {:>9.1f}%\n", c.name(), 1e3 * median(c.periods()),
+               1e3 * c.simulated(), ratio(of(kOneCore), c), 100 * c.without_kernels());
+  fmt::print("  pipedream over dualpipe, lockstep: {:.2f}, by the cost model {:.2f}; free: {:.2f}\n",
+             ratio(of(kPipeDreamLockstep), of(kDualPipeLockstep)), model,
+             ratio(of(kPipeDream), of(kDualPipe)));
+  fmt::print("  prediction adds {:.1f} % in lockstep, {:.1f} % free\n",
+             100 * (ratio(of(kSpecTrainLockstep), of(kDualPipeLockstep)) - 1),
+             100 * (ratio(of(kSpecTrain), of(kDualPipe)) - 1));
+}
+
+}  // namespace
+}  // namespace tandem::bench
+
+int main(int argc, char** argv) {
+  using namespace tandem;
+  CLI::App app{
+      "Measures pipelines of two stages with one core each against one core, and against the simulator.",
+      "bench_pipelines"};
+  bench::Options o;
+  app.option_defaults()->always_capture_default();
+  app.add_option("networks", o.networks, "networks to measure")->check(CLI::IsMember(nn::network_names()));
+  app.add_option("-b,--batch-size", o.batch, "samples per batch")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", o.rounds, "number of measured rounds, after one that does not count")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--batches", o.batches, "batches of a round")->check(CLI::Range(8, 1000));
+  return apps::run_program(app, argc, argv, [&] {
+    prepare_teams(argv);
+    for (const std::string& network : o.networks) bench::measure(network, o);
+  });
+}
