@@ -39,7 +39,7 @@ std::int64_t version_used(const WeightRule& rule, Phase phase, std::int64_t batc
 std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std::int64_t batches) {
   const std::int64_t last = batches - 1 - program.max_lag;
   if (last < 1)
-    throw Error(fmt::format("{} have no steady state in this schedule: give {} or more",
+    throw Error(fmt::format("this schedule has no steady state in {}: give {} or more",
                             counted(batches, "batch"), program.max_lag + 2));
   return {last / 2, last};
 }

@@ -90,6 +90,17 @@ TEST_F(Docs, AllReducesOverlapAsDrawn) {
   EXPECT_EQ(printed, drawn);
 }
 
+TEST_F(Docs, PipelinesRunAsDrawn) {
+  const auto drawings = blocks_with("docs/pipelines.md", "$ tandem sim pipeline");
+  EXPECT_EQ(8u, drawings.size());
+  for (const std::string& drawing : drawings) {
+    const std::size_t end = drawing.find('\n');
+    const Ended e = run("cd " TANDEM_SOURCE " && " TANDEM_BIN "/" + drawing.substr(2, end - 2));
+    EXPECT_EQ(0, e.status) << e.err;
+    EXPECT_NE(std::string::npos, e.out.find(drawing.substr(end + 1))) << e.out << "is not\n" << drawing;
+  }
+}
+
 TEST_F(Docs, ReadmeShowsTheWholeTestedProgram) {
   const std::string program = read_file(TANDEM_SOURCE "/apps/images.cpp");
   const std::string code = program.substr(program.find('\n') + 1);  // without the comment at the top
