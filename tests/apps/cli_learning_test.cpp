@@ -1,6 +1,8 @@
 // Every network learns with train_cifar's defaults.
 #include <numeric>
 
+#include <fmt/format.h>
+
 #include "cli.h"
 
 namespace tandem::testing {
@@ -16,9 +18,8 @@ class CliLearning : public Cli, public ::testing::WithParamInterface<Case> {};
 
 // Ten classes that are guessed give a loss of ln 10 = 2.303.
 TEST_P(CliLearning, LossFallsBelowGuessing) {
-  const Ended e =
-      run(std::string(TANDEM_BIN) + "/train_cifar " + GetParam().flags + " --synthetic-test 100 --steps " +
-          std::to_string(GetParam().steps) + " --output " + file("run"));
+  const Ended e = run(fmt::format("{}/train_cifar {} --synthetic-test 100 --steps {} --output {}", TANDEM_BIN,
+                                  GetParam().flags, GetParam().steps, file("run")));
   ASSERT_EQ(0, e.status) << e.err;
   std::vector<double> losses;
   for (const nlohmann::json& step : metrics("run"))
