@@ -1,0 +1,122 @@
+#include <tandem/pipeline/schedule_costs.h>
+
+#include <algorithm>
+
+#include <tandem/core/base/contains.h>
+
+namespace tandem::engine {
+namespace {
+
+std::vector<Task> tasks_of(const PipelineSchedule& schedule, int stage, Phase phase) {
+  std::vector<Task> tasks;
+  for (const Task& t : schedule.tasks)
+    if (t.stage == stage && t.phase == phase) tasks.push_back(t);
+  return tasks;
+}
+
+// Units from the forward of each micro-batch to its backward, in all.
+int units_between(const PipelineSchedule& schedule, int stage) {
+  int units = 0;
+  for (const Task& t : tasks_of(schedule, stage, Phase::backward)) units += t.lag;
+  for (const Task& t : tasks_of(schedule, stage, Phase::forward)) units -= t.lag;
+  return units;
+}
+
+bool any(const std::vector<Task>& forwards, const std::vector<Task>& backwards, int Task::*same) {
+  return std::ranges::any_of(forwards, [&](const Task& f) {
+    return std::ranges::any_of(backwards, [&](const Task& b) { return f.*same == b.*same; });
+  });
+}
+
+}  // namespace
+
+int held_activations(const PipelineSchedule& schedule, int stage) {
+  int held = units_between(schedule, stage), most = held;  // at the begin of a unit
+  for (const Task& t : schedule.tasks) {
+    if (t.stage != stage) continue;
+    if (t.phase == Phase::forward) most = std::max(most, ++held);
+    if (t.phase == Phase::backward) --held;
+  }
+  return most;
+}
+
+int weight_versions(const PipelineSchedule& schedule, int stage) {
+  const WeightRule& weights = schedule.stages[static_cast<std::size_t>(stage)].weights;
+  const Task update = tasks_of(schedule, stage, Phase::update).at(0);
+  bool updated = false;  // a reader after the update in the list needs one slot more
+  int versions = 1;
+  for (const Task& t : schedule.tasks) {
+    if (t.stage != stage) continue;
+    if (t == update) updated = true;
+    if (t.phase != Phase::forward && t.phase != Phase::backward) continue;
+    const int age =
+        t.phase == Phase::forward ? weights.forward_age : weights.backward_age.value_or(weights.forward_age);
+    versions = std::max(versions, t.lag + age - update.lag + (updated ? 1 : 0));
+  }
+  return versions;
+}
+
+int predicted_weights(const PipelineSchedule& schedule, int stage) {
+  const WeightRule& weights = schedule.stages[static_cast<std::size_t>(stage)].weights;
+  if (weights.forward_predicts > 0 && !weights.backward_age) {
+    const int microbatches = schedule.microbatches();
+    return (held_activations(schedule, stage) + microbatches - 1) / microbatches;
+  }
+  const bool both_the_same =
+      weights.forward_predicts == weights.backward_predicts && units_between(schedule, stage) == 0;
+  return (weights.forward_predicts > 0 ? 1 : 0) + (weights.backward_predicts > 0 && !both_the_same ? 1 : 0);
+}
+
+double StageTiming::unit_seconds(double forward, double backward, double corun) const {
+  double longest = 0;
+  for (const Tick& tick : ticks) {
+    const double f = tick.forward * forward, b = tick.backward * backward;
+    const double beside = std::max({f, b, corun * (f + b)});
+    longest = std::max(longest, tick.beside * beside + (1 - tick.beside) * (f + b));
+  }
+  return stages_of_device * (ticks_of_unit * longest);
+}
+
+StageTiming stage_timing(const PipelineSchedule& schedule, int stage) {
+  const auto device = [&](int s) { return schedule.stages[static_cast<std::size_t>(s)].device; };
+  std::vector<std::vector<Task>> forwards(1), backwards(1);  // by tick
+  for (const Task& t : schedule.tasks) {
+    if (t.phase == Phase::barrier && device(t.stage) == device(stage) && schedule.devices() > 1) {
+      forwards.emplace_back();
+      backwards.emplace_back();
+    }
+    if (t.stage != stage) continue;
+    if (t.phase == Phase::forward) forwards.back().push_back(t);
+    if (t.phase == Phase::backward) backwards.back().push_back(t);
+  }
+  const bool has_barriers = forwards.size() > 1;
+  if (has_barriers) {  // what follows the last barrier precedes the first of the next unit
+    std::ranges::copy(forwards.back(), std::back_inserter(forwards.front()));
+    std::ranges::copy(backwards.back(), std::back_inserter(backwards.front()));
+    forwards.pop_back();
+    backwards.pop_back();
+  }
+  StageTiming timing;
+  timing.ticks_of_unit = static_cast<int>(forwards.size());
+  timing.stages_of_device = 0;
+  for (int s = 0; s < static_cast<int>(schedule.stages.size()); ++s)
+    if (device(s) == device(stage)) ++timing.stages_of_device;
+  const double microbatches = schedule.microbatches();
+  for (std::size_t i = 0; i < forwards.size(); ++i) {
+    const auto &f = forwards[i], &b = backwards[i];
+    const bool two_lanes = !f.empty() && !b.empty() && !any(f, b, &Task::lane);
+    const bool of_one_batch = any(f, b, &Task::lag);  // then only a forward and an earlier backward overlap
+    timing.overlaps = timing.overlaps || (two_lanes && !of_one_batch);
+    if (has_barriers && schedule.overlaps_batches())
+      timing.microbatches_of_tick = std::max(timing.microbatches_of_tick, static_cast<int>(f.size()));
+    const StageTiming::Tick tick{static_cast<double>(f.size()) / microbatches,
+                                 static_cast<double>(b.size()) / microbatches,
+                                 !two_lanes     ? 0
+                                 : of_one_batch ? 1 - 1 / microbatches
+                                                : 1};
+    if (!contains(timing.ticks, tick)) timing.ticks.push_back(tick);
+  }
+  return timing;
+}
+
+}  // namespace tandem::engine
