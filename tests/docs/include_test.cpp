@@ -37,7 +37,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"autograd", with(kGraph, {"ops"})},
     {"nn", with(kGraph, {"ops"})},
     {"dist", kPasses},
-    {"pipeline", with(kGraph, {"ops"})},
+    {"pipeline", with(kGraph, {"ops", "dist"})},
     {"memory", with(kGraph, {"core/schedule", "ops"})},
     {"plan", with(kPasses, {"dist", "pipeline", "memory"})},
     {"datasets", kGraph},

@@ -1,0 +1,67 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include <tandem/dist/link.h>
+#include <tandem/pipeline/pipeline_schedule.h>
+
+namespace tandem::engine {
+
+/// ρ of two computations beside each other on one device, as fitted to the measurements of Chen, Yang, and
+/// Cheng (2018): a forward beside a backward takes 0.86 times what both take one after another.
+inline constexpr double kCorun = 0.86;
+
+/// A part of a network that no cut divides. All numbers are of a whole batch.
+struct PipelineLayer {
+  std::string name;
+  double forward = 0, backward = 0;              ///< seconds; the update is part of backward
+  double forward_bytes = 0, backward_bytes = 0;  ///< cross a cut behind the layer, in each direction
+  double resident_bytes = 0;                     ///< activations, kept from forward to backward
+  double weight_bytes = 0;
+};
+
+/// A chain of layers, to be cut into the stages of a schedule.
+struct PartitionProblem {
+  std::vector<PipelineLayer> layers;
+  PipelineSchedule schedule;
+  LinkModel link{};             ///< between devices
+  double corun = kCorun;        ///< ρ, from 0.5 to 1
+  int spare_devices = 0;        ///< more than the schedule's, for replicas of stages
+  double memory_budget = 0;     ///< bytes per device; 0: no limit
+  double optimizer_copies = 1;  ///< bytes of the optimizer's state, per byte of weights
+};
+
+struct PartitionedStage {
+  int first = 0, end = 0;  ///< its layers; `end` is one past the last
+  int device = 0;
+  int replicas = 1;
+  double forward = 0, backward = 0;  ///< seconds, on one replica that takes all samples
+  double unit = 0;                   ///< the seconds that a batch takes at least, because of this stage
+  double forward_bytes = 0, backward_bytes = 0;  ///< cross the cut behind it
+  double resident_bytes = 0, weight_bytes = 0;   ///< of one batch, one version
+  double memory_bytes = 0;                       ///< of its device (of each replica), for this stage
+  int held = 0;                                  ///< micro-batches whose activations it keeps
+  int versions = 0;                              ///< of its weights
+};
+
+struct Partition {
+  std::vector<PartitionedStage> stages;
+  double period = 0;  ///< seconds from one update to the next
+
+  /// The first layer of each stage but the first.
+  std::vector<int> cuts() const;
+};
+
+/// Returns the partition with the shortest period, by dynamic programming over stages and layers. The period
+/// is computed as docs/pipelines.md ("How it cuts") says. Of equally short ones, returns the one whose first
+/// stage ends first, then with the fewest replicas of it, then whose second stage ends first, and so on: the
+/// one with the smallest list of cuts. Throws Error if there are fewer layers than stages, if a number is
+/// negative or not finite, or if no partition fits the budget, with the smallest budget that works.
+Partition best_partition(const PartitionProblem& problem);
+
+/// Returns the partition with these cuts, whatever memory it takes. `replicas`: of each stage; empty: one.
+/// Throws Error if they do not fit the problem.
+Partition partition_at(const PartitionProblem& problem, const std::vector<int>& cuts,
+                       const std::vector<int>& replicas = {});
+
+}  // namespace tandem::engine

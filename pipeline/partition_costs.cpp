@@ -1,0 +1,166 @@
+#include <tandem/pipeline/partition_costs.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+namespace tandem::engine {
+namespace {
+
+void check(const PipelineLayer& layer) {
+  const std::pair<const char*, double> numbers[] = {
+      {"seconds of forward", layer.forward},         {"seconds of backward", layer.backward},
+      {"bytes of activations", layer.forward_bytes}, {"bytes of gradients", layer.backward_bytes},
+      {"resident bytes", layer.resident_bytes},      {"bytes of weights", layer.weight_bytes}};
+  for (const auto& [what, number] : numbers)
+    if (!std::isfinite(number) || number < 0)
+      throw Error(
+          fmt::format("layer '{}' has {} {}: it must be finite, and 0 or more", layer.name, number, what));
+}
+
+void check(const PartitionProblem& p) {
+  check(p.schedule);
+  require_sound(p.link);
+  if (!(p.corun >= 0.5 && p.corun <= 1))
+    throw Error(
+        fmt::format("a corun factor of {}: it is from 0.5 (two computations beside each other are as "
+                    "fast as one) to 1 (they gain nothing)",
+                    p.corun));
+  require_not_negative("memory budget", p.memory_budget);
+  require_not_negative("optimizer copies", p.optimizer_copies);
+  for (const PipelineLayer& layer : p.layers) check(layer);
+  if (p.layers.size() < p.schedule.stages.size())
+    throw Error(fmt::format("{} cannot have {} of a pipeline: each stage takes one or more",
+                            counted(std::ssize(p.layers), "layer"),
+                            counted(std::ssize(p.schedule.stages), "stage")));
+  if (p.spare_devices < 0)
+    throw Error(fmt::format("{} spare devices: there must be 0 or more", p.spare_devices));
+  if (p.spare_devices > 0 && p.schedule.devices() < std::ssize(p.schedule.stages))
+    throw Error("replicas of stages: a schedule with several stages on one device takes none");
+}
+
+}  // namespace
+
+PartitionCosts::PartitionCosts(const PartitionProblem& problem) : problem_(problem) {
+  check(problem);
+  const PipelineSchedule& s = problem.schedule;
+  microbatches_ = s.microbatches();
+  overlaps_batches_ = s.overlaps_batches();
+  for (int k = 0; k < static_cast<int>(s.stages.size()); ++k) {
+    const auto at = static_cast<std::size_t>(k);
+    rules_.push_back({stage_timing(s, k), held_activations(s, k), weight_versions(s, k),
+                      predicted_weights(s, k), k > 0 && s.stages[at].device != s.stages[at - 1].device});
+    stages_of_device_ = std::max<double>(stages_of_device_, rules_.back().timing.stages_of_device);
+  }
+  before_.resize(1);
+  for (const PipelineLayer& layer : problem.layers) {
+    const Sums& sum = before_.back();
+    before_.push_back({sum.forward + layer.forward, sum.backward + layer.backward,
+                       sum.resident + layer.resident_bytes, sum.weights + layer.weight_bytes});
+  }
+}
+
+PartitionCosts::Sums PartitionCosts::sums(int first, int end) const {
+  const Sums &b = before_[static_cast<std::size_t>(first)], &e = before_[static_cast<std::size_t>(end)];
+  return {e.forward - b.forward, e.backward - b.backward, e.resident - b.resident, e.weights - b.weights};
+}
+
+// 4(r − 1)|w|/r over the bandwidth, as PipeDream counts it.
+double PartitionCosts::all_reduce(double weight_bytes, int replicas) const {
+  return all_reduce_seconds(problem_.link, 2 * weight_bytes, replicas);
+}
+
+double PartitionCosts::unit(int k, int first, int end, int replicas) const {
+  const Sums sum = sums(first, end);
+  const double alone =
+      rules_[static_cast<std::size_t>(k)].timing.unit_seconds(sum.forward, sum.backward, problem_.corun);
+  if (replicas == 1) return alone;
+  const double reduced = all_reduce(sum.weights, replicas);
+  return overlaps_batches_ ? std::max(alone, reduced) / replicas : std::max(alone / replicas, reduced);
+}
+
+double PartitionCosts::link_unit(int k, int first, int replicas) const {
+  const Rule& rule = rules_[static_cast<std::size_t>(k)];
+  if (!rule.has_link) return 0;
+  const PipelineLayer& layer = problem_.layers[static_cast<std::size_t>(first - 1)];
+  const double message = std::max(layer.forward_bytes, layer.backward_bytes) / microbatches_;
+  return stages_of_device_ * (microbatches_ * transfer_seconds(problem_.link, message)) / replicas;
+}
+
+double PartitionCosts::memory(int k, int first, int end) const {
+  const Rule& rule = rules_[static_cast<std::size_t>(k)];
+  const Sums sum = sums(first, end);
+  return sum.resident * (rule.held / microbatches_) +
+         sum.weights * (rule.versions + 1 + problem_.optimizer_copies + rule.predicted);
+}
+
+double PartitionCosts::budget(int k) const {
+  return problem_.memory_budget / rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
+}
+
+// Seconds of a micro-batch's transfers across the cut behind a stage, there and back.
+double PartitionCosts::crossing(int k, int end) const {
+  if (k + 1 == stages() || !rules_[static_cast<std::size_t>(k) + 1].has_link) return 0;
+  const PipelineLayer& layer = problem_.layers[static_cast<std::size_t>(end) - 1];
+  return transfer_seconds(problem_.link, layer.forward_bytes / microbatches_) +
+         transfer_seconds(problem_.link, layer.backward_bytes / microbatches_);
+}
+
+StagesCost PartitionCosts::before(int k, int first, int end, int replicas, const StagesCost& later) const {
+  const Rule& rule = rules_[static_cast<std::size_t>(k)];
+  const Sums stage = sums(first, end), rest = sums(end, layers());
+  const double turns = rule.timing.stages_of_device, own = unit(k, first, end, replicas);
+  // Seconds of a micro-batch: in the stage, without anything beside it; as the schedule has it; and from the
+  // end of its forward here to the begin of its backward.
+  const double alone = (stage.forward + stage.backward) / microbatches_;
+  const double parts = rule.timing.microbatches_of_tick * (rule.timing.overlaps ? 2 : 1) / microbatches_;
+  const double computed = flushes() ? alone : own * parts;
+  const double crossed = crossing(k, end);
+  const double away = (rest.forward + rest.backward) / microbatches_ + (crossed + later.extra);
+
+  StagesCost cost{.extra = (computed - alone) + crossed + later.extra};
+  cost.period = std::max(
+      {later.period, own, link_unit(k, first, replicas), microbatches_ * (computed + away) / rule.held});
+  if (!flushes()) return cost;
+  double wait = 0;
+  if (k + 1 < stages()) {
+    const int more = rule.held - rules_[static_cast<std::size_t>(k) + 1].held;
+    wait = std::max(0.0, away / turns - more * (stage.forward / microbatches_ / replicas));
+  }
+  cost.period = std::max({cost.period, own + wait, later.period + (computed + crossed) / turns});
+  return cost;
+}
+
+double PartitionCosts::least_period(int first, const StagesCost& cost) const {
+  if (overlaps_batches_) return cost.period;
+  const Sums earlier = sums(0, first);
+  return cost.period + (earlier.forward + earlier.backward) / microbatches_ / stages_of_device_;
+}
+
+PartitionedStage PartitionCosts::stage(int k, int first, int end, int replicas) const {
+  const Rule& rule = rules_[static_cast<std::size_t>(k)];
+  const Sums sum = sums(first, end);
+  PartitionedStage stage{.first = first,
+                         .end = end,
+                         .device = problem_.schedule.stages[static_cast<std::size_t>(k)].device,
+                         .replicas = replicas,
+                         .forward = sum.forward,
+                         .backward = sum.backward,
+                         .unit = unit(k, first, end, replicas),
+                         .resident_bytes = sum.resident,
+                         .weight_bytes = sum.weights,
+                         .memory_bytes = memory(k, first, end),
+                         .held = rule.held,
+                         .versions = rule.versions};
+  if (k + 1 < stages()) {
+    const PipelineLayer& last = problem_.layers[static_cast<std::size_t>(end) - 1];
+    stage.forward_bytes = last.forward_bytes;
+    stage.backward_bytes = last.backward_bytes;
+  }
+  return stage;
+}
+
+}  // namespace tandem::engine

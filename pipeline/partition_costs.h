@@ -1,0 +1,63 @@
+#pragma once
+#include <vector>
+
+#include <tandem/pipeline/partition.h>
+#include <tandem/pipeline/schedule_costs.h>
+
+namespace tandem::engine {
+
+/// Stages k … N − 1, by all that the period of a partition takes from them. A smaller one in both never makes
+/// a partition slower.
+struct StagesCost {
+  double period = 0;  ///< seconds from one update to the next, because of these stages
+  double extra = 0;   ///< of a micro-batch's way to the end and back, seconds beyond computing alone
+};
+
+/// The cost model of partitions: docs/pipelines.md, "How it cuts". A stage is given by its number k, its
+/// layers [first, end), and its replicas.
+class PartitionCosts {
+ public:
+  /// Throws Error if a number of the problem is out of range.
+  explicit PartitionCosts(const PartitionProblem& problem);
+
+  int stages() const { return static_cast<int>(rules_.size()); }
+  int layers() const { return static_cast<int>(problem_.layers.size()); }
+
+  /// Seconds that the stage makes a unit last. Grows with `end`.
+  double unit(int k, int first, int end, int replicas) const;
+  /// Seconds that the link into the stage makes a unit last; 0 for the first stage.
+  double link_unit(int k, int first, int replicas) const;
+  /// Bytes of the stage on its device. Grows with `end`.
+  double memory(int k, int first, int end) const;
+  /// Bytes of the budget that are the stage's: an equal share for each stage of its device.
+  double budget(int k) const;
+  /// Puts stage k before the later stages, which begin with layer `end`.
+  StagesCost before(int k, int first, int end, int replicas, const StagesCost& later) const;
+  /// Returns a lower bound of the period with stages that begin with layer `first`, and any before them.
+  double least_period(int first, const StagesCost& cost) const;
+  /// Whether a stage can add to the period of the later ones: if every batch waits for the one before.
+  bool flushes() const { return !overlaps_batches_; }
+  PartitionedStage stage(int k, int first, int end, int replicas) const;
+
+ private:
+  struct Rule {  // of a stage, by the schedule
+    StageTiming timing;
+    int held, versions, predicted;
+    bool has_link;  // into the stage: the one before lies on another device
+  };
+  struct Sums {  // over layers
+    double forward = 0, backward = 0, resident = 0, weights = 0;
+  };
+  Sums sums(int first, int end) const;
+  double all_reduce(double weight_bytes, int replicas) const;
+  double crossing(int k, int end) const;
+
+  const PartitionProblem& problem_;
+  std::vector<Rule> rules_;
+  std::vector<Sums> before_;  // of all layers before one
+  double microbatches_ = 1;
+  double stages_of_device_ = 1;  // of the device that has most
+  bool overlaps_batches_ = false;
+};
+
+}  // namespace tandem::engine

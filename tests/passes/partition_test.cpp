@@ -1,0 +1,262 @@
+// The partitioner against an exhaustive search; its cost model against the same by hand, and against the
+// simulator.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include <tandem/pipeline/partition.h>
+#include <tandem/pipeline/schedule_costs.h>
+#include <tandem/pipeline/schedules.h>
+#include <tandem/plan/pipeline_simulation.h>
+
+#include "expect_error.h"
+#include "seed.h"
+
+namespace tandem::testing {
+using namespace engine;
+namespace {
+
+// The cost model of docs/pipelines.md, written down a second time for the schedules that have a name.
+double period_by_hand(const std::string& name, const PipelineShape& shape, const PartitionProblem& p,
+                      const std::vector<int>& cuts, const std::vector<int>& replicas) {
+  const int n = shape.stages, m = shape.microbatches, v = shape.chunks;
+  const bool dual = name.starts_with("dualpipe") || name == "spectrain";
+  const bool lagged = p.schedule.overlaps_batches();
+  const auto seconds = [&](double bytes) {
+    return p.link.latency + (p.link.bandwidth > 0 ? bytes / m / p.link.bandwidth : 0);
+  };
+  double period = 0, trip = 0;  // of the stages from k on
+  for (int k = n; k-- > 0;) {
+    const int first = k == 0 ? 0 : cuts[k - 1],
+              end = k == n - 1 ? static_cast<int>(p.layers.size()) : cuts[k];
+    double f = 0, b = 0, w = 0;
+    for (int l = first; l < end; ++l) {
+      f += p.layers[l].forward;
+      b += p.layers[l].backward;
+      w += p.layers[l].weight_bytes;
+    }
+    const bool lockstep = shape.lockstep && n > 1;
+    double unit = f + b;
+    if (lockstep && name.starts_with("pipedream")) unit = 2 * std::max(f, b);
+    if (dual) {
+      const double beside = std::max({f, b, p.corun * (f + b)});
+      unit = k < n - 1 ? beside : (f + b) / m + (1 - 1.0 / m) * beside;
+    }
+    const double r = replicas.empty() ? 1 : replicas[k];
+    if (r > 1) {
+      const double sum =
+          2 * (r - 1) * p.link.latency + (p.link.bandwidth > 0 ? 4 * (r - 1) * w / r / p.link.bandwidth : 0);
+      unit = lagged ? std::max(unit, sum) / r : std::max(unit / r, sum);
+    }
+    double own = lagged ? unit * (dual && k < n - 1 ? 2 : 1) : f + b;
+    if (!(lockstep && lagged && name != "pipedream-2bw")) own /= m;
+    const double computed = own;
+    if (k < n - 1 && n > v) {
+      const PipelineLayer& cut = p.layers[end - 1];
+      own += seconds(cut.forward_bytes) + seconds(cut.backward_bytes);
+    }
+    const double downstream = trip + own - computed;
+    trip += own;
+    if (!lagged) {
+      const auto held = [&](int stage) { return held_activations(p.schedule, stage); };
+      const double wait = k == n - 1 ? 0 : downstream / v - (held(k) - held(k + 1)) * f / m / r;
+      period = std::max(period + own / v, v * unit + std::max(0.0, wait));
+    }
+    if (k > 0 && n > v) {
+      const PipelineLayer& cut = p.layers[first - 1];
+      period = std::max(period, v * m * seconds(std::max(cut.forward_bytes, cut.backward_bytes)) / r);
+    }
+    double held = n - k;  // micro-batches that may be under way
+    if (name == "plain") held = 1;
+    if (name == "gpipe") held = m;
+    if (name == "1f1b") held = std::min(m, n - k);
+    if (name.starts_with("pipedream") && name != "pipedream-2bw") held = m * (n - k);
+    if (dual) held = m * (2 * (n - 1 - k) + 1);
+    if (name == "interleaved") held = held_activations(p.schedule, k);
+    period = std::max({period, v * unit, m * trip / held});
+  }
+  return period;
+}
+
+struct Drawn {
+  std::string name;
+  PipelineShape shape;
+  PartitionProblem problem;
+};
+
+Drawn drawn(std::mt19937_64& rng) {
+  Drawn d;
+  const std::vector<std::string> names = schedule_names();
+  d.name = names[static_cast<std::size_t>(draw_int(rng, 0, static_cast<int>(names.size()) - 1))];
+  d.shape.stages = draw_int(rng, 1, 4);
+  d.shape.microbatches = draw_int(rng, 1, 3);
+  d.shape.lockstep = draw_bool(rng, 0.3);
+  if (d.name == "interleaved") {
+    d.shape.chunks = draw_int(rng, 1, 2);
+    d.shape.stages = d.shape.chunks * draw_int(rng, 1, 2);
+    d.shape.microbatches = d.shape.devices() * draw_int(rng, 1, 2);
+  }
+  if (d.name == "pipedream-2bw") d.shape.microbatches += d.shape.stages - 1;
+  PartitionProblem& p = d.problem;
+  p.schedule = make_schedule(d.name, d.shape);
+  p.corun = draw_real(rng, 0.5, 1);
+  const bool whole = draw_bool(rng, 0.3);  // small whole numbers, which give many ties
+  const auto number = [&](double most) {
+    return draw_bool(rng, 0.1) ? 0.0 : whole ? draw_int(rng, 1, 3) : draw_real(rng, 0, most);
+  };
+  const double bytes = draw_bool(rng, 0.5) ? 1 : 10;
+  for (int l = draw_int(rng, d.shape.stages, 8); l > 0; --l)
+    p.layers.push_back(
+        {"l" + std::to_string(l), number(1), number(2), number(bytes), number(bytes), number(5), number(5)});
+  if (draw_bool(rng, 0.7))
+    p.link = {draw_bool(rng, 0.5) ? draw_real(rng, 0, 0.5) : 0, draw_real(rng, 0.5, 10)};
+  if (draw_bool(rng, 0.3)) p.link.bandwidth = 0;
+  if (d.shape.chunks == 1 && draw_bool(rng, 0.4)) p.spare_devices = draw_int(rng, 1, 3);
+  p.optimizer_copies = draw_int(rng, 0, 2);
+  return d;
+}
+
+bool fits(const PartitionProblem& p, const Partition& partition) {
+  return p.memory_budget == 0 || std::ranges::all_of(partition.stages, [&](const PartitionedStage& s) {
+           const auto on_device = std::ranges::count(p.schedule.stages, s.device, &PipelineStage::device);
+           return s.memory_bytes / (p.memory_budget / static_cast<double>(on_device)) <= 1;
+         });
+}
+
+// Every partition, in the order in which ties are broken: by the end of the first stage, then by its
+// replicas, then by the second stage.
+void for_each_partition(const PartitionProblem& p,
+                        const std::function<void(const std::vector<int>&, const std::vector<int>&)>& f) {
+  const int stages = static_cast<int>(p.schedule.stages.size()), layers = static_cast<int>(p.layers.size());
+  std::vector<int> cuts, replicas;
+  const std::function<void(int, int)> next = [&](int first, int spare) {
+    const int k = static_cast<int>(cuts.size());
+    const bool is_last = k == stages - 1;
+    for (int end = is_last ? layers : first + 1; end <= layers - (stages - 1 - k); ++end) {
+      if (!is_last) cuts.push_back(end);
+      for (int r = 1; r <= 1 + spare; ++r) {
+        replicas.push_back(r);
+        is_last ? f(cuts, replicas) : next(end, spare - (r - 1));
+        replicas.pop_back();
+      }
+      if (!is_last) cuts.pop_back();
+    }
+  };
+  next(0, p.spare_devices);
+}
+
+std::vector<int> replicas_of(const Partition& partition) {
+  std::vector<int> replicas;
+  for (const PartitionedStage& s : partition.stages) replicas.push_back(s.replicas);
+  return replicas;
+}
+
+TEST(Partition, IsTheFirstBestOfAnExhaustiveSearch) {
+  auto rng = generator("partition");
+  int replicated = 0, limited = 0, impossible = 0, ties = 0;
+  for (int i = 0; i < 3000; ++i) {
+    Drawn d = drawn(rng);
+    PartitionProblem& p = d.problem;
+    std::vector<double> needs;  // of each partition
+    const auto need_of = [&](const Partition& partition) {
+      double need = 0;
+      for (const PartitionedStage& s : partition.stages)
+        need = std::max(need, s.memory_bytes * static_cast<double>(std::ranges::count(
+                                                   p.schedule.stages, s.device, &PipelineStage::device)));
+      return need;
+    };
+    for_each_partition(p, [&](const auto& cuts, const auto& replicas) {
+      const Partition at = partition_at(p, cuts, replicas);
+      const double by_hand = period_by_hand(d.name, d.shape, p, cuts, replicas);
+      ASSERT_NEAR(by_hand, at.period, 1e-9 * (1 + by_hand)) << d.name << " " << d.shape.stages;
+      needs.push_back(need_of(at));
+    });
+    const double least = std::ranges::min(needs), most = std::ranges::max(needs);
+    if (draw_bool(rng, 0.4))
+      p.memory_budget = std::max(1e-3, least * 0.8 + (most - 0.8 * least) * draw_real(rng, 0, 1));
+    Partition best{{}, std::numeric_limits<double>::infinity()};
+    int equal = 0;
+    for_each_partition(p, [&](const auto& cuts, const auto& replicas) {
+      Partition at = partition_at(p, cuts, replicas);
+      if (!fits(p, at)) return;
+      if (at.period == best.period) ++equal;
+      if (at.period < best.period) best = std::move(at), equal = 0;
+    });
+    SCOPED_TRACE(::testing::Message() << "case " << i << ": " << d.name << ", stages " << d.shape.stages);
+    if (best.stages.empty()) {
+      expect_error([&] { best_partition(p); }, {"the memory budget of", "the smallest budget that works"});
+      ++impossible;
+      continue;
+    }
+    const Partition found = best_partition(p);
+    ASSERT_EQ(best.period, found.period);
+    ASSERT_EQ(best.cuts(), found.cuts());
+    ASSERT_EQ(replicas_of(best), replicas_of(found));
+    replicated += std::ranges::max(replicas_of(found)) > 1;
+    limited += p.memory_budget > 0;
+    ties += equal > 0;
+  }
+  EXPECT_GT(replicated, 300);
+  EXPECT_GT(limited, 300);
+  EXPECT_GT(impossible, 20);
+  EXPECT_GT(ties, 300);
+}
+
+// How far the period of the cost model may be from that of the simulator, in parts of it: docs/pipelines.md.
+struct Bound {
+  double below = 0, above = 0;
+};
+Bound bound_of(const std::string& name, const PipelineShape& shape, bool has_link) {
+  Bound bound{0.001, 0.03};
+  if (name == "gpipe" || name == "1f1b" || name == "interleaved") bound = {0.2, 0.2};
+  if (shape.chunks > 1) bound.above = shape.chunks - 1 + 0.2;
+  if (name.starts_with("pipedream") && shape.lockstep) bound.above = 0.6;
+  const bool dual = name.starts_with("dualpipe") || name == "spectrain";
+  if (dual && !shape.lockstep && shape.microbatches > 1) bound = {0.03, name == "dualpipe-vs" ? 0.35 : 0.12};
+  if (has_link) bound = {bound.below + 0.12, bound.above + 0.05};
+  return bound;
+}
+
+TEST(Partition, PeriodAgreesWithTheSimulator) {
+  auto rng = generator("partition");
+  for (int i = 0; i < 1000; ++i) {
+    Drawn d = drawn(rng);
+    const PipelineShape& shape = d.shape;
+    PartitionProblem& p = d.problem;
+    p.spare_devices = 0;
+    double seconds = 0;
+    for (PipelineLayer& layer : p.layers) {
+      layer.forward = draw_real(rng, 0.1, 1);
+      layer.backward = draw_real(rng, 0.2, 2);
+      layer.forward_bytes = layer.backward_bytes = draw_real(rng, 0.5, 1);
+      seconds += layer.forward + layer.backward;
+    }
+    // A transfer takes up to a tenth of what a stage computes.
+    const bool has_link = draw_bool(rng, 0.5);
+    const double hop = 0.1 * seconds / shape.stages;
+    p.link = has_link ? LinkModel{0.3 * hop / shape.microbatches, 1 / (0.7 * hop)} : LinkModel{};
+    const Partition best = best_partition(p);
+    StageProfile profile;
+    profile.corun = p.corun;
+    for (const PartitionedStage& s : best.stages)
+      profile.stages.push_back({s.forward, s.backward, s.forward_bytes, s.weight_bytes});
+    profile.link = {p.link.bandwidth, p.link.latency};
+    const PipelineSimulation simulation = simulate_pipeline(profile, p.schedule, 120);
+    const double simulated = simulation.period_ms;
+    const Bound bound = bound_of(d.name, shape, has_link);
+    SCOPED_TRACE(::testing::Message() << d.name << ", stages " << shape.stages << ", micro-batches "
+                                      << shape.microbatches << (has_link ? ", link" : ""));
+    EXPECT_GT(best.period, simulated * (1 - bound.below));
+    EXPECT_LT(best.period, simulated * (1 + bound.above));
+    for (std::size_t k = 0; k < best.stages.size(); ++k) {
+      EXPECT_EQ(best.stages[k].held, simulation.in_flight[k]) << "stage " << k;
+      EXPECT_EQ(best.stages[k].versions, simulation.weight_versions[k]) << "stage " << k;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::testing
