@@ -12,6 +12,7 @@
 
 #include "augment.h"
 #include "log.h"
+#include "parse_bytes.h"
 #include "pipeline_options.h"
 
 namespace tandem::apps {

@@ -36,23 +36,6 @@ struct Row {
   bool is_pipeline() const { return !schedule.stages.empty(); }
 };
 
-// A lagged schedule runs in lockstep, and freely with "-async" after its name.
-PipelineSchedule schedule_called(std::string name, const StageProfile& profile,
-                                 const PipelineSimulationOptions& o) {
-  const bool asynchronous = name.ends_with(kAsynchronous);
-  if (asynchronous) name.resize(name.size() - kAsynchronous.size());
-  PipelineShape shape{.stages = static_cast<int>(profile.stages.size()),
-                      .microbatches = o.microbatches,
-                      .chunks = name == "interleaved" ? o.chunks : 1,
-                      .target = spectrain_target(o.spectrain_target)};
-  const PipelineSchedule free = make_schedule(name, shape);
-  if (!free.overlaps_batches() && asynchronous && shape.stages > 1)
-    throw Error(fmt::format("'{}{}': the schedule '{}' has no lockstep from which it could be free", name,
-                            kAsynchronous, name));
-  shape.lockstep = free.overlaps_batches() && !asynchronous;
-  return shape.lockstep ? make_schedule(name, shape) : free;
-}
-
 // One device; N devices that divide the batch, compute, and then reduce on a ring.
 Row uncut_row(const std::string& name, const StageProfile& profile) {
   if (!profile.uncut)
@@ -74,7 +57,11 @@ Row uncut_row(const std::string& name, const StageProfile& profile) {
 
 Row row_of(const std::string& name, const StageProfile& profile, const PipelineSimulationOptions& o) {
   if (name == "single" || name == "data") return uncut_row(name, profile);
-  Row row{.name = name, .schedule = schedule_called(name, profile, o)};
+  const PipelineShape shape{.stages = static_cast<int>(profile.stages.size()),
+                            .microbatches = o.microbatches,
+                            .chunks = name == "interleaved" ? o.chunks : 1,
+                            .target = spectrain_target(o.spectrain_target)};
+  Row row{.name = name, .schedule = schedule_called(name, shape)};
   row.simulated = simulate_pipeline(profile, row.schedule, o.batches);
   return row;
 }
@@ -213,6 +200,17 @@ std::string schedule_help() {
 }
 
 }  // namespace
+
+PipelineSchedule schedule_called(std::string name, PipelineShape shape) {
+  const bool asynchronous = name.ends_with(kAsynchronous);
+  if (asynchronous) name.resize(name.size() - kAsynchronous.size());
+  const PipelineSchedule free = make_schedule(name, shape);
+  if (!free.overlaps_batches() && asynchronous && shape.stages > 1)
+    throw Error(fmt::format("'{}{}': the schedule '{}' has no lockstep from which it could be free", name,
+                            kAsynchronous, name));
+  shape.lockstep = free.overlaps_batches() && !asynchronous;
+  return shape.lockstep ? make_schedule(name, shape) : free;
+}
 
 void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOptions& o) {
   command.add_option("--profile", o.profile, "times and bytes of the stages, as JSON (docs/pipelines.md)")

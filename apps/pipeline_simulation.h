@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <tandem/pipeline/schedules.h>
+
 namespace tandem::apps {
 
 /// The options of `tandem sim pipeline`, which predicts schedules from a profile of stages, without weights.
@@ -15,6 +17,10 @@ struct PipelineSimulationOptions {
 };
 
 void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOptions& o);
+
+/// Returns the schedule with this name. One with several batches in flight runs in lockstep, or freely if
+/// "-async" follows the name. Throws Error if there is none, or if it cannot take the shape.
+engine::PipelineSchedule schedule_called(std::string name, PipelineShape shape);
 
 /// Prints what each schedule takes. Throws Error if an option or the profile is not sound, or a schedule
 /// cannot take the profile's stages.

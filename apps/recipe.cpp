@@ -11,6 +11,7 @@
 #include <tandem/plan/plan_file.h>
 
 #include "log.h"
+#include "parse_bytes.h"
 #include "pipeline_options.h"
 
 namespace tandem::apps {

@@ -1,4 +1,5 @@
-// The `tandem` command: makes training data, inspects networks and Programs, and plans all-reduces.
+// The `tandem` command: makes training data, inspects networks and Programs, and plans pipelines and
+// all-reduces.
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "lane_report.h"
 #include "log.h"
 #include "output_file.h"
+#include "pipeline_commands.h"
 #include "pipeline_simulation.h"
 #include "reproduce.h"
 
@@ -70,6 +72,7 @@ struct Arguments {
   std::uint64_t seed = 0;
   bool force = false;
   apps::AllReduceRequest planned, simulated;
+  apps::PipelinePlanOptions planned_pipeline;
   apps::PipelineSimulationOptions simulated_pipeline;
   apps::ReproduceOptions reproduced;
 };
@@ -100,6 +103,9 @@ void add_commands(CLI::App& app, Arguments& a) {
   auto* plan = app.add_subcommand("plan", "plans a part of training");
   plan->require_subcommand(1);
   apps::add_plan_options(*plan->add_subcommand("all-reduce", "plans " + all_reduce), a.planned);
+  apps::add_pipeline_plan_options(
+      *plan->add_subcommand("pipeline", "cuts a network into stages, from a profile of its layers"),
+      a.planned_pipeline);
   apps::add_papers(
       *app.add_subcommand("reproduce", "computes the figures of a paper, and compares them with the paper"),
       a.reproduced);
@@ -132,7 +138,12 @@ int main(int argc, char** argv) {
   add_commands(app, a);
   return apps::run_program(app, argc, argv, [&] {
     if (app.got_subcommand("make-data")) make_data(a);
-    if (app.got_subcommand("plan")) apps::plan_all_reduces(a.planned);
+    if (app.got_subcommand("plan")) {
+      if (app.get_subcommand("plan")->got_subcommand("pipeline"))
+        apps::plan_pipeline(a.planned_pipeline);
+      else
+        apps::plan_all_reduces(a.planned);
+    }
     if (app.got_subcommand("reproduce")) apps::reproduce(*app.get_subcommand("reproduce"), a.reproduced);
     if (app.got_subcommand("sim")) {
       const auto* sim = app.get_subcommand("sim");

@@ -56,8 +56,4 @@ double default_rate(const std::string& arch, const std::string& optimizer, std::
 /// flags without an effect.
 bool parse(int argc, char** argv, TrainOptions& options);
 
-/// Returns the bytes that a text means: "1000000", "512MB", "1.5GiB", "64K". Case does not matter; K and kB
-/// are 1000 bytes, Ki and KiB 1024. Throws Error listing the forms.
-std::int64_t parse_bytes(const std::string& text);
-
 }  // namespace tandem::apps

@@ -1,9 +1,11 @@
-// Measures the planners of all-reduces: a large random model, the layers of ResNet-152, and the simulation of
-// each policy on 2,048 nodes.
+// Measures planners. All-reduces: a large random model, the layers of ResNet-152, and the simulation of each
+// policy on 2,048 nodes. Pipelines: a large random model.
 #include <cmath>
 #include <random>
 
 #include <tandem/dist/all_reduce_policies.h>
+#include <tandem/pipeline/partition.h>
+#include <tandem/pipeline/schedules.h>
 
 #include "command_line.h"
 #include "report.h"
@@ -56,6 +58,19 @@ std::vector<GradientLayer> resnet152() {
   return {forward.rbegin(), forward.rend()};
 }
 
+// Random layers, for eight stages and eight micro-batches, over a link with 1 GB/s.
+engine::PartitionProblem pipeline(std::string_view schedule) {
+  std::mt19937_64 rng(1);
+  std::uniform_real_distribution<double> u(0, 1);
+  engine::PartitionProblem problem{.layers = {},
+                                   .schedule = make_schedule(schedule, {.stages = 8, .microbatches = 8}),
+                                   .link = {50e-6, 1e9}};
+  for (int l = 0; l < 1000; ++l)
+    problem.layers.push_back(
+        {"layer", 1e-3 * u(rng), 2e-3 * u(rng), 1e6 * u(rng), 1e6 * u(rng), 4e6 * u(rng), 4e6 * u(rng)});
+  return problem;
+}
+
 void measure() {
   constexpr double kMsPerSecond = 1e3;
   const AllReduceProblem large = problem(random_layers(1000), 64), deep = problem(resnet152(), 8);
@@ -67,12 +82,17 @@ void measure() {
   for (const AllReducePolicy& policy : all_reduce_policies())
     report(fmt::format("plan and simulate {}, ResNet-152, 2,048 nodes", policy.name),
            kMsPerSecond * fastest(3, [&] { policy.plan(many); }), "ms", 50);
+  for (const char* name : {"dualpipe", "pipedream", "1f1b"}) {
+    const engine::PartitionProblem layers = pipeline(name);
+    report(fmt::format("cut 1,000 layers into 8 stages, {}, 1 GB/s", name),
+           kMsPerSecond * fastest(3, [&] { engine::best_partition(layers); }), "ms", 500);
+  }
 }
 
 }  // namespace
 }  // namespace tandem::bench
 
 int main(int argc, char** argv) {
-  CLI::App app{"Measures the planners of all-reduces.", "bench_plan"};
+  CLI::App app{"Measures the planners of all-reduces and of pipelines.", "bench_plan"};
   return tandem::apps::run_program(app, argc, argv, tandem::bench::measure);
 }

@@ -32,19 +32,19 @@ class Minimax {
     for (int k = stages; k-- > 0;)
       for (int first = k; first <= layers - (stages - k); ++first)
         for (int spare_left = 0; spare_left <= spare; ++spare_left)
-          cell(k, first, spare_left) = best(k, first, spare_left, cost);
+          cells_[static_cast<std::size_t>(k)][at(first, spare_left)] = best(k, first, spare_left, cost);
   }
 
-  double cost() { return cell(0, 0, spare_).cost; }
+  double cost() const { return cell(0, 0, spare_).cost; }
   /// The stages of such a partition. There must be one of finite cost.
-  std::vector<Piece> pieces() {
+  std::vector<Piece> pieces() const {
     std::vector<Piece> result;
     int first = 0, spare = spare_;
     for (int k = 0; k < stages_; ++k) {
-      const Cell& at = cell(k, first, spare);
-      result.push_back({first, at.end, at.replicas});
-      first = at.end;
-      spare -= at.replicas - 1;
+      const Cell& best = cell(k, first, spare);
+      result.push_back({first, best.end, best.replicas});
+      first = best.end;
+      spare -= best.replicas - 1;
     }
     return result;
   }
@@ -54,8 +54,11 @@ class Minimax {
     double cost = kNever;
     int end = 0, replicas = 1;
   };
-  Cell& cell(int k, int first, int spare) {
-    return cells_[static_cast<std::size_t>(k)][static_cast<std::size_t>(first * (spare_ + 1) + spare)];
+  const Cell& cell(int k, int first, int spare) const {
+    return cells_[static_cast<std::size_t>(k)][at(first, spare)];
+  }
+  std::size_t at(int first, int spare) const {
+    return static_cast<std::size_t>(first * (spare_ + 1) + spare);
   }
   Cell best(int k, int first, int spare, const Cost& cost) {
     Cell best;
@@ -88,21 +91,15 @@ class Search {
 
   Partition run() {
     if (has_budget_) check_budget();
-    Minimax fastest(stages_, layers_, spare_, [&](int k, const Piece& p) {
-      return fits(k, p) ? std::max(costs_.unit(k, p.first, p.end, p.replicas),
-                                   costs_.link_unit(k, p.first, p.replicas))
-                        : kNever;
-    });
+    const Minimax fastest(stages_, layers_, spare_,
+                          [&](int k, const Piece& p) { return fits(k, p) ? pace(k, p) : kNever; });
     least_period_ = fastest.cost();
     shortest_ = cost_of(fastest.pieces()).period;
-    cells_.resize(static_cast<std::size_t>(stages_));
-    for (auto& cells : cells_)
-      cells.resize(static_cast<std::size_t>(layers_ + 1) * static_cast<std::size_t>(spare_ + 1));
-    for (int k = stages_; k-- > 0;)
-      for (int first = k; first <= (k == 0 ? 0 : layers_ - (stages_ - k)); ++first)
-        for (int spare = 0; spare <= spare_; ++spare) fill(k, first, spare);
-    for (const StagesCost& cost : cell(0, 0, spare_)) shortest_ = std::min(shortest_, cost.period);
-    return partition_of(first_pieces());
+    const std::vector<Piece> even = best(least_period_);
+    if (shortest_ <= least_period_) return partition_of(even);
+    const double shortest_even = shortest_;
+    const std::vector<Piece> any = best(shortest_);
+    return partition_of(shortest_even <= shortest_ * kRounding ? even : any);
   }
 
   Partition partition_of(const std::vector<Piece>& pieces) const {
@@ -121,6 +118,22 @@ class Search {
 
   Front& cell(int k, int first, int spare) {
     return cells_[static_cast<std::size_t>(k)][static_cast<std::size_t>(first * (spare_ + 1) + spare)];
+  }
+
+  double pace(int k, const Piece& p) const { return costs_.pace(k, p.first, p.end, p.replicas); }
+
+  // Returns the first of the partitions with the shortest period that have no stage or link slower than
+  // `slowest`, and sets shortest_, which must not be below it.
+  std::vector<Piece> best(double slowest) {
+    slowest_ = slowest;
+    cells_.assign(static_cast<std::size_t>(stages_), {});
+    for (auto& cells : cells_)
+      cells.resize(static_cast<std::size_t>(layers_ + 1) * static_cast<std::size_t>(spare_ + 1));
+    for (int k = stages_; k-- > 0;)
+      for (int first = k; first <= (k == 0 ? 0 : layers_ - (stages_ - k)); ++first)
+        for (int spare = 0; spare <= spare_; ++spare) fill(k, first, spare);
+    for (const StagesCost& cost : cell(0, 0, spare_)) shortest_ = std::min(shortest_, cost.period);
+    return first_pieces();
   }
 
   double part_of_budget(int k, const Piece& p) const {
@@ -145,8 +158,8 @@ class Search {
     front.insert(front.erase(first_worse, end), cost);
   }
 
-  // Calls `use` with each next stage that the budget and the shortest known period allow, and the costs of
-  // the stages after it, until `use` returns true.
+  // Calls `use` with each next stage that is not too slow and fits the budget, and the costs of the stages
+  // after it, until `use` returns true.
   bool for_next(int k, int first, int spare, const std::function<bool(const Piece&, const Front&)>& use) {
     static const Front kNone{{}};
     const bool is_last = k == stages_ - 1;
@@ -155,7 +168,7 @@ class Search {
       for (int replicas = 1; replicas <= spare + 1; ++replicas) {
         const Piece piece{first, end, replicas};
         if (!fits(k, piece)) return false;
-        if (costs_.unit(k, first, end, replicas) > shortest_) continue;
+        if (pace(k, piece) > slowest_) continue;
         possible = true;
         if (use(piece, is_last ? kNone : cell(k + 1, end, spare - (replicas - 1)))) return true;
       }
@@ -217,7 +230,7 @@ class Search {
   const PartitionCosts costs_;
   const int stages_, layers_, spare_;
   const bool has_budget_;
-  double least_period_ = 0, shortest_ = kNever;
+  double least_period_ = 0, shortest_ = kNever, slowest_ = kNever;
   std::vector<std::vector<Front>> cells_;
 };
 

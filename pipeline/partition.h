@@ -7,10 +7,6 @@
 
 namespace tandem::engine {
 
-/// ρ of two computations beside each other on one device, as fitted to the measurements of Chen, Yang, and
-/// Cheng (2018): a forward beside a backward takes 0.86 times what both take one after another.
-inline constexpr double kCorun = 0.86;
-
 /// A part of a network that no cut divides. All numbers are of a whole batch.
 struct PipelineLayer {
   std::string name;
@@ -25,7 +21,7 @@ struct PartitionProblem {
   std::vector<PipelineLayer> layers;
   PipelineSchedule schedule;
   LinkModel link{};             ///< between devices
-  double corun = kCorun;        ///< ρ, from 0.5 to 1
+  double corun = 1;             ///< ρ, from 0.5 to 1: F beside B take max(F, B, ρ(F + B))
   int spare_devices = 0;        ///< more than the schedule's, for replicas of stages
   double memory_budget = 0;     ///< bytes per device; 0: no limit
   double optimizer_copies = 1;  ///< bytes of the optimizer's state, per byte of weights
@@ -36,7 +32,7 @@ struct PartitionedStage {
   int device = 0;
   int replicas = 1;
   double forward = 0, backward = 0;  ///< seconds, on one replica that takes all samples
-  double unit = 0;                   ///< the seconds that a batch takes at least, because of this stage
+  double unit = 0;  ///< the seconds that a unit takes at least, because of this stage or the link into it
   double forward_bytes = 0, backward_bytes = 0;  ///< cross the cut behind it
   double resident_bytes = 0, weight_bytes = 0;   ///< of one batch, one version
   double memory_bytes = 0;                       ///< of its device (of each replica), for this stage
@@ -53,7 +49,8 @@ struct Partition {
 };
 
 /// Returns the partition with the shortest period, by dynamic programming over stages and layers. The period
-/// is computed as docs/pipelines.md ("How it cuts") says. Of equally short ones, returns the one whose first
+/// is computed as docs/pipelines.md ("How it cuts") says. Of equally short ones, prefers those in which no
+/// stage and no link makes a unit longer than the best cuts for that need; of these, the one whose first
 /// stage ends first, then with the fewest replicas of it, then whose second stage ends first, and so on: the
 /// one with the smallest list of cuts. Throws Error if there are fewer layers than stages, if a number is
 /// negative or not finite, or if no partition fits the budget, with the smallest budget that works.

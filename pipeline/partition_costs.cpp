@@ -90,6 +90,10 @@ double PartitionCosts::link_unit(int k, int first, int replicas) const {
   return stages_of_device_ * (microbatches_ * transfer_seconds(problem_.link, message)) / replicas;
 }
 
+double PartitionCosts::pace(int k, int first, int end, int replicas) const {
+  return std::max(unit(k, first, end, replicas), link_unit(k, first, replicas));
+}
+
 double PartitionCosts::memory(int k, int first, int end) const {
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums sum = sums(first, end);
@@ -149,7 +153,7 @@ PartitionedStage PartitionCosts::stage(int k, int first, int end, int replicas) 
                          .replicas = replicas,
                          .forward = sum.forward,
                          .backward = sum.backward,
-                         .unit = unit(k, first, end, replicas),
+                         .unit = pace(k, first, end, replicas),
                          .resident_bytes = sum.resident,
                          .weight_bytes = sum.weights,
                          .memory_bytes = memory(k, first, end),

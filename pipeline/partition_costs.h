@@ -23,10 +23,8 @@ class PartitionCosts {
   int stages() const { return static_cast<int>(rules_.size()); }
   int layers() const { return static_cast<int>(problem_.layers.size()); }
 
-  /// Seconds that the stage makes a unit last. Grows with `end`.
-  double unit(int k, int first, int end, int replicas) const;
-  /// Seconds that the link into the stage makes a unit last; 0 for the first stage.
-  double link_unit(int k, int first, int replicas) const;
+  /// Seconds that the stage or the link into it makes a unit last. Grows with `end`.
+  double pace(int k, int first, int end, int replicas) const;
   /// Bytes of the stage on its device. Grows with `end`.
   double memory(int k, int first, int end) const;
   /// Bytes of the budget that are the stage's: an equal share for each stage of its device.
@@ -49,6 +47,8 @@ class PartitionCosts {
     double forward = 0, backward = 0, resident = 0, weights = 0;
   };
   Sums sums(int first, int end) const;
+  double unit(int k, int first, int end, int replicas) const;
+  double link_unit(int k, int first, int replicas) const;
   double all_reduce(double weight_bytes, int replicas) const;
   double crossing(int k, int end) const;
 

@@ -1,0 +1,169 @@
+#include "pipeline_commands.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <tandem/core/base/error.h>
+#include <tandem/plan/layer_profile.h>
+#include <tandem/plan/pipeline_simulation.h>
+
+#include "parse_bytes.h"
+#include "pipeline_simulation.h"
+
+namespace tandem::apps {
+using namespace engine;
+namespace {
+
+using nlohmann::ordered_json;
+constexpr double kMsPerSecond = 1e3, kBytesPerMb = 1e6;
+
+PartitionProblem problem_of(const PipelinePlanOptions& o) {
+  PartitionProblem problem{.layers = read_layer_profile(o.profile), .schedule = {}, .corun = o.corun};
+  if (!o.link.empty()) problem.link = parse_link(o.link);
+  if (!o.memory_budget.empty()) problem.memory_budget = static_cast<double>(parse_bytes(o.memory_budget));
+  return problem;
+}
+
+PipelineSchedule schedule_of(const PipelinePlanOptions& o, int stages) {
+  return schedule_called(o.schedule, {.stages = stages,
+                                      .microbatches = o.microbatches,
+                                      .chunks = o.chunks,
+                                      .target = spectrain_target(o.spectrain_target)});
+}
+
+// Sets the problem's schedule, and returns its best partition. With replicas there can be fewer stages: those
+// with which the period is shortest.
+Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
+  if (o.replicate && o.chunks > 1) throw Error("--replicate: stages that share a device have no replicas");
+  problem.schedule = schedule_of(o, o.stages);
+  if (!o.replicate) return best_partition(problem);
+  std::optional<std::pair<PartitionProblem, Partition>> best;
+  std::string refused;  // of the most stages
+  for (int stages = 1; stages <= std::min<int>(o.stages, static_cast<int>(problem.layers.size())); ++stages) {
+    try {
+      problem.schedule = schedule_of(o, stages);
+      problem.spare_devices = o.stages - stages;
+      Partition partition = best_partition(problem);
+      if (!best || partition.period < best->second.period) best = {problem, std::move(partition)};
+    } catch (const Error& e) {
+      refused = e.what();
+    }
+  }
+  if (!best) throw Error(refused);
+  problem = std::move(best->first);
+  return std::move(best->second);
+}
+
+bool is_replicated(const Partition& partition) {
+  return std::ranges::any_of(partition.stages, [](const PartitionedStage& s) { return s.replicas > 1; });
+}
+
+// The period in the simulator, which knows no replicas.
+std::optional<double> simulated_ms(const PartitionProblem& problem, const Partition& partition) {
+  if (is_replicated(partition)) return std::nullopt;
+  StageProfile profile;
+  for (const PartitionedStage& s : partition.stages)
+    profile.stages.push_back(
+        {s.forward * kMsPerSecond, s.backward * kMsPerSecond, s.forward_bytes, s.weight_bytes});
+  profile.link = {problem.link.bandwidth / kMsPerSecond, problem.link.latency * kMsPerSecond};
+  profile.corun = problem.corun;
+  const int lag = std::ranges::max(problem.schedule.tasks, {}, &Task::lag).lag;
+  return simulate_pipeline(profile, problem.schedule, 4 * (lag + 2)).period_ms;
+}
+
+double batch_seconds(const Partition& partition) {
+  double seconds = 0;
+  for (const PartitionedStage& s : partition.stages) seconds += s.forward + s.backward;
+  return seconds;
+}
+
+void print_json(const PartitionProblem& problem, const Partition& partition,
+                std::optional<double> simulated) {
+  const auto name = [&](int layer) { return problem.layers[static_cast<std::size_t>(layer)].name; };
+  ordered_json cuts = ordered_json::array(), stages = ordered_json::array();
+  for (const int cut : partition.cuts()) cuts.push_back(name(cut));
+  for (const PartitionedStage& s : partition.stages)
+    stages.push_back({{"first", name(s.first)},
+                      {"last", name(s.end - 1)},
+                      {"layers", s.end - s.first},
+                      {"device", s.device},
+                      {"replicas", s.replicas},
+                      {"forward_ms", s.forward * kMsPerSecond},
+                      {"backward_ms", s.backward * kMsPerSecond},
+                      {"unit_ms", s.unit * kMsPerSecond},
+                      {"activation_bytes", s.forward_bytes},
+                      {"resident_bytes", s.resident_bytes},
+                      {"weight_bytes", s.weight_bytes},
+                      {"memory_bytes", s.memory_bytes},
+                      {"in_flight", s.held},
+                      {"weight_versions", s.versions}});
+  ordered_json j{{"cuts", cuts},
+                 {"stages", stages},
+                 {"period_ms", partition.period * kMsPerSecond},
+                 {"simulated_ms", nullptr},
+                 {"speedup", batch_seconds(partition) / partition.period}};
+  if (simulated) j["simulated_ms"] = *simulated;
+  fmt::print("{}\n", j.dump(2));
+}
+
+void print_table(const PartitionProblem& problem, const Partition& partition,
+                 std::optional<double> simulated) {
+  const auto name = [&](int layer) { return problem.layers[static_cast<std::size_t>(layer)].name; };
+  fmt::print("{:>5}  {:>6}  {:>8}  {:>9}  {:>9}  {:>9}  {:>10}  {:>9}  {:>9}  {:>8}  {}\n", "stage", "device",
+             "replicas", "F ms", "B ms", "unit ms", "crossing MB", "memory MB", "in flight", "versions",
+             "layers");
+  for (std::size_t k = 0; k < partition.stages.size(); ++k) {
+    const PartitionedStage& s = partition.stages[k];
+    fmt::print(
+        "{:>5}  {:>6}  {:>8}  {:>9.3f}  {:>9.3f}  {:>9.3f}  {:>11.3f}  {:>9.3f}  {:>9}  {:>8}  {}: {}\n", k,
+        s.device, s.replicas, s.forward * kMsPerSecond, s.backward * kMsPerSecond, s.unit * kMsPerSecond,
+        s.forward_bytes / kBytesPerMb, s.memory_bytes / kBytesPerMb, s.held, s.versions, s.end - s.first,
+        s.end - s.first == 1 ? name(s.first) : fmt::format("{} … {}", name(s.first), name(s.end - 1)));
+  }
+  fmt::print("\nperiod {:.3f} ms by the cost model", partition.period * kMsPerSecond);
+  if (simulated) fmt::print(", {:.3f} ms in the simulator", *simulated);
+  fmt::print("; one device takes {:.3f} ms\n", batch_seconds(partition) * kMsPerSecond);
+  if (is_replicated(partition))
+    fmt::print("Only planned: a run has equally many replicas of all stages (train_cifar --ranks).\n");
+}
+
+}  // namespace
+
+void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
+  command.add_option("--profile", o.profile, "times and bytes of the layers, as JSON (docs/pipelines.md)")
+      ->required();
+  command.add_option("--stages", o.stages, "stages; with --replicate: devices")
+      ->required()
+      ->check(CLI::Range(1, 200));
+  command.add_option(
+      "--schedule", o.schedule,
+      fmt::format("one of those of tandem sim pipeline: in lockstep if it keeps several batches in "
+                  "flight;\nwith -async after the name, freely"));
+  command.add_option("--microbatches", o.microbatches, "of a batch")->check(CLI::Range(1, 10'000));
+  command.add_option("--chunks", o.chunks, "interleaved: stages of each device")->check(CLI::Range(1, 200));
+  command.add_option("--spectrain-target", o.spectrain_target,
+                     "which weights spectrain predicts: paper, effective, serial");
+  command.add_option("--link", o.link, "between devices: bandwidth, latency, or both: 1GB/s,50us");
+  command.add_option("--memory-budget", o.memory_budget, "limit per device: 64K, 512MB, 1.5GiB");
+  command.add_option("--corun", o.corun, "ρ: a forward beside a backward take max(F, B, ρ(F + B))")
+      ->check(CLI::Range(0.5, 1.0));
+  command.add_flag("--replicate", o.replicate,
+                   "stages can have several devices, each with a part of the batch");
+  command.add_flag("--json", o.json, "print JSON");
+}
+
+void plan_pipeline(const PipelinePlanOptions& o) {
+  PartitionProblem problem = problem_of(o);
+  const Partition partition = best_of(o, problem);
+  const std::optional<double> simulated = simulated_ms(problem, partition);
+  if (o.json)
+    print_json(problem, partition, simulated);
+  else
+    print_table(problem, partition, simulated);
+}
+
+}  // namespace tandem::apps

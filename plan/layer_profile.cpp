@@ -1,0 +1,47 @@
+#include <tandem/plan/layer_profile.h>
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+#include <tandem/core/base/json_input.h>
+
+namespace tandem::engine {
+namespace {
+
+constexpr double kMsPerSecond = 1e3, kLeastMs = 1e-6, kMostMs = 1e10, kMostBytes = 1e12;
+constexpr std::size_t kMostLayers = 10'000;
+
+PipelineLayer layer_of(const JsonInput& j) {
+  j.require_keys({"name", "forward_ms", "backward_ms", "activation_bytes", "resident_bytes", "weight_bytes"});
+  const auto seconds = [&](const char* key) {
+    return j[key].required().number(0, kLeastMs, kMostMs) / kMsPerSecond;
+  };
+  const auto bytes = [&](const char* key) { return j[key].required().number(0, 0, kMostBytes); };
+  const double crossing = bytes("activation_bytes");
+  return {j["name"].required().text(), seconds("forward_ms"), seconds("backward_ms"), crossing, crossing,
+          bytes("resident_bytes"),     bytes("weight_bytes")};
+}
+
+}  // namespace
+
+std::vector<PipelineLayer> read_layer_profile(const std::string& file) {
+  const std::string what = fmt::format("profile '{}'", file);
+  const JsonInput j = JsonInput::parse(what, read_text("profile", file));
+  j.require_keys({"layers"});
+  std::vector<PipelineLayer> layers;
+  std::set<std::string> names;
+  for (const JsonInput& layer : j["layers"].required().items()) {
+    layers.push_back(layer_of(layer));
+    if (!names.insert(layers.back().name).second)
+      throw Error(fmt::format("{}: \"layers\" has two layers '{}': a cut could not name one of them", what,
+                              layers.back().name));
+  }
+  if (layers.empty() || layers.size() > kMostLayers)
+    throw Error(
+        fmt::format("{}: \"layers\" has {}; there must be 1 to {}", what, layers.size(), kMostLayers));
+  return layers;
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,129 @@
+// tandem plan pipeline: what it prints, and what it refuses.
+#include <fmt/format.h>
+
+#include "cli.h"
+
+namespace tandem::testing {
+namespace {
+
+using nlohmann::json;
+
+// F and B of six layers, in ms.
+constexpr std::pair<int, int> kMs[] = {{1, 2}, {2, 2}, {1, 3}, {3, 6}, {1, 1}, {2, 4}};
+
+json layers() {
+  json layers = json::array();
+  for (const auto& [forward, backward] : kMs)
+    layers.push_back({{"name", fmt::format("layer{}", layers.size())},
+                      {"forward_ms", forward},
+                      {"backward_ms", backward},
+                      {"activation_bytes", 1000},
+                      {"resident_bytes", 5000},
+                      {"weight_bytes", 400}});
+  return {{"layers", layers}};
+}
+
+class CliPlanPipeline : public Cli {
+ protected:
+  std::string command(const std::string& options, const json& profile = layers()) const {
+    return kTandem + "plan pipeline --profile " + write("layers.json", profile.dump()) + " " + options;
+  }
+  json planned(const std::string& options) const {
+    const Ended e = run(command(options + " --json"));
+    EXPECT_EQ(0, e.status) << e.err;
+    return e.status == 0 ? json::parse(e.out) : json();
+  }
+};
+
+// By hand: F + B of the layers is 3, 4, 4, 9, 2, 6.
+TEST_F(CliPlanPipeline, PrintsTheCutsWithTheShortestPeriod) {
+  const json dual = planned("--stages 3 --schedule dualpipe");
+  EXPECT_EQ(json({"layer3", "layer4"}), dual.at("cuts"));
+  EXPECT_NEAR(11, dual.at("period_ms"), 1e-9);
+  EXPECT_NEAR(11, dual.at("simulated_ms"), 1e-9);
+  EXPECT_NEAR(28.0 / 11, dual.at("speedup"), 1e-9);
+  const json& first = dual.at("stages").at(0);
+  EXPECT_EQ("layer0", first.at("first"));
+  EXPECT_EQ("layer2", first.at("last"));
+  EXPECT_NEAR(4, first.at("forward_ms"), 1e-9);
+  EXPECT_NEAR(7, first.at("backward_ms"), 1e-9);
+  EXPECT_EQ(5, first.at("in_flight"));
+  EXPECT_EQ(1, first.at("weight_versions"));
+  EXPECT_NEAR(5 * 3 * 5000 + 3 * 3 * 400, first.at("memory_bytes"), 1e-6)
+      << "activations; weights, gradient, momentum";
+}
+
+TEST_F(CliPlanPipeline, FollowsTheSchedule) {
+  // In lockstep PipeDream's ticks are all as long as the longest.
+  EXPECT_NEAR(14, planned("--stages 3 --schedule pipedream").at("period_ms"), 1e-9);
+  EXPECT_NEAR(11, planned("--stages 3 --schedule pipedream-async").at("period_ms"), 1e-9);
+  EXPECT_NEAR(28, planned("--stages 3 --schedule 1f1b").at("period_ms"), 1e-9);
+  // Beside each other F and B take max(F, B, 0.6 (F + B)); on the last stage F + B.
+  EXPECT_NEAR(7, planned("--stages 3 --schedule dualpipe --corun 0.6").at("period_ms"), 1e-9);
+  // A transfer takes 20 ms in each direction. A batch's round trip takes 2·7 + 21 + 40 ms, three at a time.
+  EXPECT_NEAR(25, planned("--stages 2 --schedule dualpipe --link 50kB/s").at("period_ms"), 1e-9);
+}
+
+TEST_F(CliPlanPipeline, ReplicatesStages) {
+  const json plan = planned("--stages 4 --schedule dualpipe --replicate");
+  EXPECT_LE(plan.at("period_ms").get<double>(), 7 + 1e-9) << "four replicas of one stage";
+  int devices = 0;
+  for (const json& stage : plan.at("stages")) devices += stage.at("replicas").get<int>();
+  EXPECT_LE(devices, 4);
+  EXPECT_GT(devices, static_cast<int>(plan.at("stages").size()));
+  EXPECT_TRUE(plan.at("simulated_ms").is_null());
+}
+
+TEST_F(CliPlanPipeline, PrintsATable) {
+  const Ended e = run(command("--stages 3 --schedule dualpipe"));
+  EXPECT_EQ(0, e.status) << e.err;
+  for (const char* text :
+       {"layer0 … layer2", "period 11.000 ms by the cost model, 11.000 ms in the simulator",
+        "one device takes 28.000 ms"})
+    EXPECT_NE(std::string::npos, e.out.find(text)) << e.out;
+}
+
+TEST_F(CliPlanPipeline, KeepsTheMemoryBudget) {
+  const json plan = planned("--stages 3 --schedule dualpipe --memory-budget 60kB");
+  for (const json& stage : plan.at("stages")) EXPECT_LE(stage.at("memory_bytes").get<double>(), 60'000);
+  EXPECT_EQ(json({"layer2", "layer4"}), plan.at("cuts"));
+  EXPECT_GT(plan.at("period_ms").get<double>(), 11);
+  expect_refused(command("--stages 3 --schedule dualpipe --memory-budget 20kB"),
+                 {"memory budget of 20000 bytes", "stage 0", "'layer0'", "needs 26200 bytes", "6200 more",
+                  "the smallest budget that works"});
+}
+
+TEST_F(CliPlanPipeline, RefusesWhatItCannotPlan) {
+  expect_refused(command("--stages 7"), {"6 layers", "7 stages"});
+  expect_refused(command(""), {"--stages"});
+  expect_refused(command("--stages 2 --schedule fifo"), {"unknown schedule 'fifo'", "spectrain"});
+  expect_refused(command("--stages 4 --schedule pipedream-2bw"), {"micro-batches", "4 or more"});
+  expect_refused(command("--stages 4 --schedule interleaved --chunks 2 --replicate"),
+                 {"--replicate", "replicas"});
+  expect_refused(command("--stages 2 --corun 0.4"), {"--corun", "0.5"});
+  expect_refused(command("--stages 2 --link fast"), {"fast", "1GB/s"});
+  expect_refused(command("--stages 2 --memory-budget much"), {"'much'", "MiB"});
+  const auto refuse = [&](const char* key, const json& value, const std::vector<std::string>& words) {
+    json profile = layers();
+    json& layer = profile["layers"][2];
+    if (value.is_null())
+      layer.erase(key);
+    else
+      layer[key] = value;
+    expect_refused(command("--stages 2", profile), words);
+  };
+  refuse("forward_ms", 0, {"layers.json", "layers", "forward_ms", "0"});
+  refuse("backward_ms", -1, {"layers.json", "backward_ms"});
+  refuse("weight_bytes", -1, {"layers.json", "weight_bytes"});
+  refuse("resident_bytes", nullptr, {"layers.json", "resident_bytes"});
+  refuse("name", "layer0", {"layers.json", "two layers 'layer0'"});
+  refuse("flops", 1, {"layers.json", "flops"});
+  const std::string nan = write("nan.json", R"({"layers": [{"name": "a", "forward_ms": NaN}]})");
+  expect_refused(kTandem + "plan pipeline --stages 1 --profile " + nan, {"nan.json"});
+  expect_refused(kTandem + "plan pipeline --stages 1 --profile " + write("empty.json", R"({"layers": []})"),
+                 {"empty.json", "\"layers\" has 0"});
+  expect_refused(kTandem + "plan pipeline --stages 1 --profile " + file("none.json"), {"none.json"});
+}
+
+}  // namespace
+}  // namespace tandem::testing
