@@ -31,7 +31,7 @@ using nlohmann::json;
 constexpr std::array kHeld{"args.json",    "metrics.jsonl", "summary.json",
                            "profile.json", "program.json",  "checkpoints"};
 // The other files that a run leaves, in addition to TensorBoard's.
-constexpr std::array kBeside{"config.toml", "summary.csv", "trace.json", kAllReduces};
+constexpr std::array kBeside{"config.toml", "plan.json", "summary.csv", "trace.json", kAllReduces};
 
 json per_model(const std::vector<double>& values) {
   return values.size() == 1 ? json(values[0]) : json(values);

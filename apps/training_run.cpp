@@ -26,6 +26,7 @@
 #include "pipeline_options.h"
 #include "progress_line.h"
 #include "simulation.h"
+#include "stage_report.h"
 #include "trace_file.h"
 
 namespace tandem::apps {
@@ -166,6 +167,7 @@ void TrainingRun::perform() {
   const Strategy strategy = strategy_of(options_, forward(1), cores.threads);
   if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
     say_plan(forward(samples), strategy);
+  if (is_main() && strategy.stages > 1 && !options_.evaluate) cuts_ = say_stages(forward(samples), strategy);
   if (options_.simulate) {
     if (is_main()) simulate(options_, strategy, cores, build(forward(samples), strategy), data, directory_);
     return;
@@ -348,6 +350,7 @@ void TrainingRun::train(Trainer& trainer) {
   const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
+  if (directory_.keeps() && !cuts_.empty()) write_file(directory_.path("plan.json"), cuts_);
   const Session& session = trainer.session();
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
                         counted(trainer.length().total - begin_.progress.batch, "batch"),

@@ -69,6 +69,7 @@ class TrainingRun {
   };
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   int classes_ = 10;
+  std::string cuts_;  ///< of a pipeline, as a plan file
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
   std::unique_ptr<nn::Module> network_;
 };

@@ -1,13 +1,13 @@
 #include <tandem/pipeline/stages.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <tandem/core/base/contains.h>
 #include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_edit.h>
 #include <tandem/core/graph/graph_ops.h>
@@ -16,59 +16,71 @@
 namespace tandem::engine {
 namespace {
 
-bool is_source(const Node& n) { return as<InputOp>(n) || as<ConstantOp>(n); }
-
 std::string prefix_of(const std::string& path, int depth) {
   std::size_t end = 0;
   for (int i = 0; i < depth && end != std::string::npos; ++i) end = path.find('.', i == 0 ? 0 : end + 1);
   return path.substr(0, end);
 }
 
-struct Candidate {  // a module that might begin a stage
-  std::string name;
-  double flops = 0;
-  bool has_state = false;
-};
-using Candidates = std::vector<Candidate>;
-
-// One past the last if there is none.
-const Candidate* find(const Candidates& list, const std::string& name) {
-  return std::find_if(list.data(), list.data() + list.size(), [&](const auto& m) { return m.name == name; });
-}
-
-// Modules at a depth, in the order of their first node that computes.
-Candidates modules(const Graph& g, int depth) {
-  Candidates result;
-  std::set<std::string> have_state;
-  for (const Node& n : g.nodes()) {
-    if (n.tag.path.empty() || is_source(n)) continue;
-    const std::string name = prefix_of(n.tag.path, depth);
-    if (as<ReadOp>(n)) {
-      have_state.insert(name);
-      continue;
-    }
-    const auto at = static_cast<std::size_t>(find(result, name) - result.data());
-    if (at == result.size()) result.push_back({name});
-    result[at].flops += n.op->cost(g.types(n.inputs), g.types(n.outputs)).flops;
-  }
-  for (Candidate& m : result) m.has_state = have_state.contains(m.name);
-  return result;
-}
-
-std::string names_of(const Candidates& list) {
+// The outermost modules, in the order of their first node that computes.
+std::string names_of_modules(const Graph& g) {
   std::vector<std::string> names;
-  for (const auto& m : list) names.push_back(m.name);
+  for (const Node& n : g.nodes()) {
+    if (n.tag.path.empty() || is_leaf(n)) continue;
+    if (const std::string name = prefix_of(n.tag.path, 1); !contains(names, name)) names.push_back(name);
+  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Removes the modules that must not begin a stage, and adds their work to the module before.
-Candidates joined(const Candidates& list, const std::function<bool(const Candidate&)>& may_begin) {
-  Candidates result;
-  for (const Candidate& m : list)
-    if (result.empty() || may_begin(m))
-      result.push_back(m);
-    else
-      result.back().flops += m.flops;
+// A module in the order of the nodes.
+struct Candidate {
+  std::string name;
+  NodeId first;  // its first node
+  bool has_state = false;
+};
+
+// For each node with which modules begin, the outermost of them, or the outermost that has state. A module
+// without state can be missing in evaluation, as dropout is.
+std::vector<Candidate> modules_in_order(const Graph& g) {
+  std::set<std::string> begun, have_state;
+  const auto prefixes = [](const std::string& path) {
+    std::vector<std::string> all;
+    for (int depth = 1; all.empty() || all.back() != path; ++depth) all.push_back(prefix_of(path, depth));
+    return all;
+  };
+  for (const Node& n : g.nodes())
+    if (as<ReadOp>(n))
+      for (const std::string& module : prefixes(n.tag.path)) have_state.insert(module);
+  std::vector<Candidate> result;
+  for (const NodeId id : g.nodes().ids()) {
+    const Node& n = g.node(id);
+    if (n.tag.path.empty() || is_leaf(n)) continue;
+    const Candidate* added = nullptr;  // for this node
+    for (const std::string& module : prefixes(n.tag.path)) {
+      if (!begun.insert(module).second) continue;
+      const bool has_state = have_state.contains(module);
+      if (added && (added->has_state || !has_state)) continue;
+      if (added) result.pop_back();
+      added = &result.emplace_back(Candidate{module, id, has_state});
+    }
+  }
+  return result;
+}
+
+// Removes the modules before which, or from which on, nothing is computed since the one before.
+std::vector<Candidate> with_work(const Graph& g, const std::vector<Candidate>& modules) {
+  const auto works = [&](std::int64_t first, std::int64_t end) {
+    for (std::int64_t n = first; n < end; ++n) {
+      const Node& node = g.nodes()[static_cast<std::size_t>(n)];
+      if (!is_leaf(node) && !view_of(g, node)) return true;
+    }
+    return false;
+  };
+  std::vector<Candidate> result;
+  const auto index = [](NodeId id) { return static_cast<std::int64_t>(id); };
+  for (const Candidate& m : modules)
+    if (works(result.empty() ? 0 : index(result.back().first), index(m.first))) result.push_back(m);
+  while (!result.empty() && !works(index(result.back().first), std::ssize(g.nodes()))) result.pop_back();
   return result;
 }
 
@@ -83,7 +95,7 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
       if (!in_module(node.tag.path, cuts[c])) continue;
       if (c != current)
         throw Error(fmt::format("impossible cut: '{}' is reached before '{}'; the modules are, in order: {}",
-                                cuts[c], cuts[current], names_of(modules(g, 1))));
+                                cuts[c], cuts[current], names_of_modules(g)));
       ++current;
     }
     stage[n] = static_cast<int>(current);
@@ -91,7 +103,7 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
   if (current != cuts.size())
     throw Error(
         fmt::format("impossible cut: there is no module '{}' after the ones before it; the modules are: {}",
-                    cuts[current], names_of(modules(g, 1))));
+                    cuts[current], names_of_modules(g)));
   for (std::size_t s = 0; s <= cuts.size(); ++s) {
     bool works = false;
     for (std::size_t n = 0; n < stage.size(); ++n)
@@ -103,29 +115,41 @@ IdVector<NodeId, int> stages_of_nodes(const Graph& g, const std::vector<std::str
   return stage;
 }
 
+// The nodes that use each state that forward assigns. They must stay on one stage.
+std::map<StateId, std::set<NodeId>> users_of_assigned_states(const Graph& g, const Readers& readers) {
+  std::map<StateId, std::set<NodeId>> users;
+  for (const NodeId n : g.nodes().ids())
+    if (const auto* assign = as<AssignOp>(g.node(n))) users[assign->state].insert(n);
+  for (const Node& node : g.nodes())
+    if (const auto* read = as<ReadOp>(node))
+      if (const auto found = users.find(read->state); found != users.end())
+        found->second.insert(readers[node.outputs[0]].begin(), readers[node.outputs[0]].end());
+  return users;
+}
+
 // The first stage that uses each state; 0 if none does.
 IdVector<StateId, int> owners_of_states(const Graph& g, const Readers& readers,
                                         const IdVector<NodeId, int>& stage) {
-  IdVector<StateId, std::set<int>> users(g.states().size());
-  std::set<StateId> assigned;
-  for (const NodeId n : g.nodes().ids()) {
-    const Node& node = g.node(n);
-    if (const auto* assign = as<AssignOp>(node)) {
-      assigned.insert(assign->state);
-      users[assign->state].insert(stage[n]);
-    } else if (const auto* read = as<ReadOp>(node)) {
-      for (const NodeId r : readers[node.outputs[0]]) users[read->state].insert(stage[r]);
-    }
-  }
-  IdVector<StateId, int> owners(g.states().size(), 0);
-  for (const StateId s : g.states().ids()) {
-    if (!users[s].empty()) owners[s] = *users[s].begin();
-    if (users[s].size() > 1 && assigned.contains(s))
+  for (const auto& [state, nodes] : users_of_assigned_states(g, readers)) {
+    std::set<int> on;
+    for (const NodeId n : nodes) on.insert(stage[n]);
+    if (on.size() > 1)
       throw Error(fmt::format(
           "impossible cut: state '{}', which forward assigns, is used on stages {}; only a state that forward "
           "does not change can be used on several: cut elsewhere, so that its users stay together",
-          g.state(s).path, fmt::join(users[s], " and ")));
+          g.state(state).path, fmt::join(on, " and ")));
   }
+  IdVector<StateId, std::set<int>> users(g.states().size());
+  for (const NodeId n : g.nodes().ids()) {
+    const Node& node = g.node(n);
+    if (const auto* assign = as<AssignOp>(node))
+      users[assign->state].insert(stage[n]);
+    else if (const auto* read = as<ReadOp>(node))
+      for (const NodeId r : readers[node.outputs[0]]) users[read->state].insert(stage[r]);
+  }
+  IdVector<StateId, int> owners(g.states().size(), 0);
+  for (const StateId s : g.states().ids())
+    if (!users[s].empty()) owners[s] = *users[s].begin();
   return owners;
 }
 
@@ -172,36 +196,22 @@ Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts,
   return edit.finish();
 }
 
-std::vector<std::string> balanced_cuts(const Graph& graph, int stages) {
-  if (stages <= 1) return {};
-  const auto wanted = static_cast<std::size_t>(stages);
-  Candidates list = modules(graph, 1);
-  for (int depth = 2; list.size() < wanted && depth < 8; ++depth) list = modules(graph, depth);
-  // A module with nodes of its own after its children ("block" after "block.first") cannot begin a stage.
-  const Candidates all = list;
-  list = joined(all, [&](const Candidate& m) {
-    return std::none_of(all.data(), find(all, m.name),
-                        [&](const auto& s) { return in_module(s.name, m.name); });
-  });
-  // A module without state can be missing in evaluation, as dropout is.
-  if (Candidates lasting = joined(list, [](const Candidate& m) { return m.has_state; });
-      lasting.size() >= wanted)
-    list = std::move(lasting);
-  if (list.size() < wanted)
-    throw Error(fmt::format("impossible cut: {} stages, but only {} can begin one: {}", stages,
-                            counted(std::ssize(list), "module"), names_of(list)));
-  double total = 0;
-  for (const auto& m : list) total += m.flops;
-  std::vector<std::string> cuts;
-  double before = 0;
-  for (std::size_t i = 1; i < list.size() && cuts.size() + 1 < wanted; ++i) {
-    before += list[i - 1].flops;
-    const auto share = static_cast<double>(cuts.size() + 1) / stages * total;
-    const std::size_t left = list.size() - i;  // modules that can still begin a stage
-    const std::size_t needed = wanted - 1 - cuts.size();
-    if (before + list[i].flops / 2 >= share || left == needed) cuts.push_back(list[i].name);
-  }
-  return cuts;
+std::vector<std::string> possible_cuts(const Graph& g, int stages) {
+  std::vector<Candidate> all = modules_in_order(g);
+  for (const auto& [state, nodes] : users_of_assigned_states(g, g.readers()))
+    std::erase_if(all,
+                  [&](const Candidate& m) { return *nodes.begin() < m.first && m.first <= *nodes.rbegin(); });
+  std::vector<Candidate> lasting = all;
+  std::erase_if(lasting, [](const Candidate& m) { return !m.has_state; });
+  std::vector<Candidate> cuts = with_work(g, lasting);
+  if (std::ssize(cuts) + 1 < stages) cuts = with_work(g, all);
+  std::vector<std::string> names;
+  for (const Candidate& m : cuts) names.push_back(m.name);
+  if (std::ssize(cuts) + 1 < stages)
+    throw Error(fmt::format("impossible cut: {} need {}, but the network can be cut only before {}",
+                            counted(stages, "stage"), counted(stages - 1, "cut"),
+                            cuts.empty() ? "no module" : fmt::format("{}", fmt::join(names, ", "))));
+  return names;
 }
 
 }  // namespace tandem::engine

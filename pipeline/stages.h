@@ -16,8 +16,10 @@ namespace tandem::engine {
 Graph cut_into_stages(Graph graph, const std::vector<std::string>& cuts,
                       const std::vector<PipelineStage>& stages);
 
-/// Returns cuts for `stages` stages of about equal floating-point work. The cuts are at outermost modules, or
-/// at inner ones if there are too few. Throws Error if the graph has too few modules.
-std::vector<std::string> balanced_cuts(const Graph& graph, int stages);
+/// Returns the modules with which a stage can begin, in the order of their first nodes: of those that begin
+/// at one node the outermost. A stage computes something; a state that forward assigns is used on one stage.
+/// A module without state can be missing in evaluation, as dropout is, so it is among them only if there are
+/// fewer than `stages` others. Throws Error listing the modules if there are too few cuts for so many stages.
+std::vector<std::string> possible_cuts(const Graph& graph, int stages);
 
 }  // namespace tandem::engine

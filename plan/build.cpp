@@ -30,6 +30,7 @@
 #include <tandem/plan/loss_scale.h>
 #include <tandem/plan/measure_prediction.h>
 #include <tandem/plan/mixed_precision.h>
+#include <tandem/plan/network_layers.h>
 #include <tandem/plan/optimizer.h>
 #include <tandem/plan/pool_first.h>
 #include <tandem/plan/predict_weights.h>
@@ -123,7 +124,7 @@ Graph in_stages(const Graph& forward, const Strategy& strategy, const PipelineSc
   if (strategy.pool_first) g = checked(pool_first(g));
   if (strategy.amp) g = checked(mixed_precision(g, *strategy.amp));
   if (strategy.models > 1) g = checked(vmap(g, strategy.models));
-  const auto cuts = strategy.cuts.empty() ? balanced_cuts(g, strategy.stages) : strategy.cuts;
+  const auto cuts = strategy.cuts.empty() ? balanced_cuts(forward, strategy) : strategy.cuts;
   if (static_cast<int>(cuts.size()) != strategy.stages - 1)
     throw Error(fmt::format("a pipeline of {} takes {}, the plan gives {}", counted(strategy.stages, "stage"),
                             counted(strategy.stages - 1, "cut"), cuts.size()));

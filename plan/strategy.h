@@ -28,7 +28,7 @@ struct Strategy {
   bool lockstep = false;                                      ///< devices meet at a barrier after every tick
   std::optional<engine::PipelineSchedule> own_schedule{};     ///< instead of one of these
 
-  /// First module of each stage but the first ("block1"); empty: stages of about equal work.
+  /// First module of each stage but the first ("block1"); empty: those of balanced_cuts.
   std::vector<std::string> cuts{};
   /// Gradients in no group are reduced one by one.
   std::vector<FusionGroup> fusion_groups{};

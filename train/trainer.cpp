@@ -12,8 +12,8 @@
 #include <tandem/autograd/vmap.h>
 #include <tandem/core/runtime/state_memory.h>
 #include <tandem/dist/thread_comm.h>
-#include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/network_layers.h>
 #include <tandem/train/all_reduce_tuning.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/model_inputs.h>
@@ -65,7 +65,9 @@ Trainer::Trainer(nn::Module& model, DatasetPtr train, TrainerOptions options)
   Strategy& s = options_.strategy;
   if (options_.on_non_finite == OnNonFinite::skip) s.gradients.skip_non_finite = true;
   if (s.cuts.empty() && s.stages > 1)  // also for evaluation
-    s.cuts = balanced_cuts(trace_forward(model_, *train_, options_.objective, 1, true), s.stages);
+    s.cuts = balanced_cuts(trace_forward(model_, *train_, options_.objective,
+                                         options_.batch_size / s.replicas / s.microbatches, true),
+                           s);
   Program first = program(options_.batch_size, true);
   feed_ = std::make_unique<TrainFeed>(
       train_, loader_options(options_, options_.batch_size, first.max_lag), s.microbatches, options_.seeds,

@@ -12,7 +12,7 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
-#include <tandem/pipeline/stages.h>
+#include <tandem/plan/network_layers.h>
 #include <tandem/plan/build.h>
 
 #include "expect_error.h"
@@ -133,7 +133,7 @@ TEST(Build, EvaluationUsesTheStagesOfTraining) {
     Strategy s;
     s.stages = stages;
     s.schedule = "gpipe";
-    s.cuts = balanced_cuts(traced(true), stages);
+    s.cuts = balanced_cuts(traced(true), s);
     EXPECT_EQ(build(traced(true), s).devices, stages);
     EXPECT_EQ(build(traced(false), for_evaluation(s)).devices, stages);
   }

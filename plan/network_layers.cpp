@@ -1,0 +1,107 @@
+#include <tandem/plan/network_layers.h>
+
+#include <algorithm>
+#include <set>
+
+#include <tandem/autograd/training_graph.h>
+#include <tandem/core/graph/graph_ops.h>
+#include <tandem/pipeline/stages.h>
+
+namespace tandem::engine {
+namespace {
+
+constexpr double kFlopsPerSecond = 50e9, kBytesPerSecond = 10e9;
+
+double seconds_of(const Graph& g, const Node& n) {
+  const Work work = n.op->cost(g.types(n.inputs), g.types(n.outputs));
+  return std::max(work.flops / kFlopsPerSecond, work.bytes / kBytesPerSecond);
+}
+
+// Adds up the nodes of a training step whose stages are the layers.
+class Layers {
+ public:
+  Layers(const Graph& step, std::size_t count, double microbatches)
+      : g_(step), microbatches_(microbatches), layers_(count) {
+    const Readers readers = g_.readers();
+    for (const NodeId n : g_.nodes().ids()) {
+      const Node& node = g_.node(n);
+      if (node.tag.phase == Phase::forward)
+        layer(node.tag.stage).forward += microbatches_ * seconds_of(g_, node);
+      if (node.tag.phase == Phase::backward)
+        layer(node.tag.stage).backward += microbatches_ * seconds_of(g_, node);
+      if ((is_leaf(node) && !as<InputOp>(node)) || view_of(g_, node)) continue;
+      for (const ValueId v : node.outputs) add_value(v, readers);
+    }
+    for (const State& state : g_.states())
+      layer(state.stage).weight_bytes += static_cast<double>(state.type.bytes());
+  }
+
+  std::vector<PipelineLayer> layers() const { return layers_; }
+
+ private:
+  PipelineLayer& layer(int stage) { return layers_[static_cast<std::size_t>(stage)]; }
+
+  // The nodes that read a value or a view of it.
+  std::vector<const Node*> users_of(ValueId v, const Readers& readers) const {
+    std::vector<const Node*> users;
+    for (const NodeId r : readers[v]) {
+      const Node& user = g_.node(r);
+      users.push_back(&user);
+      if (view_of(g_, user) == v) {
+        const auto more = users_of(user.outputs[0], readers);
+        users.insert(users.end(), more.begin(), more.end());
+      }
+    }
+    return users;
+  }
+
+  void add_value(ValueId v, const Readers& readers) {
+    const Tag& made = g_.producer(v).tag;
+    const double bytes = microbatches_ * static_cast<double>(g_.type(v).bytes());
+    int first = made.stage, last = made.stage;
+    std::set<int> kept;  // where backward reads what forward made
+    for (const Node* user : users_of(v, readers)) {
+      if (user->tag.phase == made.phase) {
+        first = std::min(first, user->tag.stage);
+        last = std::max(last, user->tag.stage);
+      } else if (made.phase == Phase::forward && user->tag.phase == Phase::backward) {
+        kept.insert(user->tag.stage);
+      }
+    }
+    if (made.phase == Phase::forward)
+      for (int s = made.stage; s < last; ++s) layer(s).forward_bytes += bytes;
+    if (made.phase == Phase::backward)
+      for (int s = first; s < made.stage; ++s) layer(s).backward_bytes += bytes;
+    for (const int s : kept) layer(s).resident_bytes += bytes;
+  }
+
+  const Graph& g_;
+  const double microbatches_;
+  std::vector<PipelineLayer> layers_;
+};
+
+}  // namespace
+
+PartitionProblem partition_problem(const Graph& forward, const std::vector<std::string>& cuts,
+                                   const Strategy& strategy) {
+  const std::vector<PipelineStage> stages(cuts.size() + 1);  // all on one device
+  const Graph parts = cut_into_stages(remove_detaches(forward), cuts, stages);
+  const TrainingGraph step = strategy.train ? training_graph(parts) : evaluation_graph(parts, 1);
+  PartitionProblem problem{.layers = Layers(step.graph, stages.size(), strategy.microbatches).layers(),
+                           .schedule = schedule_of(strategy),
+                           .link = strategy.link};
+  for (std::size_t k = 0; k < cuts.size(); ++k) problem.layers[k + 1].name = cuts[k];
+  return problem;
+}
+
+std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& strategy) {
+  if (strategy.stages <= 1) return {};
+  const PartitionProblem problem =
+      partition_problem(forward, possible_cuts(forward, strategy.stages), strategy);
+  std::vector<std::string> cuts;
+  for (const int cut : best_partition(problem).cuts())
+    cuts.push_back(problem.layers[static_cast<std::size_t>(cut)].name);
+  return cuts;
+}
+
+}  // namespace tandem::engine
