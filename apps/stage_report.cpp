@@ -14,7 +14,7 @@ using namespace engine;
 
 std::string say_stages(const Graph& forward, const Strategy& strategy) {
   constexpr double kMsPerSecond = 1e3, kBytesPerMb = 1e6;
-  const auto cuts = strategy.cuts.empty() ? balanced_cuts(forward, strategy) : strategy.cuts;
+  const auto cuts = cuts_of(forward, strategy);
   std::vector<int> each(cuts.size());  // every layer is a stage
   std::iota(each.begin(), each.end(), 1);
   const Partition partition = partition_at(partition_problem(forward, cuts, strategy), each);

@@ -124,10 +124,7 @@ Graph in_stages(const Graph& forward, const Strategy& strategy, const PipelineSc
   if (strategy.pool_first) g = checked(pool_first(g));
   if (strategy.amp) g = checked(mixed_precision(g, *strategy.amp));
   if (strategy.models > 1) g = checked(vmap(g, strategy.models));
-  const auto cuts = strategy.cuts.empty() ? balanced_cuts(forward, strategy) : strategy.cuts;
-  if (static_cast<int>(cuts.size()) != strategy.stages - 1)
-    throw Error(fmt::format("a pipeline of {} takes {}, the plan gives {}", counted(strategy.stages, "stage"),
-                            counted(strategy.stages - 1, "cut"), cuts.size()));
+  const auto cuts = cuts_of(forward, strategy);
   if (strategy.train && strategy.replicas == 1 && !strategy.fusion_groups.empty())
     throw Error(
         "the plan's fusion_groups have no effect: one replica reduces nothing; give several replicas, or leave "

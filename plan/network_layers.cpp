@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include <fmt/format.h>
+
 #include <tandem/autograd/training_graph.h>
+#include <tandem/core/base/error.h>
 #include <tandem/core/graph/graph_ops.h>
 #include <tandem/pipeline/stages.h>
 
@@ -101,6 +104,14 @@ std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& str
   std::vector<std::string> cuts;
   for (const int cut : best_partition(problem).cuts())
     cuts.push_back(problem.layers[static_cast<std::size_t>(cut)].name);
+  return cuts;
+}
+
+std::vector<std::string> cuts_of(const Graph& forward, const Strategy& strategy) {
+  std::vector<std::string> cuts = strategy.cuts.empty() ? balanced_cuts(forward, strategy) : strategy.cuts;
+  if (std::ssize(cuts) != strategy.stages - 1)
+    throw Error(fmt::format("a pipeline of {} takes {}, the plan gives {}", counted(strategy.stages, "stage"),
+                            counted(strategy.stages - 1, "cut"), cuts.size()));
   return cuts;
 }
 

@@ -20,4 +20,8 @@ PartitionProblem partition_problem(const Graph& forward, const std::vector<std::
 /// Error if the graph can be cut at too few.
 std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& strategy);
 
+/// Returns the strategy's cuts; without any, the balanced ones. Throws Error if there are not as many as its
+/// stages take.
+std::vector<std::string> cuts_of(const Graph& forward, const Strategy& strategy);
+
 }  // namespace tandem::engine
