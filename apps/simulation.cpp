@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <tandem/engine.h>
+#include <tandem/plan/measured_stages.h>
 #include <tandem/train/feed.h>
 
 #include "lane_report.h"
@@ -19,13 +20,35 @@ namespace {
 constexpr std::int64_t kSimulatedBatches = 20;
 
 // A rate of 0 keeps the weights, and all values, as they are. All measured batches are full.
+TrainFeed measured_feed(const TrainOptions& o, const CifarData& data) {
+  return {data.train,
+          {.batch_size = o.batch_size, .drop_last = true},
+          o.microbatches,
+          o.seed,
+          [](std::size_t, std::int64_t) { return 0.0; },
+          [](std::int64_t, const std::vector<double>&) {}};
+}
+
 Profile measured(const TrainOptions& o, const Program& program, const CifarData& data) {
   Profile profile;
-  TrainFeed host(
-      data.train, {.batch_size = o.batch_size, .drop_last = true}, o.microbatches, o.seed,
-      [](std::size_t, std::int64_t) { return 0.0; }, [](std::int64_t, const std::vector<double>&) {});
+  TrainFeed host = measured_feed(o, data);
   profile.measure(program, cpu_kernels(), host, initial_state(o, data.classes));
   return profile;
+}
+
+// What `tandem sim pipeline` reads. Times of another machine, from --profile, have no measured corun.
+StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
+                           const Program& program, const Graph& forward, const CifarData& data) {
+  StageProfile stages{.stages = stage_costs(program), .corun = program.corun_of(0)};
+  if (!o.link.empty())
+    stages.link = {.bytes_per_ms = s.link.bandwidth / 1e3, .latency_ms = s.link.latency * 1e3};
+  if (!o.profile.empty()) return stages;
+  TrainFeed host = measured_feed(o, data);
+  const OneDevice one = measure_one_device(forward, s, host, initial_state(o, data.classes), cores.rank);
+  stages.corun = one.corun;
+  stages.uncut = UncutCost{.single_ms = one.batch_ms};
+  for (const StageCost& stage : stages.stages) stages.uncut->sync_bytes += stage.weight_bytes;
+  return stages;
 }
 
 void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
@@ -38,8 +61,9 @@ void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
 
 }  // namespace
 
-void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores, Program program,
+void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores, const Graph& forward,
               const CifarData& data, RunDirectory& directory) {
+  Program program = build(forward, s);
   const std::int64_t batches =
       o.steps > 0 ? o.steps : std::min(kSimulatedBatches, data.train->size() / o.batch_size);
   require_simulable("--steps", batches, program);
@@ -55,6 +79,8 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
   if (directory.keeps()) {
     profile.write(directory.path("profile.json"));
     write_file(directory.path("program.json"), to_json(program));
+    if (o.parallel == "pipeline")
+      write_file(directory.path("stages.json"), to_json(stage_profile(o, s, cores, program, forward, data)));
   }
   write_trace(o.trace, sim.timeline());
   Summary summary;

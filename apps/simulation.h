@@ -7,9 +7,9 @@
 namespace tandem::apps {
 using namespace engine;
 
-/// Does what --simulate says: predicts how long a training step of `program` takes, from kernels measured on
-/// the data or from --profile, and prints and writes the prediction.
-void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores, Program program,
-              const CifarData& data, RunDirectory& directory);
+/// Does what --simulate says: predicts how long a training step takes, from kernels measured on the data or
+/// from --profile, and prints and writes the prediction. `forward` is of a micro-batch.
+void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores,
+              const Graph& forward, const CifarData& data, RunDirectory& directory);
 
 }  // namespace tandem::apps

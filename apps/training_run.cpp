@@ -169,7 +169,7 @@ void TrainingRun::perform() {
     say_plan(forward(samples), strategy);
   if (is_main() && strategy.stages > 1 && !options_.evaluate) cuts_ = say_stages(forward(samples), strategy);
   if (options_.simulate) {
-    if (is_main()) simulate(options_, strategy, cores, build(forward(samples), strategy), data, directory_);
+    if (is_main()) simulate(options_, strategy, cores, forward(samples), data, directory_);
     return;
   }
   if (strategy.amp && !has_bf16_instructions())

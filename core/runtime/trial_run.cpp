@@ -1,10 +1,15 @@
 #include <tandem/core/runtime/trial_run.h>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -64,12 +69,108 @@ struct Device {
   InstructionId next = 0;  // of its own instructions
 };
 
-double median(std::array<double, kMeasured> v) {
-  std::nth_element(v.begin(), v.begin() + kMeasured / 2, v.end());
-  return v[kMeasured / 2];
+template <class Numbers> double median(Numbers v) {
+  const auto middle = v.begin() + std::ssize(v) / 2;
+  std::nth_element(v.begin(), middle, v.end());
+  return *middle;
+}
+
+// Lets the calling thread, and the threads that it makes, run on the first `cores` of its cores only.
+void take_cores(int cores) {
+  cpu_set_t all, some;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
+  CPU_ZERO(&some);
+  for (int c = 0; c < CPU_SETSIZE && CPU_COUNT(&some) < cores; ++c)
+    if (CPU_ISSET(c, &all)) CPU_SET(c, &some);
+  sched_setaffinity(0, sizeof some, &some);
+}
+
+// A copy of a Program of one device, whose batches are computed pass by pass.
+class Copy {
+ public:
+  Copy(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state)
+      : device_(program, 0, kernels, host, messages_) {
+    load_state(program, 0, device_.memory, state);
+    for (const InstructionId s : device_.executable.program().instructions.ids())
+      (program.instruction(s).tag.phase == Phase::forward ? forward_ : backward_).push_back(s);
+  }
+  void forward() { run(forward_); }
+  void backward() {
+    run(backward_);
+    ++batch_;
+  }
+
+ private:
+  void run(const std::vector<InstructionId>& pass) {
+    for (const InstructionId s : pass) {
+      const TeamSize team(device_.executable.threads(s));
+      device_.executable.execute(s, batch_);
+    }
+  }
+
+  Messages messages_;
+  Device device_;
+  std::vector<InstructionId> forward_, backward_;  // backward: with the update
+  std::int64_t batch_ = 0;
+};
+
+double seconds_of(const std::function<void()>& work) {
+  const double begin = steady_seconds();
+  work();
+  return steady_seconds() - begin;
+}
+
+// Runs each of two functions on a thread of its own. Throws what one of them throws.
+void run_both(const std::function<void()>& a, const std::function<void()>& b) {
+  std::exception_ptr error;
+  std::thread other([&] {
+    try {
+      b();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  try {
+    a();
+  } catch (...) {
+    other.join();
+    throw;
+  }
+  other.join();
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace
+
+PassSeconds pass_seconds(const Program& program, const KernelTable& kernels, Host& host,
+                         const StateDict& state, int cores) {
+  check_state(program, state);
+  if (program.devices != 1 || program.replicas != 1 || program.microbatches != 1)
+    throw Error("pass_seconds: the Program must have one device, one replica and one micro-batch");
+  PassSeconds result;
+  std::exception_ptr error;
+  std::thread([&] {  // a new thread, so that the caller keeps its cores
+    try {
+      take_cores(cores);
+      Copy a(program, kernels, host, state), b(program, kernels, host, state);
+      std::vector<double> forward, backward, beside;
+      for (std::int64_t i = 0; i < kWarmUp; ++i) a.forward(), a.backward(), b.forward(), b.backward();
+      b.forward();
+      for (std::int64_t i = 0; i < kMeasured; ++i) {
+        forward.push_back(seconds_of([&] { a.forward(); }));
+        backward.push_back(seconds_of([&] { a.backward(); }));
+        beside.push_back(seconds_of([&] { run_both([&] { a.forward(); }, [&] { b.backward(); }); }));
+        beside.push_back(seconds_of([&] { run_both([&] { a.backward(); }, [&] { b.forward(); }); }));
+      }
+      result = {median(forward), median(backward), median(beside)};
+    } catch (...) {
+      error = std::current_exception();
+    }
+  })
+      .join();
+  if (error) std::rethrow_exception(error);
+  return result;
+}
 
 std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
                                         const StateDict& state) {

@@ -16,4 +16,16 @@ namespace tandem::engine {
 std::vector<double> instruction_seconds(const Program& program, const KernelTable& kernels, Host& host,
                                         const StateDict& state);
 
+/// The seconds of a forward, of a backward with its update, and of both beside each other.
+struct PassSeconds {
+  double forward = 0, backward = 0, beside = 0;
+};
+
+/// Measures the passes of a Program with one device, one replica and one micro-batch, on `cores` of the cores
+/// that this process can use: medians over some batches. `beside` is a forward in one copy of the memory
+/// beside a backward in another, each on a thread of its own, from the begin of both to the end of both.
+/// Throws Error as a run does.
+PassSeconds pass_seconds(const Program& program, const KernelTable& kernels, Host& host,
+                         const StateDict& state, int cores);
+
 }  // namespace tandem::engine

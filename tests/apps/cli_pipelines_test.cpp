@@ -149,6 +149,41 @@ TEST_F(CliSimPipeline, DrawsTheWayOfABatchAsInFigure8) {
       rows("spectrain"));
 }
 
+// Bytes are counted by hand. One activation of 256 numbers per image crosses the cut.
+TEST_F(CliSimPipeline, ReadsTheStagesOfASimulatedTraining) {
+  const std::string train = kTrain +
+                            "--arch mlp-residual --batch-size 16 --synthetic-train 64 --parallel "
+                            "pipeline --stages 2 --schedule dualpipe --simulate --link 1GB/s,2ms ";
+  ASSERT_EQ(0, run(train + "--output " + file("run")).status);
+  const json profile = read("run/stages.json");
+  ASSERT_EQ(2u, profile.at("stages").size());
+  double weights = 0, ms = 0;
+  for (const json& stage : profile.at("stages")) {
+    EXPECT_GT(stage.at("forward_ms"), 0);
+    EXPECT_GT(stage.at("backward_ms"), 0);
+    ms += stage.at("forward_ms").get<double>() + stage.at("backward_ms").get<double>();
+    weights += stage.at("weight_bytes").get<double>();
+  }
+  constexpr double kParameters = (3072 * 256 + 256) + 8 * (256 * 256 + 256) + (256 * 10 + 10);
+  EXPECT_EQ(4 * kParameters, weights);
+  EXPECT_EQ(weights, profile.at("sync_bytes"));
+  EXPECT_EQ(4.0 * 16 * 256, profile.at("stages")[0].at("activation_bytes"));
+  EXPECT_EQ(0.0, profile.at("stages")[1].at("activation_bytes"));
+  EXPECT_GE(profile.at("corun"), 0.5);
+  EXPECT_LE(profile.at("corun"), 1.0);
+  EXPECT_GT(profile.at("single_ms"), ms / 4);
+  EXPECT_LT(profile.at("single_ms"), ms * 4);
+  EXPECT_EQ(1e6, profile.at("link").at("bytes_per_ms"));
+  EXPECT_EQ(2, profile.at("link").at("latency_ms"));
+  const Ended e = run(kTandem + "sim pipeline --batches 20 --profile " + file("run/stages.json"));
+  EXPECT_EQ(0, e.status) << e.err;
+  EXPECT_NE(std::string::npos, e.out.find("\ndualpipe ")) << e.out;
+  // Times of another machine have no measured co-run, and nothing of one device.
+  ASSERT_EQ(0, run(train + "--output " + file("again") + " --profile " + file("run/profile.json")).status);
+  EXPECT_EQ(profile.at("stages"), read("again/stages.json").at("stages"));
+  EXPECT_FALSE(read("again/stages.json").contains("single_ms"));
+}
+
 TEST_F(CliSimPipeline, RanksEverySchedule) {
   const std::string out =
       printed("--microbatches 3 --batches 20", R"(,"corun":0.8,"single_ms":7.5,"sync_bytes":1000)");

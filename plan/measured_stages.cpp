@@ -1,0 +1,89 @@
+#include <tandem/plan/measured_stages.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <tandem/core/runtime/profile.h>
+#include <tandem/core/runtime/trial_run.h>
+#include <tandem/plan/build.h>
+
+namespace tandem::engine {
+namespace {
+
+constexpr double kMsPerSecond = 1e3;
+
+int stages_of(const Program& program) {
+  int stages = 1;
+  for (const Instruction& s : program.instructions) stages = std::max(stages, s.tag.stage + 1);
+  return stages;
+}
+
+// The bytes that the transfers of F carry over each cut. The ends of a transfer name its stages.
+void add_activations(const Program& program, std::vector<StageCost>& stages) {
+  std::map<std::int64_t, const Instruction*> sends;  // by channel
+  for (const InstructionId s : program.instructions.ids())
+    if (program.lane_of(s).kind == LaneKind::send)
+      sends[program.instruction(s).channel] = &program.instruction(s);
+  for (const InstructionId s : program.instructions.ids()) {
+    const Instruction& receive = program.instruction(s);
+    if (program.lane_of(s).kind != LaneKind::receive || receive.tag.phase != Phase::forward) continue;
+    const Instruction& send = *sends.at(receive.channel);
+    for (int k = send.tag.stage; k < receive.tag.stage; ++k)
+      for (const TensorType& t : send.inputs)
+        stages[static_cast<std::size_t>(k)].activation_bytes += static_cast<double>(t.bytes());
+  }
+}
+
+void add_weights(const Program& program, std::vector<StageCost>& stages) {
+  std::map<BlockId, int> stage_of;  // that writes the block
+  for (const Instruction& s : program.instructions)
+    for (const MemberId m : s.writes) stage_of[program.member(m).block] = s.tag.stage;
+  for (const StateBlock& state : program.states)
+    if (const auto found = stage_of.find(state.block); state.trained && found != stage_of.end())
+      stages[static_cast<std::size_t>(found->second)].weight_bytes += static_cast<double>(state.type.bytes());
+}
+
+Strategy on_one_device(Strategy strategy) {
+  strategy.replicas = strategy.stages = strategy.chunks = 1;
+  strategy.schedule = "plain";
+  strategy.own_schedule.reset();
+  strategy.lockstep = false;
+  strategy.cuts.clear();
+  strategy.fusion_groups.clear();
+  strategy.measure_prediction.clear();
+  strategy.memory_budget = 0;
+  return strategy;
+}
+
+}  // namespace
+
+std::vector<StageCost> stage_costs(const Program& program) {
+  std::vector<StageCost> stages(static_cast<std::size_t>(stages_of(program)));
+  for (const InstructionId s : program.instructions.ids()) {
+    const Instruction& instruction = program.instruction(s);
+    if (program.lane_of(s).kind != LaneKind::compute || instruction.tag.phase == Phase::barrier) continue;
+    StageCost& stage = stages[static_cast<std::size_t>(instruction.tag.stage)];
+    (instruction.tag.phase == Phase::forward ? stage.forward_ms : stage.backward_ms) +=
+        instruction.cost.seconds * kMsPerSecond;
+  }
+  add_activations(program, stages);
+  add_weights(program, stages);
+  return stages;
+}
+
+OneDevice measure_one_device(const Graph& forward, Strategy strategy, Host& host, const StateDict& state,
+                             int cores) {
+  strategy = on_one_device(std::move(strategy));
+  const KernelTable& kernels = *strategy.kernels;
+  OneDevice one;
+  const Program whole = build(forward, strategy);
+  for (const double seconds : instruction_seconds(whole, kernels, host, state))
+    one.batch_ms += seconds * kMsPerSecond;
+  strategy.microbatches = 1;
+  const PassSeconds passes = pass_seconds(build(forward, strategy), kernels, host, state, cores);
+  one.corun = std::clamp(passes.beside / (passes.forward + passes.backward), 0.5, 1.0);
+  return one;
+}
+
+}  // namespace tandem::engine

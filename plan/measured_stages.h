@@ -1,0 +1,33 @@
+#pragma once
+#include <vector>
+
+#include <tandem/core/graph/graph.h>
+#include <tandem/core/graph/kernel.h>
+#include <tandem/core/graph/tensor.h>
+#include <tandem/core/runtime/host.h>
+#include <tandem/core/schedule/program.h>
+#include <tandem/plan/stage_profile.h>
+#include <tandem/plan/strategy.h>
+
+namespace tandem::engine {
+
+/// Returns what a batch costs on each stage of a training Program whose instructions have their costs
+/// (core/runtime/profile.h). B has the stage's updates too. `activation_bytes` are of all values that
+/// transfers of F carry over the cut behind the stage, `weight_bytes` of the trained states that the stage
+/// updates.
+std::vector<StageCost> stage_costs(const Program& program);
+
+/// What one device takes for the same training, measured.
+struct OneDevice {
+  double batch_ms = 0;  ///< a whole batch, with its update
+  /// ρ of `cores` cores: the seconds of a forward beside a backward of another micro-batch, both of the whole
+  /// network, over those of one after the other; between 0.5 and 1.
+  double corun = 1;
+};
+
+/// Measures training by `strategy`, but with its micro-batches in turn on one device. `forward` is of a
+/// micro-batch. Throws Error as a run does.
+OneDevice measure_one_device(const Graph& forward, Strategy strategy, Host& host, const StateDict& state,
+                             int cores);
+
+}  // namespace tandem::engine
