@@ -21,6 +21,15 @@ std::string to_csv(const Figure& f) {
   const auto panel_cell = [&](const std::string& name) {
     return f.panel_name.empty() ? "" : quoted(name) + ",";
   };
+  if (f.kind == Figure::Kind::timeline) {
+    std::string text =
+        fmt::format("{}{},{},label,begin,end\n", panel_cell(f.panel_name), f.place_name, f.series_name);
+    for (const Panel& panel : f.panels)
+      for (const Box& b : panel.boxes)
+        text += fmt::format("{}{},{},{},{},{}\n", panel_cell(panel.name), quoted(b.row), quoted(b.series),
+                            quoted(b.label), b.begin, b.end);
+    return text;
+  }
   std::string text = fmt::format("{}{},{},{}\n", panel_cell(f.panel_name), quoted(f.place_name),
                                  quoted(f.series_name), quoted(f.value_name));
   for (const Panel& panel : f.panels)

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "figure.h"
+#include "figure_drawing.h"
 
 namespace tandem::apps {
 namespace {
@@ -14,27 +15,11 @@ constexpr double kPlotWidth = 370, kWidePlot = 800, kPlotHeight = 220;
 constexpr double kLeft = 62, kRight = 14, kTop = 30, kBottom = 46;
 constexpr double kLegendRow = 22, kFontSize = 12;
 constexpr int kColumns = 2;
-constexpr int kMostLabels = 14;  // of bars that have their value written above
-// Okabe and Ito's colors, which readers with color blindness can tell apart.
-constexpr std::array kColors{"#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f"};
+constexpr int kMostLabels = 14;                          // of bars that have their value written above
+constexpr std::size_t kMostPlaces = 12, kMostDots = 40;  // of a line
 constexpr std::string_view kGridColor = "#d8d8d8", kTextColor = "#222";
 
 using Kind = Figure::Kind;
-
-const char* color(std::size_t series) { return kColors[series % kColors.size()]; }
-
-std::string label(double x, double y, const std::string& text, const std::string& anchor = "middle",
-                  const std::string& more = "") {
-  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" {}>{}</text>)"
-                     "\n",
-                     x, y, anchor, more, escaped(text));
-}
-
-std::string rectangle(double x, double y, double width, double height, const char* fill) {
-  return fmt::format(R"(<rect x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}" fill="{}"/>)"
-                     "\n",
-                     x, y, width, std::max(0.0, height), fill);
-}
 
 // The step between lines of a grid: 1, 2 or 5 times a power of ten, for about five lines.
 double grid_step(double most) {
@@ -89,7 +74,8 @@ class Plot {
                           width_, y(value), y(value), k == 0 ? kTextColor : kGridColor);
       text += label(-6, y(value) + 4, fmt::format("{:.6g}", value), "end");
     }
-    for (std::size_t i = 0; i < panel_.places.size(); ++i)
+    const std::size_t every = figure_.kind == Kind::lines ? panel_.places.size() / kMostPlaces + 1 : 1;
+    for (std::size_t i = 0; i < panel_.places.size(); i += every)
       text += label(middle(i), kPlotHeight + 17, panel_.places[i]);
     text += label(width_ / 2, kPlotHeight + 36, figure_.place_name);
     return text +
@@ -126,6 +112,7 @@ class Plot {
         const double value = panel_.series[s].values[i];
         if (std::isnan(value)) continue;
         points += fmt::format("{:.1f},{:.1f} ", middle(i), y(value));
+        if (panel_.places.size() > kMostDots) continue;
         dots += fmt::format(R"(<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="{}"/>)"
                             "\n",
                             middle(i), y(value), color(s));
@@ -143,29 +130,59 @@ class Plot {
   double width_, step_, most_ = 1, place_ = 1;
 };
 
-std::string legend(const std::vector<Series>& series) {
-  std::string text;
-  double x = kLeft;
-  for (std::size_t s = 0; s < series.size(); ++s) {
-    text += rectangle(x, 6, 12, 12, color(s)) + label(x + 17, 16, series[s].name, "start");
-    x += 40 + 7.2 * static_cast<double>(series[s].name.size());
-  }
-  return text;
+std::vector<std::string> names_of(const std::vector<Series>& series) {
+  std::vector<std::string> names;
+  for (const Series& s : series) names.push_back(s.name);
+  return names;
 }
 
 }  // namespace
 
+const char* color(std::size_t series) {
+  // Okabe and Ito's colors, which readers with color blindness can tell apart.
+  static constexpr std::array kColors{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
+                                      "#d55e00", "#56b4e9", "#7f7f7f"};
+  return kColors[series % kColors.size()];
+}
+
+std::string label(double x, double y, const std::string& text, const std::string& anchor,
+                  const std::string& more) {
+  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" {}>{}</text>)"
+                     "\n",
+                     x, y, anchor, more, escaped(text));
+}
+
+std::string rectangle(double x, double y, double width, double height, const char* fill) {
+  return fmt::format(R"(<rect x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}" fill="{}"/>)"
+                     "\n",
+                     x, y, width, std::max(0.0, height), fill);
+}
+
+std::string legend(double x, const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t s = 0; s < names.size(); ++s) {
+    text += rectangle(x, 6, 12, 12, color(s)) + label(x + 17, 16, names[s], "start");
+    x += 40 + 7.2 * static_cast<double>(names[s].size());
+  }
+  return text;
+}
+
+std::string svg_begin(const Figure& figure, double width, double height) {
+  return fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:.0f} {1:.0f}" width="{0:.0f}" height="{1:.0f}" )"
+      R"(font-family="sans-serif" font-size="{2}" fill="{3}" role="img">)"
+      "\n<title>{4}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+      width, height, kFontSize, kTextColor, escaped(figure.title));
+}
+
 std::string to_svg(const Figure& f) {
+  if (f.kind == Kind::timeline) return timeline_svg(f);
   const int panels = static_cast<int>(std::ssize(f.panels)), columns = std::min(panels, kColumns);
   const double plot = panels == 1 ? kWidePlot : kPlotWidth;
   const double across = kLeft + plot + kRight, down = kTop + kPlotHeight + kBottom;
   const double width = across * columns, height = kLegendRow + down * std::ceil(panels / double(kColumns));
-  std::string text = fmt::format(
-      R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0:.0f} {1:.0f}" width="{0:.0f}" height="{1:.0f}" )"
-      R"(font-family="sans-serif" font-size="{2}" fill="{3}" role="img">)"
-      "\n<title>{4}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
-      width, height, kFontSize, kTextColor, escaped(f.title));
-  if (panels > 0) text += legend(f.panels[0].series);
+  std::string text = svg_begin(f, width, height);
+  if (panels > 0) text += legend(kLeft, names_of(f.panels[0].series));
   for (int i = 0; i < panels; ++i)
     text += fmt::format("<g transform=\"translate({:.0f},{:.0f})\">\n{}</g>\n",
                         across * (i % kColumns) + kLeft, kLegendRow + down * (i / kColumns) + kTop,

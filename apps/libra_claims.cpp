@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "claims.h"
 #include "libra_simulation.h"
 
 namespace tandem::apps {
@@ -15,36 +15,12 @@ namespace {
 constexpr std::size_t kVgg = 2, kBert = 3;  // in libra_networks
 using Value = double LibraOutcome::*;
 
-double mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 // The change of a value from one policy to another, less 1, for each network.
 std::vector<double> changes(const LibraOutcomes& outcomes, Value value, const char* from, const char* to) {
   std::vector<double> result;
   for (const auto& of_network : outcomes)
     result.push_back(of_network.at(to).*value / of_network.at(from).*value - 1);
   return result;
-}
-
-std::string percent(Range r) {
-  if (std::abs(r.most - r.least) < 5e-4) return fmt::format("{:+.1f} %", 100 * r.least);
-  return fmt::format("{:+.1f} … {:+.1f} %", 100 * r.least, 100 * r.most);
-}
-
-Claim claim(const std::string& asked, Range paper, Range ours, const std::string& why) {
-  const Verdict verdict = compared(paper, ours);
-  return {asked, percent(paper), percent(ours), verdict, verdict == Verdict::agrees ? "" : why};
-}
-
-Claim claim(const std::string& asked, double paper, double ours, const std::string& why) {
-  return claim(asked, Range{paper, paper}, Range{ours, ours}, why);
-}
-
-// A sentence of the paper without a number, which holds or does not.
-Claim claim(const std::string& asked, const std::string& paper, bool holds, const std::string& ours,
-            const std::string& why) {
-  return {asked, paper, ours, holds ? Verdict::agrees : Verdict::differs, holds ? "" : why};
 }
 
 void add_fig1(const LibraResults& r, std::vector<Claim>& claims) {

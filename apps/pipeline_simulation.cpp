@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <map>
 #include <tuple>
 #include <vector>
 
@@ -12,10 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include <tandem/core/base/error.h>
-#include <tandem/dist/link.h>
 #include <tandem/pipeline/schedules.h>
 #include <tandem/plan/pipeline_simulation.h>
 
+#include "batch_way.h"
 #include "decimal.h"
 #include "output_file.h"
 
@@ -28,7 +27,7 @@ constexpr std::string_view kAsynchronous = "-async";
 constexpr int kColumns = 96;
 constexpr std::int64_t kMostBatches = 1'000'000;
 
-// A row of the result: a simulated schedule, or a formula for devices that train the whole network.
+// A row of the result: a simulated schedule, or devices that train the whole network.
 struct Row {
   std::string name;
   PipelineSchedule schedule{};
@@ -36,27 +35,9 @@ struct Row {
   bool is_pipeline() const { return !schedule.stages.empty(); }
 };
 
-// One device; N devices that divide the batch, compute, and then reduce on a ring.
-Row uncut_row(const std::string& name, const StageProfile& profile) {
-  if (!profile.uncut)
-    throw Error(fmt::format("'{}' needs \"single_ms\" and \"sync_bytes\" in the profile", name));
-  const UncutCost& uncut = *profile.uncut;
-  Row row{.name = name};
-  PipelineSimulation& s = row.simulated;
-  s.period_ms = uncut.single_ms;
-  s.shares.busy = 1;
-  if (name == "single") return row;
-  const auto n = static_cast<int>(profile.stages.size());
-  const LinkModel link{profile.link.latency_ms, profile.link.bytes_per_ms};  // in ms
-  const double compute_ms = uncut.data_compute_factor * uncut.single_ms / n,
-               sync_ms = all_reduce_seconds(link, uncut.sync_bytes, n);
-  s.period_ms = compute_ms + sync_ms;
-  s.shares = {.busy = compute_ms / s.period_ms, .transfer = sync_ms / s.period_ms};
-  return row;
-}
-
 Row row_of(const std::string& name, const StageProfile& profile, const PipelineSimulationOptions& o) {
-  if (name == "single" || name == "data") return uncut_row(name, profile);
+  if (name == "single") return {.name = name, .simulated = single_device(profile)};
+  if (name == "data") return {.name = name, .simulated = data_parallel(profile)};
   const PipelineShape shape{.stages = static_cast<int>(profile.stages.size()),
                             .microbatches = o.microbatches,
                             .chunks = name == "interleaved" ? o.chunks : 1,
@@ -125,59 +106,6 @@ void print(const std::vector<Row>& rows, double batch_ms) {
                  fmt::join(s.in_flight, " "), fmt::join(s.weight_versions, " "));
     fmt::print("\n");
   }
-}
-
-int lag_of(const PipelineSchedule& schedule, Phase phase, int stage) {
-  const auto task = std::ranges::find_if(schedule.tasks, [&](const Task& t) {
-    return t.phase == phase && t.stage == stage && t.microbatch == 0;
-  });
-  return task->lag;
-}
-
-// "W5→9": reads the weights of the start of unit 5, and predicts those of unit 9.
-std::string weights_of(const SimulatedOp& op, const WeightRule& rule, int update_lag) {
-  const bool forward = op.kind == SimulatedOp::Kind::forward || !rule.backward_age;
-  const std::int64_t read =
-      std::max<std::int64_t>(0, op.batch + 1 - (forward ? rule.forward_age : *rule.backward_age));
-  const auto unit = [&](std::int64_t version) { return version == 0 ? 0 : version + update_lag; };
-  return op.predicts == read ? fmt::format("W{}", unit(read))
-                             : fmt::format("W{}→{}", unit(read), unit(op.predicts));
-}
-
-// Draws the way of one batch through the stages: the paper's Fig. 8.
-std::string way_of(const Row& row, std::int64_t batch) {
-  const PipelineSchedule& schedule = row.schedule;
-  std::map<std::int64_t, std::map<int, std::string>> cells;  // by unit and stage
-  for (const SimulatedOp& op : row.simulated.ops) {
-    const bool forward = op.kind == SimulatedOp::Kind::forward;
-    if (op.batch != batch || op.microbatch != 0 || (!forward && op.kind != SimulatedOp::Kind::backward))
-      continue;
-    const auto stage = static_cast<std::size_t>(op.stage);
-    std::string& cell =
-        cells[batch + lag_of(schedule, forward ? Phase::forward : Phase::backward, op.stage)][op.stage];
-    cell += fmt::format(
-        "{}{} {}", cell.empty() ? "" : "  ", name_of(op.kind),
-        weights_of(op, schedule.stages[stage].weights, lag_of(schedule, Phase::update, op.stage)));
-  }
-  const auto width = [](const std::string& text) {  // of an arrow: one column, three bytes
-    return static_cast<std::int64_t>(text.size()) - (std::ranges::count(text, '\xe2') * 2);
-  };
-  std::string drawing = fmt::format(
-      "\nbatch {} under {}: Wt is what a stage has at the start of unit t\n{:<10}", batch, row.name, "unit");
-  std::map<std::int64_t, std::int64_t> widths;
-  for (const auto& [unit, stages] : cells) {
-    for (const auto& [stage, text] : stages) widths[unit] = std::max(widths[unit], width(text));
-    widths[unit] = std::max<std::int64_t>(widths[unit], 4);
-    drawing += fmt::format("{:<{}}", unit, widths[unit] + 2);
-  }
-  drawing.erase(drawing.find_last_not_of(' ') + 1);
-  for (int k = 0; k < static_cast<int>(schedule.stages.size()); ++k) {
-    drawing += fmt::format("\n{:<10}", fmt::format("stage {}", k));
-    for (auto& [unit, stages] : cells)
-      drawing += stages[k] + std::string(static_cast<std::size_t>(widths[unit] + 2 - width(stages[k])), ' ');
-    drawing.erase(drawing.find_last_not_of(' ') + 1);
-  }
-  return drawing + "\n";
 }
 
 // The beginning of a timeline: until the pipeline is full, and some batches more.
@@ -249,7 +177,8 @@ void simulate_pipelines(const PipelineSimulationOptions& o) {
   } else {
     print(rows, batch_ms);
     for (const Row& row : rows) {
-      if (row.is_pipeline() && o.follow >= 0) fmt::print("{}", way_of(row, o.follow));
+      if (row.is_pipeline() && o.follow >= 0)
+        fmt::print("{}", drawing_of(way_of_batch(row.schedule, row.simulated, o.follow), o.follow, row.name));
       if (row.is_pipeline() && o.timeline) fmt::print("{}", beginning(row));
     }
   }

@@ -17,6 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kMostRows = 40;  // of a table
 constexpr const char* kStyle = R"(
 body { font-family: sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em; line-height: 1.45; color: #222 }
 h1 { font-size: 1.5em } h2 { font-size: 1.2em; margin-top: 2em }
@@ -58,6 +59,10 @@ std::string html_of(const Figure& figure, const Panel& panel) {
 std::string html_of(const Figure& figure) {
   std::string text =
       fmt::format("<h2>{}</h2>\n<p>{}</p>\n{}", escaped(figure.title), escaped(figure.text), to_svg(figure));
+  const bool is_long =
+      std::ranges::any_of(figure.panels, [](const Panel& p) { return p.places.size() > kMostRows; });
+  if (figure.kind == Figure::Kind::timeline || is_long)
+    return text + fmt::format("<p>{}.csv has the numbers.</p>\n", figure.id);
   text += fmt::format("<details><summary>{} as numbers ({}.csv has all digits)</summary>\n",
                       escaped(figure.value_name), figure.id);
   for (const Panel& panel : figure.panels) text += html_of(figure, panel);
@@ -103,24 +108,27 @@ std::string to_html(const Report& r) {
   return text + "</body>\n</html>\n";
 }
 
-void write_report(const Report& report, const std::string& directory, bool force) {
+void ReportDirectory::write(const Report& report) {
   std::vector<std::pair<std::string, std::string>> files{{"index.html", to_html(report)}};
   for (const Figure& figure : report.figures) {
     files.emplace_back(figure.id + ".csv", to_csv(figure));
     files.emplace_back(figure.id + ".svg", to_svg(figure));
   }
   std::error_code error;
-  fs::create_directories(directory, error);
-  if (error || !fs::is_directory(directory))
-    throw Error(fmt::format("--output '{}' cannot be made as a directory{}; choose another", directory,
+  fs::create_directories(directory_, error);
+  if (error || !fs::is_directory(directory_))
+    throw Error(fmt::format("--output '{}' cannot be made as a directory{}; choose another", directory_,
                             error ? ": " + error.message() : ""));
   for (const auto& [name, text] : files)
-    if (!force && fs::exists(fs::path(directory) / name, error))
+    if (!force_ && !own_.contains(name) && fs::exists(fs::path(directory_) / name, error))
       throw Error(
           fmt::format("--output '{}' holds {} already; choose another directory, or replace its files "
                       "with --force",
-                      directory, name));
-  for (const auto& [name, text] : files) write_file((fs::path(directory) / name).string(), text);
+                      directory_, name));
+  for (const auto& [name, text] : files) {
+    write_file((fs::path(directory_) / name).string(), text);
+    own_.insert(name);
+  }
 }
 
 }  // namespace tandem::apps

@@ -1,5 +1,8 @@
 #pragma once
+#include <functional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "figure.h"
@@ -34,15 +37,28 @@ struct Claim {
 struct Report {
   std::string title;
   std::vector<std::string> introduction;  ///< paragraphs
-  std::vector<Claim> claims;
-  std::vector<Figure> figures;
+  std::vector<Claim> claims{};
+  std::vector<Figure> figures{};
 };
+
+/// Keeps a report that is not complete yet.
+using SaveReport = std::function<void(const Report&)>;
 
 /// Returns the page: everything in one HTML file, which needs no other.
 std::string to_html(const Report& report);
 
-/// Writes index.html, and a CSV and an SVG file for each figure, into a directory, which it makes. Throws
-/// Error if that cannot be written, or if one of these files exists and `force` is not given.
-void write_report(const Report& report, const std::string& directory, bool force);
+/// Where a report is written: index.html, and a CSV and an SVG file for each figure.
+class ReportDirectory {
+ public:
+  ReportDirectory(std::string directory, bool force) : directory_(std::move(directory)), force_(force) {}
+  /// Writes the report, over what this object wrote before; makes the directory. Throws Error if that cannot
+  /// be written; or if one of the files exists that this object did not write, and `force` is not given.
+  void write(const Report& report);
+
+ private:
+  std::string directory_;
+  bool force_;
+  std::set<std::string> own_;
+};
 
 }  // namespace tandem::apps

@@ -12,15 +12,41 @@
 namespace tandem::apps {
 namespace {
 
+/// A paper: its command and what that computes. `report` can save a report that is not complete yet, and
+/// returns the complete one.
 struct Paper {
   const char *name, *help;
-  Report (*report)(const std::string& measured);
+  void (*add_options)(CLI::App& command, ReproduceOptions& o);
+  Report (*report)(const ReproduceOptions& o, const SaveReport& save);
 };
+
+void add_libra_options(CLI::App& command, ReproduceOptions& o) {
+  command.add_option("--measured", o.measured, "measured times of policies as JSON (docs/data-parallel.md)");
+}
+
+void add_dualpipe_options(CLI::App& command, ReproduceOptions& o) {
+  DualPipeOptions& d = o.dualpipe;
+  command.add_option("--scale", d.scale, dualpipe_scale_help());
+  command.add_option("--only", d.only, "these figures alone, as fig9,table1; " + dualpipe_figure_help());
+  command.add_option("--networks", d.networks, "train and measure these alone, as snn,vgg16");
+  command.add_option("--iterations", d.iterations, "of each training; 0: as --scale says");
+  command.add_option("--batch-size", d.batch_size, "of trainings and measurements; 0: as --scale says");
+  command.add_option("--seeds", d.seeds, "trainings of each network and scheme; 0: as --scale says");
+  command.add_option("--data", d.data, "directory with CIFAR-10; empty: images are drawn in its form");
+}
+
 constexpr std::array kPapers{
     Paper{"libra",
           "LIBRA: Contention-Aware GPU Thread Allocation for Data Parallel Training in High Speed Networks\n"
           "(Figs. 1, 6, 7, 8, 9, simulated; Fig. 5 with --measured)",
-          libra_report}};
+          add_libra_options,
+          [](const ReproduceOptions& o, const SaveReport&) { return libra_report(o.measured); }},
+    Paper{"dualpipe",
+          "Efficient and Robust Parallel DNN Training through Model Parallelism on Multi-GPU Platform\n"
+          "(Figs. 3 to 13 and Table 1: drawn, simulated, measured and trained on this machine)",
+          add_dualpipe_options, [](const ReproduceOptions& o, const SaveReport& save) {
+            return dualpipe_report(o.dualpipe, save);
+          }}};
 
 }  // namespace
 
@@ -31,15 +57,16 @@ void add_papers(CLI::App& command, ReproduceOptions& o) {
     c->add_option("--output", o.output, "directory for index.html, and a CSV and an SVG file per figure")
         ->required();
     c->add_flag("--force", o.force, "replace these files in the directory; others stay");
-    c->add_option("--measured", o.measured, "measured times of policies as JSON (docs/data-parallel.md)");
+    paper.add_options(*c, o);
   }
 }
 
 void reproduce(const CLI::App& command, const ReproduceOptions& o) {
   for (const Paper& paper : kPapers) {
     if (!command.got_subcommand(paper.name)) continue;
-    const Report report = paper.report(o.measured);
-    write_report(report, o.output, o.force);
+    ReportDirectory directory(o.output, o.force);
+    const Report report = paper.report(o, [&](const Report& part) { directory.write(part); });
+    directory.write(report);
     for (const Claim& c : report.claims)
       fmt::print("{:<14}  {}: {} (paper: {})\n", words_of(c.verdict), c.asked, c.ours, c.paper);
     fmt::print("\n{} in {}; open {}/index.html\n", counted(std::ssize(report.figures), "figure"), o.output,

@@ -3,12 +3,16 @@
 
 #include <CLI/CLI.hpp>
 
+#include "dualpipe_report.h"
+
 namespace tandem::apps {
 
 /// The options of `tandem reproduce PAPER`.
 struct ReproduceOptions {
-  std::string output, measured;
+  std::string output;
   bool force = false;
+  std::string measured;      ///< of libra
+  DualPipeOptions dualpipe;  ///< of dualpipe
 };
 
 /// Adds a command for each paper.

@@ -9,6 +9,7 @@
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/runtime/sim_backend.h>
+#include <tandem/dist/link.h>
 #include <tandem/ops/update.h>
 #include <tandem/plan/stage_program.h>
 
@@ -193,6 +194,12 @@ int in_flight(const Program& program, int stage) {
   return std::ranges::max(held);
 }
 
+const UncutCost& uncut_of(const StageProfile& profile, const char* name) {
+  if (!profile.uncut)
+    throw Error(fmt::format("'{}' needs \"single_ms\" and \"sync_bytes\" in the profile", name));
+  return *profile.uncut;
+}
+
 }  // namespace
 
 std::string_view name_of(SimulatedOp::Kind kind) {
@@ -230,6 +237,25 @@ PipelineSimulation simulate_pipeline(const StageProfile& profile, const Pipeline
     result.staleness = std::max(result.staleness, schedule.stages[k].weights.forward_age - 1);
   }
   result.peak_bytes = planned_peak(program);
+  return result;
+}
+
+PipelineSimulation single_device(const StageProfile& profile) {
+  PipelineSimulation result;
+  result.period_ms = uncut_of(profile, "single").single_ms;
+  result.shares.busy = 1;
+  return result;
+}
+
+PipelineSimulation data_parallel(const StageProfile& profile) {
+  const UncutCost& uncut = uncut_of(profile, "data");
+  const auto n = static_cast<int>(profile.stages.size());
+  const LinkModel link{profile.link.latency_ms, profile.link.bytes_per_ms};  // in ms
+  const double compute_ms = uncut.data_compute_factor * uncut.single_ms / n,
+               sync_ms = all_reduce_seconds(link, uncut.sync_bytes, n);
+  PipelineSimulation result;
+  result.period_ms = compute_ms + sync_ms;
+  result.shares = {.busy = compute_ms / result.period_ms, .transfer = sync_ms / result.period_ms};
   return result;
 }
 

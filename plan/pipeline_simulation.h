@@ -51,4 +51,9 @@ struct PipelineSimulation {
 PipelineSimulation simulate_pipeline(const StageProfile& profile, const PipelineSchedule& schedule,
                                      std::int64_t batches);
 
+/// One device that trains the whole network; and N devices that each compute a part of the batch, and then
+/// reduce on a ring. Only period and shares are set. Both throw Error without StageProfile::uncut.
+PipelineSimulation single_device(const StageProfile& profile);
+PipelineSimulation data_parallel(const StageProfile& profile);
+
 }  // namespace tandem::engine

@@ -28,7 +28,7 @@ struct UncutCost {
 
 /// A pipeline without its weights: all that a simulation needs.
 struct StageProfile {
-  std::vector<StageCost> stages;
+  std::vector<StageCost> stages{};
   StageLink link{};
   /// ρ: a forward and a backward that begin together take max(F, B, ρ(F + B)).
   double corun = 1;

@@ -1,0 +1,47 @@
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tandem/plan/pipeline_simulation.h>
+#include <tandem/plan/stage_profile.h>
+
+#include "figure.h"
+
+namespace tandem::apps {
+
+/// Networks of the paper that are alike, as profiles that its own averages determine.
+struct NetworkFamily {
+  std::string title;
+  double backward_ratio = 1;  ///< r: B over F of a stage
+  double sync_share = 0;      ///< of the time with data parallelism on four GPUs
+  double transfer_ratio = 1;  ///< of what data parallelism sends to what a pipeline sends
+};
+
+/// One fit over all six networks; the CNNs; the fully connected and recurrent networks.
+const std::vector<NetworkFamily>& network_families();
+
+/// The profile of a family on N GPUs: one GPU takes 100 ms for a batch. The first N/2 stages have the largest
+/// load, so that each lockstep unit of PipeDream has such a stage in B; the others have the same smaller
+/// load, with which the mean is β times the largest.
+StageProfile family_profile(const NetworkFamily& family, int gpus);
+
+/// The paper's schemes, in the order of its figures. Data P. is a formula, the others are simulated.
+struct DualPipeScheme {
+  std::string title;     ///< "Data P."
+  std::string schedule;  ///< of the simulator: "data", "pipedream", …
+};
+const std::vector<DualPipeScheme>& dualpipe_schemes();
+
+/// Periods and shares by the title of the scheme, in lockstep.
+using SchemeOutcomes = std::map<std::string, engine::PipelineSimulation>;
+SchemeOutcomes scheme_outcomes(const StageProfile& profile);
+
+/// A panel of Fig. 11: for each scheme where the time of a batch goes, over that of a batch with Data P.
+Panel breakdown_panel(const std::string& name, const SchemeOutcomes& outcomes);
+
+/// The kinds of the figures, without panels.
+Figure throughput_figure(const std::string& id, const std::string& title, const std::string& text);
+Figure breakdown_figure(const std::string& id, const std::string& title, const std::string& text);
+
+}  // namespace tandem::apps

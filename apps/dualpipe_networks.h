@@ -1,0 +1,33 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tandem/nn/module.h>
+
+namespace tandem::apps {
+
+/// A network of the paper, or one that stands in its place.
+struct DualPipeNetwork {
+  std::string name;    ///< of nn::make_network
+  std::string title;   ///< as in the paper
+  bool is_cnn = true;  ///< else fully connected or recurrent
+  double lr = 0;       ///< the paper's; where it has none, that of the network in whose place it stands
+  bool in_paper = true;
+  bool measured = false;  ///< at --scale small: its whole size gives Figs. 3, 4, 7, 10, 11
+  /// The size that --scale small trains. Empty: it trains none.
+  std::function<std::unique_ptr<nn::Module>()> small{};
+  std::int64_t small_batch = 0;
+
+  /// Returns whether nn::make_network has it.
+  bool exists() const;
+  /// Returns it in the paper's size, for ten classes, without weights.
+  std::unique_ptr<nn::Module> whole() const;
+};
+
+/// All of them, those of the paper first.
+std::vector<DualPipeNetwork> dualpipe_networks();
+
+}  // namespace tandem::apps

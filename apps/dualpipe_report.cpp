@@ -1,0 +1,123 @@
+#include "dualpipe_report.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <tandem/core/base/error.h>
+
+#include "decimal.h"
+#include "dualpipe_run.h"
+
+namespace tandem::apps {
+namespace {
+
+// Some figures that are made together.
+struct Part {
+  std::vector<std::string> figures;
+  const char* words;
+  void (*add)(const DualPipeRun& run, Report& report);
+};
+
+const std::vector<Part>& parts() {
+  static const std::vector<Part> all{
+      {{"fig6", "fig8"}, "schedules", add_schedules},
+      {{"fig10", "fig11"}, "profiles fitted to the paper", add_families},
+  };
+  return all;
+}
+
+std::set<std::string> selected(const std::string& flag, const std::string& list,
+                               const std::vector<std::string>& known) {
+  if (list.empty()) return {known.begin(), known.end()};
+  std::set<std::string> names;
+  for (const std::string& name : parts_of(list)) {
+    if (std::ranges::find(known, name) == known.end())
+      throw Error(fmt::format("{} '{}': choose among {}", flag, name, fmt::join(known, ", ")));
+    names.insert(name);
+  }
+  return names;
+}
+
+std::vector<std::string> figure_names() {
+  std::vector<std::string> names;
+  for (const Part& part : parts()) names.insert(names.end(), part.figures.begin(), part.figures.end());
+  return names;
+}
+
+DualPipeRun run_of(const DualPipeOptions& o) {
+  if (o.scale != "small" && o.scale != "paper")
+    throw Error(fmt::format("--scale '{}': choose small or paper", o.scale));
+  if (o.iterations < 0 || o.batch_size < 0 || o.seeds < 0)
+    throw Error("--iterations, --batch-size and --seeds must be 0 or more");
+  DualPipeRun run{.paper = o.scale == "paper", .data = o.data, .batch_size = o.batch_size};
+  run.iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 1000;
+  run.prediction_iterations = o.iterations > 0 ? o.iterations : run.paper ? 5000 : 100;
+  run.seeds = o.seeds > 0 ? o.seeds : run.paper ? 1 : 3;
+  std::vector<std::string> names;
+  for (const DualPipeNetwork& network : dualpipe_networks()) names.push_back(network.name);
+  const std::set<std::string> wanted = selected("--networks", o.networks, names);
+  for (DualPipeNetwork& network : dualpipe_networks())
+    if (wanted.contains(network.name)) run.networks.push_back(std::move(network));
+  return run;
+}
+
+std::string missing_networks() {
+  std::vector<std::string> missing;
+  for (const DualPipeNetwork& network : dualpipe_networks())
+    if (network.in_paper && !network.exists()) missing.push_back(network.title);
+  return missing.empty()
+             ? "No network of the paper is missing."
+             : fmt::format("Missing, because Tandem does not have them yet: {}.", fmt::join(missing, ", "));
+}
+
+std::vector<std::string> introduction(const DualPipeRun& run) {
+  return {
+      "The paper: C.-C. Chen, C.-L. Yang, H.-Y. Cheng, Efficient and Robust Parallel DNN Training through Model "
+      "Parallelism on Multi-GPU Platform, 2018. Its DualPipe is not the schedule that DeepSeek gave the same name "
+      "later. This page was written by tandem reproduce dualpipe --scale " +
+          std::string(run.paper ? "paper." : "small."),
+      "Schedules are drawn, and throughput is computed, by tandem sim pipeline's simulator, in lockstep units as in "
+      "the paper. There are two kinds of profiles: fitted ones have the paper's own averages as parameters (fitted, "
+      "in the table); measured ones are of kernels on this machine. Accuracy is that of networks which were trained "
+      "here, on pipelines of threads. Averages over networks are geometric, as in the paper.",
+      "Data P. is data parallelism. Vanilla DualPipe uses whatever weights a stage has. PipeDream is Tandem's "
+      "pipedream: F and B of a batch use the same weights per stage. SpecTrain is DualPipe with predicted weights; "
+      "in figures of throughput it is called DualPipe. Its target is the paper's, and its optimizer is SGD with "
+      "TensorFlow's momentum, 0.9.",
+      "The paper's gain rests on lockstep units: run freely, with equal stages, free transfers and ρ = 1, PipeDream "
+      "is as fast as DualPipe (tandem sim pipeline --schedule pipedream-async,dualpipe).",
+      missing_networks(),
+      "A result agrees if it is inside the paper's range, or within a tenth of its ends. It overlaps if a part of "
+      "it is. Otherwise it has the same direction, or it differs. It is given if the paper's number is an input."};
+}
+
+}  // namespace
+
+std::string dualpipe_scale_help() {
+  return "small: sizes for an hour on two cores; paper: the paper's sizes, 5,000 iterations, for days";
+}
+
+std::string dualpipe_figure_help() { return fmt::format("{}", fmt::join(figure_names(), ", ")); }
+
+Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
+  const std::set<std::string> wanted = selected("--only", options.only, figure_names());
+  const DualPipeRun run = run_of(options);
+  Report report{.title = "DualPipe and SpecTrain, reproduced", .introduction = introduction(run)};
+  save(report);
+  for (const Part& part : parts()) {
+    if (std::ranges::none_of(part.figures, [&](const auto& name) { return wanted.contains(name); })) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    part.add(run, report);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    fmt::print("{}: {:.0f} s\n", part.words, took.count());
+    save(report);
+  }
+  return report;
+}
+
+}  // namespace tandem::apps

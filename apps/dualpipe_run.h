@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/datasets/dataset.h>
+#include <tandem/plan/pipeline_simulation.h>
+#include <tandem/plan/stage_profile.h>
+
+#include "dualpipe_networks.h"
+#include "report.h"
+
+namespace tandem::apps {
+
+/// What to compute, and at which size: what the options of `tandem reproduce dualpipe` say.
+struct DualPipeRun {
+  bool paper = false;  ///< --scale paper
+  std::vector<DualPipeNetwork> networks{};
+  std::string data{};
+  std::int64_t iterations = 0;             ///< of each training
+  std::int64_t prediction_iterations = 0;  ///< of Fig. 9
+  std::int64_t batch_size = 0;             ///< 0: of the network
+  int seeds = 0;
+};
+
+/// The paper's number of images in a batch.
+inline constexpr std::int64_t kPaperBatch = 128;
+/// A pipeline is validated, and so drained, after so many iterations.
+inline constexpr std::int64_t kValidateEvery = 200;
+
+/// Training and validation images of --data, or drawn ones, ready for a Trainer: normalized, and the first
+/// ones shuffled.
+struct DualPipeImages {
+  DatasetPtr train, test;
+};
+DualPipeImages images_of(const DualPipeRun& run, std::uint64_t seed);
+
+// The parts of the page. Each adds its figures and what they say about the paper's sentences.
+
+/// Figs. 6 and 8: which batch a device works on, and with which weights.
+void add_schedules(const DualPipeRun& run, Report& report);
+/// Figs. 10 and 11 from profiles that are fitted to the paper.
+void add_families(const DualPipeRun& run, Report& report);
+/// Fig. 3: what devices send, from the Programs of whole networks.
+void add_transfers(const DualPipeRun& run, Report& report);
+/// Figs. 4, 7, 10, 11 from profiles that are measured here, and real runs on two stages.
+void add_measured(const DualPipeRun& run, Report& report);
+/// Fig. 9: how good the predictions are, of the whole SNN.
+void add_prediction(const DualPipeRun& run, Report& report);
+/// Figs. 5, 12, 13 and Table 1: networks that are trained.
+void add_training(const DualPipeRun& run, Report& report);
+
+}  // namespace tandem::apps
