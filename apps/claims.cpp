@@ -40,6 +40,13 @@ Claim ratio_claim(const std::string& asked, double paper, double ours, const std
   return {asked, times(paper), times(ours), verdict, verdict == Verdict::agrees ? "" : why};
 }
 
+std::string share(double part) { return fmt::format("{:.1f} %", 100 * part); }
+
+Claim share_claim(const std::string& asked, double paper, double ours, const std::string& why) {
+  const Verdict verdict = compared({paper, paper}, {ours, ours});
+  return {asked, share(paper), share(ours), verdict, verdict == Verdict::agrees ? "" : why};
+}
+
 Claim claim(const std::string& asked, const std::string& paper, bool holds, const std::string& ours,
             const std::string& why) {
   return {asked, paper, ours, holds ? Verdict::agrees : Verdict::differs, holds ? "" : why};

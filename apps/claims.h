@@ -19,6 +19,10 @@ Claim claim(const std::string& asked, double paper, double ours, const std::stri
 std::string times(double ratio);
 /// Compares ratios.
 Claim ratio_claim(const std::string& asked, double paper, double ours, const std::string& why);
+/// Returns a share of a whole as text: 0.1 as "10.0 %".
+std::string share(double part);
+/// Compares shares.
+Claim share_claim(const std::string& asked, double paper, double ours, const std::string& why);
 /// A sentence without a number, which holds or does not.
 Claim claim(const std::string& asked, const std::string& paper, bool holds, const std::string& ours,
             const std::string& why);

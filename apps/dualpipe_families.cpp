@@ -155,23 +155,21 @@ void add_breakdown(const FamilyOutcomes& o, std::vector<Claim>& claims) {
   const auto p2p = [&](const char* scheme) {
     return o.shares(scheme).transfer + o.shares(scheme).transfer_idle;
   };
-  const auto share = [](double value) { return fmt::format("{:.1f} %", 100 * value); };
-  const auto add = [&](const std::string& asked, double paper, double ours, const std::string& why) {
-    const Verdict verdict = compared({paper, paper}, {ours, ours});
-    claims.push_back({asked, share(paper), share(ours), verdict, verdict == Verdict::agrees ? "" : why});
-  };
   claims.push_back({"Fig. 11, fitted: P2P share of Data P.", "26.7 %", share(p2p("Data P.")), Verdict::given,
                     "The bytes that it reduces are set from it."});
   const std::string transfers =
       "A unit gets longer only by transfers that arrive late. Those of F, and of stages with less than the "
       "largest load, have time until the unit ends. The paper counts what its profiler shows.";
-  add("Fig. 11, fitted: P2P share of PipeDream", 0.019, p2p("PipeDream"), transfers);
-  add("the same, DualPipe", 0.022, p2p("DualPipe"), "As above.");
-  add("Fig. 11, fitted: imbalance idle of PipeDream", 0.386, o.shares("PipeDream").imbalance_idle,
-      "1 − β(1 + r)/(2r), less what transfers hold up.");
-  add("the same, DualPipe", 0.115, o.shares("DualPipe").imbalance_idle,
+  claims.push_back(
+      share_claim("Fig. 11, fitted: P2P share of PipeDream", 0.019, p2p("PipeDream"), transfers));
+  claims.push_back(share_claim("the same, DualPipe", 0.022, p2p("DualPipe"), "As above."));
+  claims.push_back(share_claim("Fig. 11, fitted: imbalance idle of PipeDream", 0.386,
+                               o.shares("PipeDream").imbalance_idle,
+                               "1 − β(1 + r)/(2r), less what transfers hold up."));
+  claims.push_back(share_claim(
+      "the same, DualPipe", 0.115, o.shares("DualPipe").imbalance_idle,
       "1 − β is 11.5 %. But the last GPU runs F and B of one batch one after the other (ρ = 1), so it is busy for "
-      "longer than the others with the same load, and idle for less.");
+      "longer than the others with the same load, and idle for less."));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ std::vector<DualPipeNetwork> dualpipe_networks() {
       {"transformer", "Transformer", false, 5e-5},
       {"residual_lstm", "Residual LSTM", false, 5e-3},
       {"resnet56", "ResNet-56", true, 2e-2, false, true},
-      {"resnet20", "ResNet-20", true, 2e-2, false, false, resnet20, 32},
+      {"resnet20", "ResNet-20", true, 2e-2, false, false, resnet20, 16},
       {"mlp-residual", "residual MLP", false, 5e-3, false, false, mlp_residual, 64},
   };
 }

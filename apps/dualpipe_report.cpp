@@ -27,6 +27,7 @@ const std::vector<Part>& parts() {
   static const std::vector<Part> all{
       {{"fig6", "fig8"}, "schedules", add_schedules},
       {{"fig10", "fig11"}, "profiles fitted to the paper", add_families},
+      {{"fig5", "fig12", "fig13", "table1"}, "training", add_training},
   };
   return all;
 }

@@ -28,12 +28,11 @@ inline constexpr std::int64_t kPaperBatch = 128;
 /// A pipeline is validated, and so drained, after so many iterations.
 inline constexpr std::int64_t kValidateEvery = 200;
 
-/// Training and validation images of --data, or drawn ones, ready for a Trainer: normalized, and the first
-/// ones shuffled.
+/// Training and validation images of --data, or drawn ones; normalized.
 struct DualPipeImages {
   DatasetPtr train, test;
 };
-DualPipeImages images_of(const DualPipeRun& run, std::uint64_t seed);
+DualPipeImages read_images(const DualPipeRun& run);
 
 // The parts of the page. Each adds its figures and what they say about the paper's sentences.
 

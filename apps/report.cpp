@@ -110,6 +110,7 @@ std::string to_html(const Report& r) {
 
 void ReportDirectory::write(const Report& report) {
   std::vector<std::pair<std::string, std::string>> files{{"index.html", to_html(report)}};
+  files.insert(files.end(), report.files.begin(), report.files.end());
   for (const Figure& figure : report.figures) {
     files.emplace_back(figure.id + ".csv", to_csv(figure));
     files.emplace_back(figure.id + ".svg", to_svg(figure));

@@ -39,6 +39,7 @@ struct Report {
   std::vector<std::string> introduction;  ///< paragraphs
   std::vector<Claim> claims{};
   std::vector<Figure> figures{};
+  std::vector<std::pair<std::string, std::string>> files{};  ///< more files, as name and text
 };
 
 /// Keeps a report that is not complete yet.
@@ -47,7 +48,7 @@ using SaveReport = std::function<void(const Report&)>;
 /// Returns the page: everything in one HTML file, which needs no other.
 std::string to_html(const Report& report);
 
-/// Where a report is written: index.html, and a CSV and an SVG file for each figure.
+/// Where a report is written: index.html, a CSV and an SVG file for each figure, and Report::files.
 class ReportDirectory {
  public:
   ReportDirectory(std::string directory, bool force) : directory_(std::move(directory)), force_(force) {}

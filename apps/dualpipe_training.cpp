@@ -1,0 +1,114 @@
+#include "dualpipe_training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <tandem/core/graph/scope.h>
+#include <tandem/datasets/dataset_adapter.h>
+#include <tandem/datasets/shuffled_dataset.h>
+#include <tandem/ops/index.h>
+#include <tandem/ops/loss.h>
+#include <tandem/train/trainer.h>
+
+namespace tandem::apps {
+namespace {
+
+constexpr double kMomentum = 0.9;
+constexpr std::int64_t kValidationBatch = 250;
+
+// The epochs of a dataset, cut into shorter ones, since a Trainer can validate after each epoch.
+class ShortEpochs final : public DatasetAdapter {
+ public:
+  ShortEpochs(DatasetPtr source, std::int64_t size) : DatasetAdapter(std::move(source)), size_(size) {}
+  std::int64_t size() const override { return size_; }
+  void get(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
+    const std::int64_t n = epoch * size_ + index;
+    source().get(n / source().size(), n % source().size(), sample);
+  }
+  void get_labels(std::int64_t epoch, std::int64_t index, Sample& sample) const override {
+    const std::int64_t n = epoch * size_ + index;
+    source().get_labels(n / source().size(), n % source().size(), sample);
+  }
+
+ private:
+  const std::int64_t size_;
+};
+
+// Images first … first + count − 1, and their labels.
+std::pair<Tensor, Tensor> images_at(const Dataset& data, std::int64_t first, std::int64_t count) {
+  TensorType type = data.type();
+  type.shape.insert(type.shape.begin(), count);
+  const Tensor images = Tensor::empty(type);
+  std::vector<std::int32_t> labels;
+  Sample sample;
+  auto* to = static_cast<std::byte*>(const_cast<void*>(images.data()));
+  for (std::int64_t i = first; i < first + count; ++i) {
+    data.get(0, i, sample);
+    to = std::ranges::copy(sample.data, to).out;
+    labels.push_back(sample.labels.at(0));
+  }
+  return {images, Tensor::from(labels, {count})};
+}
+
+Validation validate(nn::Module& network, const Dataset& data, std::int64_t iterations) {
+  const NoGrad no_grad;
+  const nn::ModeScope evaluation(network, false);
+  Validation result{iterations};
+  for (std::int64_t first = 0; first < data.size(); first += kValidationBatch) {
+    const std::int64_t count = std::min(kValidationBatch, data.size() - first);
+    const auto [images, labels] = images_at(data, first, count);
+    const Tensor output = network(images);
+    const double share = static_cast<double>(count) / static_cast<double>(data.size());
+    result.loss += share * cross_entropy(output, labels).item();
+    result.accuracy += correct_count(output, labels).item() / static_cast<double>(data.size());
+  }
+  return result;
+}
+
+TrainerOptions options_of(const DualPipeJob& job) {
+  return {.strategy = {.stages = job.stages,
+                       .schedule = job.schedule,
+                       .lockstep = job.lockstep,
+                       .optimizer = SgdOptions{.momentum = kMomentum},
+                       .measure_prediction = job.measure_prediction,
+                       .threads = 1},
+          .batch_size = job.batch_size,
+          .epochs = 0,
+          .batches = job.iterations,
+          .lr = {job.lr},
+          .seeds = {job.seed}};
+}
+
+}  // namespace
+
+LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
+  LearningCurve curve;
+  nn::Module& network = *job.network;
+  network.initialize(job.seed);
+  const auto shuffled = std::make_shared<ShuffledDataset>(images.train, job.seed);
+  Trainer trainer(network, std::make_shared<ShortEpochs>(shuffled, kValidateEvery * job.batch_size),
+                  options_of(job));
+  trainer.add({.batch =
+                   [&](const BatchResult& b) {
+                     curve.loss.push_back(b.loss.at(0));
+                     if (!job.measure_prediction.empty()) curve.prediction.push_back(b.prediction);
+                   },
+               .end_epoch =
+                   [&](const EpochResult& e) {
+                     if (images.test) curve.validations.push_back(validate(network, *images.test, e.batches));
+                   },
+               .end =
+                   [&](const EpochResult& e) {
+                     if (images.test && e.batches % kValidateEvery != 0)
+                       curve.validations.push_back(validate(network, *images.test, e.batches));
+                   }});
+  try {
+    curve.step_ms = trainer.fit().step_ms;
+  } catch (const NonFinite&) {
+    curve.diverged = true;
+  }
+  return curve;
+}
+
+}  // namespace tandem::apps

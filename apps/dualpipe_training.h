@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tandem/nn/module.h>
+#include <tandem/train/trainer_options.h>
+
+#include "dualpipe_run.h"
+
+namespace tandem::apps {
+
+/// One training of a network: what is trained, and how.
+struct DualPipeJob {
+  std::unique_ptr<nn::Module> network;
+  std::string schedule;  ///< "plain": one device
+  int stages = 1;
+  double lr = 0;
+  std::int64_t batch_size = 0, iterations = 0;
+  std::uint64_t seed = 1;  ///< of the first weights and of the order of the images
+  bool lockstep = false;
+  std::vector<int> measure_prediction{};
+};
+
+/// A point of a learning curve on the validation images.
+struct Validation {
+  std::int64_t iterations = 0;  ///< before it
+  double loss = 0, accuracy = 0;
+};
+
+/// What a training did. If it diverged, it ends before the iterations that were asked for.
+struct LearningCurve {
+  std::vector<double> loss;  ///< by iteration
+  std::vector<Validation> validations;
+  std::vector<std::vector<PredictionError>> prediction;  ///< by iteration, as DualPipeJob asks for
+  double step_ms = 0;
+  bool diverged = false;
+};
+
+/// Trains with SGD and momentum 0.9 on threads, and validates every kValidateEvery iterations and at the end,
+/// if there are validation images. Throws Error as training does, but not if the loss or the weights are no
+/// longer finite.
+LearningCurve train(DualPipeJob job, const DualPipeImages& images);
+
+}  // namespace tandem::apps
