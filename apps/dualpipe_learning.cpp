@@ -11,6 +11,7 @@
 #include "claims.h"
 #include "dualpipe_families.h"
 #include "dualpipe_training.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
@@ -76,9 +77,9 @@ Trained train_all(const DualPipeRun& run, const DualPipeNetwork& network, const 
                               .iterations = run.iterations,
                               .seed = static_cast<std::uint64_t>(seed)},
                              images));
-    fmt::print("{}, {}: best validation accuracy {:.1f} %, {:.1f} ms per iteration\n", network.title,
-               scheme.title, 100 * mean(by_seed(curves, best_accuracy)),
-               mean(by_seed(curves, [](const LearningCurve& c) { return c.step_ms; })));
+    log_info(fmt::format("{}, {}: best validation accuracy {:.1f} %, {:.1f} ms per iteration", network.title,
+                         scheme.title, 100 * mean(by_seed(curves, best_accuracy)),
+                         mean(by_seed(curves, [](const LearningCurve& c) { return c.step_ms; }))));
   }
   return trained;
 }

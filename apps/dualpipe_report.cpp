@@ -12,6 +12,7 @@
 
 #include "decimal.h"
 #include "dualpipe_run.h"
+#include "log.h"
 
 namespace tandem::apps {
 namespace {
@@ -27,6 +28,9 @@ const std::vector<Part>& parts() {
   static const std::vector<Part> all{
       {{"fig6", "fig8"}, "schedules", add_schedules},
       {{"fig10", "fig11"}, "profiles fitted to the paper", add_families},
+      {{"fig3"}, "transfers", add_transfers},
+      {{"fig4", "fig7", "fig10-measured", "fig11-measured"}, "profiles measured here", add_measured},
+      {{"fig9"}, "predictions", add_prediction},
       {{"fig5", "fig12", "fig13", "table1"}, "training", add_training},
   };
   return all;
@@ -115,7 +119,7 @@ Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
     const auto begin = std::chrono::steady_clock::now();
     part.add(run, report);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    fmt::print("{}: {:.0f} s\n", part.words, took.count());
+    log_info(fmt::format("{}: {:.0f} s", part.words, took.count()));
     save(report);
   }
   return report;

@@ -33,7 +33,7 @@ struct LearningCurve {
   std::vector<double> loss;  ///< by iteration
   std::vector<Validation> validations;
   std::vector<std::vector<PredictionError>> prediction;  ///< by iteration, as DualPipeJob asks for
-  double step_ms = 0;
+  double step_ms = 0;                                    ///< median over the iterations
   bool diverged = false;
 };
 

@@ -44,9 +44,9 @@ StageProfile stage_profile(const TrainOptions& o, const Strategy& s, const CoreS
     stages.link = {.bytes_per_ms = s.link.bandwidth / 1e3, .latency_ms = s.link.latency * 1e3};
   if (!o.profile.empty()) return stages;
   TrainFeed host = measured_feed(o, data);
-  const OneDevice one = measure_one_device(forward, s, host, initial_state(o, data.classes), cores.rank);
-  stages.corun = one.corun;
-  stages.uncut = UncutCost{.single_ms = one.batch_ms};
+  const StateDict state = initial_state(o, data.classes);
+  stages.corun = measured_corun(forward, s, host, state, cores.rank);
+  stages.uncut = UncutCost{.single_ms = measured_batch_ms(forward, s, host, state)};
   for (const StageCost& stage : stages.stages) stages.uncut->sync_bytes += stage.weight_bytes;
   return stages;
 }

@@ -72,18 +72,20 @@ std::vector<StageCost> stage_costs(const Program& program) {
   return stages;
 }
 
-OneDevice measure_one_device(const Graph& forward, Strategy strategy, Host& host, const StateDict& state,
-                             int cores) {
-  strategy = on_one_device(std::move(strategy));
-  const KernelTable& kernels = *strategy.kernels;
-  OneDevice one;
-  const Program whole = build(forward, strategy);
-  for (const double seconds : instruction_seconds(whole, kernels, host, state))
-    one.batch_ms += seconds * kMsPerSecond;
-  strategy.microbatches = 1;
-  const PassSeconds passes = pass_seconds(build(forward, strategy), kernels, host, state, cores);
-  one.corun = std::clamp(passes.beside / (passes.forward + passes.backward), 0.5, 1.0);
-  return one;
+double measured_batch_ms(const Graph& forward, const Strategy& strategy, Host& host, const StateDict& state) {
+  double seconds = 0;
+  for (const double s :
+       instruction_seconds(build(forward, on_one_device(strategy)), *strategy.kernels, host, state))
+    seconds += s;
+  return seconds * kMsPerSecond;
+}
+
+double measured_corun(const Graph& forward, const Strategy& strategy, Host& host, const StateDict& state,
+                      int cores) {
+  Strategy one = on_one_device(strategy);
+  one.microbatches = 1;
+  const PassSeconds passes = pass_seconds(build(forward, one), *strategy.kernels, host, state, cores);
+  return std::clamp(passes.beside / (passes.forward + passes.backward), 0.5, 1.0);
 }
 
 }  // namespace tandem::engine

@@ -17,17 +17,15 @@ namespace tandem::engine {
 /// updates.
 std::vector<StageCost> stage_costs(const Program& program);
 
-/// What one device takes for the same training, measured.
-struct OneDevice {
-  double batch_ms = 0;  ///< a whole batch, with its update
-  /// ρ of `cores` cores: the seconds of a forward beside a backward of another micro-batch, both of the whole
-  /// network, over those of one after the other; between 0.5 and 1.
-  double corun = 1;
-};
+// Measurements of training by `strategy`, but on one device. `forward` is of a micro-batch. They throw Error
+// as a run does.
 
-/// Measures training by `strategy`, but with its micro-batches in turn on one device. `forward` is of a
-/// micro-batch. Throws Error as a run does.
-OneDevice measure_one_device(const Graph& forward, Strategy strategy, Host& host, const StateDict& state,
-                             int cores);
+/// Returns the milliseconds of a whole batch with its update, the micro-batches in turn.
+double measured_batch_ms(const Graph& forward, const Strategy& strategy, Host& host, const StateDict& state);
+
+/// Returns ρ of `cores` cores: the time of a forward beside a backward of another micro-batch, both of the
+/// whole network, over that of one after the other; between 0.5 and 1.
+double measured_corun(const Graph& forward, const Strategy& strategy, Host& host, const StateDict& state,
+                      int cores);
 
 }  // namespace tandem::engine
