@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "claims.h"
+
 namespace tandem::apps {
 namespace {
 
@@ -59,6 +61,40 @@ TEST(Report, ComparesRanges) {
   EXPECT_EQ(Verdict::agrees, compared({-0.5, -0.5}, {-0.52, -0.52}));
   EXPECT_EQ(Verdict::direction, compared({-0.5, -0.5}, {-0.1, -0.1}));
   EXPECT_EQ(Verdict::differs, compared({-0.5, -0.5}, {0.1, 0.1}));
+}
+
+TEST(Report, ATimelineHasABoxForEachSpan) {
+  Figure f{"f",    "",     "",   Figure::Kind::timeline,        "schedule",
+           "lane", "pass", "ms", {{"a", {}, {}}, {"b", {}, {}}}};
+  f.panels[0].boxes = {{"GPU 0", "forward", "0", 0, 2}, {"GPU 1", "backward", "1", 2, 4}};
+  f.panels[1].boxes = {{"GPU 0", "forward", "2", 1, 1.5}};
+  EXPECT_EQ(
+      "schedule,lane,pass,label,begin,end\na,GPU 0,forward,0,0,2\na,GPU 1,backward,1,2,4\nb,GPU 0,forward,2,1,1.5\n",
+      to_csv(f));
+  const std::string svg = to_svg(f);
+  EXPECT_EQ(6U, count(svg, "<rect ")) << "the background, two marks of the legend, and three boxes";
+  EXPECT_NE(svg.find(R"(width="399.00")"), std::string::npos) << "half of 800, less the gap: " << svg;
+  EXPECT_NE(svg.find(R"(width="99.00")"), std::string::npos) << "panels have one scale: " << svg;
+}
+
+TEST(Report, ALongLineHasFewLabelsAndNoDots) {
+  Figure f = figure(Figure::Kind::lines);
+  f.panels[0] = {"n", std::vector<std::string>(1000, "x"), {{"y", std::vector<double>(1000, 1)}}};
+  EXPECT_EQ(0U, count(to_svg(f), "<circle "));
+  EXPECT_GE(13U, count(to_svg(f), ">x</text>"));
+}
+
+TEST(Report, ComparesRatiosAndShares) {
+  EXPECT_EQ(Verdict::agrees, ratio_claim("", 2.64, 2.4, "why").verdict);
+  EXPECT_EQ("", ratio_claim("", 2.64, 2.4, "why").why);
+  EXPECT_EQ(Verdict::direction, ratio_claim("", 2.64, 1.5, "why").verdict);
+  EXPECT_EQ("why", ratio_claim("", 2.64, 1.5, "why").why);
+  EXPECT_EQ("×1.5", ratio_claim("", 2.64, 1.5, "why").ours);
+  EXPECT_EQ(Verdict::differs, ratio_claim("", 0.385, 1.2, "").verdict) << "faster, not slower";
+  EXPECT_EQ(Verdict::agrees, share_claim("", 0.386, 0.39, "").verdict);
+  EXPECT_EQ("38.6 %", share_claim("", 0.386, 0.2, "").paper);
+  EXPECT_DOUBLE_EQ(2, geometric_mean({1, 4}));
+  EXPECT_DOUBLE_EQ(2.5, mean({1, 4}));
 }
 
 }  // namespace
