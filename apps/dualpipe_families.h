@@ -15,7 +15,6 @@ struct NetworkFamily {
   std::string title;
   double backward_ratio = 1;  ///< r: B over F of a stage
   double sync_share = 0;      ///< of the time with data parallelism on four GPUs
-  double transfer_ratio = 1;  ///< of what data parallelism sends to what a pipeline sends
 };
 
 /// One fit over all six networks; the CNNs; the fully connected and recurrent networks.

@@ -6,9 +6,9 @@
 #include <fmt/format.h>
 
 #include <tandem/core/runtime/profile.h>
-#include <tandem/pipeline/stages.h>
 #include <tandem/plan/build.h>
 #include <tandem/plan/measured_stages.h>
+#include <tandem/plan/network_layers.h>
 #include <tandem/train/feed.h>
 #include <tandem/train/objective.h>
 
@@ -44,11 +44,10 @@ Traced traced(const DualPipeNetwork& network, const DualPipeImages& images) {
 }
 
 // Every instruction by one thread.
-Strategy strategy_for(const Traced& network, int stages) {
-  return {.stages = stages,
-          .schedule = "dualpipe",
-          .cuts = balanced_cuts(network.forward(1), stages),
-          .optimizer = SgdOptions{.momentum = 0.9}};
+Strategy strategy_for(const Traced& network, int stages, std::int64_t batch) {
+  Strategy strategy{.stages = stages, .schedule = "dualpipe", .optimizer = SgdOptions{.momentum = 0.9}};
+  strategy.cuts = balanced_cuts(network.forward(batch), strategy);
+  return strategy;
 }
 
 double flops_of(const Program& program) {
@@ -76,7 +75,7 @@ struct Sent {
 
 Sent sent(const DualPipeNetwork& network, const DualPipeImages& images) {
   const Traced net = traced(network, images);
-  Strategy strategy = strategy_for(net, kMany);
+  Strategy strategy = strategy_for(net, kMany, kPaperBatch);
   strategy.kernels = nullptr;  // it does not run
   Sent result;
   for (const StageCost& stage : stage_costs(build(net.forward(kPaperBatch), strategy))) {
@@ -135,7 +134,7 @@ struct Measured {
 };
 
 StageProfile stages_on(const Traced& net, const DualPipeImages& images, std::int64_t batch, int gpus) {
-  const Program program = build(net.forward(batch), strategy_for(net, gpus));
+  const Program program = build(net.forward(batch), strategy_for(net, gpus, batch));
   TrainFeed host = feed_of(images, batch);
   Profile profile;
   profile.measure(program, cpu_kernels(), host, net.module->state());
@@ -145,7 +144,7 @@ StageProfile stages_on(const Traced& net, const DualPipeImages& images, std::int
 Measured measure(const DualPipeRun& run, const DualPipeNetwork& network, const DualPipeImages& images) {
   const std::int64_t batch = run.batch_size > 0 ? run.batch_size : run.paper ? kPaperBatch : kSmallBatch;
   const Traced net = traced(network, images);
-  const Strategy strategy = strategy_for(net, kFew);
+  const Strategy strategy = strategy_for(net, kFew, batch);
   const auto batch_ms = [&](std::int64_t samples) {
     TrainFeed host = feed_of(images, samples);
     return measured_batch_ms(net.forward(samples), strategy, host, net.module->state());

@@ -220,24 +220,28 @@ TEST(Partition, IsTheFirstBestOfAnExhaustiveSearch) {
   EXPECT_GT(uneven, 100);
 }
 
-// How far the period of the cost model may be from that of the simulator, in parts of it: docs/pipelines.md.
+// How far the period of the cost model may be from that of the simulator, in parts of it. Where waiting
+// depends on the order of micro-batches, docs/pipelines.md tells the usual difference, and this is twice the
+// largest.
 struct Bound {
   double below = 0, above = 0;
 };
 Bound bound_of(const std::string& name, const PipelineShape& shape, bool has_link) {
-  Bound bound{0.001, 0.03};
-  if (name == "gpipe" || name == "1f1b" || name == "interleaved") bound = {0.2, 0.2};
+  Bound bound{0.001, shape.microbatches > 1 ? 0.15 : 0.03};
+  if (name == "gpipe" || name == "1f1b" || name == "interleaved") bound = {0.3, 0.3};
   if (shape.chunks > 1) bound.above = shape.chunks - 1 + 0.2;
-  if (name.starts_with("pipedream") && shape.lockstep) bound.above = 0.6;
+  if (name.starts_with("pipedream") && shape.lockstep) bound.above = 1;
   const bool dual = name.starts_with("dualpipe") || name == "spectrain";
-  if (dual && !shape.lockstep && shape.microbatches > 1) bound = {0.03, name == "dualpipe-vs" ? 0.35 : 0.12};
-  if (has_link) bound = {bound.below + 0.12, bound.above + 0.05};
+  if (dual && !shape.lockstep && shape.microbatches > 1) bound = {0.06, name == "dualpipe-vs" ? 0.7 : 0.25};
+  if (has_link) bound = {bound.below + 0.2, bound.above + 0.1};
   return bound;
 }
 
 TEST(Partition, PeriodAgreesWithTheSimulator) {
   auto rng = generator("partition");
-  for (int i = 0; i < 1000; ++i) {
+  constexpr int kChains = 1000;
+  double differences = 0;
+  for (int i = 0; i < kChains; ++i) {
     Drawn d = drawn(rng);
     const PipelineShape& shape = d.shape;
     PartitionProblem& p = d.problem;
@@ -266,11 +270,13 @@ TEST(Partition, PeriodAgreesWithTheSimulator) {
                                       << shape.microbatches << (has_link ? ", link" : ""));
     EXPECT_GT(best.period, simulated * (1 - bound.below));
     EXPECT_LT(best.period, simulated * (1 + bound.above));
+    differences += std::abs(best.period / simulated - 1);
     for (std::size_t k = 0; k < best.stages.size(); ++k) {
       EXPECT_EQ(best.stages[k].held, simulation.in_flight[k]) << "stage " << k;
       EXPECT_EQ(best.stages[k].versions, simulation.weight_versions[k]) << "stage " << k;
     }
   }
+  EXPECT_LT(differences / kChains, 0.06);
 }
 
 }  // namespace
