@@ -36,7 +36,7 @@ class CpuBackend final : public Backend, private CpuLane::Owner {
   Timeline timeline();
 
   /// Returns what the lanes are executing now, one text per busy lane: "batch 17, instruction block2
-  /// receive of module 'block2', on stage 1 receive from 0". Any thread can call it.
+  /// receive of module 'block2', on device 1 receive from 0". Any thread can call it.
   std::vector<std::string> doing() const;
 
   /// Makes all lanes skip what is left, after Ctrl-C or a failure elsewhere. Any thread can call it.

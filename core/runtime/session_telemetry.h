@@ -26,7 +26,7 @@ std::int64_t planned_peak(const std::vector<const Program*>& programs);
 std::int64_t executed_peak(const LocalRanks& ranks, Comm* comm, int root);
 
 /// What the lanes of the local ranks, or of one of them, execute at this moment: "rank 1: batch 17,
-/// instruction block2 receive, on stage 1 receive from 0", one line per lane. A lane that is in no
+/// instruction block2 receive, on device 1 receive from 0", one line per lane. A lane that is in no
 /// instruction waits for another lane, or has ended. Any thread may call.
 std::string doing(const LocalRanks& ranks, std::optional<int> rank = {});
 

@@ -16,7 +16,7 @@ std::string name_of(const Lane& lane, int devices) {
   if (lane.kind == LaneKind::compute) name += fmt::format(" {}", lane.index);
   if (lane.kind == LaneKind::send) name += fmt::format(" to {}", lane.index);
   if (lane.kind == LaneKind::receive) name += fmt::format(" from {}", lane.index);
-  return devices > 1 ? fmt::format("stage {} {}", lane.device, name) : name;
+  return devices > 1 ? fmt::format("device {} {}", lane.device, name) : name;
 }
 
 std::string_view name_of(Arena arena) {

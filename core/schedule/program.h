@@ -22,7 +22,7 @@ struct Lane {
   LaneKind kind = LaneKind::compute;
   int index = 0;  ///< number of a compute lane; peer device of a send or receive lane
 };
-/// Returns the title of the lane's track in a timeline: "stage 1 send to 2", "compute 0".
+/// Returns the title of the lane's track in a timeline: "device 1 send to 2", "compute 0".
 std::string name_of(const Lane& lane, int devices);
 
 enum class Arena : std::uint8_t { work, state, host };

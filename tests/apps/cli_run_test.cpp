@@ -232,7 +232,7 @@ TEST_F(CliRun, SimulationWritesAProgramThatTheToolsRead) {
   EXPECT_EQ(0, run(kTandem + "verify " + file("sim/program.json")).status);
   const Ended e = run(kTandem + "sim " + file("sim/program.json"));
   EXPECT_EQ(0, e.status);
-  EXPECT_NE(std::string::npos, e.out.find("stage 1 compute 1")) << e.out;
+  EXPECT_NE(std::string::npos, e.out.find("device 1 compute 1")) << e.out;
 }
 
 }  // namespace

@@ -115,7 +115,7 @@ TEST_P(PipelineStop, AStageThatHangsEndsAllAtTheDeadlineAndTheLanesAreListed) {
   EXPECT_LT(Clock::now() - begin, 3s);
   expect_words(told, {"the deadline passes while the lanes are in:\n",
                       fmt::format("rank {}: batch 5, instruction ", device),
-                      fmt::format(", on stage {} compute", device)});
+                      fmt::format(", on device {} compute", device)});
   for (int other = 0; other < kDevices; ++other) expect_words(told, {fmt::format("rank {}: batch ", other)});
 }
 
