@@ -19,7 +19,6 @@ namespace {
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 constexpr int kStages = 4;
 constexpr std::size_t kSmoothed = 20, kDrawnEvery = 10;  // iterations of a curve of losses
-constexpr double kChance = 0.1;  // the accuracy of a network that diverged before it was validated
 
 // A way to train. Data parallelism computes what one device computes.
 struct Scheme {
@@ -41,13 +40,6 @@ struct Trained {
   std::int64_t batch_size = 0;
   std::vector<std::vector<LearningCurve>> curves;  // by scheme and seed
 };
-
-double best_accuracy(const LearningCurve& curve) {
-  if (curve.validations.empty()) return kChance;
-  double best = 0;
-  for (const Validation& v : curve.validations) best = std::max(best, v.accuracy);
-  return best;
-}
 
 // A number of each seed.
 template <class F> std::vector<double> by_seed(const std::vector<LearningCurve>& curves, F number) {

@@ -22,6 +22,7 @@ struct Part {
   std::vector<std::string> figures;
   const char* words;
   void (*add)(const DualPipeRun& run, Report& report);
+  bool only_by_name = false;
 };
 
 const std::vector<Part>& parts() {
@@ -32,6 +33,7 @@ const std::vector<Part>& parts() {
       {{"fig4", "fig7", "fig10-measured", "fig11-measured"}, "profiles measured here", add_measured},
       {{"fig9"}, "predictions", add_prediction},
       {{"fig5", "fig12", "fig13", "table1"}, "training", add_training},
+      {{"rates"}, "accuracy by rate", add_rates, /*only_by_name=*/true},
   };
   return all;
 }
@@ -107,7 +109,9 @@ std::string dualpipe_scale_help() {
   return "small: sizes for an hour on two cores; paper: the paper's sizes, 5,000 iterations, for days";
 }
 
-std::string dualpipe_figure_help() { return fmt::format("{}", fmt::join(figure_names(), ", ")); }
+std::string dualpipe_figure_help() {
+  return fmt::format("{}; rates only by name", fmt::join(figure_names(), ", "));
+}
 
 Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
   const std::set<std::string> wanted = selected("--only", options.only, figure_names());
@@ -115,6 +119,7 @@ Report dualpipe_report(const DualPipeOptions& options, const SaveReport& save) {
   Report report{.title = "DualPipe and SpecTrain, reproduced", .introduction = introduction(run)};
   save(report);
   for (const Part& part : parts()) {
+    if (part.only_by_name && options.only.empty()) continue;
     if (std::ranges::none_of(part.figures, [&](const auto& name) { return wanted.contains(name); })) continue;
     const auto begin = std::chrono::steady_clock::now();
     part.add(run, report);

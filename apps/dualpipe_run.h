@@ -48,5 +48,7 @@ void add_measured(const DualPipeRun& run, Report& report);
 void add_prediction(const DualPipeRun& run, Report& report);
 /// Figs. 5, 12, 13 and Table 1: networks that are trained.
 void add_training(const DualPipeRun& run, Report& report);
+/// Accuracy by learning rate, for each rule of SGD: no figure of the paper, but what its Eq. 2 leaves open.
+void add_rates(const DualPipeRun& run, Report& report);
 
 }  // namespace tandem::apps

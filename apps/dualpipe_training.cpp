@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kMomentum = 0.9;
 constexpr std::int64_t kValidationBatch = 250;
+constexpr double kChance = 0.1;  // the accuracy of guessing one of ten classes
 
 // The epochs of a dataset, cut into shorter ones, since a Trainer can validate after each epoch.
 class ShortEpochs final : public DatasetAdapter {
@@ -70,7 +71,7 @@ TrainerOptions options_of(const DualPipeJob& job) {
   return {.strategy = {.stages = job.stages,
                        .schedule = job.schedule,
                        .lockstep = job.lockstep,
-                       .optimizer = SgdOptions{.momentum = kMomentum},
+                       .optimizer = SgdOptions{.momentum = kMomentum, .rule = job.rule},
                        .measure_prediction = job.measure_prediction,
                        .threads = 1},
           .batch_size = job.batch_size,
@@ -88,6 +89,11 @@ double median(std::vector<double> values) {
 }
 
 }  // namespace
+
+double best_accuracy(const LearningCurve& curve) {
+  if (curve.validations.empty()) return kChance;
+  return std::ranges::max(curve.validations, {}, &Validation::accuracy).accuracy;
+}
 
 LearningCurve train(DualPipeJob job, const DualPipeImages& images) {
   LearningCurve curve;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <tandem/nn/module.h>
+#include <tandem/plan/optimizer.h>
 #include <tandem/train/trainer_options.h>
 
 #include "dualpipe_run.h"
@@ -16,6 +17,7 @@ struct DualPipeJob {
   std::string schedule;  ///< "plain": one device
   int stages = 1;
   double lr = 0;
+  SgdRule rule = SgdRule::momentum;
   std::int64_t batch_size = 0, iterations = 0;
   std::uint64_t seed = 1;  ///< of the first weights and of the order of the images
   bool lockstep = false;
@@ -36,6 +38,9 @@ struct LearningCurve {
   double step_ms = 0;                                    ///< median over the iterations
   bool diverged = false;
 };
+
+/// Returns the best validation accuracy; that of guessing if the network diverged before it was validated.
+double best_accuracy(const LearningCurve& curve);
 
 /// Trains with SGD and momentum 0.9 on threads, and validates every kValidateEvery iterations and at the end,
 /// if there are validation images. Throws Error as training does, but not if the loss or the weights are no

@@ -1,0 +1,85 @@
+// Accuracy by learning rate. Eq. 2 of the paper leaves open what SGD does with its momentum
+// (docs/pipelines.md), and which rates are stable depends on it.
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <tandem/core/base/error.h>
+
+#include "claims.h"
+#include "dualpipe_training.h"
+#include "log.h"
+
+namespace tandem::apps {
+namespace {
+
+constexpr int kStages = 4;
+constexpr std::array kRates{0.05, 0.02, 0.01, 0.005, 0.002, 0.001};
+constexpr double kMomentumGain = 10;  // momentum at η equals ema at η/(1 − 0.9)
+
+struct Scheme {
+  const char *title, *schedule;
+  int stages;
+};
+constexpr std::array kSchemes{Scheme{"Data P.", "plain", 1}, Scheme{"Vanilla DualPipe", "dualpipe", kStages},
+                              Scheme{"SpecTrain", "spectrain", kStages}};
+
+Panel panel_of(const std::string& name, const DualPipeRun& run, const DualPipeNetwork& network,
+               const DualPipeImages& images) {
+  const SgdRule rule = sgd_rule(name);
+  Panel panel{name, {}, {}};
+  for (const Scheme& scheme : kSchemes) panel.series.push_back({scheme.title, {}});
+  for (const double rate : kRates) {
+    const double lr = rule == SgdRule::ema ? rate * kMomentumGain : rate;
+    panel.places.push_back(fmt::format("{:g}", lr));
+    for (std::size_t i = 0; i < kSchemes.size(); ++i) {
+      std::vector<double> best;
+      for (int seed = 1; seed <= run.seeds; ++seed)
+        best.push_back(best_accuracy(train({.network = network.small(),
+                                            .schedule = kSchemes[i].schedule,
+                                            .stages = kSchemes[i].stages,
+                                            .lr = lr,
+                                            .rule = rule,
+                                            .batch_size = network.small_batch,
+                                            .iterations = run.iterations,
+                                            .seed = static_cast<std::uint64_t>(seed)},
+                                           images)));
+      panel.series[i].values.push_back(100 * mean(best));
+    }
+    log_info(fmt::format("{}, rate {:g}: {:.1f}, {:.1f}, {:.1f} %", panel.name, lr,
+                         panel.series[0].values.back(), panel.series[1].values.back(),
+                         panel.series[2].values.back()));
+  }
+  return panel;
+}
+
+}  // namespace
+
+void add_rates(const DualPipeRun& run, Report& report) {
+  const auto found = std::ranges::find(run.networks, "mlp-residual", &DualPipeNetwork::name);
+  if (found == run.networks.end())
+    throw Error("--only rates trains mlp-residual, which --networks leaves out");
+  const DualPipeNetwork& network = *found;
+  const DualPipeImages images = read_images(run);
+  Figure figure{
+      "rates",
+      "Accuracy by learning rate",
+      fmt::format("Best validation accuracy of the {} in {} iterations with batches of {}, mean of {}, "
+                  "with momentum 0.9. With ema the rates are ten times those of momentum, which makes "
+                  "the two equal.",
+                  network.title, run.iterations, network.small_batch, counted(run.seeds, "seed")),
+      Figure::Kind::lines,
+      "rule",
+      "learning rate",
+      "scheme",
+      "validation accuracy in %",
+      {}};
+  for (const char* rule : {"momentum", "ema", "raw+ema"})
+    figure.panels.push_back(panel_of(rule, run, network, images));
+  report.figures.push_back(std::move(figure));
+}
+
+}  // namespace tandem::apps
