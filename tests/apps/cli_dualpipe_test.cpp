@@ -165,8 +165,9 @@ TEST_F(CliDualPipe, RefusesWhatItCannotDo) {
   expect_refused(command("--only fig99"), {"--only 'fig99'", "fig6"});
   expect_refused(command("--networks lenet"), {"--networks 'lenet'", "vgg16"});
   expect_refused(command("--iterations -1"), {"--iterations"});
-  expect_refused(command("--only table1 --networks mlp-residual --data " + file("none")), {"none"});
   expect_refused(command("--only rates --networks snn"), {"--only rates", "mlp-residual"});
+  std::filesystem::remove_all(file("out"));
+  expect_refused(command("--only table1 --networks mlp-residual --data " + file("none")), {"none"});
   std::filesystem::remove_all(file("out"));
   printed("--only fig6");
   expect_refused(command("--only fig8"), {"index.html already", "--force"});
