@@ -91,6 +91,8 @@ std::string difference(const AllReduceKey& saved, const AllReduceKey& key) {
   if (saved.collective != key.collective)
     return fmt::format("its collective is {}, not {}", to_string(saved.collective),
                        to_string(key.collective));
+  if (saved.layers.size() != key.layers.size())
+    return fmt::format("it is of {}, not {}", counted(std::ssize(saved.layers), "device"), key.layers.size());
   if (saved.batch_size != key.batch_size)
     return fmt::format("it is of {} samples per rank, not {}", saved.batch_size, key.batch_size);
   if (saved.settings.empty())
@@ -100,8 +102,6 @@ std::string difference(const AllReduceKey& saved, const AllReduceKey& key) {
     const std::string was = found == saved.settings.end() ? "unknown" : found->second;
     if (was != is) return fmt::format("its {}: {}, not {}", name, was, is);
   }
-  if (saved.layers.size() != key.layers.size())
-    return fmt::format("it is of {}, not {}", counted(std::ssize(saved.layers), "device"), key.layers.size());
   if (!std::ranges::equal(saved.layers, key.layers, same_gradients))
     return "it is of a model with other gradients";
   if (saved.machines != key.machines)
