@@ -27,6 +27,13 @@ class Check {
             fmt::format("the schedule's {}: a stage below {}, and a micro-batch, a lag and a lane of 0 "
                         "or more are possible",
                         to_string(t), s_.stages.size()));
+      if (t.phase == Phase::barrier && (t.lag > 0 || t.lane > 0))
+        throw Error(fmt::format("the schedule's {} has a lag or a lane: it holds all lanes, in every unit",
+                                to_string(t)));
+      const int microbatches = t.phase == Phase::update ? 1 : s_.microbatches();
+      if (t.phase != Phase::barrier && t.microbatch >= microbatches)
+        throw Error(fmt::format("the schedule's {} has the micro-batch {} of {}", to_string(t), t.microbatch,
+                                microbatches));
       if (!at_.try_emplace({t.phase, t.stage, t.microbatch}, i).second)
         throw Error(fmt::format("the schedule has the {} twice", to_string(t)));
     }

@@ -171,6 +171,20 @@ TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
   refuse([](auto& s) { s.stages[0].weights.backward_age = 0; }, {"backward of micro-batch 0 on stage 0"});
   refuse([](auto& s) { s.stages[1].device = 2; }, {"2 devices", "0 to 1"});
   refuse([](auto& s) { s.tasks.push_back({Phase::barrier, 0, 0}); }, {"barrier after tick 0", "each device"});
+  refuse([](auto& s) { s.tasks.push_back({.phase = Phase::barrier, .lag = 3}); },
+         {"barrier of stage 0", "a lag or a lane"});
+  refuse([](auto& s) { s.tasks.push_back({.phase = Phase::barrier, .lane = 5}); },
+         {"barrier of stage 0", "a lag or a lane"});
+  refuse(
+      [](auto& s) {
+        s.tasks.push_back({Phase::backward, 0, 7});
+      },
+      {"backward of micro-batch 7 on stage 0", "the micro-batch 7 of 2"});
+  refuse(
+      [](auto& s) {
+        s.tasks.push_back({Phase::update, 0, 1});
+      },
+      {"update of stage 0", "the micro-batch 1 of 1"});
 }
 
 TEST(PipelineSchedules, OfAFileNameWhatIsWrong) {
