@@ -168,7 +168,8 @@ void add_curves(const DualPipeRun& run, const std::vector<Trained>& all, std::ve
     sizes.push_back(fmt::format("{}: batch {}, rate {}", t.network->title, t.batch_size, t.network->lr));
   const std::string how = fmt::format(
       "{} iterations, mean of {}; {}. Data P. is one device with the same batches; the others run on {} stages. "
-      "A pipeline drains every {} iterations for its validation, so that staleness begins anew.",
+      "Every {} iterations the network is validated. A pipeline is empty then, so its next batches meet weights that "
+      "are less old than usual.",
       run.iterations, counted(run.seeds, "seed"), fmt::join(sizes, "; "), kStages, kValidateEvery);
   const std::vector<std::size_t> every{kData, kVanilla, kPipeDream, kSpecTrain};
   figures.push_back(curves_figure("fig5", "Fig. 5: validation accuracy without and with stale weights", how,

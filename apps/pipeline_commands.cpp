@@ -143,10 +143,7 @@ void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
       "--schedule", o.schedule,
       fmt::format("one of those of tandem sim pipeline: in lockstep if it keeps several batches in "
                   "flight;\nwith -async after the name, freely"));
-  command.add_option("--microbatches", o.microbatches, "of a batch")->check(CLI::Range(1, 10'000));
-  command.add_option("--chunks", o.chunks, "interleaved: stages of each device")->check(CLI::Range(1, 200));
-  command.add_option("--spectrain-target", o.spectrain_target,
-                     "which weights spectrain predicts: paper, effective, serial");
+  add_shape_options(command, o.microbatches, o.chunks, o.spectrain_target);
   command.add_option("--link", o.link, "between devices: bandwidth, latency, or both: 1GB/s,50us");
   command.add_option("--memory-budget", o.memory_budget, "limit per device: 64K, 512MB, 1.5GiB");
   command.add_option("--corun", o.corun, "ρ: a forward beside a backward take max(F, B, ρ(F + B))")

@@ -140,16 +140,20 @@ PipelineSchedule schedule_called(std::string name, PipelineShape shape) {
   return shape.lockstep ? make_schedule(name, shape) : free;
 }
 
+void add_shape_options(CLI::App& command, int& microbatches, int& chunks, std::string& spectrain_target) {
+  command.add_option("--microbatches", microbatches, "of a batch")->check(CLI::Range(1, 10'000));
+  command.add_option("--chunks", chunks, "interleaved: stages of each device")->check(CLI::Range(1, 1000));
+  command.add_option("--spectrain-target", spectrain_target,
+                     "which weights spectrain predicts: paper, effective, serial");
+}
+
 void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOptions& o) {
   command.add_option("--profile", o.profile, "times and bytes of the stages, as JSON (docs/pipelines.md)")
       ->required();
   command.add_option("--schedule", o.schedules, schedule_help());
   command.add_option("--batches", o.batches, "batches to run, from an empty to a drained pipeline")
       ->check(CLI::Range(std::int64_t{1}, kMostBatches));
-  command.add_option("--microbatches", o.microbatches, "of a batch")->check(CLI::Range(1, 10'000));
-  command.add_option("--chunks", o.chunks, "interleaved: stages of each device")->check(CLI::Range(1, 1000));
-  command.add_option("--spectrain-target", o.spectrain_target,
-                     "which weights spectrain predicts: paper, effective, serial");
+  add_shape_options(command, o.microbatches, o.chunks, o.spectrain_target);
   command.add_flag("--json", o.json, "print JSON, with every operation");
   command.add_option("--trace", o.trace, "write the timeline here, for ui.perfetto.dev; of one --schedule");
   command.add_flag("--timeline", o.timeline, "draw the first batches");

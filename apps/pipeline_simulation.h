@@ -16,6 +16,9 @@ struct PipelineSimulationOptions {
   bool json = false, timeline = false;
 };
 
+/// Adds --microbatches, --chunks and --spectrain-target, which `sim pipeline` and `plan pipeline` have.
+void add_shape_options(CLI::App& command, int& microbatches, int& chunks, std::string& spectrain_target);
+
 void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOptions& o);
 
 /// Returns the schedule with this name. One with several batches in flight runs in lockstep, or freely if

@@ -8,6 +8,7 @@
 
 #include "cli_resume.h"
 #include "seed.h"
+#include "test_name.h"
 
 namespace tandem::testing {
 namespace {
@@ -105,11 +106,7 @@ TEST_P(PipelineResume, AsProcessesWhatThreadsBeganAndBack) {
 #endif
 
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineResume, ::testing::ValuesIn(schedule_names()),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace tandem::testing

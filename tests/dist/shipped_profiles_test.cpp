@@ -3,6 +3,8 @@
 
 #include <tandem/dist/all_reduce_profile.h>
 
+#include "test_name.h"
+
 namespace tandem {
 namespace {
 
@@ -52,11 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Networks, ShippedProfile,
                                            Shipped{"resnet152", 60'192'808, 311, 32},
                                            Shipped{"vgg16", 138'357'544, 16, 128},
                                            Shipped{"bert-base", 110'106'428, 105, 32}),
-                         [](const auto& info) {
-                           std::string name = info.param.name;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         [](const auto& info) { return testing::test_name(info.param.name); });
 
 }  // namespace
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "expect_error.h"
 #include "lagged_loop.h"
 #include "seed.h"
+#include "test_name.h"
 
 namespace tandem::testing {
 using namespace engine;
@@ -192,12 +193,8 @@ TEST_P(PipelineFeatures, AllTogetherHaveTheBitsOfThoseThatChangeThem) {
   expect_same_training(base, train(job_, s));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PipelineFeatures, ::testing::ValuesIn(all_ways()), [](const auto& info) {
-  std::string name = info.param.text;
-  for (char& c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, PipelineFeatures, ::testing::ValuesIn(all_ways()),
+                         [](const auto& info) { return test_name(info.param.text); });
 
 }  // namespace
 }  // namespace tandem::testing

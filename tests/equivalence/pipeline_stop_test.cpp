@@ -15,6 +15,7 @@
 
 #include "calling_kernels.h"
 #include "expect_error.h"
+#include "test_name.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -120,11 +121,7 @@ TEST_P(PipelineStop, AStageThatHangsEndsAllAtTheDeadlineAndTheLanesAreListed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineStop, ::testing::ValuesIn(schedule_names()),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(info.param); });
 
 }  // namespace
 }  // namespace tandem::testing

@@ -200,15 +200,18 @@ bool library_has_sixteen_bit_products() {
   return onednn::matmul(square, square, nullptr, square, {2}) != nullptr;
 }
 
+// Without such products, the library's convolutions compute them.
 TEST(ConvKernels, SixteenBitImagesSmallerThanTheKernelAreDenseProducts) {
-  if (!library_has_sixteen_bit_products()) GTEST_SKIP() << "the library multiplies no bf16 here";
+  const bool library = library_has_sixteen_bit_products();
   const Conv conv({96, 2, 40, 32}, DType::bf16);
-  const auto check = [](const OpOnTypes& o, auto make) {
+  const auto check = [&](const OpOnTypes& o, auto make) {
     const Types outputs = o.op->infer(o.inputs);
     const KernelSpec spec{*o.op, o.inputs, outputs, {}, 2};
     const KernelPtr kernel = make(spec, static_cast<const ConvolutionOp&>(*o.op).size(o.inputs));
-    ASSERT_TRUE(kernel) << o.op->name();
-    EXPECT_EQ(cpu_kernels().make(spec)->workspace(), kernel->workspace()) << o.op->name();
+    ASSERT_EQ(library, kernel != nullptr) << o.op->name();
+    if (library) {
+      EXPECT_EQ(cpu_kernels().make(spec)->workspace(), kernel->workspace()) << o.op->name();
+    }
   };
   check(conv.ops()[0], make_dense_conv2d);
   check(conv.ops()[1], make_dense_conv2d_grad_input);
