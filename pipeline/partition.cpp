@@ -102,6 +102,8 @@ class Search {
     return partition_of(shortest_even <= shortest_ * kRounding ? even : any);
   }
 
+  double least_budget() const { return smallest().cost(); }
+
   Partition partition_of(const std::vector<Piece>& pieces) const {
     Partition result;
     for (int k = 0; k < stages_; ++k) {
@@ -136,10 +138,10 @@ class Search {
     return first_pieces();
   }
 
-  double part_of_budget(int k, const Piece& p) const {
-    return costs_.memory(k, p.first, p.end) / costs_.budget(k);
+  double budget_for(int k, const Piece& p) const { return costs_.least_budget(k, p.first, p.end); }
+  bool fits(int k, const Piece& p) const {
+    return !has_budget_ || budget_for(k, p) <= problem_.memory_budget;
   }
-  bool fits(int k, const Piece& p) const { return !has_budget_ || part_of_budget(k, p) <= 1; }
 
   // Of the first stages of a partition and what its later stages cost.
   StagesCost cost_of(const std::vector<Piece>& pieces, StagesCost later = {}) const {
@@ -209,21 +211,28 @@ class Search {
     return pieces;
   }
 
+  // The partition without replicas that needs the smallest budget.
+  Minimax smallest() const {
+    return {stages_, layers_, 0, [&](int k, const Piece& p) { return budget_for(k, p); }};
+  }
+
   void check_budget() const {
-    Minimax smallest(stages_, layers_, 0, [&](int k, const Piece& p) { return part_of_budget(k, p); });
-    if (smallest.cost() <= 1) return;
-    const std::vector<Piece> pieces = smallest.pieces();
+    const Minimax least = smallest();
+    const double budget = problem_.memory_budget;
+    if (least.cost() <= budget) return;
+    const std::vector<Piece> pieces = least.pieces();
     std::size_t k = 0;
-    while (part_of_budget(static_cast<int>(k), pieces[k]) < smallest.cost()) ++k;
+    while (budget_for(static_cast<int>(k), pieces[k]) < least.cost()) ++k;
     const int stage = static_cast<int>(k);
-    const double needed = costs_.memory(stage, pieces[k].first, pieces[k].end), budget = costs_.budget(stage);
+    const double needed = costs_.memory(stage, pieces[k].first, pieces[k].end);
+    const double share = budget * needed / least.cost();  // of the stages of its device
     const auto name = [&](int layer) { return problem_.layers[static_cast<std::size_t>(layer)].name; };
     throw Error(fmt::format(
         "the memory budget of {:.0f} bytes is too small: even with the cuts that need least, stage {} ('{}' to "
         "'{}') needs {:.0f} bytes, which is {:.0f} more than {}; the smallest budget that works with {} is {:.0f}",
-        problem_.memory_budget, stage, name(pieces[k].first), name(pieces[k].end - 1), std::ceil(needed),
-        std::ceil(needed - budget), budget < problem_.memory_budget ? "its share of it" : "that",
-        counted(stages_, "stage"), std::ceil(problem_.memory_budget * smallest.cost())));
+        budget, stage, name(pieces[k].first), name(pieces[k].end - 1), std::ceil(needed),
+        std::ceil(needed - share), share < budget ? "its share of it" : "that", counted(stages_, "stage"),
+        std::ceil(least.cost())));
   }
 
   const PartitionProblem& problem_;
@@ -243,6 +252,8 @@ std::vector<int> Partition::cuts() const {
 }
 
 Partition best_partition(const PartitionProblem& problem) { return Search(problem).run(); }
+
+double least_memory_budget(const PartitionProblem& problem) { return Search(problem).least_budget(); }
 
 Partition partition_at(const PartitionProblem& problem, const std::vector<int>& cuts,
                        const std::vector<int>& replicas) {

@@ -56,6 +56,9 @@ struct Partition {
 /// negative or not finite, or if no partition fits the budget, with the smallest budget that works.
 Partition best_partition(const PartitionProblem& problem);
 
+/// Returns the smallest memory budget, in bytes per device, with which there is a partition without replicas.
+double least_memory_budget(const PartitionProblem& problem);
+
 /// Returns the partition with these cuts, whatever memory it takes. `replicas`: of each stage; empty: one.
 /// Throws Error if they do not fit the problem.
 Partition partition_at(const PartitionProblem& problem, const std::vector<int>& cuts,

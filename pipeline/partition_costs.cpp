@@ -101,8 +101,8 @@ double PartitionCosts::memory(int k, int first, int end) const {
          sum.weights * (rule.versions + 1 + problem_.optimizer_copies + rule.predicted);
 }
 
-double PartitionCosts::budget(int k) const {
-  return problem_.memory_budget / rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
+double PartitionCosts::least_budget(int k, int first, int end) const {
+  return memory(k, first, end) * rules_[static_cast<std::size_t>(k)].timing.stages_of_device;
 }
 
 // Seconds of a micro-batch's transfers across the cut behind a stage, there and back.
@@ -117,11 +117,12 @@ StagesCost PartitionCosts::before(int k, int first, int end, int replicas, const
   const Rule& rule = rules_[static_cast<std::size_t>(k)];
   const Sums stage = sums(first, end), rest = sums(end, layers());
   const double turns = rule.timing.stages_of_device, own = unit(k, first, end, replicas);
-  // Seconds of a micro-batch: in the stage, without anything beside it; as the schedule has it; and from the
-  // end of its forward here to the begin of its backward.
+  // Seconds of a micro-batch: in one replica of the stage that takes all of it, without anything beside it;
+  // as the schedule and the replicas have it; and from the end of its forward here to the begin of its
+  // backward.
   const double alone = (stage.forward + stage.backward) / microbatches_;
   const double parts = rule.timing.microbatches_of_tick * (rule.timing.overlaps ? 2 : 1) / microbatches_;
-  const double computed = flushes() ? alone : own * parts;
+  const double computed = flushes() ? alone / replicas : own * parts;
   const double crossed = crossing(k, end);
   const double away = (rest.forward + rest.backward) / microbatches_ + (crossed + later.extra);
 
@@ -141,7 +142,8 @@ StagesCost PartitionCosts::before(int k, int first, int end, int replicas, const
 double PartitionCosts::least_period(int first, const StagesCost& cost) const {
   if (overlaps_batches_) return cost.period;
   const Sums earlier = sums(0, first);
-  return cost.period + (earlier.forward + earlier.backward) / microbatches_ / stages_of_device_;
+  const double replicas = problem_.spare_devices + 1;  // at most
+  return cost.period + (earlier.forward + earlier.backward) / microbatches_ / stages_of_device_ / replicas;
 }
 
 PartitionedStage PartitionCosts::stage(int k, int first, int end, int replicas) const {

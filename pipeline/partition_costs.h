@@ -10,7 +10,9 @@ namespace tandem::engine {
 /// a partition slower.
 struct StagesCost {
   double period = 0;  ///< seconds from one update to the next, because of these stages
-  double extra = 0;   ///< of a micro-batch's way to the end and back, seconds beyond computing alone
+  /// Seconds that a micro-batch's way to the end and back takes beyond its computation on one device per
+  /// stage. Replicas make it smaller, and even negative.
+  double extra = 0;
 };
 
 /// The cost model of partitions: docs/pipelines.md, "How it cuts". A stage is given by its number k, its
@@ -27,8 +29,9 @@ class PartitionCosts {
   double pace(int k, int first, int end, int replicas) const;
   /// Bytes of the stage on its device. Grows with `end`.
   double memory(int k, int first, int end) const;
-  /// Bytes of the budget that are the stage's: an equal share for each stage of its device.
-  double budget(int k) const;
+  /// Bytes of the smallest budget per device that has room for the stage: each stage of a device has an equal
+  /// share of it. Grows with `end`.
+  double least_budget(int k, int first, int end) const;
   /// Puts stage k before the later stages, which begin with layer `end`.
   StagesCost before(int k, int first, int end, int replicas, const StagesCost& later) const;
   /// Returns a lower bound of the period with stages that begin with layer `first`, and any before them.

@@ -12,8 +12,8 @@
 #include <tandem/ops/pointwise.h>
 #include <tandem/ops/random.h>
 #include <tandem/ops/reduce.h>
-#include <tandem/plan/network_layers.h>
 #include <tandem/plan/build.h>
+#include <tandem/plan/network_layers.h>
 
 #include "expect_error.h"
 #include "one_weight.h"

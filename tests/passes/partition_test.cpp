@@ -51,7 +51,7 @@ double period_by_hand(const std::string& name, const PipelineShape& shape, const
           2 * (r - 1) * p.link.latency + (p.link.bandwidth > 0 ? 4 * (r - 1) * w / r / p.link.bandwidth : 0);
       unit = lagged ? std::max(unit, sum) / r : std::max(unit / r, sum);
     }
-    double own = lagged ? unit * (dual && k < n - 1 ? 2 : 1) : f + b;
+    double own = lagged ? unit * (dual && k < n - 1 ? 2 : 1) : (f + b) / r;
     if (!(lockstep && lagged && name != "pipedream-2bw")) own /= m;
     const double computed = own;
     if (k < n - 1 && n > v) {
@@ -122,7 +122,7 @@ Drawn drawn(std::mt19937_64& rng) {
 bool fits(const PartitionProblem& p, const Partition& partition) {
   return p.memory_budget == 0 || std::ranges::all_of(partition.stages, [&](const PartitionedStage& s) {
            const auto on_device = std::ranges::count(p.schedule.stages, s.device, &PipelineStage::device);
-           return s.memory_bytes / (p.memory_budget / static_cast<double>(on_device)) <= 1;
+           return s.memory_bytes * static_cast<double>(on_device) <= p.memory_budget;
          });
 }
 
@@ -179,6 +179,7 @@ TEST(Partition, IsTheFirstBestOfAnExhaustiveSearch) {
       needs.push_back(need_of(at));
     });
     const double least = std::ranges::min(needs), most = std::ranges::max(needs);
+    ASSERT_EQ(least, least_memory_budget(p));
     if (draw_bool(rng, 0.4))
       p.memory_budget = std::max(1e-3, least * 0.8 + (most - 0.8 * least) * draw_real(rng, 0, 1));
     double least_pace = std::numeric_limits<double>::infinity();
