@@ -79,11 +79,6 @@ const Effect needs_drawn_images = needs(&O::data, {"synthetic"}, "with --data {}
 Change by_length(const O& o) { return needs_curve(o).empty() ? learning : nothing; }
 // Training drains the pipeline for each checkpoint, which changes losses if batches overlap.
 Change by_draining(const O& o) { return schedule_of(o).overlaps_batches() ? arithmetic : nothing; }
-// If batches overlap, the cuts of a plan decide which weights a gradient is computed with; and the norm of
-// all gradients adds up the stages' parts. The rest of a plan, or an all-reduce.json, changes no bit.
-Change by_cuts(const O& o) {
-  return o.parallel == "pipeline" && o.clip_norm > 0 ? arithmetic : by_draining(o);
-}
 
 // The table. A row holds names, member and help, then these values up to the last one that is not the default
 // (in parentheses): allowed values (any), when it has an effect (always), what it changes (learning), what is
@@ -300,7 +295,7 @@ std::vector<Flag> memory_flags() {
        "JSON file with cuts, fusion groups, swaps, recomputes (docs/plan.md); or the all-reduce.json of\n"
        "another run, whose measurement replaces that of this run if both have the same gradients, batch\n"
        "size, ranks, transport, threads, link, collective, and settings such as precision and schedule",
-       any, always, by_cuts},
+       any, always, nothing},
   };
 }
 
@@ -379,9 +374,15 @@ std::vector<Flag> simulation_flags() {
        "assumed to have --threads cores of its own",
        any, always, nothing},
       {"--profile", &O::profile,
-       "for --simulate: kernel times from the profile.json of an earlier --simulate --output, with the\n"
-       "same network, batch, ranks, stages and micro-batches",
-       any, needs(&O::simulate, "without --simulate; add it, or leave out --profile"), nothing},
+       "kernel times from the profile.json of an earlier --simulate --output, with the same network, batch,\n"
+       "ranks, stages and micro-batches: stages are cut by them; --simulate measures nothing",
+       any,
+       [](const O& o) -> std::string {
+         if (o.simulate) return "";
+         if (o.stages < 2) return "without --simulate, and without stages that are cut by it";
+         return o.evaluate ? "with --evaluate, which keeps the cuts of training" : "";
+       },
+       nothing},
   };
 }
 

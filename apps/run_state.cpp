@@ -36,15 +36,17 @@ bool compares_contents(const std::string& saved_digest, const json& saved, const
                                    is_schedule_file(saved.value("schedule", TrainOptions{}.schedule)));
 }
 
+// If batches overlap, the cuts decide which weights a gradient is computed with; and the norm of all
+// gradients adds up the stages' parts. With other numbers of stages, --stages differs.
+bool cuts_count(const TrainOptions& o) { return o.clip_norm > 0 || schedule_of(o).overlaps_batches(); }
+
 }  // namespace
 
 RunNotes notes_of(const RunState& run) {
   const auto quoted = [](const std::string& digest) { return fmt::format("\"{}\"", digest); };
-  return {{"epoch", fmt::format("{}", run.epoch)},
-          {"train_data", quoted(run.train_data)},
-          {"test_data", quoted(run.test_data)},
-          {"schedule", quoted(run.schedule)},
-          {"arguments", run.arguments}};
+  return {{"epoch", fmt::format("{}", run.epoch)}, {"train_data", quoted(run.train_data)},
+          {"test_data", quoted(run.test_data)},    {"schedule", quoted(run.schedule)},
+          {"cuts", json(run.cuts).dump()},         {"arguments", run.arguments}};
 }
 
 RunState read_run_state(const Checkpoint& checkpoint) {
@@ -56,7 +58,8 @@ RunState read_run_state(const Checkpoint& checkpoint) {
     run.epoch = j["epoch"].required().integer<std::int64_t>(0, 0);
     run.train_data = j["train_data"].required().text();
     run.test_data = j["test_data"].required().text();
-    if (j["schedule"].present()) run.schedule = j["schedule"].text();  // older versions did not write it
+    if (j["schedule"].present()) run.schedule = j["schedule"].text();  // older versions wrote neither
+    if (j["cuts"].present()) run.cuts = j["cuts"].texts();
     models = j["arguments"].required()["models"].required().integer(1, 1);
     run.arguments = json::parse(text).at("arguments").dump();
   } catch (const std::exception& e) {
@@ -79,6 +82,8 @@ std::string compare(const RunState& saved, const RunState& now) {
     if (by_contents && saved.schedule != now.schedule)
       noted.push_back(fmt::format("the schedule '{}' is different", now.options.schedule));
     add_differences(noted, Change::arithmetic, was, now.options, by_contents ? "schedule" : "");
+    if (cuts_count(now.options) && saved.cuts.size() == now.cuts.size() && saved.cuts != now.cuts)
+      noted.push_back(fmt::format("cuts {}, was {}", fmt::join(now.cuts, ", "), fmt::join(saved.cuts, ", ")));
   }
   if (!refused.empty())
     throw Error(fmt::format(

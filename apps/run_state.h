@@ -15,6 +15,7 @@ struct RunState {
   std::int64_t epoch = 0;             ///< the epoch of this batch
   std::string train_data, test_data;  ///< digests
   std::string schedule;               ///< digest of the pipeline schedule's stages and tasks
+  std::vector<std::string> cuts;      ///< between the stages of a pipeline
   TrainOptions options;               ///< not filled when read from a checkpoint
   std::string arguments;              ///< the options, as JSON
 };

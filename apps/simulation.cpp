@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <tandem/engine.h>
+#include <tandem/plan/layer_profile.h>
+#include <tandem/plan/measured_layers.h>
 #include <tandem/plan/measured_stages.h>
 #include <tandem/train/feed.h>
 
@@ -29,10 +31,23 @@ TrainFeed measured_feed(const TrainOptions& o, const CifarData& data) {
           [](std::int64_t, const std::vector<double>&) {}};
 }
 
-Profile measured(const TrainOptions& o, const Program& program, const CifarData& data) {
+// The kernels of the run and, of a pipeline, also those of its layers, and of the cuts that are best by them:
+// a run with this profile has these cuts.
+Profile measured(const TrainOptions& o, const Strategy& strategy, const Graph& forward,
+                 const Program& program, const CifarData& data) {
   Profile profile;
-  TrainFeed host = measured_feed(o, data);
-  profile.measure(program, cpu_kernels(), host, initial_state(o, data.classes));
+  const StateDict state = initial_state(o, data.classes);
+  const auto measure = [&](const Program& p) {
+    TrainFeed host = measured_feed(o, data);
+    profile.measure(p, cpu_kernels(), host, state);
+  };
+  if (strategy.stages > 1) {
+    measure(layers_program(forward, strategy));
+    Strategy best = strategy;
+    best.cuts = measured_cuts(forward, strategy, profile);
+    if (best.cuts != strategy.cuts) measure(build(forward, best));
+  }
+  measure(program);
   return profile;
 }
 
@@ -62,12 +77,12 @@ void say_what_is_assumed(const TrainOptions& o, int busy, int available) {
 }  // namespace
 
 void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores, const Graph& forward,
-              const CifarData& data, RunDirectory& directory) {
+              const CifarData& data, const std::optional<Profile>& known, RunDirectory& directory) {
   Program program = build(forward, s);
   const std::int64_t batches =
       o.steps > 0 ? o.steps : std::min(kSimulatedBatches, data.train->size() / o.batch_size);
   require_simulable("--steps", batches, program);
-  const Profile profile = o.profile.empty() ? measured(o, program, data) : Profile::read(o.profile);
+  const Profile profile = known ? *known : measured(o, s, forward, program, data);
   program = with_costs(std::move(program), profile);
   const int busy = s.threads * cores.lanes;
   say_what_is_assumed(o, busy, cores.available);
@@ -81,6 +96,9 @@ void simulate(const TrainOptions& o, const Strategy& s, const CoreShares& cores,
     write_file(directory.path("program.json"), to_json(program));
     if (o.parallel == "pipeline")
       write_file(directory.path("stages.json"), to_json(stage_profile(o, s, cores, program, forward, data)));
+    if (s.stages > 1 && !known)
+      write_file(directory.path("layers.json"),
+                 layer_profile_json(measured_partition_problem(forward, s, profile).layers));
   }
   write_trace(o.trace, sim.timeline());
   Summary summary;

@@ -1,4 +1,8 @@
 #pragma once
+#include <optional>
+
+#include <tandem/core/runtime/profile.h>
+
 #include "cifar_data.h"
 #include "recipe.h"
 #include "run_directory.h"
@@ -8,8 +12,9 @@ namespace tandem::apps {
 using namespace engine;
 
 /// Does what --simulate says: predicts how long a training step takes, from kernels measured on the data or
-/// from --profile, and prints and writes the prediction. `forward` is of a micro-batch.
+/// from those of `known`, and prints and writes the prediction. `forward` is of a micro-batch.
 void simulate(const TrainOptions& options, const Strategy& strategy, const CoreShares& cores,
-              const Graph& forward, const CifarData& data, RunDirectory& directory);
+              const Graph& forward, const CifarData& data, const std::optional<Profile>& known,
+              RunDirectory& directory);
 
 }  // namespace tandem::apps

@@ -1,13 +1,15 @@
 #pragma once
-#include <string>
+#include <optional>
 
 #include <tandem/core/graph/graph.h>
+#include <tandem/core/runtime/profile.h>
 #include <tandem/plan/strategy.h>
 
 namespace tandem::apps {
 
-/// Logs the stages of a pipeline: their first modules, and by the cost model that chooses cuts, what they
-/// take. `forward` is of a micro-batch. Returns the cuts as a plan file.
-std::string say_stages(const engine::Graph& forward, const Strategy& strategy);
+/// Logs the stages between the strategy's cuts: their first modules, and what they take by the cost model
+/// that chooses cuts, with the kernels of a profile or without. `forward` is of a micro-batch.
+void say_stages(const engine::Graph& forward, const Strategy& strategy,
+                const std::optional<engine::Profile>& profile);
 
 }  // namespace tandem::apps

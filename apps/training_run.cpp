@@ -19,6 +19,8 @@
 #include <tandem/core/base/rng.h>
 #include <tandem/engine.h>
 #include <tandem/pipeline/schedule_file.h>
+#include <tandem/plan/measured_layers.h>
+#include <tandem/plan/network_layers.h>
 
 #include "flags.h"
 #include "log.h"
@@ -154,6 +156,7 @@ void TrainingRun::perform() {
   classes_ = data.classes;
   begin_.train_data = data.train_digest;
   begin_.test_data = data.test_digest;
+  if (!options_.profile.empty()) profile_ = Profile::read(options_.profile);
   begin_.schedule = checksum_of(engine::to_json(schedule_of(options_)));
   if (are_processes()) agree_on_arguments();
   if (are_processes() && !options_.simulate) meeting_ = mpi_->comm(comm_options());  // its watch watches all
@@ -164,20 +167,22 @@ void TrainingRun::perform() {
     return trace_forward(*network_, *data.train, classification(), n, true);
   };
   const CoreShares cores = share_cores(options_, mpi_);
-  const Strategy strategy = strategy_of(options_, forward(1), cores.threads);
-  if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
-    say_plan(forward(samples), strategy);
-  if (is_main() && strategy.stages > 1 && !options_.evaluate) cuts_ = say_stages(forward(samples), strategy);
-  if (options_.simulate) {
-    if (is_main()) simulate(options_, strategy, cores, forward(samples), data, directory_);
-    return;
-  }
-  if (strategy.amp && !has_bf16_instructions())
-    log_warning("this processor has no instructions for bf16, so bf16 takes longer than f32");
+  Strategy strategy = strategy_of(options_, forward(1), cores.threads);
+  if (strategy.stages > 1) cut(forward(samples), strategy);
   begin_.options = options_;
   begin_.options.threads = strategy.threads;
   begin_.arguments = to_json(begin_.options);
   agree_on_checkpoint();
+  if (is_main() && !(strategy.swap.empty() && strategy.recompute.empty()))
+    say_plan(forward(samples), strategy);
+  if (is_main() && strategy.stages > 1 && !options_.evaluate)
+    say_stages(forward(samples), strategy, profile_);
+  if (options_.simulate) {
+    if (is_main()) simulate(options_, strategy, cores, forward(samples), data, profile_, directory_);
+    return;
+  }
+  if (strategy.amp && !has_bf16_instructions())
+    log_warning("this processor has no instructions for bf16, so bf16 takes longer than f32");
   TrainerOptions with = trainer_options(strategy, cores, data.test);
   if (adjust_) adjust_(with);
   Trainer trainer(*network_, data.train, std::move(with));
@@ -197,12 +202,25 @@ void TrainingRun::perform() {
   train(trainer);
 }
 
+// A run that is continued keeps its cuts.
+void TrainingRun::cut(const Graph& forward, Strategy& strategy) {
+  std::vector<std::string>& cuts = strategy.cuts;
+  if (cuts.empty() && start_.checkpoint) {
+    cuts = read_run_state(*start_.checkpoint).cuts;
+    if (std::ssize(cuts) + 1 != strategy.stages) cuts.clear();
+  }
+  if (cuts.empty() && profile_) cuts = measured_cuts(forward, strategy, *profile_);
+  cuts = cuts_of(forward, strategy);
+  begin_.cuts = cuts;
+}
+
 void TrainingRun::agree_on_arguments() const {
   std::vector<Agreed> mine;
   for (const Flag& flag : flags())  // the images count, not the path of --data
     if (change_by(flag, options_) != Change::unrecorded && flag.name != "data")
       mine.push_back({"--" + flag.name, fnv1a(value_of(flag, options_).dump())});
   mine.push_back({"the pipeline schedule", fnv1a(begin_.schedule)});
+  if (profile_) mine.push_back({"the profile", fnv1a(profile_->to_json())});
   mine.push_back({"the training data", fnv1a(begin_.train_data)});
   mine.push_back({"the test data", fnv1a(begin_.test_data)});
   mine.push_back({"the checkpoint that the run continues", fnv1a(start_.digest)});
@@ -350,7 +368,8 @@ void TrainingRun::train(Trainer& trainer) {
   const bool terminal = !mpi_ && isatty(STDOUT_FILENO) != 0;  // mpirun's output only looks like a terminal
   ProgressLine progress(trainer.length().total, begin_.progress.batch, options_.print_every, terminal);
   if (is_main()) directory_.start(begin_.options, begin_.progress.batch);  // from here on it is this run's
-  if (directory_.keeps() && !cuts_.empty()) write_file(directory_.path("plan.json"), cuts_);
+  if (directory_.keeps() && !begin_.cuts.empty())
+    write_file(directory_.path("plan.json"), nlohmann::json{{"cuts", begin_.cuts}}.dump() + "\n");
   const Session& session = trainer.session();
   log_debug(fmt::format("{} to train, of {}; planned and proved, with a peak of {:.1f} MB",
                         counted(trainer.length().total - begin_.progress.batch, "batch"),

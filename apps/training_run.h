@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 
+#include <tandem/core/runtime/profile.h>
 #include <tandem/dist/mpi_comm.h>
 #include <tandem/train/checkpoint_writer.h>
 #include <tandem/train/trainer.h>
@@ -37,6 +39,8 @@ class TrainingRun {
   bool are_processes() const { return mpi_ && mpi_->size() > 1; }
   void perform();
   CommOptions comm_options() const;
+  /// Sets the cuts that a plan leaves open.
+  void cut(const Graph& forward, Strategy& strategy);
   void agree_on_arguments() const;
   void agree_on_checkpoint();
   AllReduceOptions all_reduce_options(const Strategy& strategy, const CoreShares& cores) const;
@@ -69,7 +73,7 @@ class TrainingRun {
   };
   const std::shared_ptr<Running> running_ = std::make_shared<Running>();
   int classes_ = 10;
-  std::string cuts_;  ///< of a pipeline, as a plan file
+  std::optional<Profile> profile_;                      ///< of --profile
   mutable std::atomic<std::int64_t> failed_save_ = -1;  ///< batch of the last checkpoint that failed to save
   std::unique_ptr<nn::Module> network_;
 };

@@ -4,13 +4,19 @@
 //   period     from one update of stage 0 to the next, while the pipeline is full
 //   simulated  the same, of the same Program in the simulator, with its kernels' seconds measured alone
 //   no kernel  the share of that time in which no device executes a kernel: barriers, hops, the executor
+//   idle       the share in which the device that computes longest executes no kernel: it also waits
+//
+// The cuts are those with the shortest period of dualpipe by the layers' kernels, measured alone.
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/engine.h>
+#include <tandem/plan/measured_layers.h>
 
 #include "command_line.h"
 #include "measure.h"
@@ -59,11 +65,14 @@ Steady steady_of(const Program& p, const Timeline& timeline, int batches) {
   return {begin, end, (end - begin) / (batches - 1 - 2 * kFilling)};
 }
 
-double share_without_kernels(const Program& p, const Timeline& timeline, const Steady& steady) {
+// The share of the time in which none of these devices executes a kernel.
+double share_without_kernels(const Program& p, const Timeline& timeline, const Steady& steady,
+                             const std::set<int>& devices) {
   std::vector<std::pair<double, double>> kernels;
   for (const Span& s : timeline.spans)
-    if (p.lane_of(s.instruction).kind == LaneKind::compute &&
-        p.instruction(s.instruction).tag.phase != Phase::barrier)
+    if (const Lane& lane = p.lane_of(s.instruction);
+        lane.kind == LaneKind::compute && p.instruction(s.instruction).tag.phase != Phase::barrier &&
+        devices.contains(lane.device))
       kernels.emplace_back(std::max(s.begin, steady.begin), std::min(s.end, steady.end));
   std::ranges::sort(kernels);
   double without = 0, until = steady.begin;
@@ -74,18 +83,31 @@ double share_without_kernels(const Program& p, const Timeline& timeline, const S
   return (without + std::max(0.0, steady.end - until)) / (steady.end - steady.begin);
 }
 
+Strategy strategy_of(const Setting& setting) {
+  return {.stages = setting.stages,
+          .schedule = setting.schedule,
+          .lockstep = setting.lockstep,
+          .optimizer = SgdOptions{.momentum = 0.9},
+          .threads = 1};
+}
+
+std::vector<std::string> cuts_of_dualpipe(const Graph& graph, const StateDict& state, std::int64_t batch) {
+  const Strategy strategy = strategy_of(kDualPipe);
+  DrawnHost host(batch);
+  Profile profile;
+  profile.measure(layers_program(graph, strategy), cpu_kernels(), host, state);
+  return measured_cuts(graph, strategy, profile);
+}
+
 // A Program that runs whenever it is its turn.
 class Contestant {
  public:
-  Contestant(const Setting& setting, const Graph& graph, const StateDict& state, const Options& o)
-      : name_(setting.name),
-        batches_(o.batches),
-        program_(build(graph, {.stages = setting.stages,
-                               .schedule = setting.schedule,
-                               .lockstep = setting.lockstep,
-                               .optimizer = SgdOptions{.momentum = 0.9},
-                               .threads = 1})),
-        host_(o.batch) {
+  Contestant(const Setting& setting, const Graph& graph, const StateDict& state, const Options& o,
+             const std::vector<std::string>& cuts)
+      : name_(setting.name), batches_(o.batches), host_(o.batch) {
+    Strategy strategy = strategy_of(setting);
+    if (setting.stages > 1) strategy.cuts = cuts;
+    program_ = build(graph, strategy);
     Profile profile;
     profile.measure(program_, cpu_kernels(), host_, state);
     program_ = with_costs(std::move(program_), profile);
@@ -104,7 +126,14 @@ class Contestant {
     if (!counts) return;
     const Steady steady = steady_of(program_, timeline, batches_);
     periods_.push_back(steady.period);
-    without_.push_back(share_without_kernels(program_, timeline, steady));
+    std::set<int> all;
+    double least = 1;
+    for (int d = 0; d < program_.devices; ++d) {
+      all.insert(d);
+      least = std::min(least, share_without_kernels(program_, timeline, steady, {d}));
+    }
+    without_.push_back(share_without_kernels(program_, timeline, steady, all));
+    idle_.push_back(least);
   }
 
   const char* name() const { return name_; }
@@ -112,6 +141,7 @@ class Contestant {
   double simulated() const { return simulated_; }
   const std::vector<double>& periods() const { return periods_; }
   double without_kernels() const { return median(without_); }
+  double idle() const { return median(idle_); }
 
  private:
   const char* name_;
@@ -121,7 +151,7 @@ class Contestant {
   double simulated_ = 0;
   std::unique_ptr<Session> session_;
   std::int64_t batch_ = 0;
-  std::vector<double> periods_, without_;
+  std::vector<double> periods_, without_, idle_;
 };
 
 // The median over the rounds of how many times as long `a` takes.
@@ -146,22 +176,25 @@ void measure(const std::string& name, const Options& o) {
   const auto net = nn::make_network(name, 10);
   net->initialize(1);
   const Graph graph = traced(*net, o.batch);
+  const std::vector<std::string> cuts = cuts_of_dualpipe(graph, net->state(), o.batch);
   std::deque<Contestant> all;
   std::map<std::string, const Contestant*> by_name;
   for (const Setting& setting : kSettings) {
-    all.emplace_back(setting, graph, net->state(), o);
+    all.emplace_back(setting, graph, net->state(), o, cuts);
     by_name[setting.name] = &all.back();
   }
   for (int round = 0; round <= o.rounds; ++round)
     for (Contestant& c : all) c.run(/*counts=*/round > 0);
   const auto of = [&](const Setting& s) -> const Contestant& { return *by_name.at(s.name); };
 
-  fmt::print("{}, batch {}\n", name, o.batch);
+  fmt::print("{}, batch {}, cut before {}\n", name, o.batch, fmt::join(cuts, ", "));
   print_stages(of(kPipeDreamLockstep).program());
-  fmt::print("  {:<22} {:>9} {:>9} {:>10} {:>10}\n", "", "period ms", "simulated", "one core x", "no kernel");
+  fmt::print("  {:<22} {:>9} {:>9} {:>10} {:>10} {:>7}\n", "", "period ms", "simulated", "one core x",
+             "no kernel", "idle");
   for (const Contestant& c : all)
-    fmt::print("  {:<22} {:>9.1f} {:>9.1f} {:>10.2f} {:>9.1f}%\n", c.name(), 1e3 * median(c.periods()),
-               1e3 * c.simulated(), ratio(of(kOneCore), c), 100 * c.without_kernels());
+    fmt::print("  {:<22} {:>9.1f} {:>9.1f} {:>10.2f} {:>9.1f}% {:>6.1f}%\n", c.name(),
+               1e3 * median(c.periods()), 1e3 * c.simulated(), ratio(of(kOneCore), c),
+               100 * c.without_kernels(), 100 * c.idle());
   fmt::print("  pipedream over dualpipe, lockstep: {:.2f}, simulated {:.2f}; free: {:.2f}\n",
              ratio(of(kPipeDreamLockstep), of(kDualPipeLockstep)),
              of(kPipeDreamLockstep).simulated() / of(kDualPipeLockstep).simulated(),

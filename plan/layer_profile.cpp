@@ -1,8 +1,11 @@
 #include <tandem/plan/layer_profile.h>
 
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/json_input.h>
@@ -25,6 +28,20 @@ PipelineLayer layer_of(const JsonInput& j) {
 }
 
 }  // namespace
+
+std::string layer_profile_json(const std::vector<PipelineLayer>& layers) {
+  std::vector<std::string> texts;
+  for (const PipelineLayer& layer : layers)
+    texts.push_back(
+        nlohmann::ordered_json{{"name", layer.name},
+                               {"forward_ms", std::max(kLeastMs, layer.forward * kMsPerSecond)},
+                               {"backward_ms", std::max(kLeastMs, layer.backward * kMsPerSecond)},
+                               {"activation_bytes", std::max(layer.forward_bytes, layer.backward_bytes)},
+                               {"resident_bytes", layer.resident_bytes},
+                               {"weight_bytes", layer.weight_bytes}}
+            .dump());
+  return fmt::format("{{\"layers\": [\n{}]}}\n", fmt::join(texts, ",\n"));
+}
 
 std::vector<PipelineLayer> read_layer_profile(const std::string& file) {
   const std::string what = fmt::format("profile '{}'", file);

@@ -44,18 +44,6 @@ void add_weights(const Program& program, std::vector<StageCost>& stages) {
       stages[static_cast<std::size_t>(found->second)].weight_bytes += static_cast<double>(state.type.bytes());
 }
 
-Strategy on_one_device(Strategy strategy) {
-  strategy.replicas = strategy.stages = strategy.chunks = 1;
-  strategy.schedule = "plain";
-  strategy.own_schedule.reset();
-  strategy.lockstep = false;
-  strategy.cuts.clear();
-  strategy.fusion_groups.clear();
-  strategy.measure_prediction.clear();
-  strategy.memory_budget = 0;
-  return strategy;
-}
-
 }  // namespace
 
 std::vector<StageCost> stage_costs(const Program& program) {

@@ -92,19 +92,26 @@ PartitionProblem partition_problem(const Graph& forward, const std::vector<std::
   const TrainingGraph step = strategy.train ? training_graph(parts) : evaluation_graph(parts, 1);
   PartitionProblem problem{.layers = Layers(step.graph, stages.size(), strategy.microbatches).layers(),
                            .schedule = schedule_of(strategy),
-                           .link = strategy.link};
+                           .link = strategy.link,
+                           .memory_budget = static_cast<double>(strategy.memory_budget),
+                           .optimizer_copies = static_cast<double>(states_per_parameter(strategy.optimizer))};
+  problem.layers[0].name = "inputs";
   for (std::size_t k = 0; k < cuts.size(); ++k) problem.layers[k + 1].name = cuts[k];
   return problem;
 }
 
-std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& strategy) {
-  if (strategy.stages <= 1) return {};
-  const PartitionProblem problem =
-      partition_problem(forward, possible_cuts(forward, strategy.stages), strategy);
+std::vector<std::string> best_cuts(PartitionProblem problem) {
+  if (problem.memory_budget > 0)
+    problem.memory_budget = std::max(problem.memory_budget, least_memory_budget(problem));
   std::vector<std::string> cuts;
   for (const int cut : best_partition(problem).cuts())
     cuts.push_back(problem.layers[static_cast<std::size_t>(cut)].name);
   return cuts;
+}
+
+std::vector<std::string> balanced_cuts(const Graph& forward, const Strategy& strategy) {
+  if (strategy.stages <= 1) return {};
+  return best_cuts(partition_problem(forward, possible_cuts(forward, strategy.stages), strategy));
 }
 
 std::vector<std::string> cuts_of(const Graph& forward, const Strategy& strategy) {

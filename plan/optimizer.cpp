@@ -142,6 +142,11 @@ const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const 
   return found == groups.end() ? nullptr : &*found;
 }
 
+int states_per_parameter(const Optimizer& optimizer) {
+  const auto* sgd = std::get_if<SgdOptions>(&optimizer);
+  return !sgd ? 2 : sgd->momentum > 0 ? 1 : 0;  // Adam's steps are too few to count
+}
+
 void check(const Optimizer& optimizer) {
   std::visit([&](const auto& o) { require_not_negative("weight decay", o.weight_decay); }, optimizer);
   if (const auto* sgd = std::get_if<SgdOptions>(&optimizer);

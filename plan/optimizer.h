@@ -35,6 +35,9 @@ TrainingGraph add_updates(TrainingGraph training, const Optimizer& optimizer,
 /// Returns the first group that names the parameter, or null.
 const ParameterGroup* group_of(const std::vector<ParameterGroup>& groups, const std::string& path);
 
+/// Returns how many states of its size the optimizer keeps for each parameter.
+int states_per_parameter(const Optimizer& optimizer);
+
 /// Throws Error if a number is out of range.
 void check(const Optimizer& optimizer);
 

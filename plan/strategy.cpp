@@ -73,4 +73,16 @@ Strategy for_evaluation(Strategy s) {
   return s;
 }
 
+Strategy on_one_device(Strategy s) {
+  s.replicas = s.stages = s.chunks = 1;
+  s.schedule = "plain";
+  s.own_schedule.reset();
+  s.lockstep = false;
+  s.cuts.clear();
+  s.fusion_groups.clear();
+  s.measure_prediction.clear();
+  s.memory_budget = 0;
+  return s;
+}
+
 }  // namespace tandem::engine

@@ -83,4 +83,7 @@ PipelineSchedule schedule_of(const Strategy& strategy);
 /// Program can share a Session with the training Program. Throws Error if there are stages but no `cuts`.
 Strategy for_evaluation(Strategy strategy);
 
+/// Returns the strategy of the same training on one device, as one stage and without a limit of memory.
+Strategy on_one_device(Strategy strategy);
+
 }  // namespace tandem::engine

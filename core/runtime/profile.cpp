@@ -60,9 +60,11 @@ Profile Profile::read(const std::string& file) {
   return p;
 }
 
+std::string Profile::to_json() const { return nlohmann::json(seconds_).dump(1) + "\n"; }
+
 void Profile::write(const std::string& file) const {
   std::ofstream out(file);
-  out << nlohmann::json(seconds_).dump(1) << '\n';
+  out << to_json();
   if (!out.flush()) throw Error(fmt::format("profile '{}': cannot be written", file));
 }
 

@@ -14,13 +14,16 @@ namespace tandem::engine {
 /// or reads. A transfer between stages costs at least a copy in memory.
 class Profile {
  public:
-  /// Measures the Program in a trial run (trial_run.h). Instructions of one signature get their mean.
+  /// Measures the Program in a trial run (trial_run.h). Instructions of one signature get their mean, which
+  /// replaces that of earlier Programs.
   /// `state` is by path, as for Session::load.
   void measure(const Program& program, const KernelTable& kernels, Host& host, const StateDict& state);
   /// Throws Error naming the op if it was not measured.
   double seconds(const Instruction& instruction, int threads) const;
 
-  /// Read and write JSON, {"<threads> <signature>": seconds, …}. Both throw Error naming the file.
+  /// {"<threads> <signature>": seconds, …}
+  std::string to_json() const;
+  /// Read and write that. Both throw Error naming the file.
   static Profile read(const std::string& file);
   void write(const std::string& file) const;
 

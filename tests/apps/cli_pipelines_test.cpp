@@ -49,6 +49,42 @@ TEST_F(CliPipelines, AScheduleFromAFileTrainsLikeTheOneWithTheName) {
   }
 }
 
+// By this profile the product of the images takes no time, so the first stage has more of the others.
+TEST_F(CliPipelines, CutsByMeasuredKernelsAndKeepsTheCutsWhenItResumes) {
+  const std::string pipeline = "--parallel pipeline --stages 2 --schedule pipedream ";
+  const auto cuts = [&](const std::string& output) { return read(output + "/plan.json").at("cuts"); };
+  ASSERT_EQ(0, run(job(pipeline + "--simulate --output " + file("sim"))).status);
+  json seconds = read("sim/profile.json");
+  for (auto& [key, value] : seconds.items())
+    if (key.find("3072") != std::string::npos) value = 0;
+  const std::string profile = " --profile " + write("free-images.json", seconds.dump());
+  losses(pipeline, "default");
+  const auto whole = losses(pipeline + "--checkpoint-every 3" + profile, "whole");
+  EXPECT_EQ(json{"block0"}, cuts("default"));
+  EXPECT_NE(json{"block0"}, cuts("whole"));
+
+  const std::string from = "--checkpoint-every 3 --resume " + file("whole/checkpoints/step-3") + " --output ";
+  for (const std::string& options : {std::string(), " --profile " + file("sim/profile.json")}) {
+    const Ended e = run(job(pipeline + from + file("rest") + " --force" + options));
+    ASSERT_EQ(0, e.status) << e.err;
+    EXPECT_EQ(std::string::npos, e.out.find("warning")) << e.out;
+    EXPECT_EQ(cuts("whole"), cuts("rest"));
+    EXPECT_EQ(read("whole/summary.json").at("test_accuracy"), read("rest/summary.json").at("test_accuracy"));
+    EXPECT_EQ(whole.back(), metrics("rest").back().at("loss"));
+  }
+  const std::string plan = write("plan.json", R"({"cuts": ["block0"]})");
+  const Ended other = run(job(pipeline + from + file("other") + " --plan " + plan));
+  ASSERT_EQ(0, other.status) << other.err;
+  EXPECT_NE(std::string::npos, other.out.find("cuts block0, was block")) << other.out;
+}
+
+TEST_F(CliPipelines, WhatAProfileCannotDoIsRefused) {
+  const std::string pipeline = "--parallel pipeline --stages 2 ", empty = write("empty.json", "{}");
+  expect_refused(job(pipeline + "--profile " + empty), {"the profile has no", "measure"});
+  expect_refused(job("--profile " + empty), {"--profile", "no effect", "stages"});
+  expect_refused(job(pipeline + "--profile " + file("none.json")), {"none.json"});
+}
+
 TEST_F(CliPipelines, WhatAScheduleCannotTakeIsRefused) {
   const std::string pipeline = "--parallel pipeline ";
   expect_refused(job(pipeline + "--schedule fifo"), {"--schedule", "'fifo'", "interleaved"});

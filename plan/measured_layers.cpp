@@ -1,0 +1,47 @@
+#include <tandem/plan/measured_layers.h>
+
+#include <tandem/pipeline/stages.h>
+#include <tandem/plan/build.h>
+#include <tandem/plan/measured_stages.h>
+#include <tandem/plan/network_layers.h>
+
+namespace tandem::engine {
+namespace {
+
+Program layers_program(const Graph& forward, const Strategy& strategy, const std::vector<std::string>& cuts) {
+  Strategy one = on_one_device(strategy);
+  one.cuts = cuts;
+  one.stages = static_cast<int>(cuts.size()) + 1;
+  PipelineSchedule schedule =
+      make_schedule(one.schedule, {.stages = one.stages, .microbatches = one.microbatches});
+  for (PipelineStage& stage : schedule.stages) stage.device = 0;
+  one.own_schedule = std::move(schedule);
+  return build(forward, one);
+}
+
+}  // namespace
+
+Program layers_program(const Graph& forward, const Strategy& strategy) {
+  return layers_program(forward, strategy, possible_cuts(forward, strategy.stages));
+}
+
+PartitionProblem measured_partition_problem(const Graph& forward, const Strategy& strategy,
+                                            const Profile& profile) {
+  constexpr double kMsPerSecond = 1e3;
+  const std::vector<std::string> cuts = possible_cuts(forward, strategy.stages);
+  PartitionProblem problem = partition_problem(forward, cuts, strategy);
+  const auto costs = stage_costs(with_costs(layers_program(forward, strategy, cuts), profile));
+  for (std::size_t i = 0; i < problem.layers.size(); ++i) {
+    problem.layers[i].forward = costs[i].forward_ms / kMsPerSecond;
+    problem.layers[i].backward = costs[i].backward_ms / kMsPerSecond;
+  }
+  return problem;
+}
+
+std::vector<std::string> measured_cuts(const Graph& forward, const Strategy& strategy,
+                                       const Profile& profile) {
+  return strategy.stages <= 1 ? std::vector<std::string>()
+                              : best_cuts(measured_partition_problem(forward, strategy, profile));
+}
+
+}  // namespace tandem::engine
