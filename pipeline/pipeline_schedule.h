@@ -48,8 +48,8 @@ struct PipelineSchedule {
   int microbatches() const;
   /// Compute lanes of a device, of the one that has most.
   int compute_lanes() const;
-  /// Returns whether several batches are in flight at once, so that weights can be older than the last
-  /// update.
+  /// Returns whether some lag is above 0. A unit then works on the batch that enters and on older ones, so
+  /// several are in flight at once, and weights can be older than the last update.
   bool overlaps_batches() const;
   /// Returns whether all stages update in one unit and, if barriers divide the unit, in one tick.
   bool updates_together() const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 
@@ -58,6 +59,13 @@ bool SimBackend::ready(LaneId lane) {
   return false;
 }
 
+// Returns whether an instruction is at the head of its idle lane, and all that it waits for has ended.
+bool SimBackend::stands_at(InstructionId instruction, std::int64_t unit) {
+  if (!ready(program_.lane_id(instruction))) return false;
+  const Command& head = clock_of(instruction).head();
+  return head.instruction == instruction && head.unit == unit;
+}
+
 // Starts the lane's next instruction, with its other ends, if all are ready.
 void SimBackend::try_start(LaneId lane) {
   if (!ready(lane)) return;
@@ -77,8 +85,7 @@ void SimBackend::try_start(LaneId lane) {
   }
   double seconds = program_.instruction(c.instruction).cost.seconds;
   for (const InstructionId other : other_ends_[c.instruction]) {
-    const LaneId end = program_.lane_id(other);
-    if (!ready(end) || clocks_[end].head().instruction != other || clocks_[end].head().unit != c.unit) return;
+    if (!stands_at(other, c.unit)) return;
     seconds = std::max(seconds, program_.instruction(other).cost.seconds);
   }
   start(lane, seconds);
@@ -189,6 +196,23 @@ void SimBackend::end_next() {
   for (const LaneId lane : lanes) finish(lane);
 }
 
+// Says what a lane stands at that cannot go on.
+std::string SimBackend::standstill(LaneId lane) {
+  const Clock& clock = clocks_[lane];
+  const auto name = [&](InstructionId s, std::int64_t unit) {
+    return fmt::format("'{}' of unit {}", program_.instruction(s).name, unit);
+  };
+  const Command& head = clock.head();
+  const auto next = std::find_if(clock.queue.begin() + static_cast<std::ptrdiff_t>(clock.next),
+                                 clock.queue.end(), [](const Command& c) { return c.instruction >= 0; });
+  std::string text = name_of(program_.lane(lane), program_.devices);
+  if (next != clock.queue.end()) text += fmt::format(": {}", name(next->instruction, next->unit));
+  if (head.instruction < 0) return text + " waits for " + name(-1 - head.instruction, head.unit);
+  for (const InstructionId other : other_ends_[head.instruction])
+    if (!stands_at(other, head.unit)) return text + " waits for its other end " + name(other, head.unit);
+  return text;
+}
+
 void SimBackend::flush() {
   for (const LaneId lane : clocks_.ids()) changed_.push_back(lane);
   while (!changed_.empty()) {
@@ -196,8 +220,13 @@ void SimBackend::flush() {
     predict_ends();
     end_next();
   }
+  std::vector<std::string> standing;
+  for (const LaneId lane : clocks_.ids())
+    if (clocks_[lane].next < clocks_[lane].queue.size()) standing.push_back(standstill(lane));
+  if (!standing.empty())
+    throw Error(fmt::format("deadlock in simulation at {} s: these lanes cannot go on: {}", now_,
+                            fmt::join(standing, "; ")));
   for (Clock& c : clocks_) {
-    if (c.next < c.queue.size()) throw Error(fmt::format("deadlock in simulation at {} s", now_));
     c.queue.clear();
     c.next = 0;
   }

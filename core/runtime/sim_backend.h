@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <queue>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -13,16 +14,15 @@ namespace tandem::engine {
 /// of work, and works at a rate that depends on what runs beside it on its device.
 ///
 /// - k computations side by side each run at 1/(kρ), ρ = Program::corun of the device (1: no gain over one
-/// after the
-///   other; 1/k: they do not disturb each other);
+///   after the other; 1/k: they do not disturb each other);
 /// - a communication or copy beside a computation runs at its `own_rate` and slows the computation to
 ///   its `others_rate`. With own_rate = (q+a)/(p+a) and others_rate = α1 − α2·r this is LIBRA's model,
-///   Eqs. (5)–(15).
-///
+///   Eqs. (5)–(15);
 /// - a transfer beside one in the other direction works at half its rate, unless Program::duplex.
 ///
 /// The ends of a transfer or collective start when all are ready, and end together, when the most expensive
-/// one does. Inactive ends do not meet, just as in a real run.
+/// one does. Inactive ends do not meet, just as in a real run. If lanes can never go on, `flush` throws Error
+/// with the instruction that each stands at, and what it waits for.
 class SimBackend final : public Backend {
  public:
   /// `program` must outlive this.
@@ -62,6 +62,7 @@ class SimBackend final : public Backend {
 
   Clock& clock_of(InstructionId instruction) { return clocks_[program_.lane_id(instruction)]; }
   bool ready(LaneId lane);
+  bool stands_at(InstructionId instruction, std::int64_t unit);
   void try_start(LaneId lane);
   void start_ready();
   void finish(LaneId lane);
@@ -71,6 +72,7 @@ class SimBackend final : public Backend {
   bool share_link(LaneId a, LaneId b) const;
   double rate(LaneId lane) const;
   double joint_rate(LaneId lane) const;
+  std::string standstill(LaneId lane);
 
   const Program& program_;
   Timeline timeline_;

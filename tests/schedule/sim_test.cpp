@@ -13,6 +13,7 @@
 #include <tandem/core/schedule/program_json.h>
 #include <tandem/memory/placement.h>
 
+#include "expect_error.h"
 #include "program_builder.h"
 #include "program_run.h"
 #include "schedules.h"
@@ -367,14 +368,24 @@ TEST(Timeline, PerfettoTraceHoldsEverySpanAndTheLiveBytes) {
   EXPECT_EQ(counters, t.spans.size());
 }
 
-TEST(Simulator, RefusesADeadlock) {
+TEST(Simulator, RefusesADeadlockAndNamesWhatEachLaneStandsAt) {
   ProgramBuilder b(2);
   b.transfer("x", b.value("x", 0), b.value("y", 1), 0, 1);
   Program p = b.take();
   std::swap(p.instructions[0].lag, p.instructions[1].lag);
   p.instructions[1].lag = p.max_lag = 1;  // the other end never arrives while this one waits
   SimBackend sim(p);
-  EXPECT_THROW(run(sim, 1), Error);
+  expect_error(
+      [&] { run(sim, 1); },
+      {"deadlock", "device 1 receive from 0: 'receive x' of unit 1 waits for its other end 'send x'"});
+  ProgramBuilder crossed;
+  for (const int lane : {0, 1})
+    crossed.add({.name = fmt::format("F{}", lane), .lane = crossed.lane(0, LaneKind::compute, lane)});
+  Program q = crossed.take();
+  for (const int i : {0, 1}) q.instructions[i].waits = {{1 - i, 0}};
+  SimBackend sim_crossed(q);
+  expect_error([&] { run(sim_crossed, 1); },
+               {"'F0' of unit 0 waits for 'F1' of unit 0", "'F1' of unit 0 waits for 'F0' of unit 0"});
 }
 
 TEST(Simulator, LaneOrderMatchesExecution) {
