@@ -1,7 +1,6 @@
 #include <tandem/plan/pipeline_simulation.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -44,112 +43,6 @@ std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std
                             counted(batches, "batch"), program.max_lag + 2));
   return {last / 2, last};
 }
-
-// A part of the time.
-struct Interval {
-  double begin = 0, end = 0;
-  double seconds() const { return std::max(0.0, end - begin); }
-  Interval within(const Interval& other) const {
-    return {std::max(begin, other.begin), std::min(end, other.end)};
-  }
-};
-
-// Divides the time of the devices into shares.
-class Shares {
- public:
-  Shares(const Program& program, const Timeline& timeline, Interval steady)
-      : p_(program),
-        steady_(steady),
-        spans_(program.instructions.size()),
-        ends_(program.instructions.size()) {
-    for (const Span& span : timeline.spans) spans_[span.instruction].push_back(&span);
-    std::map<std::int64_t, InstructionId> first;
-    for (const InstructionId s : p_.instructions.ids()) {
-      const std::int64_t channel = p_.instruction(s).channel;
-      if (channel < 0 || p_.instruction(s).barrier) continue;
-      if (const auto [found, is_new] = first.emplace(channel, s); !is_new)
-        ends_[s] = found->second, ends_[found->second] = s;
-    }
-    for (int d = 0; d < p_.devices; ++d) add_device(timeline, d);
-  }
-
-  DeviceShares shares() const {
-    const double all = steady_.seconds() * p_.devices;
-    return {seconds_.busy / all, seconds_.transfer / all, seconds_.transfer_idle / all,
-            seconds_.imbalance_idle / all};
-  }
-
- private:
-  void add_device(const Timeline& timeline, int device) {
-    std::vector<const Span*> computed;
-    std::vector<double> barriers;  // when they ended
-    for (const Span& span : timeline.spans) {
-      const Lane& lane = p_.lane(span.lane);
-      if (lane.device != device || lane.kind != LaneKind::compute) continue;
-      if (p_.instruction(span.instruction).barrier) barriers.push_back(span.end);
-      if (span.end > span.begin) computed.push_back(&span);
-    }
-    std::ranges::sort(computed, {}, [](const Span* s) { return s->begin; });
-    double busy_until = 0;
-    for (const Span* span : computed) {
-      add_wait(*span, {busy_until, span->begin}, barriers);
-      seconds_.busy += Interval{std::max(busy_until, span->begin), span->end}.within(steady_).seconds();
-      busy_until = std::max(busy_until, span->end);
-    }
-    // Freely running, a device can end its last batch before stage 0 does.
-    seconds_.imbalance_idle += Interval{busy_until, steady_.end}.within(steady_).seconds();
-  }
-
-  // What the device waited for before an instruction: for a barrier, and then for the transfer that brings
-  // its input, which waited for its link or moved. All else is another device's computation.
-  void add_wait(const Span& next, Interval idle, const std::vector<double>& barriers) {
-    const Interval whole = idle.within(steady_);
-    if (whole.seconds() <= 0) return;
-    const auto after = std::ranges::upper_bound(barriers, idle.end);
-    if (after != barriers.begin()) idle.begin = std::max(idle.begin, *std::prev(after));
-    double moves = 0, waits = 0;
-    if (const Span* transfer = last_transfer(next)) {
-      const Interval rest = idle.within(steady_);
-      moves = Interval{transfer->begin, transfer->end}.within(rest).seconds();
-      waits = Interval{ready(*transfer), transfer->begin}.within(rest).seconds();
-    }
-    seconds_.transfer += moves;
-    seconds_.transfer_idle += waits;
-    seconds_.imbalance_idle += whole.seconds() - moves - waits;
-  }
-
-  const Span* span_of(const Wait& wait, std::int64_t unit) const {
-    const std::int64_t batch = unit - wait.back - p_.instruction(wait.instruction).lag;
-    const auto& spans = spans_[wait.instruction];
-    return batch < 0 || batch >= std::ssize(spans) ? nullptr : spans[static_cast<std::size_t>(batch)];
-  }
-
-  // Of the transfers that bring an instruction's inputs, the one that ended last.
-  const Span* last_transfer(const Span& span) const {
-    const Span* last = nullptr;
-    for (const Wait& wait : p_.instruction(span.instruction).waits) {
-      if (p_.lane_of(wait.instruction).kind != LaneKind::receive) continue;
-      const Span* transfer = span_of(wait, span.unit);
-      if (transfer && (!last || transfer->end > last->end)) last = transfer;
-    }
-    return last;
-  }
-
-  // When nothing but its link kept a transfer from starting.
-  double ready(const Span& transfer) const {
-    double time = 0;
-    for (const InstructionId end : {transfer.instruction, ends_[transfer.instruction]})
-      for (const Wait& wait : p_.instruction(end).waits)
-        if (const Span* awaited = span_of(wait, transfer.unit)) time = std::max(time, awaited->end);
-    return time;
-  }
-
-  const Program& p_;
-  const Interval steady_;
-  DeviceShares seconds_;
-  IdVector<InstructionId, std::vector<const Span*>> spans_;  // by batch
-  IdVector<InstructionId, InstructionId> ends_;              // the other end of a transfer
-};
 
 std::vector<SimulatedOp> ops_of(const Program& program, const PipelineSchedule& schedule,
                                 const Timeline& timeline) {
@@ -222,14 +115,14 @@ PipelineSimulation simulate_pipeline(const StageProfile& profile, const Pipeline
   PipelineSimulation result;
   result.timeline = sim.timeline();
   result.ops = ops_of(program, schedule, result.timeline);
-  Interval steady;
+  double begin = 0, end = 0;  // of the steady state
   for (const SimulatedOp& op : result.ops) {
     if (op.kind != SimulatedOp::Kind::update || op.stage != 0) continue;
-    if (op.batch == first) steady.begin = op.end_ms / kMsPerSecond;
-    if (op.batch == last) steady.end = op.end_ms / kMsPerSecond;
+    if (op.batch == first) begin = op.end_ms;
+    if (op.batch == last) end = op.end_ms;
   }
-  result.period_ms = steady.seconds() * kMsPerSecond / static_cast<double>(last - first);
-  result.shares = Shares(program, result.timeline, steady).shares();
+  result.period_ms = (end - begin) / static_cast<double>(last - first);
+  result.shares = device_shares(program, result.timeline, begin / kMsPerSecond, end / kMsPerSecond);
   for (std::size_t k = 0; k < schedule.stages.size(); ++k) {
     result.in_flight.push_back(in_flight(program, static_cast<int>(k)));
     const auto w = std::ranges::find(program.states, fmt::format("stage {}.weight", k), &StateBlock::path);

@@ -5,6 +5,7 @@
 
 #include <tandem/core/runtime/timeline.h>
 #include <tandem/pipeline/pipeline_schedule.h>
+#include <tandem/plan/device_shares.h>
 #include <tandem/plan/stage_profile.h>
 
 namespace tandem::engine {
@@ -25,14 +26,6 @@ struct SimulatedOp {
 };
 /// "F", "B", "SEND", "RECV", "UPDATE".
 std::string_view name_of(SimulatedOp::Kind kind);
-
-/// What the time of all devices goes to, in shares that add up to 1.
-struct DeviceShares {
-  double busy = 0;            ///< computes
-  double transfer = 0;        ///< waits while bytes that it needs move
-  double transfer_idle = 0;   ///< waits while bytes that it needs wait for their link
-  double imbalance_idle = 0;  ///< waits for another device to compute
-};
 
 struct PipelineSimulation {
   double period_ms = 0;              ///< from one update of stage 0 to the next, in the steady state

@@ -1,7 +1,6 @@
 // Pipelines simulated from a profile of their stages: times by formula, weight versions by hand.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <gtest/gtest.h>
 
@@ -98,53 +97,6 @@ TEST(PipelineSimulation, HalfDuplexLinksShareTheirRate) {
   const double half = simulate_pipeline(profile, schedule, 60).period_ms;
   EXPECT_NEAR(11, duplex, 1e-9);
   EXPECT_GT(half, 1.7 * duplex);
-}
-
-TEST(PipelineSimulation, SharesOfTheDevicesAddUpToOne) {
-  auto rng = generator("shares");
-  for (int i = 0; i < 40; ++i) {
-    const int n = draw_int(rng, 1, 5);
-    StageProfile profile = random_stages(rng, n);
-    profile.link = {.bytes_per_ms = draw_real(rng, 500, 50'000), .latency_ms = draw_real(rng, 0, 1)};
-    for (const std::string& name : schedule_names()) {
-      const PipelineSimulation s = simulate_pipeline(
-          profile, make_schedule(name, {.stages = n, .microbatches = 8 * n, .lockstep = draw_bool(rng, 0.5)}),
-          20);
-      const DeviceShares& d = s.shares;
-      EXPECT_NEAR(1, d.busy + d.transfer + d.transfer_idle + d.imbalance_idle, 1e-9) << name;
-      EXPECT_GE(std::min({d.busy, d.transfer, d.transfer_idle, d.imbalance_idle}), 0) << name;
-    }
-  }
-}
-
-// One device computes all the time. With two equal ones, of which one works while the other does, half of
-// the time passes in waiting.
-TEST(PipelineSimulation, SharesByHand) {
-  EXPECT_NEAR(1, simulate_pipeline(equal_stages(1), make_schedule("plain", {}), 10).shares.busy, 1e-9);
-  StageProfile profile = equal_stages(2, 1, 1);
-  const DeviceShares free = simulate_pipeline(profile, make_schedule("plain", {.stages = 2}), 10).shares;
-  EXPECT_NEAR(0.5, free.busy, 1e-9);
-  EXPECT_NEAR(0.5, free.imbalance_idle, 1e-9);
-  profile.link = {.bytes_per_ms = 4000, .latency_ms = 0};  // 1 ms there, 1 ms back; 6 ms in all
-  const DeviceShares linked = simulate_pipeline(profile, make_schedule("plain", {.stages = 2}), 10).shares;
-  EXPECT_NEAR(2. / 6, linked.busy, 1e-9);
-  EXPECT_NEAR(1. / 6, linked.transfer, 1e-9)
-      << "each device waits for one of the two transfers while it moves";
-  EXPECT_NEAR(3. / 6, linked.imbalance_idle, 1e-9);
-}
-
-// Four micro-batches of 0.25 ms reach a link that takes 1 ms for each: all but the first wait for it.
-TEST(PipelineSimulation, BytesThatWaitForTheirLinkAreTransferIdle) {
-  StageProfile profile = equal_stages(2, 1, 1);
-  profile.link = {.bytes_per_ms = 1000, .latency_ms = 0};
-  const PipelineSimulation s =
-      simulate_pipeline(profile, make_schedule("gpipe", {.stages = 2, .microbatches = 4}), 10);
-  EXPECT_GT(s.shares.transfer, 0.2);
-  std::map<int, std::pair<double, double>> moved;  // of batch 5 from stage 0, by micro-batch
-  for (const SimulatedOp& op : s.ops)
-    if (op.kind == SimulatedOp::Kind::send && op.stage == 0 && op.batch == 5)
-      moved[op.microbatch] = {op.start_ms, op.end_ms};
-  for (int i = 1; i < 4; ++i) EXPECT_NEAR(moved[i - 1].second, moved[i].first, 1e-9);
 }
 
 // ---- versions of weights ---------------------------------------------------------------------------------
