@@ -221,6 +221,29 @@ TEST(Partition, IsTheFirstBestOfAnExhaustiveSearch) {
   EXPECT_GT(uneven, 100);
 }
 
+// Stage 0 has two layers, which keep 10 + 20 bytes of a batch and have 1 + 2 of weights; stage 1 has one with
+// 40 and 4. SGD with momentum.
+TEST(Partition, MemoryOfAStageByHand) {
+  PartitionProblem p{.layers = {{"a", 1, 2, 8, 8, 10, 1}, {"b", 1, 2, 8, 8, 20, 2}, {"c", 1, 2, 8, 8, 40, 4}},
+                     .schedule = {},
+                     .optimizer_copies = 1};
+  const auto expect_memory = [&](const std::string& name, int microbatches, double first, double second) {
+    p.schedule = make_schedule(name, {.stages = 2, .microbatches = microbatches});
+    const Partition partition = partition_at(p, {2});
+    EXPECT_EQ(first, partition.stages[0].memory_bytes) << name;
+    EXPECT_EQ(second, partition.stages[1].memory_bytes) << name;
+  };
+  // Micro-batches held of those of a batch, then weights: versions, the gradient, the momentum, predictions.
+  expect_memory("gpipe", 4, 30 * 4 / 4 + 3 * (1 + 1 + 1), 40 * 4 / 4 + 4 * (1 + 1 + 1));
+  expect_memory("1f1b", 4, 30 * 2 / 4 + 3 * (1 + 1 + 1), 40 * 1 / 4 + 4 * (1 + 1 + 1));
+  expect_memory("pipedream", 1, 30 * 2 + 3 * (2 + 1 + 1), 40 * 1 + 4 * (1 + 1 + 1));
+  expect_memory("pipedream-vs", 1, 30 * 2 + 3 * (2 + 1 + 1), 40 * 1 + 4 * (2 + 1 + 1));
+  expect_memory("pipedream-2bw", 2, 30 * 2 / 2 + 3 * (2 + 1 + 1), 40 * 1 / 2 + 4 * (2 + 1 + 1));
+  expect_memory("dualpipe", 1, 30 * 3 + 3 * (1 + 1 + 1), 40 * 1 + 4 * (1 + 1 + 1));
+  expect_memory("dualpipe-vs", 1, 30 * 3 + 3 * (3 + 1 + 1), 40 * 1 + 4 * (2 + 1 + 1));
+  expect_memory("spectrain", 1, 30 * 3 + 3 * (1 + 1 + 1 + 1), 40 * 1 + 4 * (1 + 1 + 1 + 1));
+}
+
 // How far the period of the cost model may be from that of the simulator, in parts of it. Where waiting
 // depends on the order of micro-batches, docs/pipelines.md tells the usual difference, and this is twice the
 // largest.
