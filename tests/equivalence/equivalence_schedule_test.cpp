@@ -8,6 +8,7 @@
 #include <tandem/core/runtime/sim_backend.h>
 #include <tandem/plan/build.h>
 
+#include "program_run.h"
 #include "training_run.h"
 
 namespace tandem::testing {
@@ -102,35 +103,33 @@ TEST(ScheduleEquivalence, BuiltProgramsReadTheWeightsOfTheTable) {
   }
 }
 
-std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& t, int rank,
-                                                                                  const Program& p) {
-  std::map<LaneId, std::vector<std::pair<InstructionId, std::int64_t>>> orders;
-  for (const Span& s : t.spans)
-    if (s.rank == rank && p.lane(s.lane).device == rank) orders[s.lane].emplace_back(s.instruction, s.batch);
-  return orders;
-}
-
-TEST(ScheduleEquivalence, SimulatedLaneOrderMatchesExecution) {
+// Of lanes, the whole order; between lanes and between devices, all that waits, transfers and barriers fix.
+TEST(ScheduleEquivalence, SimulatedOrderMatchesExecution) {
   Job job = small_residual_job();
   job.drains = {7};
-  for (const std::string kind : {"1f1b", "pipedream", "dualpipe"}) {
-    Strategy s = plain();
-    s.stages = 2;
-    s.microbatches = 2;
-    s.schedule = kind;
-    s.swap = {"block0"};
-    const Outcome out = train(job, s);
-    Program program = out.program;
-    for (std::size_t i = 0; i < program.instructions.size(); ++i)
-      program.instructions[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
-    SimBackend sim(program);
-    run(sim, 7);
-    for (int stage : {0, 1}) {
-      const auto executed = lane_orders(out.timeline, stage, program);
-      EXPECT_FALSE(executed.empty());
-      EXPECT_EQ(lane_orders(sim.timeline(), stage, program), executed) << kind << " stage " << stage;
+  for (const std::string kind : {"1f1b", "pipedream", "dualpipe", "spectrain"})
+    for (const bool lockstep : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << kind << (lockstep ? " in lockstep" : ""));
+      Strategy s = plain();
+      s.stages = 2;
+      s.microbatches = 2;
+      s.schedule = kind;
+      s.lockstep = lockstep;
+      s.swap = {"block0"};
+      const Outcome out = train(job, s);
+      Program program = out.program;
+      for (std::size_t i = 0; i < program.instructions.size(); ++i)
+        program.instructions[i].cost.seconds = 1e-3 * static_cast<double>(1 + i % 7);
+      SimBackend sim(program);
+      run(sim, 7);
+      EXPECT_EQ(lane_orders(sim.timeline()), lane_orders(out.timeline));
+      const FixedOrders executed = expect_fixed_orders(program, out.timeline),
+                        simulated = expect_fixed_orders(program, sim.timeline());
+      EXPECT_EQ(executed.waits, simulated.waits);
+      EXPECT_EQ(executed.channels, simulated.channels);
+      EXPECT_GT(simulated.waits, 7 * 10);
+      EXPECT_GT(simulated.channels, 7 * (lockstep ? 4 : 3));
     }
-  }
 }
 
 }  // namespace

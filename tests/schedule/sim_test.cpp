@@ -388,7 +388,8 @@ TEST(Simulator, RefusesADeadlockAndNamesWhatEachLaneStandsAt) {
                {"'F0' of unit 0 waits for 'F1' of unit 0", "'F1' of unit 0 waits for 'F0' of unit 0"});
 }
 
-TEST(Simulator, LaneOrderMatchesExecution) {
+// Of lanes, the whole order; between lanes and between devices, all that waits and transfers fix.
+TEST(Simulator, OrderMatchesExecution) {
   for (int n = 1; n <= 4; ++n) {
     Pipeline one = equal_stages(n, {.forward = 0.1, .backward = 0.2}), many = one;
     many.microbatches = 5;
@@ -398,7 +399,12 @@ TEST(Simulator, LaneOrderMatchesExecution) {
                              planned(overlapped_all_reduce(one)), planned(mu_two(one))}) {
       CpuRun cpu(p, {.spans = 1000});
       cpu.run(9);
-      EXPECT_EQ(lane_orders(cpu.timeline()), lane_orders(simulate(p, 9)));
+      const Timeline executed = cpu.timeline(), simulated = simulate(p, 9);
+      EXPECT_EQ(lane_orders(executed), lane_orders(simulated));
+      const FixedOrders e = expect_fixed_orders(p, executed), s = expect_fixed_orders(p, simulated);
+      EXPECT_EQ(e.waits, s.waits);
+      EXPECT_EQ(e.channels, s.channels);
+      EXPECT_EQ(p.devices > 1, s.waits > 0 && s.channels > 0) << "stages wait for transfers";
     }
   }
 }

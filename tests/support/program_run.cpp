@@ -1,9 +1,11 @@
 #include "program_run.h"
 
 #include <algorithm>
+#include <map>
 #include <thread>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/rng.h>
@@ -139,12 +141,12 @@ Program with_logs(Program p, std::vector<InstructionLog>& logs) {
 }  // namespace
 
 struct CpuRun::Stage {
-  Stage(const Program& program, int device, std::shared_ptr<Comm> comm, const Options& options)
+  Stage(const Program& program, int device, std::shared_ptr<Comm> comm, const Options& options, double origin)
       : comm(std::move(comm)),
         executable(with_logs(project(program, device), logs),
                    {.rank = device, .device = device, .devices = program.devices, .comm = this->comm.get()},
                    memory, test_kernels()),
-        backend(executable, lanes, options.spans) {
+        backend(executable, lanes, options.spans, origin) {
     executable.poison(options.poison);
   }
 
@@ -181,9 +183,10 @@ struct CpuRun::Stage {
 
 CpuRun::CpuRun(Program planned, Options options) : program_(with_test_ops(std::move(planned))) {
   const ThreadWorld world(program_.devices);
+  const double origin = steady_seconds();  // of all stages, so that their spans compare
   for (int device = 0; device < program_.devices; ++device)
-    stages_.push_back(
-        std::make_unique<Stage>(program_, device, std::shared_ptr<Comm>(world.comm(device)), options));
+    stages_.push_back(std::make_unique<Stage>(program_, device, std::shared_ptr<Comm>(world.comm(device)),
+                                              options, origin));
 }
 CpuRun::~CpuRun() = default;
 
@@ -238,6 +241,34 @@ std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(con
   std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> order(t.lane_names.size());
   for (const Span& s : spans) order[at(s.lane)].emplace_back(s.instruction, s.batch);
   return order;
+}
+
+FixedOrders expect_fixed_orders(const Program& p, const Timeline& t) {
+  std::map<std::pair<InstructionId, std::int64_t>, const Span*> executions;  // by unit
+  for (const Span& s : t.spans) executions[{s.instruction, s.unit}] = &s;
+  const auto execution = [&](InstructionId s, std::int64_t unit) -> const Span* {
+    const auto found = executions.find({s, unit});
+    return found == executions.end() ? nullptr : found->second;
+  };
+  FixedOrders orders;
+  for (const Span& s : t.spans) {
+    const Instruction& instruction = p.instruction(s.instruction);
+    for (const Wait& wait : instruction.waits)
+      if (const Span* awaited = execution(wait.instruction, s.unit - wait.back)) {
+        EXPECT_LE(awaited->end, s.begin) << instruction.name << " of unit " << s.unit << " waits for "
+                                         << p.instruction(wait.instruction).name;
+        ++orders.waits;
+      }
+    if (instruction.channel < 0 || p.lane(s.lane).kind == LaneKind::send) continue;
+    for (const InstructionId end : p.instructions.ids())
+      if (end != s.instruction && p.instruction(end).channel == instruction.channel) {
+        const Span* other = execution(end, s.unit);
+        EXPECT_TRUE(other && other->begin <= s.end)
+            << instruction.name << " of unit " << s.unit << " ended before " << p.instruction(end).name;
+        ++orders.channels;
+      }
+  }
+  return orders;
 }
 
 }  // namespace tandem::testing

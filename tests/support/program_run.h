@@ -71,4 +71,12 @@ class CpuRun {
 /// The order in which every lane executed (instruction, batch).
 std::vector<std::vector<std::pair<InstructionId, std::int64_t>>> lane_orders(const Timeline& timeline);
 
+/// How many times a timeline shows an order that the Program fixes.
+struct FixedOrders {
+  int waits = 0;     ///< of an execution after one on another lane of its device
+  int channels = 0;  ///< of the end of a receive or barrier after the begin of another end, on another device
+};
+/// Expects that a timeline of one run has every order between lanes and devices that the Program fixes.
+FixedOrders expect_fixed_orders(const Program& program, const Timeline& timeline);
+
 }  // namespace tandem::testing
