@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <tuple>
 #include <vector>
 
@@ -35,37 +34,43 @@ struct Row {
   bool is_pipeline() const { return !schedule.stages.empty(); }
 };
 
-Row row_of(const std::string& name, const StageProfile& profile, const PipelineSimulationOptions& o) {
+PipelineSchedule schedule_of(const std::string& name, PipelineShape shape) {
+  if (name != "interleaved") shape.chunks = 1;
+  return schedule_called(name, shape);
+}
+
+Row row_of(const std::string& name, const StageProfile& profile, const PipelineShape& shape,
+           std::int64_t batches) {
   if (name == "single") return {.name = name, .simulated = single_device(profile)};
   if (name == "data") return {.name = name, .simulated = data_parallel(profile)};
-  const PipelineShape shape{.stages = static_cast<int>(profile.stages.size()),
-                            .microbatches = o.microbatches,
-                            .chunks = name == "interleaved" ? o.chunks : 1,
-                            .target = spectrain_target(o.spectrain_target)};
-  Row row{.name = name, .schedule = schedule_called(name, shape)};
-  row.simulated = simulate_pipeline(profile, row.schedule, o.batches);
+  Row row{.name = name, .schedule = schedule_of(name, shape)};
+  row.simulated = simulate_pipeline(profile, row.schedule, batches);
   return row;
 }
 
-// Every schedule that takes these stages and micro-batches, the fastest first; of equally fast ones those
-// that need less memory, then those with younger weights.
-std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
+// The rows of one device and of data parallelism, if the profile has them, and every schedule that takes the
+// shape.
+std::vector<std::string> all_names(const StageProfile& profile, const PipelineShape& shape) {
   std::vector<std::string> names;
   if (profile.uncut) names = {"single", "data"};
-  std::ranges::copy(schedule_names(), std::back_inserter(names));
-  std::vector<Row> rows;
-  for (const std::string& name : names) {
+  for (const std::string& name : schedule_names()) {
     try {
-      rows.push_back(row_of(name, profile, o));
+      schedule_of(name, shape);
+      names.push_back(name);
     } catch (const Error& e) {
       fmt::print(stderr, "left out: {}: {}\n", name, e.what());
     }
   }
+  return names;
+}
+
+// The fastest first; of equally fast ones those that need less memory, then those with younger weights. What
+// is not known comes last.
+void rank(std::vector<Row>& rows) {
   std::ranges::stable_sort(rows, {}, [](const Row& row) {
     const PipelineSimulation& s = row.simulated;
-    return std::tuple(std::llround(s.period_ms * 1e6), s.peak_bytes, s.staleness);
+    return std::tuple(std::llround(s.period_ms * 1e6), !row.is_pipeline(), s.peak_bytes, s.staleness);
   });
-  return rows;
 }
 
 ordered_json json_of(const SimulatedOp& op) {
@@ -78,6 +83,9 @@ ordered_json json_of(const Row& row, double batch_ms) {
   const PipelineSimulation& s = row.simulated;
   ordered_json ops = ordered_json::array();
   for (const SimulatedOp& op : s.ops) ops.push_back(json_of(op));
+  const auto known = [&](const ordered_json& of_pipeline) {
+    return row.is_pipeline() ? of_pipeline : nullptr;
+  };
   return {{"schedule", row.name},
           {"period_ms", s.period_ms},
           {"speedup", batch_ms / s.period_ms},
@@ -87,8 +95,8 @@ ordered_json json_of(const Row& row, double batch_ms) {
           {"imbalance_idle", s.shares.imbalance_idle},
           {"in_flight", s.in_flight},
           {"weight_versions", s.weight_versions},
-          {"peak_bytes", s.peak_bytes},
-          {"staleness", s.staleness},
+          {"peak_bytes", known(s.peak_bytes)},
+          {"staleness", known(s.staleness)},
           {"ops", ops}};
 }
 
@@ -163,16 +171,22 @@ void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOption
 
 void simulate_pipelines(const PipelineSimulationOptions& o) {
   require_writable("--trace", o.trace);
-  const StageProfile profile = read_stage_profile(o.profile);
-  std::vector<Row> rows;
-  if (o.schedules == "all")
-    rows = all_rows(profile, o);
-  else
-    for (const std::string& name : parts_of(o.schedules)) rows.push_back(row_of(name, profile, o));
-  if (!o.trace.empty() && (rows.size() != 1 || !rows[0].is_pipeline()))
-    throw Error("--trace: a trace is of one --schedule");
+  if (o.json && (o.timeline || o.follow >= 0))
+    throw Error("--json has no drawings, but every operation: leave out --timeline and --follow, or --json");
   if (o.follow >= o.batches)
     throw Error(fmt::format("--follow {}: the simulation has {}", o.follow, counted(o.batches, "batch")));
+  const StageProfile profile = read_stage_profile(o.profile);
+  const PipelineShape shape{.stages = static_cast<int>(profile.stages.size()),
+                            .microbatches = o.microbatches,
+                            .chunks = o.chunks,
+                            .target = spectrain_target(o.spectrain_target)};
+  const bool all = o.schedules == "all";
+  std::vector<Row> rows;
+  for (const std::string& name : all ? all_names(profile, shape) : parts_of(o.schedules))
+    rows.push_back(row_of(name, profile, shape, o.batches));
+  if (all) rank(rows);
+  if (!o.trace.empty() && (rows.size() != 1 || !rows[0].is_pipeline()))
+    throw Error("--trace: a trace is of one --schedule");
   const double batch_ms = profile.batch_ms();
   if (o.json) {
     ordered_json schedules = ordered_json::array();

@@ -143,9 +143,9 @@ PipelineSimulation single_device(const StageProfile& profile) {
 PipelineSimulation data_parallel(const StageProfile& profile) {
   const UncutCost& uncut = uncut_of(profile, "data");
   const auto n = static_cast<int>(profile.stages.size());
-  const LinkModel link{profile.link.latency_ms, profile.link.bytes_per_ms};  // in ms
+  const LinkModel link{profile.link.latency_ms / kMsPerSecond, profile.link.bytes_per_ms * kMsPerSecond};
   const double compute_ms = uncut.data_compute_factor * uncut.single_ms / n,
-               sync_ms = all_reduce_seconds(link, uncut.sync_bytes, n);
+               sync_ms = all_reduce_seconds(link, uncut.sync_bytes, n) * kMsPerSecond;
   PipelineSimulation result;
   result.period_ms = compute_ms + sync_ms;
   result.shares = {.busy = compute_ms / result.period_ms, .transfer = sync_ms / result.period_ms};

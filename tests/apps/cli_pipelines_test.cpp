@@ -159,6 +159,22 @@ TEST_F(CliSimPipeline, PrintsJsonWithEveryOperation) {
   EXPECT_EQ(json({3, 2, 1}), all.at("schedules")[1].at("weight_versions"));
 }
 
+// Of one device and of data parallelism, the profile tells times and nothing of memory: 7.5 ms; and 1.2 · 7.5
+// / 3 = 3 ms, then a ring over three devices, which sends 4/3 of 3,000 bytes in 4 messages: 4 · 0.25 + 4 = 5.
+TEST_F(CliSimPipeline, PrintsNullForWhatIsNotKnown) {
+  const json all = json::parse(printed("--schedule single,data --json",
+                                       R"(,"single_ms":7.5,"data_compute_factor":1.2,"sync_bytes":3000,)"
+                                       R"("link":{"bytes_per_ms":1000,"latency_ms":0.25})"));
+  for (const json& row : all.at("schedules"))
+    for (const char* unknown : {"peak_bytes", "staleness"}) EXPECT_TRUE(row.at(unknown).is_null()) << unknown;
+  EXPECT_NEAR(7.5, all.at("schedules")[0].at("period_ms"), 1e-9);
+  EXPECT_NEAR(8, all.at("schedules")[1].at("period_ms"), 1e-9);
+  EXPECT_NEAR(5. / 8, all.at("schedules")[1].at("transfer"), 1e-9);
+  const json pipeline = json::parse(printed("--schedule dualpipe --json")).at("schedules")[0];
+  EXPECT_GT(pipeline.at("peak_bytes"), 0);
+  EXPECT_EQ(4, pipeline.at("staleness"));
+}
+
 // Fig. 8 of the paper: where batch 5 of three stages meets which weights.
 TEST_F(CliSimPipeline, DrawsTheWayOfABatchAsInFigure8) {
   const auto rows = [&](const std::string& schedule) {
@@ -231,6 +247,19 @@ TEST_F(CliSimPipeline, RanksEverySchedule) {
   EXPECT_LT(out.find("\ndata "), out.find("\nsingle ")) << "without a link, reducing costs nothing";
 }
 
+// With one micro-batch, two schedules cannot take three stages. All others are simulated, or none.
+TEST_F(CliSimPipeline, LeavesOutOnlyWhatCannotTakeTheShape) {
+  const Ended e = run(command("--batches 20"));
+  EXPECT_EQ(0, e.status) << e.err;
+  for (const std::string& name : schedule_names()) {
+    const bool fits = name != "interleaved" && name != "pipedream-2bw";
+    EXPECT_EQ(fits, e.out.find("\n" + name + " ") != std::string::npos) << name;
+    EXPECT_EQ(fits, e.err.find("left out: " + name + ": ") == std::string::npos) << name;
+  }
+  expect_refused(command("--batches 4 --microbatches 3"), {"4 batches", "or more"});
+  expect_refused(command("--spectrain-target last"), {"target of predictions 'last'"});
+}
+
 TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule fifo"), {"unknown schedule 'fifo'", "spectrain"});
   expect_refused(command("--schedule gpipe-async"), {"gpipe-async", "lockstep"});
@@ -239,6 +268,8 @@ TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule data"), {"single_ms"});
   expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
   expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
+  for (const std::string drawing : {"--timeline", "--follow 5"})
+    expect_refused(command("--schedule dualpipe --json " + drawing), {"--json has no drawings", "--follow"});
   expect_refused(command("--schedule dualpipe,plain --trace " + file("t.json")),
                  {"--trace", "one --schedule"});
   expect_refused(command("--schedule spectrain --spectrain-target last"), {"target of predictions 'last'"});
