@@ -162,7 +162,7 @@ void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOption
   command.add_option("--batches", o.batches, "batches to run, from an empty to a drained pipeline")
       ->check(CLI::Range(std::int64_t{1}, kMostBatches));
   add_shape_options(command, o.microbatches, o.chunks, o.spectrain_target);
-  command.add_flag("--json", o.json, "print JSON, with every operation");
+  command.add_flag("--json", o.json, "print JSON, with every operation; without --timeline and --follow");
   command.add_option("--trace", o.trace, "write the timeline here, for ui.perfetto.dev; of one --schedule");
   command.add_flag("--timeline", o.timeline, "draw the first batches");
   command.add_option("--follow", o.follow, "draw the way of this batch, and the weights that it meets")
