@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <tandem/core/base/error.h>
 #include <tandem/core/base/named.h>
@@ -204,25 +205,60 @@ PipelineSchedule dualpipe_vs(const PipelineShape& shape) {
 }
 
 constexpr std::array kSchedules{
-    ScheduleFunction{"plain", "one micro-batch at a time goes forward and back", plain},
-    ScheduleFunction{"gpipe", "all micro-batches go forward, then all go back; then all stages update",
-                     gpipe},
-    ScheduleFunction{"1f1b", "as gpipe, but a backward follows a forward as soon as it can: less memory",
-                     one_f_one_b},
-    ScheduleFunction{"interleaved", "as 1f1b, with several stages on each device (--chunks): less idle time",
-                     interleaved},
-    ScheduleFunction{"pipedream",
-                     "a forward and a backward of another batch in turn; backward uses its forward's weights",
-                     pipedream},
-    ScheduleFunction{"pipedream-vs", "as pipedream, and all stages use weights of one version", pipedream_vs},
-    ScheduleFunction{"pipedream-2bw",
-                     "as 1f1b without a flush; weights are one update old, two versions are kept",
-                     pipedream_2bw},
-    ScheduleFunction{"dualpipe", "a forward beside a backward of another batch, both with the latest weights",
-                     dualpipe},
-    ScheduleFunction{"dualpipe-vs", "as dualpipe, and all stages use weights of one version", dualpipe_vs},
-    ScheduleFunction{"spectrain", "as dualpipe, with the weights that it predicts for the batch's end",
-                     spectrain}};
+    ScheduleFunction{
+        .name = "plain", .help = "one micro-batch at a time goes forward and back", .make = plain},
+    ScheduleFunction{.name = "gpipe",
+                     .help = "all micro-batches go forward, then all go back; then all stages update",
+                     .make = gpipe},
+    ScheduleFunction{.name = "1f1b",
+                     .help = "as gpipe, but a backward follows a forward as soon as it can: less memory",
+                     .make = one_f_one_b},
+    ScheduleFunction{.name = "interleaved",
+                     .help = "as 1f1b, with several stages on each device (--chunks): less idle time",
+                     .make = interleaved,
+                     .takes_chunks = true},
+    ScheduleFunction{
+        .name = "pipedream",
+        .help = "a forward and a backward of another batch in turn; backward uses its forward's weights",
+        .make = pipedream,
+        .overlaps_batches = true},
+    ScheduleFunction{.name = "pipedream-vs",
+                     .help = "as pipedream, and all stages use weights of one version",
+                     .make = pipedream_vs,
+                     .overlaps_batches = true},
+    ScheduleFunction{.name = "pipedream-2bw",
+                     .help = "as 1f1b without a flush; weights are one update old, two versions are kept",
+                     .make = pipedream_2bw,
+                     .overlaps_batches = true},
+    ScheduleFunction{.name = "dualpipe",
+                     .help = "a forward beside a backward of another batch, both with the latest weights",
+                     .make = dualpipe,
+                     .overlaps_batches = true},
+    ScheduleFunction{.name = "dualpipe-vs",
+                     .help = "as dualpipe, and all stages use weights of one version",
+                     .make = dualpipe_vs,
+                     .overlaps_batches = true},
+    ScheduleFunction{.name = "spectrain",
+                     .help = "as dualpipe, with the weights that it predicts for the batch's end",
+                     .make = spectrain,
+                     .overlaps_batches = true,
+                     .takes_target = true}};
+
+// Returns the function with this name. Throws Error if it cannot take the stages.
+const ScheduleFunction& function_for(std::string_view name, const PipelineShape& shape) {
+  const ScheduleFunction& schedule = schedule_named(name);
+  if (shape.stages < 1 || shape.microbatches < 1 || shape.chunks < 1)
+    throw Error(
+        fmt::format("a schedule of {} stages, {} micro-batches and {} chunks: there must be 1 or more",
+                    shape.stages, shape.microbatches, shape.chunks));
+  if (shape.stages % shape.chunks != 0)
+    throw Error(fmt::format("{} cannot be {} on each device: give a multiple of {}",
+                            counted(shape.stages, "stage"), shape.chunks, shape.chunks));
+  if (shape.chunks > 1 && !schedule.takes_chunks)
+    throw Error(fmt::format("the schedule '{}' has one stage on each device; those that take chunks: {}",
+                            name, fmt::join(schedule_names(&ScheduleFunction::takes_chunks), ", ")));
+  return schedule;
+}
 
 }  // namespace
 
@@ -235,25 +271,19 @@ SpecTrainTarget spectrain_target(std::string_view name) {
 
 std::span<const ScheduleFunction> pipeline_schedules() { return kSchedules; }
 
-std::vector<std::string> schedule_names() { return names_of(kSchedules); }
+std::vector<std::string> schedule_names(bool ScheduleFunction::*column) {
+  std::vector<std::string> names;
+  for (const ScheduleFunction& s : kSchedules)
+    if (!column || s.*column) names.emplace_back(s.name);
+  return names;
+}
 
 const ScheduleFunction& schedule_named(std::string_view name) {
   return row_named(name, kSchedules, "schedule");
 }
 
 PipelineSchedule make_schedule(std::string_view name, const PipelineShape& shape) {
-  const ScheduleFunction& schedule = schedule_named(name);
-  if (shape.stages < 1 || shape.microbatches < 1 || shape.chunks < 1)
-    throw Error(
-        fmt::format("a schedule of {} stages, {} micro-batches and {} chunks: there must be 1 or more",
-                    shape.stages, shape.microbatches, shape.chunks));
-  if (shape.stages % shape.chunks != 0)
-    throw Error(fmt::format("{} cannot be {} on each device: give a multiple of {}",
-                            counted(shape.stages, "stage"), shape.chunks, shape.chunks));
-  if (shape.chunks > 1 && name != "interleaved")
-    throw Error(
-        fmt::format("the schedule '{}' has one stage on each device; only interleaved takes chunks", name));
-  return schedule.make(shape);
+  return function_for(name, shape).make(shape);
 }
 
 }  // namespace tandem

@@ -33,14 +33,18 @@ struct ScheduleFunction {
   std::string_view name;
   std::string_view help;  ///< one line: what runs when, with which weights
   engine::PipelineSchedule (*make)(const PipelineShape& shape);
+  bool overlaps_batches = false;  ///< on two or more stages, several batches are in flight at once
+  bool takes_chunks = false;      ///< a device can have several stages
+  bool takes_target = false;      ///< it predicts weights, those that a SpecTrainTarget says
 };
 
 /// All schedules, in the order in which they are explained.
 std::span<const ScheduleFunction> pipeline_schedules();
 /// Returns the one with this name. Throws Error listing the names if there is none.
 const ScheduleFunction& schedule_named(std::string_view name);
-/// Returns their names.
-std::vector<std::string> schedule_names();
+/// Returns their names, in order; with a column of the table, such as `&ScheduleFunction::takes_chunks`, the
+/// names of those for which it is true.
+std::vector<std::string> schedule_names(bool ScheduleFunction::*column = nullptr);
 /// Makes the schedule with this name. Throws Error if there is none, or if it cannot take the shape.
 engine::PipelineSchedule make_schedule(std::string_view name, const PipelineShape& shape);
 

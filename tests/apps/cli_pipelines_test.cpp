@@ -92,7 +92,7 @@ TEST_F(CliPipelines, WhatAScheduleCannotTakeIsRefused) {
   const std::string bad = write("bad.json", R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0}]})");
   expect_refused(job(pipeline + "--schedule " + bad),
                  {"--schedule", "no backward of micro-batch 0 on stage 0"});
-  expect_refused(job(pipeline + "--stages 4 --chunks 2"), {"'1f1b'", "only interleaved takes chunks"});
+  expect_refused(job(pipeline + "--stages 4 --chunks 2"), {"'1f1b'", "those that take chunks: interleaved"});
   expect_refused(job(pipeline + "--stages 3 --chunks 2 --schedule interleaved"),
                  {"3 stages", "multiple of 2"});
   expect_refused(job(pipeline + "--stages 4 --chunks 2 --schedule interleaved --microbatches 1"),

@@ -117,12 +117,12 @@ TEST(PipelineSchedules, RefuseShapesThatTheyCannotTake) {
 
 // Forward alone needs no micro-batches, so no schedule refuses it; stages lie where they lie in training.
 TEST(PipelineSchedules, AllowForwardAloneUnderEveryName) {
-  for (const std::string& name : schedule_names()) {
-    SCOPED_TRACE(name);
+  for (const ScheduleFunction& schedule : pipeline_schedules()) {
+    SCOPED_TRACE(schedule.name);
     Strategy s;
-    s.schedule = name;
+    s.schedule = schedule.name;
     s.stages = 4;
-    s.chunks = name == "interleaved" ? 2 : 1;
+    s.chunks = schedule.takes_chunks ? 2 : 1;
     s.train = false;
     const PipelineSchedule alone = schedule_of(s);
     EXPECT_EQ(1, alone.microbatches());
@@ -133,6 +133,25 @@ TEST(PipelineSchedules, AllowForwardAloneUnderEveryName) {
     s.stages = 3;
     expect_error([&] { schedule_of(s); }, {"4 stages", "the strategy has 3"});
   }
+}
+
+// What the table of schedules says of them is so.
+TEST(PipelineSchedules, TakeWhatTheirColumnsSay) {
+  for (const ScheduleFunction& schedule : pipeline_schedules()) {
+    SCOPED_TRACE(schedule.name);
+    const PipelineShape shape{.stages = 4, .microbatches = 4};
+    const PipelineSchedule made = schedule.make(shape);
+    EXPECT_EQ(schedule.overlaps_batches, made.overlaps_batches());
+    EXPECT_EQ(schedule.takes_target,
+              made != schedule.make({.stages = 4, .microbatches = 4, .target = SpecTrainTarget::serial}));
+    EXPECT_EQ(schedule.takes_target, made.predicts_weights());
+    const PipelineShape chunks{.stages = 4, .microbatches = 4, .chunks = 2};
+    if (schedule.takes_chunks)
+      EXPECT_EQ(2, make_schedule(schedule.name, chunks).devices());
+    else
+      expect_error([&] { make_schedule(schedule.name, chunks); }, {"take chunks: interleaved"});
+  }
+  EXPECT_EQ(std::vector<std::string>{"spectrain"}, schedule_names(&ScheduleFunction::takes_target));
 }
 
 TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
