@@ -286,4 +286,9 @@ PipelineSchedule make_schedule(std::string_view name, const PipelineShape& shape
   return function_for(name, shape).make(shape);
 }
 
+PipelineSchedule evaluation_schedule(std::string_view name, const PipelineShape& shape) {
+  function_for(name, shape);
+  return one_by_one(stages_of(shape));
+}
+
 }  // namespace tandem

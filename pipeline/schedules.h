@@ -47,5 +47,8 @@ const ScheduleFunction& schedule_named(std::string_view name);
 std::vector<std::string> schedule_names(bool ScheduleFunction::*column = nullptr);
 /// Makes the schedule with this name. Throws Error if there is none, or if it cannot take the shape.
 engine::PipelineSchedule make_schedule(std::string_view name, const PipelineShape& shape);
+/// Returns `one_by_one` of the schedule with this name, which needs only the devices of its stages: the shape
+/// can have any micro-batches. Otherwise throws Error as `make_schedule` does.
+engine::PipelineSchedule evaluation_schedule(std::string_view name, const PipelineShape& shape);
 
 }  // namespace tandem

@@ -9,13 +9,11 @@ namespace tandem::engine {
 namespace {
 
 Program layers_program(const Graph& forward, const Strategy& strategy, const std::vector<std::string>& cuts) {
-  Strategy one = on_one_device(strategy);
-  one.cuts = cuts;
-  one.stages = static_cast<int>(cuts.size()) + 1;
-  PipelineSchedule schedule =
-      make_schedule(one.schedule, {.stages = one.stages, .microbatches = one.microbatches});
+  PipelineSchedule schedule = make_schedule(
+      "plain", {.stages = static_cast<int>(cuts.size()) + 1, .microbatches = strategy.microbatches});
   for (PipelineStage& stage : schedule.stages) stage.device = 0;
-  one.own_schedule = std::move(schedule);
+  Strategy one = with_schedule(on_one_device(strategy), std::move(schedule));
+  one.cuts = cuts;
   return build(forward, one);
 }
 

@@ -99,12 +99,8 @@ Program stage_program(const StageProfile& profile, const PipelineSchedule& sched
   if (profile.stages.size() != schedule.stages.size())
     throw Error(fmt::format("a schedule of {} for a profile of {}",
                             counted(std::ssize(schedule.stages), "stage"), profile.stages.size()));
-  Strategy strategy{.microbatches = schedule.microbatches(),
-                    .stages = static_cast<int>(schedule.stages.size()),
-                    .own_schedule = schedule,
-                    .recompute_cheap = false,
-                    .optimizer = SgdOptions{.momentum = 0.9},
-                    .kernels = nullptr};
+  Strategy strategy = with_schedule(
+      {.recompute_cheap = false, .optimizer = SgdOptions{.momentum = 0.9}, .kernels = nullptr}, schedule);
   for (std::size_t k = 1; k < profile.stages.size(); ++k) strategy.cuts.push_back(module_of(k));
   Program program = build(chain(profile, strategy.microbatches), strategy);
   const Costs costs(profile, strategy.microbatches);

@@ -1,10 +1,19 @@
 #include <tandem/plan/strategy.h>
 
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <tandem/core/base/error.h>
 
 namespace tandem::engine {
+
+Strategy with_schedule(Strategy s, PipelineSchedule schedule) {
+  s.stages = static_cast<int>(schedule.stages.size());
+  s.microbatches = schedule.microbatches();
+  s.own_schedule = std::move(schedule);
+  return s;
+}
 
 void check(const Strategy& s) {
   const auto in_range = [](const char* what, int n) {
@@ -36,20 +45,29 @@ void check(const Strategy& s) {
                             s.microbatches));
 }
 
+namespace {
+
+PipelineSchedule own_schedule_of(const Strategy& s) {
+  return s.train ? *s.own_schedule : one_by_one(*s.own_schedule);
+}
+
+PipelineSchedule named_schedule_of(const Strategy& s) {
+  const PipelineShape shape{.stages = s.stages,
+                            .microbatches = s.microbatches,
+                            .chunks = s.chunks,
+                            .target = s.spectrain_target,
+                            .lockstep = s.lockstep};
+  return s.train ? make_schedule(s.schedule, shape) : evaluation_schedule(s.schedule, shape);
+}
+
+}  // namespace
+
 PipelineSchedule schedule_of(const Strategy& s) {
   if (s.own_schedule && (s.lockstep || s.chunks > 1))
     throw Error(
         "lockstep and chunks have no effect on a schedule of your own: it says itself where barriers are, and "
         "on which devices stages lie");
-  // Evaluation takes from a schedule only where stages lie; every schedule can have these micro-batches.
-  const int microbatches = s.train ? s.microbatches : s.stages;
-  PipelineSchedule schedule = s.own_schedule ? *s.own_schedule
-                                             : make_schedule(s.schedule, {.stages = s.stages,
-                                                                          .microbatches = microbatches,
-                                                                          .chunks = s.chunks,
-                                                                          .target = s.spectrain_target,
-                                                                          .lockstep = s.lockstep});
-  if (!s.train) schedule = one_by_one(schedule);
+  PipelineSchedule schedule = s.own_schedule ? own_schedule_of(s) : named_schedule_of(s);
   if (std::ssize(schedule.stages) != s.stages || schedule.microbatches() != s.microbatches)
     throw Error(fmt::format("the schedule is for {} and {}, the strategy has {} and {}",
                             counted(std::ssize(schedule.stages), "stage"),
@@ -61,11 +79,11 @@ PipelineSchedule schedule_of(const Strategy& s) {
 Strategy for_evaluation(Strategy s) {
   if (s.stages > 1 && s.cuts.empty())
     throw Error("evaluation in stages needs the cuts of training; give them in the strategy");
-  s.own_schedule = one_by_one(schedule_of(s));
+  PipelineSchedule alone = one_by_one(schedule_of(s));
+  s = with_schedule(std::move(s), std::move(alone));
   s.lockstep = false;
   s.chunks = 1;
   s.train = false;
-  s.microbatches = 1;
   s.fusion_groups.clear();
   s.measure_prediction.clear();
   s.swap.clear();

@@ -26,7 +26,7 @@ struct Strategy {
   std::string schedule = "plain";                             ///< a name in pipeline_schedules()
   SpecTrainTarget spectrain_target = SpecTrainTarget::paper;  ///< which weights `spectrain` predicts
   bool lockstep = false;                                      ///< devices meet at a barrier after every tick
-  std::optional<engine::PipelineSchedule> own_schedule{};     ///< instead of one of these
+  std::optional<engine::PipelineSchedule> own_schedule{};     ///< instead of one of these: with_schedule
 
   /// First module of each stage but the first ("block1"); empty: those of balanced_cuts.
   std::vector<std::string> cuts{};
@@ -71,6 +71,9 @@ struct Strategy {
 }  // namespace tandem
 
 namespace tandem::engine {
+
+/// Returns the strategy with a schedule of your own, and with as many stages and micro-batches as that has.
+Strategy with_schedule(Strategy strategy, PipelineSchedule schedule);
 
 /// Throws Error if a number is out of range.
 void check(const Strategy& strategy);

@@ -54,8 +54,7 @@ Strategy on_four(const std::string& schedule, int microbatches) {
 // Refuses the schedule after the change, before anything runs.
 void expect_refused(const std::function<void(PipelineSchedule&)>& change,
                     const std::vector<std::string>& words) {
-  Strategy s = on_four("plain", 2);
-  s.own_schedule = make_schedule("1f1b", {.stages = 4, .microbatches = 2});
+  Strategy s = with_schedule(on_four("plain", 2), make_schedule("1f1b", {.stages = 4, .microbatches = 2}));
   ASSERT_NO_THROW(program_of(skipping_job(), s));
   change(*s.own_schedule);
   expect_error([&] { program_of(skipping_job(), s); }, words);

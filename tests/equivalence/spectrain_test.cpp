@@ -81,10 +81,8 @@ double mean_of_last_20(const std::vector<double>& losses) {
 // without this engine; `momentum` at a tenth of the rate equals `ema`.
 TEST(SpecTrain, AChainOfFourFactorsLearnsAsOnPaper) {
   const auto trained = [](const std::string& schedule, SgdRule rule, SpecTrainTarget target = {}) {
-    Strategy s;
-    s.stages = schedule == "plain" ? 1 : 4;
-    s.schedule = schedule == "stash" ? "plain" : schedule;
-    if (schedule == "stash") s.own_schedule = stashed(4);
+    Strategy s{.stages = schedule == "plain" ? 1 : 4, .schedule = schedule};
+    if (schedule == "stash") s = with_schedule({}, stashed(4));
     s.spectrain_target = target;
     s.optimizer = SgdOptions{.momentum = 0.9, .rule = rule};
     return mean_of_last_20(losses_of(chain, 4, 0.9, s, rule == SgdRule::momentum ? 0.01 : 0.1, 400));
@@ -133,9 +131,7 @@ TEST(SpecTrain, TheLargestStableRateIsThatOfTheTheory) {
                                  {{.momentum = 0.9, .rule = SgdRule::raw_ema}, true, {0.521, 0.262, 0.168}}};
   for (const Row& row : rows)
     for (int stages = 2; stages <= 4; ++stages) {
-      Strategy s;
-      s.stages = stages;
-      s.own_schedule = stashed(stages);
+      Strategy s = with_schedule({}, stashed(stages));
       if (row.predicts) s.own_schedule->stages[0].weights.forward_predicts = 2 * (stages - 1);
       s.optimizer = row.sgd;
       s.verify = false;

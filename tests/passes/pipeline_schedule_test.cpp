@@ -133,6 +133,9 @@ TEST(PipelineSchedules, AllowForwardAloneUnderEveryName) {
     s.stages = 3;
     expect_error([&] { schedule_of(s); }, {"4 stages", "the strategy has 3"});
   }
+  expect_error([] { schedule_of({.schedule = "fifo", .train = false}); }, {"'fifo'", "interleaved"});
+  expect_error([] { schedule_of({.stages = 4, .chunks = 2, .schedule = "1f1b", .train = false}); },
+               {"'1f1b'", "take chunks: interleaved"});
 }
 
 // What the table of schedules says of them is so.
@@ -152,6 +155,22 @@ TEST(PipelineSchedules, TakeWhatTheirColumnsSay) {
       expect_error([&] { make_schedule(schedule.name, chunks); }, {"take chunks: interleaved"});
   }
   EXPECT_EQ(std::vector<std::string>{"spectrain"}, schedule_names(&ScheduleFunction::takes_target));
+}
+
+// A strategy with a schedule of one's own has its numbers, and those of evaluation are one micro-batch's.
+TEST(PipelineSchedules, OfOnesOwnSayTheStagesAndMicrobatches) {
+  const PipelineSchedule own = make_schedule("interleaved", {.stages = 4, .microbatches = 6, .chunks = 2});
+  Strategy s = with_schedule({.models = 3, .cuts = {"a", "b", "c"}}, own);
+  EXPECT_EQ(4, s.stages);
+  EXPECT_EQ(6, s.microbatches);
+  EXPECT_EQ(3, s.models);
+  EXPECT_EQ(2, s.devices());
+  EXPECT_EQ(own, schedule_of(s));
+  const Strategy alone = for_evaluation(s);
+  EXPECT_EQ(1, alone.microbatches);
+  EXPECT_EQ(one_by_one(own), schedule_of(alone));
+  s.microbatches = 2;
+  expect_error([&] { schedule_of(s); }, {"6 micro-batches", "the strategy has 4 and 2"});
 }
 
 TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
