@@ -14,6 +14,7 @@
 #include "log.h"
 #include "parse_bytes.h"
 #include "pipeline_options.h"
+#include "typed_schedule.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -58,6 +59,9 @@ Effect needs(std::string O::*member, const std::vector<std::string>& values, con
   return [=](const O& o) {
     return contains(values, o.*member) ? "" : fmt::format(fmt::runtime(why), o.*member);
   };
+}
+Effect needs_schedule_that(bool ScheduleFunction::*takes) {
+  return [=](const O& o) { return why_not_taken(takes, {typed_schedule(o.schedule)}, o.schedule); };
 }
 Effect both(const Effect& a, const Effect& b) {
   return [=](const O& o) { return a(o).empty() ? b(o) : a(o); };
@@ -209,23 +213,29 @@ std::vector<Flag> parallelism_flags() {
       {"--stages", &O::stages,
        "pipeline stages (0: as many as mpirun started, otherwise 2, with --parallel pipeline)",
        between(0, kMostParts), always, arithmetic},
-      {"--microbatches", &O::microbatches, "parts of a rank's share of the batch, computed one after another",
-       between(1, kMostParts), always, arithmetic},
+      {"--microbatches", &O::microbatches,
+       "parts of a rank's share of the batch, computed one after another (0: those of a schedule's file,\n"
+       "otherwise 1)",
+       between(0, kMostParts), always, arithmetic},
       {"--schedule", &O::schedule,
        fmt::format("pipeline schedule: {},\n"
-                   "or FILE.json. From pipedream on, several batches are in flight, and weights can be some\n"
-                   "updates old: they learn worse with the same --lr and --momentum, so lower these\n"
-                   "(docs/pipelines.md)",
-                   fmt::join(schedule_names(), ", ")),
-       readable(&O::schedule, check_schedule), needs_pipeline, arithmetic},
+                   "or FILE.json. With {}, several batches are in\n"
+                   "flight, and weights can be some updates old: they learn worse with the same --lr and\n"
+                   "--momentum, so lower these (docs/pipelines.md). -async after such a name says that it\n"
+                   "runs freely, as it does without --lockstep",
+                   fmt::join(schedule_names(), ", "),
+                   fmt::join(schedule_names(&ScheduleFunction::overlaps_batches), ", ")),
+       readable(&O::schedule, typed_schedule), needs_pipeline, arithmetic},
       {"--chunks", &O::chunks,
-       "stages of each device, with --schedule interleaved: of N devices, stage c lies on device c mod N",
-       between(1, kMostParts), both(needs_pipeline, needs_schedule_name), arithmetic},
+       fmt::format("stages of each device, with --schedule {}: of N devices, stage c lies on device c mod N",
+                   fmt::join(schedule_names(&ScheduleFunction::takes_chunks), ", ")),
+       between(1, kMostParts), both(needs_pipeline, needs_schedule_that(&ScheduleFunction::takes_chunks)),
+       arithmetic},
       {"--spectrain-target", &O::spectrain_target,
        "weights that --schedule spectrain predicts: paper (those when the batch completes), effective (the\n"
        "same, but only updates that happen, at the start of a run), serial (those of training on one device)",
        one_of({"paper", "effective", "serial"}),
-       both(needs_pipeline, needs(&O::schedule, {"spectrain"}, "with --schedule {}")), arithmetic},
+       both(needs_pipeline, needs_schedule_that(&ScheduleFunction::takes_target)), arithmetic},
       {"--lockstep", &O::lockstep,
        "all stages wait for each other after every tick: slower, but simpler to read in a timeline", any,
        both(needs_pipeline, needs_schedule_name), nothing},

@@ -12,7 +12,6 @@
 #include <tandem/plan/pipeline_simulation.h>
 
 #include "parse_bytes.h"
-#include "pipeline_simulation.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -28,24 +27,22 @@ PartitionProblem problem_of(const PipelinePlanOptions& o) {
   return problem;
 }
 
-PipelineSchedule schedule_of(const PipelinePlanOptions& o, int stages) {
-  return schedule_called(o.schedule, {.stages = stages,
-                                      .microbatches = o.microbatches,
-                                      .chunks = o.chunks,
-                                      .target = spectrain_target(o.spectrain_target)});
-}
-
 // Sets the problem's schedule, and returns its best partition. With replicas there can be fewer stages: those
 // with which the period is shortest.
 Partition best_of(const PipelinePlanOptions& o, PartitionProblem& problem) {
-  if (o.replicate && o.chunks > 1) throw Error("--replicate: stages that share a device have no replicas");
-  problem.schedule = schedule_of(o, o.stages);
-  if (!o.replicate) return best_partition(problem);
+  const TypedSchedule typed = typed_schedule(o.schedule);
+  check_shape_options(o.shape, {typed}, o.schedule);
+  if (!o.replicate) {
+    problem.schedule = made(typed, o.stages, o.shape);
+    return best_partition(problem);
+  }
+  if (o.shape.chunks > 1 || typed.file.devices() < std::ssize(typed.file.stages))
+    throw Error("--replicate: stages that share a device have no replicas");
   std::optional<std::pair<PartitionProblem, Partition>> best;
   std::string refused;  // of the most stages
   for (int stages = 1; stages <= std::min<int>(o.stages, static_cast<int>(problem.layers.size())); ++stages) {
     try {
-      problem.schedule = schedule_of(o, stages);
+      problem.schedule = made(typed, stages, o.shape);
       problem.spare_devices = o.stages - stages;
       Partition partition = best_partition(problem);
       if (!best || partition.period < best->second.period) best = {problem, std::move(partition)};
@@ -139,11 +136,8 @@ void add_pipeline_plan_options(CLI::App& command, PipelinePlanOptions& o) {
   command.add_option("--stages", o.stages, "stages; with --replicate: devices")
       ->required()
       ->check(CLI::Range(1, 200));
-  command.add_option(
-      "--schedule", o.schedule,
-      fmt::format("one of those of tandem sim pipeline: in lockstep if it keeps several batches in "
-                  "flight;\nwith -async after the name, freely"));
-  add_shape_options(command, o.microbatches, o.chunks, o.spectrain_target);
+  command.add_option("--schedule", o.schedule, typed_schedule_help());
+  add_shape_options(command, o.shape);
   command.add_option("--link", o.link, "between devices: bandwidth, latency, or both: 1GB/s,50us");
   command.add_option("--memory-budget", o.memory_budget, "limit per device: 64K, 512MB, 1.5GiB");
   command.add_option("--corun", o.corun, "ρ: a forward beside a backward take max(F, B, ρ(F + B))")

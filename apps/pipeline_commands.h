@@ -3,13 +3,16 @@
 
 #include <CLI/CLI.hpp>
 
+#include "typed_schedule.h"
+
 namespace tandem::apps {
 
 /// The options of `tandem plan pipeline`, which cuts a network into stages from a profile of its layers,
 /// without weights.
 struct PipelinePlanOptions {
-  std::string profile, schedule = "1f1b", spectrain_target = "paper", link, memory_budget;
-  int stages = 0, microbatches = 1, chunks = 1;
+  std::string profile, schedule = "1f1b", link, memory_budget;
+  int stages = 0;
+  ShapeOptions shape;
   double corun = 1;
   bool replicate = false, json = false;
 };

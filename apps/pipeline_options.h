@@ -7,12 +7,9 @@
 
 namespace tandem::apps {
 
-/// Returns whether a --schedule is a file, FILE.json, rather than a name.
-bool is_schedule_file(const std::string& schedule);
-/// Throws Error if there is no such schedule, or no such file, or if the file's is impossible.
-void check_schedule(const std::string& schedule);
-/// Sets the stages, micro-batches and devices of a pipeline that the flags leave open. `devices`: as many as
-/// there must be; 0: the flags say.
+/// Sets the stages, micro-batches and devices of a pipeline that the flags leave open, and takes "-async" off
+/// the schedule's name: without --lockstep schedules run freely. `devices`: as many as there must be; 0: the
+/// flags say. Throws Error if the flags contradict the schedule.
 void settle_pipeline(TrainOptions& options, int devices);
 /// Returns the schedule of the options: that of the file, or the one with the name for their stages. Without
 /// a pipeline: plain. Throws Error if the schedule cannot take the stages or micro-batches.

@@ -22,7 +22,6 @@ using namespace engine;
 namespace {
 
 using nlohmann::ordered_json;
-constexpr std::string_view kAsynchronous = "-async";
 constexpr int kColumns = 96;
 constexpr std::int64_t kMostBatches = 1'000'000;
 
@@ -34,28 +33,39 @@ struct Row {
   bool is_pipeline() const { return !schedule.stages.empty(); }
 };
 
-PipelineSchedule schedule_of(const std::string& name, PipelineShape shape) {
-  if (name != "interleaved") shape.chunks = 1;
-  return schedule_called(name, shape);
+PipelineSchedule schedule_of(const std::string& name, const StageProfile& profile,
+                             const PipelineSimulationOptions& o) {
+  return made(typed_schedule(name), static_cast<int>(profile.stages.size()), o.shape);
 }
 
-Row row_of(const std::string& name, const StageProfile& profile, const PipelineShape& shape,
-           std::int64_t batches) {
+Row row_of(const std::string& name, const StageProfile& profile, const PipelineSimulationOptions& o) {
   if (name == "single") return {.name = name, .simulated = single_device(profile)};
   if (name == "data") return {.name = name, .simulated = data_parallel(profile)};
-  Row row{.name = name, .schedule = schedule_of(name, shape)};
-  row.simulated = simulate_pipeline(profile, row.schedule, batches);
+  Row row{.name = name, .schedule = schedule_of(name, profile, o)};
+  row.simulated = simulate_pipeline(profile, row.schedule, o.batches);
   return row;
+}
+
+// The rows that --schedule names.
+std::vector<Row> named_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
+  std::vector<Row> rows;
+  std::vector<TypedSchedule> schedules;
+  for (const std::string& name : parts_of(o.schedules)) {
+    rows.push_back(row_of(name, profile, o));
+    if (rows.back().is_pipeline()) schedules.push_back(typed_schedule(name));
+  }
+  check_shape_options(o.shape, schedules, o.schedules);
+  return rows;
 }
 
 // The rows of one device and of data parallelism, if the profile has them, and every schedule that takes the
 // shape.
-std::vector<std::string> all_names(const StageProfile& profile, const PipelineShape& shape) {
+std::vector<std::string> all_names(const StageProfile& profile, const PipelineSimulationOptions& o) {
   std::vector<std::string> names;
   if (profile.uncut) names = {"single", "data"};
   for (const std::string& name : schedule_names()) {
     try {
-      schedule_of(name, shape);
+      schedule_of(name, profile, o);
       names.push_back(name);
     } catch (const Error& e) {
       fmt::print(stderr, "left out: {}: {}\n", name, e.what());
@@ -66,11 +76,14 @@ std::vector<std::string> all_names(const StageProfile& profile, const PipelineSh
 
 // The fastest first; of equally fast ones those that need less memory, then those with younger weights. What
 // is not known comes last.
-void rank(std::vector<Row>& rows) {
+std::vector<Row> all_rows(const StageProfile& profile, const PipelineSimulationOptions& o) {
+  std::vector<Row> rows;
+  for (const std::string& name : all_names(profile, o)) rows.push_back(row_of(name, profile, o));
   std::ranges::stable_sort(rows, {}, [](const Row& row) {
     const PipelineSimulation& s = row.simulated;
     return std::tuple(std::llround(s.period_ms * 1e6), !row.is_pipeline(), s.peak_bytes, s.staleness);
   });
+  return rows;
 }
 
 ordered_json json_of(const SimulatedOp& op) {
@@ -126,42 +139,19 @@ std::string beginning(const Row& row) {
   return fmt::format("\n{}\n{}", row.name, to_text(timeline, kColumns));
 }
 
-std::string schedule_help() {
-  std::string text =
-      "one or more, as pipedream,dualpipe; all: all that take the profile's stages, the fastest first\n";
-  for (const ScheduleFunction& s : pipeline_schedules()) text += fmt::format("{}: {}\n", s.name, s.help);
-  return text +
-         "Those with several batches in flight run in lockstep; with -async after the name, freely.\n"
-         "single: one device; data: each device has a part of the batch (profile: single_ms, sync_bytes)";
-}
-
 }  // namespace
-
-PipelineSchedule schedule_called(std::string name, PipelineShape shape) {
-  const bool asynchronous = name.ends_with(kAsynchronous);
-  if (asynchronous) name.resize(name.size() - kAsynchronous.size());
-  const PipelineSchedule free = make_schedule(name, shape);
-  if (!free.overlaps_batches() && asynchronous && shape.stages > 1)
-    throw Error(fmt::format("'{}{}': the schedule '{}' has no lockstep from which it could be free", name,
-                            kAsynchronous, name));
-  shape.lockstep = free.overlaps_batches() && !asynchronous;
-  return shape.lockstep ? make_schedule(name, shape) : free;
-}
-
-void add_shape_options(CLI::App& command, int& microbatches, int& chunks, std::string& spectrain_target) {
-  command.add_option("--microbatches", microbatches, "of a batch")->check(CLI::Range(1, 10'000));
-  command.add_option("--chunks", chunks, "interleaved: stages of each device")->check(CLI::Range(1, 1000));
-  command.add_option("--spectrain-target", spectrain_target,
-                     "which weights spectrain predicts: paper, effective, serial");
-}
 
 void add_pipeline_simulation_options(CLI::App& command, PipelineSimulationOptions& o) {
   command.add_option("--profile", o.profile, "times and bytes of the stages, as JSON (docs/pipelines.md)")
       ->required();
-  command.add_option("--schedule", o.schedules, schedule_help());
+  command.add_option(
+      "--schedule", o.schedules,
+      "one or more, as pipedream,mine.json; all: all names that take the profile's stages, the fastest first\n" +
+          typed_schedule_help() +
+          "\nsingle: one device; data: each device has a part of the batch (profile: single_ms, sync_bytes)");
   command.add_option("--batches", o.batches, "batches to run, from an empty to a drained pipeline")
       ->check(CLI::Range(std::int64_t{1}, kMostBatches));
-  add_shape_options(command, o.microbatches, o.chunks, o.spectrain_target);
+  add_shape_options(command, o.shape);
   command.add_flag("--json", o.json, "print JSON, with every operation; without --timeline and --follow");
   command.add_option("--trace", o.trace, "write the timeline here, for ui.perfetto.dev; of one --schedule");
   command.add_flag("--timeline", o.timeline, "draw the first batches");
@@ -176,15 +166,7 @@ void simulate_pipelines(const PipelineSimulationOptions& o) {
   if (o.follow >= o.batches)
     throw Error(fmt::format("--follow {}: the simulation has {}", o.follow, counted(o.batches, "batch")));
   const StageProfile profile = read_stage_profile(o.profile);
-  const PipelineShape shape{.stages = static_cast<int>(profile.stages.size()),
-                            .microbatches = o.microbatches,
-                            .chunks = o.chunks,
-                            .target = spectrain_target(o.spectrain_target)};
-  const bool all = o.schedules == "all";
-  std::vector<Row> rows;
-  for (const std::string& name : all ? all_names(profile, shape) : parts_of(o.schedules))
-    rows.push_back(row_of(name, profile, shape, o.batches));
-  if (all) rank(rows);
+  const std::vector<Row> rows = o.schedules == "all" ? all_rows(profile, o) : named_rows(profile, o);
   if (!o.trace.empty() && (rows.size() != 1 || !rows[0].is_pipeline()))
     throw Error("--trace: a trace is of one --schedule");
   const double batch_ms = profile.batch_ms();

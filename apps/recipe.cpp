@@ -13,6 +13,7 @@
 #include "log.h"
 #include "parse_bytes.h"
 #include "pipeline_options.h"
+#include "typed_schedule.h"
 
 namespace tandem::apps {
 using namespace engine;
@@ -69,7 +70,7 @@ Strategy strategy_of(const TrainOptions& o, const Graph& forward, int threads) {
   s.chunks = o.chunks;
   s.spectrain_target = spectrain_target(o.spectrain_target);
   if (o.parallel == "pipeline" && is_schedule_file(o.schedule))
-    s.own_schedule = schedule_of(o);
+    s = with_schedule(std::move(s), schedule_of(o));
   else if (o.parallel == "pipeline")
     s.schedule = o.schedule;
   s.lockstep = o.lockstep;

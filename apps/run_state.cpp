@@ -8,6 +8,7 @@
 
 #include "flags.h"
 #include "pipeline_options.h"
+#include "typed_schedule.h"
 
 namespace tandem::apps {
 using namespace engine;

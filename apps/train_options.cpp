@@ -125,6 +125,7 @@ void settle_ranks(TrainOptions& o) {
     throw Error(fmt::format("--ranks {} needs --parallel data or pipeline", o.ranks));
   if (o.parallel == "pipeline") settle_pipeline(o, world > 0 ? std::max(1, world / std::max(1, o.ranks)) : 0);
   if (o.stages == 0) o.stages = 1;
+  if (o.microbatches == 0) o.microbatches = 1;
   if (o.parallel == "none") o.ranks = 1;
   if (o.parallel == "data" && o.ranks == 0) o.ranks = world > 0 ? world : 2;
   if (o.ranks == 0) o.ranks = world > 0 ? std::max(1, world / o.devices) : 1;

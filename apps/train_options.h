@@ -32,7 +32,7 @@ struct TrainOptions {
                         clip_scope = "model", transport, allreduce = "auto", collective = "auto", link,
                         memory_budget, plan;
   std::vector<int> comm_threads, measure_prediction;
-  int ranks = 0, stages = 0, chunks = 1, microbatches = 1, threads = 0;
+  int ranks = 0, stages = 0, chunks = 1, microbatches = 0, threads = 0;
   /// Of a pipeline, and the one with the last stage; settled when the command line has been parsed.
   int devices = 1, last_device = 0;
   double deadline = 600;

@@ -1,4 +1,7 @@
-// train_cifar --parallel pipeline: schedules by name and from files.
+// train_cifar --parallel pipeline, tandem sim pipeline, tandem plan pipeline: schedules by name and from
+// files.
+#include <algorithm>
+#include <functional>
 #include <map>
 
 #include <fmt/format.h>
@@ -87,12 +90,10 @@ TEST_F(CliPipelines, WhatAProfileCannotDoIsRefused) {
 
 TEST_F(CliPipelines, WhatAScheduleCannotTakeIsRefused) {
   const std::string pipeline = "--parallel pipeline ";
-  expect_refused(job(pipeline + "--schedule fifo"), {"--schedule", "'fifo'", "interleaved"});
-  expect_refused(job(pipeline + "--schedule none.json"), {"--schedule", "none.json"});
-  const std::string bad = write("bad.json", R"({"stages": [{}], "tasks": [{"kind": "F", "stage": 0}]})");
-  expect_refused(job(pipeline + "--schedule " + bad),
-                 {"--schedule", "no backward of micro-batch 0 on stage 0"});
-  expect_refused(job(pipeline + "--stages 4 --chunks 2"), {"'1f1b'", "those that take chunks: interleaved"});
+  expect_refused(job(pipeline + "--stages 4 --chunks 2"),
+                 {"--chunks has no effect with --schedule 1f1b; it is for interleaved"});
+  expect_refused(job(pipeline + "--spectrain-target serial --schedule dualpipe"),
+                 {"--spectrain-target has no effect with --schedule dualpipe; it is for spectrain"});
   expect_refused(job(pipeline + "--stages 3 --chunks 2 --schedule interleaved"),
                  {"3 stages", "multiple of 2"});
   expect_refused(job(pipeline + "--stages 4 --chunks 2 --schedule interleaved --microbatches 1"),
@@ -100,9 +101,21 @@ TEST_F(CliPipelines, WhatAScheduleCannotTakeIsRefused) {
   expect_refused(job(pipeline + "--stages 2 --schedule pipedream-2bw"), {"2 or more micro-batches"});
   const std::string two =
       write("two.json", engine::to_json(make_schedule("1f1b", {.stages = 2, .microbatches = 2})));
-  expect_refused(job(pipeline + "--stages 3 --schedule " + two), {"2 stages", "3"});
   expect_refused(job(pipeline + "--lockstep --schedule " + two), {"--lockstep", "with --schedule FILE.json"});
+  expect_refused(job(pipeline + "--chunks 2 --schedule " + two), {"--chunks", "it is for interleaved"});
   expect_refused(job("--chunks 2"), {"--chunks", "without --parallel pipeline"});
+  expect_refused(job(pipeline + "--lockstep --schedule dualpipe-async"),
+                 {"--lockstep contradicts --schedule dualpipe-async", "leave out one"});
+  expect_refused(job("--schedule dualpipe-async"), {"--schedule", "without --parallel pipeline"});
+  expect_refused(job(pipeline + "--stages 100"), {"100 stages need 99 cuts", "only before block0"});
+  expect_refused(job(pipeline + "--microbatches 4 --synthetic-train 130"),
+                 {"130 images", "last batch of 2", "4 micro-batches", "--drop-last"});
+}
+
+TEST_F(CliPipelines, WithoutLockstepANameRunsFreely) {
+  EXPECT_EQ(losses("--stages 2 --schedule dualpipe", "free"),
+            losses("--stages 2 --schedule dualpipe-async", "async"));
+  EXPECT_EQ("dualpipe", read("async/args.json").at("schedule"));
 }
 
 // The first two steps of each epoch of eight have no number of two updates before, the last step of the run
@@ -123,6 +136,118 @@ TEST_F(CliPipelines, MeasuredPredictionsAreInTheMetricsAndChangeNoLoss) {
   }
   expect_refused(job("--measure-prediction 1"), {"--measure-prediction", "without --output"});
   expect_refused(job("--measure-prediction 1 --momentum 0 --output " + file("none")), {"momentum", "is 0"});
+}
+
+// ---- What is typed as a schedule ----------------------------------------------------------------
+
+// For two stages.
+class CliSchedules : public Cli {
+ protected:
+  std::string simulated(const std::string& options) const {
+    const std::string stage = R"({"forward_ms":1,"backward_ms":2,"activation_bytes":40,"weight_bytes":80})";
+    return kTandem + "sim pipeline --batches 20 --profile " +
+           write("stages.json", fmt::format(R"({{"stages":[{0},{0}]}})", stage)) + " --schedule " + options;
+  }
+  std::string planned(const std::string& options) const {
+    json layers = json::array();
+    for (const char* name : {"a", "b", "c"})
+      layers.push_back({{"name", name},
+                        {"forward_ms", 1},
+                        {"backward_ms", 2},
+                        {"activation_bytes", 4},
+                        {"resident_bytes", 4},
+                        {"weight_bytes", 4}});
+    return kTandem + "plan pipeline --stages 2 --profile " +
+           write("layers.json", json{{"layers", layers}}.dump()) + " --schedule " + options;
+  }
+  static std::string trained(const std::string& options) {
+    return kTrain + "--arch mlp --parallel pipeline --stages 2 --schedule " + options;
+  }
+  void expect_all_refuse(const std::string& options, const std::vector<std::string>& words) const {
+    for (const std::string& command : {trained(options), simulated(options), planned(options)})
+      expect_refused(command, words);
+  }
+  json printed(const std::string& command) const {
+    const Ended e = run(command + " --json");
+    EXPECT_EQ(0, e.status) << e.err;
+    return e.status == 0 ? json::parse(e.out) : json();
+  }
+  std::string written(const engine::PipelineSchedule& schedule) const {
+    return write("mine.json", engine::to_json(schedule));
+  }
+};
+
+TEST_F(CliSchedules, FromAFileAreThoseWithTheName) {
+  const PipelineShape shape{.stages = 2, .microbatches = 2, .lockstep = true};
+  for (const std::string name : {"pipedream-2bw", "dualpipe", "spectrain"}) {
+    const std::string own = written(make_schedule(name, shape));
+    json rows = printed(simulated(own + "," + name + " --microbatches 2")).at("schedules");
+    ASSERT_EQ(2u, rows.size());
+    EXPECT_EQ(own, rows[0].at("schedule"));
+    rows[0]["schedule"] = name;
+    EXPECT_EQ(rows[1], rows[0]);
+    EXPECT_EQ(rows[1], printed(simulated(name + " --microbatches 2")).at("schedules")[0]);
+    EXPECT_EQ(printed(planned(name + " --microbatches 2")), printed(planned(own)));
+  }
+}
+
+TEST_F(CliSchedules, HaveTheMicrobatchesOfTheirFile) {
+  const std::string own = written(make_schedule("gpipe", {.stages = 2, .microbatches = 4}));
+  const json rows = printed(simulated(own + ",gpipe")).at("schedules");
+  EXPECT_EQ(json({4, 4}), rows[0].at("in_flight"));
+  EXPECT_EQ(json({1, 1}), rows[1].at("in_flight"));
+  const json replicated = printed(planned(own + " --replicate"));
+  EXPECT_EQ(2u, replicated.at("stages").size());
+  for (const char* other : {"1", "2"})
+    expect_all_refuse(own + " --microbatches " + other,
+                      {"mine.json' is for 4 micro-batches", "not for ", other});
+}
+
+TEST_F(CliSchedules, WithOtherStagesAreRefused) {
+  const std::string three = written(make_schedule("1f1b", {.stages = 3}));
+  expect_all_refuse(three, {"mine.json' is for 3 stages, not for 2"});
+  expect_refused(planned(three + " --replicate"), {"mine.json' is for 3 stages, not for 2"});
+  const std::string shared = written(make_schedule("interleaved", {.stages = 2, .chunks = 2}));
+  expect_refused(planned(shared + " --replicate"), {"--replicate", "share a device"});
+}
+
+TEST_F(CliSchedules, ThatAreImpossibleNameTheTask) {
+  using engine::Phase;
+  const auto refuse = [&](const std::function<void(engine::PipelineSchedule&)>& change,
+                          const std::vector<std::string>& words) {
+    engine::PipelineSchedule schedule = make_schedule("dualpipe", {.stages = 2});
+    change(schedule);
+    std::vector<std::string> all = words;
+    all.push_back("schedule '" + file("mine.json"));
+    expect_all_refuse(written(schedule), all);
+  };
+  refuse(
+      [](auto& s) {
+        const auto at = [&](Phase phase, int stage) {
+          return std::ranges::find_if(
+              s.tasks, [&](const engine::Task& t) { return t.phase == phase && t.stage == stage; });
+        };
+        at(Phase::backward, 0)->lag = at(Phase::backward, 1)->lag;
+      },
+      {"backward of micro-batch 0 on stage 0", "needs the backward of micro-batch 0 on stage 1",
+       "comes after it"});
+  refuse([](auto& s) { s.tasks.pop_back(); }, {"no update of stage 1"});
+  refuse([](auto& s) { s.tasks.push_back(s.tasks[1]); }, {"the forward of micro-batch 0 on stage 1 twice"});
+  refuse([](auto& s) { s.stages[0].weights.forward_age = 1; },
+         {"forward of micro-batch 0 on stage 0 reads weights that are 1 update old"});
+  refuse([](auto& s) { s.stages[1].weights = {.forward_age = 1, .backward_predicts = 2}; },
+         {"backward of micro-batch 0 on stage 1 predicts weights"});
+}
+
+TEST_F(CliSchedules, ThatAreNoneAreRefused) {
+  expect_all_refuse("fifo", {"unknown schedule 'fifo'", "spectrain"});
+  expect_all_refuse("fifo-async", {"unknown schedule 'fifo'"});
+  expect_all_refuse("gpipe-async", {"'gpipe-async'", "no lockstep"});
+  expect_all_refuse(file("none.json"), {"schedule", "none.json", "No such file"});
+  expect_all_refuse(write("text.json", "1f1b"), {"schedule", "text.json", "JSON"});
+  expect_all_refuse(write("list.json", "[1]"), {"schedule", "list.json", "object"});
+  expect_all_refuse(write("plan.json", R"({"cuts": ["b"]})"), {"schedule", "plan.json", "cuts"});
+  expect_all_refuse("pipedream-2bw", {"'pipedream-2bw'", "2 or more micro-batches"});
 }
 
 // ---- tandem sim pipeline ------------------------------------------------------------------------
@@ -261,10 +386,13 @@ TEST_F(CliSimPipeline, LeavesOutOnlyWhatCannotTakeTheShape) {
 }
 
 TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
-  expect_refused(command("--schedule fifo"), {"unknown schedule 'fifo'", "spectrain"});
-  expect_refused(command("--schedule gpipe-async"), {"gpipe-async", "lockstep"});
   expect_refused(command("--schedule pipedream-2bw"), {"micro-batches", "3 or more"});
   expect_refused(command("--schedule interleaved --chunks 2"), {"3 stages", "multiple of 2"});
+  expect_refused(command("--schedule interleaved --microbatches 2"), {"multiple of 3", "not 2"});
+  expect_refused(command("--schedule 1f1b,single --chunks 3", R"(,"single_ms":7.5,"sync_bytes":1000)"),
+                 {"--chunks has no effect with --schedule 1f1b,single; it is for interleaved"});
+  expect_refused(command("--schedule dualpipe --spectrain-target serial"),
+                 {"--spectrain-target has no effect with --schedule dualpipe; it is for spectrain"});
   expect_refused(command("--schedule data"), {"single_ms"});
   expect_refused(command("--schedule dualpipe --batches 4"), {"4 batches", "6 or more"});
   expect_refused(command("--schedule dualpipe --follow 200"), {"--follow 200", "200 batches"});
@@ -273,9 +401,43 @@ TEST_F(CliSimPipeline, RefusesWhatItCannotSimulate) {
   expect_refused(command("--schedule dualpipe,plain --trace " + file("t.json")),
                  {"--trace", "one --schedule"});
   expect_refused(command("--schedule spectrain --spectrain-target last"), {"target of predictions 'last'"});
-  expect_refused(command("", R"(,"link":{"bytes_per_ms":0})"), {"stages.json", "bytes_per_ms"});
   expect_refused(kTandem + "sim pipeline", {"--profile"});
   expect_refused(kTandem + "sim pipeline --profile " + file("none.json"), {"none.json"});
+}
+
+TEST_F(CliSimPipeline, RefusesProfilesThatAreNotSound) {
+  const auto refuse = [&](const std::string& text, const std::vector<std::string>& words) {
+    expect_refused(kTandem + "sim pipeline --profile " + write("bad.json", text), words);
+  };
+  const std::vector<std::pair<std::string, std::string>> good{
+      {"forward_ms", "1"}, {"backward_ms", "2"}, {"activation_bytes", "3"}, {"weight_bytes", "4"}};
+  // A stage whose key has another value; "" leaves the key out.
+  const auto refuse_stage = [&](const std::string& key, const std::string& value) {
+    std::string stage;
+    for (const auto& [name, number] : good)
+      if (name != key || !value.empty())
+        stage += fmt::format(R"({}"{}":{})", stage.empty() ? "" : ",", name, name == key ? value : number);
+    refuse(fmt::format(R"({{"stages":[{{{}}}]}})", stage),
+           {"bad.json", value == "NaN" || value == "1e999" ? "not valid JSON" : key});
+  };
+  for (const auto& [key, number] : good)
+    for (const char* value : {"", "-1", "NaN", "1e999", "null", "\"1\""}) refuse_stage(key, value);
+  refuse_stage("forward_ms", "0");
+  refuse_stage("backward_ms", "0");
+  refuse(R"({"stages":[]})", {"bad.json", "\"stages\" has 0"});
+  refuse("{}", {"bad.json", "stages"});
+  refuse(R"({"layers":[]})", {"bad.json", "layers"});
+  const std::pair<const char*, const char*> rest[] = {
+      {R"("link":{"bytes_per_ms":0})", "bytes_per_ms"},
+      {R"("link":{"bytes_per_ms":NaN})", "JSON"},
+      {R"("link":{"latency_ms":1})", "bytes_per_ms"},
+      {R"("link":{"bytes_per_ms":1,"latency_ms":-1})", "latency_ms"},
+      {R"("corun":0)", "corun"},
+      {R"("single_ms":0,"sync_bytes":1)", "single_ms"},
+      {R"("single_ms":1)", "sync_bytes"},
+      {R"("sync_bytes":1)", "single_ms"}};
+  for (const auto& [entry, word] : rest)
+    expect_refused(command("", fmt::format(",{}", entry)), {"stages.json", word});
 }
 
 }  // namespace

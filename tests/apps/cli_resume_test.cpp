@@ -208,6 +208,7 @@ TEST_F(Resume, ComparesTheContentsOfAScheduleFile) {
   succeed(job + schedule("mine.json", "dualpipe"));
   EXPECT_FALSE(warns(succeed(job + schedule("moved.json", "dualpipe") + longer + "22")));
   EXPECT_FALSE(warns(succeed(job + "dualpipe" + longer + "24")));
+  EXPECT_FALSE(warns(succeed(job + "dualpipe-async" + longer + "25")));
   EXPECT_FALSE(warns(succeed(job + file("mine.json") + longer + "26")));
   const Ended other = succeed(job + schedule("mine.json", "pipedream") + longer + "28");
   EXPECT_TRUE(warns(other)) << other.out;
