@@ -96,10 +96,13 @@ TEST_F(CliPlanPipeline, KeepsTheMemoryBudget) {
 TEST_F(CliPlanPipeline, RefusesWhatItCannotPlan) {
   expect_refused(command("--stages 7"), {"6 layers", "7 stages"});
   expect_refused(command(""), {"--stages"});
-  expect_refused(command("--stages 2 --schedule fifo"), {"unknown schedule 'fifo'", "spectrain"});
   expect_refused(command("--stages 4 --schedule pipedream-2bw"), {"micro-batches", "4 or more"});
   expect_refused(command("--stages 4 --schedule interleaved --chunks 2 --replicate"),
                  {"--replicate", "replicas"});
+  expect_refused(command("--stages 4 --schedule interleaved --chunks 2 --microbatches 3"),
+                 {"multiple of 2", "not 3"});
+  expect_refused(command("--stages 4 --chunks 2"), {"--chunks has no effect with --schedule 1f1b"});
+  expect_refused(command("--stages 4 --spectrain-target serial"), {"--spectrain-target has no effect"});
   expect_refused(command("--stages 2 --corun 0.4"), {"--corun", "0.5"});
   expect_refused(command("--stages 2 --link fast"), {"fast", "1GB/s"});
   expect_refused(command("--stages 2 --memory-budget much"), {"'much'", "MiB"});
@@ -113,9 +116,13 @@ TEST_F(CliPlanPipeline, RefusesWhatItCannotPlan) {
     expect_refused(command("--stages 2", profile), words);
   };
   refuse("forward_ms", 0, {"layers.json", "layers", "forward_ms", "0"});
-  refuse("backward_ms", -1, {"layers.json", "backward_ms"});
-  refuse("weight_bytes", -1, {"layers.json", "weight_bytes"});
-  refuse("resident_bytes", nullptr, {"layers.json", "resident_bytes"});
+  for (const char* key :
+       {"name", "forward_ms", "backward_ms", "activation_bytes", "resident_bytes", "weight_bytes"}) {
+    refuse(key, nullptr, {"layers.json", key});
+    refuse(key, -1, {"layers.json", key});
+    refuse(key, json::array(), {"layers.json", key});
+  }
+  refuse("backward_ms", 0, {"layers.json", "backward_ms"});
   refuse("name", "layer0", {"layers.json", "two layers 'layer0'"});
   refuse("flops", 1, {"layers.json", "flops"});
   const std::string nan = write("nan.json", R"({"layers": [{"name": "a", "forward_ms": NaN}]})");
