@@ -114,12 +114,12 @@ ordered_json json_of(const Row& row, double batch_ms) {
 }
 
 void print(const std::vector<Row>& rows, double batch_ms) {
-  fmt::print("{:<18} {:>10} {:>8} {:>6} {:>9} {:>14} {:>10} {:>9} {:>6}  {}\n", "schedule", "period ms",
+  fmt::print("{:<20} {:>10} {:>8} {:>6} {:>9} {:>14} {:>10} {:>9} {:>6}  {}\n", "schedule", "period ms",
              "speedup", "busy", "transfer", "transfer idle", "imbalance", "peak MB", "stale",
              "in flight; versions of weights");
   for (const Row& row : rows) {
     const PipelineSimulation& s = row.simulated;
-    fmt::print("{:<18} {:>10.3f} {:>8.3f} {:>6.3f} {:>9.3f} {:>14.3f} {:>10.3f}", row.name, s.period_ms,
+    fmt::print("{:<20} {:>10.3f} {:>8.3f} {:>6.3f} {:>9.3f} {:>14.3f} {:>10.3f}", row.name, s.period_ms,
                batch_ms / s.period_ms, s.shares.busy, s.shares.transfer, s.shares.transfer_idle,
                s.shares.imbalance_idle);
     if (row.is_pipeline())
