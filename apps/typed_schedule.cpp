@@ -17,8 +17,8 @@ constexpr std::string_view kAsynchronous = "-async";
 
 void require_same(const TypedSchedule& typed, std::int64_t has, int wanted, const std::string& what) {
   if (wanted > 0 && wanted != has)
-    throw Error(
-        fmt::format("the schedule '{}' is for {}, not for {}", typed.text, counted(has, what), wanted));
+    throw Error(fmt::format("the schedule '{}' is for {}, not for {}: give {}, or another file", typed.text,
+                            counted(has, what), wanted, has));
 }
 
 }  // namespace
