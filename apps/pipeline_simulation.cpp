@@ -61,6 +61,7 @@ std::vector<Row> named_rows(const StageProfile& profile, const PipelineSimulatio
 // The rows of one device and of data parallelism, if the profile has them, and every schedule that takes the
 // shape.
 std::vector<std::string> all_names(const StageProfile& profile, const PipelineSimulationOptions& o) {
+  spectrain_target(o.shape.spectrain_target);  // throws, rather than that every schedule is left out
   std::vector<std::string> names;
   if (profile.uncut) names = {"single", "data"};
   for (const std::string& name : schedule_names()) {
