@@ -173,7 +173,9 @@ PipelineSchedule dual_issue(const PipelineShape& shape) {
   PipelineSchedule s = stages_of(shape);
   for (int k = 0; k < n; ++k)
     for (int i = 0; i < shape.microbatches; ++i) s.tasks.push_back({Phase::forward, k, i, k, 0});
-  for (int k = 0; k < n; ++k)
+  // A stage makes a gradient before the stage that uses it is done with the one before. So there is room for
+  // both, and the transfer runs beside that stage's computation.
+  for (int k = n; k-- > 0;)
     for (int i = 0; i < shape.microbatches; ++i) s.tasks.push_back({Phase::backward, k, i, 2 * n - 2 - k, 1});
   for (int k = 0; k < n; ++k) s.tasks.push_back({Phase::update, k, 0, 2 * n - 2 - k, 1});
   end_tick(s, shape, 0);

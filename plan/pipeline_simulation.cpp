@@ -41,7 +41,9 @@ std::pair<std::int64_t, std::int64_t> steady_batches(const Program& program, std
   if (last < 1)
     throw Error(fmt::format("this schedule has no steady state in {}: give {} or more",
                             counted(batches, "batch"), program.max_lag + 2));
-  return {last / 2, last};
+  std::int64_t first = last / 2;
+  if (last - first > 1) first += (last - first) % 2;  // long and short periods can take turns
+  return {first, last};
 }
 
 std::vector<SimulatedOp> ops_of(const Program& program, const PipelineSchedule& schedule,

@@ -39,8 +39,8 @@ struct PipelineSimulation {
 };
 
 /// Runs `batches` batches from an empty to a drained pipeline in the simulator (stage_program.h). The steady
-/// state is what runs while batches still enter, without the first half of it. Throws Error if there are too
-/// few batches to have one, and what `stage_program` throws.
+/// state is what runs while batches still enter, without the first half of it, in an even number of periods.
+/// Throws Error if there are too few batches to have one, and what `stage_program` throws.
 PipelineSimulation simulate_pipeline(const StageProfile& profile, const PipelineSchedule& schedule,
                                      std::int64_t batches);
 

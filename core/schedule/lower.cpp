@@ -23,6 +23,7 @@ class Lowering {
         options_(options),
         p_(with_states()),
         members_(graph.values().size(), -1) {
+    add_lanes();
     for (const NodeId n : graph.nodes().ids()) add_members(n);  // a reader may be listed before its source
     for (NodeId n : order)
       if (has_instruction(n)) add_instruction(g_.node(n));
@@ -78,12 +79,20 @@ class Lowering {
     return add_member(name, add_block(name, node.tag.device, arena, bytes), 0, bytes, 0);
   }
 
-  LaneId lane_of(const Node& node) {
+  using LaneKey =
+      std::tuple<LaneKind, int, int>;  // kind, index, device: the order in which timelines have them
+  static LaneKey lane_key(const Node& node) {
     const LaneKind kind = node.op->lane();
-    const int index = kind == LaneKind::compute ? node.tag.lane : node.op->lane_index();
-    const auto [found, fresh] = lanes_.try_emplace({node.tag.device, kind, index}, p_.lanes.next_id());
-    if (fresh) p_.lanes.push_back({node.tag.device, kind, index});
-    return found->second;
+    return {kind, kind == LaneKind::compute ? node.tag.lane : node.op->lane_index(), node.tag.device};
+  }
+  void add_lanes() {
+    for (const NodeId n : g_.nodes().ids())
+      if (has_instruction(n)) lanes_.try_emplace(lane_key(g_.node(n)));
+    for (auto& [key, lane] : lanes_) {
+      const auto& [kind, index, device] = key;
+      lane = p_.lanes.next_id();
+      p_.lanes.push_back({device, kind, index});
+    }
   }
 
   // Checks that some instruction writes every assigned state, also if its assign has no instruction.
@@ -130,7 +139,7 @@ class Lowering {
     if (node.tag.channel < 0 &&
         (kind == LaneKind::collective || kind == LaneKind::send || kind == LaneKind::receive))
       throw Error(fmt::format("'{}' has no channel", instruction.name));
-    instruction.lane = lane_of(node);
+    instruction.lane = lanes_.at(lane_key(node));
     instruction.lag = node.tag.lag;
     instruction.channel = node.tag.channel;
     instruction.op = node.op;
@@ -192,7 +201,7 @@ class Lowering {
   Program p_;
   IdVector<ValueId, MemberId> members_;  // per value
   std::map<std::pair<StateId, int>, MemberId> reads_;
-  std::map<std::tuple<int, LaneKind, int>, LaneId> lanes_;
+  std::map<LaneKey, LaneId> lanes_;
   std::unordered_map<std::string, std::int64_t> workspaces_;
 };
 

@@ -54,12 +54,13 @@ TEST(DeviceShares, BytesThatMoveWhileADeviceWaitsAreTransfer) {
   expect_spent({6, 4, 4, 0, 4}, profile, plain);
 }
 
-// Units of dualpipe, from barrier to barrier. Device 0: F 0–1, whose bytes move 1–1.5; B 0.5–2.5. Device 1:
-// F 0–1, B 1–2. Its gradient moves 0–0.5 of the next unit: its place on device 0 is free after the B there.
+// Units of dualpipe, from barrier to barrier: 2 ms and 2.5 ms, in turn. Device 0: F 0–1, whose bytes move
+// 1–1.5; B 0–2 or 0.5–2.5. Device 1: F 0–1, B 1–2. Its gradient moves for 0.5 ms: in 2–2.5 of a long unit, and
+// after a short one, in 0–0.5 of a long one, while both devices compute.
 TEST(DeviceShares, BytesThatMoveWhileADeviceComputesAreNotTransfer) {
   const StageProfile profile{
       .stages = {{1, 2, 500, 40'000}, {1, 1, 0, 40'000}}, .link = {.bytes_per_ms = 1000}, .corun = 0.5};
-  expect_spent({2.5, 2.5 + 2, 0, 0, 0.5}, profile,
+  expect_spent({2.25, 2.25 + 2, 0.25, 0, 0}, profile,
                make_schedule("dualpipe", {.stages = 2, .lockstep = true}));
 }
 

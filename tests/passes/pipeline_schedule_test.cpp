@@ -200,9 +200,9 @@ TEST(PipelineSchedules, ThatAreImpossibleNameTheTask) {
        "needs the forward of micro-batch 0 on stage 0"});
   refuse(
       [&](auto& s) {
-        at(s, {Phase::backward, 0, 1}).lag = 1;
+        at(s, {Phase::backward, 0, 0}).lag = 0;
       },
-      {"backward of micro-batch 1 on stage 0", "needs the backward of micro-batch 1 on stage 1"});
+      {"backward of micro-batch 0 on stage 0", "needs the backward of micro-batch 0 on stage 1"});
   refuse([&](auto& s) { at(s, {Phase::update, 0}).lag = 1; }, {"update of stage 0", "needs the backward"});
   refuse([](auto& s) { s.stages[0].weights.forward_age = 2; },
          {"forward of micro-batch 0 on stage 0", "2 updates old", "3 updates"});
